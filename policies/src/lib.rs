@@ -1,0 +1,1 @@
+//! Laws, envelope and state machine.

@@ -1,0 +1,188 @@
+//! What one GPU did: its kernels in time order, whatever profiler recorded them.
+
+use std::collections::HashMap;
+
+use litd_units::Nanos;
+
+/// What a kernel does to the node: the Lit Silicon effect is the interplay of the first two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum KernelClass {
+    /// Work whose speed follows the clock of its GPU.
+    Computation,
+    /// A collective (or point-to-point) kernel: it waits for other GPUs.
+    Communication,
+    /// A copy or a fill, whether a DMA engine or a kernel did it.
+    Copy,
+}
+
+/// A kernel's name in its [`Timeline`]'s [`NameTable`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NameId(pub u32);
+
+/// A stream (queue) in its [`Timeline::streams`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(pub u32);
+
+/// A collective's metadata in its [`Timeline::collectives`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CollectiveId(pub u32);
+
+/// One execution of one kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kernel {
+    /// Its name, in [`Timeline::names`].
+    pub name: NameId,
+    /// Where it ran, in [`Timeline::streams`].
+    pub stream: StreamId,
+    /// What kind of work it is.
+    pub class: KernelClass,
+    /// When it started.
+    pub start: Nanos,
+    /// When it ended; never before `start`.
+    pub end: Nanos,
+    /// What the profiler told of the collective, if it is one and the profiler told anything.
+    pub collective: Option<CollectiveId>,
+    /// The training iteration it belongs to, where the trace marks iterations.
+    pub iteration: Option<u32>,
+}
+
+impl Kernel {
+    /// End minus start.
+    #[must_use]
+    pub fn duration(&self) -> Nanos {
+        self.end - self.start
+    }
+}
+
+/// What the profiler told of one collective. Every part may be missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Collective {
+    /// Its kind as the framework names it, such as `allreduce` or `_allgather_base`.
+    pub name: Option<String>,
+    /// Elements sent.
+    pub in_elements: Option<u64>,
+    /// Elements received.
+    pub out_elements: Option<u64>,
+    /// How many ranks take part.
+    pub group_size: Option<u32>,
+    /// Element type.
+    pub dtype: Option<String>,
+    /// Name of the process group.
+    pub process_group: Option<String>,
+    /// The ranks of the process group.
+    pub ranks: Vec<u32>,
+    /// Sequence number within the process group.
+    pub sequence: Option<u64>,
+}
+
+/// Kernel names, each kept once.
+#[derive(Debug, Clone, Default)]
+pub struct NameTable {
+    names: Vec<Box<str>>,
+    ids: HashMap<Box<str>, NameId>,
+}
+
+impl NameTable {
+    /// The id of `name`, which is added if it is new.
+    pub fn intern(&mut self, name: &str) -> NameId {
+        if let Some(&id) = self.ids.get(name) {
+            return id;
+        }
+        let id = NameId(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
+        self.names.push(name.into());
+        self.ids.insert(name.into(), id);
+        id
+    }
+
+    /// The name behind an id of this table, or the empty string for an id of another.
+    #[must_use]
+    pub fn get(&self, id: NameId) -> &str {
+        self.names.get(id.0 as usize).map_or("", |name| name)
+    }
+
+    /// How many distinct names there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// All names, in the order of their ids.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(AsRef::as_ref)
+    }
+}
+
+/// One training iteration as the trace marks it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Iteration {
+    /// Its number, such as the 12 of `ProfilerStep#12`.
+    pub number: u32,
+    /// When the mark starts, on the clock that kernel times use.
+    pub start: Nanos,
+    /// When the mark ends.
+    pub end: Nanos,
+}
+
+/// The kernels of one rank's GPU, sorted by start (then end).
+#[derive(Debug, Clone, Default)]
+pub struct Timeline {
+    /// Rank in its job.
+    pub rank: u32,
+    /// Where it was read from, for messages.
+    pub source: String,
+    /// How many ranks the job has, where the trace tells.
+    pub world_size: Option<u32>,
+    /// Kernel names.
+    pub names: NameTable,
+    /// Stream labels, as the trace has them.
+    pub streams: Vec<Box<str>>,
+    /// Metadata of collectives.
+    pub collectives: Vec<Collective>,
+    /// The kernels, sorted by start.
+    pub kernels: Vec<Kernel>,
+    /// The iterations marked in the trace, sorted by start.
+    pub iterations: Vec<Iteration>,
+}
+
+impl Timeline {
+    /// An empty timeline.
+    #[must_use]
+    pub fn new(rank: u32, source: impl Into<String>) -> Self {
+        Self {
+            rank,
+            source: source.into(),
+            ..Self::default()
+        }
+    }
+
+    /// The id of the stream with this label, which is added if it is new. A GPU has few
+    /// streams, so a linear search is the fast one.
+    pub fn stream(&mut self, label: &str) -> StreamId {
+        let position = self.streams.iter().position(|known| **known == *label);
+        let position = position.unwrap_or_else(|| {
+            self.streams.push(label.into());
+            self.streams.len() - 1
+        });
+        StreamId(u32::try_from(position).unwrap_or(u32::MAX))
+    }
+
+    /// Puts the kernels and iterations in time order, as every reader must before it hands the
+    /// timeline out: trace files are not in time order.
+    pub fn sort(&mut self) {
+        self.kernels
+            .sort_by_key(|kernel| (kernel.start, kernel.end));
+        self.iterations.sort_by_key(|iteration| iteration.start);
+    }
+
+    /// A kernel's name.
+    #[must_use]
+    pub fn name_of(&self, kernel: &Kernel) -> &str {
+        self.names.get(kernel.name)
+    }
+}

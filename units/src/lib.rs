@@ -1,0 +1,261 @@
+//! Units of measure. Every quantity that crosses a public boundary of a litd crate carries one
+//! of these types; a bare `f64` is a ratio.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub, SubAssign};
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! quantity {
+    ($(#[$doc:meta])* $name:ident, $symbol:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub f64);
+
+        impl $name {
+            /// Whether the number is neither infinite nor NaN.
+            #[must_use]
+            pub fn is_finite(self) -> bool {
+                self.0.is_finite()
+            }
+
+            /// The larger of the two; a NaN loses.
+            #[must_use]
+            pub fn max(self, other: Self) -> Self {
+                Self(self.0.max(other.0))
+            }
+
+            /// The smaller of the two; a NaN loses.
+            #[must_use]
+            pub fn min(self, other: Self) -> Self {
+                Self(self.0.min(other.0))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)?;
+                f.write_str(concat!(" ", $symbol))
+            }
+        }
+    };
+}
+
+macro_rules! linear {
+    ($name:ident) => {
+        impl $name {
+            /// Nothing of it.
+            pub const ZERO: Self = Self(0.0);
+
+            /// The magnitude without its sign.
+            #[must_use]
+            pub fn abs(self) -> Self {
+                Self(self.0.abs())
+            }
+        }
+
+        impl Add for $name {
+            type Output = Self;
+            fn add(self, other: Self) -> Self {
+                Self(self.0 + other.0)
+            }
+        }
+
+        impl AddAssign for $name {
+            fn add_assign(&mut self, other: Self) {
+                self.0 += other.0;
+            }
+        }
+
+        impl Sub for $name {
+            type Output = Self;
+            fn sub(self, other: Self) -> Self {
+                Self(self.0 - other.0)
+            }
+        }
+
+        impl SubAssign for $name {
+            fn sub_assign(&mut self, other: Self) {
+                self.0 -= other.0;
+            }
+        }
+
+        impl Neg for $name {
+            type Output = Self;
+            fn neg(self) -> Self {
+                Self(-self.0)
+            }
+        }
+
+        impl Mul<f64> for $name {
+            type Output = Self;
+            fn mul(self, factor: f64) -> Self {
+                Self(self.0 * factor)
+            }
+        }
+
+        impl Div<f64> for $name {
+            type Output = Self;
+            fn div(self, divisor: f64) -> Self {
+                Self(self.0 / divisor)
+            }
+        }
+
+        /// A ratio of two quantities of one kind.
+        impl Div for $name {
+            type Output = f64;
+            fn div(self, other: Self) -> f64 {
+                self.0 / other.0
+            }
+        }
+
+        impl Sum for $name {
+            fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+                iter.fold(Self::ZERO, Add::add)
+            }
+        }
+    };
+}
+
+quantity!(
+    /// Power, or a limit on it.
+    Watts, "W"
+);
+linear!(Watts);
+quantity!(
+    /// Energy.
+    Joules, "J"
+);
+linear!(Joules);
+quantity!(
+    /// A clock frequency.
+    Hertz, "Hz"
+);
+linear!(Hertz);
+quantity!(
+    /// A difference of temperatures.
+    Kelvins, "K"
+);
+linear!(Kelvins);
+quantity!(
+    /// A span or moment of simulated time, in milliseconds with a fraction: the simulator's own
+    /// scale. Measured time is [`Nanos`].
+    Millis, "ms"
+);
+linear!(Millis);
+quantity!(
+    /// A temperature.
+    Celsius, "°C"
+);
+
+impl Sub for Celsius {
+    type Output = Kelvins;
+    fn sub(self, other: Self) -> Kelvins {
+        Kelvins(self.0 - other.0)
+    }
+}
+
+impl Add<Kelvins> for Celsius {
+    type Output = Self;
+    fn add(self, rise: Kelvins) -> Self {
+        Self(self.0 + rise.0)
+    }
+}
+
+impl Sub<Kelvins> for Celsius {
+    type Output = Self;
+    fn sub(self, fall: Kelvins) -> Self {
+        Self(self.0 - fall.0)
+    }
+}
+
+impl Millis {
+    /// The nearest whole nanosecond, saturating.
+    #[must_use]
+    pub fn to_nanos(self) -> Nanos {
+        Nanos((self.0 * 1e6).round() as i64)
+    }
+}
+
+/// A moment or a span of measured time in whole nanoseconds. Epoch times fit until the year 2262.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Nanos(pub i64);
+
+impl Nanos {
+    /// No time, or the epoch.
+    pub const ZERO: Self = Self(0);
+
+    /// The same span in milliseconds.
+    #[must_use]
+    pub fn to_millis(self) -> Millis {
+        Millis(self.0 as f64 / 1e6)
+    }
+
+    /// The same span in seconds, as Prometheus and people read it.
+    #[must_use]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ns", self.0)
+    }
+}
+
+// Times come from files: arithmetic saturates instead of overflowing.
+impl Add for Nanos {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Sum for Nanos {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::ZERO, Add::add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temperatures_differ_by_kelvins() {
+        assert_eq!(Celsius(95.0) - Celsius(90.0), Kelvins(5.0));
+        assert_eq!(Celsius(95.0) - Kelvins(5.0), Celsius(90.0));
+    }
+
+    #[test]
+    fn display_keeps_the_precision_asked_for() {
+        assert_eq!(format!("{:.1}", Watts(700.04)), "700.0 W");
+        assert_eq!(format!("{:>6.1}|", Watts(7.0)), "   7.0 W|");
+    }
+
+    #[test]
+    fn times_saturate() {
+        assert_eq!(Nanos(i64::MAX) + Nanos(1), Nanos(i64::MAX));
+        assert_eq!(Nanos(i64::MIN) - Nanos(1), Nanos(i64::MIN));
+        assert_eq!(Millis(f64::INFINITY).to_nanos(), Nanos(i64::MAX));
+    }
+}
