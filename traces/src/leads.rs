@@ -3,20 +3,7 @@
 use std::iter::Sum;
 use std::ops::Sub;
 
-use serde::{Deserialize, Serialize};
-
-/// How the per-kernel leads of a GPU become its one lead value (Table II).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Aggregation {
-    /// The area under the lead curve (the paper's default).
-    #[default]
-    Sum,
-    /// The largest lead.
-    Max,
-    /// The lead at the last kernel.
-    Last,
-}
+pub use litd_units::Aggregation;
 
 /// The straggler wave: `waves[g][k]` is by how much GPU `g` started matched kernel `k` before
 /// the GPU that started it last (Algorithm 1, line 4). `starts[g][k]` in any unit of time; all

@@ -1,5 +1,6 @@
 //! Units of measure. Every quantity that crosses a public boundary of a litd crate carries one
-//! of these types; a bare `f64` is a ratio.
+//! of these types; a bare `f64` is a ratio. [`Aggregation`] is here as well: the one term of
+//! the paper that both the trace readers and the laws need, and they don't know each other.
 
 use std::fmt;
 use std::iter::Sum;
@@ -234,6 +235,19 @@ impl Sum for Nanos {
     fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
         iter.fold(Self::ZERO, Add::add)
     }
+}
+
+/// How the per-kernel leads of a GPU become its one lead value (Table II).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Aggregation {
+    /// The area under the lead curve (the paper's default).
+    #[default]
+    Sum,
+    /// The largest lead.
+    Max,
+    /// The lead at the last kernel.
+    Last,
 }
 
 #[cfg(test)]
