@@ -1,1 +1,28 @@
-//! Laws, envelope and state machine.
+//! What litd decides, as values and functions: no I/O, no clock, no state but what is passed.
+//!
+//! - [`law`]: how lead values become wanted caps (Algorithms 2 and 3 of the Lit Silicon paper).
+//! - [`envelope`]: projects whatever a law wants onto what is allowed. Only it makes a
+//!   [`CapVector`], and only a [`CapVector`] can be written to hardware.
+//! - [`actuation`]: the order of writes, so that the sum stays within the budget after each.
+//! - [`plan`]: the three use cases of Table I as budgets, start caps and ceilings.
+//! - [`diagnosis`]: why the straggler is late, and whether watts would help it.
+//! - [`controller`]: the loop's state machine, one sample in, one decision out.
+
+pub mod actuation;
+pub mod config;
+pub mod controller;
+pub mod diagnosis;
+pub mod envelope;
+pub mod law;
+pub mod plan;
+pub mod sample;
+
+pub use actuation::{ActuationFailure, actuate};
+pub use config::{Config, Scale};
+pub use controller::{Controller, Decision, State, Why};
+
+pub use diagnosis::Diagnosis;
+pub use envelope::{CapVector, Envelope, EnvelopeError, Limits};
+pub use law::{LeadError, Leads, adj_power_node, inc_power_gpu};
+pub use plan::{Cpu, Node, Plan, PlanError, Policy};
+pub use sample::{GpuReading, Sample};

@@ -1,0 +1,150 @@
+//! Every knob of the loop, with the paper's defaults (Table II) and ours.
+
+use litd_units::{Aggregation, Kelvins, Watts};
+use serde::{Deserialize, Serialize};
+
+/// Whether Algorithm 2 scales its increments down as the leads shrink (Table II, "Scale").
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// By the largest lead ever seen: smaller and smaller steps (the paper's default).
+    #[default]
+    Global,
+    /// Always up to the maximum adjustment: faster, and it never settles.
+    Local,
+}
+
+/// All knobs of the loop.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Table II, "Baseline calibration".
+    pub calibration: Calibration,
+    /// Table II, "Straggler detection".
+    pub detection: Detection,
+    /// Table II, "Straggler mitigation".
+    pub mitigation: Mitigation,
+    /// What the paper leaves open: when to stop, and when to give up.
+    pub guard: Guard,
+}
+
+/// Table II, "Baseline calibration".
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Calibration {
+    /// Length of an experiment, in iterations.
+    pub iterations: u32,
+    /// Every how many iterations one is sampled.
+    pub sampling_period: u32,
+    /// Samples taken before the first adjustment.
+    pub warm_up: u32,
+}
+
+impl Default for Calibration {
+    fn default() -> Self {
+        Self {
+            iterations: 1000,
+            sampling_period: 10,
+            warm_up: 50,
+        }
+    }
+}
+
+/// Table II, "Straggler detection".
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Detection {
+    /// Samples averaged before each adjustment.
+    pub window: u32,
+    /// How per-kernel leads become one lead value.
+    pub aggregation: Aggregation,
+}
+
+impl Default for Detection {
+    fn default() -> Self {
+        Self {
+            window: 3,
+            aggregation: Aggregation::Sum,
+        }
+    }
+}
+
+/// Table II, "Straggler mitigation".
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Mitigation {
+    /// Algorithm 2's `max_inc`: the most that one adjustment asks for on one GPU.
+    pub max_adjustment: Watts,
+    /// Algorithm 2's global factor.
+    pub scale: Scale,
+    /// Table II's "Power caps": the cap of every GPU at the start of gpu-realloc and cpu-slosh.
+    pub initial_cap: Watts,
+    /// Table II's "Power budget": what cpu-slosh moves from the CPUs, per GPU.
+    pub power_budget: Watts,
+    /// The most that one cap may rise in one adjustment, whatever the law asks for. Absent: as
+    /// much as `max_adjustment`.
+    pub max_rise: Option<Watts>,
+}
+
+impl Default for Mitigation {
+    fn default() -> Self {
+        Self {
+            max_adjustment: Watts(15.0),
+            scale: Scale::Global,
+            initial_cap: Watts(700.0),
+            power_budget: Watts(20.0),
+            max_rise: None,
+        }
+    }
+}
+
+impl Mitigation {
+    /// The most that one cap may rise in one adjustment.
+    #[must_use]
+    pub fn rise(&self) -> Watts {
+        self.max_rise.unwrap_or(self.max_adjustment)
+    }
+}
+
+/// When to stop, when to start again, when to give up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Guard {
+    /// Iteration time that grows by more than this share over `rollback_windows` brings the
+    /// last caps back.
+    pub rollback_slowdown: f64,
+    /// Windows after an adjustment over which its effect is judged.
+    pub rollback_windows: u32,
+    /// No cap rises on a GPU this close to its slowdown temperature.
+    pub thermal_margin: Kelvins,
+    /// The node is level when its largest lead, per kernel, is below this share of the
+    /// iteration: less is noise.
+    pub level_share: f64,
+    /// The node is level when its largest lead is below this share of what it was in warm-up.
+    /// Not zero: slack absorbs noise, and a node levelled to the last kernel is slower than its
+    /// straggler alone was (oracle/README.md has figures).
+    pub level_remainder: f64,
+    /// Windows without a new smallest lead after which the leads have levelled off.
+    pub patience: u32,
+    /// A converged node has drifted when its largest lead is this many times what it was when
+    /// it converged, over two windows.
+    pub drift_factor: f64,
+    /// A straggler whose kernels take less than this share longer than the median GPU's has no
+    /// slow clock: something else makes it late.
+    pub pace_tolerance: f64,
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Self {
+            rollback_slowdown: 0.01,
+            rollback_windows: 3,
+            thermal_margin: Kelvins(5.0),
+            level_share: 2e-4,
+            level_remainder: 0.06,
+            patience: 6,
+            drift_factor: 3.0,
+            pace_tolerance: 0.003,
+        }
+    }
+}

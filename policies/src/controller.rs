@@ -1,0 +1,540 @@
+//! The loop's state machine: a sample goes in, a decision comes out. The daemon, the simulator
+//! and the tests all drive this one.
+//!
+//! ```text
+//! observe                        (measures for ever, writes nothing)
+//! warm-up ──> adjusting ──> converged ──> drift ──> adjusting
+//!    │            │             │           └─────> converged
+//!    │            └─> rollback <┘
+//!    └──────────────> converged (nothing to do)
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use litd_units::{Millis, Watts};
+
+use crate::config::Config;
+use crate::diagnosis::{Diagnosis, diagnose, too_hot_to_rise};
+use crate::envelope::CapVector;
+use crate::law::{adj_power_node, inc_power_gpu};
+use crate::plan::{Plan, Policy};
+use crate::sample::{GpuReading, Mean, Sample, SampleError, Sums};
+
+/// Where the loop is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Measures and says what it sees; never writes.
+    Observe,
+    /// Measures before the first adjustment.
+    WarmUp,
+    /// One adjustment per window.
+    Adjusting,
+    /// Caps are held: the node is level, or nothing can be done for it.
+    Converged,
+    /// The node may no longer be level; one more window will tell.
+    Drift,
+    /// An adjustment did harm. The last good caps are back and the law pauses.
+    Rollback,
+}
+
+impl State {
+    /// The name as users read it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Observe => "observe",
+            Self::WarmUp => "warm-up",
+            Self::Adjusting => "adjusting",
+            Self::Converged => "converged",
+            Self::Drift => "drift",
+            Self::Rollback => "rollback",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What to do after a sample.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// Where the loop is now.
+    pub state: State,
+    /// The caps to write, where they are to change.
+    pub apply: Option<CapVector>,
+    /// Why, in words through [`fmt::Display`].
+    pub why: Why,
+}
+
+/// The reason of a decision.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Why {
+    /// More samples are needed.
+    Collecting {
+        /// Samples so far.
+        have: u32,
+        /// Samples needed.
+        need: u32,
+    },
+    /// The sample did not count.
+    BadSample(SampleError),
+    /// What is seen, where nothing is done about it.
+    Seen(Diagnosis),
+    /// The caps move by one adjustment of the law.
+    Adjusted {
+        /// What holds the node back.
+        diagnosis: Diagnosis,
+        /// In which share of the window's samples the straggler was last.
+        last_in: f64,
+        /// By how much the straggler's cap changes.
+        change: Watts,
+    },
+    /// The largest lead is small enough.
+    Levelled {
+        /// The largest lead as a share of what it was in warm-up.
+        remainder: f64,
+    },
+    /// The leads no longer shrink.
+    LevelledOff {
+        /// The largest lead as a share of what it was in warm-up.
+        remainder: f64,
+    },
+    /// The law's next caps are those that are held.
+    NothingMoves,
+    /// The caps are held.
+    Holding,
+    /// Leads have grown again.
+    Drifted {
+        /// How often the largest lead is what it was at convergence.
+        growth: f64,
+    },
+    /// The iteration takes longer than before the last adjustments.
+    RolledBack {
+        /// Iteration time before them.
+        before: Millis,
+        /// Iteration time over the windows after them.
+        after: Millis,
+    },
+    /// The law pauses after a rollback until it is told to go on.
+    Paused,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Collecting { have, need } => write!(f, "sample {have} of {need}"),
+            Self::BadSample(error) => write!(f, "sample left out: {error}"),
+            Self::Seen(diagnosis) => diagnosis.fmt(f),
+            Self::Adjusted {
+                diagnosis,
+                last_in,
+                change,
+            } => write!(
+                f,
+                "{diagnosis}; it was last in {:.0} % of the samples; its cap {:+.0} W",
+                last_in * 100.0,
+                change.0
+            ),
+            Self::Levelled { remainder } => write!(
+                f,
+                "level: the largest lead is {:.1} % of what it was",
+                remainder * 100.0
+            ),
+            Self::LevelledOff { remainder } => write!(
+                f,
+                "the leads no longer shrink: the largest is {:.1} % of what it was",
+                remainder * 100.0
+            ),
+            Self::NothingMoves => f.write_str("the law asks for the caps that are held"),
+            Self::Holding => f.write_str("holding"),
+            Self::Drifted { growth } => {
+                write!(
+                    f,
+                    "the largest lead is {growth:.1} times what it was when the node was level"
+                )
+            }
+            Self::RolledBack { before, after } => write!(
+                f,
+                "rolled back and paused: the iteration took {after:.2} after the last adjustments and {before:.2} before"
+            ),
+            Self::Paused => f.write_str("paused after a rollback"),
+        }
+    }
+}
+
+/// One finished window.
+#[derive(Debug, Clone)]
+struct Window {
+    iteration_time: Millis,
+    /// The caps that were held during it.
+    caps: Option<CapVector>,
+    /// Whether caps were changed at its end.
+    adjusted: bool,
+}
+
+/// What the node was like when it converged.
+#[derive(Debug, Clone, Copy)]
+struct Level {
+    lead: Millis,
+    /// Whether it converged because nothing could be done, rather than because it was level.
+    blocked: bool,
+}
+
+/// The loop.
+#[derive(Debug, Clone)]
+pub struct Controller {
+    plan: Plan,
+    config: Config,
+    state: State,
+    warm_up: Sums,
+    window: Sums,
+    /// The windows that a rollback may have to look back on; the oldest first.
+    history: VecDeque<Window>,
+    /// The last caps asked for; none before the first adjustment.
+    caps: Option<CapVector>,
+    /// The warm-up's mean, once it is over.
+    baseline: Option<Mean>,
+    /// Algorithm 2's `global_max`.
+    global_max: Millis,
+    /// The smallest largest-lead so far, and the windows since.
+    best: (Millis, u32),
+    level: Option<Level>,
+    adjustments: u32,
+}
+
+impl Controller {
+    /// A loop in warm-up, or in [`State::Observe`] if that is the plan's policy. The plan's
+    /// start caps are held by then.
+    #[must_use]
+    pub fn new(plan: Plan, config: Config) -> Self {
+        let gpus = plan.tdp().len();
+        let state = match plan.policy() {
+            Policy::Observe => State::Observe,
+            _ => State::WarmUp,
+        };
+        Self {
+            state,
+            config,
+            warm_up: Sums::new(gpus),
+            window: Sums::new(gpus),
+            history: VecDeque::new(),
+            caps: None,
+            baseline: None,
+            global_max: Millis::ZERO,
+            best: (Millis(f64::INFINITY), 0),
+            level: None,
+            adjustments: 0,
+            plan,
+        }
+    }
+
+    /// Where the loop is.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// How often it changed caps; a rollback is not counted.
+    #[must_use]
+    pub fn adjustments(&self) -> u32 {
+        self.adjustments
+    }
+
+    /// The mean over warm-up, once it is over.
+    #[must_use]
+    pub fn baseline(&self) -> Option<&Mean> {
+        self.baseline.as_ref()
+    }
+
+    /// The plan that it follows.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Ends the pause after a rollback: the node is measured anew, from the caps it holds.
+    pub fn resume(&mut self) {
+        if self.state == State::Rollback {
+            let caps = self.caps.take();
+            let adjustments = self.adjustments;
+            *self = Self::new(self.plan.clone(), self.config.clone());
+            self.caps = caps;
+            self.adjustments = adjustments;
+        }
+    }
+
+    /// Takes one sample and decides.
+    pub fn step(&mut self, sample: &Sample) -> Decision {
+        let sums = match self.state {
+            State::WarmUp => &mut self.warm_up,
+            _ => &mut self.window,
+        };
+        if let Err(error) = sums.add(sample) {
+            return self.hold(Why::BadSample(error));
+        }
+        let have = sums.samples();
+        let need = match self.state {
+            State::WarmUp => self.config.calibration.warm_up,
+            _ => self.config.detection.window,
+        };
+        if have < need {
+            return self.hold(Why::Collecting { have, need });
+        }
+        let finished = std::mem::replace(sums, Sums::new(self.plan.tdp().len()));
+        let Some(mean) = finished.mean() else {
+            return self.hold(Why::Collecting { have, need });
+        };
+        let diagnosis = diagnose(&mean, &sample.gpus, &self.config.guard);
+        match self.state {
+            State::Observe => self.hold(Why::Seen(diagnosis)),
+            State::WarmUp => self.end_warm_up(mean, diagnosis, &sample.gpus),
+            State::Rollback => self.hold(Why::Paused),
+            State::Adjusting | State::Converged | State::Drift => {
+                self.end_window(&mean, diagnosis, &sample.gpus)
+            }
+        }
+    }
+
+    fn hold(&self, why: Why) -> Decision {
+        Decision {
+            state: self.state,
+            apply: None,
+            why,
+        }
+    }
+
+    fn end_warm_up(&mut self, mean: Mean, diagnosis: Diagnosis, gpus: &[GpuReading]) -> Decision {
+        self.record(&mean);
+        self.global_max = mean.leads.largest();
+        self.best = (mean.leads.largest(), 0);
+        self.baseline = Some(mean.clone());
+        if self.power_helps(&diagnosis) {
+            return self.adjust(&mean, diagnosis, gpus);
+        }
+        let blocked = !matches!(diagnosis, Diagnosis::Level { .. });
+        self.converge(&mean, blocked, Why::Seen(diagnosis))
+    }
+
+    fn end_window(&mut self, mean: &Mean, diagnosis: Diagnosis, gpus: &[GpuReading]) -> Decision {
+        self.record(mean);
+        if let Some(rollback) = self.judge_last_adjustments() {
+            return rollback;
+        }
+        match self.state {
+            State::Adjusting => self.level_further(mean, diagnosis, gpus),
+            _ => self.watch(mean, diagnosis, gpus),
+        }
+    }
+
+    /// gpu-red moves no watts to the straggler: that its own cap does not bind it is no reason
+    /// to let the others burn more than they need.
+    fn power_helps(&self, diagnosis: &Diagnosis) -> bool {
+        diagnosis.power_helps()
+            || (self.plan.policy() == Policy::GpuRed
+                && matches!(diagnosis, Diagnosis::NotPowerLimited { .. }))
+    }
+
+    /// Adjusting: stop, or adjust once more.
+    fn level_further(
+        &mut self,
+        mean: &Mean,
+        diagnosis: Diagnosis,
+        gpus: &[GpuReading],
+    ) -> Decision {
+        let largest = mean.leads.largest();
+        let before = self
+            .baseline
+            .as_ref()
+            .map_or(largest, |baseline| baseline.leads.largest());
+        let remainder = largest / before;
+        if remainder < self.config.guard.level_remainder
+            || matches!(diagnosis, Diagnosis::Level { .. })
+        {
+            return self.converge(mean, false, Why::Levelled { remainder });
+        }
+        // A pace says little about a nearly level node, so only heat stops the way there.
+        if matches!(diagnosis, Diagnosis::HeatLimited { .. }) {
+            return self.converge(mean, true, Why::Seen(diagnosis));
+        }
+        if largest < self.best.0 {
+            self.best = (largest, 0);
+        } else {
+            self.best.1 += 1;
+        }
+        if self.best.1 >= self.config.guard.patience {
+            return self.converge(mean, false, Why::LevelledOff { remainder });
+        }
+        self.adjust(mean, diagnosis, gpus)
+    }
+
+    /// Converged or drifting: go on holding, or start over. It takes two windows in a row.
+    fn watch(&mut self, mean: &Mean, diagnosis: Diagnosis, gpus: &[GpuReading]) -> Decision {
+        let level = self.level.unwrap_or(Level {
+            lead: mean.leads.largest(),
+            blocked: false,
+        });
+        let growth = mean.leads.largest() / level.lead;
+        let grown = level.blocked || growth > self.config.guard.drift_factor;
+        let drifted = grown && self.power_helps(&diagnosis);
+        match (drifted, self.state) {
+            (false, _) => {
+                self.state = State::Converged;
+                let why = if level.blocked {
+                    Why::Seen(diagnosis)
+                } else {
+                    Why::Holding
+                };
+                self.hold(why)
+            }
+            (true, State::Drift) => {
+                self.best = (mean.leads.largest(), 0);
+                self.adjust(mean, diagnosis, gpus)
+            }
+            (true, _) => {
+                self.state = State::Drift;
+                self.hold(Why::Drifted { growth })
+            }
+        }
+    }
+
+    /// One adjustment of the law, inside the envelope.
+    fn adjust(&mut self, mean: &Mean, diagnosis: Diagnosis, gpus: &[GpuReading]) -> Decision {
+        let mitigation = &self.config.mitigation;
+        let gpu_caps: Vec<Watts> = gpus.iter().map(|gpu| gpu.cap).collect();
+        let (increase, global_max) = inc_power_gpu(
+            &mean.leads,
+            mitigation.max_adjustment,
+            mitigation.scale,
+            self.global_max,
+        );
+        self.global_max = global_max;
+        let wanted = adj_power_node(
+            &increase,
+            &gpu_caps,
+            self.plan.tdp(),
+            self.plan.gpu_budget(),
+        );
+        let caps = self.project(wanted, &gpu_caps, gpus);
+        self.state = State::Adjusting;
+        let moves = (0..gpu_caps.len()).any(|gpu| caps.watts(gpu) != Some(gpu_caps[gpu]));
+        if !moves {
+            return self.converge(mean, false, Why::NothingMoves);
+        }
+        let straggler = diagnosis.straggler().unwrap_or(0);
+        let why = Why::Adjusted {
+            last_in: mean.last_in.get(straggler).copied().unwrap_or(0.0),
+            change: match (caps.watts(straggler), gpu_caps.get(straggler)) {
+                (Some(new), Some(&old)) => new - old,
+                _ => Watts::ZERO,
+            },
+            diagnosis,
+        };
+        if let Some(window) = self.history.back_mut() {
+            window.adjusted = true;
+        }
+        self.adjustments += 1;
+        self.caps = Some(caps.clone());
+        Decision {
+            state: self.state,
+            apply: Some(caps),
+            why,
+        }
+    }
+
+    /// What the law wants, as the envelope, the largest rise and the heat allow it.
+    fn project(&self, wanted: Vec<Watts>, gpu_caps: &[Watts], gpus: &[GpuReading]) -> CapVector {
+        let rise = self.config.mitigation.rise();
+        let cpus = self.plan.cpu_targets();
+        let wanted: Vec<Watts> = wanted.into_iter().chain(cpus.iter().copied()).collect();
+        let held: Vec<Watts> = gpu_caps.iter().chain(cpus).copied().collect();
+        let rises: Vec<Watts> = gpus
+            .iter()
+            .map(|gpu| {
+                if too_hot_to_rise(gpu, &self.config.guard) {
+                    Watts::ZERO
+                } else {
+                    rise
+                }
+            })
+            .chain(cpus.iter().map(|_| Watts::ZERO))
+            .collect();
+        self.plan.envelope().project_rising(&wanted, &held, &rises)
+    }
+
+    fn converge(&mut self, mean: &Mean, blocked: bool, why: Why) -> Decision {
+        self.state = State::Converged;
+        // A level node's lead is noise: what counts as grown is measured from no less than the
+        // share that counts as level.
+        let share = self.config.guard.level_share / mean.lead_share;
+        let largest = mean.leads.largest();
+        let noise = if share.is_finite() {
+            largest * share
+        } else {
+            largest
+        };
+        self.level = Some(Level {
+            lead: largest.max(noise),
+            blocked,
+        });
+        self.hold(why)
+    }
+
+    fn record(&mut self, mean: &Mean) {
+        let caps = self
+            .caps
+            .clone()
+            .or_else(|| Some(self.plan.start().clone()));
+        self.history.push_back(Window {
+            iteration_time: mean.iteration_time,
+            caps,
+            adjusted: false,
+        });
+        let keep = self.config.guard.rollback_windows as usize + 1;
+        while self.history.len() > keep {
+            self.history.pop_front();
+        }
+    }
+
+    /// Rolls back when the iteration has become slower over the windows since an adjustment,
+    /// against the window before it, or against warm-up (many small losses add up).
+    fn judge_last_adjustments(&mut self) -> Option<Decision> {
+        let windows = self.config.guard.rollback_windows as usize;
+        let adjusted = self
+            .history
+            .iter()
+            .rev()
+            .skip(1)
+            .any(|window| window.adjusted);
+        if self.history.len() <= windows || !adjusted {
+            return None;
+        }
+        let oldest = self.history.front()?;
+        let after = self
+            .history
+            .iter()
+            .skip(1)
+            .map(|window| window.iteration_time)
+            .sum::<Millis>()
+            / windows as f64;
+        let worse = |before: Millis| after > before * (1.0 + self.config.guard.rollback_slowdown);
+        let warm_up = self.baseline.as_ref().map(|mean| mean.iteration_time);
+        let (before, caps) = if oldest.adjusted && worse(oldest.iteration_time) {
+            (oldest.iteration_time, oldest.caps.clone())
+        } else {
+            let warm_up = warm_up.filter(|&before| worse(before))?;
+            (warm_up, Some(self.plan.start().clone()))
+        };
+        self.state = State::Rollback;
+        self.caps.clone_from(&caps);
+        self.history.clear();
+        Some(Decision {
+            state: self.state,
+            apply: caps,
+            why: Why::RolledBack { before, after },
+        })
+    }
+}

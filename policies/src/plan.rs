@@ -1,0 +1,357 @@
+//! The use cases of Table I as numbers: where caps start, what they may add up to, and how far
+//! each may go.
+
+use std::fmt;
+use std::str::FromStr;
+
+use litd_units::Watts;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::config::Mitigation;
+use crate::envelope::{CapVector, Envelope, EnvelopeError, Limits};
+
+/// The share of a CPU's draw that cpu-slosh leaves above it: a CPU at its limit starves the
+/// GPUs it feeds.
+const CPU_MARGIN: f64 = 0.1;
+
+/// What is done about a straggler (Table I).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// Measure and predict, write nothing.
+    Observe,
+    /// No budget below TDP: take power from leaders that only wait. Less power, same speed.
+    GpuRed,
+    /// A budget below TDP: move power from leaders to the straggler. Same power, more speed.
+    GpuRealloc,
+    /// gpu-realloc with watts that the CPUs don't use. More speed at the same node budget.
+    CpuSlosh,
+}
+
+impl Policy {
+    /// The policies that move caps, in the order of the paper's Table III.
+    pub const STEERING: [Self; 3] = [Self::GpuRed, Self::GpuRealloc, Self::CpuSlosh];
+
+    /// The name as users write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Observe => "observe",
+            Self::GpuRed => "gpu-red",
+            Self::GpuRealloc => "gpu-realloc",
+            Self::CpuSlosh => "cpu-slosh",
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is no policy's.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("no policy is called {0:?}: there are observe, gpu-red, gpu-realloc and cpu-slosh")]
+pub struct UnknownPolicy(String);
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        [Self::Observe]
+            .into_iter()
+            .chain(Self::STEERING)
+            .find(|policy| policy.name() == name)
+            .ok_or_else(|| UnknownPolicy(name.to_owned()))
+    }
+}
+
+/// A CPU socket as cpu-slosh sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cpu {
+    /// What its limit may be. The ceiling is the limit that was found.
+    pub limits: Limits,
+    /// What it draws under this workload.
+    pub draw: Watts,
+}
+
+/// The devices of a node. A GPU's ceiling is its TDP.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// The GPUs, in the order of everything else that is per GPU.
+    pub gpus: Vec<Limits>,
+    /// The CPU sockets. Only cpu-slosh touches them.
+    pub cpus: Vec<Cpu>,
+}
+
+/// A policy applied to a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    policy: Policy,
+    tdp: Vec<Watts>,
+    gpu_budget: Watts,
+    cpu_targets: Vec<Watts>,
+    envelope: Envelope,
+    start: CapVector,
+}
+
+/// Why a policy can't do anything for a node.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum PlanError {
+    /// Every GPU starts at its TDP.
+    #[error(
+        "{policy} has no headroom: the initial cap of {initial} is the GPUs' TDP, so the straggler can't be raised. Set a lower initial cap, or use gpu-red"
+    )]
+    NoHeadroom {
+        /// Which policy.
+        policy: Policy,
+        /// The initial cap.
+        initial: Watts,
+    },
+    /// The CPUs need what they have.
+    #[error(
+        "cpu-slosh has no headroom: the CPUs draw {draw} under limits of {limit}, and a tenth above the draw is kept"
+    )]
+    NoCpuHeadroom {
+        /// What all sockets draw.
+        draw: Watts,
+        /// What all sockets are limited to.
+        limit: Watts,
+    },
+    /// The initial cap is no cap of that GPU.
+    #[error("the initial cap of {initial} is below the floor of {floor} of GPU {gpu}")]
+    InitialBelowFloor {
+        /// The initial cap.
+        initial: Watts,
+        /// The GPU's floor.
+        floor: Watts,
+        /// Which GPU.
+        gpu: usize,
+    },
+    /// The limits contradict each other.
+    #[error(transparent)]
+    Envelope(#[from] EnvelopeError),
+}
+
+impl Plan {
+    /// Works a policy out for a node.
+    pub fn new(policy: Policy, node: &Node, knobs: &Mitigation) -> Result<Self, PlanError> {
+        let tdp: Vec<Watts> = node.gpus.iter().map(|gpu| gpu.ceiling).collect();
+        let initial = initial_caps(policy, node, knobs)?;
+        let headroom: Watts = tdp.iter().zip(&initial).map(|(&t, &i)| t - i).sum();
+        if matches!(policy, Policy::GpuRealloc | Policy::CpuSlosh) && !(headroom > Watts::ZERO) {
+            return Err(PlanError::NoHeadroom {
+                policy,
+                initial: knobs.initial_cap,
+            });
+        }
+        let cpus: &[Cpu] = match policy {
+            Policy::CpuSlosh => &node.cpus,
+            _ => &[],
+        };
+        let wanted = knobs.power_budget * node.gpus.len() as f64;
+        let cpu_targets = match policy {
+            Policy::CpuSlosh => cpu_targets(cpus, wanted.min(headroom))?,
+            _ => Vec::new(),
+        };
+        let taken: Watts = cpus
+            .iter()
+            .zip(&cpu_targets)
+            .map(|(cpu, &target)| cpu.limits.ceiling - target)
+            .sum();
+        let initial_sum: Watts = initial.iter().copied().sum();
+        let gpu_budget = initial_sum + taken;
+        let cpu_limits: Watts = cpus.iter().map(|cpu| cpu.limits.ceiling).sum();
+
+        let lowered = cpus.iter().zip(&cpu_targets).map(|(cpu, &target)| Limits {
+            floor: target,
+            ..cpu.limits
+        });
+        let devices: Vec<Limits> = node.gpus.iter().copied().chain(lowered).collect();
+        let envelope = Envelope::new(&devices, initial_sum + cpu_limits)?;
+        let found: Vec<Watts> = initial
+            .into_iter()
+            .chain(cpus.iter().map(|cpu| cpu.limits.ceiling))
+            .collect();
+        let start = envelope.project(&found, &found);
+        Ok(Self {
+            policy,
+            tdp,
+            gpu_budget,
+            cpu_targets,
+            envelope,
+            start,
+        })
+    }
+
+    /// Which policy this is.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// The TDP of each GPU.
+    #[must_use]
+    pub fn tdp(&self) -> &[Watts] {
+        &self.tdp
+    }
+
+    /// What the GPUs' caps may add up to once the CPUs have given what they give: Algorithm
+    /// 3's `P_n`.
+    #[must_use]
+    pub fn gpu_budget(&self) -> Watts {
+        self.gpu_budget
+    }
+
+    /// The CPU limits while GPUs have the CPUs' watts; empty for policies that leave CPUs be.
+    #[must_use]
+    pub fn cpu_targets(&self) -> &[Watts] {
+        &self.cpu_targets
+    }
+
+    /// What is allowed: GPUs first, then (cpu-slosh only) CPU sockets.
+    #[must_use]
+    pub fn envelope(&self) -> &Envelope {
+        &self.envelope
+    }
+
+    /// The caps under which warm-up measures: TDP for gpu-red, the initial cap otherwise.
+    #[must_use]
+    pub fn start(&self) -> &CapVector {
+        &self.start
+    }
+}
+
+fn initial_caps(policy: Policy, node: &Node, knobs: &Mitigation) -> Result<Vec<Watts>, PlanError> {
+    let initial = |(gpu, limits): (usize, &Limits)| match policy {
+        Policy::GpuRed => Ok(limits.ceiling),
+        _ if knobs.initial_cap < limits.floor => Err(PlanError::InitialBelowFloor {
+            initial: knobs.initial_cap,
+            floor: limits.floor,
+            gpu,
+        }),
+        _ => Ok(limits.ceiling.min(knobs.initial_cap)),
+    };
+    node.gpus.iter().enumerate().map(initial).collect()
+}
+
+/// Lowers the CPU limits by `wanted` in all, or by as much as their draw permits, in proportion
+/// to what each can spare and in whole driver units.
+fn cpu_targets(cpus: &[Cpu], wanted: Watts) -> Result<Vec<Watts>, PlanError> {
+    let spare = |cpu: &Cpu| {
+        let keep = (cpu.draw * (1.0 + CPU_MARGIN)).max(cpu.limits.floor);
+        (cpu.limits.ceiling - keep).max(Watts::ZERO)
+    };
+    let spare_sum: Watts = cpus.iter().map(spare).sum();
+    let share = (wanted / spare_sum).min(1.0);
+    let target = |cpu: &Cpu| {
+        let unit = cpu.limits.resolution;
+        // Rounded up, so that the GPUs never get more than the CPUs gave.
+        unit * ((cpu.limits.ceiling - spare(cpu) * share) / unit).ceil()
+    };
+    let targets: Vec<Watts> = cpus.iter().map(target).collect();
+    let none = cpus
+        .iter()
+        .zip(&targets)
+        .all(|(cpu, target)| !(*target < cpu.limits.ceiling));
+    if none {
+        return Err(PlanError::NoCpuHeadroom {
+            draw: cpus.iter().map(|cpu| cpu.draw).sum(),
+            limit: cpus.iter().map(|cpu| cpu.limits.ceiling).sum(),
+        });
+    }
+    Ok(targets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu() -> Limits {
+        Limits {
+            floor: Watts(300.0),
+            ceiling: Watts(750.0),
+            resolution: Watts(1.0),
+        }
+    }
+
+    fn node(draw: Watts) -> Node {
+        let limits = Limits {
+            floor: Watts(120.0),
+            ceiling: Watts(400.0),
+            resolution: Watts(1.0),
+        };
+        Node {
+            gpus: vec![gpu(); 8],
+            cpus: vec![Cpu { limits, draw }; 2],
+        }
+    }
+
+    #[test]
+    fn gpu_red_starts_at_tdp_under_a_budget_of_all_tdps() {
+        let plan = Plan::new(Policy::GpuRed, &node(Watts(150.0)), &Mitigation::default()).unwrap();
+        assert_eq!(plan.start().to_watts(), vec![Watts(750.0); 8]);
+        assert_eq!(plan.gpu_budget(), Watts(6000.0));
+        assert!(plan.cpu_targets().is_empty());
+    }
+
+    #[test]
+    fn gpu_realloc_keeps_the_sum_of_the_initial_caps() {
+        let plan = Plan::new(
+            Policy::GpuRealloc,
+            &node(Watts(150.0)),
+            &Mitigation::default(),
+        )
+        .unwrap();
+        assert_eq!(plan.start().to_watts(), vec![Watts(700.0); 8]);
+        assert_eq!(plan.gpu_budget(), Watts(5600.0));
+    }
+
+    #[test]
+    fn cpu_slosh_takes_from_the_cpus_what_the_gpus_get() {
+        let plan = Plan::new(
+            Policy::CpuSlosh,
+            &node(Watts(150.0)),
+            &Mitigation::default(),
+        )
+        .unwrap();
+        assert_eq!(plan.gpu_budget(), Watts(5760.0));
+        assert_eq!(plan.cpu_targets(), [Watts(320.0); 2]);
+        assert_eq!(plan.envelope().budget(), Watts(5600.0 + 800.0));
+        assert_eq!(plan.start().watts(8), Some(Watts(400.0)));
+    }
+
+    #[test]
+    fn cpu_slosh_leaves_busy_cpus_their_watts() {
+        let plan = |draw| Plan::new(Policy::CpuSlosh, &node(draw), &Mitigation::default());
+        // 330 W of draw and a tenth: 363 W each stay, or the next whole watt.
+        for &target in plan(Watts(330.0)).unwrap().cpu_targets() {
+            assert!(target >= Watts(363.0) && target <= Watts(364.0), "{target}");
+        }
+        let error = plan(Watts(390.0)).unwrap_err();
+        assert!(matches!(error, PlanError::NoCpuHeadroom { .. }), "{error}");
+    }
+
+    #[test]
+    fn an_initial_cap_at_tdp_leaves_no_headroom() {
+        let knobs = Mitigation {
+            initial_cap: Watts(750.0),
+            ..Mitigation::default()
+        };
+        for policy in [Policy::GpuRealloc, Policy::CpuSlosh] {
+            let error = Plan::new(policy, &node(Watts(150.0)), &knobs).unwrap_err();
+            assert!(error.to_string().contains("no headroom"), "{error}");
+        }
+        assert!(Plan::new(Policy::GpuRed, &node(Watts(150.0)), &knobs).is_ok());
+    }
+
+    #[test]
+    fn names_read_back() {
+        for policy in Policy::STEERING {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+        assert!("gpu-blue".parse::<Policy>().is_err());
+    }
+}

@@ -1,0 +1,398 @@
+//! No law, no sample and no device can make a wrong cap: properties over all inputs.
+#![allow(clippy::unwrap_used)]
+
+use litd_policies::config::Guard;
+use litd_policies::{
+    ActuationFailure, CapVector, Config, Controller, Cpu, Envelope, GpuReading, Leads, Limits,
+    Node, Plan, Policy, Sample, Scale, actuate, inc_power_gpu,
+};
+use litd_units::{Celsius, Millis, Watts};
+use proptest::prelude::*;
+
+/// Failures are printed with their inputs; no file is left in the tree.
+fn no_files() -> ProptestConfig {
+    ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+/// Any number at all, the awkward ones often.
+fn any_number() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        4 => -2000.0..2000.0,
+        1 => any::<f64>(),
+        1 => prop::sample::select(vec![
+            f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, f64::MAX, f64::MIN, 1e-300,
+        ]),
+    ]
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let unit = prop::sample::select(vec![1.0, 0.001, 0.000_001, 0.125, 5.0, 0.3]);
+    (0.0..400.0, 0.0..500.0, unit).prop_map(|(floor, span, unit): (f64, f64, f64)| Limits {
+        floor: Watts(floor),
+        ceiling: Watts(floor + span + 2.0 * unit),
+        resolution: Watts(unit),
+    })
+}
+
+fn watts(values: &[f64]) -> Vec<Watts> {
+    values.iter().copied().map(Watts).collect()
+}
+
+/// The rules, checked in exact microwatts.
+fn assert_allowed(caps: &CapVector, limits: &[Limits], budget: Watts) {
+    let micro = |w: Watts| (w.0 * 1e6).round() as i64;
+    let mut sum = 0;
+    assert_eq!(caps.len(), limits.len());
+    for (device, limits) in limits.iter().enumerate() {
+        let cap = caps.watts(device).unwrap();
+        assert!(cap.is_finite());
+        assert!(
+            micro(cap) >= micro(limits.floor) && micro(cap) <= micro(limits.ceiling),
+            "{cap} is outside {limits:?}"
+        );
+        assert_eq!(
+            micro(cap) % micro(limits.resolution),
+            0,
+            "{cap} in {limits:?}"
+        );
+        sum += micro(cap);
+    }
+    assert!(sum <= micro(budget), "{sum} uW above {budget}");
+}
+
+fn device() -> impl Strategy<Value = (Limits, f64, f64, f64)> {
+    (limits(), any_number(), any_number(), any_number())
+}
+
+proptest! {
+    #![proptest_config(no_files())]
+
+    #[test]
+    fn whatever_is_wanted_the_caps_are_allowed(
+        devices in prop::collection::vec(device(), 1..17),
+        budget in 1.0..20_000.0,
+    ) {
+        let limits: Vec<Limits> = devices.iter().map(|d| d.0).collect();
+        let wanted = watts(&devices.iter().map(|d| d.1).collect::<Vec<_>>());
+        let held = watts(&devices.iter().map(|d| d.2).collect::<Vec<_>>());
+        let rise = watts(&devices.iter().map(|d| d.3).collect::<Vec<_>>());
+        if let Ok(envelope) = Envelope::new(&limits, Watts(budget)) {
+            assert_allowed(&envelope.project(&wanted, &held), &limits, Watts(budget));
+            let caps = envelope.project_rising(&wanted, &held, &rise);
+            assert_allowed(&caps, &limits, Watts(budget));
+            // Missing numbers are as good as bad ones.
+            assert_allowed(&envelope.project(&wanted[1..], &[]), &limits, Watts(budget));
+            for (device, limits) in limits.iter().enumerate() {
+                let (cap, held) = (caps.watts(device).unwrap(), held[device]);
+                let rise = rise[device].max(Watts::ZERO);
+                let unit = limits.resolution;
+                prop_assert!(
+                    !held.is_finite() || cap <= (held + rise).max(limits.floor + unit) + Watts(1e-8),
+                    "{cap} rose from {held} by more than {rise}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn allowed_caps_are_left_as_they_are(
+        devices in prop::collection::vec((limits(), 0.0..1.0f64), 1..17),
+    ) {
+        let limits: Vec<Limits> = devices.iter().map(|d| d.0).collect();
+        let all: Watts = limits.iter().map(|l| l.ceiling).sum();
+        let envelope = Envelope::new(&limits, all).unwrap();
+        let wanted: Vec<Watts> = devices
+            .iter()
+            .map(|(l, share)| l.floor + (l.ceiling - l.floor) * *share)
+            .collect();
+        let caps = envelope.project(&wanted, &wanted).to_watts();
+        prop_assert_eq!(&envelope.project(&caps, &caps).to_watts(), &caps);
+        for ((cap, wanted), limits) in caps.iter().zip(&wanted).zip(&limits) {
+            prop_assert!((*cap - *wanted).abs() <= limits.resolution + Watts(1e-6));
+        }
+    }
+
+    #[test]
+    fn a_binding_budget_is_used_up_to_driver_units(
+        devices in prop::collection::vec((limits(), 0.0..1.0f64), 1..17),
+        share in 0.0..1.0f64,
+    ) {
+        let limits: Vec<Limits> = devices.iter().map(|d| d.0).collect();
+        let wanted: Vec<Watts> = devices
+            .iter()
+            .map(|(l, share)| l.floor + (l.ceiling - l.floor) * *share)
+            .collect();
+        let floors: Watts = limits.iter().map(|l| l.floor + l.resolution).sum();
+        let sum: Watts = wanted.iter().copied().sum();
+        prop_assume!(sum > floors);
+        let budget = floors + (sum - floors) * share;
+        let caps = Envelope::new(&limits, budget).unwrap().project(&wanted, &wanted);
+        let units: Watts = limits.iter().map(|l| l.resolution + Watts(1e-5)).sum();
+        prop_assert!(caps.sum() >= budget - units, "{} of {budget}", caps.sum());
+    }
+
+    #[test]
+    fn equal_leads_give_no_increase(lead in 0.0..1e12f64, gpus in 1usize..17, before in 0.0..1e12f64) {
+        let leads = Leads::new(vec![Some(Millis(lead)); gpus]).unwrap();
+        for scale in [Scale::Global, Scale::Local] {
+            let (increase, _) = inc_power_gpu(&leads, Watts(15.0), scale, Millis(before));
+            prop_assert_eq!(increase, vec![Watts::ZERO; gpus]);
+        }
+    }
+
+    #[test]
+    fn increases_stay_between_nothing_and_the_most(
+        leads in prop::collection::vec(0.0..1e300f64, 1..17),
+        before in 0.0..1e300f64,
+    ) {
+        let leads = Leads::new(leads.into_iter().map(|l| Some(Millis(l)))).unwrap();
+        for scale in [Scale::Global, Scale::Local] {
+            let (increase, after) = inc_power_gpu(&leads, Watts(15.0), scale, Millis(before));
+            prop_assert!(after >= Millis(before) && after >= leads.largest());
+            for i in increase {
+                prop_assert!(i >= Watts::ZERO && i <= Watts(15.0), "{i}");
+            }
+        }
+    }
+}
+
+fn gpu_limits() -> Limits {
+    Limits {
+        floor: Watts(300.0),
+        ceiling: Watts(750.0),
+        resolution: Watts(1.0),
+    }
+}
+
+fn node() -> Node {
+    let limits = Limits {
+        floor: Watts(120.0),
+        ceiling: Watts(400.0),
+        resolution: Watts(1.0),
+    };
+    Node {
+        gpus: vec![gpu_limits(); 4],
+        cpus: vec![
+            Cpu {
+                limits,
+                draw: Watts(150.0),
+            };
+            2
+        ],
+    }
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.calibration.warm_up = 2;
+    config.detection.window = 2;
+    config
+}
+
+#[derive(Debug, Clone)]
+struct AnySample {
+    leads: Vec<Option<f64>>,
+    time: f64,
+    temperature: Option<f64>,
+    pace: Option<f64>,
+    throttled: bool,
+}
+
+fn any_sample() -> impl Strategy<Value = AnySample> {
+    let lead = prop_oneof![
+        6 => (0.0..5000.0).prop_map(Some),
+        1 => any_number().prop_map(Some),
+        1 => Just(None),
+    ];
+    (
+        prop::collection::vec(lead, 3..6),
+        prop_oneof![5 => 500.0..700.0, 1 => any_number()],
+        prop::option::of(any_number()),
+        prop::option::of(prop_oneof![0.9..1.1, any_number()]),
+        any::<bool>(),
+    )
+        .prop_map(|(leads, time, temperature, pace, throttled)| AnySample {
+            leads,
+            time,
+            temperature,
+            pace,
+            throttled,
+        })
+}
+
+impl AnySample {
+    fn on(&self, caps: &[Watts], iteration: u64) -> Sample {
+        let hot = |gpu: usize| gpu == 0;
+        Sample {
+            iteration,
+            leads: self.leads.iter().map(|lead| lead.map(Millis)).collect(),
+            summands: 640,
+            iteration_time: Millis(self.time),
+            gpus: (0..4)
+                .map(|gpu| GpuReading {
+                    cap: caps[gpu],
+                    temperature: self.temperature.filter(|_| hot(gpu)).map(Celsius),
+                    slowdown: self
+                        .temperature
+                        .map(|_| Celsius(100.0))
+                        .filter(|_| hot(gpu)),
+                    throttled: self.throttled && hot(gpu),
+                    pace: self.pace.map(|pace| if hot(gpu) { pace } else { 1.0 }),
+                    ..GpuReading::default()
+                })
+                .collect(),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(no_files())]
+
+    /// The loop on any sequence of samples, good and bad: the hardware it writes to never holds
+    /// a wrong cap, and no cap rises too far, or at all on a hot GPU.
+    #[test]
+    fn no_history_of_samples_makes_a_wrong_cap(
+        policy in prop::sample::select(Policy::STEERING.to_vec()),
+        samples in prop::collection::vec(any_sample(), 1..60),
+    ) {
+        let config = config();
+        let plan = Plan::new(policy, &node(), &config.mitigation).unwrap();
+        let budget = plan.envelope().budget();
+        let mut held = plan.start().to_watts();
+        let floors = plan.cpu_targets().to_vec();
+        let mut controller = Controller::new(plan, config.clone());
+        for (iteration, sample) in samples.iter().enumerate() {
+            let sample = sample.on(&held, iteration as u64);
+            let rolls_back = |d: &litd_policies::Decision| d.state == litd_policies::State::Rollback;
+            let decision = controller.step(&sample);
+            let Some(caps) = &decision.apply else { continue };
+            let mut limits = vec![gpu_limits(); 4];
+            limits.extend(floors.iter().map(|&floor| Limits { floor, ..node().cpus[0].limits }));
+            assert_allowed(caps, &limits, budget);
+            for (gpu, reading) in sample.gpus.iter().enumerate() {
+                let rise = caps.watts(gpu).unwrap() - held[gpu];
+                if rolls_back(&decision) {
+                    continue;
+                }
+                prop_assert!(rise <= config.mitigation.rise(), "gpu{gpu} rose by {rise}");
+                let hot = litd_policies::diagnosis::too_hot_to_rise(reading, &Guard::default());
+                prop_assert!(!hot || rise <= Watts::ZERO, "hot gpu{gpu} rose by {rise}");
+            }
+            let failures: Vec<ActuationFailure<()>> =
+                actuate(caps, &mut held, |_, wanted| Ok(wanted));
+            prop_assert!(failures.is_empty());
+            prop_assert_eq!(&held, &caps.to_watts());
+        }
+    }
+}
+
+/// What a device does with one write.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    None,
+    Refuses,
+    Ignores,
+    /// Reports an error and has done it all the same.
+    DoesAndFails,
+}
+
+proptest! {
+    #![proptest_config(no_files())]
+
+    /// After every single write the devices hold a sum within the budget, whatever fails.
+    #[test]
+    fn the_sum_is_within_the_budget_after_every_write(
+        from in prop::collection::vec(300.0..750.0f64, 8),
+        to in prop::collection::vec(300.0..750.0f64, 8),
+        faults in prop::collection::vec(prop::sample::select(vec![
+            Fault::None, Fault::None, Fault::None, Fault::None, Fault::None,
+            Fault::Refuses, Fault::Ignores, Fault::DoesAndFails,
+        ]), 8),
+    ) {
+        let limits = vec![gpu_limits(); 8];
+        let budget = Watts(from.iter().sum::<f64>().max(2400.0));
+        let envelope = Envelope::new(&limits, budget).unwrap();
+        let start = envelope.project(&watts(&from), &watts(&from));
+        let target = envelope.project(&watts(&to), &watts(&to));
+        let mut hardware = start.to_watts();
+        let mut held = hardware.clone();
+        let failures = actuate(&target, &mut held, |device, wanted| {
+            let answer = match faults[device] {
+                Fault::None => { hardware[device] = wanted; Ok(wanted) }
+                Fault::Refuses => Err("refused"),
+                Fault::Ignores => Ok(hardware[device]),
+                Fault::DoesAndFails => { hardware[device] = wanted; Err("failed") }
+            };
+            let sum: Watts = hardware.iter().copied().sum();
+            assert!(sum <= budget, "{sum} above {budget} after device {device}");
+            answer
+        });
+        if failures.is_empty() {
+            prop_assert_eq!(hardware, target.to_watts());
+        } else {
+            // What it believes is never less than what the hardware holds.
+            for (device, (&held, &holds)) in held.iter().zip(&hardware).enumerate() {
+                prop_assert!(held >= holds, "device {device}: {held} is believed, {holds} held");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_device_that_does_not_come_down_keeps_the_others_from_rising() {
+    let limits = vec![gpu_limits(); 3];
+    let envelope = Envelope::new(&limits, Watts(2100.0)).unwrap();
+    let target = [Watts(650.0), Watts(750.0), Watts(700.0)];
+    let caps = envelope.project(&target, &target);
+    let mut held = vec![Watts(700.0); 3];
+    let mut written = Vec::new();
+    let failures = actuate(&caps, &mut held, |device, wanted| {
+        written.push((device, wanted));
+        Ok::<_, ()>(Watts(700.0))
+    });
+    assert_eq!(written, [(0, Watts(650.0))]);
+    assert!(matches!(
+        failures[0],
+        ActuationFailure::Ignored { device: 0, .. }
+    ));
+    assert!(matches!(
+        failures[1],
+        ActuationFailure::Withheld { device: 1, .. }
+    ));
+}
+
+#[test]
+fn impossible_envelopes_are_refused_with_the_reason() {
+    let with = |floor: f64, ceiling: f64, unit: f64| Limits {
+        floor: Watts(floor),
+        ceiling: Watts(ceiling),
+        resolution: Watts(unit),
+    };
+    let refused = |limits: &[Limits], budget: f64| {
+        Envelope::new(limits, Watts(budget))
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(refused(&[], 100.0).contains("no device"));
+    assert!(refused(&[with(300.0, 750.0, 1.0); 8], 2399.0).contains("budget of 2399 W"));
+    assert!(refused(&[with(800.0, 750.0, 1.0)], 900.0).contains("no cap between"));
+    assert!(refused(&[with(300.2, 300.8, 1.0)], 900.0).contains("no cap between"));
+    assert!(refused(&[with(300.0, f64::NAN, 1.0)], 900.0).contains("ceiling is NaN W"));
+    assert!(refused(&[with(-5.0, 700.0, 1.0)], 900.0).contains("floor is -5 W"));
+    assert!(refused(&[with(300.0, 750e6, 1.0)], 900.0).contains("ceiling"));
+    assert!(refused(&[with(300.0, 750.0, 0.0)], 900.0).contains("resolution"));
+    assert!(refused(&[with(300.0, 750.0, 1.0)], f64::NAN).contains("budget of NaN W"));
+}
+
+#[test]
+fn the_budget_cuts_all_alike_and_the_floor_stops_it() {
+    let limits = vec![gpu_limits(); 3];
+    let envelope = Envelope::new(&limits, Watts(1500.0)).unwrap();
+    let wanted = [Watts(310.0), Watts(750.0), Watts(650.0)];
+    let caps = envelope.project(&wanted, &wanted).to_watts();
+    // 210 W too much: 10 from the first, which is then at its floor, 100 from each of the others.
+    assert_eq!(caps, [Watts(300.0), Watts(650.0), Watts(550.0)]);
+}
