@@ -1,9 +1,157 @@
+//! `litctl simulate`: one deterministic training iteration by the oracle's five rules.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use litd_sim::{Conditions, IterationModel, IterationResult, Workload, kineto, record};
+use litd_traces::{Aggregation, aggregate, straggler_wave};
+use litd_units::Millis;
+use serde::Serialize;
+
 use crate::Outcome;
 
-/// Not built yet
+/// Simulate one training iteration of a node whose GPUs run at given speeds
+///
+/// All GPUs execute the same computation kernels and collectives. A collective transfers once
+/// it is resident on every GPU, and while it is resident, computation on that GPU is slower by
+/// the contention factor. This alone makes fast GPUs lead, and the longer they lead, the more of
+/// their computation is overlapped. There is no noise: the same input gives the same output.
+///
+/// `litctl analyze` reads the files that --write-kineto writes.
 #[derive(clap::Args)]
-pub struct Args {}
+#[command(after_help = EXAMPLE)]
+pub struct Args {
+    /// Workload: JSON with `kernels` (name, work_ms, clock_bound, needs) and `collectives`
+    /// (name, transfer_ms, after_start_of)
+    #[arg(long, value_name = "FILE")]
+    workload: PathBuf,
+    /// Clock of each GPU relative to the reference clock, separated by commas: 1.05,1,1.02
+    #[arg(
+        long,
+        value_name = "A,B,…",
+        value_delimiter = ',',
+        required = true,
+        allow_hyphen_values = true
+    )]
+    speeds: Vec<f64>,
+    /// How many times slower computation is while a collective is resident; 1 = not slower
+    #[arg(long, value_name = "S", allow_hyphen_values = true)]
+    contention: f64,
+    /// Also write the iteration as profiler files, one per rank: DIR/rank0.json.gz and so on
+    #[arg(long, value_name = "DIR")]
+    write_kineto: Option<PathBuf>,
+}
 
-pub fn run(_args: &Args, _json: bool) -> Outcome {
-    Err("not built yet".into())
+const EXAMPLE: &str = "\
+Example: four GPUs, of which the first is the slowest
+  litctl simulate --workload testdata/oracle/tiny-fsdp.json --speeds 0.9,1.05,1.2,1.1 \\
+      --contention 1.15 --write-kineto /tmp/ranks
+  litctl analyze /tmp/ranks";
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    let workload = Workload::load(&args.workload)?;
+    let mut model = IterationModel::new(&workload)?;
+    let result = model.run(&Conditions::new(&args.speeds, args.contention))?;
+    if let Some(folder) = &args.write_kineto {
+        write_kineto(&workload, result, folder)?;
+    }
+    let report = Report::new(result);
+    let printed = if json {
+        print_json(&report)
+    } else {
+        print_text(&report, args)
+    };
+    match printed {
+        // The reader of a pipe may leave when it has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+fn write_kineto(workload: &Workload, result: &IterationResult, folder: &Path) -> Outcome {
+    let complain = |path: &Path, cause: io::Error| format!("{}: {cause}", path.display());
+    std::fs::create_dir_all(folder).map_err(|cause| complain(folder, cause))?;
+    for timeline in record::timelines(workload, result, record::EPOCH, 0) {
+        let file = folder.join(format!("rank{}.json.gz", timeline.rank));
+        kineto::write_file(&timeline, &file).map_err(|cause| complain(&file, cause))?;
+    }
+    Ok(())
+}
+
+/// The JSON document; lists have one entry per GPU.
+#[derive(Serialize)]
+struct Report {
+    simulated: bool,
+    iteration_ms: Millis,
+    lead_sum_ms: Vec<Millis>,
+    lead_max_ms: Vec<Millis>,
+    lead_last_ms: Vec<Millis>,
+    overlap_ratio: Vec<f64>,
+    collective_residency_ms: Vec<Millis>,
+}
+
+impl Report {
+    fn new(result: &IterationResult) -> Self {
+        let wave = straggler_wave(&result.start);
+        let leads = |aggregation| {
+            let of_gpu = |leads: &Vec<Millis>| aggregate(leads, aggregation).unwrap_or_default();
+            wave.iter().map(of_gpu).collect()
+        };
+        let gpus = 0..result.start.len();
+        Self {
+            simulated: true,
+            iteration_ms: result.length,
+            lead_sum_ms: leads(Aggregation::Sum),
+            lead_max_ms: leads(Aggregation::Max),
+            lead_last_ms: leads(Aggregation::Last),
+            overlap_ratio: gpus.clone().map(|gpu| result.overlap_ratio(gpu)).collect(),
+            collective_residency_ms: gpus.map(|gpu| result.collective_residency(gpu)).collect(),
+        }
+    }
+}
+
+fn print_json(report: &Report) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, report)?;
+    writeln!(out)
+}
+
+fn print_text(report: &Report, args: &Args) -> io::Result<()> {
+    let bold = anstyle::Style::new().bold();
+    let mut out = anstream::stdout().lock();
+    writeln!(
+        out,
+        "{bold}SIMULATED{bold:#} one iteration: {:.3}, contention {}",
+        report.iteration_ms, args.contention
+    )?;
+    writeln!(out)?;
+    writeln!(
+        out,
+        "               lead over the GPU that starts last, ms   computation   collectives"
+    )?;
+    writeln!(
+        out,
+        "GPU    speed          sum          max         last      overlapped  resident, ms"
+    )?;
+    for (gpu, speed) in args.speeds.iter().enumerate() {
+        writeln!(
+            out,
+            "{gpu:>3}  {speed:>7}  {:>11.3}  {:>11.3}  {:>11.3}  {:>12.1} %  {:>12.3}",
+            report.lead_sum_ms[gpu].0,
+            report.lead_max_ms[gpu].0,
+            report.lead_last_ms[gpu].0,
+            report.overlap_ratio[gpu] * 100.0,
+            report.collective_residency_ms[gpu].0,
+        )?;
+    }
+    if let Some(folder) = &args.write_kineto {
+        writeln!(out)?;
+        writeln!(
+            out,
+            "Profiler files of {} ranks (simulated too): {}",
+            args.speeds.len(),
+            folder.display()
+        )?;
+    }
+    Ok(())
 }

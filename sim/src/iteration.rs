@@ -1,0 +1,405 @@
+//! One training iteration on one node, by the oracle's five rules.
+//!
+//! Between the ends of two collectives no GPU looks at another, so each advances on its own:
+//! first to where the next collective becomes resident on it, then, when the slowest has
+//! arrived and the end is known, to that end. The work is kernels x GPUs, with no event queue.
+
+use litd_units::Millis;
+use thiserror::Error;
+
+use crate::workload::Workload;
+
+/// What one iteration runs under. Slices have one entry per GPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Conditions<'a> {
+    /// Clock of each GPU as a multiple of the reference clock (rule 2).
+    pub speeds: &'a [f64],
+    /// How many times slower computation runs while a collective is resident (rule 3).
+    pub contention: f64,
+    /// `noise[g][k]` multiplies the work of kernel `k` on GPU `g`; `None`: no noise.
+    pub noise: Option<&'a [Vec<f64>]>,
+    /// How long the host of each GPU takes, after a kernel has ended, until the next one may
+    /// start; it passes while a kernel waits for the collective that it needs. `None`: no time.
+    pub host_gap: Option<&'a [Millis]>,
+}
+
+impl<'a> Conditions<'a> {
+    /// Conditions without noise and with a host that is never late, as the oracle has them.
+    #[must_use]
+    pub fn new(speeds: &'a [f64], contention: f64) -> Self {
+        Self {
+            speeds,
+            contention,
+            noise: None,
+            host_gap: None,
+        }
+    }
+}
+
+/// Why an iteration can't be computed.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum IterationError {
+    /// No GPU at all.
+    #[error("there are no speeds; give one relative clock per GPU")]
+    NoGpus,
+    /// A clock that is not a positive number.
+    #[error("the speed of GPU {gpu} is {speed}; it must be finite and above 0 (1 = reference)")]
+    Speed {
+        /// The GPU.
+        gpu: usize,
+        /// Its speed.
+        speed: f64,
+    },
+    /// A contention that would make computation faster, or that is no number.
+    #[error("contention is {0}; it must be finite and at least 1 (1 = no contention)")]
+    Contention(f64),
+    /// Noise or host gaps of another shape than GPUs x kernels, or out of range.
+    #[error("{0} must hold a finite number of at least 0 for every GPU (and kernel)")]
+    Shape(&'static str),
+    /// The numbers are so large that time has no end.
+    #[error("the iteration never ends: work divided by speed is too large")]
+    Endless,
+}
+
+/// Everything about one iteration. Outer index: GPU; inner: kernel or collective. Times count
+/// from the iteration's begin.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct IterationResult {
+    /// When each computation kernel started.
+    pub start: Vec<Vec<Millis>>,
+    /// How long it ran.
+    pub duration: Vec<Vec<Millis>>,
+    /// How much of that a collective was resident on the same GPU.
+    pub overlapped: Vec<Vec<Millis>>,
+    /// When each collective became resident on each GPU.
+    pub collective_start: Vec<Vec<Millis>>,
+    /// When each collective ended, on all GPUs at once.
+    pub collective_end: Vec<Millis>,
+    /// From the begin to the end of the last kernel or collective.
+    pub length: Millis,
+}
+
+impl IterationResult {
+    /// The computation time of a GPU that a collective overlapped, over its computation time;
+    /// 0 without computation.
+    #[must_use]
+    pub fn overlap_ratio(&self, gpu: usize) -> f64 {
+        let total = |of: &[Vec<Millis>]| of.get(gpu).into_iter().flatten().copied().sum::<Millis>();
+        let computation = total(&self.duration);
+        if computation > Millis::ZERO {
+            total(&self.overlapped) / computation
+        } else {
+            0.0
+        }
+    }
+
+    /// How long collectives were resident on a GPU, waiting and transferring.
+    #[must_use]
+    pub fn collective_residency(&self, gpu: usize) -> Millis {
+        let starts = self.collective_start.get(gpu).into_iter().flatten();
+        let ends = &self.collective_end;
+        starts.zip(ends).map(|(&start, &end)| end - start).sum()
+    }
+
+    fn shape(&mut self, gpus: usize, kernels: usize, collectives: usize) {
+        let rows = |table: &mut Vec<Vec<Millis>>, columns| {
+            table.resize_with(gpus, Vec::new);
+            for row in table {
+                row.resize(columns, Millis::ZERO);
+            }
+        };
+        rows(&mut self.start, kernels);
+        rows(&mut self.duration, kernels);
+        rows(&mut self.overlapped, kernels);
+        rows(&mut self.collective_start, collectives);
+        self.collective_end.resize(collectives, Millis::ZERO);
+    }
+}
+
+/// A kernel, prepared: time = clocked / speed + fixed.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    clocked: f64,
+    fixed: f64,
+    /// How many collectives must have ended before it may start.
+    needs: usize,
+}
+
+/// A collective, prepared.
+#[derive(Debug, Clone, Copy)]
+struct Transfer {
+    time: f64,
+    /// How many kernels must have started on a GPU before it may be resident there.
+    needs: usize,
+}
+
+/// A workload ready to be run again and again: buffers are kept from one iteration to the next.
+#[derive(Debug, Clone)]
+pub struct IterationModel {
+    steps: Vec<Step>,
+    transfers: Vec<Transfer>,
+    gpus: Vec<Progress>,
+    result: IterationResult,
+}
+
+impl IterationModel {
+    /// Prepares a workload.
+    ///
+    /// # Errors
+    /// The workload makes no sense; see [`Workload::check`].
+    pub fn new(workload: &Workload) -> Result<Self, crate::workload::Flaw> {
+        workload.check()?;
+        let steps = workload.kernels.iter().map(|kernel| Step {
+            clocked: kernel.work.0 * kernel.clock_bound,
+            fixed: kernel.work.0 * (1.0 - kernel.clock_bound),
+            needs: kernel.needs.map_or(0, |collective| collective + 1),
+        });
+        let transfers = workload.collectives.iter().map(|collective| Transfer {
+            time: collective.transfer.0,
+            needs: collective.after_start_of.map_or(0, |kernel| kernel + 1),
+        });
+        Ok(Self {
+            steps: steps.collect(),
+            transfers: transfers.collect(),
+            gpus: Vec::new(),
+            result: IterationResult::default(),
+        })
+    }
+
+    /// Runs one iteration.
+    ///
+    /// # Errors
+    /// Conditions out of range or of the wrong shape.
+    pub fn run(&mut self, conditions: &Conditions) -> Result<&IterationResult, IterationError> {
+        self.check(conditions)?;
+        if self.run_checked(conditions).length.is_finite() {
+            Ok(&self.result)
+        } else {
+            Err(IterationError::Endless)
+        }
+    }
+
+    /// The last iteration that was run; empty before the first.
+    #[must_use]
+    pub fn last(&self) -> &IterationResult {
+        &self.result
+    }
+
+    fn check(&self, conditions: &Conditions) -> Result<(), IterationError> {
+        let usable = |number: f64| number.is_finite() && number >= 0.0;
+        let gpus = conditions.speeds.len();
+        if gpus == 0 {
+            return Err(IterationError::NoGpus);
+        }
+        for (gpu, &speed) in conditions.speeds.iter().enumerate() {
+            if !(speed.is_finite() && speed > 0.0) {
+                return Err(IterationError::Speed { gpu, speed });
+            }
+        }
+        if !(conditions.contention.is_finite() && conditions.contention >= 1.0) {
+            return Err(IterationError::Contention(conditions.contention));
+        }
+        if let Some(noise) = conditions.noise
+            && (noise.len() != gpus
+                || noise.iter().any(|row| {
+                    row.len() != self.steps.len() || !row.iter().all(|&factor| usable(factor))
+                }))
+        {
+            return Err(IterationError::Shape("noise"));
+        }
+        if let Some(gaps) = conditions.host_gap
+            && (gaps.len() != gpus || !gaps.iter().all(|gap| usable(gap.0)))
+        {
+            return Err(IterationError::Shape("host_gap"));
+        }
+        Ok(())
+    }
+
+    /// Runs one iteration under conditions that are known to be in order.
+    pub(crate) fn run_checked(&mut self, conditions: &Conditions) -> &IterationResult {
+        let result = &mut self.result;
+        result.shape(
+            conditions.speeds.len(),
+            self.steps.len(),
+            self.transfers.len(),
+        );
+        self.gpus.clear();
+        for (g, &speed) in conditions.speeds.iter().enumerate() {
+            let host_gap = conditions.host_gap.map_or(0.0, |gaps| gaps[g].0);
+            self.gpus.push(Progress::new(speed, host_gap));
+        }
+        let lane = |g: usize| Lane {
+            steps: &self.steps,
+            noise: conditions.noise.map(|noise| noise[g].as_slice()),
+        };
+
+        let mut end = 0.0;
+        for (j, transfer) in self.transfers.iter().enumerate() {
+            let mut all_resident = 0.0_f64;
+            for (g, gpu) in self.gpus.iter_mut().enumerate() {
+                // The GPU stands at the end of collective j - 1: this one is resident from here,
+                // or from the start of the kernel that it waits for.
+                let goal = Goal {
+                    time: f64::INFINITY,
+                    starts: transfer.needs,
+                };
+                gpu.advance(&lane(g), goal, None, j, &mut result.kernels_of(g));
+                result.collective_start[g][j] = Millis(gpu.now);
+                all_resident = all_resident.max(gpu.now);
+            }
+            end = all_resident + transfer.time;
+            result.collective_end[j] = Millis(end);
+            for (g, gpu) in self.gpus.iter_mut().enumerate() {
+                let goal = Goal {
+                    time: end,
+                    starts: usize::MAX,
+                };
+                let slow = Some(conditions.contention);
+                gpu.advance(&lane(g), goal, slow, j, &mut result.kernels_of(g));
+            }
+        }
+        let ended = self.transfers.len();
+        for (g, gpu) in self.gpus.iter_mut().enumerate() {
+            gpu.advance(
+                &lane(g),
+                Goal::FINISH,
+                None,
+                ended,
+                &mut result.kernels_of(g),
+            );
+            end = end.max(gpu.now);
+        }
+        result.length = Millis(end);
+        result
+    }
+}
+
+/// One GPU's share of the result.
+struct KernelTimes<'a> {
+    start: &'a mut [Millis],
+    duration: &'a mut [Millis],
+    overlapped: &'a mut [Millis],
+}
+
+impl IterationResult {
+    fn kernels_of(&mut self, gpu: usize) -> KernelTimes<'_> {
+        KernelTimes {
+            start: &mut self.start[gpu],
+            duration: &mut self.duration[gpu],
+            overlapped: &mut self.overlapped[gpu],
+        }
+    }
+}
+
+/// What one GPU has to do.
+struct Lane<'a> {
+    steps: &'a [Step],
+    noise: Option<&'a [f64]>,
+}
+
+/// Where an advance ends: at a time, or as soon as so many kernels have started.
+#[derive(Clone, Copy)]
+struct Goal {
+    time: f64,
+    starts: usize,
+}
+
+impl Goal {
+    /// When everything is done.
+    const FINISH: Self = Self {
+        time: f64::INFINITY,
+        starts: usize::MAX,
+    };
+}
+
+/// How far one GPU is. Times in milliseconds since the iteration began.
+#[derive(Debug, Clone)]
+struct Progress {
+    slowness: f64,
+    host_gap: f64,
+    now: f64,
+    /// When the host has the next kernel ready.
+    ready: f64,
+    /// The next or the running kernel.
+    kernel: usize,
+    /// Work left of the running one, in time at the full rate.
+    left: Option<f64>,
+    /// How long a collective was resident while it ran.
+    overlapped: f64,
+}
+
+impl Progress {
+    fn new(speed: f64, host_gap: f64) -> Self {
+        Self {
+            slowness: 1.0 / speed,
+            host_gap,
+            now: 0.0,
+            ready: host_gap,
+            kernel: 0,
+            left: None,
+            overlapped: 0.0,
+        }
+    }
+
+    /// Works to `goal`. `resident`: the contention, while a collective is resident. `ended`: how
+    /// many collectives have ended. A kernel that needs more of them holds the stream up.
+    fn advance(
+        &mut self,
+        lane: &Lane,
+        goal: Goal,
+        resident: Option<f64>,
+        ended: usize,
+        times: &mut KernelTimes,
+    ) {
+        let slow = resident.unwrap_or(1.0);
+        let started = self.kernel + usize::from(self.left.is_some());
+        if started >= goal.starts {
+            return;
+        }
+        loop {
+            if let Some(left) = self.left {
+                let finish = self.now + left * slow;
+                let stop = finish.min(goal.time);
+                if resident.is_some() {
+                    self.overlapped += stop - self.now;
+                }
+                if finish > goal.time {
+                    self.left = Some(left - (stop - self.now) / slow);
+                    self.now = stop;
+                    return;
+                }
+                let k = self.kernel;
+                times.duration[k] = Millis(finish - times.start[k].0);
+                times.overlapped[k] = Millis(self.overlapped);
+                self.now = finish;
+                self.ready = finish + self.host_gap;
+                self.left = None;
+                self.kernel += 1;
+            }
+            let Some(step) = lane.steps.get(self.kernel) else {
+                self.wait_for(goal.time);
+                return;
+            };
+            let begin = self.now.max(self.ready);
+            if step.needs > ended || begin > goal.time {
+                self.wait_for(goal.time);
+                return;
+            }
+            let noise = lane.noise.map_or(1.0, |noise| noise[self.kernel]);
+            self.now = begin;
+            times.start[self.kernel] = Millis(begin);
+            self.left = Some((step.clocked * self.slowness + step.fixed) * noise);
+            self.overlapped = 0.0;
+            if self.kernel + 1 >= goal.starts {
+                return;
+            }
+        }
+    }
+
+    /// Nothing to do until `time`; a GPU that is done for good stays where it is.
+    fn wait_for(&mut self, time: f64) {
+        if time.is_finite() {
+            self.now = time;
+        }
+    }
+}
