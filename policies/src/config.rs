@@ -115,19 +115,24 @@ pub struct Guard {
     pub rollback_slowdown: f64,
     /// Windows after an adjustment over which its effect is judged.
     pub rollback_windows: u32,
+    /// gpu-red promises unchanged speed: once the iteration takes longer than in warm-up by more
+    /// than this share (and more than noise), it goes one adjustment back and stops.
+    pub gpu_red_slowdown: f64,
     /// No cap rises on a GPU this close to its slowdown temperature.
     pub thermal_margin: Kelvins,
-    /// The node is level when its largest lead, per kernel, is below this share of the
-    /// iteration: less is noise.
+    /// The node is level when the first and the last GPU are, per kernel, less than this share
+    /// of the iteration apart: less is noise.
     pub level_share: f64,
-    /// The node is level when its largest lead is below this share of what it was in warm-up.
-    /// Not zero: slack absorbs noise, and a node levelled to the last kernel is slower than its
+    /// The node is level when they are apart by less than this many standard deviations of one
+    /// sample's lead. Slack absorbs noise: a node levelled to the last kernel is slower than its
     /// straggler alone was (oracle/README.md has figures).
+    pub noise_margin: f64,
+    /// The node is level when they are less than this share of what they were in warm-up apart.
     pub level_remainder: f64,
-    /// Windows without a new smallest lead after which the leads have levelled off.
+    /// Windows without a new smallest distance after which the leads have levelled off.
     pub patience: u32,
-    /// A converged node has drifted when its largest lead is this many times what it was when
-    /// it converged, over two windows.
+    /// A converged node has drifted when first and last are this many times as far apart as
+    /// when it converged, over two windows.
     pub drift_factor: f64,
     /// A straggler whose kernels take less than this share longer than the median GPU's has no
     /// slow clock: something else makes it late.
@@ -139,9 +144,11 @@ impl Default for Guard {
         Self {
             rollback_slowdown: 0.01,
             rollback_windows: 3,
+            gpu_red_slowdown: 8e-4,
             thermal_margin: Kelvins(5.0),
-            level_share: 2e-4,
-            level_remainder: 0.06,
+            level_share: 2e-5,
+            noise_margin: 2.0,
+            level_remainder: 0.05,
             patience: 6,
             drift_factor: 3.0,
             pace_tolerance: 0.003,

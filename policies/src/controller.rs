@@ -15,7 +15,7 @@ use std::fmt;
 use litd_units::{Millis, Watts};
 
 use crate::config::Config;
-use crate::diagnosis::{Diagnosis, diagnose, too_hot_to_rise};
+use crate::diagnosis::{Diagnosis, close, diagnose, too_hot_to_rise};
 use crate::envelope::CapVector;
 use crate::law::{adj_power_node, inc_power_gpu};
 use crate::plan::{Plan, Policy};
@@ -86,22 +86,29 @@ pub enum Why {
     Seen(Diagnosis),
     /// The caps move by one adjustment of the law.
     Adjusted {
-        /// What holds the node back.
-        diagnosis: Diagnosis,
-        /// In which share of the window's samples the straggler was last.
+        /// The GPU that the others wait for, and by how much its cap changes.
+        straggler: (usize, Watts),
+        /// In which share of the window's samples it was last.
         last_in: f64,
-        /// By how much the straggler's cap changes.
-        change: Watts,
+        /// By how much its kernels take longer than the fastest GPU's, where that is known.
+        behind: Option<f64>,
+        /// The GPU that is furthest ahead, and by how much its cap changes.
+        leader: (usize, Watts),
     },
-    /// The largest lead is small enough.
+    /// First and last are close enough.
     Levelled {
-        /// The largest lead as a share of what it was in warm-up.
+        /// How far first and last are apart, as a share of what it was in warm-up.
         remainder: f64,
     },
     /// The leads no longer shrink.
     LevelledOff {
-        /// The largest lead as a share of what it was in warm-up.
+        /// How far first and last are apart, as a share of what it was in warm-up.
         remainder: f64,
+    },
+    /// gpu-red has begun to cost speed; the last adjustment is taken back.
+    CostsSpeed {
+        /// By which share the iteration takes longer than in warm-up.
+        slowdown: f64,
     },
     /// The law's next caps are those that are held.
     NothingMoves,
@@ -109,7 +116,7 @@ pub enum Why {
     Holding,
     /// Leads have grown again.
     Drifted {
-        /// How often the largest lead is what it was at convergence.
+        /// How many times as far apart first and last are as at convergence.
         growth: f64,
     },
     /// The iteration takes longer than before the last adjustments.
@@ -130,31 +137,47 @@ impl fmt::Display for Why {
             Self::BadSample(error) => write!(f, "sample left out: {error}"),
             Self::Seen(diagnosis) => diagnosis.fmt(f),
             Self::Adjusted {
-                diagnosis,
+                straggler: (straggler, raise),
                 last_in,
-                change,
-            } => write!(
-                f,
-                "{diagnosis}; it was last in {:.0} % of the samples; its cap {:+.0} W",
-                last_in * 100.0,
-                change.0
-            ),
+                behind,
+                leader: (leader, lower),
+            } => {
+                write!(
+                    f,
+                    "gpu{straggler} {:+.0} W: last in {:.0} % of the samples",
+                    raise.0,
+                    last_in * 100.0
+                )?;
+                if let Some(behind) = behind {
+                    write!(
+                        f,
+                        ", kernels {:.1} % longer than the fastest GPU's",
+                        behind * 100.0
+                    )?;
+                }
+                write!(f, "; gpu{leader} {:+.0} W: furthest ahead", lower.0)
+            }
             Self::Levelled { remainder } => write!(
                 f,
-                "level: the largest lead is {:.1} % of what it was",
+                "level: first and last GPU are {:.1} % as far apart as they were",
                 remainder * 100.0
             ),
             Self::LevelledOff { remainder } => write!(
                 f,
-                "the leads no longer shrink: the largest is {:.1} % of what it was",
+                "the leads no longer shrink: first and last GPU are {:.1} % as far apart as they were",
                 remainder * 100.0
+            ),
+            Self::CostsSpeed { slowdown } => write!(
+                f,
+                "the iteration takes {:.2} % longer than before: one adjustment back, and no further",
+                slowdown * 100.0
             ),
             Self::NothingMoves => f.write_str("the law asks for the caps that are held"),
             Self::Holding => f.write_str("holding"),
             Self::Drifted { growth } => {
                 write!(
                     f,
-                    "the largest lead is {growth:.1} times what it was when the node was level"
+                    "first and last GPU are {growth:.1} times as far apart as when the node converged"
                 )
             }
             Self::RolledBack { before, after } => write!(
@@ -171,7 +194,7 @@ impl fmt::Display for Why {
 struct Window {
     iteration_time: Millis,
     /// The caps that were held during it.
-    caps: Option<CapVector>,
+    caps: CapVector,
     /// Whether caps were changed at its end.
     adjusted: bool,
 }
@@ -179,7 +202,8 @@ struct Window {
 /// What the node was like when it converged.
 #[derive(Debug, Clone, Copy)]
 struct Level {
-    lead: Millis,
+    /// How far first and last were apart, or would have to be to count.
+    spread: Millis,
     /// Whether it converged because nothing could be done, rather than because it was level.
     blocked: bool,
 }
@@ -200,7 +224,7 @@ pub struct Controller {
     baseline: Option<Mean>,
     /// Algorithm 2's `global_max`.
     global_max: Millis,
-    /// The smallest largest-lead so far, and the windows since.
+    /// The smallest distance between first and last so far, and the windows since.
     best: (Millis, u32),
     level: Option<Level>,
     adjustments: u32,
@@ -288,13 +312,25 @@ impl Controller {
         let Some(mean) = finished.mean() else {
             return self.hold(Why::Collecting { have, need });
         };
-        let diagnosis = diagnose(&mean, &sample.gpus, &self.config.guard);
+        let close = self.close(&mean);
+        let diagnosis = diagnose(&mean, &sample.gpus, &self.config.guard, close);
         match self.state {
             State::Observe => self.hold(Why::Seen(diagnosis)),
             State::WarmUp => self.end_warm_up(mean, diagnosis, &sample.gpus),
             State::Rollback => self.hold(Why::Paused),
             State::Adjusting | State::Converged | State::Drift => {
                 self.end_window(&mean, diagnosis, &sample.gpus)
+            }
+        }
+    }
+
+    /// How close first and last must be: what warm-up showed to be noise or to matter little.
+    fn close(&self, mean: &Mean) -> Millis {
+        let guard = &self.config.guard;
+        match &self.baseline {
+            None => close(mean, guard),
+            Some(baseline) => {
+                close(baseline, guard).max(baseline.leads.spread() * guard.level_remainder)
             }
         }
     }
@@ -310,10 +346,10 @@ impl Controller {
     fn end_warm_up(&mut self, mean: Mean, diagnosis: Diagnosis, gpus: &[GpuReading]) -> Decision {
         self.record(&mean);
         self.global_max = mean.leads.largest();
-        self.best = (mean.leads.largest(), 0);
+        self.best = (mean.leads.spread(), 0);
         self.baseline = Some(mean.clone());
         if self.power_helps(&diagnosis) {
-            return self.adjust(&mean, diagnosis, gpus);
+            return self.adjust(&mean, gpus);
         }
         let blocked = !matches!(diagnosis, Diagnosis::Level { .. });
         self.converge(&mean, blocked, Why::Seen(diagnosis))
@@ -345,39 +381,71 @@ impl Controller {
         diagnosis: Diagnosis,
         gpus: &[GpuReading],
     ) -> Decision {
-        let largest = mean.leads.largest();
+        if let Some(back) = self.step_back(mean, gpus) {
+            return back;
+        }
+        let spread = mean.leads.spread();
         let before = self
             .baseline
             .as_ref()
-            .map_or(largest, |baseline| baseline.leads.largest());
-        let remainder = largest / before;
-        if remainder < self.config.guard.level_remainder
-            || matches!(diagnosis, Diagnosis::Level { .. })
-        {
+            .map_or(spread, |baseline| baseline.leads.spread());
+        let remainder = spread / before;
+        if matches!(diagnosis, Diagnosis::Level { .. }) {
             return self.converge(mean, false, Why::Levelled { remainder });
         }
         // A pace says little about a nearly level node, so only heat stops the way there.
         if matches!(diagnosis, Diagnosis::HeatLimited { .. }) {
             return self.converge(mean, true, Why::Seen(diagnosis));
         }
-        if largest < self.best.0 {
-            self.best = (largest, 0);
+        if spread < self.best.0 {
+            self.best = (spread, 0);
         } else {
             self.best.1 += 1;
         }
         if self.best.1 >= self.config.guard.patience {
             return self.converge(mean, false, Why::LevelledOff { remainder });
         }
-        self.adjust(mean, diagnosis, gpus)
+        self.adjust(mean, gpus)
+    }
+
+    /// Takes gpu-red's last adjustment back if it has begun to cost speed.
+    fn step_back(&mut self, mean: &Mean, gpus: &[GpuReading]) -> Option<Decision> {
+        if self.plan.policy() != Policy::GpuRed {
+            return None;
+        }
+        let before = self.baseline.as_ref()?;
+        let slowdown = mean.iteration_time / before.iteration_time - 1.0;
+        // Twice the standard error of a window's mean: less may be chance.
+        let window = f64::from(self.config.detection.window.max(1));
+        let chance = before.time_noise / before.iteration_time * 2.0 / window.sqrt();
+        if slowdown <= self.config.guard.gpu_red_slowdown + chance {
+            return None;
+        }
+        let last = self.history.iter().rev().find(|window| window.adjusted)?;
+        let wanted = last.caps.to_watts();
+        let held: Vec<Watts> = gpus.iter().map(|gpu| gpu.cap).collect();
+        let caps = self.project(wanted, &held, gpus);
+        self.caps = Some(caps.clone());
+        let spread = before.leads.spread();
+        let decision = self.converge(mean, false, Why::CostsSpeed { slowdown });
+        // One adjustment back the GPUs are further apart than now: that is no drift.
+        self.level = Some(Level {
+            spread,
+            blocked: false,
+        });
+        Some(Decision {
+            apply: Some(caps),
+            ..decision
+        })
     }
 
     /// Converged or drifting: go on holding, or start over. It takes two windows in a row.
     fn watch(&mut self, mean: &Mean, diagnosis: Diagnosis, gpus: &[GpuReading]) -> Decision {
         let level = self.level.unwrap_or(Level {
-            lead: mean.leads.largest(),
+            spread: mean.leads.spread(),
             blocked: false,
         });
-        let growth = mean.leads.largest() / level.lead;
+        let growth = mean.leads.spread() / level.spread;
         let grown = level.blocked || growth > self.config.guard.drift_factor;
         let drifted = grown && self.power_helps(&diagnosis);
         match (drifted, self.state) {
@@ -391,8 +459,8 @@ impl Controller {
                 self.hold(why)
             }
             (true, State::Drift) => {
-                self.best = (mean.leads.largest(), 0);
-                self.adjust(mean, diagnosis, gpus)
+                self.best = (mean.leads.spread(), 0);
+                self.adjust(mean, gpus)
             }
             (true, _) => {
                 self.state = State::Drift;
@@ -402,7 +470,7 @@ impl Controller {
     }
 
     /// One adjustment of the law, inside the envelope.
-    fn adjust(&mut self, mean: &Mean, diagnosis: Diagnosis, gpus: &[GpuReading]) -> Decision {
+    fn adjust(&mut self, mean: &Mean, gpus: &[GpuReading]) -> Decision {
         let mitigation = &self.config.mitigation;
         let gpu_caps: Vec<Watts> = gpus.iter().map(|gpu| gpu.cap).collect();
         let (increase, global_max) = inc_power_gpu(
@@ -424,15 +492,7 @@ impl Controller {
         if !moves {
             return self.converge(mean, false, Why::NothingMoves);
         }
-        let straggler = diagnosis.straggler().unwrap_or(0);
-        let why = Why::Adjusted {
-            last_in: mean.last_in.get(straggler).copied().unwrap_or(0.0),
-            change: match (caps.watts(straggler), gpu_caps.get(straggler)) {
-                (Some(new), Some(&old)) => new - old,
-                _ => Watts::ZERO,
-            },
-            diagnosis,
-        };
+        let why = adjusted(mean, &gpu_caps, &caps);
         if let Some(window) = self.history.back_mut() {
             window.adjusted = true;
         }
@@ -467,27 +527,15 @@ impl Controller {
 
     fn converge(&mut self, mean: &Mean, blocked: bool, why: Why) -> Decision {
         self.state = State::Converged;
-        // A level node's lead is noise: what counts as grown is measured from no less than the
-        // share that counts as level.
-        let share = self.config.guard.level_share / mean.lead_share;
-        let largest = mean.leads.largest();
-        let noise = if share.is_finite() {
-            largest * share
-        } else {
-            largest
-        };
         self.level = Some(Level {
-            lead: largest.max(noise),
+            spread: mean.leads.spread().max(self.close(mean)),
             blocked,
         });
         self.hold(why)
     }
 
     fn record(&mut self, mean: &Mean) {
-        let caps = self
-            .caps
-            .clone()
-            .or_else(|| Some(self.plan.start().clone()));
+        let caps = self.caps.as_ref().unwrap_or(self.plan.start()).clone();
         self.history.push_back(Window {
             iteration_time: mean.iteration_time,
             caps,
@@ -526,15 +574,33 @@ impl Controller {
             (oldest.iteration_time, oldest.caps.clone())
         } else {
             let warm_up = warm_up.filter(|&before| worse(before))?;
-            (warm_up, Some(self.plan.start().clone()))
+            (warm_up, self.plan.start().clone())
         };
         self.state = State::Rollback;
-        self.caps.clone_from(&caps);
+        self.caps = Some(caps.clone());
         self.history.clear();
         Some(Decision {
             state: self.state,
-            apply: caps,
+            apply: Some(caps),
             why: Why::RolledBack { before, after },
         })
+    }
+}
+
+/// Who gets what in an adjustment, and why.
+fn adjusted(mean: &Mean, held: &[Watts], caps: &CapVector) -> Why {
+    let change = |gpu: usize| match (caps.watts(gpu), held.get(gpu)) {
+        (Some(new), Some(&old)) => (gpu, new - old),
+        _ => (gpu, Watts::ZERO),
+    };
+    let leads = mean.leads.values();
+    let by_lead = |a: &usize, b: &usize| leads[*a].0.total_cmp(&leads[*b].0);
+    let straggler = (0..leads.len()).min_by(by_lead).unwrap_or(0);
+    let leader = (0..leads.len()).max_by(by_lead).unwrap_or(0);
+    Why::Adjusted {
+        straggler: change(straggler),
+        last_in: mean.last_in.get(straggler).copied().unwrap_or(0.0),
+        behind: mean.behind(straggler),
+        leader: change(leader),
     }
 }

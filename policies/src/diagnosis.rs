@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use litd_units::{Celsius, Watts};
+use litd_units::{Celsius, Millis, Watts};
 
 use crate::config::Guard;
 use crate::sample::{GpuReading, Mean};
@@ -13,8 +13,9 @@ use crate::sample::{GpuReading, Mean};
 pub enum Diagnosis {
     /// Nothing does: no GPU waits for another by more than noise.
     Level {
-        /// The largest lead per kernel, as a share of the iteration.
-        lead_share: f64,
+        /// How far the first and the last GPU are apart, as a share of the iteration at every
+        /// kernel.
+        spread_share: f64,
     },
     /// One GPU computes more slowly than the others. Not "thermal": no sensor said so.
     SlowClock {
@@ -70,10 +71,10 @@ impl Diagnosis {
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Level { lead_share } => write!(
+            Self::Level { spread_share } => write!(
                 f,
-                "level: the largest lead is {:.3} % of the iteration, no GPU holds the others back",
-                lead_share * 100.0
+                "level: first and last GPU are {:.4} % of an iteration apart, none holds the others back",
+                spread_share * 100.0
             ),
             Self::SlowClock { gpu, behind } => {
                 write!(f, "slow clock: the others wait for gpu{gpu}")?;
@@ -131,13 +132,24 @@ pub fn too_hot_to_rise(reading: &GpuReading, guard: &Guard) -> bool {
     reading.throttled || near
 }
 
-/// What holds the node back, from the mean of some samples and the newest readings.
+/// How close the first and the last GPU must be to count as level: closer than matters, or
+/// closer than one sample can tell. Levelling further costs speed, because slack is what absorbs
+/// noise (oracle/README.md has figures).
 #[must_use]
-pub fn diagnose(mean: &Mean, gpus: &[GpuReading], guard: &Guard) -> Diagnosis {
+pub fn close(mean: &Mean, guard: &Guard) -> Millis {
+    let noise = mean.noise * guard.noise_margin;
+    mean.lead_of_share(guard.level_share).max(noise)
+}
+
+/// What holds the node back, from the mean of some samples and the newest readings. GPUs that
+/// are no further apart than `close` are level.
+#[must_use]
+pub fn diagnose(mean: &Mean, gpus: &[GpuReading], guard: &Guard, close: Millis) -> Diagnosis {
+    let spread = mean.leads.spread();
     let level = Diagnosis::Level {
-        lead_share: mean.lead_share,
+        spread_share: spread / mean.lead_of_share(1.0),
     };
-    if mean.lead_share < guard.level_share {
+    if spread < close {
         return level;
     }
     // Means that tie to the last bit come from leads that are all equal.
@@ -153,16 +165,13 @@ pub fn diagnose(mean: &Mean, gpus: &[GpuReading], guard: &Guard) -> Diagnosis {
             temperature: reading.temperature,
         };
     }
-    let behind = match slower_than_fastest(mean, gpu, guard) {
-        Pace::Unknown => None,
-        Pace::NotSlowest => {
-            return Diagnosis::LateHost {
-                gpu,
-                busy: reading.busy,
-            };
-        }
-        Pace::Behind(behind) => Some(behind),
-    };
+    let behind = mean.behind(gpu);
+    if behind.is_some_and(|behind| !clock_explains(behind, mean, gpu, guard)) {
+        return Diagnosis::LateHost {
+            gpu,
+            busy: reading.busy,
+        };
+    }
     if reading.power_limited == Some(false) {
         return Diagnosis::NotPowerLimited {
             gpu,
@@ -172,26 +181,12 @@ pub fn diagnose(mean: &Mean, gpus: &[GpuReading], guard: &Guard) -> Diagnosis {
     Diagnosis::SlowClock { gpu, behind }
 }
 
-enum Pace {
-    Unknown,
-    NotSlowest,
-    Behind(f64),
-}
-
-/// A slow clock explains a late GPU only if no other GPU is slower still, and if some GPU is
-/// faster.
-fn slower_than_fastest(mean: &Mean, gpu: usize, guard: &Guard) -> Pace {
-    let Some(paces) = mean.pace.iter().copied().collect::<Option<Vec<f64>>>() else {
-        return Pace::Unknown;
-    };
-    let fastest = paces.iter().copied().fold(f64::INFINITY, f64::min);
-    let slowest = paces.iter().copied().fold(0.0, f64::max);
-    let behind = paces[gpu] / fastest - 1.0;
-    let explains =
-        behind >= guard.pace_tolerance && slowest / paces[gpu] - 1.0 <= guard.pace_tolerance;
-    if explains {
-        Pace::Behind(behind)
-    } else {
-        Pace::NotSlowest
-    }
+/// A slow clock explains a late GPU only if some GPU is faster, and none is slower still.
+fn clock_explains(behind: f64, mean: &Mean, gpu: usize, guard: &Guard) -> bool {
+    let tolerance = guard.pace_tolerance;
+    let slower_still = (0..mean.pace.len())
+        .filter(|&other| other != gpu)
+        .filter_map(|other| mean.behind(other))
+        .any(|other| other > behind + tolerance);
+    behind >= tolerance && !slower_still
 }

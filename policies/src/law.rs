@@ -78,6 +78,14 @@ impl Leads {
             .fold(Millis(f64::INFINITY), Millis::min)
     }
 
+    /// How far apart the first and the last GPU are. On a level node all leads are alike: each
+    /// GPU is now and then ahead of the latest by as much as noise makes it, and the largest
+    /// lead alone would not tell that from a straggler.
+    #[must_use]
+    pub fn spread(&self) -> Millis {
+        self.largest() - self.smallest()
+    }
+
     /// The GPU with the smallest lead; `None` where several share it.
     #[must_use]
     pub fn straggler(&self) -> Option<usize> {

@@ -70,12 +70,38 @@ pub struct Mean {
     pub leads: Leads,
     /// Mean iteration time.
     pub iteration_time: Millis,
-    /// The largest mean lead, per kernel, as a share of the iteration time.
-    pub lead_share: f64,
+    /// The standard deviation of one sample's lead, of the GPU where it is largest; zero from
+    /// one sample.
+    pub noise: Millis,
+    /// The standard deviation of one sample's iteration time; zero from one sample.
+    pub time_noise: Millis,
+    /// Kernels that a lead was summed over, as in [`Sample::summands`].
+    pub summands: f64,
     /// Mean pace per GPU; absent where any sample lacks it.
     pub pace: Vec<Option<f64>>,
     /// The share of samples in which each GPU had the smallest lead.
     pub last_in: Vec<f64>,
+}
+
+impl Mean {
+    /// A lead that is this share of the iteration at every kernel.
+    #[must_use]
+    pub fn lead_of_share(&self, share: f64) -> Millis {
+        self.iteration_time * (share * self.summands)
+    }
+
+    /// By how much this GPU's kernels take longer than the fastest GPU's, where that is known.
+    #[must_use]
+    pub fn behind(&self, gpu: usize) -> Option<f64> {
+        let fastest = self
+            .pace
+            .iter()
+            .copied()
+            .try_fold(f64::INFINITY, |least, pace| {
+                pace.map(|pace| least.min(pace))
+            })?;
+        Some(self.pace.get(gpu).copied()?? / fastest - 1.0)
+    }
 }
 
 /// Running sums over samples that passed the check.
@@ -84,8 +110,11 @@ pub(crate) struct Sums {
     gpus: usize,
     samples: u32,
     leads: Vec<Millis>,
-    shares: f64,
+    /// Sums of the squares of leads, in square milliseconds.
+    squares: Vec<f64>,
+    summands: f64,
     iteration_time: Millis,
+    time_squares: f64,
     pace: Vec<Option<f64>>,
     last_in: Vec<u32>,
 }
@@ -96,8 +125,10 @@ impl Sums {
             gpus,
             samples: 0,
             leads: vec![Millis::ZERO; gpus],
-            shares: 0.0,
+            squares: vec![0.0; gpus],
+            summands: 0.0,
             iteration_time: Millis::ZERO,
+            time_squares: 0.0,
             pace: vec![Some(0.0); gpus],
             last_in: vec![0; gpus],
         }
@@ -124,10 +155,12 @@ impl Sums {
         }
         self.samples += 1;
         self.iteration_time += time;
-        self.shares += leads.largest() / time / f64::from(sample.summands.max(1));
+        self.time_squares += time.0 * time.0;
+        self.summands += f64::from(sample.summands.max(1));
         let smallest = leads.smallest();
         for (gpu, &lead) in leads.values().iter().enumerate() {
             self.leads[gpu] += lead;
+            self.squares[gpu] += lead.0 * lead.0;
             self.last_in[gpu] += u32::from(lead == smallest);
             let pace = sample.gpus[gpu].pace.filter(|pace| pace.is_finite());
             self.pace[gpu] = self.pace[gpu].zip(pace).map(|(sum, pace)| sum + pace);
@@ -139,10 +172,20 @@ impl Sums {
     pub(crate) fn mean(&self) -> Option<Mean> {
         let samples = f64::from(self.samples);
         let leads = Leads::new(self.leads.iter().map(|&sum| Some(sum / samples))).ok()?;
+        let deviation = |mean: Millis, squares: f64| {
+            let variance = (squares / samples - mean.0 * mean.0).max(0.0);
+            Millis((variance * samples / (samples - 1.0).max(1.0)).sqrt())
+        };
+        let time = self.iteration_time / samples;
+        let each = leads.values().iter().zip(&self.squares);
         Some(Mean {
+            noise: each
+                .map(|(&lead, &squares)| deviation(lead, squares))
+                .fold(Millis::ZERO, Millis::max),
+            time_noise: deviation(time, self.time_squares),
+            summands: self.summands / samples,
             leads,
-            iteration_time: self.iteration_time / samples,
-            lead_share: self.shares / samples,
+            iteration_time: time,
             pace: self
                 .pace
                 .iter()

@@ -1,0 +1,408 @@
+//! The loop's state machine on a toy node: four GPUs whose speed is a power of their cap.
+#![allow(clippy::unwrap_used)]
+
+use litd_policies::{
+    Config, Controller, Decision, Diagnosis, GpuReading, Limits, Node, Plan, Policy, Sample, State,
+    Why, actuate,
+};
+use litd_units::{Celsius, Millis, Watts};
+
+const WARM_UP: u32 = 4;
+
+/// A node that does what physics would, and whatever a test adds to it.
+struct Toy {
+    controller: Controller,
+    held: Vec<Watts>,
+    /// Speed of each GPU at 700 W.
+    speed: [f64; 4],
+    /// The iteration takes this many times as long as the slowest GPU makes it.
+    slowdown: f64,
+    temperature: [f64; 4],
+    power_limited: bool,
+    /// Leads that have nothing to do with clocks.
+    host_lead: [f64; 4],
+    iteration: u64,
+}
+
+impl Toy {
+    fn new(policy: Policy) -> Self {
+        let mut config = Config::default();
+        config.calibration.warm_up = WARM_UP;
+        Self::with(policy, config)
+    }
+
+    fn with(policy: Policy, config: Config) -> Self {
+        let gpu = Limits {
+            floor: Watts(300.0),
+            ceiling: Watts(750.0),
+            resolution: Watts(1.0),
+        };
+        let node = Node {
+            gpus: vec![gpu; 4],
+            cpus: vec![],
+        };
+        let plan = Plan::new(policy, &node, &config.mitigation).unwrap();
+        Self {
+            held: plan.start().to_watts(),
+            controller: Controller::new(plan, config),
+            speed: [1.03, 1.02, 1.0, 1.04],
+            slowdown: 1.0,
+            temperature: [80.0; 4],
+            power_limited: true,
+            host_lead: [0.0; 4],
+            iteration: 0,
+        }
+    }
+
+    fn speeds(&self) -> Vec<f64> {
+        let at = |gpu: usize| self.speed[gpu] * (self.held[gpu].0 / 700.0).sqrt();
+        (0..4).map(at).collect()
+    }
+
+    fn sample(&mut self) -> Sample {
+        let speeds = self.speeds();
+        let slowest = speeds.iter().copied().fold(f64::INFINITY, f64::min);
+        let mut sorted = speeds.clone();
+        sorted.sort_by(f64::total_cmp);
+        let median = (sorted[1] + sorted[2]) / 2.0;
+        self.iteration += 1;
+        let reading = |gpu: usize| GpuReading {
+            cap: self.held[gpu],
+            temperature: Some(Celsius(self.temperature[gpu])),
+            slowdown: Some(Celsius(100.0)),
+            power_limited: Some(self.power_limited),
+            pace: Some(median / speeds[gpu]),
+            ..GpuReading::default()
+        };
+        let lead = |gpu: usize| (speeds[gpu] / slowest - 1.0) * 1e4 + self.host_lead[gpu];
+        Sample {
+            iteration: self.iteration,
+            leads: (0..4).map(|gpu| Some(Millis(lead(gpu)))).collect(),
+            summands: 640,
+            iteration_time: Millis(600.0 / slowest * self.slowdown),
+            gpus: (0..4).map(reading).collect(),
+        }
+    }
+
+    fn step(&mut self) -> Decision {
+        let sample = self.sample();
+        let decision = self.controller.step(&sample);
+        if let Some(caps) = &decision.apply {
+            let failures = actuate(caps, &mut self.held, |_, wanted| Ok::<_, ()>(wanted));
+            assert!(failures.is_empty());
+        }
+        decision
+    }
+
+    /// One window.
+    fn window(&mut self) -> Decision {
+        self.step();
+        self.step();
+        self.step()
+    }
+
+    fn warm_up(&mut self) -> Decision {
+        for _ in 1..WARM_UP {
+            let decision = self.step();
+            assert_eq!((decision.state, decision.apply), (State::WarmUp, None));
+        }
+        self.step()
+    }
+
+    fn until_converged(&mut self) -> Decision {
+        self.warm_up();
+        for _ in 0..100 {
+            let decision = self.window();
+            if decision.state != State::Adjusting {
+                return decision;
+            }
+        }
+        panic!("still adjusting after 100 windows");
+    }
+}
+
+#[test]
+fn observe_never_writes() {
+    let mut toy = Toy::new(Policy::Observe);
+    for _ in 0..201 {
+        let decision = toy.step();
+        assert_eq!((decision.state, decision.apply), (State::Observe, None));
+    }
+    let Why::Seen(diagnosis) = toy.window().why else {
+        panic!("observing tells what it sees");
+    };
+    assert_eq!(diagnosis.straggler(), Some(2));
+}
+
+#[test]
+fn warm_up_touches_nothing_and_the_first_adjustment_raises_the_straggler() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    let first = toy.warm_up();
+    assert_eq!(first.state, State::Adjusting);
+    let caps = first.apply.unwrap().to_watts();
+    assert!(caps[2] > Watts(700.0), "{caps:?}");
+    assert!(caps[3] < Watts(700.0), "{caps:?}");
+    assert!(caps.iter().copied().sum::<Watts>() <= Watts(2800.0));
+    assert!(first.why.to_string().starts_with("gpu2 +"), "{}", first.why);
+}
+
+#[test]
+fn gpu_realloc_levels_the_node_and_makes_it_faster() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    let before = toy.sample().iteration_time;
+    let end = toy.until_converged();
+    assert_eq!(end.state, State::Converged, "{}", end.why);
+    let after = toy.sample();
+    assert!(
+        after.iteration_time < before * 0.985,
+        "{}",
+        after.iteration_time
+    );
+    let largest = after
+        .leads
+        .iter()
+        .flatten()
+        .copied()
+        .fold(Millis::ZERO, Millis::max);
+    assert!(largest < Millis(40.0), "{largest} of 400");
+}
+
+#[test]
+fn gpu_red_saves_power_at_the_same_speed() {
+    let mut toy = Toy::new(Policy::GpuRed);
+    let before = toy.sample().iteration_time;
+    let end = toy.until_converged();
+    assert_eq!(end.state, State::Converged, "{}", end.why);
+    assert!(toy.sample().iteration_time <= before * 1.001);
+    let power: Watts = toy.held.iter().copied().sum();
+    assert!(power < Watts(0.97 * 3000.0), "{power}");
+}
+
+#[test]
+fn a_level_node_is_left_alone_and_says_so() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    toy.speed = [1.0; 4];
+    let end = toy.warm_up();
+    assert_eq!((end.state, end.apply), (State::Converged, None));
+    assert!(
+        matches!(end.why, Why::Seen(Diagnosis::Level { .. })),
+        "{}",
+        end.why
+    );
+}
+
+#[test]
+fn a_hot_straggler_gets_nothing() {
+    for policy in Policy::STEERING {
+        if policy == Policy::CpuSlosh {
+            continue; // the toy has no CPUs
+        }
+        let mut toy = Toy::new(policy);
+        toy.temperature[2] = 96.0;
+        let end = toy.warm_up();
+        assert_eq!((end.state, end.apply), (State::Converged, None));
+        assert!(
+            matches!(end.why, Why::Seen(Diagnosis::HeatLimited { gpu: 2, .. })),
+            "{}",
+            end.why
+        );
+    }
+}
+
+#[test]
+fn a_straggler_that_cools_down_is_helped_after_all() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    toy.temperature[2] = 96.0;
+    toy.warm_up();
+    assert_eq!(toy.window().state, State::Converged);
+    toy.temperature[2] = 80.0;
+    assert_eq!(toy.window().state, State::Drift);
+    let decision = toy.window();
+    assert_eq!(decision.state, State::Adjusting);
+    assert!(decision.apply.is_some());
+}
+
+#[test]
+fn a_straggler_that_gets_hot_on_the_way_stops_the_way() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    toy.warm_up();
+    let held = toy.held.clone();
+    toy.temperature[2] = 96.0;
+    let end = toy.window();
+    assert_eq!((end.state, end.apply), (State::Converged, None));
+    assert_eq!(toy.held, held);
+}
+
+#[test]
+fn a_late_host_gets_no_power() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    // GPU 3 has the fastest kernels and starts last all the same.
+    toy.host_lead = [900.0, 900.0, 900.0, 0.0];
+    let end = toy.warm_up();
+    assert_eq!((end.state, end.apply), (State::Converged, None));
+    assert!(
+        matches!(end.why, Why::Seen(Diagnosis::LateHost { gpu: 3, .. })),
+        "{}",
+        end.why
+    );
+}
+
+#[test]
+fn watts_go_only_to_a_gpu_that_power_limits() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    toy.power_limited = false;
+    let end = toy.warm_up();
+    assert_eq!((end.state, end.apply), (State::Converged, None));
+    assert!(
+        matches!(
+            end.why,
+            Why::Seen(Diagnosis::NotPowerLimited { gpu: 2, .. })
+        ),
+        "{}",
+        end.why
+    );
+    // gpu-red gives the straggler nothing, so it may go on.
+    let mut toy = Toy::new(Policy::GpuRed);
+    toy.power_limited = false;
+    assert!(toy.warm_up().apply.is_some());
+}
+
+#[test]
+fn harm_is_rolled_back_and_the_law_pauses() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    toy.warm_up();
+    let start = vec![Watts(700.0); 4];
+    assert_ne!(toy.held, start);
+    toy.slowdown = 1.05;
+    let mut decisions = vec![toy.window(), toy.window()];
+    assert!(decisions.iter().all(|d| d.state == State::Adjusting));
+    decisions.push(toy.window());
+    let rollback = decisions.pop().unwrap();
+    assert_eq!(rollback.state, State::Rollback, "{}", rollback.why);
+    assert_eq!(toy.held, start);
+    assert!(rollback.why.to_string().contains("rolled back"));
+    for _ in 0..100 {
+        let decision = toy.step();
+        assert_eq!((decision.state, decision.apply), (State::Rollback, None));
+    }
+    toy.controller.resume();
+    toy.slowdown = 1.0;
+    assert_eq!(toy.warm_up().state, State::Adjusting);
+}
+
+#[test]
+fn many_small_losses_are_rolled_back_too() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    toy.warm_up();
+    let mut rolled_back = false;
+    for _ in 0..40 {
+        // Not a percent over any three windows.
+        toy.slowdown *= 1.003;
+        rolled_back |= toy.window().state == State::Rollback;
+    }
+    assert!(rolled_back);
+    assert_eq!(toy.held, vec![Watts(700.0); 4]);
+}
+
+#[test]
+fn a_job_that_slows_down_long_after_the_last_adjustment_is_not_the_laws_fault() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    toy.until_converged();
+    for _ in 0..10 {
+        toy.window();
+    }
+    let held = toy.held.clone();
+    toy.slowdown = 1.5;
+    for _ in 0..10 {
+        assert_eq!(toy.window().state, State::Converged);
+    }
+    assert_eq!(toy.held, held);
+}
+
+#[test]
+fn a_new_straggler_is_drift_and_one_odd_window_is_not() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    toy.until_converged();
+    // Past the windows over which the last adjustment is judged.
+    for _ in 0..4 {
+        toy.window();
+    }
+    let speed = toy.speed;
+    toy.speed[0] *= 0.95;
+    assert_eq!(toy.window().state, State::Drift);
+    toy.speed = speed;
+    assert_eq!(toy.window().state, State::Converged);
+    toy.speed[0] *= 0.95;
+    assert_eq!(toy.window().state, State::Drift);
+    let decision = toy.window();
+    assert_eq!(decision.state, State::Adjusting);
+    let held = decision.apply.unwrap();
+    assert_eq!(held.to_watts(), toy.held);
+}
+
+#[test]
+fn gpu_red_steps_back_when_it_costs_speed() {
+    let mut toy = Toy::new(Policy::GpuRed);
+    toy.warm_up();
+    let held = toy.held.clone();
+    toy.window();
+    assert_ne!(toy.held, held);
+    toy.slowdown = 1.004;
+    let end = toy.window();
+    assert_eq!(end.state, State::Converged);
+    assert!(matches!(end.why, Why::CostsSpeed { .. }), "{}", end.why);
+    assert_eq!(toy.held, held);
+    // And stays there.
+    for _ in 0..10 {
+        assert_eq!(toy.window().apply, None);
+    }
+}
+
+#[test]
+fn samples_that_are_none_do_not_count() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    let good = toy.sample();
+    let mut bad: Vec<Sample> = vec![good.clone(); 7];
+    bad[0].leads[1] = None;
+    bad[1].leads[1] = Some(Millis(f64::NAN));
+    bad[2].leads[1] = Some(Millis(-1.0));
+    bad[3].leads.pop();
+    bad[4].gpus.pop();
+    bad[5].iteration_time = Millis(0.0);
+    bad[6].iteration_time = Millis(f64::INFINITY);
+    for _ in 0..20 {
+        for sample in &bad {
+            let decision = toy.controller.step(sample);
+            assert_eq!((decision.state, decision.apply), (State::WarmUp, None));
+            assert!(
+                matches!(decision.why, Why::BadSample(_)),
+                "{}",
+                decision.why
+            );
+        }
+    }
+    assert_eq!(toy.warm_up().state, State::Adjusting);
+}
+
+#[test]
+fn the_largest_rise_is_configurable() {
+    let mut config = Config::default();
+    config.calibration.warm_up = WARM_UP;
+    config.mitigation.max_rise = Some(Watts(2.0));
+    let mut toy = Toy::with(Policy::GpuRealloc, config);
+    let first = toy.warm_up().apply.unwrap();
+    assert_eq!(first.watts(2), Some(Watts(702.0)));
+}
+
+#[test]
+fn the_defaults_are_those_of_table_ii() {
+    let config = Config::default();
+    assert_eq!(config.calibration.iterations, 1000);
+    assert_eq!(config.calibration.sampling_period, 10);
+    assert_eq!(config.calibration.warm_up, 50);
+    assert_eq!(config.detection.window, 3);
+    assert_eq!(config.mitigation.max_adjustment, Watts(15.0));
+    assert_eq!(config.mitigation.rise(), Watts(15.0));
+    assert_eq!(config.mitigation.initial_cap, Watts(700.0));
+    assert_eq!(config.mitigation.power_budget, Watts(20.0));
+}
