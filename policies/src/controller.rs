@@ -144,14 +144,14 @@ impl fmt::Display for Why {
             } => {
                 write!(
                     f,
-                    "gpu{straggler} {:+.0} W: last in {:.0} % of the samples",
+                    "gpu{straggler} {:+.0} W: last in {:.0} % of samples",
                     raise.0,
                     last_in * 100.0
                 )?;
                 if let Some(behind) = behind {
                     write!(
                         f,
-                        ", kernels {:.1} % longer than the fastest GPU's",
+                        ", kernels {:.1} % slower than the fastest GPU's",
                         behind * 100.0
                     )?;
                 }

@@ -1,5 +1,5 @@
 //! The loop's state machine on a toy node: four GPUs whose speed is a power of their cap.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use litd_policies::{
     Config, Controller, Decision, Diagnosis, GpuReading, Limits, Node, Plan, Policy, Sample, State,

@@ -4,6 +4,10 @@ use std::iter::Sum;
 use std::ops::Sub;
 
 pub use litd_units::Aggregation;
+use litd_units::Nanos;
+
+use crate::align::{AlignError, AlignOptions, Alignment, align};
+use crate::timeline::Timeline;
 
 /// The straggler wave: `waves[g][k]` is by how much GPU `g` started matched kernel `k` before
 /// the GPU that started it last (Algorithm 1, line 4). `starts[g][k]` in any unit of time; all
@@ -43,4 +47,62 @@ where
             .fold(leads[0], |most, lead| if lead > most { lead } else { most }),
         Aggregation::Last => last,
     })
+}
+
+/// The leads of all matched kernels of a node, and what they come from.
+#[derive(Debug, Clone)]
+pub struct Leads {
+    /// Which kernels are the same.
+    pub alignment: Alignment,
+    /// `wave[g][k]`: by how much the GPU of timeline `g` started matched kernel `k` before the
+    /// last GPU did. Kernels are in the order of their last starts.
+    pub wave: Vec<Vec<Nanos>>,
+}
+
+/// Aligns the timelines of two or more ranks and computes their leads.
+///
+/// # Errors
+/// When too few kernels match; see [`AlignError`].
+pub fn leads(timelines: &[Timeline], options: &AlignOptions) -> Result<Leads, AlignError> {
+    let alignment = align(timelines, options)?;
+    let start = |(rank, timeline): (usize, &Timeline)| -> Vec<Nanos> {
+        let starts = alignment.matched().filter_map(|row| {
+            let kernel = timeline.kernels.get(*row.get(rank)? as usize)?;
+            Some(kernel.start)
+        });
+        starts.collect()
+    };
+    let starts = Vec::from_iter(timelines.iter().enumerate().map(start));
+    let wave = straggler_wave(&starts);
+    Ok(Leads { alignment, wave })
+}
+
+impl Leads {
+    /// The lead value of each timeline.
+    #[must_use]
+    pub fn values(&self, aggregation: Aggregation) -> Vec<Nanos> {
+        let values = self.wave.iter().map(|leads| aggregate(leads, aggregation));
+        values.map(Option::unwrap_or_default).collect()
+    }
+
+    /// For each timeline in how many matched kernels it started last; a tie counts for all.
+    #[must_use]
+    pub fn last_in(&self) -> Vec<usize> {
+        let last = |leads: &Vec<Nanos>| leads.iter().filter(|&&lead| lead == Nanos::ZERO).count();
+        self.wave.iter().map(last).collect()
+    }
+
+    /// The position of the timeline with the smallest lead value, which the others wait for;
+    /// `None` on ties.
+    #[must_use]
+    pub fn straggler(&self, aggregation: Aggregation) -> Option<usize> {
+        let values = self.values(aggregation);
+        let least = values.iter().min()?;
+        let mut stragglers = values
+            .iter()
+            .enumerate()
+            .filter(|&(_, value)| value == least);
+        let (position, _) = stragglers.next()?;
+        stragglers.next().is_none().then_some(position)
+    }
 }

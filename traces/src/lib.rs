@@ -2,10 +2,24 @@
 //! GPU, the alignment of those timelines, and what is computed from aligned timelines: lead
 //! values (Algorithm 1 of the Lit Silicon paper), overlap ratios and busy fractions.
 
+pub mod align;
+pub mod analysis;
+mod class;
+mod cut;
+mod error;
+mod job;
+pub mod kineto;
 pub mod leads;
+mod spans;
 pub mod timeline;
 
-pub use leads::{Aggregation, aggregate, straggler_wave};
+pub use align::{AlignError, AlignOptions, Alignment, LeftOut, Selection, align};
+pub use analysis::{AnalysisOptions, Diagnosis, LeadValues, RankReport, Report, analyse};
+pub use class::class_of;
+pub use error::ReadError;
+pub use job::join;
+pub use kineto::Trace;
+pub use leads::{Aggregation, Leads, aggregate, leads, straggler_wave};
 pub use timeline::{
     Collective, CollectiveId, Iteration, Kernel, KernelClass, NameId, NameTable, StreamId, Timeline,
 };

@@ -1,0 +1,138 @@
+//! Reads many trace files at once, with a progress bar if that takes long.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use litd_traces::{ReadError, Trace, kineto};
+
+/// What takes less time than this needs no progress bar.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The files that the paths name: a folder stands for its traces, in the order of their names.
+pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            files.extend(traces_in(path)?);
+        } else {
+            files.push(path.clone());
+        }
+    }
+    Ok(files)
+}
+
+fn traces_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let named = |error: io::Error| format!("{}: {error}", folder.display());
+    let mut traces = Vec::new();
+    for entry in fs::read_dir(folder).map_err(named)? {
+        let path = entry.map_err(named)?.path();
+        let name = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        let is_trace =
+            name.is_some_and(|name| name.ends_with(".json") || name.ends_with(".json.gz"));
+        if is_trace && path.is_file() {
+            traces.push(path);
+        }
+    }
+    if traces.is_empty() {
+        return Err(format!(
+            "{}: the folder holds no *.json or *.json.gz",
+            folder.display()
+        ));
+    }
+    traces.sort();
+    Ok(traces)
+}
+
+/// Reads all files; `ranks` are theirs, or empty if they tell themselves.
+pub fn traces(files: &[PathBuf], ranks: &[u32]) -> Result<Vec<Trace>, Box<dyn std::error::Error>> {
+    if !ranks.is_empty() && ranks.len() != files.len() {
+        let (ranks, files) = (ranks.len(), files.len());
+        return Err(format!("--ranks names {ranks} ranks, but there are {files} files").into());
+    }
+    let progress = Progress::new(files);
+    let next = AtomicUsize::new(0);
+    let read = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(file) = files.get(at) else { break };
+            let trace = one(file, ranks.get(at).copied(), &progress);
+            if let Ok(mut read) = read.lock() {
+                read.push((at, trace));
+            }
+        }
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 1..cores.min(files.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    progress.bar.finish_and_clear();
+    let mut read = read
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    read.sort_by_key(|(at, _)| *at);
+    let traces: Result<Vec<Trace>, ReadError> = read.into_iter().map(|(_, trace)| trace).collect();
+    Ok(traces?)
+}
+
+fn one(path: &Path, rank: Option<u32>, progress: &Progress) -> Result<Trace, ReadError> {
+    let name = path.display().to_string();
+    match File::open(path) {
+        Ok(file) => kineto::read(Counted { file, progress }, &name, rank),
+        Err(cause) => Err(ReadError::Io { file: name, cause }),
+    }
+}
+
+struct Progress {
+    bar: ProgressBar,
+    since: Instant,
+    shown: AtomicBool,
+}
+
+impl Progress {
+    fn new(files: &[PathBuf]) -> Self {
+        let sizes = files
+            .iter()
+            .filter_map(|file| Some(fs::metadata(file).ok()?.len()));
+        let bar = ProgressBar::with_draw_target(Some(sizes.sum()), ProgressDrawTarget::hidden());
+        let style = ProgressStyle::with_template("reading {wide_bar} {bytes}/{total_bytes}");
+        Self {
+            bar: style.map_or(bar.clone(), |style| bar.with_style(style)),
+            since: Instant::now(),
+            shown: AtomicBool::new(false),
+        }
+    }
+
+    fn advance(&self, bytes: usize) {
+        self.bar.inc(bytes as u64);
+        if self.since.elapsed() > PATIENCE && !self.shown.swap(true, Ordering::Relaxed) {
+            // Draws nothing unless stderr is a terminal.
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+}
+
+/// A file that tells how much of it was read.
+struct Counted<'a> {
+    file: File,
+    progress: &'a Progress,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(into)?;
+        self.progress.advance(count);
+        Ok(count)
+    }
+}

@@ -1,0 +1,227 @@
+//! The report for people.
+
+use std::fmt::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use litd_traces::align::in_words;
+use litd_traces::{Diagnosis, LeadValues, RankReport, Report};
+use litd_units::{Aggregation, Nanos};
+
+/// The longest bar of the picture of leads, in characters.
+const BAR: f64 = 40.0;
+const HEAD: Style = Style::new().bold();
+const LATE: Style = AnsiColor::Yellow.on_default().bold();
+const LEADS: Style = AnsiColor::Cyan.on_default();
+
+/// The whole report; colours are removed on the way to what is no terminal.
+pub fn render(report: &Report, aggregation: Aggregation) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_report(&mut out, report, aggregation);
+    out
+}
+
+fn write_report(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Result {
+    let leads = report.matched_kernels.zip(report.matched_fraction);
+    if let Some((matched, fraction)) = leads {
+        let ranks = report.ranks.len();
+        writeln!(
+            out,
+            "{ranks} ranks, {matched} kernels matched ({:.1} %)\n",
+            100.0 * fraction
+        )?;
+    }
+    table(out, report)?;
+    if leads.is_some() {
+        bars(out, report, aggregation)?;
+        writeln!(out)?;
+        straggler(out, report, aggregation)?;
+        left_out(out, report)?;
+    } else {
+        writeln!(
+            out,
+            "\nLeads need at least two ranks: give the traces of the others as well."
+        )?;
+    }
+    for note in &report.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    Ok(())
+}
+
+fn table(out: &mut String, report: &Report) -> fmt::Result {
+    let with_leads = report.matched_kernels.is_some();
+    write!(
+        out,
+        "{HEAD}rank  kernels  computation  communication     busy  overlap"
+    )?;
+    if with_leads {
+        write!(out, "   lead sum        max       last  last in   pace")?;
+    }
+    writeln!(out, "{HEAD:#}")?;
+    for rank in &report.ranks {
+        let style = match Some(rank.rank) == report.straggler_rank {
+            true => LATE,
+            false => Style::new(),
+        };
+        let RankReport {
+            rank: number,
+            kernels,
+            computation,
+            communication,
+            ..
+        } = rank;
+        write!(
+            out,
+            "{style}{number:>4}  {kernels:>7}  {computation:>11}  {communication:>13}  {:>7}  {:>7}",
+            percent(Some(rank.busy_fraction)),
+            percent(rank.overlap_ratio),
+        )?;
+        if let Some(LeadValues {
+            sum_ns,
+            max_ns,
+            last_ns,
+        }) = rank.lead
+        {
+            let matched = report.matched_kernels.unwrap_or(0);
+            let last_in = rank.last_in.map(|last| last as f64 / matched.max(1) as f64);
+            let pace = rank.pace.map_or("-".into(), |pace| format!("{pace:.3}"));
+            let (sum, max, last) = (time(sum_ns), time(max_ns), time(last_ns));
+            write!(
+                out,
+                "  {sum:>9}  {max:>9}  {last:>9}  {:>7}  {pace:>5}",
+                percent(last_in)
+            )?;
+        }
+        writeln!(out, "{style:#}")?;
+    }
+    Ok(())
+}
+
+/// A picture of the leads: the shortest bar is the rank that the others wait for.
+fn bars(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Result {
+    let lead = |rank: &RankReport| {
+        rank.lead
+            .map_or(Nanos::ZERO, |lead| value(lead, aggregation))
+    };
+    let most = report.ranks.iter().map(lead).max().unwrap_or_default();
+    writeln!(out, "\n{HEAD}lead ({}){HEAD:#}", word(aggregation))?;
+    for rank in &report.ranks {
+        let length = BAR * lead(rank).0 as f64 / most.0.max(1) as f64;
+        let (number, bar, lead) = (rank.rank, bar(length), time(lead(rank)));
+        writeln!(out, "{number:>4}  {LEADS}{bar}{LEADS:#} {lead}")?;
+    }
+    Ok(())
+}
+
+fn straggler(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Result {
+    let Some((straggler, lead)) = report.straggler().and_then(|rank| Some((rank, rank.lead?)))
+    else {
+        return writeln!(out, "No straggler: several ranks have the smallest lead.");
+    };
+    let (rank, lead, word) = (
+        straggler.rank,
+        time(value(lead, aggregation)),
+        word(aggregation),
+    );
+    writeln!(
+        out,
+        "{LATE}Rank {rank} is the straggler{LATE:#}: its {word} lead is the smallest ({lead})."
+    )?;
+    match report.diagnosis() {
+        Some(Diagnosis::SlowClock { pace }) => writeln!(
+            out,
+            "Its kernels take {:.1} % longer than the median rank's: its clock is slow.",
+            100.0 * (pace - 1.0)
+        ),
+        Some(Diagnosis::LateHost { busy_fraction }) => writeln!(
+            out,
+            "It is late, but its kernels are not slower: look at its host (GPU busy {}).",
+            percent(Some(busy_fraction))
+        ),
+        _ => writeln!(
+            out,
+            "Whether its clock is slow cannot be told: too few kernels of constant overlap match."
+        ),
+    }
+}
+
+fn left_out(out: &mut String, report: &Report) -> fmt::Result {
+    for rank in &report.ranks {
+        if let Some(left_out) = rank.left_out.as_deref().filter(|names| !names.is_empty()) {
+            writeln!(
+                out,
+                "left out of rank {}: {}",
+                rank.rank,
+                in_words(left_out)
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn word(aggregation: Aggregation) -> &'static str {
+    match aggregation {
+        Aggregation::Sum => "summed",
+        Aggregation::Max => "largest",
+        Aggregation::Last => "last",
+    }
+}
+
+fn value(lead: LeadValues, aggregation: Aggregation) -> Nanos {
+    match aggregation {
+        Aggregation::Sum => lead.sum_ns,
+        Aggregation::Max => lead.max_ns,
+        Aggregation::Last => lead.last_ns,
+    }
+}
+
+fn percent(fraction: Option<f64>) -> String {
+    fraction.map_or("-".into(), |fraction| format!("{:.1} %", 100.0 * fraction))
+}
+
+/// A time in the unit that suits it, with three digits or so.
+fn time(time: Nanos) -> String {
+    let (scale, unit) = match time.0.unsigned_abs() {
+        0 => return "0".into(),
+        1..1_000 => return format!("{} ns", time.0),
+        1_000..1_000_000 => (1e3, "µs"),
+        1_000_000..10_000_000_000 => (1e6, "ms"),
+        _ => (1e9, "s"),
+    };
+    let value = time.0 as f64 / scale;
+    let decimals = match value.abs() {
+        ..10.0 => 2,
+        ..100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
+/// A bar of this many characters, to an eighth.
+fn bar(length: f64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (length.max(0.0) * 8.0).round() as usize;
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_sensible_unit() {
+        let shown =
+            [0, 999, 1_500, 76_518_000, 1_447_000_000, 60_000_000_000].map(|n| time(Nanos(n)));
+        assert_eq!(
+            shown,
+            ["0", "999 ns", "1.50 µs", "76.5 ms", "1447 ms", "60.0 s"]
+        );
+    }
+
+    #[test]
+    fn bars_have_eighths() {
+        assert_eq!(bar(2.5), "██▌");
+        assert_eq!(bar(0.0), "");
+    }
+}

@@ -1,0 +1,151 @@
+//! `litctl demo`: the loop on a simulated node, to watch.
+
+mod live;
+mod observe;
+mod report;
+mod run;
+mod svg;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use litd_policies::{Config, Policy};
+use litd_sim::Scenario;
+
+use crate::Outcome;
+use run::{Frame, Run, Summary};
+
+/// Watch a simulated node lose its straggler
+///
+/// Runs the loop on a simulated node from warm-up to convergence: the same laws, envelope and
+/// state machine as the daemon's. On a terminal it shows caps, leads and clocks as they change.
+/// Everything it prints is SIMULATED.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// What to do about the straggler: gpu-red, gpu-realloc, cpu-slosh, or observe
+    /// [default: all three that the scenario is about]
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<Policy>,
+    /// A scenario file, or the name of a shipped one (see --list-scenarios)
+    #[arg(long, value_name = "FILE", default_value = "default")]
+    scenario: String,
+    /// Where the noise starts; the same seed gives the same numbers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Draw leads, caps, clocks and throughput over time into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// No live view, even on a terminal
+    #[arg(long)]
+    no_live: bool,
+    /// List the shipped scenarios
+    #[arg(long)]
+    list_scenarios: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  litctl demo                                  all three policies on the default node
+  litctl demo --policy gpu-red --svg red.svg   one policy, and a picture
+  litctl demo --scenario thermal-straggler     a node where the right answer is to do nothing
+  litctl demo --json | jq '.policies[0]'       for scripts";
+
+/// A run's history and its end.
+struct Finished {
+    frames: Vec<Frame>,
+    summary: Summary,
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    if args.list_scenarios {
+        return report::list_scenarios(json);
+    }
+    let scenario = load(&args.scenario)?;
+    let policies = policies(args, &scenario)?;
+    let watch = !json && !args.no_live && std::io::stdout().is_terminal();
+    if !json && !watch {
+        report::print_heading(&scenario, args.seed);
+    }
+    let mut finished = Vec::new();
+    for policy in policies {
+        let run = Run::new(policy, &scenario, args.seed, &Config::default())?;
+        let done = if watch {
+            live::watch(run, &scenario)?
+        } else {
+            quietly(run, json)?
+        };
+        let Some(done) = done else {
+            break;
+        };
+        finished.push(done);
+    }
+    if json {
+        report::print_json(&finished)?;
+    } else {
+        if watch {
+            report::print_heading(&scenario, args.seed);
+        }
+        report::print_table(&finished);
+    }
+    if let Some(file) = &args.svg {
+        svg::draw(file, &scenario, &finished)
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+        if !json {
+            anstream::println!("\nThe picture is in {}.", file.display());
+        }
+    }
+    Ok(())
+}
+
+/// A shipped scenario by its name, any other from its file.
+fn load(name: &str) -> Result<Scenario, Box<dyn std::error::Error>> {
+    if litd_sim::scenario::builtin_names().any(|builtin| builtin == name) {
+        return Ok(Scenario::builtin(name)?);
+    }
+    let file = Path::new(name);
+    if !file.exists() {
+        let names: Vec<_> = litd_sim::scenario::builtin_names().collect();
+        return Err(format!(
+            "{name}: no such scenario file, and no shipped scenario has that name; there are {}",
+            names.join(", ")
+        )
+        .into());
+    }
+    Ok(Scenario::load(file)?)
+}
+
+fn policies(args: &Args, scenario: &Scenario) -> Result<Vec<Policy>, Box<dyn std::error::Error>> {
+    if let Some(policy) = args.policy {
+        return Ok(vec![policy]);
+    }
+    if scenario.policies.is_empty() {
+        return Ok(Policy::STEERING.to_vec());
+    }
+    let parsed = scenario.policies.iter().map(|name| name.parse());
+    Ok(parsed.collect::<Result<_, _>>()?)
+}
+
+/// Runs to the end with no more than a progress bar.
+fn quietly(mut run: Run, json: bool) -> Result<Option<Finished>, Box<dyn std::error::Error>> {
+    let bar = ProgressBar::new(1000);
+    if json {
+        bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+    }
+    bar.set_style(
+        ProgressStyle::with_template("{msg:12} {bar:40} {percent:>3} %")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    bar.set_message(run.policy().name());
+    let mut frames = Vec::new();
+    while let Some(frame) = run.advance()? {
+        bar.set_position((run.progress() * 1000.0) as u64);
+        frames.push(frame);
+    }
+    bar.finish_and_clear();
+    Ok(Some(Finished {
+        summary: run.summary(&frames),
+        frames,
+    }))
+}

@@ -1,0 +1,149 @@
+//! Leads, caps, clocks and throughput over time, one column per policy.
+
+use std::error::Error;
+use std::path::Path;
+
+use litd_sim::Scenario;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::Finished;
+use super::run::Frame;
+
+const PANEL: (u32, u32) = (380, 190);
+const HEADER: u32 = 54;
+const FONT: &str = "sans-serif";
+
+/// The Okabe-Ito palette: eight colours that colour-blind readers can tell apart.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 158, 115),
+    RGBColor(140, 140, 140),
+    RGBColor(213, 94, 0),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 0, 0),
+];
+
+/// A quantity over time: its title, and its lines' values in one frame.
+struct Quantity {
+    title: &'static str,
+    values: fn(&Frame) -> Vec<f64>,
+}
+
+const QUANTITIES: [Quantity; 4] = [
+    Quantity {
+        title: "lead, ms (sum over the iteration)",
+        values: |frame| frame.leads.iter().map(|lead| lead.0).collect(),
+    },
+    Quantity {
+        title: "cap, W",
+        values: |frame| frame.caps.iter().map(|cap| cap.0).collect(),
+    },
+    Quantity {
+        title: "clock, MHz",
+        values: |frame| frame.clocks.iter().map(|clock| clock.0 / 1e6).collect(),
+    },
+    Quantity {
+        title: "throughput, iterations per second",
+        values: |frame| vec![1e3 / frame.iteration_time.0],
+    },
+];
+
+type Fallible = Result<(), Box<dyn Error>>;
+
+pub fn draw(file: &Path, scenario: &Scenario, finished: &[Finished]) -> Fallible {
+    // Written by hand at the end: the plotting library panics where a file can't be written.
+    let mut picture = String::new();
+    {
+        let columns = u32::try_from(finished.len().max(1))?;
+        let rows = u32::try_from(QUANTITIES.len())?;
+        let size = (PANEL.0 * columns, HEADER + PANEL.1 * rows);
+        let root = SVGBackend::with_string(&mut picture, size).into_drawing_area();
+        root.fill(&WHITE)?;
+        let (header, body) = root.split_vertically(HEADER);
+        draw_header(&header, scenario)?;
+        let panels = body.split_evenly((QUANTITIES.len(), finished.len().max(1)));
+        for (index, panel) in panels.iter().enumerate() {
+            let row = index / finished.len().max(1);
+            let Some(run) = finished.get(index % finished.len().max(1)) else {
+                continue;
+            };
+            draw_panel(panel, &QUANTITIES[row], run)?;
+        }
+        root.present()?;
+    }
+    std::fs::write(file, picture)?;
+    Ok(())
+}
+
+fn draw_header(area: &DrawingArea<SVGBackend, Shift>, scenario: &Scenario) -> Fallible {
+    area.draw_text(
+        &format!("SIMULATED: {} (over iterations)", scenario.title),
+        &(FONT, 18).into_text_style(area),
+        (10, 6),
+    )?;
+    let mut x = 10;
+    for gpu in 0..scenario.gpus.len() {
+        let colour = COLOURS[gpu % COLOURS.len()];
+        area.draw(&Rectangle::new([(x, 37), (x + 16, 40)], colour.filled()))?;
+        area.draw_text(
+            &format!("gpu{gpu}"),
+            &(FONT, 13).into_text_style(area),
+            (x + 20, 31),
+        )?;
+        x += 64;
+    }
+    Ok(())
+}
+
+fn draw_panel(
+    area: &DrawingArea<SVGBackend, Shift>,
+    quantity: &Quantity,
+    run: &Finished,
+) -> Fallible {
+    let points: Vec<(f64, Vec<f64>)> = run
+        .frames
+        .iter()
+        .map(|frame| (f64::from(frame.iteration), (quantity.values)(frame)))
+        .collect();
+    let all = points.iter().flat_map(|(_, values)| values.iter().copied());
+    let low = all.clone().fold(f64::INFINITY, f64::min);
+    let high = all.fold(f64::NEG_INFINITY, f64::max);
+    if !(low.is_finite() && high.is_finite()) {
+        return Ok(());
+    }
+    // At least a percent is shown, so that noise looks as small as it is.
+    let margin = ((high - low) * 0.06).max(high.abs() * 5e-3 + f64::MIN_POSITIVE);
+    let digits = if high < 10.0 { 3 } else { 0 };
+    let end = points.last().map_or(1.0, |(iteration, _)| *iteration);
+    let mut chart = ChartBuilder::on(area)
+        .caption(
+            format!("{}: {}", run.summary.policy, quantity.title),
+            (FONT, 13),
+        )
+        .margin(6)
+        .x_label_area_size(22)
+        .y_label_area_size(50)
+        .build_cartesian_2d(0.0..end, (low - margin)..(high + margin))?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(RGBColor(225, 225, 225))
+        .x_labels(6)
+        .y_labels(5)
+        .y_label_formatter(&|value| format!("{value:.digits$}"))
+        .x_label_formatter(&|iteration| format!("{iteration:.0}"))
+        .label_style((FONT, 11))
+        .draw()?;
+    let lines = points.first().map_or(0, |(_, values)| values.len());
+    for line in 0..lines {
+        let colour = COLOURS[line % COLOURS.len()];
+        let line = points
+            .iter()
+            .filter_map(|(iteration, values)| Some((*iteration, *values.get(line)?)));
+        chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?;
+    }
+    Ok(())
+}

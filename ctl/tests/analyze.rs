@@ -1,0 +1,375 @@
+//! `litctl analyze` as people run it: the whole process, on files.
+
+// In tests a panic is the report.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn analyze(arguments: &[&str], paths: &[&Path]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_litctl"));
+    command.arg("analyze").args(arguments).args(paths);
+    command.output().unwrap()
+}
+
+/// The report of a run that must succeed.
+fn report(arguments: &[&str], paths: &[&Path]) -> Value {
+    let output = analyze(&[&["--json"], arguments].concat(), paths);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What a run that must fail says.
+fn refusal(arguments: &[&str], paths: &[&Path]) -> String {
+    let output = analyze(arguments, paths);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(
+        output.stdout.is_empty() && stderr.starts_with("litctl: "),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    stderr
+}
+
+fn shared(folder: &str) -> Option<PathBuf> {
+    let traces = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/traces"));
+    if !traces.is_dir() {
+        println!("skipped: ../shared/traces is absent");
+        return None;
+    }
+    Some(traces.join(folder))
+}
+
+/// One kernel event: name, start and length in µs.
+fn kernel(name: &str, ts: f64, dur: f64) -> String {
+    format!(
+        r#"{{"ph":"X","cat":"kernel","name":"{name}","pid":0,"tid":7,"ts":{ts:.3},"dur":{dur:.3},"args":{{"device":0,"stream":7}}}}"#
+    )
+}
+
+fn document(keys: &str, events: &[String]) -> String {
+    format!("{{{keys}\"traceEvents\":[\n{}\n]}}\n", events.join(",\n"))
+}
+
+/// A rank of two that runs ten kernels, each delayed by so many µs.
+fn rank(number: u32, delay: f64, length: f64) -> String {
+    let kernels = (0..10).map(|k| {
+        kernel(
+            &format!("gemm{}", k % 4),
+            100.0 * f64::from(k) + delay,
+            length,
+        )
+    });
+    let info = format!(r#""distributedInfo":{{"rank":{number},"world_size":2}},"#);
+    document(&info, &Vec::from_iter(kernels))
+}
+
+fn write(folder: &TempDir, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder.path().join(name);
+    fs::write(&path, content).unwrap();
+    path
+}
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn eight_real_ranks_have_the_known_leads() {
+    let Some(folder) = shared("param_dlrm_v100x8") else {
+        return;
+    };
+    let report = report(&["--kernels", "all"], &[&folder]);
+    assert_eq!(report["schema"], 1);
+    assert_eq!(report["matched_kernels"], 244);
+    assert!((report["matched_fraction"].as_f64().unwrap() - 244.0 / 245.0).abs() < 1e-12);
+    assert_eq!(report["straggler_rank"], 7);
+    let known = [205.0, 373.0, 130.0, 327.0, 195.0, 189.0, 130.0, 76.5];
+    for (rank, (one, known)) in report["ranks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(known)
+        .enumerate()
+    {
+        assert_eq!(one["rank"], rank);
+        let lead = one["lead"]["sum_ns"].as_f64().unwrap() / 1e6;
+        assert!(
+            (lead / known - 1.0).abs() < 0.02,
+            "rank {rank}: {lead} instead of {known} ms"
+        );
+        let source = one["source"].as_str().unwrap();
+        assert!(Path::new(source).is_file(), "{source}");
+        assert_eq!(one["communication"], 8);
+        assert!((0.0..=1.0).contains(&one["busy_fraction"].as_f64().unwrap()));
+    }
+}
+
+#[test]
+fn a_real_late_rank_with_fast_kernels_is_not_blamed_on_its_clock() {
+    let Some(folder) = shared("param_dlrm_v100x8") else {
+        return;
+    };
+    let output = analyze(&[], &[&folder]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("Rank 7 is the straggler"), "{text}");
+    assert!(text.contains("look at its host"), "{text}");
+    assert!(
+        !text.contains('\u{1b}'),
+        "colours where there is no terminal: {text}"
+    );
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn sampled_real_ranks_are_refused() {
+    let Some(folder) = shared("hta/trace_filter") else {
+        return;
+    };
+    let error = refusal(&[], &[&folder]);
+    assert!(
+        error.contains("leads are refused") && error.contains("at least 80 %"),
+        "{error}"
+    );
+    let lenient = report(&["--min-matched", "0.5"], &[&folder]);
+    assert!(lenient["matched_fraction"].as_f64().unwrap() < 0.8);
+}
+
+#[test]
+fn two_ranks_of_a_folder() {
+    let folder = TempDir::new().unwrap();
+    write(&folder, "b.json", rank(0, 0.0, 50.0));
+    write(&folder, "a.json.gz", gzip(&rank(1, 5.0, 50.0)));
+    write(&folder, "README.md", "not a trace");
+    let report = report(&[], &[folder.path()]);
+    assert_eq!(
+        (&report["matched_kernels"], &report["straggler_rank"]),
+        (&10.into(), &1.into())
+    );
+    let first = &report["ranks"][0];
+    assert_eq!(
+        first["source"],
+        folder.path().join("b.json").to_str().unwrap()
+    );
+    assert_eq!(
+        first["lead"],
+        serde_json::json!({"sum_ns": 50_000, "max_ns": 5_000, "last_ns": 5_000})
+    );
+    assert_eq!(
+        (&first["last_in"], &report["ranks"][1]["last_in"]),
+        (&0.into(), &10.into())
+    );
+    assert_eq!(
+        (&first["kernels"], &first["computation"]),
+        (&10.into(), &10.into())
+    );
+    // 10 x 50 of 955 µs.
+    assert!((first["busy_fraction"].as_f64().unwrap() - 500.0 / 955.0).abs() < 1e-12);
+    assert_eq!(first["overlap_ratio"], 0.0);
+}
+
+#[test]
+fn equal_ranks_have_no_straggler() {
+    let folder = TempDir::new().unwrap();
+    let (a, b) = (
+        write(&folder, "a.json", rank(0, 0.0, 50.0)),
+        write(&folder, "b.json", rank(1, 0.0, 50.0)),
+    );
+    assert!(report(&[], &[&a, &b])["straggler_rank"].is_null());
+    let text = String::from_utf8(analyze(&[], &[&a, &b]).stdout).unwrap();
+    assert!(text.contains("No straggler"), "{text}");
+}
+
+#[test]
+fn a_slow_clock_is_told_from_a_late_host() {
+    let folder = TempDir::new().unwrap();
+    let (a, b) = (
+        write(&folder, "a.json", rank(0, 0.0, 50.0)),
+        write(&folder, "b.json", rank(1, 5.0, 55.0)),
+    );
+    let text = String::from_utf8(analyze(&[], &[&a, &b]).stdout).unwrap();
+    assert!(
+        text.contains("its clock is slow") && !text.contains("look at its host"),
+        "{text}"
+    );
+}
+
+#[test]
+fn one_rank_has_statistics_and_no_leads() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "rank1.json", rank(1, 0.0, 50.0));
+    let report = report(&[], &[&path]);
+    for key in ["matched_kernels", "matched_fraction", "straggler_rank"] {
+        assert!(report[key].is_null(), "{report}");
+    }
+    let one = &report["ranks"][0];
+    assert!(
+        one["lead"].is_null() && one["last_in"].is_null(),
+        "{report}"
+    );
+    assert_eq!((&one["rank"], &one["kernels"]), (&1.into(), &10.into()));
+    let text = String::from_utf8(analyze(&[], &[&path]).stdout).unwrap();
+    assert!(text.contains("at least two ranks"), "{text}");
+}
+
+#[test]
+fn ranks_may_be_given() {
+    let folder = TempDir::new().unwrap();
+    let nameless = |delay| {
+        document(
+            "",
+            &[kernel("a", delay, 2.0), kernel("b", delay + 10.0, 2.0)],
+        )
+    };
+    let (a, b) = (
+        write(&folder, "a.json", nameless(0.0)),
+        write(&folder, "b.json", nameless(1.0)),
+    );
+    let error = refusal(&[], &[&a, &b]);
+    assert!(
+        error.contains("a.json") && error.contains("--ranks"),
+        "{error}"
+    );
+    assert_eq!(report(&["--ranks", "4,2"], &[&a, &b])["straggler_rank"], 2);
+    assert!(refusal(&["--ranks", "1"], &[&a, &b]).contains("2 files"));
+}
+
+#[test]
+fn an_iteration_may_be_chosen_or_cut() {
+    let folder = TempDir::new().unwrap();
+    let (a, b) = (
+        write(&folder, "a.json", rank(0, 0.0, 50.0)),
+        write(&folder, "b.json", rank(1, 5.0, 50.0)),
+    );
+    // gemm0 runs as the first, fifth and ninth of ten.
+    let second = report(&["--cut-at", "gemm0", "--iteration", "1"], &[&a, &b]);
+    assert_eq!(second["matched_kernels"], 4);
+    let last = report(&["--cut-at", "gemm0", "--iteration", "2"], &[&a, &b]);
+    assert_eq!(last["ranks"][0]["kernels"], 2);
+    assert!(refusal(&["--iteration", "1"], &[&a, &b]).contains("--cut-at"));
+    let error = refusal(&["--cut-at", "gemm0", "--iteration", "9"], &[&a, &b]);
+    assert!(error.contains("3 iterations from 0 to 2"), "{error}");
+    assert!(refusal(&["--cut-at", "nothing"], &[&a, &b]).contains("a.json"));
+}
+
+#[test]
+fn long_names_are_read() {
+    let folder = TempDir::new().unwrap();
+    let path = write(
+        &folder,
+        "rank0.json",
+        document("", &[kernel(&"k".repeat(5_000), 1.0, 1.0)]),
+    );
+    assert_eq!(report(&[], &[&path])["ranks"][0]["kernels"], 1);
+}
+
+#[test]
+fn bad_files_are_refused_by_name_and_cause() {
+    let folder = TempDir::new().unwrap();
+    let good = rank(0, 0.0, 50.0);
+    let packed = gzip(&good);
+    let cases: [(&str, &[u8], &str); 9] = [
+        (
+            "truncated.json.gz",
+            &packed[..packed.len() / 2],
+            "truncated",
+        ),
+        (
+            "cut.json",
+            &good.as_bytes()[..good.len() / 2],
+            "cut at byte",
+        ),
+        ("empty.json", b"", "is empty"),
+        (
+            "host.json",
+            br#"{"traceEvents":[{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1}]}"#,
+            "holds no GPU kernels",
+        ),
+        ("text.json", b"once upon a time", "neither JSON nor gzip"),
+        (
+            "other.json",
+            br#"{"rocprofiler-sdk-tool":[{"x":1}]}"#,
+            "not a Kineto trace",
+        ),
+        (
+            "back.json",
+            document("", &[kernel("gemm", 5.0, -1.0)]).leak().as_bytes(),
+            "times run backwards",
+        ),
+        (
+            "absurd.json",
+            document("", &[kernel(&"k".repeat(100_000), 1.0, 1.0)])
+                .leak()
+                .as_bytes(),
+            "100000 bytes",
+        ),
+        (
+            "far.json",
+            document("", &[kernel("gemm", 1e17, 1.0)]).leak().as_bytes(),
+            "gemm",
+        ),
+    ];
+    for (name, content, cause) in cases {
+        let path = write(&folder, name, content);
+        let error = refusal(&[], &[&path]);
+        assert!(
+            error.contains(name) && error.contains(cause),
+            "{name}: {error}"
+        );
+        // One bad file among good ones is no less bad.
+        let other = write(&folder, "good.json", rank(1, 0.0, 50.0));
+        assert!(refusal(&["--json"], &[&other, &path]).contains(name));
+    }
+}
+
+#[test]
+fn files_that_do_not_belong_together_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let a = write(&folder, "a.json", rank(0, 0.0, 50.0));
+    let duplicate = refusal(&[], &[&a, &write(&folder, "b.json", rank(0, 1.0, 50.0))]);
+    assert!(
+        duplicate.contains("a.json")
+            && duplicate.contains("b.json")
+            && duplicate.contains("rank 0")
+    );
+    let larger = rank(1, 0.0, 50.0).replace("\"world_size\":2", "\"world_size\":4");
+    let error = refusal(&[], &[&a, &write(&folder, "c.json", larger)]);
+    assert!(
+        error.contains("2 ranks") && error.contains('4') && error.contains("c.json"),
+        "{error}"
+    );
+    let error = refusal(&[], &[&a, &write(&folder, "d.json", rank(1, 1e9, 50.0))]);
+    assert!(error.contains("do not belong together"), "{error}");
+    let stranger = rank(1, 0.0, 50.0).replace("gemm", "conv");
+    let error = refusal(&[], &[&a, &write(&folder, "e.json", stranger)]);
+    assert!(
+        error.contains("leads are refused") && error.contains("conv"),
+        "{error}"
+    );
+}
+
+#[test]
+fn missing_paths_are_refused() {
+    let folder = TempDir::new().unwrap();
+    assert!(refusal(&[], &[&folder.path().join("none.json")]).contains("none.json"));
+    assert!(refusal(&[], &[folder.path()]).contains("holds no *.json"));
+    // That is clap's own error: nothing was given at all.
+    assert_eq!(analyze(&[], &[]).status.code(), Some(2));
+    assert_eq!(
+        analyze(&["--min-matched", "7"], &[folder.path()])
+            .status
+            .code(),
+        Some(2)
+    );
+}

@@ -1,0 +1,176 @@
+//! `litctl demo` as a whole process: the paper's job done on the shipped scenarios.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn demo(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_litctl"))
+        .arg("demo")
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = demo(&[args, &["--json"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn number(entry: &Value, key: &str) -> f64 {
+    entry[key].as_f64().unwrap()
+}
+
+fn largest(entry: &Value, key: &str) -> f64 {
+    let values = entry[key].as_array().unwrap().iter();
+    values.map(|v| v.as_f64().unwrap()).fold(0.0, f64::max)
+}
+
+fn sum(entry: &Value, key: &str) -> f64 {
+    let values = entry[key].as_array().unwrap().iter();
+    values.map(|v| v.as_f64().unwrap()).sum()
+}
+
+#[test]
+fn the_default_node_loses_its_straggler() {
+    for seed in ["1", "2", "77"] {
+        let document = json(&["--seed", seed]);
+        assert_eq!(document["simulated"], true);
+        let [red, realloc, slosh] = document["policies"].as_array().unwrap().as_slice() else {
+            panic!("three policies are run when none is named");
+        };
+        for (entry, name) in [
+            (red, "gpu-red"),
+            (realloc, "gpu-realloc"),
+            (slosh, "cpu-slosh"),
+        ] {
+            assert_eq!(entry["policy"], name);
+            assert_eq!(entry["converged"], true, "{name}");
+            let before = largest(entry, "lead_sum_before_ms");
+            let after = largest(entry, "lead_sum_ms");
+            assert!(after < before / 10.0, "{name}: {before} -> {after}");
+        }
+        let throughput = |entry| number(entry, "throughput_ratio");
+        let power = |entry| number(entry, "node_power_ratio");
+        assert!(power(red) <= 0.965 && throughput(red) >= 0.999, "{red}");
+        assert!((power(realloc) - 1.0).abs() <= 0.003, "{realloc}");
+        assert!(throughput(realloc) >= 1.02, "{realloc}");
+        assert!(throughput(slosh) > throughput(realloc), "{slosh}");
+        // The budgets: 8 x 750 W, 8 x 700 W, and that plus 20 W per GPU.
+        for (entry, budget) in [(red, 6000.0), (realloc, 5600.0), (slosh, 5760.0)] {
+            assert!(sum(entry, "caps_w") <= budget, "{entry}");
+            assert!(largest(entry, "caps_w") <= 750.0, "{entry}");
+        }
+    }
+}
+
+#[test]
+fn same_seed_same_numbers_other_seed_other_numbers() {
+    let run = |seed| demo(&["--policy", "gpu-realloc", "--json", "--seed", seed]).stdout;
+    assert_eq!(run("5"), run("5"));
+    assert_ne!(run("5"), run("6"));
+}
+
+#[test]
+fn where_the_right_answer_is_to_do_nothing_nothing_is_done_and_why_is_said() {
+    let scenarios = [
+        ("no-effect", "level"),
+        ("thermal-straggler", "heat"),
+        ("late-host", "late host"),
+        ("no-headroom", "no headroom"),
+    ];
+    for (scenario, reason) in scenarios {
+        let document = json(&["--scenario", scenario]);
+        let entries = document["policies"].as_array().unwrap();
+        assert!(!entries.is_empty());
+        for entry in entries {
+            let verdict = entry["verdict"].as_str().unwrap();
+            assert!(verdict.contains(reason), "{scenario}: {verdict}");
+            assert_eq!(entry["adjustments"], 0, "{scenario}: {entry}");
+            assert_eq!(entry["converged"], true, "{scenario}: {entry}");
+            for ratio in ["throughput_ratio", "node_power_ratio"] {
+                assert!(
+                    (number(entry, ratio) - 1.0).abs() < 1e-3,
+                    "{scenario}: {entry}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn gpu_red_needs_no_headroom() {
+    let document = json(&["--scenario", "no-headroom", "--policy", "gpu-red"]);
+    assert!(number(&document["policies"][0], "node_power_ratio") < 0.97);
+}
+
+#[test]
+fn two_stragglers_both_get_power() {
+    let document = json(&["--scenario", "two-stragglers", "--policy", "gpu-realloc"]);
+    let entry = &document["policies"][0];
+    let cap = |gpu: usize| entry["caps_w"][gpu].as_f64().unwrap();
+    assert!(cap(1) > 715.0 && cap(4) > 715.0, "{entry}");
+    assert!(number(entry, "throughput_ratio") > 1.015, "{entry}");
+}
+
+#[test]
+fn text_says_simulated_and_is_plain_when_piped() {
+    let output = demo(&["--policy", "gpu-red"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert!(text.contains("SIMULATED"), "{text}");
+    assert!(text.contains("after/before"), "{text}");
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+}
+
+#[test]
+fn the_picture_is_an_svg_that_says_simulated() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("demo.svg");
+    let output = demo(&["--policy", "gpu-red", "--svg", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let svg = std::fs::read_to_string(&file).unwrap();
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+    for text in [
+        "SIMULATED",
+        "gpu-red: lead",
+        "gpu-red: cap",
+        "gpu-red: clock",
+        "throughput",
+    ] {
+        assert!(svg.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn mistakes_are_answered_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = folder.path().join("typo.toml");
+    std::fs::write(&scenario, "title = \"x\"\ntdp = 750\n").unwrap();
+    let cases = [
+        (vec!["--policy", "gpu-blue"], "gpu-realloc"),
+        (vec!["--scenario", "nowhere.toml"], "two-stragglers"),
+        (vec!["--scenario", scenario.to_str().unwrap()], "typo.toml"),
+        (
+            vec!["--policy", "gpu-red", "--svg", "no/such/folder/x.svg"],
+            "x.svg",
+        ),
+    ];
+    for (args, hint) in cases {
+        let output = demo(&args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(hint), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn shipped_scenarios_are_listed() {
+    let output = demo(&["--list-scenarios"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for name in ["default", "no-headroom", "no-effect", "thermal-straggler"] {
+        assert!(text.contains(name), "{text}");
+    }
+}

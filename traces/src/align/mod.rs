@@ -1,0 +1,510 @@
+//! Which kernel of one GPU is which kernel of another.
+//!
+//! Ranks of one job run nearly the same kernels, but not quite: a rank may run some more, so
+//! that the k-th kernel of one is not the k-th of another. Kernels are therefore matched by
+//! aligning the sequences of their names, stream by stream (and iteration by iteration, where
+//! all traces mark them), and leads are refused where too few of them match to mean anything.
+
+mod lcs;
+mod streams;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use litd_units::Nanos;
+
+use crate::timeline::{Kernel, KernelClass, Timeline};
+use lcs::{Budget, lcs};
+
+/// Steps of the alignment's innermost loop, over all ranks and streams; less than 0.1 s. Two
+/// sequences may then differ in about 5,000 places within one iteration.
+const WORK: u64 = 1 << 24;
+
+/// Which kernels are matched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Selection {
+    /// Computation kernels (the paper's way).
+    #[default]
+    Computation,
+    /// All kernels: computation and communication. Copies and fills are left out, whether a DMA
+    /// engine or a kernel did them: they are the runtime's work, not the model's.
+    All,
+}
+
+impl Selection {
+    /// Whether a kernel of this class is selected.
+    #[must_use]
+    pub fn takes(self, class: KernelClass) -> bool {
+        match self {
+            Self::Computation => class == KernelClass::Computation,
+            Self::All => class != KernelClass::Copy,
+        }
+    }
+}
+
+/// How to align.
+#[derive(Debug, Clone, Copy)]
+pub struct AlignOptions {
+    /// Which kernels are matched.
+    pub selection: Selection,
+    /// The least fraction of kernels that must match, from 0 to 1.
+    pub min_matched: f64,
+}
+
+impl Default for AlignOptions {
+    fn default() -> Self {
+        Self {
+            selection: Selection::Computation,
+            min_matched: 0.8,
+        }
+    }
+}
+
+/// A kernel name that a rank has and others have not, or not as often.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct LeftOut {
+    /// The kernels' name.
+    pub name: String,
+    /// How many of the rank's kernels of this name have no match.
+    pub count: usize,
+}
+
+/// Which kernels of all ranks are the same.
+#[derive(Debug, Clone)]
+pub struct Alignment {
+    ranks: usize,
+    indices: Vec<u32>,
+    /// How many kernels each timeline has that were to be matched.
+    pub selected: Vec<usize>,
+    selection: Selection,
+}
+
+impl Alignment {
+    /// For each matched kernel its index in [`Timeline::kernels`] of every timeline, in the order
+    /// of the timelines; sorted by the time at which the last rank started it.
+    pub fn matched(&self) -> impl ExactSizeIterator<Item = &[u32]> + Clone {
+        self.indices.chunks_exact(self.ranks.max(1))
+    }
+
+    /// Kernels matched on all ranks / kernels of the rank that has fewest, of those selected.
+    #[must_use]
+    pub fn matched_fraction(&self) -> f64 {
+        let fewest = self.selected.iter().copied().min().unwrap_or(0);
+        self.matched().len() as f64 / fewest.max(1) as f64
+    }
+
+    /// How many of each timeline's selected kernels have no match.
+    pub fn left_out_counts(&self) -> impl Iterator<Item = usize> {
+        self.selected
+            .iter()
+            .map(|count| count - self.matched().len())
+    }
+
+    /// What each of the same timelines left out, most frequent first.
+    #[must_use]
+    pub fn left_out(&self, timelines: &[Timeline]) -> Vec<Vec<LeftOut>> {
+        let one = |(rank, timeline): (usize, &Timeline)| {
+            let mut open = vec![true; timeline.kernels.len()];
+            for row in self.matched() {
+                let index = row.get(rank).map(|&index| index as usize);
+                if let Some(open) = index.and_then(|index| open.get_mut(index)) {
+                    *open = false;
+                }
+            }
+            let kernels = timeline.kernels.iter().zip(open);
+            let kernels =
+                kernels.filter(|&(kernel, open)| open && self.selection.takes(kernel.class));
+            let mut counts = HashMap::new();
+            for (kernel, _) in kernels {
+                *counts.entry(timeline.name_of(kernel)).or_insert(0) += 1;
+            }
+            let all = counts.into_iter().map(|(name, count)| LeftOut {
+                name: name.into(),
+                count,
+            });
+            let mut all = Vec::from_iter(all);
+            all.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
+            all
+        };
+        timelines.iter().enumerate().map(one).collect()
+    }
+}
+
+/// Why timelines could not be aligned.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum AlignError {
+    /// One timeline or none.
+    #[error("leads need at least two ranks")]
+    OneRank,
+    /// Nothing to match.
+    #[error("{file}: rank {rank} has no kernels of the kind selected")]
+    NothingSelected {
+        /// Where the timeline was read from.
+        file: String,
+        /// Its rank.
+        rank: u32,
+    },
+    /// The ranks ran different things.
+    #[error(
+        "leads are refused: {what} of the {fewest} kernels of the shortest rank match on all ranks, and at least {needed:.0} % must. Are these ranks of one job, in the same iterations?{left_out}",
+        needed = min_matched * 100.0
+    )]
+    TooFewMatched {
+        /// How many match, in words.
+        what: String,
+        /// Selected kernels of the rank that has fewest.
+        fewest: usize,
+        /// The fraction asked for.
+        min_matched: f64,
+        /// What each rank left out, a line each.
+        left_out: String,
+    },
+    /// The ranks ran the same names in another order, so far as the search went.
+    #[error(
+        "leads are refused: the kernels of rank {rank} ({file}) come in an order too different from the other ranks' to be aligned. Are these ranks of one job, in the same iterations? A shorter part may align: see --iteration and --cut-at"
+    )]
+    TooDifferent {
+        /// Where the timeline was read from.
+        file: String,
+        /// Its rank.
+        rank: u32,
+    },
+}
+
+/// One selected kernel.
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    /// The name's number, the same on all ranks.
+    name: u32,
+    stream: u32,
+    /// The kernel's index in its timeline.
+    kernel: u32,
+    iteration: Option<u32>,
+}
+
+/// The selected kernels of a rank in time order.
+struct Sequence<'a> {
+    items: Vec<Item>,
+    labels: &'a [Box<str>],
+}
+
+/// A part of a sequence that is aligned by itself: one stream in one iteration.
+type Part = (Option<u32>, u32);
+
+/// Matches the kernels of two or more timelines.
+///
+/// # Errors
+/// Refuses timelines that are too different; the work spent to find out is bounded.
+pub fn align(timelines: &[Timeline], options: &AlignOptions) -> Result<Alignment, AlignError> {
+    if timelines.len() < 2 {
+        return Err(AlignError::OneRank);
+    }
+    let sequences = sequences(timelines, options.selection);
+    let selected = Vec::from_iter(sequences.iter().map(|sequence| sequence.items.len()));
+    let shortest = selected.iter().enumerate().min_by_key(|&(_, count)| count);
+    let (reference, fewest) = shortest.map_or((0, 0), |(rank, &count)| (rank, count));
+    if fewest == 0 {
+        let Timeline { source, rank, .. } = &timelines[reference];
+        return Err(AlignError::NothingSelected {
+            file: source.clone(),
+            rank: *rank,
+        });
+    }
+    let parts = split(&sequences, reference);
+    let needed = ((options.min_matched * fewest as f64 - 1e-9).ceil() as usize).max(1);
+    let bound = bound(&parts, &sequences, reference) as usize;
+    let refuse = |count: usize, at_most: &str| AlignError::TooFewMatched {
+        what: format!(
+            "{at_most}{count} ({:.1} %)",
+            100.0 * count as f64 / fewest as f64
+        ),
+        fewest,
+        min_matched: options.min_matched,
+        left_out: surplus(timelines, &sequences),
+    };
+    if bound < needed {
+        return Err(refuse(bound, "at most "));
+    }
+    let columns = match_parts(&parts, &sequences, reference).map_err(|rank| {
+        let Timeline { source, rank, .. } = &timelines[rank];
+        AlignError::TooDifferent {
+            file: source.clone(),
+            rank: *rank,
+        }
+    })?;
+    let count = columns[reference].len();
+    if count < needed {
+        return Err(refuse(count, ""));
+    }
+    Ok(Alignment {
+        ranks: timelines.len(),
+        indices: in_time_order(&columns, timelines),
+        selected,
+        selection: options.selection,
+    })
+}
+
+/// The selected kernels of all ranks, with names numbered alike.
+fn sequences(timelines: &[Timeline], selection: Selection) -> Vec<Sequence<'_>> {
+    let mut numbers = HashMap::new();
+    let mut sequences = Vec::new();
+    for Timeline {
+        names,
+        kernels,
+        streams,
+        ..
+    } in timelines
+    {
+        let number = |name| {
+            let next = numbers.len() as u32;
+            *numbers.entry(name).or_insert(next)
+        };
+        let names = Vec::from_iter(names.iter().map(number));
+        let chosen = (0..)
+            .zip(kernels)
+            .filter(|(_, kernel)| selection.takes(kernel.class));
+        // A kernel whose name is not in the table matches nothing.
+        let item = |(index, kernel): (u32, &Kernel)| {
+            Some(Item {
+                name: *names.get(kernel.name.0 as usize)?,
+                stream: kernel.stream.0,
+                kernel: index,
+                iteration: kernel.iteration,
+            })
+        };
+        sequences.push(Sequence {
+            items: chosen.filter_map(item).collect(),
+            labels: streams,
+        });
+    }
+    sequences
+}
+
+/// Each rank's kernels by the part they are aligned in: (part, position in the sequence), sorted.
+fn split(sequences: &[Sequence<'_>], reference: usize) -> Vec<Vec<(Part, u32)>> {
+    let streams = streams::pair(sequences, reference);
+    // A kernel of one iteration is never that of another; but that holds only if all ranks know
+    // their iterations.
+    let marked = sequences
+        .iter()
+        .all(|sequence| sequence.items.iter().any(|item| item.iteration.is_some()));
+    let parts = |(sequence, slots): (&Sequence<'_>, &HashMap<u32, u32>)| {
+        let items = (0..).zip(&sequence.items);
+        let mut parts = Vec::from_iter(items.filter_map(|(position, item)| {
+            let iteration = item.iteration.filter(|_| marked);
+            Some(((iteration, *slots.get(&item.stream)?), position))
+        }));
+        parts.sort_unstable();
+        parts
+    };
+    sequences.iter().zip(&streams.slots).map(parts).collect()
+}
+
+/// No more kernels than this can match on all ranks: names and their counts tell that in linear
+/// time, before any order is looked at.
+fn bound(parts: &[Vec<(Part, u32)>], sequences: &[Sequence<'_>], reference: usize) -> u32 {
+    let names_of = |rank: usize, part: Part| {
+        let Sequence { items, .. } = &sequences[rank];
+        let positions = entries_of(&parts[rank], part)
+            .iter()
+            .map(|entry| entry.1 as usize);
+        positions.filter_map(|position| Some(items.get(position)?.name as usize))
+    };
+    let names = sequences
+        .iter()
+        .flat_map(|sequence| &sequence.items)
+        .map(|item| item.name + 1);
+    let names = names.max().unwrap_or(0) as usize;
+    // Per name: how many can still match, and how many the rank at hand has.
+    let mut counts = vec![(0_u32, 0_u32); names];
+    let mut sum = 0;
+    for entries in parts[reference].chunk_by(|a, b| a.0 == b.0) {
+        let Some(&(part, _)) = entries.first() else {
+            continue;
+        };
+        names_of(reference, part).for_each(|name| counts[name].0 += 1);
+        for rank in (0..parts.len()).filter(|&rank| rank != reference) {
+            names_of(rank, part).for_each(|name| counts[name].1 += 1);
+            for name in names_of(reference, part) {
+                counts[name].0 = counts[name].0.min(counts[name].1);
+            }
+            names_of(rank, part).for_each(|name| counts[name].1 = 0);
+        }
+        for name in names_of(reference, part) {
+            sum += std::mem::take(&mut counts[name].0);
+        }
+    }
+    sum
+}
+
+/// A part's entries, which stand together.
+fn entries_of(entries: &[(Part, u32)], part: Part) -> &[(Part, u32)] {
+    let from = entries.partition_point(|entry| entry.0 < part);
+    let to = entries.partition_point(|entry| entry.0 <= part);
+    entries.get(from..to).unwrap_or_default()
+}
+
+/// For each rank the indices of its matched kernels, in one order. What has matched so far is
+/// aligned with one rank after the other, so that the ranks agree on which of several alike
+/// kernels is meant. The error is the rank that took too much work.
+fn match_parts(
+    parts: &[Vec<(Part, u32)>],
+    sequences: &[Sequence<'_>],
+    reference: usize,
+) -> Result<Vec<Vec<u32>>, usize> {
+    let mut budget = Budget(WORK);
+    let mut columns = vec![Vec::new(); parts.len()];
+    let split = |rank: usize, entries: &[(Part, u32)]| -> (Vec<u32>, Vec<u32>) {
+        let items = entries
+            .iter()
+            .filter_map(|entry| sequences[rank].items.get(entry.1 as usize));
+        items.map(|item| (item.name, item.kernel)).unzip()
+    };
+    let pick = |from: &[u32], positions: &[u32]| -> Vec<u32> {
+        let picked = positions
+            .iter()
+            .filter_map(|&position| from.get(position as usize));
+        picked.copied().collect()
+    };
+    for entries in parts[reference].chunk_by(|a, b| a.0 == b.0) {
+        let Some(&(part, _)) = entries.first() else {
+            continue;
+        };
+        let (mut names, kernels) = split(reference, entries);
+        let mut matched = vec![(reference, kernels)];
+        for rank in (0..parts.len()).filter(|&rank| rank != reference) {
+            let (their_names, their_kernels) = split(rank, entries_of(&parts[rank], part));
+            let pairs = lcs(&names, &their_names, &mut budget).ok_or(rank)?;
+            let (kept, theirs): (Vec<u32>, Vec<u32>) = pairs.into_iter().unzip();
+            if kept.len() < names.len() {
+                names = pick(&names, &kept);
+                for (_, kernels) in &mut matched {
+                    *kernels = pick(kernels, &kept);
+                }
+            }
+            matched.push((rank, pick(&their_kernels, &theirs)));
+        }
+        for (rank, kernels) in matched {
+            columns[rank].extend(kernels);
+        }
+    }
+    Ok(columns)
+}
+
+/// The matched kernels row by row, sorted by the latest start over the ranks, so that the last
+/// one is the last.
+fn in_time_order(columns: &[Vec<u32>], timelines: &[Timeline]) -> Vec<u32> {
+    let mut order = vec![(Nanos(i64::MIN), 0_u32); columns.first().map_or(0, Vec::len)];
+    for (column, timeline) in columns.iter().zip(timelines) {
+        for ((row, entry), &index) in (0..).zip(&mut order).zip(column) {
+            let kernel = timeline.kernels.get(index as usize);
+            *entry = (
+                kernel.map_or(entry.0, |kernel| entry.0.max(kernel.start)),
+                row,
+            );
+        }
+    }
+    order.sort_unstable();
+    let row = |&(_, row): &(Nanos, u32)| {
+        columns
+            .iter()
+            .filter_map(move |column| column.get(row as usize).copied())
+    };
+    order.iter().flat_map(row).collect()
+}
+
+/// What each rank has more of than the rank that has least of it, a line per rank.
+fn surplus(timelines: &[Timeline], sequences: &[Sequence<'_>]) -> String {
+    let names = sequences
+        .iter()
+        .flat_map(|sequence| &sequence.items)
+        .map(|item| item.name + 1);
+    let names = names.max().unwrap_or(0) as usize;
+    // Per name: how often it ran, and a kernel that bears it.
+    let count = |sequence: &Sequence<'_>| {
+        let mut counts = vec![(0_usize, 0_u32); names];
+        for item in &sequence.items {
+            counts[item.name as usize] = (counts[item.name as usize].0 + 1, item.kernel);
+        }
+        counts
+    };
+    let counts = Vec::from_iter(sequences.iter().map(count));
+    let least = |name: usize| {
+        counts
+            .iter()
+            .map(|counts| counts[name].0)
+            .min()
+            .unwrap_or(0)
+    };
+    let mut text = String::new();
+    for (timeline, counts) in timelines.iter().zip(&counts) {
+        let more = counts
+            .iter()
+            .enumerate()
+            .filter_map(|(name, &(count, kernel))| {
+                let kernel = timeline.kernels.get(kernel as usize)?;
+                Some((count - least(name), timeline.name_of(kernel)))
+            });
+        let more = Vec::from_iter(more.filter(|&(surplus, _)| surplus > 0));
+        let _ = match more.len() {
+            0 => write!(
+                text,
+                "\n  rank {} has none that the others lack",
+                timeline.rank
+            ),
+            _ => write!(text, "\n  rank {} alone has {}", timeline.rank, words(more)),
+        };
+    }
+    text
+}
+
+/// The kernels left out in one line: how many, and the most frequent names.
+#[must_use]
+pub fn in_words(left_out: &[LeftOut]) -> String {
+    words(
+        left_out
+            .iter()
+            .map(|LeftOut { name, count }| (*count, name.as_str()))
+            .collect(),
+    )
+}
+
+fn words(mut kinds: Vec<(usize, &str)>) -> String {
+    const SHOWN: usize = 3;
+    let total: usize = kinds.iter().map(|kind| kind.0).sum();
+    let hidden = kinds.len().saturating_sub(SHOWN);
+    let frequent_first = |kind: &(usize, &str)| std::cmp::Reverse(kind.0);
+    if hidden > 0 {
+        // There may be very many: only those shown are sorted.
+        kinds.select_nth_unstable_by_key(SHOWN, frequent_first);
+        kinds.truncate(SHOWN);
+    }
+    kinds.sort_by_key(frequent_first);
+    let mut shown = Vec::from_iter(kinds.iter().map(|(count, name)| {
+        let short = shortened(name);
+        format!("{count} × {short}")
+    }));
+    if hidden > 0 {
+        shown.push(format!(
+            "{hidden} more {}",
+            if hidden == 1 { "name" } else { "names" }
+        ));
+    }
+    let noun = if total == 1 { "kernel" } else { "kernels" };
+    format!("{total} {noun}: {}", shown.join(", "))
+}
+
+/// A name's beginning and end: kernels' names are long, and alike at the beginning.
+fn shortened(name: &str) -> String {
+    const HEAD: usize = 40;
+    const TAIL: usize = 20;
+    let cut = |at: usize| name.char_indices().nth(at).map(|(byte, _)| byte);
+    let length = name.chars().count();
+    match (cut(HEAD), cut(length.saturating_sub(TAIL))) {
+        (Some(head), Some(tail)) if length > HEAD + TAIL => {
+            let part = |range| name.get(range).unwrap_or_default();
+            format!("{}…{}", part(0..head), part(tail..name.len()))
+        }
+        _ => name.to_owned(),
+    }
+}

@@ -1,0 +1,153 @@
+//! Which streams of different ranks are the same one.
+
+use std::collections::HashMap;
+
+use super::Sequence;
+
+/// Streams that are compared by what ran on them; more per rank are not (real GPUs use few).
+const COMPARED: usize = 64;
+
+/// For each rank and stream its slot; streams of different ranks with one slot are the same.
+pub(super) struct Pairing {
+    pub(super) slots: Vec<HashMap<u32, u32>>,
+}
+
+/// How often each name ran on one stream, by name.
+type Histogram = Vec<(u32, u32)>;
+
+struct Stream<'a> {
+    id: u32,
+    label: &'a str,
+    count: u32,
+    names: Histogram,
+}
+
+/// Pairs streams by label where a label exists on all ranks and stands for similar work, and the
+/// others by their work: stream numbers need not agree between ranks.
+pub(super) fn pair(sequences: &[Sequence<'_>], reference: usize) -> Pairing {
+    let mut streams: Vec<Vec<Stream<'_>>> = sequences.iter().map(streams_of).collect();
+    let mut slots = vec![HashMap::new(); sequences.len()];
+    let mut next = 0;
+    let Some(own) = streams.get_mut(reference).map(std::mem::take) else {
+        return Pairing { slots };
+    };
+    let mut open = Vec::new();
+    for stream in own {
+        let partners: Option<Vec<usize>> = others(&streams, reference)
+            .map(|(_, theirs)| {
+                theirs.iter().position(|other| {
+                    other.label == stream.label
+                        && 2 * common(&stream.names, &other.names) >= stream.count.min(other.count)
+                })
+            })
+            .collect();
+        let Some(partners) = partners else {
+            open.push(stream);
+            continue;
+        };
+        let others = (0..streams.len()).filter(|&rank| rank != reference);
+        for (rank, partner) in others.zip(partners) {
+            let other = streams[rank].swap_remove(partner);
+            slots[rank].insert(other.id, next);
+        }
+        slots[reference].insert(stream.id, next);
+        next += 1;
+    }
+    open.truncate(COMPARED);
+    for (slot, stream) in (next..).zip(&open) {
+        slots[reference].insert(stream.id, slot);
+    }
+    for (rank, theirs) in others(&streams, reference) {
+        for (mine, other) in by_work(&open, theirs) {
+            slots[rank].insert(other, next + mine);
+        }
+    }
+    Pairing { slots }
+}
+
+fn others<T>(all: &[T], reference: usize) -> impl Iterator<Item = (usize, &T)> {
+    all.iter()
+        .enumerate()
+        .filter(move |&(rank, _)| rank != reference)
+}
+
+/// Pairs (position in `open`, id of the other stream), most common work first.
+fn by_work(open: &[Stream<'_>], theirs: &[Stream<'_>]) -> Vec<(u32, u32)> {
+    let mut candidates = Vec::new();
+    for (mine, stream) in (0_u32..).zip(open) {
+        for other in theirs.iter().take(COMPARED) {
+            let score = common(&stream.names, &other.names);
+            if score > 0 {
+                let foreign = other.label != stream.label;
+                candidates.push((std::cmp::Reverse(score), foreign, mine, other.id));
+            }
+        }
+    }
+    candidates.sort_unstable();
+    let mut pairs: Vec<(u32, u32)> = Vec::new();
+    for (.., mine, other) in candidates {
+        if pairs.iter().all(|&(m, o)| m != mine && o != other) {
+            pairs.push((mine, other));
+        }
+    }
+    pairs
+}
+
+/// The streams of a rank that selected kernels ran on, those with most kernels first.
+fn streams_of<'a>(sequence: &Sequence<'a>) -> Vec<Stream<'a>> {
+    let mut names_by_stream = vec![Vec::new(); sequence.labels.len()];
+    for item in &sequence.items {
+        if let Some(names) = names_by_stream.get_mut(item.stream as usize) {
+            names.push(item.name);
+        }
+    }
+    let most = sequence.items.iter().map(|item| item.name + 1).max();
+    let mut counts = vec![0; most.unwrap_or(0) as usize];
+    let mut streams = Vec::new();
+    for ((id, label), names) in (0..).zip(sequence.labels).zip(names_by_stream) {
+        if !names.is_empty() {
+            let count = names.len() as u32;
+            streams.push(Stream {
+                id,
+                label,
+                count,
+                names: histogram(&names, &mut counts),
+            });
+        }
+    }
+    streams.sort_by_key(|stream| std::cmp::Reverse(stream.count));
+    streams
+}
+
+/// How often each name occurs. `counts` is all zeros, before and after.
+fn histogram(names: &[u32], counts: &mut [u32]) -> Histogram {
+    let mut distinct = Vec::new();
+    for &name in names {
+        let count = &mut counts[name as usize];
+        if *count == 0 {
+            distinct.push(name);
+        }
+        *count += 1;
+    }
+    distinct.sort_unstable();
+    let count = |name: u32| (name, std::mem::take(&mut counts[name as usize]));
+    distinct.into_iter().map(count).collect()
+}
+
+/// How many kernels two histograms have in common, order aside: a bound on what any alignment
+/// can match.
+fn common(a: &Histogram, b: &Histogram) -> u32 {
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    let mut sum = 0;
+    while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+        match x.0.cmp(&y.0) {
+            std::cmp::Ordering::Less => _ = a.next(),
+            std::cmp::Ordering::Greater => _ = b.next(),
+            std::cmp::Ordering::Equal => {
+                sum += x.1.min(y.1);
+                (_, _) = (a.next(), b.next());
+            }
+        }
+    }
+    sum
+}

@@ -1,0 +1,289 @@
+//! What a set of timelines says about its node: how busy each GPU was, how much of its
+//! computation ran beside communication, by how much it led, and whether its clock is slow.
+
+use litd_units::Nanos;
+use serde::Serialize;
+
+use crate::align::{AlignError, AlignOptions, LeftOut};
+use crate::leads::{Aggregation, Leads, leads};
+use crate::spans::Spans;
+use crate::timeline::{Kernel, KernelClass, Timeline};
+
+/// Overlap ratios of one kernel that differ by more across GPUs make its overlap varying (the
+/// Lit Silicon paper's set V; the others are its set C).
+const VARYING_OVERLAP: f64 = 0.1;
+/// Fewer kernels of constant overlap than this say nothing about a clock.
+const PACE_KERNELS: usize = 8;
+/// A GPU whose kernels take this much longer than the others' is slow; less is noise.
+const SLOW_PACE: f64 = 1.01;
+
+/// What to compute.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AnalysisOptions {
+    /// How kernels are matched.
+    pub align: AlignOptions,
+    /// Which lead value names the straggler.
+    pub aggregation: Aggregation,
+}
+
+/// What `litctl analyze --json` prints. Parts that need two ranks are null for one.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The version of this format.
+    pub schema: u32,
+    /// Kernels matched on all ranks.
+    pub matched_kernels: Option<usize>,
+    /// Those / selected kernels of the rank that has fewest.
+    pub matched_fraction: Option<f64>,
+    /// The rank with the smallest lead value, which the others wait for; null on ties.
+    pub straggler_rank: Option<u32>,
+    /// All ranks in order.
+    pub ranks: Vec<RankReport>,
+    /// What the user should know about the traces.
+    pub notes: Vec<String>,
+}
+
+/// What a [`Report`] says of one rank.
+#[derive(Debug, Clone, Serialize)]
+pub struct RankReport {
+    /// The rank.
+    pub rank: u32,
+    /// Where its timeline was read from.
+    pub source: String,
+    /// Kernels of all classes.
+    pub kernels: usize,
+    /// Computation kernels.
+    pub computation: usize,
+    /// Communication kernels.
+    pub communication: usize,
+    /// Copies and fills; with the two above they make up `kernels`.
+    pub copies: usize,
+    /// Union of its kernels / (first start to last end over all ranks).
+    pub busy_fraction: f64,
+    /// Computation time beside communication on the same GPU / computation time; null without
+    /// computation.
+    pub overlap_ratio: Option<f64>,
+    /// Its lead values.
+    pub lead: Option<LeadValues>,
+    /// Matched kernels in which it starts last; ties count for all.
+    pub last_in: Option<usize>,
+    /// How long its kernels of constant overlap take, relative to the median over the ranks:
+    /// above 1 its clock is slow. Null where too few such kernels were matched.
+    pub pace: Option<f64>,
+    /// Selected kernels without a match, by name, most frequent first.
+    pub left_out: Option<Vec<LeftOut>>,
+}
+
+/// The lead values of one rank under each aggregation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LeadValues {
+    /// Sum over the matched kernels, in nanoseconds.
+    pub sum_ns: Nanos,
+    /// The largest, in nanoseconds.
+    pub max_ns: Nanos,
+    /// That of the last matched kernel, in nanoseconds.
+    pub last_ns: Nanos,
+}
+
+impl LeadValues {
+    /// The lead value under one aggregation.
+    #[must_use]
+    pub fn get(&self, aggregation: Aggregation) -> Nanos {
+        match aggregation {
+            Aggregation::Sum => self.sum_ns,
+            Aggregation::Max => self.max_ns,
+            Aggregation::Last => self.last_ns,
+        }
+    }
+}
+
+/// Why the straggler is late, as far as kernels tell.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Diagnosis {
+    /// Its kernels take longer than the others': its clock is slow, and power may help.
+    SlowClock {
+        /// How long they take relative to the median over the ranks.
+        pace: f64,
+    },
+    /// Its kernels are as fast as the others': it is late because its host or its data is, and
+    /// power cannot help.
+    LateHost {
+        /// The fraction of the time that its GPU was busy.
+        busy_fraction: f64,
+    },
+    /// Too few kernels of constant overlap to tell.
+    Unknown,
+}
+
+impl Report {
+    /// The report on the straggler.
+    #[must_use]
+    pub fn straggler(&self) -> Option<&RankReport> {
+        self.ranks
+            .iter()
+            .find(|rank| Some(rank.rank) == self.straggler_rank)
+    }
+
+    /// Why the straggler is late; `None` without a straggler.
+    #[must_use]
+    pub fn diagnosis(&self) -> Option<Diagnosis> {
+        let straggler = self.straggler()?;
+        Some(match straggler.pace {
+            Some(pace) if pace > SLOW_PACE => Diagnosis::SlowClock { pace },
+            Some(_) => Diagnosis::LateHost {
+                busy_fraction: straggler.busy_fraction,
+            },
+            None => Diagnosis::Unknown,
+        })
+    }
+}
+
+/// Analyses the timelines of a job's ranks: statistics of each and, from two ranks on, leads.
+///
+/// # Errors
+/// When leads are refused; see [`AlignError`].
+pub fn analyse(timelines: &[Timeline], options: &AnalysisOptions) -> Result<Report, AlignError> {
+    let wall = wall_time(timelines);
+    let ranks = timelines.iter().map(|timeline| statistics(timeline, wall));
+    let mut report = Report {
+        schema: 1,
+        matched_kernels: None,
+        matched_fraction: None,
+        straggler_rank: None,
+        ranks: ranks.collect(),
+        notes: Vec::new(),
+    };
+    if timelines.len() < 2 {
+        return Ok(report);
+    }
+    let leads = leads(timelines, &options.align)?;
+    report.matched_kernels = Some(leads.alignment.matched().len());
+    report.matched_fraction = Some(leads.alignment.matched_fraction());
+    let straggler = leads.straggler(options.aggregation);
+    report.straggler_rank = straggler
+        .and_then(|at| timelines.get(at))
+        .map(|timeline| timeline.rank);
+    let values =
+        [Aggregation::Sum, Aggregation::Max, Aggregation::Last].map(|how| leads.values(how));
+    let [sums, maxima, lasts] = values.map(Vec::into_iter);
+    let values = sums.zip(maxima).zip(lasts);
+    let left_out = leads.alignment.left_out(timelines);
+    let paces = paces(timelines, &leads);
+    let columns = values.zip(leads.last_in()).zip(left_out).zip(paces);
+    for (rank, columns) in report.ranks.iter_mut().zip(columns) {
+        let (((((sum_ns, max_ns), last_ns), last_in), left_out), pace) = columns;
+        rank.lead = Some(LeadValues {
+            sum_ns,
+            max_ns,
+            last_ns,
+        });
+        rank.last_in = Some(last_in);
+        rank.left_out = Some(left_out);
+        rank.pace = pace;
+    }
+    Ok(report)
+}
+
+/// From the first start to the last end over all ranks.
+fn wall_time(timelines: &[Timeline]) -> Nanos {
+    let kernels = || timelines.iter().flat_map(|timeline| &timeline.kernels);
+    let start = kernels().map(|kernel| kernel.start).min();
+    let end = kernels().map(|kernel| kernel.end).max();
+    end.unwrap_or_default() - start.unwrap_or_default()
+}
+
+fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
+    let count = |class| {
+        timeline
+            .kernels
+            .iter()
+            .filter(|kernel| kernel.class == class)
+            .count()
+    };
+    let busy = Spans::union(
+        timeline
+            .kernels
+            .iter()
+            .map(|kernel| (kernel.start, kernel.end)),
+    );
+    let communication = communication(timeline);
+    let computation = || {
+        let kernels = timeline.kernels.iter();
+        kernels.filter(|kernel| kernel.class == KernelClass::Computation)
+    };
+    let overlapped: Nanos = computation()
+        .map(|kernel| communication.cover(kernel.start, kernel.end))
+        .sum();
+    let time: Nanos = computation().map(Kernel::duration).sum();
+    RankReport {
+        rank: timeline.rank,
+        source: timeline.source.clone(),
+        kernels: timeline.kernels.len(),
+        computation: count(KernelClass::Computation),
+        communication: count(KernelClass::Communication),
+        copies: count(KernelClass::Copy),
+        busy_fraction: ratio(busy.total(), wall).unwrap_or(0.0),
+        overlap_ratio: ratio(overlapped, time),
+        lead: None,
+        last_in: None,
+        pace: None,
+        left_out: None,
+    }
+}
+
+/// When any communication kernel ran.
+fn communication(timeline: &Timeline) -> Spans {
+    let kernels = timeline.kernels.iter();
+    let communication = kernels.filter(|kernel| kernel.class == KernelClass::Communication);
+    Spans::union(communication.map(|kernel| (kernel.start, kernel.end)))
+}
+
+/// `None` if there is nothing to divide by.
+fn ratio(part: Nanos, whole: Nanos) -> Option<f64> {
+    (whole > Nanos::ZERO).then(|| part.0 as f64 / whole.0 as f64)
+}
+
+/// How long each rank's kernels take relative to the median over the ranks: the median over
+/// matched computation kernels of constant overlap, whose length contention does not change.
+fn paces(timelines: &[Timeline], leads: &Leads) -> Vec<Option<f64>> {
+    let communication = Vec::from_iter(timelines.iter().map(communication));
+    let mut relative = vec![Vec::new(); timelines.len()];
+    let mut durations = Vec::with_capacity(timelines.len());
+    for row in leads.alignment.matched() {
+        durations.clear();
+        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+        for ((timeline, communication), &index) in timelines.iter().zip(&communication).zip(row) {
+            let kernel = timeline.kernels.get(index as usize);
+            let kernel = kernel.filter(|kernel| kernel.class == KernelClass::Computation);
+            let overlap = kernel.and_then(|kernel| {
+                let covered = communication.cover(kernel.start, kernel.end);
+                Some((kernel.duration(), ratio(covered, kernel.duration())?))
+            });
+            let Some((duration, overlap)) = overlap else {
+                break;
+            };
+            durations.push(duration.0 as f64);
+            (least, most) = (least.min(overlap), most.max(overlap));
+        }
+        if durations.len() < timelines.len() || most - least > VARYING_OVERLAP {
+            continue;
+        }
+        let middle = median(&mut durations.clone()).unwrap_or(1.0);
+        for (relative, duration) in relative.iter_mut().zip(&durations) {
+            relative.push(duration / middle);
+        }
+    }
+    let pace = |relative: &mut Vec<f64>| (relative.len() >= PACE_KERNELS).then(|| median(relative));
+    relative
+        .iter_mut()
+        .map(|relative| pace(relative).flatten())
+        .collect()
+}
+
+/// The middle value, or the mean of the two in the middle.
+fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    let lower = *values.get((values.len() - 1) / 2)?;
+    Some((lower + upper) / 2.0)
+}

@@ -1,0 +1,159 @@
+//! What can be wrong with a trace file, or with a set of them.
+
+use std::io;
+
+/// Why a trace cannot be used. Each text names the file, the cause and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The operating system refused.
+    #[error("{file}: {cause}")]
+    Io {
+        /// The file as the user named it.
+        file: String,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+    /// Nothing in it.
+    #[error("{file}: is empty; record the trace again")]
+    Empty {
+        /// The file as the user named it.
+        file: String,
+    },
+    /// The gzip stream stops early.
+    #[error(
+        "{file}: the gzip data is truncated after {offset} bytes of JSON ({events} events); copy the file again"
+    )]
+    TruncatedGzip {
+        /// The file as the user named it.
+        file: String,
+        /// Bytes of JSON before the end.
+        offset: u64,
+        /// Events read before the end.
+        events: u64,
+    },
+    /// The gzip stream is damaged.
+    #[error(
+        "{file}: the gzip data is damaged after {offset} bytes of JSON ({cause}); copy the file again"
+    )]
+    CorruptGzip {
+        /// The file as the user named it.
+        file: String,
+        /// Bytes of JSON before the damage.
+        offset: u64,
+        /// What the decoder said.
+        cause: io::Error,
+    },
+    /// The JSON stops early.
+    #[error(
+        "{file}: the JSON is cut at byte {offset}, after {events} events; the profiler or the copy was stopped early, record or copy it again"
+    )]
+    CutJson {
+        /// The file as the user named it.
+        file: String,
+        /// Length of the JSON.
+        offset: u64,
+        /// Events read before the end.
+        events: u64,
+    },
+    /// Not JSON.
+    #[error("{file}: is neither JSON nor gzip-compressed JSON ({what} at byte {offset})")]
+    NotJson {
+        /// The file as the user named it.
+        file: String,
+        /// Where that shows.
+        offset: u64,
+        /// What was found there.
+        what: String,
+    },
+    /// JSON of another kind.
+    #[error("{file}: is JSON, but not a Kineto trace: {what}")]
+    NotKineto {
+        /// The file as the user named it.
+        file: String,
+        /// How it differs.
+        what: String,
+    },
+    /// A trace of the host alone.
+    #[error(
+        "{file}: holds no GPU kernels: it was recorded without device activity ({events} events read)"
+    )]
+    NoKernels {
+        /// The file as the user named it.
+        file: String,
+        /// Events read.
+        events: u64,
+    },
+    /// One event that no sane profiler writes.
+    #[error("{file}: the event at byte {offset} takes more than {limit} bytes")]
+    EventTooLong {
+        /// The file as the user named it.
+        file: String,
+        /// Where it starts.
+        offset: u64,
+        /// The most that is read, in bytes.
+        limit: usize,
+    },
+    /// A kernel event that cannot be understood.
+    #[error("{file}: {what} (event {event}, kernel \"{kernel}\")")]
+    BadKernel {
+        /// The file as the user named it.
+        file: String,
+        /// What is wrong with it.
+        what: String,
+        /// Its number in the file, from 1.
+        event: u64,
+        /// Its name, shortened.
+        kernel: String,
+    },
+    /// Another value that cannot be understood.
+    #[error("{file}: {what} (event {event})")]
+    BadEvent {
+        /// The file as the user named it.
+        file: String,
+        /// What is wrong with it.
+        what: String,
+        /// The number of the last event seen, from 1.
+        event: u64,
+    },
+    /// Several files, and which ranks they are is not known.
+    #[error("{file}: does not tell its rank; name the ranks of all files with --ranks")]
+    UnknownRank {
+        /// The file as the user named it.
+        file: String,
+    },
+    /// One rank twice.
+    #[error(
+        "{first} and {second} both hold rank {rank}; leave one out, or name the ranks of the files with --ranks"
+    )]
+    DuplicateRank {
+        /// The rank.
+        rank: u32,
+        /// A file.
+        first: String,
+        /// Another file, or the same one.
+        second: String,
+    },
+    /// A rank that its job cannot have.
+    #[error("{file}: holds rank {rank} of a job with {world_size} ranks, which there cannot be")]
+    RankOutsideWorld {
+        /// The file as the user named it.
+        file: String,
+        /// The rank.
+        rank: u32,
+        /// How many ranks the job has.
+        world_size: u32,
+    },
+    /// Two files that are not of one run.
+    #[error("{first} and {second} do not belong together: {why}")]
+    Strangers {
+        /// A file.
+        first: String,
+        /// Another.
+        second: String,
+        /// What tells that.
+        why: String,
+    },
+    /// Nothing was given to read.
+    #[error("no trace was given")]
+    NoTraces,
+}

@@ -1,0 +1,125 @@
+//! Puts the traces of one job's ranks together, and refuses those that are not of one job.
+
+use std::collections::BTreeSet;
+
+use crate::error::ReadError;
+use crate::kineto::Trace;
+use crate::timeline::Timeline;
+
+/// The timelines of all traces in the order of their ranks, and all notes.
+///
+/// # Errors
+/// Refuses ranks that are unknown (of several files), that occur twice, or that do not belong
+/// together.
+pub fn join(traces: Vec<Trace>) -> Result<(Vec<Timeline>, Vec<String>), ReadError> {
+    let several = traces.len() > 1;
+    let mut timelines = Vec::new();
+    let mut notes = Vec::new();
+    for trace in traces {
+        if let (true, false, Some(timeline)) = (several, trace.rank_known, trace.timelines.first())
+        {
+            return Err(ReadError::UnknownRank {
+                file: timeline.source.clone(),
+            });
+        }
+        timelines.extend(trace.timelines);
+        notes.extend(trace.notes);
+    }
+    timelines.sort_by_key(|timeline| timeline.rank);
+    check(&timelines)?;
+    Ok((timelines, notes))
+}
+
+fn check(timelines: &[Timeline]) -> Result<(), ReadError> {
+    if timelines.is_empty() {
+        return Err(ReadError::NoTraces);
+    }
+    for timeline in timelines {
+        if let Some(world_size) = timeline.world_size.filter(|&size| timeline.rank >= size) {
+            let (file, rank) = (timeline.source.clone(), timeline.rank);
+            return Err(ReadError::RankOutsideWorld {
+                file,
+                rank,
+                world_size,
+            });
+        }
+    }
+    for (one, other) in timelines.iter().zip(timelines.iter().skip(1)) {
+        if one.rank == other.rank {
+            return Err(ReadError::DuplicateRank {
+                rank: one.rank,
+                first: one.source.clone(),
+                second: other.source.clone(),
+            });
+        }
+    }
+    let told = || {
+        timelines
+            .iter()
+            .filter(|timeline| timeline.world_size.is_some())
+    };
+    for (one, other) in told().zip(told().skip(1)) {
+        if let (Some(a), Some(b), true) = (
+            one.world_size,
+            other.world_size,
+            one.world_size != other.world_size,
+        ) {
+            let why = format!("one is of a job with {a} ranks, the other of one with {b}");
+            return Err(strangers(one, other, why));
+        }
+    }
+    check_times(timelines)?;
+    check_iterations(timelines)
+}
+
+/// All ranks of a job run at the same time. The last to start and the first to end tell.
+fn check_times(timelines: &[Timeline]) -> Result<(), ReadError> {
+    let start = |timeline: &&Timeline| timeline.kernels.first().map(|kernel| kernel.start);
+    let end = |timeline: &&Timeline| timeline.kernels.iter().map(|kernel| kernel.end).max();
+    let last = timelines.iter().max_by_key(start);
+    let first = timelines.iter().min_by_key(end);
+    if let (Some(late), Some(early)) = (last, first)
+        && let (Some(start), Some(end)) = (start(&late), end(&early))
+        && start > end
+    {
+        let gap = (start - end).as_secs_f64();
+        let why =
+            format!("the kernels of the second end {gap:.3} s before those of the first start");
+        return Err(strangers(late, early, why));
+    }
+    Ok(())
+}
+
+/// Where both of two ranks mark iterations, some must be the same.
+fn check_iterations(timelines: &[Timeline]) -> Result<(), ReadError> {
+    let numbers = |timeline: &Timeline| -> BTreeSet<u32> {
+        timeline
+            .kernels
+            .iter()
+            .filter_map(|kernel| kernel.iteration)
+            .collect()
+    };
+    let mut marked = timelines
+        .iter()
+        .map(|timeline| (timeline, numbers(timeline)));
+    let mut marked = marked.by_ref().filter(|(_, numbers)| !numbers.is_empty());
+    let Some((first, mut common)) = marked.next() else {
+        return Ok(());
+    };
+    for (timeline, numbers) in marked {
+        common.retain(|number| numbers.contains(number));
+        if common.is_empty() {
+            let why = "they have no iteration in common (ProfilerStep marks)".into();
+            return Err(strangers(first, timeline, why));
+        }
+    }
+    Ok(())
+}
+
+fn strangers(first: &Timeline, second: &Timeline, why: String) -> ReadError {
+    ReadError::Strangers {
+        first: first.source.clone(),
+        second: second.source.clone(),
+        why,
+    }
+}

@@ -1,0 +1,326 @@
+//! Decides which ranks the kernels of one file belong to, and makes a timeline of each.
+
+use std::collections::BTreeMap;
+
+use litd_units::Nanos;
+
+use super::Trace;
+use super::collect::{Collected, Fault, Launch, Mark, RawKernel, shortened};
+use crate::timeline::{Iteration, Kernel, NameId, StreamId, Timeline};
+
+/// The kernels of one rank's GPU, still in the file's terms.
+struct Share {
+    rank: u32,
+    device: NameId,
+    kernels: Vec<RawKernel>,
+}
+
+/// The timelines of a file. `file` is how the user named it, `given` the rank he gave it.
+pub(super) fn timelines(
+    mut all: Collected,
+    file: &str,
+    given: Option<u32>,
+) -> Result<Trace, Fault> {
+    let mut notes = Vec::new();
+    let known = given
+        .or(all.rank)
+        .or_else(|| rank_in_file_name(file))
+        .or(all.comms_rank);
+    let (shares, rank_known) = shares(&mut all, file, known, &mut notes);
+    all.launches.sort_unstable();
+    let shares_names = shares.len() > 1;
+    let mut timelines = Vec::new();
+    for share in shares {
+        timelines.push(timeline(&mut all, share, file, shares_names)?);
+    }
+    Ok(Trace {
+        timelines,
+        rank_known,
+        notes,
+    })
+}
+
+/// Splits the kernels by rank; `false` if the rank is a guess.
+fn shares(
+    all: &mut Collected,
+    file: &str,
+    known: Option<u32>,
+    notes: &mut Vec<String>,
+) -> (Vec<Share>, bool) {
+    let mut groups = BTreeMap::<(Option<u32>, u32), Vec<RawKernel>>::new();
+    for kernel in std::mem::take(&mut all.kernels) {
+        let key = (kernel.rank, kernel.device.0);
+        groups.entry(key).or_default().push(kernel);
+    }
+    let by_event = groups.keys().any(|(rank, _)| rank.is_some());
+    let devices = groups.len();
+    if !by_event && known.is_none() && devices > 1 {
+        // The world that the file tells of, if any, counts processes and not devices.
+        all.world_size = None;
+        return (ranks_of_devices(all, groups, file, notes), true);
+    }
+    // Several devices of one rank: the busiest is its GPU.
+    let mut shares = BTreeMap::<u32, Vec<Share>>::new();
+    for ((rank, device), kernels) in groups {
+        let device = NameId(device);
+        match rank.or(known).or((!by_event).then_some(0)) {
+            Some(rank) => {
+                shares.entry(rank).or_default().push(Share {
+                    rank,
+                    device,
+                    kernels,
+                });
+            }
+            None => notes.push(format!(
+                "{file}: {} kernels that name no rank were left out",
+                kernels.len()
+            )),
+        }
+    }
+    let rank_known = by_event || known.is_some();
+    if !rank_known {
+        notes.push(format!("{file}: does not tell its rank; 0 is assumed"));
+    }
+    let shares = shares.into_values();
+    (
+        shares
+            .filter_map(|share| busiest(all, share, file, notes))
+            .collect(),
+        rank_known,
+    )
+}
+
+/// Of a rank's devices, the one with most kernel time.
+fn busiest(
+    all: &Collected,
+    mut shares: Vec<Share>,
+    file: &str,
+    notes: &mut Vec<String>,
+) -> Option<Share> {
+    let time = |share: &Share| {
+        let spans = share
+            .kernels
+            .iter()
+            .map(|kernel| i128::from(kernel.end - kernel.start));
+        spans.sum::<i128>()
+    };
+    shares.sort_by_cached_key(|share| std::cmp::Reverse(time(share)));
+    let mut shares = shares.into_iter();
+    let kept = shares.next()?;
+    for left_out in shares {
+        notes.push(format!(
+            "{file}: rank {} ran on device {}; {} kernels on its device {} were left out",
+            kept.rank,
+            all.devices.get(kept.device),
+            left_out.kernels.len(),
+            all.devices.get(left_out.device),
+        ));
+    }
+    Some(kept)
+}
+
+/// A file of several devices that names no rank: each device is one, in their order.
+fn ranks_of_devices(
+    all: &Collected,
+    groups: BTreeMap<(Option<u32>, u32), Vec<RawKernel>>,
+    file: &str,
+    notes: &mut Vec<String>,
+) -> Vec<Share> {
+    let mut groups = Vec::from_iter(groups);
+    groups.sort_by_key(|((_, device), _)| {
+        let label = all.devices.get(NameId(*device));
+        (label.parse::<u64>().unwrap_or(u64::MAX), label.to_owned())
+    });
+    let labels = groups
+        .iter()
+        .map(|((_, device), _)| all.devices.get(NameId(*device)));
+    let labels = labels.collect::<Vec<_>>().join(", ");
+    notes.push(format!(
+        "{file}: names no ranks; its devices {labels} are taken for ranks 0 to {}",
+        groups.len() - 1
+    ));
+    let numbered = (0..).zip(groups);
+    numbered
+        .map(|(rank, ((_, device), kernels))| Share {
+            rank,
+            device: NameId(device),
+            kernels,
+        })
+        .collect()
+}
+
+fn timeline(
+    all: &mut Collected,
+    share: Share,
+    file: &str,
+    shares_names: bool,
+) -> Result<Timeline, Fault> {
+    let mut timeline = Timeline::new(share.rank, file);
+    timeline.world_size = all.world_size;
+    let marks = Marks::of(all, &share);
+    timeline.kernels.reserve_exact(share.kernels.len());
+    let mut streams = vec![None; all.streams.len()];
+    let mut collectives = Vec::new();
+    for raw in &share.kernels {
+        let time = |time: i64| {
+            time.checked_add(all.base.0)
+                .map(Nanos)
+                .ok_or_else(|| Fault::Kernel {
+                    event: raw.event,
+                    name: shortened(all.names.get(raw.name)),
+                    what: "a kernel's time plus baseTimeNanoseconds is not a time that fits".into(),
+                })
+        };
+        let (start, end) = (time(raw.start)?, time(raw.end)?);
+        let stream = streams
+            .get_mut(raw.stream.0 as usize)
+            .map_or(StreamId(0), |known| {
+                *known.get_or_insert_with(|| {
+                    timeline.streams.push(all.streams.get(raw.stream).into());
+                    StreamId(u32::try_from(timeline.streams.len() - 1).unwrap_or(u32::MAX))
+                })
+            });
+        let name = match shares_names {
+            true => timeline.names.intern(all.names.get(raw.name)),
+            false => raw.name,
+        };
+        let collective = raw.collective.map(|id| {
+            collectives.push(
+                all.collectives
+                    .get(id.0 as usize)
+                    .cloned()
+                    .unwrap_or_default(),
+            );
+            crate::CollectiveId(u32::try_from(collectives.len() - 1).unwrap_or(u32::MAX))
+        });
+        timeline.kernels.push(Kernel {
+            name,
+            stream,
+            class: raw.class,
+            start,
+            end,
+            collective,
+            iteration: marks.iteration(raw),
+        });
+    }
+    timeline.collectives = collectives;
+    timeline.iterations = marks.iterations(all.base);
+    if !shares_names {
+        timeline.names = std::mem::take(&mut all.names);
+    }
+    timeline.sort();
+    Ok(timeline)
+}
+
+/// The marks of iterations that concern one rank's GPU.
+struct Marks<'a> {
+    host: Vec<Mark>,
+    device: Vec<Mark>,
+    launches: &'a [Launch],
+}
+
+impl<'a> Marks<'a> {
+    fn of(all: &'a Collected, share: &Share) -> Self {
+        let mine = |mark: &&Mark| {
+            mark.rank.is_none_or(|rank| rank == share.rank)
+                && mark.device.is_none_or(|device| device == share.device)
+        };
+        let (mut device, mut host): (Vec<Mark>, Vec<Mark>) = all
+            .marks
+            .iter()
+            .filter(mine)
+            .partition(|mark| mark.device.is_some());
+        device.sort_by_key(|mark| (mark.start, mark.end));
+        host.sort_by_key(|mark| (mark.start, mark.end));
+        Self {
+            host,
+            device,
+            launches: &all.launches,
+        }
+    }
+
+    /// A kernel belongs to the step in which the host launched it, however late it ran. Where
+    /// the launch is not known, the profiler's mark on the device has to do.
+    fn iteration(&self, kernel: &RawKernel) -> Option<u32> {
+        if self.host.is_empty() && self.device.is_empty() {
+            return None;
+        }
+        let launched = kernel.correlation.and_then(|correlation| {
+            let key = (kernel.rank, correlation);
+            let at = self
+                .launches
+                .binary_search_by_key(&key, |launch| (launch.rank, launch.correlation));
+            self.launches.get(at.ok()?)
+        });
+        match launched {
+            Some(launch) if !self.host.is_empty() => containing(&self.host, launch.at),
+            _ if !self.device.is_empty() => containing(&self.device, kernel.start),
+            _ if self.launches.is_empty() => containing(&self.host, kernel.start),
+            _ => None,
+        }
+    }
+
+    /// Each iteration once, from the first start to the last end of its marks.
+    fn iterations(&self, base: Nanos) -> Vec<Iteration> {
+        let marks = if self.host.is_empty() {
+            &self.device
+        } else {
+            &self.host
+        };
+        let mut iterations = BTreeMap::<u32, Iteration>::new();
+        for mark in marks {
+            let (start, end) = (Nanos(mark.start) + base, Nanos(mark.end) + base);
+            let number = mark.number;
+            let known = iterations
+                .entry(number)
+                .or_insert(Iteration { number, start, end });
+            known.start = known.start.min(start);
+            known.end = known.end.max(end);
+        }
+        iterations.into_values().collect()
+    }
+}
+
+/// The number of the last mark that starts at or before `at`, if it has not ended.
+fn containing(marks: &[Mark], at: i64) -> Option<u32> {
+    let next = marks.partition_point(|mark| mark.start <= at);
+    let mark = marks.get(next.checked_sub(1)?)?;
+    (at <= mark.end).then_some(mark.number)
+}
+
+/// The rank in a file's name: `rank` or `worker`, perhaps a separator, and digits, as in
+/// `worker0_step_12.json`, `rank-34.json` or `inference_rank_1.json`.
+fn rank_in_file_name(file: &str) -> Option<u32> {
+    let name = file.rsplit(['/', '\\']).next()?.to_ascii_lowercase();
+    ["rank", "worker"].iter().find_map(|word| {
+        name.match_indices(word).find_map(|(at, _)| {
+            let behind = name.get(at + word.len()..)?;
+            let digits = behind.strip_prefix(['-', '_', '=']).unwrap_or(behind);
+            let end = digits
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(digits.len());
+            digits.get(..end)?.parse().ok()
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_tell_ranks() {
+        for (name, rank) in [
+            ("a/worker0_step_12.1694128201545.pt.trace.json.gz", Some(0)),
+            ("rank-34.Jul_15.json", Some(34)),
+            ("sampled_rank-0.json.gz", Some(0)),
+            ("inference_rank_1.json", Some(1)),
+            ("host_worker7_rank=3.json", Some(3)),
+            ("rank5/trace.json", None),
+            ("rank_not_found.json", None),
+            ("step_12.json", None),
+        ] {
+            assert_eq!(rank_in_file_name(name), rank, "{name}");
+        }
+    }
+}

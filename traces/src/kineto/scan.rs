@@ -1,0 +1,383 @@
+//! Finds the pieces of a Kineto document that matter (its events, the rank, the base of its
+//! clock) in a stream of bytes, holding no more of it than one event.
+
+use std::io::{self, Read};
+
+use memchr::memchr2;
+
+/// The longest event that is read.
+pub(super) const EVENT_LIMIT: usize = 16 << 20;
+/// How much is asked of the source at a time.
+const CHUNK: usize = 256 << 10;
+
+/// A piece of the document.
+pub(super) enum Part<'a> {
+    /// An element of `traceEvents` (or of a bare array of events).
+    Event(&'a [u8]),
+    /// The value of `distributedInfo`.
+    DistributedInfo(&'a [u8]),
+    /// The value of `baseTimeNanoseconds`.
+    BaseTime(&'a [u8]),
+}
+
+/// Why the document could not be walked to its end.
+#[derive(Debug)]
+pub(super) enum ScanError {
+    /// The source failed.
+    Source(io::Error),
+    /// The document ends too early.
+    Cut,
+    /// This is no JSON.
+    Unexpected(Option<u8>),
+    /// One value exceeds [`EVENT_LIMIT`].
+    TooLong,
+}
+
+/// Where in the document the walk is, or where it ended.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Elements of `traceEvents` seen.
+    pub(super) events: u64,
+    /// Whether there was a list of events at all.
+    pub(super) has_events: bool,
+    /// The first few keys of the document.
+    pub(super) keys: Vec<String>,
+}
+
+/// Follows one JSON value through pieces of text.
+#[derive(Debug, Default)]
+pub(super) struct ValueScan {
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    bare: bool,
+}
+
+impl ValueScan {
+    /// Reads on in `bytes`; the count of bytes up to the value's end, or `None` if it goes on.
+    /// Inside a value the text is not judged: what matters is where it ends, and words such as
+    /// `NaN`, which some profilers write, are let pass.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        loop {
+            if self.in_string {
+                at = self.string(bytes, at)?;
+                if self.depth == 0 {
+                    return Some(at);
+                }
+            }
+            let byte = loop {
+                let &byte = bytes.get(at)?;
+                at += 1;
+                if STRUCTURAL[usize::from(byte)] || (self.bare && byte.is_ascii_whitespace()) {
+                    break byte;
+                }
+                if self.depth == 0 && !byte.is_ascii_whitespace() {
+                    self.bare = true;
+                }
+            };
+            match byte {
+                b'"' if self.bare => return Some(at - 1),
+                b'"' => self.in_string = true,
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' if self.depth > 1 => self.depth -= 1,
+                b'}' | b']' if self.depth == 1 => return Some(at),
+                // A comma inside a container, or the end of a bare word.
+                _ if self.depth == 0 => return Some(at - 1),
+                _ => {}
+            }
+        }
+    }
+
+    /// The place behind the string's closing quote.
+    fn string(&mut self, bytes: &[u8], mut at: usize) -> Option<usize> {
+        if self.escaped && at < bytes.len() {
+            self.escaped = false;
+            at += 1;
+        }
+        loop {
+            let rest = bytes.get(at..)?;
+            match memchr2(b'"', b'\\', rest) {
+                None => return None,
+                Some(found) if rest.get(found) == Some(&b'"') => {
+                    self.in_string = false;
+                    return Some(at + found + 1);
+                }
+                Some(found) if at + found + 1 == bytes.len() => {
+                    self.escaped = true;
+                    return None;
+                }
+                Some(found) => at += found + 2,
+            }
+        }
+    }
+}
+
+/// The bytes that can change where a value ends.
+static STRUCTURAL: [bool; 256] = {
+    let mut table = [false; 256];
+    let marks = b"\"{}[],";
+    let mut i = 0;
+    while i < marks.len() {
+        table[marks[i] as usize] = true;
+        i += 1;
+    }
+    table
+};
+
+/// A refillable window on the document.
+pub(super) struct Scanner<R> {
+    source: R,
+    bytes: Vec<u8>,
+    /// The next byte to look at.
+    at: usize,
+    /// How many bytes left the window before its first one.
+    gone: u64,
+    pub(super) progress: Progress,
+}
+
+impl<R: Read> Scanner<R> {
+    pub(super) fn new(source: R) -> Self {
+        Self {
+            source,
+            bytes: Vec::with_capacity(2 * CHUNK),
+            at: 0,
+            gone: 0,
+            progress: Progress::default(),
+        }
+    }
+
+    /// The offset of the next byte in the document.
+    pub(super) fn offset(&self) -> u64 {
+        self.gone + self.at as u64
+    }
+
+    /// How many bytes of the document were read.
+    pub(super) fn length(&self) -> u64 {
+        self.gone + self.bytes.len() as u64
+    }
+
+    /// Whether the document holds nothing but blanks.
+    pub(super) fn is_empty(&self) -> bool {
+        self.progress.keys.is_empty() && !self.progress.has_events && self.at == self.bytes.len()
+    }
+
+    /// Walks the whole document and hands out its parts.
+    pub(super) fn walk<E: From<ScanError>>(
+        &mut self,
+        mut take: impl FnMut(u64, Part<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // Some writers on Windows begin with a byte order mark.
+        if self.peek()? == Some(0xEF) {
+            for mark in [0xEF, 0xBB, 0xBF] {
+                self.expect(mark)?;
+            }
+        }
+        match self.peek()? {
+            Some(b'[') => self.events(&mut take)?,
+            Some(b'{') => self.document(&mut take)?,
+            other => return Err(ScanError::Unexpected(other).into()),
+        }
+        match self.peek()? {
+            None => Ok(()),
+            other => Err(ScanError::Unexpected(other).into()),
+        }
+    }
+
+    /// The keys of the document's object.
+    fn document<E: From<ScanError>>(
+        &mut self,
+        take: &mut impl FnMut(u64, Part<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.expect(b'{')?;
+        if self.peek()? == Some(b'}') {
+            return Ok(self.expect(b'}')?);
+        }
+        loop {
+            if self.peek()? != Some(b'"') {
+                return Err(self.unexpected());
+            }
+            let key = self.value()?.to_vec();
+            self.expect(b':')?;
+            let first = self.peek()?;
+            let known = key.get(1..key.len() - 1).unwrap_or_default();
+            if self.progress.keys.len() < 4 {
+                let shown = known.get(..known.len().min(40)).unwrap_or_default();
+                self.progress
+                    .keys
+                    .push(String::from_utf8_lossy(shown).into_owned());
+            }
+            match known {
+                b"traceEvents" if first == Some(b'[') => self.events(take)?,
+                b"distributedInfo" => {
+                    let events = self.progress.events;
+                    take(events, Part::DistributedInfo(self.value()?))?;
+                }
+                b"baseTimeNanoseconds" => {
+                    let events = self.progress.events;
+                    take(events, Part::BaseTime(self.value()?))?;
+                }
+                _ => self.skip()?,
+            }
+            match self.peek()? {
+                Some(b',') => self.expect(b',')?,
+                Some(b'}') => return Ok(self.expect(b'}')?),
+                _ => return Err(self.unexpected()),
+            }
+        }
+    }
+
+    /// The elements of the list of events.
+    fn events<E: From<ScanError>>(
+        &mut self,
+        take: &mut impl FnMut(u64, Part<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.expect(b'[')?;
+        self.progress.has_events = true;
+        if self.peek()? == Some(b']') {
+            return Ok(self.expect(b']')?);
+        }
+        loop {
+            let number = self.progress.events + 1;
+            take(number, Part::Event(self.value()?))?;
+            self.progress.events = number;
+            match self.peek()? {
+                Some(b',') => self.expect(b',')?,
+                Some(b']') => return Ok(self.expect(b']')?),
+                _ => return Err(self.unexpected()),
+            }
+        }
+    }
+
+    /// What to say of the next byte: that it is wrong, or that there is none.
+    fn unexpected<E: From<ScanError>>(&self) -> E {
+        match self.bytes.get(self.at) {
+            Some(&byte) => ScanError::Unexpected(Some(byte)),
+            None => ScanError::Cut,
+        }
+        .into()
+    }
+
+    /// The next byte that is no blank, which is not taken.
+    fn peek(&mut self) -> Result<Option<u8>, ScanError> {
+        loop {
+            match self.bytes.get(self.at) {
+                Some(byte) if byte.is_ascii_whitespace() => self.at += 1,
+                Some(&byte) => return Ok(Some(byte)),
+                None => {
+                    if !self.refill(self.at)? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    fn expect(&mut self, wanted: u8) -> Result<(), ScanError> {
+        match self.peek()? {
+            Some(byte) if byte == wanted => {
+                self.at += 1;
+                Ok(())
+            }
+            Some(byte) => Err(ScanError::Unexpected(Some(byte))),
+            None => Err(ScanError::Cut),
+        }
+    }
+
+    /// Takes the next value, whole.
+    fn value(&mut self) -> Result<&[u8], ScanError> {
+        let first = self.peek()?;
+        let mut start = self.at;
+        let mut scan = ValueScan::default();
+        let mut seen = start;
+        let end = loop {
+            if let Some(length) = scan.feed(self.bytes.get(seen..).unwrap_or_default()) {
+                break seen + length;
+            }
+            if self.bytes.len() - start > EVENT_LIMIT {
+                return Err(ScanError::TooLong);
+            }
+            seen = self.bytes.len() - start;
+            if !self.refill(start)? {
+                return Err(ScanError::Cut);
+            }
+            start = 0;
+        };
+        if end == start {
+            return Err(ScanError::Unexpected(first));
+        }
+        self.at = end;
+        Ok(self.bytes.get(start..end).unwrap_or_default())
+    }
+
+    /// Passes over the next value without holding it.
+    fn skip(&mut self) -> Result<(), ScanError> {
+        let first = self.peek()?;
+        let mut scan = ValueScan::default();
+        let from = self.offset();
+        loop {
+            if let Some(length) = scan.feed(self.bytes.get(self.at..).unwrap_or_default()) {
+                self.at += length;
+                if self.offset() == from {
+                    return Err(ScanError::Unexpected(first));
+                }
+                return Ok(());
+            }
+            self.at = self.bytes.len();
+            if !self.refill(self.at)? {
+                return Err(ScanError::Cut);
+            }
+        }
+    }
+
+    /// Reads more, dropping what lies before `keep`, which becomes the window's first byte;
+    /// `false` at the end of the document.
+    fn refill(&mut self, keep: usize) -> Result<bool, ScanError> {
+        self.bytes.drain(..keep);
+        self.at -= keep;
+        self.gone += keep as u64;
+        let held = self.bytes.len();
+        // Twice as much each time, so that a long event is not copied over and over.
+        self.bytes.resize(held + CHUNK.max(held), 0);
+        let room = self.bytes.get_mut(held..).unwrap_or_default();
+        let read = loop {
+            match self.source.read(room) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        self.bytes
+            .truncate(held + read.as_ref().map_or(0, |&count| count));
+        read.map(|count| count > 0).map_err(ScanError::Source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(text: &str) -> Option<usize> {
+        ValueScan::default().feed(text.as_bytes())
+    }
+
+    #[test]
+    fn a_value_ends_where_json_says() {
+        assert_eq!(ends(r#"{"a":"}\"]"},"#), Some(12));
+        assert_eq!(ends("[1,[2,{}]] "), Some(10));
+        assert_eq!(ends("-Infinity}"), Some(9));
+        assert_eq!(ends("12 ,"), Some(2));
+        assert_eq!(ends(r#""\\" "#), Some(4));
+        assert_eq!(ends(r#"{"a":"#), None);
+    }
+
+    #[test]
+    fn a_value_in_pieces_ends_in_the_same_place() {
+        let text = br#"{"a\"":["\\",{"b":NaN}],"c":"x\u0041"}"#;
+        for cut in 1..text.len() {
+            let (head, tail) = text.split_at(cut);
+            let mut scan = ValueScan::default();
+            assert_eq!(scan.feed(head), None, "cut at {cut}");
+            assert_eq!(scan.feed(tail), Some(tail.len()), "cut at {cut}");
+        }
+    }
+}

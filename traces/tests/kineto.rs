@@ -1,0 +1,479 @@
+//! The reader on small made-up traces: every quirk, every way to be broken.
+
+// In tests a panic is the report.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use litd_traces::{KernelClass, ReadError, Timeline, Trace, join, kineto};
+use litd_units::Nanos;
+use proptest::prelude::*;
+
+fn read(text: &str) -> Result<Trace, ReadError> {
+    kineto::read(text.as_bytes(), "test.json", None)
+}
+
+/// A document with these events and other keys before them.
+fn document(keys: &str, events: &[&str]) -> String {
+    format!(
+        "{{{keys} \"traceEvents\": [\n{}\n], \"traceName\": \"x\"}}",
+        events.join(",\n")
+    )
+}
+
+/// A kernel event: name, ts, dur, arguments.
+fn kernel(name: &str, ts: &str, dur: &str, args: &str) -> String {
+    format!(
+        r#"{{"ph":"X","cat":"kernel","name":"{name}","pid":0,"tid":7,"ts":{ts},"dur":{dur},"args":{{{args}}}}}"#
+    )
+}
+
+fn one(text: &str) -> Timeline {
+    let mut trace = read(text).unwrap();
+    assert_eq!(trace.timelines.len(), 1);
+    trace.timelines.remove(0)
+}
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// A trace with a bit of everything.
+fn sample() -> String {
+    document(
+        r#""schemaVersion": 1, "odd": NaN, "deviceProperties": [{"id": 0, "name": "x]}\"{"}],
+           "distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8},"#,
+        &[
+            r#"{"ph":"X","cat":"user_annotation","name":"ProfilerStep#5","pid":1,"tid":1,"ts":100,"dur":50}"#,
+            r#"{"ph":"X","cat":"user_annotation","name":"ProfilerStep#6","pid":1,"tid":1,"ts":150,"dur":50}"#,
+            r#"{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","ts":149.5,"dur":1,"pid":1,"tid":1,"args":{"correlation":11}}"#,
+            r#"{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","ts":160,"dur":1,"pid":1,"tid":1,"args":{"correlation":12}}"#,
+            &kernel(
+                "late",
+                "170.25",
+                "2.5",
+                r#""device":4,"stream":9,"correlation":11"#,
+            ),
+            &kernel(
+                "ncclKernel",
+                "1.8e2",
+                "10",
+                r#""device":4,"stream":20,"correlation":12,"Collective name":"allreduce","In msg nelems":5,"Process Group Ranks":"[0, 3]","est. achieved occupancy %":NaN"#,
+            ),
+            r#"{"ph":"X","cat":"gpu_memcpy","name":"Memcpy HtoD","pid":"4","tid":"9","ts":"165","dur":"1","args":{}}"#,
+            r#"{"ph":"i","s":"g","name":"Iteration","pid":"Traces","tid":"","ts":1}"#,
+            r#"{"cat":"cpu_op","ph":"X","name":"aten::add","ts":1,"dur":2,"args":{"Concrete Inputs":["[","{"]}}"#,
+        ],
+    )
+}
+
+#[test]
+fn a_bit_of_everything() {
+    let timeline = one(&sample());
+    assert_eq!((timeline.rank, timeline.world_size), (3, Some(8)));
+    let shown = timeline.kernels.iter().map(|kernel| {
+        let stream = &*timeline.streams[kernel.stream.0 as usize];
+        (
+            timeline.name_of(kernel),
+            stream,
+            kernel.start.0,
+            kernel.end.0,
+            kernel.iteration,
+        )
+    });
+    assert_eq!(
+        Vec::from_iter(shown),
+        [
+            ("Memcpy HtoD", "9", 165_000, 166_000, None),
+            // Launched in step 5, run in step 6.
+            ("late", "9", 170_250, 172_750, Some(5)),
+            ("ncclKernel", "20", 180_000, 190_000, Some(6)),
+        ]
+    );
+    let classes = Vec::from_iter(timeline.kernels.iter().map(|kernel| kernel.class));
+    use KernelClass::{Communication, Computation, Copy};
+    assert_eq!(classes, [Copy, Computation, Communication]);
+    let collective = &timeline.collectives[timeline.kernels[2].collective.unwrap().0 as usize];
+    assert_eq!(
+        (collective.in_elements, &collective.ranks[..]),
+        (Some(5), &[0, 3][..])
+    );
+    assert_eq!(timeline.iterations.len(), 2);
+    assert_eq!(timeline.iterations[1].start, Nanos(150_000));
+}
+
+#[test]
+fn the_base_of_the_clock_may_come_after_the_events() {
+    let event = kernel("k", "1.5", "1", "");
+    let text = format!(r#"{{"traceEvents":[{event}],"baseTimeNanoseconds":1700000000000000000}}"#);
+    assert_eq!(
+        one(&text).kernels[0].start,
+        Nanos(1_700_000_000_000_001_500)
+    );
+}
+
+#[test]
+fn a_bare_list_of_events_is_a_trace() {
+    assert_eq!(
+        one(&format!("[{}, 5, {{}}]", kernel("k", "1", "1", "")))
+            .kernels
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn old_categories_and_labels_are_understood() {
+    let text = document(
+        "",
+        &[
+            r#"{"ph":"X","cat":"Operator","name":"ProfilerStep#16","pid":1,"tid":"1","ts":0,"dur":100}"#,
+            r#"{"ph":"X","cat":"Runtime","name":"cudaLaunchKernel","pid":1,"tid":"1","ts":5,"dur":1,"args":{"correlation":1}}"#,
+            r#"{"ph":"X","cat":"Kernel","name":"k","pid":0,"tid":"stream 7","ts":500,"dur":1,"args":{"correlation":1}}"#,
+            r#"{"ph":"X","cat":"Memset","name":"Memset (Device)","pid":0,"tid":"stream 7","ts":400,"dur":1,"args":{}}"#,
+        ],
+    );
+    let timeline = one(&text);
+    assert_eq!(*timeline.streams, ["7".into()]);
+    assert_eq!(timeline.kernels[0].class, KernelClass::Copy);
+    assert_eq!(timeline.kernels[1].iteration, Some(16));
+}
+
+#[test]
+fn marks_on_the_device_do_where_launches_are_unknown() {
+    let text = document(
+        "",
+        &[
+            r#"{"ph":"X","cat":"gpu_user_annotation","name":"ProfilerStep#3","pid":0,"tid":7,"ts":10,"dur":10}"#,
+            &kernel("in", "10", "1", ""),
+            &kernel("out", "30", "1", ""),
+        ],
+    );
+    let steps = Vec::from_iter(one(&text).kernels.iter().map(|kernel| kernel.iteration));
+    assert_eq!(steps, [Some(3), None]);
+}
+
+#[test]
+fn one_file_may_hold_several_ranks() {
+    let by_argument = document(
+        "",
+        &[
+            &kernel("a", "1", "1", r#""rank":5,"device":0"#),
+            &kernel("a", "2", "1", r#""rank":2,"device":0"#),
+            &kernel("b", "3", "1", r#""rank":2,"device":0"#),
+        ],
+    );
+    let trace = read(&by_argument).unwrap();
+    let counts = Vec::from_iter(
+        trace
+            .timelines
+            .iter()
+            .map(|t| (t.rank, t.kernels.len(), t.names.len())),
+    );
+    assert_eq!(counts, [(2, 2, 2), (5, 1, 1)]);
+    let by_device = document(
+        "",
+        &[
+            &kernel("a", "1", "1", r#""device":10"#),
+            &kernel("b", "2", "1", r#""device":9"#),
+        ],
+    );
+    let trace = read(&by_device).unwrap();
+    let first = Vec::from_iter(
+        trace
+            .timelines
+            .iter()
+            .map(|t| (t.rank, t.name_of(&t.kernels[0]))),
+    );
+    assert_eq!(first, [(0, "b"), (1, "a")]);
+    assert!(
+        trace.notes[0].contains("devices 9, 10"),
+        "{:?}",
+        trace.notes
+    );
+}
+
+#[test]
+fn a_rank_with_several_devices_keeps_the_busiest() {
+    let text = document(
+        r#""distributedInfo":{"rank":1},"#,
+        &[
+            &kernel("short", "1", "1", r#""device":0"#),
+            &kernel("short", "3", "1", r#""device":0"#),
+            &kernel("long", "1", "100", r#""device":1"#),
+        ],
+    );
+    let trace = read(&text).unwrap();
+    assert_eq!(
+        (trace.timelines.len(), trace.timelines[0].kernels.len()),
+        (1, 1)
+    );
+    assert!(
+        trace.notes[0].contains("2 kernels on its device 0 were left out"),
+        "{:?}",
+        trace.notes
+    );
+}
+
+#[test]
+fn the_rank_is_found_in_this_order() {
+    let event = kernel("k", "1", "1", "");
+    let comms =
+        r#"{"ph":"X","cat":"cpu_op","name":"record_param_comms","ts":0,"dur":1,"args":{"Rank":6}}"#;
+    let rank = |keys: &str, file: &str, given| {
+        let text = document(keys, &[comms, &event]);
+        kineto::read(text.as_bytes(), file, given)
+            .unwrap()
+            .timelines[0]
+            .rank
+    };
+    let info = r#""distributedInfo":{"rank":4},"#;
+    assert_eq!(rank(info, "worker5.json", Some(9)), 9);
+    assert_eq!(rank(info, "worker5.json", None), 4);
+    assert_eq!(rank("", "dir/worker5_step_1.json", None), 5);
+    assert_eq!(rank("", "trace.json", None), 6);
+    let unknown = read(&document("", &[&event])).unwrap();
+    assert!(!unknown.rank_known && unknown.notes[0].contains("0 is assumed"));
+    let error = join(vec![unknown.clone(), unknown]).unwrap_err();
+    assert!(error.to_string().contains("--ranks"), "{error}");
+}
+
+#[test]
+fn long_names_are_read_and_absurd_ones_refused() {
+    let long = "k".repeat(5_000);
+    let timeline = one(&document("", &[&kernel(&long, "1", "1", "")]));
+    assert_eq!(timeline.name_of(&timeline.kernels[0]), long);
+    let absurd = document("", &[&kernel(&"k".repeat(100_000), "1", "1", "")]);
+    let error = read(&absurd).unwrap_err().to_string();
+    assert!(
+        error.contains("100000 bytes") && error.len() < 400,
+        "{error}"
+    );
+}
+
+#[test]
+fn impossible_times_are_refused_by_kernel_and_file() {
+    for (ts, dur, cause) in [
+        ("5", "-1", "backwards"),
+        ("1e300", "1", "ts"),
+        ("NaN", "1", "ts"),
+        (
+            "9223372036854775.000",
+            "1",
+            "does not fit|not a time that fits",
+        ),
+        ("1", "\"x\"", "dur"),
+    ] {
+        let error = read(&document("", &[&kernel("gemm", ts, dur, "")]))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("test.json: ") && error.contains("\"gemm\""),
+            "{error}"
+        );
+        assert!(
+            cause.split('|').any(|cause| error.contains(cause)),
+            "{error}"
+        );
+    }
+    let base = document(
+        r#""baseTimeNanoseconds": 9223372036854775807,"#,
+        &[&kernel("k", "1", "1", "")],
+    );
+    assert!(
+        read(&base)
+            .unwrap_err()
+            .to_string()
+            .contains("baseTimeNanoseconds")
+    );
+    let missing = document("", &[r#"{"ph":"X","cat":"kernel","name":"k","ts":1}"#]);
+    assert!(read(&missing).unwrap_err().to_string().contains("no dur"));
+}
+
+#[test]
+fn what_is_no_trace_is_told_apart() {
+    type Check = fn(&ReadError) -> bool;
+    let cases: [(&[u8], Check); 8] = [
+        (b"", |e| matches!(e, ReadError::Empty { .. })),
+        (b" \n", |e| matches!(e, ReadError::Empty { .. })),
+        (b"hello", |e| {
+            matches!(e, ReadError::NotJson { offset: 0, .. })
+        }),
+        (b"\x1F\x8B\x08", |e| {
+            matches!(e, ReadError::TruncatedGzip { .. })
+        }),
+        (b"\x1F\x8Bnonsense, not gzip", |e| {
+            matches!(e, ReadError::CorruptGzip { .. })
+        }),
+        (br#"{"a":1}"#, |e| matches!(e, ReadError::NotKineto { .. })),
+        (br#"{"traceEvents":[]}"#, |e| {
+            matches!(e, ReadError::NoKernels { events: 0, .. })
+        }),
+        (br#"{"traceEvents":[]} more"#, |e| {
+            matches!(e, ReadError::NotJson { .. })
+        }),
+    ];
+    for (bytes, check) in cases {
+        let error = kineto::read(bytes, "test.json", None).unwrap_err();
+        assert!(
+            check(&error),
+            "{:?}: {error}",
+            String::from_utf8_lossy(bytes)
+        );
+        assert!(error.to_string().starts_with("test.json: "), "{error}");
+    }
+}
+
+#[test]
+fn an_event_without_end_is_not_swallowed() {
+    struct Endless(&'static [u8]);
+    impl Read for Endless {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            if let [first, rest @ ..] = self.0 {
+                into[0] = *first;
+                self.0 = rest;
+                return Ok(1);
+            }
+            into.fill(b'x');
+            Ok(into.len())
+        }
+    }
+    let error = kineto::read(Endless(br#"{"traceEvents":[{"name":""#), "f", None).unwrap_err();
+    assert!(matches!(error, ReadError::EventTooLong { .. }), "{error}");
+}
+
+#[test]
+fn ranks_that_do_not_belong_together_are_refused() {
+    let trace = |rank: u32, world: u32, ts: u32, step: u32, file: &str| {
+        let info = format!(r#""distributedInfo":{{"rank":{rank},"world_size":{world}}},"#);
+        let mark = format!(
+            r#"{{"ph":"X","cat":"gpu_user_annotation","name":"ProfilerStep#{step}","pid":0,"ts":0,"dur":9999}}"#
+        );
+        let text = document(&info, &[&mark, &kernel("k", &ts.to_string(), "5", "")]);
+        kineto::read(text.as_bytes(), file, None).unwrap()
+    };
+    let refused = |second: Trace| join(vec![trace(0, 2, 10, 1, "a"), second]).unwrap_err();
+    let duplicate = refused(trace(0, 2, 10, 1, "b"));
+    assert!(
+        matches!(&duplicate, ReadError::DuplicateRank { first, second, .. } if first == "a" && second == "b")
+    );
+    for (second, cause) in [
+        (trace(1, 4, 10, 1, "b"), "ranks"),
+        (trace(2, 2, 10, 1, "b"), "rank 2 of a job with 2 ranks"),
+        (trace(1, 2, 900, 1, "b"), "before"),
+        (trace(1, 2, 10, 7, "b"), "no iteration in common"),
+    ] {
+        let error = refused(second).to_string();
+        assert!(error.contains(cause) && error.contains('b'), "{error}");
+    }
+    assert_eq!(
+        join(vec![trace(1, 2, 10, 1, "b"), trace(0, 2, 12, 1, "a")])
+            .unwrap()
+            .0[1]
+            .rank,
+        1
+    );
+}
+
+#[test]
+fn gzip_of_several_members_is_one_document() {
+    let text = sample();
+    let (head, tail) = text.as_bytes().split_at(text.len() / 2);
+    let members = [gzip(head), gzip(tail)].concat();
+    let trace = kineto::read(&members[..], "test.json", None).unwrap();
+    assert_eq!(trace.timelines[0].kernels, one(&text).kernels);
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    let text = sample();
+    for cut in 0..text.len() {
+        let error = kineto::read(&text.as_bytes()[..cut], "test.json", None).unwrap_err();
+        assert!(
+            matches!(error, ReadError::CutJson { .. } | ReadError::Empty { .. }),
+            "{cut}: {error}"
+        );
+    }
+    let packed = gzip(text.as_bytes());
+    for cut in 2..packed.len() {
+        let error = kineto::read(&packed[..cut], "test.json", None).unwrap_err();
+        assert!(
+            matches!(error, ReadError::TruncatedGzip { .. }),
+            "{cut}: {error}"
+        );
+    }
+    let error = read(&text[..text.len() - 40]).unwrap_err().to_string();
+    assert!(
+        error.contains("after 9 events") || error.contains("after 8 events"),
+        "{error}"
+    );
+}
+
+/// Hands out its bytes in pieces of the given sizes, over and over.
+struct Pieces<'a>(&'a [u8], Vec<usize>);
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        self.1.rotate_left(1);
+        let size = self.1[0].min(into.len()).min(self.0.len());
+        let (now, later) = self.0.split_at(size);
+        into[..size].copy_from_slice(now);
+        self.0 = later;
+        Ok(size)
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_size_of_pieces_changes_nothing(sizes in prop::collection::vec(1_usize..200, 1..5)) {
+        let text = sample();
+        let trace = kineto::read(Pieces(text.as_bytes(), sizes), "test.json", None).unwrap();
+        let whole = one(&text);
+        prop_assert_eq!(&trace.timelines[0].kernels, &whole.kernels);
+        prop_assert_eq!(&trace.timelines[0].collectives, &whole.collectives);
+    }
+
+    #[test]
+    fn a_changed_byte_never_panics(at in any::<prop::sample::Index>(), byte: u8, packed: bool) {
+        let mut bytes = sample().into_bytes();
+        if packed {
+            bytes = gzip(&bytes);
+        }
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        // What comes out is a trace or an error that names the file.
+        if let Err(error) = kineto::read(&bytes[..], "test.json", None) {
+            prop_assert!(error.to_string().contains("test.json"), "{}", error);
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read(
+        kernels in prop::collection::vec(("\\PC{0,12}", 0_u8..4, 0_i64..1 << 52, 0_i64..1 << 40), 1..20),
+        base in 0_i64..1 << 60
+    ) {
+        let micros = |nanos: i64| format!("{}.{:03}", nanos / 1000, nanos % 1000);
+        let event = |(name, stream, start, length): &(String, u8, i64, i64)| {
+            let name = serde_json::to_string(name).unwrap();
+            let (ts, dur) = (micros(*start), micros(*length));
+            format!(r#"{{"ph":"X","cat":"kernel","name":{name},"pid":0,"tid":{stream},"ts":{ts},"dur":{dur}}}"#)
+        };
+        let events = Vec::from_iter(kernels.iter().map(event));
+        let events = Vec::from_iter(events.iter().map(String::as_str));
+        let timeline = one(&document(&format!(r#""baseTimeNanoseconds":{base},"#), &events));
+        let mut expected = Vec::from_iter(kernels.iter().map(|(name, stream, start, length)| {
+            (base + start, base + start + length, name.clone(), stream.to_string())
+        }));
+        let mut found = Vec::from_iter(timeline.kernels.iter().map(|kernel| {
+            let stream = timeline.streams[kernel.stream.0 as usize].to_string();
+            (kernel.start.0, kernel.end.0, timeline.name_of(kernel).to_owned(), stream)
+        }));
+        expected.sort();
+        found.sort();
+        prop_assert_eq!(found, expected);
+    }
+}
