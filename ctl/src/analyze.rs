@@ -3,14 +3,13 @@
 mod read;
 mod text;
 
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use litd_traces::{AlignOptions, AnalysisOptions, Report, Selection, Timeline, analyse, join};
+use litd_traces::{AlignOptions, AnalysisOptions, Selection, Timeline, analyse, join};
 use litd_units::Aggregation;
 
-use crate::Outcome;
+use crate::{Outcome, output};
 
 /// Find the GPU that the others wait for, in the kernel traces of a job's ranks
 ///
@@ -99,7 +98,11 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     };
     let mut report = analyse(&timelines, &options)?;
     report.notes.splice(..0, notes);
-    print(&report, options.aggregation, json)
+    if json {
+        output::json(&report)
+    } else {
+        output::text(&text::render(&report, options.aggregation))
+    }
 }
 
 /// The part of the timelines that was asked for.
@@ -138,18 +141,5 @@ fn no_iteration(timeline: &Timeline, number: u32) -> String {
         _ => format!(
             "{source}: rank {rank} marks no iterations (ProfilerStep); --cut-at NAME lets them begin at a kernel"
         ),
-    }
-}
-
-fn print(report: &Report, aggregation: Aggregation, json: bool) -> Outcome {
-    let text = match json {
-        true => serde_json::to_string_pretty(report)? + "\n",
-        false => text::render(report, aggregation),
-    };
-    let mut out = anstream::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever reads may stop when he has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
     }
 }

@@ -7,7 +7,7 @@ use litd_traces::{aggregate, straggler_wave};
 use litd_units::{Aggregation, Millis, Watts};
 use serde::{Deserialize, Serialize};
 
-use crate::Outcome;
+use crate::{Outcome, output};
 
 /// What the bare law (Algorithms 1 to 3) would do with given samples
 ///
@@ -73,8 +73,7 @@ pub fn run(args: &Args, _json: bool) -> Outcome {
         .map(|(index, case)| decide(case).map_err(|error| format!("case {index}: {error}")))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| named(&error))?;
-    anstream::println!("{}", serde_json::to_string_pretty(&answers)?);
-    Ok(())
+    output::json(&answers)
 }
 
 fn decide(case: Case) -> Result<Answer, String> {

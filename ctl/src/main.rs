@@ -3,6 +3,7 @@
 mod analyze;
 mod decide;
 mod demo;
+mod output;
 mod simulate;
 
 use std::process::ExitCode;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            anstream::eprintln!("litctl: {error}");
+            output::error(error.as_ref());
             ExitCode::from(2)
         }
     }

@@ -1,6 +1,6 @@
 //! `litctl simulate`: one deterministic training iteration by the oracle's five rules.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use litd_sim::{Conditions, IterationModel, IterationResult, Workload, kineto, record};
@@ -8,7 +8,7 @@ use litd_traces::{Aggregation, aggregate, straggler_wave};
 use litd_units::Millis;
 use serde::Serialize;
 
-use crate::Outcome;
+use crate::{Outcome, output};
 
 /// Simulate one training iteration of a node whose GPUs run at given speeds
 ///
@@ -56,15 +56,10 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         write_kineto(&workload, result, folder)?;
     }
     let report = Report::new(result);
-    let printed = if json {
-        print_json(&report)
+    if json {
+        output::json(&report)
     } else {
-        print_text(&report, args)
-    };
-    match printed {
-        // The reader of a pipe may leave when it has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
+        output::text(&render(&report, args))
     }
 }
 
@@ -110,48 +105,32 @@ impl Report {
     }
 }
 
-fn print_json(report: &Report) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer(&mut out, report)?;
-    writeln!(out)
-}
-
-fn print_text(report: &Report, args: &Args) -> io::Result<()> {
+fn render(report: &Report, args: &Args) -> String {
     let bold = anstyle::Style::new().bold();
-    let mut out = anstream::stdout().lock();
-    writeln!(
-        out,
-        "{bold}SIMULATED{bold:#} one iteration: {:.3}, contention {}",
-        report.iteration_ms, args.contention
-    )?;
-    writeln!(out)?;
-    writeln!(
-        out,
-        "               lead over the GPU that starts last, ms   computation   collectives"
-    )?;
-    writeln!(
-        out,
-        "GPU    speed          sum          max         last      overlapped  resident, ms"
-    )?;
+    let mut lines = vec![
+        format!(
+            "{bold}SIMULATED{bold:#} one iteration: {:.3}, contention {}\n",
+            report.iteration_ms, args.contention
+        ),
+        "               lead over the GPU that starts last, ms   computation   collectives".into(),
+        "GPU    speed          sum          max         last      overlapped  resident, ms".into(),
+    ];
     for (gpu, speed) in args.speeds.iter().enumerate() {
-        writeln!(
-            out,
+        lines.push(format!(
             "{gpu:>3}  {speed:>7}  {:>11.3}  {:>11.3}  {:>11.3}  {:>12.1} %  {:>12.3}",
             report.lead_sum_ms[gpu].0,
             report.lead_max_ms[gpu].0,
             report.lead_last_ms[gpu].0,
             report.overlap_ratio[gpu] * 100.0,
             report.collective_residency_ms[gpu].0,
-        )?;
+        ));
     }
     if let Some(folder) = &args.write_kineto {
-        writeln!(out)?;
-        writeln!(
-            out,
-            "Profiler files of {} ranks (simulated too): {}",
+        lines.push(format!(
+            "\nProfiler files of {} ranks (simulated too): {}",
             args.speeds.len(),
             folder.display()
-        )?;
+        ));
     }
-    Ok(())
+    lines.join("\n") + "\n"
 }

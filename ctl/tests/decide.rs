@@ -1,4 +1,5 @@
 //! `litctl decide` against the oracle's golden control cases, as a whole process.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

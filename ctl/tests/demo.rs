@@ -1,4 +1,5 @@
 //! `litctl demo` as a whole process: the paper's job done on the shipped scenarios.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::process::{Command, Output};
 

@@ -15,7 +15,7 @@ use std::fmt;
 use litd_units::{Millis, Watts};
 
 use crate::config::Config;
-use crate::diagnosis::{Diagnosis, close, diagnose, too_hot_to_rise};
+use crate::diagnosis::{Diagnosis, behind, close, diagnose, too_hot_to_rise};
 use crate::envelope::CapVector;
 use crate::law::{adj_power_node, inc_power_gpu};
 use crate::plan::{Plan, Policy};
@@ -595,12 +595,12 @@ fn adjusted(mean: &Mean, held: &[Watts], caps: &CapVector) -> Why {
     };
     let leads = mean.leads.values();
     let by_lead = |a: &usize, b: &usize| leads[*a].0.total_cmp(&leads[*b].0);
-    let straggler = (0..leads.len()).min_by(by_lead).unwrap_or(0);
+    let straggler = mean.leads.latest();
     let leader = (0..leads.len()).max_by(by_lead).unwrap_or(0);
     Why::Adjusted {
         straggler: change(straggler),
         last_in: mean.last_in.get(straggler).copied().unwrap_or(0.0),
-        behind: mean.behind(straggler),
+        behind: behind(straggler, &mean.pace),
         leader: change(leader),
     }
 }

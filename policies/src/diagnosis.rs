@@ -6,6 +6,7 @@ use std::fmt;
 use litd_units::{Celsius, Millis, Watts};
 
 use crate::config::Guard;
+use crate::law::Leads;
 use crate::sample::{GpuReading, Mean};
 
 /// What holds the node back.
@@ -152,10 +153,7 @@ pub fn diagnose(mean: &Mean, gpus: &[GpuReading], guard: &Guard, close: Millis) 
     if spread < close {
         return level;
     }
-    // Means that tie to the last bit come from leads that are all equal.
-    let Some(gpu) = mean.leads.straggler() else {
-        return level;
-    };
+    let gpu = mean.leads.latest();
     let Some(reading) = gpus.get(gpu) else {
         return level;
     };
@@ -165,13 +163,16 @@ pub fn diagnose(mean: &Mean, gpus: &[GpuReading], guard: &Guard, close: Millis) 
             temperature: reading.temperature,
         };
     }
-    let behind = mean.behind(gpu);
-    if behind.is_some_and(|behind| !clock_explains(behind, mean, gpu, guard)) {
-        return Diagnosis::LateHost {
-            gpu,
-            busy: reading.busy,
-        };
-    }
+    let behind = match clock_of(gpu, &mean.pace, &mean.leads, guard.pace_tolerance) {
+        Clock::Unknown => None,
+        Clock::Slow { behind } => Some(behind),
+        Clock::NotSlow => {
+            return Diagnosis::LateHost {
+                gpu,
+                busy: reading.busy,
+            };
+        }
+    };
     if reading.power_limited == Some(false) {
         return Diagnosis::NotPowerLimited {
             gpu,
@@ -181,12 +182,45 @@ pub fn diagnose(mean: &Mean, gpus: &[GpuReading], guard: &Guard, close: Millis) 
     Diagnosis::SlowClock { gpu, behind }
 }
 
-/// A slow clock explains a late GPU only if some GPU is faster, and none is slower still.
-fn clock_explains(behind: f64, mean: &Mean, gpu: usize, guard: &Guard) -> bool {
-    let tolerance = guard.pace_tolerance;
-    let slower_still = (0..mean.pace.len())
-        .filter(|&other| other != gpu)
-        .filter_map(|other| mean.behind(other))
-        .any(|other| other > behind + tolerance);
-    behind >= tolerance && !slower_still
+/// What the durations of kernels say of a late GPU's clock.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Clock {
+    /// Nothing: no durations of comparable kernels.
+    Unknown,
+    /// It is slow, and that is why the GPU is late.
+    Slow {
+        /// By how much its kernels take longer than the fastest GPU's.
+        behind: f64,
+    },
+    /// It does not explain that the GPU is late: others are as slow and far ahead of it.
+    NotSlow,
+}
+
+/// By how much a GPU's kernels take longer than the fastest GPU's; `pace` is
+/// [`GpuReading::pace`] for each GPU.
+#[must_use]
+pub fn behind(gpu: usize, pace: &[Option<f64>]) -> Option<f64> {
+    let fastest = pace
+        .iter()
+        .try_fold(f64::INFINITY, |least, &pace| Some(least.min(pace?)))?;
+    Some(pace.get(gpu).copied()?? / fastest - 1.0)
+}
+
+/// Whether its clock explains that a GPU is late. It must be slower than the fastest by more
+/// than the tolerance, and no GPU that is as slow may be ahead by more than half of the distance
+/// between the first and the last.
+#[must_use]
+pub fn clock_of(gpu: usize, pace: &[Option<f64>], leads: &Leads, tolerance: f64) -> Clock {
+    let Some(slowness) = behind(gpu, pace) else {
+        return Clock::Unknown;
+    };
+    let far = leads.smallest() + leads.spread() / 2.0;
+    let as_slow = |other: usize| behind(other, pace).is_some_and(|b| b + tolerance > slowness);
+    let equal_but_ahead =
+        (0..pace.len()).any(|other| leads.values().get(other) > Some(&far) && as_slow(other));
+    if slowness > tolerance && !equal_but_ahead {
+        Clock::Slow { behind: slowness }
+    } else {
+        Clock::NotSlow
+    }
 }

@@ -89,19 +89,6 @@ impl Mean {
     pub fn lead_of_share(&self, share: f64) -> Millis {
         self.iteration_time * (share * self.summands)
     }
-
-    /// By how much this GPU's kernels take longer than the fastest GPU's, where that is known.
-    #[must_use]
-    pub fn behind(&self, gpu: usize) -> Option<f64> {
-        let fastest = self
-            .pace
-            .iter()
-            .copied()
-            .try_fold(f64::INFINITY, |least, pace| {
-                pace.map(|pace| least.min(pace))
-            })?;
-        Some(self.pace.get(gpu).copied()?? / fastest - 1.0)
-    }
 }
 
 /// Running sums over samples that passed the check.

@@ -248,6 +248,17 @@ fn a_late_host_gets_no_power() {
 }
 
 #[test]
+fn seven_of_eight_may_be_stragglers() {
+    // One GPU is fast, the others are equal: the clock is what they lack, to the last bit alike.
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    toy.speed = [1.0, 1.0, 1.0, 1.05];
+    let first = toy.warm_up();
+    let caps = first.apply.expect("the others get power").to_watts();
+    assert!(caps[3] < Watts(700.0), "{caps:?}");
+    assert!(caps[..3].iter().all(|&cap| cap > Watts(700.0)), "{caps:?}");
+}
+
+#[test]
 fn watts_go_only_to_a_gpu_that_power_limits() {
     let mut toy = Toy::new(Policy::GpuRealloc);
     toy.power_limited = false;

@@ -39,6 +39,7 @@ fn timeline(
     let gpus = result.start.len();
     let rank = |gpu: usize| u32::try_from(gpu).unwrap_or(u32::MAX);
     let mut timeline = Timeline::new(rank(gpu), "simulated");
+    timeline.simulated = true;
     timeline.world_size = Some(rank(gpus));
     let at = |time: Millis| begin + time.to_nanos();
 

@@ -14,8 +14,6 @@ use crate::timeline::{Kernel, KernelClass, Timeline};
 const VARYING_OVERLAP: f64 = 0.1;
 /// Fewer kernels of constant overlap than this say nothing about a clock.
 const PACE_KERNELS: usize = 8;
-/// A GPU whose kernels take this much longer than the others' is slow; less is noise.
-const SLOW_PACE: f64 = 1.01;
 
 /// What to compute.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,12 +29,17 @@ pub struct AnalysisOptions {
 pub struct Report {
     /// The version of this format.
     pub schema: u32,
+    /// Whether a simulator wrote any of the traces; absent where none did.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
     /// Kernels matched on all ranks.
     pub matched_kernels: Option<usize>,
     /// Those / selected kernels of the rank that has fewest.
     pub matched_fraction: Option<f64>,
     /// The rank with the smallest lead value, which the others wait for; null on ties.
     pub straggler_rank: Option<u32>,
+    /// First start to last end over all ranks, in nanoseconds.
+    pub wall_ns: Nanos,
     /// All ranks in order.
     pub ranks: Vec<RankReport>,
     /// What the user should know about the traces.
@@ -97,24 +100,6 @@ impl LeadValues {
     }
 }
 
-/// Why the straggler is late, as far as kernels tell.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Diagnosis {
-    /// Its kernels take longer than the others': its clock is slow, and power may help.
-    SlowClock {
-        /// How long they take relative to the median over the ranks.
-        pace: f64,
-    },
-    /// Its kernels are as fast as the others': it is late because its host or its data is, and
-    /// power cannot help.
-    LateHost {
-        /// The fraction of the time that its GPU was busy.
-        busy_fraction: f64,
-    },
-    /// Too few kernels of constant overlap to tell.
-    Unknown,
-}
-
 impl Report {
     /// The report on the straggler.
     #[must_use]
@@ -122,19 +107,6 @@ impl Report {
         self.ranks
             .iter()
             .find(|rank| Some(rank.rank) == self.straggler_rank)
-    }
-
-    /// Why the straggler is late; `None` without a straggler.
-    #[must_use]
-    pub fn diagnosis(&self) -> Option<Diagnosis> {
-        let straggler = self.straggler()?;
-        Some(match straggler.pace {
-            Some(pace) if pace > SLOW_PACE => Diagnosis::SlowClock { pace },
-            Some(_) => Diagnosis::LateHost {
-                busy_fraction: straggler.busy_fraction,
-            },
-            None => Diagnosis::Unknown,
-        })
     }
 }
 
@@ -147,9 +119,11 @@ pub fn analyse(timelines: &[Timeline], options: &AnalysisOptions) -> Result<Repo
     let ranks = timelines.iter().map(|timeline| statistics(timeline, wall));
     let mut report = Report {
         schema: 1,
+        simulated: timelines.iter().any(|timeline| timeline.simulated),
         matched_kernels: None,
         matched_fraction: None,
         straggler_rank: None,
+        wall_ns: wall,
         ranks: ranks.collect(),
         notes: Vec::new(),
     };

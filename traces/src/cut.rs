@@ -71,6 +71,7 @@ impl Timeline {
     fn without_kernels(&self) -> Self {
         Self {
             rank: self.rank,
+            simulated: self.simulated,
             source: self.source.clone(),
             world_size: self.world_size,
             names: self.names.clone(),

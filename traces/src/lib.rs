@@ -14,7 +14,7 @@ mod spans;
 pub mod timeline;
 
 pub use align::{AlignError, AlignOptions, Alignment, LeftOut, Selection, align};
-pub use analysis::{AnalysisOptions, Diagnosis, LeadValues, RankReport, Report, analyse};
+pub use analysis::{AnalysisOptions, LeadValues, RankReport, Report, analyse};
 pub use class::class_of;
 pub use error::ReadError;
 pub use job::join;

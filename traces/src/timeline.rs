@@ -136,6 +136,8 @@ pub struct Timeline {
     pub rank: u32,
     /// Where it was read from, for messages.
     pub source: String,
+    /// Whether a simulator made it up.
+    pub simulated: bool,
     /// How many ranks the job has, where the trace tells.
     pub world_size: Option<u32>,
     /// Kernel names.

@@ -3,13 +3,17 @@
 use std::fmt::{self, Write};
 
 use anstyle::{AnsiColor, Style};
+use litd_policies::Leads;
+use litd_policies::config::Guard;
+use litd_policies::diagnosis::{Clock, clock_of};
 use litd_traces::align::in_words;
-use litd_traces::{Diagnosis, LeadValues, RankReport, Report};
+use litd_traces::{LeadValues, RankReport, Report};
 use litd_units::{Aggregation, Nanos};
 
 /// The longest bar of the picture of leads, in characters.
 const BAR: f64 = 40.0;
 const HEAD: Style = Style::new().bold();
+const SIMULATED: Style = AnsiColor::Magenta.on_default().bold();
 const LATE: Style = AnsiColor::Yellow.on_default().bold();
 const LEADS: Style = AnsiColor::Cyan.on_default();
 
@@ -22,6 +26,12 @@ pub fn render(report: &Report, aggregation: Aggregation) -> String {
 }
 
 fn write_report(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Result {
+    if report.simulated {
+        writeln!(
+            out,
+            "{SIMULATED}SIMULATED{SIMULATED:#}: a simulator wrote these traces"
+        )?;
+    }
     let leads = report.matched_kernels.zip(report.matched_fraction);
     if let Some((matched, fraction)) = leads {
         let ranks = report.ranks.len();
@@ -100,10 +110,7 @@ fn table(out: &mut String, report: &Report) -> fmt::Result {
 
 /// A picture of the leads: the shortest bar is the rank that the others wait for.
 fn bars(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Result {
-    let lead = |rank: &RankReport| {
-        rank.lead
-            .map_or(Nanos::ZERO, |lead| value(lead, aggregation))
-    };
+    let lead = |rank: &RankReport| rank.lead.map_or(Nanos::ZERO, |lead| lead.get(aggregation));
     let most = report.ranks.iter().map(lead).max().unwrap_or_default();
     writeln!(out, "\n{HEAD}lead ({}){HEAD:#}", word(aggregation))?;
     for rank in &report.ranks {
@@ -121,28 +128,50 @@ fn straggler(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt
     };
     let (rank, lead, word) = (
         straggler.rank,
-        time(value(lead, aggregation)),
+        time(lead.get(aggregation)),
         word(aggregation),
     );
     writeln!(
         out,
         "{LATE}Rank {rank} is the straggler{LATE:#}: its {word} lead is the smallest ({lead})."
     )?;
-    match report.diagnosis() {
-        Some(Diagnosis::SlowClock { pace }) => writeln!(
-            out,
-            "Its kernels take {:.1} % longer than the median rank's: its clock is slow.",
-            100.0 * (pace - 1.0)
+    writeln!(out, "{}", clock(report, straggler.rank, aggregation))
+}
+
+/// Whether the straggler's clock explains that it is late, by the rule that the daemon uses.
+fn clock(report: &Report, straggler: u32, aggregation: Aggregation) -> String {
+    let gpu = report.ranks.iter().position(|r| r.rank == straggler);
+    let pace: Vec<Option<f64>> = report.ranks.iter().map(|rank| rank.pace).collect();
+    let leads = Leads::new(
+        report
+            .ranks
+            .iter()
+            .map(|rank| Some(rank.lead?.get(aggregation).to_millis())),
+    );
+    let (Some(gpu), Ok(leads)) = (gpu, leads) else {
+        return String::new();
+    };
+    let wall = report.wall_ns.to_millis();
+    let kernels = match aggregation {
+        Aggregation::Sum => report.matched_kernels.unwrap_or(1).max(1),
+        Aggregation::Max | Aggregation::Last => 1,
+    };
+    if leads.spread() / wall / (kernels as f64) < Guard::default().level_share {
+        return "The ranks are level: no rank waits for another by more than noise.".into();
+    }
+    match clock_of(gpu, &pace, &leads, Guard::default().pace_tolerance) {
+        Clock::Slow { behind } => format!(
+            "Its kernels take {:.1} % longer than the fastest rank's: its clock is slow.",
+            100.0 * behind
         ),
-        Some(Diagnosis::LateHost { busy_fraction }) => writeln!(
-            out,
+        Clock::NotSlow => format!(
             "It is late, but its kernels are not slower: look at its host (GPU busy {}).",
-            percent(Some(busy_fraction))
+            percent(report.ranks.get(gpu).map(|rank| rank.busy_fraction))
         ),
-        _ => writeln!(
-            out,
+        Clock::Unknown => {
             "Whether its clock is slow cannot be told: too few kernels of constant overlap match."
-        ),
+                .into()
+        }
     }
 }
 
@@ -165,14 +194,6 @@ fn word(aggregation: Aggregation) -> &'static str {
         Aggregation::Sum => "summed",
         Aggregation::Max => "largest",
         Aggregation::Last => "last",
-    }
-}
-
-fn value(lead: LeadValues, aggregation: Aggregation) -> Nanos {
-    match aggregation {
-        Aggregation::Sum => lead.sum_ns,
-        Aggregation::Max => lead.max_ns,
-        Aggregation::Last => lead.last_ns,
     }
 }
 

@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use litd_policies::{Config, Policy};
 use litd_sim::Scenario;
 
-use crate::Outcome;
+use crate::{Outcome, output};
 use run::{Frame, Run, Summary};
 
 /// Watch a simulated node lose its straggler
@@ -66,7 +66,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let policies = policies(args, &scenario)?;
     let watch = !json && !args.no_live && std::io::stdout().is_terminal();
     if !json && !watch {
-        report::print_heading(&scenario, args.seed);
+        report::print_heading(&scenario, args.seed)?;
     }
     let mut finished = Vec::new();
     for policy in policies {
@@ -85,15 +85,15 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         report::print_json(&finished)?;
     } else {
         if watch {
-            report::print_heading(&scenario, args.seed);
+            report::print_heading(&scenario, args.seed)?;
         }
-        report::print_table(&finished);
+        report::print_table(&finished)?;
     }
     if let Some(file) = &args.svg {
         svg::draw(file, &scenario, &finished)
             .map_err(|error| format!("{}: {error}", file.display()))?;
         if !json {
-            anstream::println!("\nThe picture is in {}.", file.display());
+            output::text(&format!("\nThe picture is in {}.\n", file.display()))?;
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Finished;
 use super::run::Summary;
-use crate::Outcome;
+use crate::{Outcome, output};
 
 const HEAD: Style = Style::new().bold();
 const SIMULATED: Style = AnsiColor::Magenta.on_default().bold();
@@ -65,73 +65,74 @@ pub fn print_json(finished: &[Finished]) -> Outcome {
         simulated: true,
         policies: policies.collect(),
     };
-    anstream::println!("{}", serde_json::to_string_pretty(&document)?);
-    Ok(())
+    output::json(&document)
 }
 
-pub fn print_heading(scenario: &Scenario, seed: u64) {
-    anstream::println!(
-        "{SIMULATED}SIMULATED{SIMULATED:#}  {HEAD}{}{HEAD:#}  {DIM}(seed {seed}){DIM:#}\n{}\n",
+pub fn print_heading(scenario: &Scenario, seed: u64) -> Outcome {
+    output::text(&format!(
+        "{SIMULATED}SIMULATED{SIMULATED:#}  {HEAD}{}{HEAD:#}  {DIM}(seed {seed}){DIM:#}\n{}\n\n",
         scenario.title,
         scenario.description.trim()
-    );
+    ))
 }
 
-pub fn print_table(finished: &[Finished]) {
-    let heads = [
-        [
-            "SIMULATED",
-            "throughput",
-            "",
-            "GPU power",
-            "",
-            "largest lead, ms",
-            "adjust-",
-            "",
-        ],
-        [
-            "policy",
-            "after/before",
-            "paper",
-            "after/before",
-            "paper",
-            "before -> after",
-            "ments",
-            "samples",
-        ],
-    ];
-    for head in heads {
-        anstream::println!("{HEAD}{}{HEAD:#}", columns(head));
-    }
-    for run in finished {
-        anstream::println!("{}", row(&run.summary));
-    }
-    anstream::println!();
-    for run in finished {
-        let summary = &run.summary;
-        let caps: Vec<String> = summary
-            .caps
-            .iter()
-            .map(|cap| format!("{:.0}", cap.0))
-            .collect();
-        anstream::println!(
-            "{HEAD}{:12}{HEAD:#} caps {} W; {}{}",
-            summary.policy,
-            caps.join(" "),
-            if summary.converged {
-                ""
-            } else {
-                "NOT CONVERGED: "
-            },
-            summary.verdict
-        );
-    }
-    anstream::println!(
-        "\n{DIM}after/before: above 1 is more, below 1 is less. Lead: summed over the kernels of an \
-         iteration.\npaper: measured on a real 8x MI300X node (Lit Silicon, Table III, whose power \
-         is before/after;\nhere it is turned over). Neither column predicts what a node of yours \
-         gains.{DIM:#}"
-    );
+const HEADINGS: [[&str; 8]; 2] = [
+    [
+        "SIMULATED",
+        "throughput",
+        "",
+        "GPU power",
+        "",
+        "largest lead, ms",
+        "adjust-",
+        "",
+    ],
+    [
+        "policy",
+        "after/before",
+        "paper",
+        "after/before",
+        "paper",
+        "before -> after",
+        "ments",
+        "samples",
+    ],
+];
+
+const LEGEND: &str = "\
+after/before: above 1 is more, below 1 is less. Lead: summed over the kernels of an iteration.
+paper: measured on a real 8x MI300X node (Lit Silicon, Table III, whose power is before/after;
+here it is turned over). Neither column predicts what a node of yours gains.";
+
+pub fn print_table(finished: &[Finished]) -> Outcome {
+    let mut lines: Vec<String> = HEADINGS
+        .iter()
+        .map(|&heading| format!("{HEAD}{}{HEAD:#}", columns(heading).trim_end()))
+        .collect();
+    lines.extend(finished.iter().map(|run| row(&run.summary)));
+    lines.push(String::new());
+    lines.extend(finished.iter().map(|run| verdict(&run.summary)));
+    lines.push(format!("\n{DIM}{LEGEND}{DIM:#}\n"));
+    output::text(&lines.join("\n"))
+}
+
+fn verdict(summary: &Summary) -> String {
+    let caps: Vec<String> = summary
+        .caps
+        .iter()
+        .map(|cap| format!("{:.0}", cap.0))
+        .collect();
+    let unfinished = if summary.converged {
+        ""
+    } else {
+        "NOT CONVERGED: "
+    };
+    format!(
+        "{HEAD}{:12}{HEAD:#} caps {} W; {unfinished}{}",
+        summary.policy,
+        caps.join(" "),
+        summary.verdict
+    )
 }
 
 fn columns<T: std::fmt::Display>(cells: [T; 8]) -> String {
@@ -190,14 +191,14 @@ pub fn list_scenarios(json: bool) -> Outcome {
     });
     let listed = listed.collect::<Result<Vec<_>, _>>()?;
     if json {
-        anstream::println!("{}", serde_json::to_string_pretty(&listed)?);
-        return Ok(());
+        return output::json(&listed);
     }
-    for scenario in listed {
-        anstream::println!("{HEAD}{}{HEAD:#}: {}", scenario.name, scenario.title);
-        for line in scenario.description.lines() {
-            anstream::println!("  {line}");
-        }
-    }
-    Ok(())
+    let entry = |listed: Listed| {
+        let description = listed.description.replace('\n', "\n  ");
+        format!(
+            "{HEAD}{}{HEAD:#}: {}\n  {description}\n",
+            listed.name, listed.title
+        )
+    };
+    output::text(&listed.into_iter().map(entry).collect::<String>())
 }

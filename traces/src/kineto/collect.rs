@@ -63,6 +63,8 @@ pub(super) struct Collected {
     /// The rank that the host's record of a collective names.
     pub(super) comms_rank: Option<u32>,
     pub(super) world_size: Option<u32>,
+    /// Whether a simulator wrote the file.
+    pub(super) simulated: bool,
     /// What to add to all times.
     pub(super) base: Nanos,
     /// The class of each name.

@@ -61,6 +61,7 @@ pub fn read(source: impl Read, file: &str, rank: Option<u32>) -> Result<Trace, R
         if collected.kernels.is_empty() {
             return Ok(None);
         }
+        collected.simulated = scanner.progress.simulated;
         ranks::timelines(collected, file, rank).map(Some)
     });
     match result {

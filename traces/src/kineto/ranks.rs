@@ -157,6 +157,7 @@ fn timeline(
 ) -> Result<Timeline, Fault> {
     let mut timeline = Timeline::new(share.rank, file);
     timeline.world_size = all.world_size;
+    timeline.simulated = all.simulated;
     let marks = Marks::of(all, &share);
     timeline.kernels.reserve_exact(share.kernels.len());
     let mut streams = vec![None; all.streams.len()];

@@ -40,6 +40,8 @@ pub(super) struct Progress {
     pub(super) events: u64,
     /// Whether there was a list of events at all.
     pub(super) has_events: bool,
+    /// Whether the document says that a simulator wrote it.
+    pub(super) simulated: bool,
     /// The first few keys of the document.
     pub(super) keys: Vec<String>,
 }
@@ -216,6 +218,10 @@ impl<R: Read> Scanner<R> {
                 b"baseTimeNanoseconds" => {
                     let events = self.progress.events;
                     take(events, Part::BaseTime(self.value()?))?;
+                }
+                b"simulated" if first == Some(b't') => {
+                    self.progress.simulated = true;
+                    self.skip()?;
                 }
                 _ => self.skip()?,
             }
