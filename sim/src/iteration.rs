@@ -1,4 +1,14 @@
-//! One training iteration on one node, by the oracle's five rules.
+//! One training iteration on one node, by five rules:
+//!
+//! 1. Every GPU runs the same computation kernels in order on one stream, and the same
+//!    collectives in order on another.
+//! 2. Kernel k needs `work * (clock_bound / speed + 1 - clock_bound)` on a GPU of that speed.
+//! 3. A collective becomes resident on a GPU when the one before it has ended and its trigger
+//!    kernel has started there. While one is resident, computation on that GPU is slower by the
+//!    contention factor.
+//! 4. A collective transfers from the moment it is resident on all GPUs, and ends everywhere at
+//!    once.
+//! 5. A kernel that needs a collective waits for its end.
 //!
 //! Between the ends of two collectives no GPU looks at another, so each advances on its own:
 //! first to where the next collective becomes resident on it, then, when the slowest has
