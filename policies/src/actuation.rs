@@ -13,6 +13,14 @@ const SAME: Watts = Watts(0.000_5);
 /// What went wrong at one device. Whatever had to be withheld was withheld.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ActuationFailure<E> {
+    /// The caps are for other devices than those held; nothing was written.
+    #[error("the caps are for {caps} devices, and {held} are held")]
+    Devices {
+        /// Devices that the caps are for.
+        caps: usize,
+        /// Devices held.
+        held: usize,
+    },
     /// The device refused the write, or could not be read back.
     #[error("device {device}: setting {wanted} failed: {cause}")]
     Refused {
@@ -59,7 +67,11 @@ pub fn actuate<E>(
 ) -> Vec<ActuationFailure<E>> {
     let mut failures = Vec::new();
     let targets = caps.to_watts();
-    let devices = 0..targets.len().min(held.len());
+    if targets.len() != held.len() {
+        let (caps, held) = (targets.len(), held.len());
+        return vec![ActuationFailure::Devices { caps, held }];
+    }
+    let devices = 0..held.len();
     for device in devices.clone() {
         // A held cap that is not a number counts as one to come down.
         let comes_down = !(held[device] <= targets[device] + SAME);

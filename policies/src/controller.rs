@@ -357,7 +357,7 @@ impl Controller {
 
     fn end_window(&mut self, mean: &Mean, diagnosis: Diagnosis, gpus: &[GpuReading]) -> Decision {
         self.record(mean);
-        if let Some(rollback) = self.judge_last_adjustments() {
+        if let Some(rollback) = self.judge_last_adjustments(gpus) {
             return rollback;
         }
         match self.state {
@@ -422,9 +422,8 @@ impl Controller {
             return None;
         }
         let last = self.history.iter().rev().find(|window| window.adjusted)?;
-        let wanted = last.caps.to_watts();
-        let held: Vec<Watts> = gpus.iter().map(|gpu| gpu.cap).collect();
-        let caps = self.project(wanted, &held, gpus);
+        let most = self.config.mitigation.rise();
+        let caps = self.project(&last.caps.to_watts(), gpus, most);
         self.caps = Some(caps.clone());
         let spread = before.leads.spread();
         let decision = self.converge(mean, false, Why::CostsSpeed { slowdown });
@@ -486,7 +485,9 @@ impl Controller {
             self.plan.tdp(),
             self.plan.gpu_budget(),
         );
-        let caps = self.project(wanted, &gpu_caps, gpus);
+        let cpus = self.plan.cpu_targets().iter().copied();
+        let wanted: Vec<Watts> = wanted.into_iter().chain(cpus).collect();
+        let caps = self.project(&wanted, gpus, mitigation.rise());
         self.state = State::Adjusting;
         let moves = (0..gpu_caps.len()).any(|gpu| caps.watts(gpu) != Some(gpu_caps[gpu]));
         if !moves {
@@ -505,24 +506,21 @@ impl Controller {
         }
     }
 
-    /// What the law wants, as the envelope, the largest rise and the heat allow it.
-    fn project(&self, wanted: Vec<Watts>, gpu_caps: &[Watts], gpus: &[GpuReading]) -> CapVector {
-        let rise = self.config.mitigation.rise();
-        let cpus = self.plan.cpu_targets();
-        let wanted: Vec<Watts> = wanted.into_iter().chain(cpus.iter().copied()).collect();
-        let held: Vec<Watts> = gpu_caps.iter().chain(cpus).copied().collect();
-        let rises: Vec<Watts> = gpus
-            .iter()
-            .map(|gpu| {
-                if too_hot_to_rise(gpu, &self.config.guard) {
-                    Watts::ZERO
-                } else {
-                    rise
-                }
-            })
-            .chain(cpus.iter().map(|_| Watts::ZERO))
-            .collect();
-        self.plan.envelope().project_rising(&wanted, &held, &rises)
+    /// What is wanted of all devices, as the envelope, the largest rise of a GPU's cap and the
+    /// heat allow it.
+    fn project(&self, wanted: &[Watts], gpus: &[GpuReading], most: Watts) -> CapVector {
+        let last = self.caps.as_ref().unwrap_or(self.plan.start()).to_watts();
+        let cpus = last.get(gpus.len()..).unwrap_or_default();
+        let read = gpus.iter().map(|gpu| gpu.cap);
+        let held: Vec<Watts> = read.chain(cpus.iter().copied()).collect();
+        let rise = |gpu: &GpuReading| match too_hot_to_rise(gpu, &self.config.guard) {
+            true => Watts::ZERO,
+            false => most,
+        };
+        // CPUs have no heat to watch here: the budget is what bounds them.
+        let free = cpus.iter().map(|_| Watts(f64::INFINITY));
+        let rises: Vec<Watts> = gpus.iter().map(rise).chain(free).collect();
+        self.plan.envelope().project_rising(wanted, &held, &rises)
     }
 
     fn converge(&mut self, mean: &Mean, blocked: bool, why: Why) -> Decision {
@@ -549,7 +547,7 @@ impl Controller {
 
     /// Rolls back when the iteration has become slower over the windows since an adjustment,
     /// against the window before it, or against warm-up (many small losses add up).
-    fn judge_last_adjustments(&mut self) -> Option<Decision> {
+    fn judge_last_adjustments(&mut self, gpus: &[GpuReading]) -> Option<Decision> {
         let windows = self.config.guard.rollback_windows as usize;
         let adjusted = self
             .history
@@ -576,6 +574,8 @@ impl Controller {
             let warm_up = warm_up.filter(|&before| worse(before))?;
             (warm_up, self.plan.start().clone())
         };
+        // Back at once, however far; but no hot GPU's cap rises, not even back.
+        let caps = self.project(&caps.to_watts(), gpus, Watts(f64::INFINITY));
         self.state = State::Rollback;
         self.caps = Some(caps.clone());
         self.history.clear();

@@ -58,6 +58,14 @@ pub enum SampleError {
         /// GPUs of the node.
         expected: usize,
     },
+    /// A GPU's cap was not read.
+    #[error("GPU {gpu} holds a cap of {cap}, which is none")]
+    Cap {
+        /// Which GPU, counted from 0.
+        gpu: usize,
+        /// What was read instead.
+        cap: Watts,
+    },
     /// The iteration took no time, or no finite one.
     #[error("an iteration time of {0} is none")]
     IterationTime(Millis),
@@ -136,6 +144,12 @@ impl Sums {
             }
         }
         let leads = Leads::new(sample.leads.iter().copied())?;
+        for (gpu, reading) in sample.gpus.iter().enumerate() {
+            let cap = reading.cap;
+            if !(cap.is_finite() && cap > Watts::ZERO) {
+                return Err(SampleError::Cap { gpu, cap });
+            }
+        }
         let time = sample.iteration_time;
         if !(time.is_finite() && time > Millis::ZERO) {
             return Err(SampleError::IterationTime(time));

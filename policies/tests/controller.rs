@@ -302,6 +302,21 @@ fn harm_is_rolled_back_and_the_law_pauses() {
 }
 
 #[test]
+fn not_even_a_rollback_raises_a_hot_gpu() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    toy.warm_up();
+    let lowered = toy.held.clone();
+    toy.slowdown = 1.05;
+    toy.window();
+    toy.window();
+    toy.temperature[3] = 97.0;
+    let rollback = toy.window();
+    assert_eq!(rollback.state, State::Rollback, "{}", rollback.why);
+    assert!(toy.held[3] <= lowered[3], "{:?}", toy.held);
+    assert_eq!(toy.held[..3], [Watts(700.0); 3]);
+}
+
+#[test]
 fn many_small_losses_are_rolled_back_too() {
     let mut toy = Toy::new(Policy::GpuRealloc);
     toy.warm_up();
@@ -373,7 +388,7 @@ fn gpu_red_steps_back_when_it_costs_speed() {
 fn samples_that_are_none_do_not_count() {
     let mut toy = Toy::new(Policy::GpuRealloc);
     let good = toy.sample();
-    let mut bad: Vec<Sample> = vec![good.clone(); 7];
+    let mut bad: Vec<Sample> = vec![good.clone(); 9];
     bad[0].leads[1] = None;
     bad[1].leads[1] = Some(Millis(f64::NAN));
     bad[2].leads[1] = Some(Millis(-1.0));
@@ -381,6 +396,8 @@ fn samples_that_are_none_do_not_count() {
     bad[4].gpus.pop();
     bad[5].iteration_time = Millis(0.0);
     bad[6].iteration_time = Millis(f64::INFINITY);
+    bad[7].gpus[2].cap = Watts(f64::NAN);
+    bad[8].gpus[2].cap = Watts(0.0);
     for _ in 0..20 {
         for sample in &bad {
             let decision = toy.controller.step(sample);

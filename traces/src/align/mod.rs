@@ -352,7 +352,7 @@ fn match_parts(
     sequences: &[Sequence<'_>],
     reference: usize,
 ) -> Result<Vec<Vec<u32>>, usize> {
-    let mut budget = Budget(WORK);
+    let mut budgets = Vec::from_iter(parts.iter().map(|_| Budget(WORK)));
     let mut columns = vec![Vec::new(); parts.len()];
     let split = |rank: usize, entries: &[(Part, u32)]| -> (Vec<u32>, Vec<u32>) {
         let items = entries
@@ -374,7 +374,7 @@ fn match_parts(
         let mut matched = vec![(reference, kernels)];
         for rank in (0..parts.len()).filter(|&rank| rank != reference) {
             let (their_names, their_kernels) = split(rank, entries_of(&parts[rank], part));
-            let pairs = lcs(&names, &their_names, &mut budget).ok_or(rank)?;
+            let pairs = lcs(&names, &their_names, &mut budgets[rank]).ok_or(rank)?;
             let (kept, theirs): (Vec<u32>, Vec<u32>) = pairs.into_iter().unzip();
             if kept.len() < names.len() {
                 names = pick(&names, &kept);
