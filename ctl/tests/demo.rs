@@ -102,6 +102,22 @@ fn where_the_right_answer_is_to_do_nothing_nothing_is_done_and_why_is_said() {
 }
 
 #[test]
+fn observe_says_what_it_sees_and_writes_nothing() {
+    let document = json(&["--policy", "observe"]);
+    let entry = &document["policies"][0];
+    assert_eq!(entry["adjustments"], 0);
+    let verdict = entry["verdict"].as_str().unwrap();
+    assert!(verdict.contains("wait for gpu4"), "{verdict}");
+    assert!(
+        entry["caps_w"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|cap| *cap == 700.0)
+    );
+}
+
+#[test]
 fn gpu_red_needs_no_headroom() {
     let document = json(&["--scenario", "no-headroom", "--policy", "gpu-red"]);
     assert!(number(&document["policies"][0], "node_power_ratio") < 0.97);

@@ -16,11 +16,13 @@ use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
 use super::Finished;
 use super::run::{Frame, Run};
 
-/// How long a sample stays on the screen. A run has about 120, so three policies take less than
-/// half a minute.
+/// How long a sample stays on the screen. A run has about 120, and after [`LONG`] they go by
+/// quickly, so that three policies take less than half a minute.
 const WARM_UP: Duration = Duration::from_millis(20);
 const ADJUSTING: Duration = Duration::from_millis(90);
 const HOLDING: Duration = Duration::from_millis(40);
+const HURRY: Duration = Duration::from_millis(5);
+const LONG: Duration = Duration::from_secs(8);
 
 /// The width of a lead's bar, in cells.
 const BAR: usize = 24;
@@ -38,9 +40,11 @@ fn show(
     scenario: &Scenario,
     terminal: &mut ratatui::DefaultTerminal,
 ) -> Result<Option<Finished>, Box<dyn Error>> {
+    let begin = Instant::now();
     let mut frames: Vec<Frame> = Vec::new();
     while let Some(frame) = run.advance()? {
         let stay = match frame.state {
+            _ if begin.elapsed() > LONG => HURRY,
             State::WarmUp | State::Observe => WARM_UP,
             State::Adjusting | State::Drift => ADJUSTING,
             State::Converged | State::Rollback => HOLDING,

@@ -4,7 +4,7 @@
 use std::error::Error;
 
 use litd_policies::{
-    Config, Controller, Cpu, Limits, Node, Plan, PlanError, Policy, State, actuate,
+    Config, Controller, Cpu, Limits, Node, Plan, PlanError, Policy, State, Why, actuate,
 };
 use litd_sim::{Plant, Scenario};
 use litd_units::{Celsius, Hertz, Millis, Watts};
@@ -184,17 +184,19 @@ impl Run {
         if let Some(caps) = &decision.apply {
             write(&mut self.plant, &mut self.held, caps)?;
         }
-        let watched_enough = self.nothing.is_some()
-            && self.converged_at.is_none()
-            && self.samples >= self.config.calibration.warm_up;
-        match decision.state {
-            State::Converged | State::Rollback if was != decision.state => {
+        let watched =
+            self.converged_at.is_none() && self.samples >= self.config.calibration.warm_up;
+        match (decision.state, &decision.why) {
+            (State::Converged | State::Rollback, why) if was != decision.state => {
                 self.converged_at = Some(self.plant.iterations());
-                self.verdict = decision.why.to_string();
+                self.verdict = why.to_string();
             }
-            State::Adjusting => self.converged_at = None,
-            State::Observe if watched_enough => {
+            (State::Adjusting, _) => self.converged_at = None,
+            (State::Observe, Why::Seen(diagnosis)) if watched => {
                 self.converged_at = Some(self.plant.iterations());
+                if self.nothing.is_none() {
+                    self.verdict = diagnosis.to_string();
+                }
                 return Ok(Some(self.verdict.clone()));
             }
             _ => {}
@@ -216,7 +218,7 @@ impl Run {
             node_power_ratio: after.power / before.power,
             adjustments: self.controller.adjustments(),
             samples: self.samples,
-            converged: self.controller.state() == State::Converged || self.nothing.is_some(),
+            converged: matches!(self.controller.state(), State::Converged | State::Observe),
             verdict: self.verdict.clone(),
             caps: self.plant.gpus().map(|gpu| gpu.cap).collect(),
             leads_before: before.leads,
