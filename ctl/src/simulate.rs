@@ -45,8 +45,8 @@ pub struct Args {
 const EXAMPLE: &str = "\
 Example: four GPUs, of which the first is the slowest
   litctl simulate --workload testdata/oracle/tiny-fsdp.json --speeds 0.9,1.05,1.2,1.1 \\
-      --contention 1.15 --write-kineto /tmp/ranks
-  litctl analyze /tmp/ranks";
+      --contention 1.15 --write-kineto ranks
+  litctl analyze ranks";
 
 pub fn run(args: &Args, json: bool) -> Outcome {
     let workload = Workload::load(&args.workload)?;

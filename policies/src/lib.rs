@@ -6,11 +6,12 @@
 //! - [`actuation`]: the order of writes, so that the sum stays within the budget after each.
 //! - [`plan`]: the three use cases of Table I as budgets, start caps and ceilings.
 //! - [`diagnosis`]: why the straggler is late, and whether watts would help it.
-//! - [`controller`]: the loop's state machine, one sample in, one decision out.
+//! - [`controller`]: the loop's state machine, one sample in, one [`decision`] out.
 
 pub mod actuation;
 pub mod config;
 pub mod controller;
+pub mod decision;
 pub mod diagnosis;
 pub mod envelope;
 pub mod law;
@@ -19,7 +20,8 @@ pub mod sample;
 
 pub use actuation::{ActuationFailure, actuate};
 pub use config::{Config, Scale};
-pub use controller::{Controller, Decision, State, Why};
+pub use controller::Controller;
+pub use decision::{Decision, State, Why};
 
 pub use diagnosis::Diagnosis;
 pub use envelope::{CapVector, Envelope, EnvelopeError, Limits};
