@@ -116,8 +116,10 @@ pub struct Guard {
     /// Windows after an adjustment over which its effect is judged.
     pub rollback_windows: u32,
     /// gpu-red promises unchanged speed: once the iteration takes longer than in warm-up by more
-    /// than this share (and more than noise), it goes one adjustment back and stops.
+    /// than this share (and more than noise), it goes one adjustment back and halves its stride.
     pub gpu_red_slowdown: f64,
+    /// Windows after an adjustment in which gpu-red may take it back.
+    pub step_back_windows: u32,
     /// No cap rises on a GPU this close to its slowdown temperature.
     pub thermal_margin: Kelvins,
     /// The node is level when the first and the last GPU are, per kernel, less than this share
@@ -134,6 +136,9 @@ pub struct Guard {
     /// A converged node has drifted when first and last are this many times as far apart as
     /// when it converged, over two windows.
     pub drift_factor: f64,
+    /// A GPU that is late for another reason than its clock is worth a word only if it is late,
+    /// at every kernel, by more than this share of the iteration.
+    pub late_share: f64,
     /// A straggler whose kernels take less than this share longer than the median GPU's has no
     /// slow clock: something else makes it late.
     pub pace_tolerance: f64,
@@ -145,13 +150,15 @@ impl Default for Guard {
             rollback_slowdown: 0.01,
             rollback_windows: 3,
             gpu_red_slowdown: 8e-4,
+            step_back_windows: 20,
             thermal_margin: Kelvins(5.0),
             level_share: 2e-5,
             noise_margin: 2.0,
             level_remainder: 0.05,
             patience: 6,
             drift_factor: 3.0,
-            pace_tolerance: 0.003,
+            late_share: 2e-4,
+            pace_tolerance: 0.001,
         }
     }
 }

@@ -60,7 +60,19 @@ pub struct Controller {
     best: (Millis, u32),
     level: Option<Level>,
     adjustments: u32,
+    /// All samples since caps last changed.
+    since: Sums,
+    /// The caps before each of the last adjustments; the newest last.
+    trail: Vec<CapVector>,
+    /// The share of the maximum adjustment that is used; it halves when a step went too far.
+    stride: f64,
 }
+
+/// How many adjustments can be taken back one by one.
+const TRAIL: usize = 64;
+
+/// Strides below this are not worth a window.
+const SHORTEST_STRIDE: f64 = 0.2;
 
 impl Controller {
     /// A loop in warm-up, or in [`State::Observe`] if that is the plan's policy. The plan's
@@ -84,6 +96,9 @@ impl Controller {
             best: (Millis(f64::INFINITY), 0),
             level: None,
             adjustments: 0,
+            since: Sums::new(gpus),
+            trail: Vec::new(),
+            stride: 1.0,
             plan,
         }
     }
@@ -133,6 +148,8 @@ impl Controller {
             return self.hold(Why::BadSample(error));
         }
         let have = sums.samples();
+        // The same sample passed the same check just now.
+        let _ = self.since.add(sample);
         let need = match self.state {
             State::WarmUp => self.config.calibration.warm_up,
             _ => self.config.detection.window,
@@ -192,18 +209,28 @@ impl Controller {
         if let Some(rollback) = self.judge_last_adjustments(gpus) {
             return rollback;
         }
+        if let Some(back) = self.step_back(mean, gpus) {
+            return back;
+        }
         match self.state {
             State::Adjusting => self.level_further(mean, diagnosis, gpus),
             _ => self.watch(mean, diagnosis, gpus),
         }
     }
 
-    /// gpu-red moves no watts to the straggler: that its own cap does not bind it is no reason
-    /// to let the others burn more than they need.
+    /// gpu-red moves no watts to the straggler: that its own cap does not bind it, or may not
+    /// rise, is no reason to let the others burn more than they need. A straggler that throttles
+    /// is one: its speed follows its cooling, and the others would have to follow that.
     fn power_helps(&self, diagnosis: &Diagnosis) -> bool {
-        diagnosis.power_helps()
-            || (self.plan.policy() == Policy::GpuRed
-                && matches!(diagnosis, Diagnosis::NotPowerLimited { .. }))
+        let enough_to_wait = matches!(
+            diagnosis,
+            Diagnosis::NotPowerLimited { .. }
+                | Diagnosis::HeatLimited {
+                    throttled: false,
+                    ..
+                }
+        );
+        diagnosis.power_helps() || (self.plan.policy() == Policy::GpuRed && enough_to_wait)
     }
 
     /// Adjusting: stop, or adjust once more.
@@ -213,20 +240,17 @@ impl Controller {
         diagnosis: Diagnosis,
         gpus: &[GpuReading],
     ) -> Decision {
-        if let Some(back) = self.step_back(mean, gpus) {
-            return back;
-        }
         let spread = mean.leads.spread();
         let before = self
             .baseline
             .as_ref()
             .map_or(spread, |baseline| baseline.leads.spread());
         let remainder = spread / before;
-        if matches!(diagnosis, Diagnosis::Level { .. }) {
+        if spread < self.close(mean) {
             return self.converge(mean, false, Why::Levelled { remainder });
         }
         // A pace says little about a nearly level node, so only heat stops the way there.
-        if matches!(diagnosis, Diagnosis::HeatLimited { .. }) {
+        if matches!(diagnosis, Diagnosis::HeatLimited { .. }) && !self.power_helps(&diagnosis) {
             return self.converge(mean, true, Why::Seen(diagnosis));
         }
         if spread < self.best.0 {
@@ -240,34 +264,52 @@ impl Controller {
         self.adjust(mean, gpus)
     }
 
-    /// Takes gpu-red's last adjustment back if it has begun to cost speed.
+    /// Takes gpu-red's last adjustment back if it has begun to cost speed, and goes on with half
+    /// the stride. The longer caps are held the more samples judge them, for a while: what comes
+    /// long after is not the law's doing.
     fn step_back(&mut self, mean: &Mean, gpus: &[GpuReading]) -> Option<Decision> {
-        if self.plan.policy() != Policy::GpuRed {
+        let guard = &self.config.guard;
+        let judged = self.since.samples();
+        let window = self.config.detection.window.max(1);
+        if self.plan.policy() != Policy::GpuRed || judged > window * guard.step_back_windows {
             return None;
         }
-        let before = self.baseline.as_ref()?;
-        let slowdown = mean.iteration_time / before.iteration_time - 1.0;
-        // Twice the standard error of a window's mean: less may be chance.
-        let window = f64::from(self.config.detection.window.max(1));
-        let chance = before.time_noise / before.iteration_time * 2.0 / window.sqrt();
-        if slowdown <= self.config.guard.gpu_red_slowdown + chance {
+        let (before, now) = (self.baseline.as_ref()?, self.since.mean()?);
+        let slowdown = now.iteration_time / before.iteration_time - 1.0;
+        // Twice the standard error of the difference of two means: less may be chance.
+        let samples =
+            1.0 / f64::from(judged) + 1.0 / f64::from(self.config.calibration.warm_up.max(1));
+        let chance = 2.0 * (before.time_noise / before.iteration_time) * samples.sqrt();
+        if slowdown <= guard.gpu_red_slowdown + chance {
             return None;
         }
-        let last = self.history.iter().rev().find(|window| window.adjusted)?;
-        let most = self.config.mitigation.rise();
-        let caps = self.project(&last.caps.to_watts(), gpus, most);
-        self.caps = Some(caps.clone());
         let spread = before.leads.spread();
-        let decision = self.converge(mean, false, Why::CostsSpeed { slowdown });
-        // One adjustment back the GPUs are further apart than now: that is no drift.
-        self.level = Some(Level {
-            spread,
-            blocked: false,
-        });
+        let last = self.trail.pop()?;
+        let caps = self.project(&last.to_watts(), gpus, Watts(f64::INFINITY));
+        self.hold_now(&caps);
+        self.stride /= 2.0;
+        let why = Why::CostsSpeed { slowdown };
+        let decision = if self.state == State::Adjusting && self.stride >= SHORTEST_STRIDE {
+            self.hold(why)
+        } else {
+            let decision = self.converge(mean, false, why);
+            // One adjustment back the GPUs are further apart than now: that is no drift.
+            self.level = Some(Level {
+                spread,
+                blocked: false,
+            });
+            decision
+        };
         Some(Decision {
             apply: Some(caps),
             ..decision
         })
+    }
+
+    /// Remembers what is about to be written.
+    fn hold_now(&mut self, caps: &CapVector) {
+        self.caps = Some(caps.clone());
+        self.since = Sums::new(self.plan.tdp().len());
     }
 
     /// Converged or drifting: go on holding, or start over. It takes two windows in a row.
@@ -291,6 +333,7 @@ impl Controller {
             }
             (true, State::Drift) => {
                 self.best = (mean.leads.spread(), 0);
+                self.stride = 1.0;
                 self.adjust(mean, gpus)
             }
             (true, _) => {
@@ -306,7 +349,7 @@ impl Controller {
         let gpu_caps: Vec<Watts> = gpus.iter().map(|gpu| gpu.cap).collect();
         let (increase, global_max) = inc_power_gpu(
             &mean.leads,
-            mitigation.max_adjustment,
+            mitigation.max_adjustment * self.stride,
             mitigation.scale,
             self.global_max,
         );
@@ -330,7 +373,12 @@ impl Controller {
             window.adjusted = true;
         }
         self.adjustments += 1;
-        self.caps = Some(caps.clone());
+        if self.trail.len() == TRAIL {
+            self.trail.remove(0);
+        }
+        let before = self.caps.as_ref().unwrap_or(self.plan.start());
+        self.trail.push(before.clone());
+        self.hold_now(&caps);
         Decision {
             state: self.state,
             apply: Some(caps),
@@ -409,8 +457,9 @@ impl Controller {
         // Back at once, however far; but no hot GPU's cap rises, not even back.
         let caps = self.project(&caps.to_watts(), gpus, Watts(f64::INFINITY));
         self.state = State::Rollback;
-        self.caps = Some(caps.clone());
+        self.hold_now(&caps);
         self.history.clear();
+        self.trail.clear();
         Some(Decision {
             state: self.state,
             apply: Some(caps),

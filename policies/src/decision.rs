@@ -97,7 +97,7 @@ pub enum Why {
         /// By which share the iteration takes longer than in warm-up.
         slowdown: f64,
     },
-    /// The law's next caps are those that are held.
+    /// No cap can move: the law asks for less than driver units, or limits forbid it.
     NothingMoves,
     /// The caps are held.
     Holding,
@@ -156,10 +156,10 @@ impl fmt::Display for Why {
             ),
             Self::CostsSpeed { slowdown } => write!(
                 f,
-                "the iteration takes {:.2} % longer than before: one adjustment back, and no further",
+                "the iteration takes {:.2} % longer than before: one adjustment back",
                 slowdown * 100.0
             ),
-            Self::NothingMoves => f.write_str("the law asks for the caps that are held"),
+            Self::NothingMoves => f.write_str("no cap can move: what the law asks for is less than a driver unit, or limits forbid it"),
             Self::Holding => f.write_str("holding"),
             Self::Drifted { growth } => {
                 write!(

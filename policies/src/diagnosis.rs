@@ -32,12 +32,14 @@ pub enum Diagnosis {
         /// The share of the iteration in which it was busy, where that is known.
         busy: Option<f64>,
     },
-    /// The straggler is limited by heat: its cooling needs a look, watts won't help.
+    /// The straggler throttles, or is so hot that its cap may not rise: its cooling needs a look, watts won't help.
     HeatLimited {
         /// Which GPU.
         gpu: usize,
         /// Its temperature, where that is known.
         temperature: Option<Celsius>,
+        /// Whether it throttles already, rather than being close to it.
+        throttled: bool,
     },
     /// The straggler does not use the power that it may: its clock is at its maximum, or
     /// something other than power limits it.
@@ -91,15 +93,24 @@ impl fmt::Display for Diagnosis {
             Self::LateHost { gpu, busy } => {
                 write!(
                     f,
-                    "late host: the others wait for gpu{gpu}, whose kernels are not slower than theirs; look at its host or its data, watts won't help"
+                    "late host: the others wait for gpu{gpu}, whose kernels are no slower than those of GPUs far ahead of it; look at its host or its data, watts won't help"
                 )?;
                 match busy {
                     Some(busy) => write!(f, " (busy {:.0} % of the time)", busy * 100.0),
                     None => Ok(()),
                 }
             }
-            Self::HeatLimited { gpu, temperature } => {
-                write!(f, "heat: the others wait for gpu{gpu}, which heat limits")?;
+            Self::HeatLimited {
+                gpu,
+                temperature,
+                throttled,
+            } => {
+                let how = if throttled {
+                    "which throttles"
+                } else {
+                    "which is about to throttle"
+                };
+                write!(f, "heat: the others wait for gpu{gpu}, {how}")?;
                 if let Some(temperature) = temperature {
                     write!(f, " at {temperature:.0}")?;
                 }
@@ -161,11 +172,13 @@ pub fn diagnose(mean: &Mean, gpus: &[GpuReading], guard: &Guard, close: Millis) 
         return Diagnosis::HeatLimited {
             gpu,
             temperature: reading.temperature,
+            throttled: reading.throttled,
         };
     }
     let behind = match clock_of(gpu, &mean.pace, &mean.leads, guard.pace_tolerance) {
         Clock::Unknown => None,
         Clock::Slow { behind } => Some(behind),
+        Clock::NotSlow if spread < mean.lead_of_share(guard.late_share) => return level,
         Clock::NotSlow => {
             return Diagnosis::LateHost {
                 gpu,

@@ -29,7 +29,7 @@ pub enum LeadError {
     },
     /// NaN, infinite or negative.
     #[error(
-        "GPU {gpu} has a lead value of {lead}, which is no lead: it must be finite and not negative"
+        "GPU {gpu} has a lead value of {}, which is no lead: it must be finite and not negative", lead.0
     )]
     NotALead {
         /// Which GPU, counted from 0.

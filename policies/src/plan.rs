@@ -130,6 +130,18 @@ pub enum PlanError {
         /// Which GPU.
         gpu: usize,
     },
+    /// A driver unit is more than a cap may rise at once, so none could ever rise.
+    #[error(
+        "GPU {gpu} takes caps in units of {unit}, and no cap may rise by more than {rise} at once: allow at least a unit"
+    )]
+    StepBelowUnit {
+        /// Which GPU.
+        gpu: usize,
+        /// Its driver's unit.
+        unit: Watts,
+        /// The largest rise.
+        rise: Watts,
+    },
     /// The limits contradict each other.
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
@@ -138,6 +150,14 @@ pub enum PlanError {
 impl Plan {
     /// Works a policy out for a node.
     pub fn new(policy: Policy, node: &Node, knobs: &Mitigation) -> Result<Self, PlanError> {
+        let rise = knobs.rise();
+        let coarse = |gpu: &Limits| !(gpu.resolution <= rise);
+        if let Some(gpu) = node.gpus.iter().position(coarse)
+            && policy != Policy::Observe
+        {
+            let unit = node.gpus[gpu].resolution;
+            return Err(PlanError::StepBelowUnit { gpu, unit, rise });
+        }
         let tdp: Vec<Watts> = node.gpus.iter().map(|gpu| gpu.ceiling).collect();
         let initial = initial_caps(policy, node, knobs)?;
         let headroom: Watts = tdp.iter().zip(&initial).map(|(&t, &i)| t - i).sum();

@@ -18,6 +18,7 @@ struct Toy {
     /// The iteration takes this many times as long as the slowest GPU makes it.
     slowdown: f64,
     temperature: [f64; 4],
+    throttled: [bool; 4],
     power_limited: bool,
     /// Leads that have nothing to do with clocks.
     host_lead: [f64; 4],
@@ -48,6 +49,7 @@ impl Toy {
             speed: [1.03, 1.02, 1.0, 1.04],
             slowdown: 1.0,
             temperature: [80.0; 4],
+            throttled: [false; 4],
             power_limited: true,
             host_lead: [0.0; 4],
             iteration: 0,
@@ -70,6 +72,7 @@ impl Toy {
             cap: self.held[gpu],
             temperature: Some(Celsius(self.temperature[gpu])),
             slowdown: Some(Celsius(100.0)),
+            throttled: self.throttled[gpu],
             power_limited: Some(self.power_limited),
             pace: Some(median / speeds[gpu]),
             ..GpuReading::default()
@@ -192,13 +195,10 @@ fn a_level_node_is_left_alone_and_says_so() {
 }
 
 #[test]
-fn a_hot_straggler_gets_nothing() {
-    for policy in Policy::STEERING {
-        if policy == Policy::CpuSlosh {
-            continue; // the toy has no CPUs
-        }
+fn a_straggler_that_throttles_gets_nothing() {
+    for policy in [Policy::GpuRed, Policy::GpuRealloc] {
         let mut toy = Toy::new(policy);
-        toy.temperature[2] = 96.0;
+        toy.throttled[2] = true;
         let end = toy.warm_up();
         assert_eq!((end.state, end.apply), (State::Converged, None));
         assert!(
@@ -207,6 +207,18 @@ fn a_hot_straggler_gets_nothing() {
             end.why
         );
     }
+}
+
+#[test]
+fn a_straggler_that_may_not_rise_can_still_be_waited_for_with_less_power() {
+    let hot = |policy| {
+        let mut toy = Toy::new(policy);
+        toy.temperature[2] = 96.0;
+        toy.warm_up().apply
+    };
+    assert_eq!(hot(Policy::GpuRealloc), None);
+    let caps = hot(Policy::GpuRed).expect("gpu-red only lowers");
+    assert_eq!(caps.watts(2), Some(Watts(750.0)));
 }
 
 #[test]
@@ -374,10 +386,15 @@ fn gpu_red_steps_back_when_it_costs_speed() {
     toy.window();
     assert_ne!(toy.held, held);
     toy.slowdown = 1.004;
-    let end = toy.window();
-    assert_eq!(end.state, State::Converged);
-    assert!(matches!(end.why, Why::CostsSpeed { .. }), "{}", end.why);
+    let back = toy.window();
+    assert!(matches!(back.why, Why::CostsSpeed { .. }), "{}", back.why);
     assert_eq!(toy.held, held);
+    // Smaller steps don't help either: it goes all the way back.
+    for _ in 0..40 {
+        toy.window();
+    }
+    assert_eq!(toy.controller.state(), State::Converged);
+    assert_eq!(toy.held, vec![Watts(750.0); 4]);
     // And stays there.
     for _ in 0..10 {
         assert_eq!(toy.window().apply, None);

@@ -187,7 +187,9 @@ impl Run {
         let watched =
             self.converged_at.is_none() && self.samples >= self.config.calibration.warm_up;
         match (decision.state, &decision.why) {
-            (State::Converged | State::Rollback, why) if was != decision.state => {
+            (State::Converged | State::Rollback, why)
+                if was != decision.state || decision.apply.is_some() =>
+            {
                 self.converged_at = Some(self.plant.iterations());
                 self.verdict = why.to_string();
             }
