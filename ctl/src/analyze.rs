@@ -17,10 +17,13 @@ use crate::{Outcome, output};
 /// in one file. Prints for each rank its kernels, how busy its GPU was, how much of its
 /// computation ran beside communication, and by how much it started matching kernels before the
 /// rank that started them last (its lead).
+///
+/// The pace is how long a rank's kernels take against the median rank's: 1.05 is 5 % slower. It
+/// tells a slow clock from a late host.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Trace files, or folders whose *.json and *.json.gz are read
+    /// Trace files, or folders whose *.json and *.json.gz are read (not those of subfolders)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Which kernels are matched across ranks; "all" is computation and communication
@@ -30,7 +33,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t)]
     aggregation: How,
     /// The ranks of the files, in the order of the files, where the files do not tell
-    #[arg(long, value_delimiter = ',', value_name = "R,R,…")]
+    #[arg(long, value_delimiter = ',', value_name = "R,R,…", value_parser = crate::spaced::<u32>)]
     ranks: Vec<u32>,
     /// Refuse leads if less than this fraction of the kernels matches on all ranks
     #[arg(long, value_name = "FRACTION", default_value_t = 0.8, value_parser = fraction)]
@@ -45,10 +48,10 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  litctl analyze traces/                           all ranks of a job, a file each
-  litctl analyze rank*.json.gz --kernels all       match collectives too
-  litctl analyze traces/ --iteration 12            the kernels of ProfilerStep#12
-  litctl analyze a.json b.json --ranks 0,1         files that do not tell their ranks
+  litctl analyze traces/                       all ranks of a job, a file each
+  litctl analyze rank*.json.gz --kernels all   match collectives too
+  litctl analyze traces/ --iteration 12        the kernels of ProfilerStep#12
+  litctl analyze a.json b.json --ranks 0,1     where files tell no ranks
   litctl --json analyze traces/ | jq .straggler_rank";
 
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -79,8 +82,9 @@ fn fraction(text: &str) -> Result<f64, String> {
 
 pub fn run(args: &Args, json: bool) -> Outcome {
     let files = read::files(&args.paths)?;
-    let traces = read::traces(&files, &args.ranks)?;
-    let (timelines, notes) = join(traces)?;
+    let (traces, mut notes) = read::traces(&files, &args.ranks)?;
+    let (timelines, more) = join(traces)?;
+    notes.extend(more);
     let timelines = chosen(timelines, args)?;
     let options = AnalysisOptions {
         align: AlignOptions {
@@ -134,6 +138,9 @@ fn no_iteration(timeline: &Timeline, number: u32) -> String {
     let Timeline { source, rank, .. } = timeline;
     let known = timeline.iteration_numbers();
     match (known.first(), known.last()) {
+        (Some(only), _) if known.len() == 1 => format!(
+            "{source}: rank {rank} has no kernels in iteration {number}; it has iteration {only} only"
+        ),
         (Some(first), Some(last)) => format!(
             "{source}: rank {rank} has no kernels in iteration {number}; it has {} iterations from {first} to {last}",
             known.len()

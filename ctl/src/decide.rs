@@ -21,14 +21,15 @@ pub struct Args {
     file: PathBuf,
 }
 
-const EXAMPLE: &str = "\
-A case has the start of every kernel on every GPU (any unit of time) and the law's inputs (watts):
+const EXAMPLE: &str = r#"A case has the start of every kernel on every GPU, in any unit of time, and
+the law's inputs in watts:
 
-  echo '[{\"starts\": [[0, 9], [2, 12]], \"aggregation\": \"sum\", \"max_inc\": 15, \"scale\": \"global\",
-          \"global_max_before\": 0, \"caps\": [700, 700], \"tdp\": 750, \"node_cap\": 1400}]' | litctl decide -
+  echo '[{"starts": [[0, 9], [2, 12]], "aggregation": "sum",
+    "max_inc": 15, "scale": "global", "global_max_before": 0,
+    "caps": [700, 700], "tdp": 750, "node_cap": 1400}]' | litctl decide -
 
-The answer to each: lead (Algorithm 1), increase and global_max_after (Algorithm 2),
-new_caps (Algorithm 3).";
+The answer to each: lead (Algorithm 1), increase and global_max_after
+(Algorithm 2), new_caps (Algorithm 3). Leads are in the unit of the starts."#;
 
 #[derive(Deserialize)]
 struct Case {

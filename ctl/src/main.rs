@@ -7,6 +7,7 @@ mod output;
 mod simulate;
 
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use clap::{Parser, Subcommand};
 
@@ -32,6 +33,14 @@ enum Command {
     Demo(demo::Args),
 }
 
+/// The exit status of what the user stopped: a shell's for an interrupted program.
+const STOPPED: u8 = 130;
+
+/// Reads a number of a list, in which people write spaces after commas.
+fn spaced<T: FromStr>(text: &str) -> Result<T, T::Err> {
+    text.trim().parse()
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match &cli.command {
@@ -44,7 +53,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::error(error.as_ref());
-            ExitCode::from(2)
+            ExitCode::from(if error.is::<demo::Stopped>() {
+                STOPPED
+            } else {
+                2
+            })
         }
     }
 }

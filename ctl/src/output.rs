@@ -6,6 +6,9 @@ use serde::Serialize;
 
 use crate::Outcome;
 
+/// The width that tables and paragraphs keep to, so that a plain terminal shows them whole.
+pub const WIDTH: usize = 80;
+
 /// Prints text; its colours are removed on the way to what is no terminal.
 pub fn text(text: &str) -> Outcome {
     let mut out = anstream::stdout().lock();
@@ -18,6 +21,27 @@ pub fn text(text: &str) -> Outcome {
 /// Prints one JSON document.
 pub fn json(document: &impl Serialize) -> Outcome {
     text(&(serde_json::to_string_pretty(document)? + "\n"))
+}
+
+/// The text in lines of at most so many characters; only a longer word exceeds that.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// "1 rank", "2 ranks".
+pub fn count(number: usize, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{plural}")
 }
 
 /// Prints an error. Where even that fails there is nobody to tell.

@@ -30,6 +30,7 @@ pub struct Args {
         long,
         value_name = "A,B,…",
         value_delimiter = ',',
+        value_parser = crate::spaced::<f64>,
         required = true,
         allow_hyphen_values = true
     )]
@@ -44,8 +45,8 @@ pub struct Args {
 
 const EXAMPLE: &str = "\
 Example: four GPUs, of which the first is the slowest
-  litctl simulate --workload testdata/oracle/tiny-fsdp.json --speeds 0.9,1.05,1.2,1.1 \\
-      --contention 1.15 --write-kineto ranks
+  litctl simulate --workload testdata/oracle/tiny-fsdp.json \\
+      --speeds 0.9,1.05,1.2,1.1 --contention 1.15 --write-kineto ranks
   litctl analyze ranks";
 
 pub fn run(args: &Args, json: bool) -> Outcome {
@@ -66,11 +67,37 @@ pub fn run(args: &Args, json: bool) -> Outcome {
 fn write_kineto(workload: &Workload, result: &IterationResult, folder: &Path) -> Outcome {
     let complain = |path: &Path, cause: io::Error| format!("{}: {cause}", path.display());
     std::fs::create_dir_all(folder).map_err(|cause| complain(folder, cause))?;
+    let ranks = result.start.len();
+    if let Some(file) = foreign(folder, ranks).map_err(|cause| complain(folder, cause))? {
+        return Err(format!(
+            "{}: is of a run with more than {}; remove it, or write to another folder",
+            file.display(),
+            output::count(ranks, "rank"),
+        )
+        .into());
+    }
     for timeline in record::timelines(workload, result, record::EPOCH, 0) {
         let file = folder.join(format!("rank{}.json.gz", timeline.rank));
         kineto::write_file(&timeline, &file).map_err(|cause| complain(&file, cause))?;
     }
     Ok(())
+}
+
+/// The first file of a rank that this run has not: `litctl analyze` would take both runs for one.
+fn foreign(folder: &Path, ranks: usize) -> io::Result<Option<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let rank = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("rank")?.strip_suffix(".json.gz"))
+            .and_then(|number| number.parse::<usize>().ok());
+        if let Some(rank) = rank.filter(|rank| *rank >= ranks) {
+            files.push((rank, entry.path()));
+        }
+    }
+    Ok(files.into_iter().min().map(|(_, file)| file))
 }
 
 /// The JSON document; lists have one entry per GPU.
@@ -112,12 +139,12 @@ fn render(report: &Report, args: &Args) -> String {
             "{bold}SIMULATED{bold:#} one iteration: {:.3}, contention {}\n",
             report.iteration_ms, args.contention
         ),
-        "               lead over the GPU that starts last, ms   computation   collectives".into(),
-        "GPU    speed          sum          max         last      overlapped  resident, ms".into(),
+        "            lead over the GPU that starts last, ms   computation   collectives".into(),
+        "GPU    speed         sum         max        last      overlapped  resident, ms".into(),
     ];
     for (gpu, speed) in args.speeds.iter().enumerate() {
         lines.push(format!(
-            "{gpu:>3}  {speed:>7}  {:>11.3}  {:>11.3}  {:>11.3}  {:>12.1} %  {:>12.3}",
+            "{gpu:>3}  {speed:>7}  {:>10.3}  {:>10.3}  {:>10.3}  {:>12.1} %  {:>12.3}",
             report.lead_sum_ms[gpu].0,
             report.lead_max_ms[gpu].0,
             report.lead_last_ms[gpu].0,
@@ -127,8 +154,8 @@ fn render(report: &Report, args: &Args) -> String {
     }
     if let Some(folder) = &args.write_kineto {
         lines.push(format!(
-            "\nProfiler files of {} ranks (simulated too): {}",
-            args.speeds.len(),
+            "\nProfiler files of {} (simulated too): {}",
+            output::count(args.speeds.len(), "rank"),
             folder.display()
         ));
     }

@@ -95,3 +95,51 @@ fn a_bad_case_is_named() {
         assert!(stderr.contains(cause), "{input}: {stderr}");
     }
 }
+
+fn help(subcommand: &str, columns: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_litctl"))
+        .args([subcommand, "--help"])
+        .env("COLUMNS", columns)
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What follows the options.
+fn examples(help: &str) -> &str {
+    help.split_once("(see a summary with '-h')").unwrap().1
+}
+
+#[test]
+fn examples_of_the_help_are_not_wrapped() {
+    for subcommand in ["analyze", "simulate", "decide", "demo"] {
+        let (narrow, wide) = (help(subcommand, "80"), help(subcommand, "200"));
+        assert_eq!(examples(&narrow), examples(&wide), "{subcommand}");
+        for line in examples(&wide).lines() {
+            assert!(line.chars().count() <= 78, "{subcommand}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_example_of_the_help_can_be_pasted() {
+    let help = help("decide", "80");
+    let example: Vec<&str> = examples(&help)
+        .lines()
+        .skip_while(|line| !line.starts_with("  echo "))
+        .take_while(|line| !line.is_empty())
+        .collect();
+    let litctl = std::path::Path::new(env!("CARGO_BIN_EXE_litctl"));
+    let output = Command::new("sh")
+        .args(["-c", &example.join("\n")])
+        .env(
+            "PATH",
+            format!("{}:/usr/bin:/bin", litctl.parent().unwrap().display()),
+        )
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let answers: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // GPU 1 starts both kernels last, by 2 and by 3.
+    assert_eq!(answers[0]["lead"], serde_json::json!([5.0, 0.0]));
+}

@@ -1,7 +1,9 @@
 //! `litctl demo` as a whole process: the paper's job done on the shipped scenarios.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::process::{Command, Output};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -180,6 +182,8 @@ fn mistakes_are_answered_with_what_to_do() {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
         assert!(stderr.contains(hint), "{args:?}: {stderr}");
+        // Nothing was run before the mistake was found.
+        assert!(output.stdout.is_empty(), "{args:?}");
     }
 }
 
@@ -189,5 +193,89 @@ fn shipped_scenarios_are_listed() {
     let text = String::from_utf8(output.stdout).unwrap();
     for name in ["default", "no-headroom", "no-effect", "thermal-straggler"] {
         assert!(text.contains(name), "{text}");
+    }
+}
+
+/// What a terminal of 80 x 24 gets to see of a demo that is quit, and how the demo ends.
+fn quit_on_a_terminal(key: &[u8]) -> (String, String, Option<i32>) {
+    let size = nix::pty::Winsize {
+        ws_row: 24,
+        ws_col: 80,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let pty = nix::pty::openpty(&size, None).unwrap();
+    let (mut screen, theirs) = (File::from(pty.master), File::from(pty.slave));
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("demo.svg");
+    let child = Command::new(env!("CARGO_BIN_EXE_litctl"))
+        .args(["demo", "--policy", "gpu-red", "--svg"])
+        .arg(&picture)
+        .stdin(theirs.try_clone().unwrap())
+        .stdout(theirs)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut seen, mut chunk) = (Vec::new(), [0; 4096]);
+    let mut asked = false;
+    // Where the other side has closed the terminal, Linux answers a read with an error.
+    while let Ok(count @ 1..) = screen.read(&mut chunk) {
+        seen.extend_from_slice(&chunk[..count]);
+        if !asked && String::from_utf8_lossy(&seen).contains("q quits") {
+            screen.write_all(key).unwrap();
+            asked = true;
+        }
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(!picture.exists());
+    (
+        String::from_utf8_lossy(&seen).into_owned(),
+        String::from_utf8(output.stderr).unwrap(),
+        output.status.code(),
+    )
+}
+
+#[test]
+fn a_small_terminal_shows_all_gpus_and_who_quits_is_told_where() {
+    // q, Ctrl-C, Esc.
+    for key in [&b"q"[..], b"\x03", b"\x1b"] {
+        let (seen, stderr, code) = quit_on_a_terminal(key);
+        assert_eq!(code, Some(130), "{stderr}");
+        assert!(
+            stderr.starts_with("litctl: stopped at iteration "),
+            "{stderr}"
+        );
+        assert!(stderr.ends_with(" of gpu-red\n"), "{stderr}");
+        assert!(seen.contains("gpu7") && seen.contains("> gpu4"), "{seen}");
+        assert!(!seen.contains("paper"), "a table of nothing: {seen}");
+    }
+}
+
+#[test]
+fn one_gpu_has_nobody_to_wait_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = folder.path().join("one.toml");
+    let all = include_str!("../../sim/scenarios/default.toml");
+    let one = all
+        .replace("count = 8", "count = 1")
+        .replace("[3.5, 2.5, 6, 4, 0, 3, 3, 1.5]", "0")
+        .replace(
+            "[0.061, 0.064, 0.056, 0.060, 0.075, 0.063, 0.063, 0.068]",
+            "0.06",
+        );
+    std::fs::write(&scenario, one).unwrap();
+    let output = demo(&["--scenario", scenario.to_str().unwrap()]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("at least two GPUs"), "{stderr}");
+}
+
+#[test]
+fn text_fits_eighty_columns() {
+    for args in [&["--no-live"][..], &["--list-scenarios"]] {
+        let text = String::from_utf8(demo(args).stdout).unwrap();
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
     }
 }

@@ -192,3 +192,31 @@ fn kineto_files_are_written_for_every_rank() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains(&blocked));
 }
+
+#[test]
+fn files_of_a_larger_run_are_not_mixed_with_those_of_a_smaller() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tiny, ranks) = (tiny(), folder.path().display().to_string());
+    let run = |speeds| {
+        simulate(&[
+            "--workload",
+            &tiny,
+            "--contention",
+            "1.4",
+            "--write-kineto",
+            &ranks,
+            "--speeds",
+            speeds,
+        ])
+    };
+    // Spaces after commas are fine.
+    assert!(run("1, 1.05, 1.1").status.success());
+    assert!(run("1,1.1,1.2").status.success(), "the same ranks again");
+    let output = run("1,1.05");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(
+        message.contains("rank2.json.gz") && message.contains("more than 2 ranks"),
+        "{message}"
+    );
+}

@@ -131,8 +131,8 @@ impl fmt::Display for Why {
             } => {
                 write!(
                     f,
-                    "gpu{straggler} {:+.0} W: last in {:.0} % of samples",
-                    raise.0,
+                    "{}: last in {:.0} % of samples",
+                    moved(*straggler, *raise),
                     last_in * 100.0
                 )?;
                 if let Some(behind) = behind {
@@ -142,7 +142,7 @@ impl fmt::Display for Why {
                         behind * 100.0
                     )?;
                 }
-                write!(f, "; gpu{leader} {:+.0} W: furthest ahead", lower.0)
+                write!(f, "; {}: furthest ahead", moved(*leader, *lower))
             }
             Self::Levelled { remainder } => write!(
                 f,
@@ -173,6 +173,14 @@ impl fmt::Display for Why {
             ),
             Self::Paused => f.write_str("paused after a rollback"),
         }
+    }
+}
+
+fn moved(gpu: usize, change: Watts) -> String {
+    if change.abs() < Watts(0.5) {
+        format!("gpu{gpu} stays")
+    } else {
+        format!("gpu{gpu} {:+.0} W", change.0)
     }
 }
 

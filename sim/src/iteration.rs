@@ -46,12 +46,25 @@ impl<'a> Conditions<'a> {
     }
 }
 
+/// The most executions in one iteration, over all GPUs: about 400 MiB of results.
+const MOST: usize = 16 << 20;
+
 /// Why an iteration can't be computed.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum IterationError {
     /// No GPU at all.
     #[error("there are no speeds; give one relative clock per GPU")]
     NoGpus,
+    /// More than a machine's memory should be asked for.
+    #[error(
+        "{gpus} GPUs with {kernels} kernels and collectives each are more than the {MOST} that are simulated at once"
+    )]
+    TooLarge {
+        /// GPUs asked for.
+        gpus: usize,
+        /// Kernels and collectives of the workload.
+        kernels: usize,
+    },
     /// A clock that is not a positive number.
     #[error("the speed of GPU {gpu} is {speed}; it must be finite and above 0 (1 = reference)")]
     Speed {
@@ -200,6 +213,10 @@ impl IterationModel {
         let gpus = conditions.speeds.len();
         if gpus == 0 {
             return Err(IterationError::NoGpus);
+        }
+        let kernels = self.steps.len() + self.transfers.len();
+        if gpus.saturating_mul(kernels) > MOST {
+            return Err(IterationError::TooLarge { gpus, kernels });
         }
         for (gpu, &speed) in conditions.speeds.iter().enumerate() {
             if !(speed.is_finite() && speed > 0.0) {

@@ -144,3 +144,12 @@ fn bad_conditions_are_refused() {
     };
     assert!(model.run(&conditions).is_err());
 }
+
+#[test]
+fn more_than_a_machine_holds_is_refused() {
+    let mut model = IterationModel::new(&fsdp(32)).unwrap();
+    let error = model
+        .run(&Conditions::new(&vec![1.0; 100_000], 1.3))
+        .unwrap_err();
+    assert!(error.to_string().contains("100000 GPUs"), "{error}");
+}

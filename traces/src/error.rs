@@ -134,7 +134,7 @@ pub enum ReadError {
         second: String,
     },
     /// A rank that its job cannot have.
-    #[error("{file}: holds rank {rank} of a job with {world_size} ranks, which there cannot be")]
+    #[error("{file}: holds rank {rank} of a job of world size {world_size}, which there cannot be")]
     RankOutsideWorld {
         /// The file as the user named it.
         file: String,

@@ -64,7 +64,7 @@ fn check(timelines: &[Timeline]) -> Result<(), ReadError> {
             other.world_size,
             one.world_size != other.world_size,
         ) {
-            let why = format!("one is of a job with {a} ranks, the other of one with {b}");
+            let why = format!("one is of a job of world size {a}, the other of one of {b}");
             return Err(strangers(one, other, why));
         }
     }

@@ -362,8 +362,8 @@ fn ranks_that_do_not_belong_together_are_refused() {
         matches!(&duplicate, ReadError::DuplicateRank { first, second, .. } if first == "a" && second == "b")
     );
     for (second, cause) in [
-        (trace(1, 4, 10, 1, "b"), "ranks"),
-        (trace(2, 2, 10, 1, "b"), "rank 2 of a job with 2 ranks"),
+        (trace(1, 4, 10, 1, "b"), "world size 2"),
+        (trace(2, 2, 10, 1, "b"), "rank 2 of a job of world size 2"),
         (trace(1, 2, 900, 1, "b"), "before"),
         (trace(1, 2, 10, 7, "b"), "no iteration in common"),
     ] {

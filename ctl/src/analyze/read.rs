@@ -11,18 +11,29 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use litd_traces::{ReadError, Trace, kineto};
 
+use crate::output;
+
 /// What takes less time than this needs no progress bar.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// A file to be read.
+pub struct Source {
+    path: PathBuf,
+    /// Nobody named it: it lies in a folder, maybe for another purpose.
+    found: bool,
+}
+
 /// The files that the paths name: a folder stands for its traces, in the order of their names.
-pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+pub fn files(paths: &[PathBuf]) -> Result<Vec<Source>, String> {
     let mut files = Vec::new();
     for path in paths {
-        if path.is_dir() {
-            files.extend(traces_in(path)?);
+        let found = path.is_dir();
+        let paths = if found {
+            traces_in(path)?
         } else {
-            files.push(path.clone());
-        }
+            vec![path.clone()]
+        };
+        files.extend(paths.into_iter().map(|path| Source { path, found }));
     }
     Ok(files)
 }
@@ -43,7 +54,7 @@ fn traces_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     }
     if traces.is_empty() {
         return Err(format!(
-            "{}: the folder holds no *.json or *.json.gz",
+            "{}: the folder holds no *.json or *.json.gz (subfolders are not read)",
             folder.display()
         ));
     }
@@ -51,11 +62,16 @@ fn traces_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(traces)
 }
 
-/// Reads all files; `ranks` are theirs, or empty if they tell themselves.
-pub fn traces(files: &[PathBuf], ranks: &[u32]) -> Result<Vec<Trace>, Box<dyn std::error::Error>> {
+/// Reads all files, and notes which were skipped; `ranks` are theirs, or empty if they tell
+/// themselves.
+pub fn traces(
+    files: &[Source],
+    ranks: &[u32],
+) -> Result<(Vec<Trace>, Vec<String>), Box<dyn std::error::Error>> {
     if !ranks.is_empty() && ranks.len() != files.len() {
-        let (ranks, files) = (ranks.len(), files.len());
-        return Err(format!("--ranks names {ranks} ranks, but there are {files} files").into());
+        let ranks = output::count(ranks.len(), "rank");
+        let files = output::count(files.len(), "file");
+        return Err(format!("--ranks names {ranks} for {files}").into());
     }
     let progress = Progress::new(files);
     let next = AtomicUsize::new(0);
@@ -64,7 +80,7 @@ pub fn traces(files: &[PathBuf], ranks: &[u32]) -> Result<Vec<Trace>, Box<dyn st
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(file) = files.get(at) else { break };
-            let trace = one(file, ranks.get(at).copied(), &progress);
+            let trace = one(&file.path, ranks.get(at).copied(), &progress);
             if let Ok(mut read) = read.lock() {
                 read.push((at, trace));
             }
@@ -82,8 +98,20 @@ pub fn traces(files: &[PathBuf], ranks: &[u32]) -> Result<Vec<Trace>, Box<dyn st
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     read.sort_by_key(|(at, _)| *at);
-    let traces: Result<Vec<Trace>, ReadError> = read.into_iter().map(|(_, trace)| trace).collect();
-    Ok(traces?)
+    let (mut traces, mut notes) = (Vec::new(), Vec::new());
+    for (at, trace) in read {
+        match trace {
+            // Where ranks are named for all files, each of them was meant.
+            Err(other @ ReadError::NotKineto { .. }) if files[at].found && ranks.is_empty() => {
+                notes.push(format!("skipped {other}"));
+            }
+            trace => traces.push(trace?),
+        }
+    }
+    if traces.is_empty() {
+        return Err(format!("no trace is left: {}", notes.join("; ")).into());
+    }
+    Ok((traces, notes))
 }
 
 fn one(path: &Path, rank: Option<u32>, progress: &Progress) -> Result<Trace, ReadError> {
@@ -101,10 +129,10 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(files: &[PathBuf]) -> Self {
+    fn new(files: &[Source]) -> Self {
         let sizes = files
             .iter()
-            .filter_map(|file| Some(fs::metadata(file).ok()?.len()));
+            .filter_map(|file| Some(fs::metadata(&file.path).ok()?.len()));
         let bar = ProgressBar::with_draw_target(Some(sizes.sum()), ProgressDrawTarget::hidden());
         let style = ProgressStyle::with_template("reading {wide_bar} {bytes}/{total_bytes}");
         Self {

@@ -12,6 +12,18 @@ use litd_units::{Aggregation, Nanos};
 
 /// The longest bar of the picture of leads, in characters.
 const BAR: f64 = 40.0;
+/// The heads of the table in two lines, and those of its columns about leads.
+const HEADS: [(&str, &str); 2] = [
+    (
+        "                              busy overlap",
+        "            lead         last in",
+    ),
+    (
+        "rank kernels compute   comm      %       %",
+        "     sum     max    last       %  pace",
+    ),
+];
+const PACE: &str = "pace: how long its kernels take against the median rank's; above 1 is slower";
 const HEAD: Style = Style::new().bold();
 const SIMULATED: Style = AnsiColor::Magenta.on_default().bold();
 const LATE: Style = AnsiColor::Yellow.on_default().bold();
@@ -61,18 +73,14 @@ fn write_report(out: &mut String, report: &Report, aggregation: Aggregation) -> 
 
 fn table(out: &mut String, report: &Report) -> fmt::Result {
     let with_leads = report.matched_kernels.is_some();
-    write!(
-        out,
-        "{HEAD}rank  kernels  computation  communication     busy  overlap"
-    )?;
-    if with_leads {
-        write!(out, "   lead sum        max       last  last in   pace")?;
+    for (heads, of_leads) in HEADS {
+        let of_leads = if with_leads { of_leads } else { "" };
+        writeln!(out, "{HEAD}{heads}{of_leads}{HEAD:#}")?;
     }
-    writeln!(out, "{HEAD:#}")?;
     for rank in &report.ranks {
-        let style = match Some(rank.rank) == report.straggler_rank {
-            true => LATE,
-            false => Style::new(),
+        let (mark, style) = match Some(rank.rank) == report.straggler_rank {
+            true => ('>', LATE),
+            false => (' ', Style::new()),
         };
         let RankReport {
             rank: number,
@@ -83,7 +91,7 @@ fn table(out: &mut String, report: &Report) -> fmt::Result {
         } = rank;
         write!(
             out,
-            "{style}{number:>4}  {kernels:>7}  {computation:>11}  {communication:>13}  {:>7}  {:>7}",
+            "{style}{mark}{number:>3} {kernels:>7} {computation:>7} {communication:>6} {:>6} {:>7}",
             percent(Some(rank.busy_fraction)),
             percent(rank.overlap_ratio),
         )?;
@@ -99,11 +107,14 @@ fn table(out: &mut String, report: &Report) -> fmt::Result {
             let (sum, max, last) = (time(sum_ns), time(max_ns), time(last_ns));
             write!(
                 out,
-                "  {sum:>9}  {max:>9}  {last:>9}  {:>7}  {pace:>5}",
+                " {sum:>7} {max:>7} {last:>7} {:>7} {pace:>5}",
                 percent(last_in)
             )?;
         }
         writeln!(out, "{style:#}")?;
+    }
+    if with_leads {
+        writeln!(out, "{PACE}")?;
     }
     Ok(())
 }
@@ -156,16 +167,20 @@ fn clock(report: &Report, straggler: u32, aggregation: Aggregation) -> String {
         Aggregation::Sum => report.matched_kernels.unwrap_or(1).max(1),
         Aggregation::Max | Aggregation::Last => 1,
     };
-    if leads.spread() / wall / (kernels as f64) < Guard::default().level_share {
-        return "The ranks are level: no rank waits for another by more than noise.".into();
+    let guard = Guard::default();
+    let share = leads.spread() / wall / kernels as f64;
+    let level = "The ranks are level: no rank waits for another long enough to matter.";
+    if share < guard.level_share {
+        return level.into();
     }
-    match clock_of(gpu, &pace, &leads, Guard::default().pace_tolerance) {
+    match clock_of(gpu, &pace, &leads, guard.pace_tolerance) {
+        Clock::NotSlow if share < guard.late_share => level.into(),
         Clock::Slow { behind } => format!(
             "Its kernels take {:.1} % longer than the fastest rank's: its clock is slow.",
             100.0 * behind
         ),
         Clock::NotSlow => format!(
-            "It is late, but its kernels are not slower: look at its host (GPU busy {}).",
+            "It is late, but its kernels are not slower: look at its host (GPU busy {} %).",
             percent(report.ranks.get(gpu).map(|rank| rank.busy_fraction))
         ),
         Clock::Unknown => {
@@ -197,8 +212,9 @@ fn word(aggregation: Aggregation) -> &'static str {
     }
 }
 
+/// A number of percent, or a dash.
 fn percent(fraction: Option<f64>) -> String {
-    fraction.map_or("-".into(), |fraction| format!("{:.1} %", 100.0 * fraction))
+    fraction.map_or("-".into(), |fraction| format!("{:.1}", 100.0 * fraction))
 }
 
 /// A time in the unit that suits it, with three digits or so.

@@ -13,8 +13,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
 
-use super::Finished;
 use super::run::{Frame, Run};
+use super::{Finished, Stopped};
+use crate::output;
 
 /// How long a sample stays on the screen. A run has about 120, and after [`LONG`] they go by
 /// quickly, so that three policies take less than half a minute.
@@ -24,11 +25,29 @@ const HOLDING: Duration = Duration::from_millis(40);
 const HURRY: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_secs(8);
 
-/// The width of a lead's bar, in cells.
-const BAR: usize = 24;
+/// A lead's bar, in cells, at most.
+const BAR: u16 = 40;
+/// The widths of the columns before the bar.
+const WIDTHS: [u16; 6] = [7, 6, 5, 8, 6, 7];
 
-/// Shows a run to its end; `None` if the user quit.
-pub fn watch(run: Run, scenario: &Scenario) -> Result<Option<Finished>, Box<dyn Error>> {
+/// The heights of what the screen shows: heading and foot always, the others as far as they fit.
+const HEADING: u16 = 2;
+const FOOT: u16 = 1;
+/// Frame and head of the table of GPUs.
+const AROUND_GPUS: u16 = 3;
+/// A frame and one line.
+const LEAST: u16 = 3;
+const EVENTS: u16 = 4;
+const CHART: u16 = 6;
+
+/// An event's iteration and the gap after it, in cells.
+const NUMBER: u16 = 7;
+
+/// The least span of the throughput's chart, as a part of the throughput: noise looks small.
+const SPAN: f64 = 0.01;
+
+/// Shows a run to its end; the error is [`Stopped`] if the user quit.
+pub fn watch(run: Run, scenario: &Scenario) -> Result<Finished, Box<dyn Error>> {
     let mut terminal = ratatui::try_init()?;
     let outcome = show(run, scenario, &mut terminal);
     ratatui::try_restore()?;
@@ -39,7 +58,7 @@ fn show(
     mut run: Run,
     scenario: &Scenario,
     terminal: &mut ratatui::DefaultTerminal,
-) -> Result<Option<Finished>, Box<dyn Error>> {
+) -> Result<Finished, Box<dyn Error>> {
     let begin = Instant::now();
     let mut frames: Vec<Frame> = Vec::new();
     while let Some(frame) = run.advance()? {
@@ -49,6 +68,7 @@ fn show(
             State::Adjusting | State::Drift => ADJUSTING,
             State::Converged | State::Rollback => HOLDING,
         };
+        let iteration = frame.iteration;
         frames.push(frame);
         let view = View {
             run: &run,
@@ -57,13 +77,14 @@ fn show(
         };
         terminal.draw(|screen| view.draw(screen))?;
         if quit_within(stay)? {
-            return Ok(None);
+            let policy = run.policy();
+            return Err(Stopped { iteration, policy }.into());
         }
     }
-    Ok(Some(Finished {
+    Ok(Finished {
         summary: run.summary(&frames),
         frames,
-    }))
+    })
 }
 
 /// Waits, and tells whether the user asked to stop.
@@ -94,24 +115,25 @@ impl View<'_> {
         let Some(now) = self.frames.last() else {
             return;
         };
-        let gpus = u16::try_from(now.caps.len()).unwrap_or(u16::MAX);
+        let heights = Heights::new(screen.area().height, now.caps.len());
         let rows = Layout::vertical([
-            Constraint::Length(2),
-            Constraint::Length(gpus.saturating_add(3)),
-            Constraint::Length(4),
-            Constraint::Length(4),
-            Constraint::Min(3),
-            Constraint::Length(1),
+            Constraint::Length(HEADING),
+            Constraint::Length(heights.gpus),
+            Constraint::Length(heights.chart),
+            Constraint::Length(heights.chart),
+            Constraint::Length(heights.events),
+            Constraint::Min(0),
+            Constraint::Length(FOOT),
         ])
         .split(screen.area());
         screen.render_widget(self.heading(now), rows[0]);
         self.draw_gpus(screen, rows[1], now);
-        self.draw_history(screen, rows[2], "largest lead", largest_lead);
-        self.draw_history(screen, rows[3], "throughput above its lowest", throughput);
+        self.draw_leads(screen, rows[2]);
+        self.draw_throughput(screen, rows[3]);
         screen.render_widget(self.events(rows[4]), rows[4]);
         screen.render_widget(
             Paragraph::new(" q quits").style(Style::new().add_modifier(Modifier::DIM)),
-            rows[5],
+            rows[6],
         );
     }
 
@@ -124,10 +146,10 @@ impl View<'_> {
                 Span::raw(format!(" {}", self.scenario.title)),
             ]),
             Line::from(vec![
-                Span::raw(format!(" iteration {:5}   ", now.iteration)),
+                Span::raw(format!(" iteration {:5}  ", now.iteration)),
                 Span::styled(format!("{:10}", now.state), state_style(now.state)),
                 Span::raw(format!(
-                    "   {:7.2} ms per iteration   GPUs {:6.0} W",
+                    "  {:7.2} ms each  GPUs {:5.0} W",
                     now.iteration_time.0, now.power.0
                 )),
             ]),
@@ -146,83 +168,135 @@ impl View<'_> {
             .iter()
             .copied()
             .fold(Millis(f64::MAX), Millis::min);
-        let rows = (0..now.caps.len()).map(|gpu| {
+        let before_bar = WIDTHS.iter().sum::<u16>() + WIDTHS.len() as u16;
+        let longest = area.width.saturating_sub(2 + before_bar).min(BAR);
+        let shown = latest(now, usize::from(area.height.saturating_sub(AROUND_GPUS)));
+        let hidden = now.caps.len() - shown.len();
+        let rows = shown.into_iter().map(|gpu| {
             let lead = now.leads[gpu];
-            let filled = ((lead.0 / scale) * BAR as f64).round() as usize;
-            let bar = "█".repeat(filled.min(BAR));
+            let filled = ((lead.0 / scale) * f64::from(longest)).round() as usize;
             let change = now.caps[gpu] - first.caps[gpu];
-            let style = if lead == smallest {
-                Style::new().fg(Color::Yellow)
+            let (mark, style) = if lead == smallest {
+                ('>', Style::new().fg(Color::Yellow))
             } else {
-                Style::new()
+                (' ', Style::new())
             };
             Row::new(vec![
-                format!("gpu{gpu}"),
+                format!("{mark} gpu{gpu}"),
                 format!("{:4.0} W", now.caps[gpu].0),
-                signed(change),
+                format!("{:>5}", signed(change)),
                 mhz(now.clocks[gpu]),
                 format!("{:3.0} °C", now.temperatures[gpu].0),
                 format!("{:7.1}", lead.0),
-                bar,
+                "█".repeat(filled.min(longest.into())),
             ])
             .style(style)
         });
-        let widths = [
-            Constraint::Length(5),
-            Constraint::Length(7),
-            Constraint::Length(6),
-            Constraint::Length(9),
-            Constraint::Length(7),
-            Constraint::Length(9),
-            Constraint::Min(10),
-        ];
-        let table = Table::new(rows, widths)
+        let widths = WIDTHS.map(Constraint::Length).into_iter();
+        let title = match hidden {
+            0 => " > starts last: the others wait for it ".to_owned(),
+            more => format!(" > starts last: the others wait for it, +{more} more "),
+        };
+        let table = Table::new(rows, widths.chain([Constraint::Min(0)]))
             .header(
-                Row::new(["", "cap", "moved", "clock", "temp", "lead ms", ""])
+                Row::new(["", "   cap", "moved", "   clock", "  temp", "lead ms", ""])
                     .style(Style::new().add_modifier(Modifier::BOLD)),
             )
-            .block(Block::bordered().title(" the yellow GPU starts last: the others wait for it "));
+            .block(Block::bordered().title(title));
         screen.render_widget(table, area);
     }
 
-    fn draw_history(&self, screen: &mut Screen, area: Rect, title: &str, of: fn(&Frame) -> f64) {
-        let width = usize::from(area.width.saturating_sub(2)).max(1);
-        let values: Vec<f64> = self.frames.iter().map(of).collect();
-        let shown = &values[values.len().saturating_sub(width)..];
-        let low = if title.starts_with("throughput") {
-            values.iter().copied().fold(f64::INFINITY, f64::min)
-        } else {
-            0.0
-        };
-        let high = values.iter().copied().fold(f64::MIN, f64::max);
-        let span = (high - low).max(f64::MIN_POSITIVE);
-        let data: Vec<u64> = shown
-            .iter()
-            .map(|value| ((value - low) / span * 100.0).round() as u64)
-            .collect();
-        let sparkline = Sparkline::default()
-            .data(&data)
-            .max(100)
-            .style(Style::new().fg(Color::Cyan))
-            .block(Block::bordered().title(format!(" {title} ")));
-        screen.render_widget(sparkline, area);
+    fn draw_leads(&self, screen: &mut Screen, area: Rect) {
+        let values: Vec<f64> = self.frames.iter().map(largest_lead).collect();
+        let high = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+        let title = format!(" largest lead, up to {high:.0} ms ");
+        draw_chart(screen, area, title, &values, 0.0..high);
+    }
+
+    /// A chart whose middle is the throughput's, so that a steady one is a level line.
+    fn draw_throughput(&self, screen: &mut Screen, area: Rect) {
+        let values: Vec<f64> = self.frames.iter().map(throughput).collect();
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+        let (middle, span) = ((low + high) / 2.0, (high - low).max(SPAN * high));
+        let percent = 100.0 * span / middle;
+        let title = format!(" throughput: from bottom to top is {percent:.1} % ");
+        let range = middle - span / 2.0..middle + span / 2.0;
+        draw_chart(screen, area, title, &values, range);
     }
 
     fn events(&self, area: Rect) -> Paragraph<'_> {
-        let fits = usize::from(area.height.saturating_sub(2)).max(1);
-        let newest_first: Vec<Line> = self
-            .frames
-            .iter()
-            .rev()
-            .filter_map(|frame| {
-                let event = frame.event.as_deref()?;
-                Some(Line::raw(format!("{:5}  {event}", frame.iteration)))
-            })
-            .take(fits)
-            .collect();
+        let width = usize::from(area.width.saturating_sub(2 + NUMBER));
+        let lines = self.frames.iter().rev().flat_map(|frame| {
+            let event = frame.event.as_deref().unwrap_or_default();
+            output::wrap(event, width)
+                .into_iter()
+                .enumerate()
+                .map(|(line, text)| match line {
+                    0 => Line::raw(format!("{:5}  {text}", frame.iteration)),
+                    _ => Line::raw(format!("{:5}  {text}", "")),
+                })
+        });
+        let newest_first: Vec<Line> = lines.take(area.height.into()).collect();
         Paragraph::new(newest_first)
             .block(Block::bordered().title(" what the loop did and why, newest first "))
     }
+}
+
+/// How high the parts of the screen are; what does not fit is left out.
+struct Heights {
+    gpus: u16,
+    /// Of each of the two charts.
+    chart: u16,
+    events: u16,
+}
+
+impl Heights {
+    /// The table of GPUs comes first, then some events, then the charts; events take the rest.
+    fn new(screen: u16, gpus: usize) -> Self {
+        let room = screen.saturating_sub(HEADING + FOOT);
+        let gpus = u16::try_from(gpus).unwrap_or(u16::MAX);
+        let gpus = gpus.saturating_add(AROUND_GPUS).min(room);
+        let room = room - gpus;
+        let or_none = |height: u16| if height < LEAST { 0 } else { height };
+        let chart = or_none((room.saturating_sub(EVENTS) / 2).min(CHART));
+        Self {
+            gpus,
+            chart,
+            events: or_none(room - 2 * chart),
+        }
+    }
+}
+
+/// As many GPUs as fit, those with the smallest leads, in order.
+fn latest(now: &Frame, fit: usize) -> Vec<usize> {
+    let mut gpus: Vec<usize> = (0..now.leads.len()).collect();
+    gpus.sort_by(|&a, &b| now.leads[a].0.total_cmp(&now.leads[b].0));
+    gpus.truncate(fit);
+    gpus.sort_unstable();
+    gpus
+}
+
+/// The last values, as many as fit.
+fn draw_chart(
+    screen: &mut Screen,
+    area: Rect,
+    title: String,
+    values: &[f64],
+    range: std::ops::Range<f64>,
+) {
+    let width = usize::from(area.width.saturating_sub(2)).max(1);
+    let span = range.end - range.start;
+    let data: Vec<u64> = values[values.len().saturating_sub(width)..]
+        .iter()
+        .map(|value| ((value - range.start) / span * 100.0).round() as u64)
+        .collect();
+    let sparkline = Sparkline::default()
+        .data(&data)
+        .max(100)
+        .style(Style::new().fg(Color::Cyan))
+        .block(Block::bordered().title(title));
+    screen.render_widget(sparkline, area);
 }
 
 fn largest_lead(frame: &Frame) -> f64 {

@@ -47,10 +47,18 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  litctl demo                                  all three policies on the default node
+  litctl demo                                  all three policies
   litctl demo --policy gpu-red --svg red.svg   one policy, and a picture
-  litctl demo --scenario thermal-straggler     a node where the right answer is to do nothing
+  litctl demo --scenario thermal-straggler     where doing nothing is right
   litctl demo --json | jq '.policies[0]'       for scripts";
+
+/// The user ended the live view.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped at iteration {iteration} of {policy}")]
+pub struct Stopped {
+    iteration: u32,
+    policy: Policy,
+}
 
 /// A run's history and its end.
 struct Finished {
@@ -63,32 +71,45 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         return report::list_scenarios(json);
     }
     let scenario = load(&args.scenario)?;
+    if scenario.gpus.len() < 2 {
+        return Err(format!("{}: leads need at least two GPUs", args.scenario).into());
+    }
+    if let Some(file) = &args.svg {
+        check_folder(file)?;
+    }
     let policies = policies(args, &scenario)?;
     let watch = !json && !args.no_live && std::io::stdout().is_terminal();
     if !json && !watch {
         report::print_heading(&scenario, args.seed)?;
     }
     let mut finished = Vec::new();
+    let mut outcome = Ok(());
     for policy in policies {
         let run = Run::new(policy, &scenario, args.seed, &Config::default())?;
         let done = if watch {
-            live::watch(run, &scenario)?
+            live::watch(run, &scenario)
         } else {
-            quietly(run, json)?
+            quietly(run, json)
         };
-        let Some(done) = done else {
-            break;
-        };
-        finished.push(done);
+        match done {
+            Ok(done) => finished.push(done),
+            // What is finished is shown nevertheless.
+            Err(stopped) if stopped.is::<Stopped>() => {
+                outcome = Err(stopped);
+                break;
+            }
+            Err(error) => return Err(error),
+        }
     }
     if json {
         report::print_json(&finished)?;
-    } else {
+    } else if !finished.is_empty() {
         if watch {
             report::print_heading(&scenario, args.seed)?;
         }
         report::print_table(&finished)?;
     }
+    outcome?;
     if let Some(file) = &args.svg {
         svg::draw(file, &scenario, &finished)
             .map_err(|error| format!("{}: {error}", file.display()))?;
@@ -97,6 +118,19 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// A picture that cannot be written is better known before the run than after it.
+fn check_folder(file: &Path) -> Result<(), String> {
+    let folder = match file.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let (file, folder) = (file.display(), folder.display());
+    Err(format!("{file}: there is no folder {folder}"))
 }
 
 /// A shipped scenario by its name, any other from its file.
@@ -128,7 +162,7 @@ fn policies(args: &Args, scenario: &Scenario) -> Result<Vec<Policy>, Box<dyn std
 }
 
 /// Runs to the end with no more than a progress bar.
-fn quietly(mut run: Run, json: bool) -> Result<Option<Finished>, Box<dyn std::error::Error>> {
+fn quietly(mut run: Run, json: bool) -> Result<Finished, Box<dyn std::error::Error>> {
     let bar = ProgressBar::new(1000);
     if json {
         bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
@@ -144,8 +178,8 @@ fn quietly(mut run: Run, json: bool) -> Result<Option<Finished>, Box<dyn std::er
         frames.push(frame);
     }
     bar.finish_and_clear();
-    Ok(Some(Finished {
+    Ok(Finished {
         summary: run.summary(&frames),
         frames,
-    }))
+    })
 }

@@ -13,6 +13,7 @@ use crate::{Outcome, output};
 const HEAD: Style = Style::new().bold();
 const SIMULATED: Style = AnsiColor::Magenta.on_default().bold();
 const DIM: Style = Style::new().dimmed();
+const INDENT: &str = "  ";
 
 /// The measured columns of the paper's Table III on a real MI300X node. Its power is before /
 /// after; here it is turned over into after / before, as everything else in the table.
@@ -72,51 +73,35 @@ pub fn print_heading(scenario: &Scenario, seed: u64) -> Outcome {
     output::text(&format!(
         "{SIMULATED}SIMULATED{SIMULATED:#}  {HEAD}{}{HEAD:#}  {DIM}(seed {seed}){DIM:#}\n{}\n\n",
         scenario.title,
-        scenario.description.trim()
+        output::wrap(&scenario.description, output::WIDTH).join("\n")
     ))
 }
 
-const HEADINGS: [[&str; 8]; 2] = [
-    [
-        "SIMULATED",
-        "throughput",
-        "",
-        "GPU power",
-        "",
-        "largest lead, ms",
-        "adjust-",
-        "",
-    ],
-    [
-        "policy",
-        "after/before",
-        "paper",
-        "after/before",
-        "paper",
-        "before -> after",
-        "ments",
-        "samples",
-    ],
+/// The heads of the table; the first line spans pairs of columns.
+const HEADINGS: [&str; 2] = [
+    "SIMULATED      throughput     GPU power  largest lead, ms  adjust-",
+    "policy        ratio paper   ratio paper   before -> after    ments  samples",
 ];
 
 const LEGEND: &str = "\
-after/before: above 1 is more, below 1 is less. Lead: summed over the kernels of an iteration.
-paper: measured on a real 8x MI300X node (Lit Silicon, Table III, whose power is before/after;
-here it is turned over). Neither column predicts what a node of yours gains.";
+ratio: after/before; above 1 is more, below 1 is less. Lead: summed over the
+kernels of an iteration. paper: measured on a real 8x MI300X node (Lit Silicon,
+Table III, whose power is before/after; here it is turned over). Neither column
+predicts what a node of yours gains.";
 
 pub fn print_table(finished: &[Finished]) -> Outcome {
     let mut lines: Vec<String> = HEADINGS
         .iter()
-        .map(|&heading| format!("{HEAD}{}{HEAD:#}", columns(heading).trim_end()))
+        .map(|heading| format!("{HEAD}{heading}{HEAD:#}"))
         .collect();
     lines.extend(finished.iter().map(|run| row(&run.summary)));
-    lines.push(String::new());
-    lines.extend(finished.iter().map(|run| verdict(&run.summary)));
+    lines.extend(finished.iter().flat_map(|run| verdict(&run.summary)));
     lines.push(format!("\n{DIM}{LEGEND}{DIM:#}\n"));
     output::text(&lines.join("\n"))
 }
 
-fn verdict(summary: &Summary) -> String {
+/// What the loop said last, and below it the caps it left.
+fn verdict(summary: &Summary) -> Vec<String> {
     let caps: Vec<String> = summary
         .caps
         .iter()
@@ -127,29 +112,16 @@ fn verdict(summary: &Summary) -> String {
     } else {
         "NOT CONVERGED: "
     };
-    format!(
-        "{HEAD}{:12}{HEAD:#} caps {} W; {unfinished}{}",
-        summary.policy,
-        caps.join(" "),
-        summary.verdict
-    )
-}
-
-fn columns<T: std::fmt::Display>(cells: [T; 8]) -> String {
-    let [
-        policy,
-        throughput,
-        paper_throughput,
-        power,
-        paper_power,
-        lead,
-        adjustments,
-        samples,
-    ] = cells;
-    format!(
-        "{policy:12} {throughput:>12} {paper_throughput:>6}  {power:>12} {paper_power:>6}  \
-         {lead:>16}  {adjustments:>7} {samples:>8}"
-    )
+    let paragraphs = [
+        format!("{unfinished}{}", summary.verdict),
+        format!("caps {} W", caps.join(" ")),
+    ];
+    let lines = paragraphs
+        .iter()
+        .flat_map(|text| output::wrap(text, output::WIDTH - INDENT.len()))
+        .map(|line| format!("{INDENT}{line}"));
+    let name = format!("\n{HEAD}{}{HEAD:#}", summary.policy);
+    std::iter::once(name).chain(lines).collect()
 }
 
 fn row(summary: &Summary) -> String {
@@ -158,20 +130,21 @@ fn row(summary: &Summary) -> String {
     let paper = |of: fn((f64, f64)) -> f64| {
         measured.map_or_else(|| "-".to_owned(), |pair| format!("{:.2}", of(pair)))
     };
-    columns([
-        summary.policy.to_string(),
-        format!("{:.4}", summary.throughput_ratio),
+    format!(
+        "{:11}  {:6.4} {:>5}  {:6.4} {:>5}  {:>16}  {:>7}  {:>7}",
+        summary.policy.name(),
+        summary.throughput_ratio,
         paper(|(throughput, _)| throughput),
-        format!("{:.4}", summary.node_power_ratio),
+        summary.node_power_ratio,
         paper(|(_, power)| power),
         format!(
             "{:.0} -> {:.0}",
             largest(&summary.leads_before),
             largest(&summary.leads_after)
         ),
-        summary.adjustments.to_string(),
-        summary.samples.to_string(),
-    ])
+        summary.adjustments,
+        summary.samples,
+    )
 }
 
 #[derive(Serialize)]
@@ -194,9 +167,13 @@ pub fn list_scenarios(json: bool) -> Outcome {
         return output::json(&listed);
     }
     let entry = |listed: Listed| {
-        let description = listed.description.replace('\n', "\n  ");
+        let lines = output::wrap(&listed.description, output::WIDTH - INDENT.len());
+        let description: String = lines
+            .iter()
+            .map(|line| format!("{INDENT}{line}\n"))
+            .collect();
         format!(
-            "{HEAD}{}{HEAD:#}: {}\n  {description}\n",
+            "{HEAD}{}{HEAD:#}: {}\n{description}",
             listed.name, listed.title
         )
     };
