@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use crate::envelope::CapVector;
 
-/// Drivers keep whole units of at least a milliwatt: nearer than half of that is equal.
-const SAME: Watts = Watts(0.000_5);
+/// Caps are whole microwatts: nearer than half of one is equal, and floats are that exact.
+const SAME: Watts = Watts(0.4e-6);
 
 /// What went wrong at one device. Whatever had to be withheld was withheld.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -118,7 +118,11 @@ fn set<E>(
             }
         }
         Err(cause) => {
-            held[device] = held[device].max(wanted);
+            // What it holds now is the old or the new cap. A cap that is not known (NaN) stays
+            // unknown: `max` would forget that, and the budget would be counted wrongly.
+            if held[device].is_finite() {
+                held[device] = held[device].max(wanted);
+            }
             failures.push(ActuationFailure::Refused {
                 device,
                 wanted,

@@ -19,7 +19,7 @@ use crate::diagnosis::{Diagnosis, close, diagnose, too_hot_to_rise};
 use crate::envelope::CapVector;
 use crate::law::{adj_power_node, inc_power_gpu};
 use crate::plan::{Plan, Policy};
-use crate::sample::{GpuReading, Mean, Sample, Sums};
+use crate::sample::{GpuReading, Mean, Sample, SampleError, Samples};
 
 /// One finished window.
 #[derive(Debug, Clone)]
@@ -46,14 +46,18 @@ pub struct Controller {
     plan: Plan,
     config: Config,
     state: State,
-    warm_up: Sums,
-    window: Sums,
+    warm_up: Samples,
+    window: Samples,
     /// The windows that a rollback may have to look back on; the oldest first.
     history: VecDeque<Window>,
     /// The last caps asked for; none before the first adjustment.
     caps: Option<CapVector>,
-    /// The warm-up's mean, once it is over.
+    /// What everything is compared with: the warm-up, or the drift that brought the loop back.
     baseline: Option<Mean>,
+    /// The caps that were held then.
+    home: CapVector,
+    /// Which GPUs throttled in each of the last samples.
+    throttled: VecDeque<Vec<bool>>,
     /// Algorithm 2's `global_max`.
     global_max: Millis,
     /// The smallest distance between first and last so far, and the windows since.
@@ -61,7 +65,7 @@ pub struct Controller {
     level: Option<Level>,
     adjustments: u32,
     /// All samples since caps last changed.
-    since: Sums,
+    since: Samples,
     /// The caps before each of the last adjustments; the newest last.
     trail: Vec<CapVector>,
     /// The share of the maximum adjustment that is used; it halves when a step went too far.
@@ -87,16 +91,18 @@ impl Controller {
         Self {
             state,
             config,
-            warm_up: Sums::new(gpus),
-            window: Sums::new(gpus),
+            warm_up: Samples::new(gpus),
+            window: Samples::new(gpus),
             history: VecDeque::new(),
             caps: None,
             baseline: None,
+            home: plan.start().clone(),
+            throttled: VecDeque::new(),
             global_max: Millis::ZERO,
             best: (Millis(f64::INFINITY), 0),
             level: None,
             adjustments: 0,
-            since: Sums::new(gpus),
+            since: Samples::new(gpus),
             trail: Vec::new(),
             stride: 1.0,
             plan,
@@ -115,7 +121,8 @@ impl Controller {
         self.adjustments
     }
 
-    /// The mean over warm-up, once it is over.
+    /// What everything is compared with: the mean over warm-up, or over the window in which a
+    /// drift was found.
     #[must_use]
     pub fn baseline(&self) -> Option<&Mean> {
         self.baseline.as_ref()
@@ -133,6 +140,9 @@ impl Controller {
             let caps = self.caps.take();
             let adjustments = self.adjustments;
             *self = Self::new(self.plan.clone(), self.config.clone());
+            if let Some(caps) = &caps {
+                self.home = caps.clone();
+            }
             self.caps = caps;
             self.adjustments = adjustments;
         }
@@ -140,16 +150,22 @@ impl Controller {
 
     /// Takes one sample and decides.
     pub fn step(&mut self, sample: &Sample) -> Decision {
-        let sums = match self.state {
+        if let Some(error) = self.misread(sample) {
+            return self.hold(Why::BadSample(error));
+        }
+        let samples = match self.state {
             State::WarmUp => &mut self.warm_up,
             _ => &mut self.window,
         };
-        if let Err(error) = sums.add(sample) {
+        if let Err(error) = samples.add(sample) {
             return self.hold(Why::BadSample(error));
         }
-        let have = sums.samples();
-        // The same sample passed the same check just now.
-        let _ = self.since.add(sample);
+        let have = samples.count();
+        if self.since.count() <= self.judged_for() {
+            // The same sample passed the same check just now.
+            let _ = self.since.add(sample);
+        }
+        let gpus = self.with_recent_throttling(&sample.gpus);
         let need = match self.state {
             State::WarmUp => self.config.calibration.warm_up,
             _ => self.config.detection.window,
@@ -157,20 +173,55 @@ impl Controller {
         if have < need {
             return self.hold(Why::Collecting { have, need });
         }
-        let finished = std::mem::replace(sums, Sums::new(self.plan.tdp().len()));
+        let finished = match self.state {
+            State::WarmUp => &mut self.warm_up,
+            _ => &mut self.window,
+        };
+        let finished = std::mem::replace(finished, Samples::new(self.plan.tdp().len()));
         let Some(mean) = finished.mean() else {
             return self.hold(Why::Collecting { have, need });
         };
         let close = self.close(&mean);
-        let diagnosis = diagnose(&mean, &sample.gpus, &self.config.guard, close);
+        let diagnosis = diagnose(&mean, &gpus, &self.config.guard, close);
         match self.state {
             State::Observe => self.hold(Why::Seen(diagnosis)),
-            State::WarmUp => self.end_warm_up(mean, diagnosis, &sample.gpus),
+            State::WarmUp => self.end_warm_up(mean, diagnosis, &gpus),
             State::Rollback => self.hold(Why::Paused),
             State::Adjusting | State::Converged | State::Drift => {
-                self.end_window(&mean, diagnosis, &sample.gpus)
+                self.end_window(&mean, diagnosis, &gpus)
             }
         }
+    }
+
+    /// A cap that no device of this plan may hold was misread, or somebody else set it: nothing
+    /// can be concluded from such a sample.
+    fn misread(&self, sample: &Sample) -> Option<SampleError> {
+        let envelope = self.plan.envelope();
+        let caps = sample.gpus.iter().map(|gpu| gpu.cap).enumerate();
+        let mut wrong = caps.filter(|&(gpu, cap)| !envelope.allows(gpu, cap));
+        wrong.next().map(|(gpu, cap)| SampleError::Cap { gpu, cap })
+    }
+
+    /// The readings, with a GPU that throttled in any of the last samples counting as throttling:
+    /// throttling comes and goes within seconds.
+    fn with_recent_throttling(&mut self, gpus: &[GpuReading]) -> Vec<GpuReading> {
+        let now = gpus.iter().map(|gpu| gpu.throttled).collect();
+        self.throttled.push_back(now);
+        while self.throttled.len() > self.config.detection.window.max(1) as usize {
+            self.throttled.pop_front();
+        }
+        let recent = |gpu: usize| self.throttled.iter().any(|sample| sample[gpu]);
+        let reading = |(gpu, reading): (usize, &GpuReading)| GpuReading {
+            throttled: recent(gpu),
+            ..*reading
+        };
+        gpus.iter().enumerate().map(reading).collect()
+    }
+
+    /// For how many samples gpu-red may take an adjustment back.
+    fn judged_for(&self) -> u32 {
+        let window = self.config.detection.window.max(1);
+        window.saturating_mul(self.config.guard.step_back_windows)
     }
 
     /// How close first and last must be: what warm-up showed to be noise or to matter little.
@@ -269,9 +320,8 @@ impl Controller {
     /// long after is not the law's doing.
     fn step_back(&mut self, mean: &Mean, gpus: &[GpuReading]) -> Option<Decision> {
         let guard = &self.config.guard;
-        let judged = self.since.samples();
-        let window = self.config.detection.window.max(1);
-        if self.plan.policy() != Policy::GpuRed || judged > window * guard.step_back_windows {
+        let judged = self.since.count();
+        if self.plan.policy() != Policy::GpuRed || judged > self.judged_for() {
             return None;
         }
         let (before, now) = (self.baseline.as_ref()?, self.since.mean()?);
@@ -283,7 +333,8 @@ impl Controller {
         if slowdown <= guard.gpu_red_slowdown + chance {
             return None;
         }
-        let spread = before.leads.spread();
+        // One adjustment back the GPUs are further apart than now: that is no drift.
+        let spread = before.leads.spread().max(self.close(mean));
         let last = self.trail.pop()?;
         let caps = self.project(&last.to_watts(), gpus, Watts(f64::INFINITY));
         self.hold_now(&caps);
@@ -293,7 +344,6 @@ impl Controller {
             self.hold(why)
         } else {
             let decision = self.converge(mean, false, why);
-            // One adjustment back the GPUs are further apart than now: that is no drift.
             self.level = Some(Level {
                 spread,
                 blocked: false,
@@ -309,7 +359,7 @@ impl Controller {
     /// Remembers what is about to be written.
     fn hold_now(&mut self, caps: &CapVector) {
         self.caps = Some(caps.clone());
-        self.since = Sums::new(self.plan.tdp().len());
+        self.since = Samples::new(self.plan.tdp().len());
     }
 
     /// Converged or drifting: go on holding, or start over. It takes two windows in a row.
@@ -332,8 +382,7 @@ impl Controller {
                 self.hold(why)
             }
             (true, State::Drift) => {
-                self.best = (mean.leads.spread(), 0);
-                self.stride = 1.0;
+                self.start_over(mean);
                 self.adjust(mean, gpus)
             }
             (true, _) => {
@@ -341,6 +390,23 @@ impl Controller {
                 self.hold(Why::Drifted { growth })
             }
         }
+    }
+
+    /// After a drift the node is another one: it is compared with itself as it is now, at the
+    /// caps it has now. What warm-up learned of its noise stays.
+    fn start_over(&mut self, mean: &Mean) {
+        let mut baseline = mean.clone();
+        if let Some(known) = &self.baseline {
+            baseline.noise = known.noise;
+            baseline.time_noise = known.time_noise;
+        }
+        self.baseline = Some(baseline);
+        self.home = self.caps.as_ref().unwrap_or(self.plan.start()).clone();
+        self.best = (mean.leads.spread(), 0);
+        self.stride = 1.0;
+        self.trail.clear();
+        self.history.clear();
+        self.record(mean);
     }
 
     /// One adjustment of the law, inside the envelope.
@@ -426,7 +492,7 @@ impl Controller {
     }
 
     /// Rolls back when the iteration has become slower over the windows since an adjustment,
-    /// against the window before it, or against warm-up (many small losses add up).
+    /// against the window before it, or against the baseline (many small losses add up).
     fn judge_last_adjustments(&mut self, gpus: &[GpuReading]) -> Option<Decision> {
         let windows = self.config.guard.rollback_windows as usize;
         let adjusted = self
@@ -452,7 +518,7 @@ impl Controller {
             (oldest.iteration_time, oldest.caps.clone())
         } else {
             let warm_up = warm_up.filter(|&before| worse(before))?;
-            (warm_up, self.plan.start().clone())
+            (warm_up, self.home.clone())
         };
         // Back at once, however far; but no hot GPU's cap rises, not even back.
         let caps = self.project(&caps.to_watts(), gpus, Watts(f64::INFINITY));

@@ -207,6 +207,14 @@ impl Envelope {
         watts(self.budget)
     }
 
+    /// Whether a device may hold this cap, the budget aside.
+    #[must_use]
+    pub fn allows(&self, device: usize, cap: Watts) -> bool {
+        self.ranges.get(device).is_some_and(|range| {
+            cap >= watts(range.floor) && cap <= watts(range.ceiling + range.unit - 1)
+        })
+    }
+
     /// The allowed caps nearest to the `wanted` ones (in the sum of squares), rounded down to
     /// driver units. Where the budget binds, all caps above their floors come down by the same
     /// amount. A wanted cap that is missing or not finite becomes the `held` one.

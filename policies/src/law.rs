@@ -7,9 +7,6 @@ use thiserror::Error;
 
 use crate::config::Scale;
 
-/// Less than any driver's unit, more than the rounding error of a sum of caps.
-const DUST: Watts = Watts(1e-9);
-
 /// One lead value per GPU (Algorithm 1's output): every one finite and not negative. What a
 /// broken profiler or a lost rank yields can't become one.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,10 +132,8 @@ pub fn adj_power_node(
 ) -> Vec<Watts> {
     let raised: Vec<Watts> = caps.iter().zip(increase).map(|(&p, &i)| p + i).collect();
     let node: Watts = raised.iter().copied().sum();
-    let over = (node - budget) / raised.len() as f64;
-    // Line 5's ceiling keeps the sum on the safe side of the budget. Where the budget is the
-    // sum of the caps, their difference is the last bit of a float: that is no watt.
-    let share = Watts((over - DUST).0.ceil());
+    // Line 5's ceiling keeps the sum on the safe side of the budget.
+    let share = Watts(((node - budget) / raised.len() as f64).0.ceil());
     let shifted = raised.into_iter().map(|p| p - share);
     let excess = shifted
         .clone()

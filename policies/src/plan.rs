@@ -130,6 +130,14 @@ pub enum PlanError {
         /// Which GPU.
         gpu: usize,
     },
+    /// A knob or a reading that is no power.
+    #[error("{what} is {value}, which is no power: it must be from 0 to 100000 W")]
+    NotAPower {
+        /// Which knob or reading.
+        what: &'static str,
+        /// What it is.
+        value: Watts,
+    },
     /// A driver unit is more than a cap may rise at once, so none could ever rise.
     #[error(
         "GPU {gpu} takes caps in units of {unit}, and no cap may rise by more than {rise} at once: allow at least a unit"
@@ -150,6 +158,7 @@ pub enum PlanError {
 impl Plan {
     /// Works a policy out for a node.
     pub fn new(policy: Policy, node: &Node, knobs: &Mitigation) -> Result<Self, PlanError> {
+        check_powers(node, knobs)?;
         let rise = knobs.rise();
         let coarse = |gpu: &Limits| !(gpu.resolution <= rise);
         if let Some(gpu) = node.gpus.iter().position(coarse)
@@ -244,6 +253,23 @@ impl Plan {
     }
 }
 
+/// Everything that is added up or compared below must be a power; a NaN would pass most tests.
+fn check_powers(node: &Node, knobs: &Mitigation) -> Result<(), PlanError> {
+    let knobs = [
+        ("max_adjustment", knobs.max_adjustment),
+        ("max_rise", knobs.rise()),
+        ("initial_cap", knobs.initial_cap),
+        ("power_budget", knobs.power_budget),
+    ];
+    let draws = node.cpus.iter().map(|cpu| ("a CPU's draw", cpu.draw));
+    for (what, value) in knobs.into_iter().chain(draws) {
+        if !(value >= Watts::ZERO && value <= Watts(100_000.0)) {
+            return Err(PlanError::NotAPower { what, value });
+        }
+    }
+    Ok(())
+}
+
 fn initial_caps(policy: Policy, node: &Node, knobs: &Mitigation) -> Result<Vec<Watts>, PlanError> {
     let initial = |(gpu, limits): (usize, &Limits)| match policy {
         Policy::GpuRed => Ok(limits.ceiling),
@@ -268,8 +294,10 @@ fn cpu_targets(cpus: &[Cpu], wanted: Watts) -> Result<Vec<Watts>, PlanError> {
     let share = (wanted / spare_sum).min(1.0);
     let target = |cpu: &Cpu| {
         let unit = cpu.limits.resolution;
-        // Rounded up, so that the GPUs never get more than the CPUs gave.
-        unit * ((cpu.limits.ceiling - spare(cpu) * share) / unit).ceil()
+        // Rounded up, so that the GPUs never get more than the CPUs gave; but not above what
+        // the driver can hold.
+        let highest = unit * (cpu.limits.ceiling / unit).floor();
+        (unit * ((cpu.limits.ceiling - spare(cpu) * share) / unit).ceil()).min(highest)
     };
     let targets: Vec<Watts> = cpus.iter().map(target).collect();
     let none = cpus
@@ -352,6 +380,49 @@ mod tests {
         }
         let error = plan(Watts(390.0)).unwrap_err();
         assert!(matches!(error, PlanError::NoCpuHeadroom { .. }), "{error}");
+    }
+
+    #[test]
+    fn the_gpus_get_no_more_than_the_cpus_give_on_any_grid() {
+        for (ceiling, unit) in [(400.0, 1.0), (400.5, 1.0), (400.0, 3.0), (400.0, 0.3)] {
+            for draws in [[150.0, 150.0], [150.0, 390.0], [301.3, 222.2]] {
+                let mut node = node(Watts(150.0));
+                for (cpu, draw) in node.cpus.iter_mut().zip(draws) {
+                    cpu.limits.ceiling = Watts(ceiling);
+                    cpu.limits.resolution = Watts(unit);
+                    cpu.draw = Watts(draw);
+                }
+                let plan = Plan::new(Policy::CpuSlosh, &node, &Mitigation::default()).unwrap();
+                let targets: Watts = plan.cpu_targets().iter().copied().sum();
+                let given = Watts(2.0 * ceiling) - targets;
+                let got = plan.gpu_budget() - Watts(5600.0);
+                assert!(got <= given + Watts(1e-9), "{got} of {given}");
+                assert!(got <= Watts(161.0) && got > Watts::ZERO, "{got}");
+                let all = plan.envelope().budget();
+                assert!(plan.gpu_budget() + targets <= all + Watts(1e-6));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_power_makes_no_plan() {
+        for bad in [f64::NAN, -1.0, f64::INFINITY, 1e300] {
+            let refused = |node: &Node, knobs: &Mitigation| {
+                let error = Plan::new(Policy::CpuSlosh, node, knobs).unwrap_err();
+                assert!(matches!(error, PlanError::NotAPower { .. }), "{error}");
+            };
+            refused(&node(Watts(bad)), &Mitigation::default());
+            let knobs = Mitigation {
+                power_budget: Watts(bad),
+                ..Mitigation::default()
+            };
+            refused(&node(Watts(150.0)), &knobs);
+            let knobs = Mitigation {
+                max_adjustment: Watts(bad),
+                ..Mitigation::default()
+            };
+            refused(&node(Watts(150.0)), &knobs);
+        }
     }
 
     #[test]

@@ -58,8 +58,8 @@ pub enum SampleError {
         /// GPUs of the node.
         expected: usize,
     },
-    /// A GPU's cap was not read.
-    #[error("GPU {gpu} holds a cap of {cap}, which is none")]
+    /// A GPU's cap was not read, or misread, or is somebody else's.
+    #[error("GPU {gpu} is read to hold a cap of {cap}, which is none that it may hold")]
     Cap {
         /// Which GPU, counted from 0.
         gpu: usize,
@@ -99,104 +99,110 @@ impl Mean {
     }
 }
 
-/// Running sums over samples that passed the check.
+/// From so many samples on, the middle one stands for them instead of their mean: one iteration
+/// that a checkpoint or a lost clock stretched must not decide over a whole warm-up. A window of
+/// the paper's size is averaged, as the paper does.
+const ROBUST: usize = 5;
+
+/// The median absolute deviation of a normal distribution, times this, is its standard deviation.
+const NORMAL: f64 = 1.4826;
+
+/// Samples that passed the check.
 #[derive(Debug, Clone)]
-pub(crate) struct Sums {
-    gpus: usize,
-    samples: u32,
-    leads: Vec<Millis>,
-    /// Sums of the squares of leads, in square milliseconds.
-    squares: Vec<f64>,
+pub(crate) struct Samples {
+    leads: Vec<Vec<f64>>,
+    pace: Vec<Vec<f64>>,
+    times: Vec<f64>,
     summands: f64,
-    iteration_time: Millis,
-    time_squares: f64,
-    pace: Vec<Option<f64>>,
     last_in: Vec<u32>,
 }
 
-impl Sums {
+impl Samples {
     pub(crate) fn new(gpus: usize) -> Self {
         Self {
-            gpus,
-            samples: 0,
-            leads: vec![Millis::ZERO; gpus],
-            squares: vec![0.0; gpus],
+            leads: vec![Vec::new(); gpus],
+            pace: vec![Vec::new(); gpus],
+            times: Vec::new(),
             summands: 0.0,
-            iteration_time: Millis::ZERO,
-            time_squares: 0.0,
-            pace: vec![Some(0.0); gpus],
             last_in: vec![0; gpus],
         }
     }
 
-    pub(crate) fn samples(&self) -> u32 {
-        self.samples
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.times.len()).unwrap_or(u32::MAX)
     }
 
     /// Adds a sample, or refuses it whole.
     pub(crate) fn add(&mut self, sample: &Sample) -> Result<(), SampleError> {
+        let expected = self.leads.len();
         for found in [sample.leads.len(), sample.gpus.len()] {
-            if found != self.gpus {
-                return Err(SampleError::Gpus {
-                    found,
-                    expected: self.gpus,
-                });
+            if found != expected {
+                return Err(SampleError::Gpus { found, expected });
             }
         }
         let leads = Leads::new(sample.leads.iter().copied())?;
-        for (gpu, reading) in sample.gpus.iter().enumerate() {
-            let cap = reading.cap;
-            if !(cap.is_finite() && cap > Watts::ZERO) {
-                return Err(SampleError::Cap { gpu, cap });
-            }
-        }
         let time = sample.iteration_time;
         if !(time.is_finite() && time > Millis::ZERO) {
             return Err(SampleError::IterationTime(time));
         }
-        self.samples += 1;
-        self.iteration_time += time;
-        self.time_squares += time.0 * time.0;
+        self.times.push(time.0);
         self.summands += f64::from(sample.summands.max(1));
         let smallest = leads.smallest();
         for (gpu, &lead) in leads.values().iter().enumerate() {
-            self.leads[gpu] += lead;
-            self.squares[gpu] += lead.0 * lead.0;
+            self.leads[gpu].push(lead.0);
             self.last_in[gpu] += u32::from(lead == smallest);
             let pace = sample.gpus[gpu].pace.filter(|pace| pace.is_finite());
-            self.pace[gpu] = self.pace[gpu].zip(pace).map(|(sum, pace)| sum + pace);
+            self.pace[gpu].extend(pace);
         }
         Ok(())
     }
 
-    /// The mean, once there is a sample.
+    /// What the samples are like, once there is one.
     pub(crate) fn mean(&self) -> Option<Mean> {
-        let samples = f64::from(self.samples);
-        let leads = Leads::new(self.leads.iter().map(|&sum| Some(sum / samples))).ok()?;
-        let deviation = |mean: Millis, squares: f64| {
-            let variance = (squares / samples - mean.0 * mean.0).max(0.0);
-            Millis((variance * samples / (samples - 1.0).max(1.0)).sqrt())
-        };
-        let time = self.iteration_time / samples;
-        let each = leads.values().iter().zip(&self.squares);
+        let samples = self.times.len();
+        let leads: Vec<(f64, f64)> = self
+            .leads
+            .iter()
+            .map(|leads| centre(leads))
+            .collect::<Option<_>>()?;
+        let (time, time_noise) = centre(&self.times)?;
+        let known = |pace: &Vec<f64>| Some(centre(pace).filter(|_| pace.len() == samples)?.0);
         Some(Mean {
-            noise: each
-                .map(|(&lead, &squares)| deviation(lead, squares))
-                .fold(Millis::ZERO, Millis::max),
-            time_noise: deviation(time, self.time_squares),
-            summands: self.summands / samples,
-            leads,
-            iteration_time: time,
-            pace: self
-                .pace
-                .iter()
-                .map(|pace| pace.map(|sum| sum / samples))
-                .collect(),
+            noise: Millis(leads.iter().map(|lead| lead.1).fold(0.0, f64::max)),
+            leads: Leads::new(leads.iter().map(|lead| Some(Millis(lead.0)))).ok()?,
+            iteration_time: Millis(time),
+            time_noise: Millis(time_noise),
+            summands: self.summands / samples as f64,
+            pace: self.pace.iter().map(known).collect(),
             last_in: self
                 .last_in
                 .iter()
-                .map(|&times| f64::from(times) / samples)
+                .map(|&times| f64::from(times) / samples as f64)
                 .collect(),
         })
     }
+}
+
+/// The centre of some values and their standard deviation: mean and deviation of few values,
+/// median and scaled median absolute deviation of [`ROBUST`] and more.
+fn centre(values: &[f64]) -> Option<(f64, f64)> {
+    let n = values.len() as f64;
+    if values.len() >= ROBUST {
+        let middle = median(values.to_vec())?;
+        let distances = values.iter().map(|value| (value - middle).abs()).collect();
+        return Some((middle, NORMAL * median(distances)?));
+    }
+    if values.is_empty() {
+        return None;
+    }
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    Some((mean, (squares / (n - 1.0).max(1.0)).sqrt()))
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    let lower = *values.get((values.len() - 1) / 2)?;
+    Some(lower + (upper - lower) / 2.0)
 }

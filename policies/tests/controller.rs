@@ -1,6 +1,7 @@
 //! The loop's state machine on a toy node: four GPUs whose speed is a power of their cap.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use litd_policies::diagnosis::too_hot_to_rise;
 use litd_policies::{
     Config, Controller, Decision, Diagnosis, GpuReading, Limits, Node, Plan, Policy, Sample, State,
     Why, actuate,
@@ -427,6 +428,118 @@ fn samples_that_are_none_do_not_count() {
         }
     }
     assert_eq!(toy.warm_up().state, State::Adjusting);
+}
+
+#[test]
+fn misread_caps_move_nothing() {
+    for wrong in [65535.0, 1000.0, 1.0, 4_294_967.295, f64::NAN, -700.0] {
+        let mut toy = Toy::new(Policy::GpuRealloc);
+        toy.warm_up();
+        let held = toy.held.clone();
+        for _ in 0..9 {
+            let mut sample = toy.sample();
+            sample.gpus[1].cap = Watts(wrong);
+            let decision = toy.controller.step(&sample);
+            assert_eq!(decision.apply, None, "{wrong}");
+            assert!(
+                matches!(decision.why, Why::BadSample(_)),
+                "{}",
+                decision.why
+            );
+        }
+        assert_eq!(toy.held, held);
+    }
+}
+
+#[test]
+fn one_odd_sample_in_warm_up_decides_nothing() {
+    let mut config = Config::default();
+    config.calibration.warm_up = 20;
+    for (lead, time) in [(1e5, 1.0), (1e200, 1.0), (1.0, 100.0)] {
+        let mut toy = Toy::with(Policy::GpuRealloc, config.clone());
+        let mut odd = toy.sample();
+        odd.leads[0] = Some(Millis(lead));
+        odd.iteration_time = odd.iteration_time * time;
+        toy.controller.step(&odd);
+        for _ in 0..18 {
+            toy.step();
+        }
+        let first = toy.step();
+        assert_eq!(first.state, State::Adjusting, "{}", first.why);
+        let baseline = toy.controller.baseline().unwrap();
+        assert!(baseline.iteration_time < Millis(700.0));
+    }
+}
+
+#[test]
+fn a_straggler_that_appears_late_is_helped_and_not_rolled_back() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    toy.speed = [1.0; 4];
+    assert_eq!(toy.warm_up().state, State::Converged);
+    // 4 % slower than warm-up, which no cap can give back in full.
+    toy.speed[2] = 0.96;
+    let slow = toy.sample().iteration_time;
+    for _ in 0..40 {
+        let decision = toy.window();
+        assert_ne!(decision.state, State::Rollback, "{}", decision.why);
+    }
+    assert_eq!(toy.controller.state(), State::Converged);
+    assert!(toy.held[2] > Watts(710.0), "{:?}", toy.held);
+    assert!(toy.sample().iteration_time < slow * 0.99);
+}
+
+#[test]
+fn gpu_red_does_not_flap_when_the_job_itself_got_slower() {
+    let mut toy = Toy::new(Policy::GpuRed);
+    toy.speed = [1.0; 4];
+    toy.warm_up();
+    toy.speed = [1.03, 1.02, 1.0, 1.025];
+    toy.slowdown = 1.005;
+    let writes = (0..600).filter(|_| toy.step().apply.is_some()).count();
+    assert!(writes < 40, "{writes} writes in 600 samples");
+}
+
+#[test]
+fn throttling_counts_for_a_window() {
+    let mut toy = Toy::new(Policy::GpuRealloc);
+    toy.step();
+    toy.step();
+    toy.throttled[2] = true;
+    toy.step();
+    toy.throttled[2] = false;
+    let end = toy.step();
+    assert_eq!(
+        (end.state, end.apply),
+        (State::Converged, None),
+        "{}",
+        end.why
+    );
+}
+
+#[test]
+fn what_is_too_hot_to_rise() {
+    let guard = Config::default().guard;
+    let hot = |temperature: Option<f64>, slowdown: Option<f64>, throttled| {
+        too_hot_to_rise(
+            &GpuReading {
+                temperature: temperature.map(Celsius),
+                slowdown: slowdown.map(Celsius),
+                throttled,
+                ..GpuReading::default()
+            },
+            &guard,
+        )
+    };
+    assert!(!hot(Some(94.9), Some(100.0), false));
+    assert!(hot(Some(95.0), Some(100.0), false));
+    assert!(hot(Some(f64::NAN), Some(100.0), false));
+    assert!(hot(Some(50.0), Some(f64::NAN), false));
+    // It has such a temperature and can't say how warm it is.
+    assert!(hot(None, Some(100.0), false));
+    // It has none.
+    assert!(!hot(Some(99.0), None, false));
+    assert!(!hot(None, None, false));
+    assert!(hot(Some(50.0), Some(100.0), true));
 }
 
 #[test]

@@ -363,6 +363,46 @@ fn a_device_that_does_not_come_down_keeps_the_others_from_rising() {
 }
 
 #[test]
+fn a_cap_that_is_not_known_stays_unknown_until_it_is_read() {
+    let limits = [gpu_limits(); 2];
+    let envelope = Envelope::new(&limits, Watts(1400.0)).unwrap();
+    let target = [Watts(650.0), Watts(750.0)];
+    let caps = envelope.project(&target, &target);
+    // The hardware holds 750 and 650, and device 0 can't be reached.
+    let mut held = [Watts(f64::NAN), Watts(650.0)];
+    for _ in 0..3 {
+        let failures = actuate(&caps, &mut held, |device, wanted| match device {
+            0 => Err("gone"),
+            _ => Ok(wanted),
+        });
+        assert!(!failures.is_empty());
+        assert_eq!(held[1], Watts(650.0), "nothing rises beside an unknown cap");
+    }
+    // A read-back that is no number is no confirmation either.
+    let mut held = [Watts(750.0), Watts(650.0)];
+    for answer in [Ok(Watts(f64::NAN)), Err("gone"), Err("gone")] {
+        let failures = actuate(&caps, &mut held, |_, _| answer);
+        assert!(!failures.is_empty());
+        assert_eq!(held[1], Watts(650.0));
+    }
+}
+
+#[test]
+fn microwatts_count() {
+    let limits = [Limits {
+        floor: Watts(300.0),
+        ceiling: Watts(750.0),
+        resolution: Watts(1e-6),
+    }; 16];
+    let envelope = Envelope::new(&limits, Watts(11_200.0)).unwrap();
+    let caps = envelope.project(&[Watts(700.0); 16], &[]);
+    let mut held = vec![Watts(700.000_4); 16];
+    let failures: Vec<ActuationFailure<()>> = actuate(&caps, &mut held, |_, wanted| Ok(wanted));
+    assert!(failures.is_empty());
+    assert!(held.iter().copied().sum::<Watts>() <= Watts(11_200.0));
+}
+
+#[test]
 fn caps_for_other_devices_are_not_written() {
     let caps = Envelope::new(&[gpu_limits(); 2], Watts(1500.0))
         .unwrap()

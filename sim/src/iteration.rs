@@ -195,7 +195,10 @@ impl IterationModel {
     /// Conditions out of range or of the wrong shape.
     pub fn run(&mut self, conditions: &Conditions) -> Result<&IterationResult, IterationError> {
         self.check(conditions)?;
-        if self.run_checked(conditions).length.is_finite() {
+        let length = self.run_checked(conditions).length;
+        // The length is a maximum, and a maximum forgets a NaN: the starts don't.
+        let starts = self.result.start.iter().filter_map(|row| row.last());
+        if length.is_finite() && starts.copied().all(Millis::is_finite) {
             Ok(&self.result)
         } else {
             Err(IterationError::Endless)

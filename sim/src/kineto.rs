@@ -186,12 +186,12 @@ fn metadata(collective: &Collective) -> [(&'static str, serde_json::Value); 8] {
         format!("[{}]", numbers.join(", "))
     });
     [
-        ("Collective name", json!(collective.name)),
+        ("Collective name", json!(collective.name.as_deref())),
         ("In msg nelems", json!(collective.in_elements)),
         ("Out msg nelems", json!(collective.out_elements)),
         ("Group size", json!(collective.group_size)),
-        ("dtype", json!(collective.dtype)),
-        ("Process Group Name", json!(collective.process_group)),
+        ("dtype", json!(collective.dtype.as_deref())),
+        ("Process Group Name", json!(collective.process_group.as_deref())),
         ("Process Group Ranks", json!(ranks)),
         ("Seq", json!(collective.sequence)),
     ]

@@ -69,9 +69,9 @@ fn timeline(
     for (j, (spec, (&start, &end))) in workload.collectives.iter().zip(ends).enumerate() {
         let (kernel_name, framework_name) = names_of(&spec.name);
         timeline.collectives.push(Collective {
-            name: Some(framework_name),
+            name: Some(framework_name.into()),
             group_size: timeline.world_size,
-            process_group: Some("0".to_owned()),
+            process_group: Some("0".into()),
             ranks: (0..gpus).map(rank).collect(),
             sequence: u64::try_from(j).ok(),
             ..Collective::default()

@@ -153,3 +153,17 @@ fn more_than_a_machine_holds_is_refused() {
         .unwrap_err();
     assert!(error.to_string().contains("100000 GPUs"), "{error}");
 }
+
+#[test]
+fn numbers_without_an_end_are_refused() {
+    let text = r#"{"kernels": [{"name": "a", "work_ms": 1, "clock_bound": 0},
+        {"name": "b", "work_ms": 1, "clock_bound": 0.5}], "collectives": []}"#;
+    let mut model = IterationModel::new(&Workload::from_json(text, "test").unwrap()).unwrap();
+    for speed in [1e-310, f64::MIN_POSITIVE] {
+        let result = model.run(&Conditions::new(&[speed, 1.0], 1.3));
+        if let Ok(result) = result {
+            assert!(result.start.iter().flatten().all(|start| start.is_finite()));
+            assert!(result.length.0 > 1e6, "{}", result.length);
+        }
+    }
+}
