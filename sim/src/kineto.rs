@@ -191,7 +191,10 @@ fn metadata(collective: &Collective) -> [(&'static str, serde_json::Value); 8] {
         ("Out msg nelems", json!(collective.out_elements)),
         ("Group size", json!(collective.group_size)),
         ("dtype", json!(collective.dtype.as_deref())),
-        ("Process Group Name", json!(collective.process_group.as_deref())),
+        (
+            "Process Group Name",
+            json!(collective.process_group.as_deref()),
+        ),
         ("Process Group Ranks", json!(ranks)),
         ("Seq", json!(collective.sequence)),
     ]

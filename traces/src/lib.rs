@@ -11,6 +11,7 @@ mod job;
 pub mod kineto;
 pub mod leads;
 mod spans;
+mod text;
 pub mod timeline;
 
 pub use align::{AlignError, AlignOptions, Alignment, LeftOut, Selection, align};

@@ -1,6 +1,7 @@
 //! What one GPU did: its kernels in time order, whatever profiler recorded them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use litd_units::Nanos;
 
@@ -54,11 +55,12 @@ impl Kernel {
     }
 }
 
-/// What the profiler told of one collective. Every part may be missing.
+/// What the profiler told of one collective. Every part may be missing. Texts and ranks are
+/// shared with other collectives that have the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Collective {
     /// Its kind as the framework names it, such as `allreduce` or `_allgather_base`.
-    pub name: Option<String>,
+    pub name: Option<Arc<str>>,
     /// Elements sent.
     pub in_elements: Option<u64>,
     /// Elements received.
@@ -66,11 +68,11 @@ pub struct Collective {
     /// How many ranks take part.
     pub group_size: Option<u32>,
     /// Element type.
-    pub dtype: Option<String>,
+    pub dtype: Option<Arc<str>>,
     /// Name of the process group.
-    pub process_group: Option<String>,
+    pub process_group: Option<Arc<str>>,
     /// The ranks of the process group.
-    pub ranks: Vec<u32>,
+    pub ranks: Arc<[u32]>,
     /// Sequence number within the process group.
     pub sequence: Option<u64>,
 }
@@ -78,8 +80,8 @@ pub struct Collective {
 /// Kernel names, each kept once.
 #[derive(Debug, Clone, Default)]
 pub struct NameTable {
-    names: Vec<Box<str>>,
-    ids: HashMap<Box<str>, NameId>,
+    names: Vec<Arc<str>>,
+    ids: HashMap<Arc<str>, NameId>,
 }
 
 impl NameTable {
@@ -89,9 +91,23 @@ impl NameTable {
             return id;
         }
         let id = NameId(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
-        self.names.push(name.into());
-        self.ids.insert(name.into(), id);
+        let name = Arc::<str>::from(name);
+        self.names.push(name.clone());
+        self.ids.insert(name, id);
         id
+    }
+
+    /// The id that this table gives to a name of another one, whose text is shared.
+    pub(crate) fn adopt(&mut self, other: &Self, id: NameId) -> NameId {
+        let Some(name) = other.names.get(id.0 as usize) else {
+            return self.intern("");
+        };
+        let next = NameId(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
+        let known = *self.ids.entry(name.clone()).or_insert(next);
+        if known == next {
+            self.names.push(name.clone());
+        }
+        known
     }
 
     /// The name behind an id of this table, or the empty string for an id of another.

@@ -245,6 +245,77 @@ fn pace_tells_a_slow_clock_from_a_late_start() {
 }
 
 #[test]
+fn pace_needs_eight_kernels() {
+    for (count, told) in [(7, false), (8, true)] {
+        let mut ranks = late(110);
+        for timeline in &mut ranks {
+            timeline.kernels.truncate(count);
+        }
+        let report = analyse(&ranks, &AnalysisOptions::default()).unwrap();
+        assert_eq!(report.ranks[1].pace.is_some(), told, "{count}");
+    }
+}
+
+#[test]
+fn a_label_pairs_streams_only_if_half_of_their_work_is_alike() {
+    // Of the kernels on stream 1, `alike` are those of the other rank's stream 1; its stream 2
+    // runs the last three of them.
+    let matched = |own: &[&'static str], alike: usize| {
+        let mut kernels = Vec::from_iter((0..).zip(own).map(|(k, &n)| ("1", n, k, k + 1)));
+        let first = rank(0, &kernels);
+        for (kernel, foreign) in kernels
+            .iter_mut()
+            .zip(["v", "w", "x", "y", "z"])
+            .skip(alike)
+        {
+            kernel.1 = foreign;
+        }
+        let last = (10..).zip(&own[own.len() - 3..]);
+        kernels.extend(last.map(|(k, &n)| ("2", n, k, k + 1)));
+        names(&[first, rank(1, &kernels)], &loose()).concat()
+    };
+    let four = ["a", "b", "c", "d"];
+    assert_eq!(matched(&four, 1), "bcd");
+    assert_eq!(matched(&four, 2), "ab");
+    let five = ["a", "b", "c", "d", "e"];
+    assert_eq!(matched(&five, 2), "cde");
+    assert_eq!(matched(&five, 3), "abc");
+}
+
+#[test]
+fn a_refusal_names_kernels_without_their_control_characters() {
+    let ranks = [
+        sequence(0, &["a", "b"]),
+        sequence(1, &["c\u{1b}[2J\n", "d"]),
+    ];
+    let error = align(&ranks, &loose()).unwrap_err().to_string();
+    assert!(error.contains("c\u{FFFD}[2J\u{FFFD}"), "{error:?}");
+    assert!(!error.contains('\u{1b}'), "{error:?}");
+    let left_out = litd_traces::LeftOut {
+        name: format!("\u{9b}{}\u{7}", "k".repeat(100)),
+        count: 1,
+    };
+    let words = litd_traces::align::in_words(&[left_out]);
+    assert!(!words.contains(char::is_control), "{words:?}");
+}
+
+#[test]
+fn many_ranks_with_many_names_are_refused_fast() {
+    let own = |number: u32| {
+        let names = Vec::from_iter((0..20).map(|k| format!("rank {number} kernel {k}")));
+        sequence(number, &Vec::from_iter(names.iter().map(|n| &**n)))
+    };
+    // With the least counts found anew for each rank and name this is cubic.
+    let ranks = Vec::from_iter((0..500).map(own));
+    let error = align(&ranks, &loose()).unwrap_err().to_string();
+    assert!(
+        error.contains("rank 499 alone has 20 kernels"),
+        "{}",
+        error.len()
+    );
+}
+
+#[test]
 fn the_report_has_the_ratios_of_the_definitions() {
     let ranks = [
         rank(

@@ -256,6 +256,153 @@ fn long_names_are_read_and_absurd_ones_refused() {
 }
 
 #[test]
+fn names_up_to_the_limit_are_read() {
+    for length in [6_000, 60_000] {
+        let long = "k".repeat(length);
+        let timeline = one(&document("", &[&kernel(&long, "1", "1", "")]));
+        assert_eq!(timeline.name_of(&timeline.kernels[0]).len(), length);
+    }
+}
+
+#[test]
+fn every_kept_text_is_limited() {
+    let refused = |args: &str, cause: &str| {
+        let error = read(&document("", &[&kernel("k", "1", "1", args)]))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("test.json: ") && error.contains(cause) && error.len() < 400,
+            "{error}"
+        );
+    };
+    let read_well = |args: &str| one(&document("", &[&kernel("k", "1", "1", args)]));
+    for (key, what) in [
+        ("stream", "label of a stream"),
+        ("device", "label of a device"),
+        ("dtype", "dtype"),
+        ("Collective name", "name of a collective"),
+        ("Process Group Name", "process group"),
+    ] {
+        let long = "x".repeat(4_097);
+        refused(&format!(r#""{key}":"{long}""#), what);
+        read_well(&format!(r#""{key}":"{}""#, &long[1..]));
+    }
+    let ranks = |count: usize, each: &str| {
+        let list = vec![each; count].join(",");
+        format!(r#""Process Group Ranks":"[{list}]""#)
+    };
+    refused(&ranks(60_000, "12345"), "bytes, more than the 262144");
+    refused(&ranks(65_537, "1"), "65536 ranks");
+    let collectives = read_well(&ranks(65_536, "1")).collectives;
+    assert_eq!(collectives[0].ranks.len(), 65_536);
+}
+
+#[test]
+fn repeated_metadata_of_collectives_is_shared() {
+    let event = |sequence: u32| {
+        let args = format!(
+            r#""Collective name":"allreduce","Process Group Ranks":"[0, 1]","Seq":{sequence}"#
+        );
+        kernel("nccl", "1", "1", &args)
+    };
+    let timeline = one(&document("", &[&event(1), &event(2)]));
+    let [first, second] = &timeline.collectives[..] else {
+        panic!()
+    };
+    assert_eq!((first.sequence, second.sequence), (Some(1), Some(2)));
+    assert!(std::sync::Arc::ptr_eq(&first.ranks, &second.ranks));
+    let names = [first, second].map(|one| one.name.clone().unwrap());
+    assert!(std::sync::Arc::ptr_eq(&names[0], &names[1]));
+}
+
+#[test]
+fn the_sum_of_all_kept_text_is_limited() {
+    let name = |k: usize| format!("{k:05}{}", "k".repeat(60_000 - 5));
+    let events = |distinct: usize| {
+        let all = (0..1_200).map(|k| kernel(&name(k % distinct), "1", "1", ""));
+        format!("[{}]", Vec::from_iter(all).join(","))
+    };
+    // The same text over and over takes no room.
+    assert_eq!(one(&events(10)).kernels.len(), 1_200);
+    let error = read(&events(1_200)).unwrap_err().to_string();
+    assert!(
+        error.starts_with("test.json: ") && error.contains("64 MiB"),
+        "{error}"
+    );
+}
+
+#[test]
+fn no_node_has_so_many_devices_ranks_or_streams() {
+    let events = |count: usize, key: &str| {
+        let all = (0..count).map(|k| kernel("k", "1", "1", &format!(r#""{key}":{k}"#)));
+        format!("[{}]", Vec::from_iter(all).join(","))
+    };
+    for (key, most, what) in [
+        ("device", 1_024, "1024 devices"),
+        ("rank", 1_024, "1024 ranks"),
+        ("stream", 4_096, "4096 streams"),
+    ] {
+        assert!(read(&events(most, key)).is_ok(), "{key}");
+        let error = read(&events(most + 1, key)).unwrap_err().to_string();
+        assert!(
+            error.starts_with("test.json: ") && error.contains(what),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_name_forges_no_lines_of_a_message() {
+    let event = kernel(r"\u001b[31mk\nok", "1", "-1", "");
+    let error = read(&document("", &[&event])).unwrap_err().to_string();
+    assert!(error.contains("\u{FFFD}[31mk\u{FFFD}ok"), "{error:?}");
+    assert!(!error.contains(char::is_control), "{error:?}");
+    let devices = [0, 1].map(|k| kernel("k", "1", "1", &format!(r#""device":"a\r{k}""#)));
+    let trace = read(&document("", &[&devices[0], &devices[1]])).unwrap();
+    assert!(
+        !trace.notes.concat().contains(char::is_control),
+        "{:?}",
+        trace.notes
+    );
+}
+
+#[test]
+fn a_rank_with_a_fraction_is_none() {
+    let info = |rank: &str| {
+        let keys = format!(r#""distributedInfo":{{"rank":{rank}}},"#);
+        let trace = read(&document(&keys, &[&kernel("k", "1", "1", "")])).unwrap();
+        (trace.rank_known, trace.timelines[0].rank)
+    };
+    assert_eq!(info("1.5"), (false, 0));
+    assert_eq!(info("2.0"), (true, 2));
+    let by_event = kernel("k", "1", "1", r#""rank":1.5"#);
+    assert!(!read(&document("", &[&by_event])).unwrap().rank_known);
+}
+
+#[test]
+fn launches_of_two_ranks_with_the_same_correlations_are_told_apart() {
+    let step = |number: u32, rank: u32, ts: u32| {
+        format!(
+            r#"{{"ph":"X","cat":"user_annotation","name":"ProfilerStep#{number}","ts":{ts},"dur":100,"args":{{"rank":{rank}}}}}"#
+        )
+    };
+    let launch = |rank: u32, ts: u32| {
+        format!(
+            r#"{{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","ts":{ts},"dur":1,"args":{{"rank":{rank},"correlation":9}}}}"#
+        )
+    };
+    let mut events = Vec::new();
+    for (rank, ts) in [(0, 50), (1, 150)] {
+        events.extend([step(1, rank, 0), step(2, rank, 101), launch(rank, ts)]);
+        let args = format!(r#""rank":{rank},"correlation":9"#);
+        events.push(kernel("k", "500", "1", &args));
+    }
+    let trace = read(&format!("[{}]", events.join(","))).unwrap();
+    let steps = trace.timelines.iter().map(|t| t.kernels[0].iteration);
+    assert_eq!(Vec::from_iter(steps), [Some(1), Some(2)]);
+}
+
+#[test]
 fn impossible_times_are_refused_by_kernel_and_file() {
     for (ts, dur, cause) in [
         ("5", "-1", "backwards"),

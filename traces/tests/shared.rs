@@ -202,7 +202,10 @@ fn collectives_keep_their_metadata() {
         names,
         ["broadcast", "broadcast", "allreduce", "allreduce"].repeat(3)
     );
-    assert!(told.iter().all(|one| one.ranks == [0, 1, 2, 3, 4, 5, 6, 7]));
+    assert!(
+        told.iter()
+            .all(|one| *one.ranks == [0, 1, 2, 3, 4, 5, 6, 7])
+    );
     assert!(
         told.iter()
             .all(|one| one.group_size == Some(8) && one.in_elements == one.out_elements)

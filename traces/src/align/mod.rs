@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 
 use litd_units::Nanos;
 
+use crate::text::printable;
 use crate::timeline::{Kernel, KernelClass, Timeline};
 use lcs::{Budget, lcs};
 
@@ -428,23 +429,20 @@ fn surplus(timelines: &[Timeline], sequences: &[Sequence<'_>]) -> String {
         }
         counts
     };
-    let counts = Vec::from_iter(sequences.iter().map(count));
-    let least = |name: usize| {
-        counts
-            .iter()
-            .map(|counts| counts[name].0)
-            .min()
-            .unwrap_or(0)
-    };
+    // Counted again below rather than kept: there may be many names and many ranks.
+    let mut least = vec![usize::MAX; names];
+    for sequence in sequences {
+        for (least, (count, _)) in least.iter_mut().zip(count(sequence)) {
+            *least = count.min(*least);
+        }
+    }
     let mut text = String::new();
-    for (timeline, counts) in timelines.iter().zip(&counts) {
-        let more = counts
-            .iter()
-            .enumerate()
-            .filter_map(|(name, &(count, kernel))| {
-                let kernel = timeline.kernels.get(kernel as usize)?;
-                Some((count - least(name), timeline.name_of(kernel)))
-            });
+    for (timeline, sequence) in timelines.iter().zip(sequences) {
+        let counts = count(sequence).into_iter().zip(&least);
+        let more = counts.filter_map(|((count, kernel), least)| {
+            let kernel = timeline.kernels.get(kernel as usize)?;
+            Some((count - least, timeline.name_of(kernel)))
+        });
         let more = Vec::from_iter(more.filter(|&(surplus, _)| surplus > 0));
         let _ = match more.len() {
             0 => write!(
@@ -494,7 +492,8 @@ fn words(mut kinds: Vec<(usize, &str)>) -> String {
     format!("{total} {noun}: {}", shown.join(", "))
 }
 
-/// A name's beginning and end: kernels' names are long, and alike at the beginning.
+/// A name's beginning and end, fit for a message: kernels' names are long, and alike at the
+/// beginning.
 fn shortened(name: &str) -> String {
     const HEAD: usize = 40;
     const TAIL: usize = 20;
@@ -502,9 +501,9 @@ fn shortened(name: &str) -> String {
     let length = name.chars().count();
     match (cut(HEAD), cut(length.saturating_sub(TAIL))) {
         (Some(head), Some(tail)) if length > HEAD + TAIL => {
-            let part = |range| name.get(range).unwrap_or_default();
+            let part = |range| printable(name.get(range).unwrap_or_default());
             format!("{}…{}", part(0..head), part(tail..name.len()))
         }
-        _ => name.to_owned(),
+        _ => printable(name),
     }
 }

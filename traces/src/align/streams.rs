@@ -31,14 +31,16 @@ pub(super) fn pair(sequences: &[Sequence<'_>], reference: usize) -> Pairing {
     let Some(own) = streams.get_mut(reference).map(std::mem::take) else {
         return Pairing { slots };
     };
+    let by_label: Vec<_> = streams.iter().map(|of| positions(of)).collect();
+    let mut paired: Vec<Vec<bool>> = streams.iter().map(|of| vec![false; of.len()]).collect();
     let mut open = Vec::new();
     for stream in own {
         let partners: Option<Vec<usize>> = others(&streams, reference)
-            .map(|(_, theirs)| {
-                theirs.iter().position(|other| {
-                    other.label == stream.label
-                        && 2 * common(&stream.names, &other.names) >= stream.count.min(other.count)
-                })
+            .map(|(rank, theirs)| {
+                let &position = by_label[rank].get(stream.label)?;
+                let other = theirs.get(position).filter(|_| !paired[rank][position])?;
+                let alike = 2 * common(&stream.names, &other.names);
+                (alike >= stream.count.min(other.count)).then_some(position)
             })
             .collect();
         let Some(partners) = partners else {
@@ -47,8 +49,8 @@ pub(super) fn pair(sequences: &[Sequence<'_>], reference: usize) -> Pairing {
         };
         let others = (0..streams.len()).filter(|&rank| rank != reference);
         for (rank, partner) in others.zip(partners) {
-            let other = streams[rank].swap_remove(partner);
-            slots[rank].insert(other.id, next);
+            paired[rank][partner] = true;
+            slots[rank].insert(streams[rank][partner].id, next);
         }
         slots[reference].insert(stream.id, next);
         next += 1;
@@ -57,12 +59,22 @@ pub(super) fn pair(sequences: &[Sequence<'_>], reference: usize) -> Pairing {
     for (slot, stream) in (next..).zip(&open) {
         slots[reference].insert(stream.id, slot);
     }
+    for (theirs, paired) in streams.iter_mut().zip(&paired) {
+        let mut paired = paired.iter();
+        theirs.retain(|_| paired.next() == Some(&false));
+    }
     for (rank, theirs) in others(&streams, reference) {
         for (mine, other) in by_work(&open, theirs) {
             slots[rank].insert(other, next + mine);
         }
     }
     Pairing { slots }
+}
+
+/// Where each label is, so that many streams take no search each.
+fn positions<'a>(streams: &[Stream<'a>]) -> HashMap<&'a str, usize> {
+    let labels = streams.iter().map(|stream| stream.label);
+    labels.zip(0..).collect()
 }
 
 fn others<T>(all: &[T], reference: usize) -> impl Iterator<Item = (usize, &T)> {

@@ -5,13 +5,12 @@ use litd_units::Nanos;
 use super::event::{
     Args, Category, Event, Malformed, decoded, distributed_info, number_of, unquoted,
 };
+use super::kept::Kept;
 use super::number;
 use super::scan::{Part, ScanError};
 use crate::class::class_of;
-use crate::timeline::{Collective, CollectiveId, KernelClass, NameId, NameTable};
-
-/// The longest name of a kernel, in bytes. Real ones reach 5,000.
-const NAME_LIMIT: usize = 64 << 10;
+use crate::text::printable;
+use crate::timeline::{Collective, CollectiveId, KernelClass, NameId};
 
 /// A kernel as its event has it; times lack the file's base.
 #[derive(Debug, Clone, Copy)]
@@ -51,9 +50,7 @@ pub(super) struct Launch {
 /// All that one file tells.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
-    pub(super) names: NameTable,
-    pub(super) streams: NameTable,
-    pub(super) devices: NameTable,
+    pub(super) kept: Kept,
     pub(super) kernels: Vec<RawKernel>,
     pub(super) collectives: Vec<Collective>,
     pub(super) marks: Vec<Mark>,
@@ -136,7 +133,11 @@ impl Collected {
                 Ok(())
             }
             Category::Device => {
-                let device = self.device(event, &args);
+                let label = device_label(event, &args);
+                let device = self.kept.device(label).map_err(|what| Fault::Value {
+                    event: number,
+                    what,
+                })?;
                 self.mark(event, rank, Some(device));
                 Ok(())
             }
@@ -154,12 +155,6 @@ impl Collected {
                 Ok(())
             }
         }
-    }
-
-    /// `args.device` tells the device, else the process.
-    fn device(&mut self, event: &Event<'_>, args: &Args<'_>) -> NameId {
-        let label = args.device.or(event.pid).unwrap_or_default();
-        self.devices.intern(&decoded(label))
     }
 
     /// Keeps the mark if it is one. A mark with unreadable times is no reason to refuse kernels.
@@ -192,12 +187,6 @@ impl Collected {
             name: shortened(&decoded(event.name)),
             what,
         };
-        if event.name.len() > NAME_LIMIT {
-            return Err(fault(format!(
-                "a kernel's name has {} bytes, more than the {NAME_LIMIT} that are read",
-                event.name.len()
-            )));
-        }
         let time = |field: Option<&[u8]>, key: &str| {
             let text = field.ok_or_else(|| fault(format!("a kernel has no {key}")))?;
             number::micros_to_nanos(text).ok_or_else(|| {
@@ -215,9 +204,9 @@ impl Collected {
         let end = start
             .checked_add(length)
             .ok_or_else(|| fault("a kernel's end is not a time that fits".into()))?;
-        let name = self.names.intern(&decoded(event.name));
-        if self.classes.len() < self.names.len() {
-            self.classes.push(class_of(self.names.get(name)));
+        let name = self.kept.name(event.name).map_err(fault)?;
+        if self.classes.len() < self.kept.names.len() {
+            self.classes.push(class_of(self.kept.names.get(name)));
         }
         let class = match event.category {
             Category::Copy => KernelClass::Copy,
@@ -229,13 +218,21 @@ impl Collected {
         };
         let stream = args.stream.or(event.tid).unwrap_or_default();
         let stream = stream.strip_prefix(b"stream ").unwrap_or(stream);
-        let stream = self.streams.intern(&decoded(stream));
-        let device = self.device(event, &args);
+        let stream = self.kept.stream(stream).map_err(fault)?;
+        let device = self
+            .kept
+            .device(device_label(event, &args))
+            .map_err(fault)?;
         let correlation = args.correlation.and_then(number_of);
-        let collective = args.collective.map(|collective| {
-            self.collectives.push(*collective);
-            CollectiveId(u32::try_from(self.collectives.len() - 1).unwrap_or(u32::MAX))
-        });
+        let collective = match &args.collective {
+            Some(raw) => {
+                let collective = self.kept.collective(raw).map_err(fault)?;
+                self.collectives.push(collective);
+                let last = u32::try_from(self.collectives.len() - 1);
+                Some(CollectiveId(last.unwrap_or(u32::MAX)))
+            }
+            None => None,
+        };
         self.kernels.push(RawKernel {
             name,
             class,
@@ -252,6 +249,11 @@ impl Collected {
     }
 }
 
+/// `args.device` tells the device, else the process.
+fn device_label<'a>(event: &Event<'a>, args: &Args<'a>) -> &'a [u8] {
+    args.device.or(event.pid).unwrap_or_default()
+}
+
 /// Whether a call of this name may put work on a stream; most calls do not.
 fn launches(call: &[u8]) -> bool {
     [&b"aunch"[..], b"emcpy", b"emset"]
@@ -259,11 +261,11 @@ fn launches(call: &[u8]) -> bool {
         .any(|word| memchr::memmem::find(call, word).is_some())
 }
 
-/// A text short enough for a message.
+/// A text short enough for a message, and fit for one.
 pub(super) fn shortened(text: &str) -> String {
     const SHOWN: usize = 80;
     match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", printable(text.get(..end).unwrap_or_default())),
+        None => printable(text),
     }
 }

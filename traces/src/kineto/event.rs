@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use super::number;
 use super::scan::ValueScan;
-use crate::timeline::Collective;
 
 /// What an event may tell us, by its category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +103,20 @@ pub(super) struct Args<'a> {
     pub(super) rank: Option<&'a [u8]>,
     /// The rank that the host's record of a collective names.
     pub(super) comms_rank: Option<&'a [u8]>,
-    pub(super) collective: Option<Box<Collective>>,
+    pub(super) collective: Option<RawCollective<'a>>,
+}
+
+/// What a kernel's arguments tell of its collective, as it stands in the file.
+#[derive(Debug, Default)]
+pub(super) struct RawCollective<'a> {
+    pub(super) name: Option<&'a [u8]>,
+    pub(super) in_elements: Option<u64>,
+    pub(super) out_elements: Option<u64>,
+    pub(super) group_size: Option<u32>,
+    pub(super) dtype: Option<&'a [u8]>,
+    pub(super) process_group: Option<&'a [u8]>,
+    pub(super) ranks: Option<&'a [u8]>,
+    pub(super) sequence: Option<u64>,
 }
 
 impl<'a> Args<'a> {
@@ -118,13 +130,13 @@ impl<'a> Args<'a> {
                 b"correlation" => args.correlation = Some(unquoted(value)),
                 b"rank" => args.rank = Some(unquoted(value)),
                 b"Rank" => args.comms_rank = Some(unquoted(value)),
-                b"Collective name" => args.collective().name = Some(text_of(value)),
+                b"Collective name" => args.collective().name = Some(unquoted(value)),
                 b"In msg nelems" => args.collective().in_elements = number_of(value),
                 b"Out msg nelems" => args.collective().out_elements = number_of(value),
                 b"Group size" => args.collective().group_size = number_of(value),
-                b"dtype" => args.collective().dtype = Some(text_of(value)),
-                b"Process Group Name" => args.collective().process_group = Some(text_of(value)),
-                b"Process Group Ranks" => args.collective().ranks = ranks_of(value),
+                b"dtype" => args.collective().dtype = Some(unquoted(value)),
+                b"Process Group Name" => args.collective().process_group = Some(unquoted(value)),
+                b"Process Group Ranks" => args.collective().ranks = Some(value),
                 b"Seq" => args.collective().sequence = number_of(value),
                 _ => {}
             }
@@ -132,7 +144,7 @@ impl<'a> Args<'a> {
         Ok(args)
     }
 
-    fn collective(&mut self) -> &mut Collective {
+    fn collective(&mut self) -> &mut RawCollective<'a> {
         self.collective.get_or_insert_default()
     }
 }
@@ -206,18 +218,15 @@ pub(super) fn unquoted(value: &[u8]) -> &[u8] {
         .unwrap_or(value)
 }
 
-fn text_of(value: &[u8]) -> String {
-    decoded(unquoted(value)).into_owned()
-}
-
+/// A whole number; one with a fraction is none, as a rank of 1.5 is neither 1 nor 2.
 pub(super) fn number_of<T: TryFrom<i64>>(value: &[u8]) -> Option<T> {
-    T::try_from(number::integer(unquoted(value))?).ok()
+    T::try_from(number::whole(unquoted(value))?).ok()
 }
 
 /// The numbers in a list, or in a string that holds a list.
-fn ranks_of(value: &[u8]) -> Vec<u32> {
+pub(super) fn ranks_of(value: &[u8]) -> Vec<u32> {
     unquoted(value)
-        .split(|byte| !byte.is_ascii_digit())
+        .split(|byte| b"[](), \t".contains(byte))
         .filter_map(number_of)
         .collect()
 }
@@ -319,5 +328,6 @@ mod tests {
     fn process_group_ranks_are_a_list_in_a_string() {
         assert_eq!(ranks_of(br#""[0, 1, 12]""#), [0, 1, 12]);
         assert_eq!(ranks_of(b"[3,4]"), [3, 4]);
+        assert_eq!(ranks_of(b"[1.5, -7, 2, ...]"), [2]);
     }
 }

@@ -4,6 +4,7 @@
 
 mod collect;
 mod event;
+mod kept;
 mod number;
 mod ranks;
 mod scan;
@@ -15,6 +16,7 @@ use std::path::Path;
 use flate2::bufread::MultiGzDecoder;
 
 use crate::error::ReadError;
+use crate::text::printable;
 use crate::timeline::Timeline;
 use collect::{Collected, Fault};
 use scan::{EVENT_LIMIT, ScanError, Scanner};
@@ -118,7 +120,7 @@ fn not_kineto(file: &str, keys: &[String]) -> ReadError {
     } else if keys.is_empty() {
         "it holds no GPU kernel, and nothing tells that Kineto wrote it".into()
     } else {
-        let keys = keys.join(", ");
+        let keys = printable(&keys.join(", "));
         format!("it has no list of events (traceEvents); its first keys are {keys}")
     };
     ReadError::NotKineto {

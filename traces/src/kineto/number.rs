@@ -4,16 +4,22 @@
 /// Microseconds as decimal text, in nanoseconds; rounds half away from zero beyond the third
 /// decimal. `None` if it is no number or leaves the range of `i64`.
 pub(super) fn micros_to_nanos(text: &[u8]) -> Option<i64> {
-    scaled(text, 3)
+    scaled(text, 3, false)
 }
 
 /// A whole number as decimal text, rounded like [`micros_to_nanos`].
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
-    scaled(text, 0)
+    scaled(text, 0, false)
 }
 
-/// `text` times ten to the `power`, rounded half away from zero.
-fn scaled(text: &[u8], power: i64) -> Option<i64> {
+/// A whole number as decimal text; `None` if it has a fraction other than zero.
+pub(super) fn whole(text: &[u8]) -> Option<i64> {
+    scaled(text, 0, true)
+}
+
+/// `text` times ten to the `power`, rounded half away from zero, or `None` if that has to be
+/// exact and is not.
+fn scaled(text: &[u8], power: i64, exact: bool) -> Option<i64> {
     let (negative, text) = match text.split_first()? {
         (b'-', rest) => (true, rest),
         (b'+', rest) => (false, rest),
@@ -42,7 +48,7 @@ fn scaled(text: &[u8], power: i64) -> Option<i64> {
     // How many digits stand before the point of the result.
     let kept = significant.saturating_add(shift);
     if kept < 0 {
-        return Some(0);
+        return (!exact).then_some(0);
     }
     if kept > 19 {
         return None;
@@ -53,6 +59,9 @@ fn scaled(text: &[u8], power: i64) -> Option<i64> {
         .map(|digit| i128::from(digit - b'0'));
     for _ in 0..kept {
         value = value * 10 + digits.next().unwrap_or(0);
+    }
+    if exact && digits.clone().any(|digit| digit != 0) {
+        return None;
     }
     if digits.next().unwrap_or(0) >= 5 {
         value += 1;
@@ -105,6 +114,20 @@ mod tests {
         assert_eq!(micros_to_nanos(b"1e-999999999999999999999"), Some(0));
         assert_eq!(micros_to_nanos(b"9223372036854775.807"), Some(i64::MAX));
         assert_eq!(micros_to_nanos(b"-9223372036854775.808"), Some(i64::MIN));
+    }
+
+    #[test]
+    fn whole_numbers_have_no_fraction() {
+        for (text, expected) in [
+            ("12", Some(12)),
+            ("1.0", Some(1)),
+            ("1.5e1", Some(15)),
+            ("1.5", None),
+            ("0.2", None),
+            ("1e-9", None),
+        ] {
+            assert_eq!(whole(text.as_bytes()), expected, "{text}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use litd_units::Nanos;
 
 use super::Trace;
 use super::collect::{Collected, Fault, Launch, Mark, RawKernel, shortened};
+use super::kept::{DEVICE_LIMIT, few};
 use crate::timeline::{Iteration, Kernel, NameId, StreamId, Timeline};
 
 /// The kernels of one rank's GPU, still in the file's terms.
@@ -26,7 +27,7 @@ pub(super) fn timelines(
         .or(all.rank)
         .or_else(|| rank_in_file_name(file))
         .or(all.comms_rank);
-    let (shares, rank_known) = shares(&mut all, file, known, &mut notes);
+    let (shares, rank_known) = shares(&mut all, file, known, &mut notes)?;
     all.launches.sort_unstable();
     let shares_names = shares.len() > 1;
     let mut timelines = Vec::new();
@@ -46,18 +47,22 @@ fn shares(
     file: &str,
     known: Option<u32>,
     notes: &mut Vec<String>,
-) -> (Vec<Share>, bool) {
+) -> Result<(Vec<Share>, bool), Fault> {
     let mut groups = BTreeMap::<(Option<u32>, u32), Vec<RawKernel>>::new();
     for kernel in std::mem::take(&mut all.kernels) {
         let key = (kernel.rank, kernel.device.0);
         groups.entry(key).or_default().push(kernel);
+        few(groups.len(), DEVICE_LIMIT, "ranks and devices").map_err(|what| Fault::Value {
+            event: kernel.event,
+            what,
+        })?;
     }
     let by_event = groups.keys().any(|(rank, _)| rank.is_some());
     let devices = groups.len();
     if !by_event && known.is_none() && devices > 1 {
         // The world that the file tells of, if any, counts processes and not devices.
         all.world_size = None;
-        return (ranks_of_devices(all, groups, file, notes), true);
+        return Ok((ranks_of_devices(all, groups, file, notes), true));
     }
     // Several devices of one rank: the busiest is its GPU.
     let mut shares = BTreeMap::<u32, Vec<Share>>::new();
@@ -82,12 +87,8 @@ fn shares(
         notes.push(format!("{file}: does not tell its rank; 0 is assumed"));
     }
     let shares = shares.into_values();
-    (
-        shares
-            .filter_map(|share| busiest(all, share, file, notes))
-            .collect(),
-        rank_known,
-    )
+    let shares = shares.filter_map(|share| busiest(all, share, file, notes));
+    Ok((shares.collect(), rank_known))
 }
 
 /// Of a rank's devices, the one with most kernel time.
@@ -111,9 +112,9 @@ fn busiest(
         notes.push(format!(
             "{file}: rank {} ran on device {}; {} kernels on its device {} were left out",
             kept.rank,
-            all.devices.get(kept.device),
+            shortened(all.kept.devices.get(kept.device)),
             left_out.kernels.len(),
-            all.devices.get(left_out.device),
+            shortened(all.kept.devices.get(left_out.device)),
         ));
     }
     Some(kept)
@@ -128,12 +129,12 @@ fn ranks_of_devices(
 ) -> Vec<Share> {
     let mut groups = Vec::from_iter(groups);
     groups.sort_by_key(|((_, device), _)| {
-        let label = all.devices.get(NameId(*device));
+        let label = all.kept.devices.get(NameId(*device));
         (label.parse::<u64>().unwrap_or(u64::MAX), label.to_owned())
     });
     let labels = groups
         .iter()
-        .map(|((_, device), _)| all.devices.get(NameId(*device)));
+        .map(|((_, device), _)| shortened(all.kept.devices.get(NameId(*device))));
     let labels = labels.collect::<Vec<_>>().join(", ");
     notes.push(format!(
         "{file}: names no ranks; its devices {labels} are taken for ranks 0 to {}",
@@ -160,7 +161,7 @@ fn timeline(
     timeline.simulated = all.simulated;
     let marks = Marks::of(all, &share);
     timeline.kernels.reserve_exact(share.kernels.len());
-    let mut streams = vec![None; all.streams.len()];
+    let mut streams = vec![None; all.kept.streams.len()];
     let mut collectives = Vec::new();
     for raw in &share.kernels {
         let time = |time: i64| {
@@ -168,7 +169,7 @@ fn timeline(
                 .map(Nanos)
                 .ok_or_else(|| Fault::Kernel {
                     event: raw.event,
-                    name: shortened(all.names.get(raw.name)),
+                    name: shortened(all.kept.names.get(raw.name)),
                     what: "a kernel's time plus baseTimeNanoseconds is not a time that fits".into(),
                 })
         };
@@ -177,12 +178,14 @@ fn timeline(
             .get_mut(raw.stream.0 as usize)
             .map_or(StreamId(0), |known| {
                 *known.get_or_insert_with(|| {
-                    timeline.streams.push(all.streams.get(raw.stream).into());
+                    timeline
+                        .streams
+                        .push(all.kept.streams.get(raw.stream).into());
                     StreamId(u32::try_from(timeline.streams.len() - 1).unwrap_or(u32::MAX))
                 })
             });
         let name = match shares_names {
-            true => timeline.names.intern(all.names.get(raw.name)),
+            true => timeline.names.adopt(&all.kept.names, raw.name),
             false => raw.name,
         };
         let collective = raw.collective.map(|id| {
@@ -207,7 +210,7 @@ fn timeline(
     timeline.collectives = collectives;
     timeline.iterations = marks.iterations(all.base);
     if !shares_names {
-        timeline.names = std::mem::take(&mut all.names);
+        timeline.names = std::mem::take(&mut all.kept.names);
     }
     timeline.sort();
     Ok(timeline)
@@ -289,12 +292,16 @@ fn containing(marks: &[Mark], at: i64) -> Option<u32> {
     (at <= mark.end).then_some(mark.number)
 }
 
-/// The rank in a file's name: `rank` or `worker`, perhaps a separator, and digits, as in
+/// The rank in a file's name: the word `rank` or `worker`, perhaps a separator, and digits, as in
 /// `worker0_step_12.json`, `rank-34.json` or `inference_rank_1.json`.
 fn rank_in_file_name(file: &str) -> Option<u32> {
     let name = file.rsplit(['/', '\\']).next()?.to_ascii_lowercase();
     ["rank", "worker"].iter().find_map(|word| {
         name.match_indices(word).find_map(|(at, _)| {
+            // `frank7` is no rank.
+            if name.get(..at)?.ends_with(char::is_alphabetic) {
+                return None;
+            }
             let behind = name.get(at + word.len()..)?;
             let digits = behind.strip_prefix(['-', '_', '=']).unwrap_or(behind);
             let end = digits
@@ -320,6 +327,9 @@ mod tests {
             ("rank5/trace.json", None),
             ("rank_not_found.json", None),
             ("step_12.json", None),
+            ("frank7.json", None),
+            ("frankfurt5.json", None),
+            ("crank2_rank4.json", Some(4)),
         ] {
             assert_eq!(rank_in_file_name(name), rank, "{name}");
         }
