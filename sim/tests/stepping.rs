@@ -233,7 +233,7 @@ fn assert_same(what: &str, fast: &[Vec<Millis>], slow: &[Vec<Millis>]) {
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 2000,
-        max_global_rejects: 200_000,
+        max_global_rejects: 10_000_000,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
