@@ -46,7 +46,7 @@ pub struct Controller {
     plan: Plan,
     config: Config,
     state: State,
-    warm_up: Samples,
+    /// The samples of the warm-up, or of the window, in progress.
     window: Samples,
     /// The windows that a rollback may have to look back on; the oldest first.
     history: VecDeque<Window>,
@@ -91,7 +91,6 @@ impl Controller {
         Self {
             state,
             config,
-            warm_up: Samples::new(gpus),
             window: Samples::new(gpus),
             history: VecDeque::new(),
             caps: None,
@@ -153,14 +152,10 @@ impl Controller {
         if let Some(error) = self.misread(sample) {
             return self.hold(Why::BadSample(error));
         }
-        let samples = match self.state {
-            State::WarmUp => &mut self.warm_up,
-            _ => &mut self.window,
-        };
-        if let Err(error) = samples.add(sample) {
+        if let Err(error) = self.window.add(sample) {
             return self.hold(Why::BadSample(error));
         }
-        let have = samples.count();
+        let have = self.window.count();
         if self.since.count() <= self.judged_for() {
             // The same sample passed the same check just now.
             let _ = self.since.add(sample);
@@ -173,11 +168,7 @@ impl Controller {
         if have < need {
             return self.hold(Why::Collecting { have, need });
         }
-        let finished = match self.state {
-            State::WarmUp => &mut self.warm_up,
-            _ => &mut self.window,
-        };
-        let finished = std::mem::replace(finished, Samples::new(self.plan.tdp().len()));
+        let finished = std::mem::replace(&mut self.window, Samples::new(self.plan.tdp().len()));
         let Some(mean) = finished.mean() else {
             return self.hold(Why::Collecting { have, need });
         };
