@@ -1,14 +1,14 @@
-//! The order of writes. Decreases come first, each read back; increases come after, and only
-//! when every decrease was confirmed. So the sum of what the hardware holds is within the
-//! budget after every single write, also when one of them fails or lies.
+//! Writing a cap vector in one go, for callers whose writes don't take long: the simulator and
+//! the demo. The order is the [`Actuator`]'s, and stricter: one failure, and nothing rises.
 
 use litd_units::Watts;
 use thiserror::Error;
 
+use crate::actuator::{Actuator, Written};
 use crate::envelope::CapVector;
 
-/// Caps are whole microwatts: nearer than half of one is equal, and floats are that exact.
-const SAME: Watts = Watts(0.4e-6);
+/// What a device may hold whose cap is not known.
+const UNKNOWN: Watts = Watts(100_000.0);
 
 /// What went wrong at one device. Whatever had to be withheld was withheld.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -55,9 +55,10 @@ pub enum ActuationFailure<E> {
     },
 }
 
-/// Brings the hardware from the caps it holds to `caps`. `write` sets one device's cap and
-/// answers what the device holds afterwards, read back. `held` is what each device holds now
-/// and is kept true; a device that refused is taken to hold the higher of old and new.
+/// Brings the hardware from the caps it holds to `caps`: decreases first, each read back, then
+/// increases, if every decrease was confirmed. `write` sets one device's cap and answers what the
+/// device holds afterwards, read back. `held` is what each device holds now and is kept true; a
+/// device that refused is taken to hold the higher of old and new.
 ///
 /// Returns every failure; none means that the hardware holds `caps`.
 pub fn actuate<E>(
@@ -65,69 +66,67 @@ pub fn actuate<E>(
     held: &mut [Watts],
     mut write: impl FnMut(usize, Watts) -> Result<Watts, E>,
 ) -> Vec<ActuationFailure<E>> {
-    let mut failures = Vec::new();
-    let targets = caps.to_watts();
-    if targets.len() != held.len() {
-        let (caps, held) = (targets.len(), held.len());
+    if caps.len() != held.len() {
+        let (caps, held) = (caps.len(), held.len());
         return vec![ActuationFailure::Devices { caps, held }];
     }
-    let devices = 0..held.len();
-    for device in devices.clone() {
-        // A held cap that is not a number counts as one to come down.
-        let comes_down = !(held[device] <= targets[device] + SAME);
-        if comes_down {
-            set(device, targets[device], held, &mut write, &mut failures);
-        }
-    }
-    let confirmed = failures.is_empty();
-    for device in devices {
-        let (wanted, holds) = (targets[device], held[device]);
-        if !(holds < wanted - SAME) {
-            continue;
-        }
-        // An increase that went wrong stops those after it as well.
-        if confirmed && failures.is_empty() {
-            set(device, wanted, held, &mut write, &mut failures);
-        } else {
-            failures.push(ActuationFailure::Withheld {
+    let devices: Vec<usize> = (0..held.len()).collect();
+    let lines = held.iter().map(|&cap| (Some(cap), UNKNOWN));
+    let mut actuator = Actuator::new(&lines.collect::<Vec<_>>(), caps.budget());
+    actuator.aim(&devices, caps);
+    let mut failures = Vec::new();
+    loop {
+        // One at a time: what goes wrong with one decides about the next.
+        let next = devices.iter().find_map(|&device| {
+            let falls = |at: usize| at == device && !(held[at] <= target(caps, at));
+            actuator.due(falls).pop()
+        });
+        let next = next.or_else(|| match failures.is_empty() {
+            true => devices
+                .iter()
+                .find_map(|&it| actuator.due(|at| at == it).pop()),
+            false => None,
+        });
+        let Some((device, wanted)) = next else { break };
+        let answer = write(device, wanted);
+        let outcome = actuator.written(device, answer.as_ref().ok().copied());
+        match (outcome, answer) {
+            (Written::Ignored { wanted, held }, _) => failures.push(ActuationFailure::Ignored {
+                device,
+                wanted,
+                held,
+            }),
+            (_, Ok(holds)) if !holds.is_finite() => failures.push(ActuationFailure::Ignored {
                 device,
                 wanted,
                 held: holds,
+            }),
+            (_, Err(cause)) => failures.push(ActuationFailure::Refused {
+                device,
+                wanted,
+                cause,
+            }),
+            _ => {}
+        }
+        // A cap that was not known and was not confirmed stays unknown.
+        if actuator.held(device).is_some() || held[device].is_finite() {
+            held[device] = actuator.most_of(device);
+        }
+    }
+    for device in devices {
+        let wanted = target(caps, device);
+        if !actuator.is_settled(device) && !actuator.has_failed(device) {
+            let held = held[device];
+            failures.push(ActuationFailure::Withheld {
+                device,
+                wanted,
+                held,
             });
         }
     }
     failures
 }
 
-fn set<E>(
-    device: usize,
-    wanted: Watts,
-    held: &mut [Watts],
-    write: &mut impl FnMut(usize, Watts) -> Result<Watts, E>,
-    failures: &mut Vec<ActuationFailure<E>>,
-) {
-    match write(device, wanted) {
-        Ok(holds) => {
-            held[device] = holds;
-            if !((holds - wanted).abs() <= SAME) {
-                failures.push(ActuationFailure::Ignored {
-                    device,
-                    wanted,
-                    held: holds,
-                });
-            }
-        }
-        Err(cause) => {
-            // What it holds now is the old or the new cap. A cap that is not known (NaN) stays
-            // unknown: `max` would forget that, and the budget would be counted wrongly.
-            if held[device].is_finite() {
-                held[device] = held[device].max(wanted);
-            }
-            failures.push(ActuationFailure::Refused {
-                device,
-                wanted,
-                cause,
-            });
-        }
-    }
+fn target(caps: &CapVector, device: usize) -> Watts {
+    caps.watts(device).unwrap_or(Watts::ZERO)
 }

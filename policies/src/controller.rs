@@ -8,11 +8,16 @@
 //!    │            └─> rollback <┘
 //!    └──────────────> converged (nothing to do)
 //! ```
+//!
+//! From everywhere, a new plan or a restart leads back to warm-up.
+
+mod anew;
 
 use std::collections::VecDeque;
 
 use litd_units::{Millis, Watts};
 
+use self::anew::Hint;
 use crate::config::Config;
 use crate::decision::{Decision, State, Why, adjusted};
 use crate::diagnosis::{Diagnosis, close, diagnose, too_hot_to_rise};
@@ -70,6 +75,12 @@ pub struct Controller {
     trail: Vec<CapVector>,
     /// The share of the maximum adjustment that is used; it halves when a step went too far.
     stride: f64,
+    /// The GPUs' caps as the last sample showed them; none since caps were asked for.
+    read: Option<Vec<Watts>>,
+    /// What the first adjustment is to start from.
+    hint: Option<Hint>,
+    /// Whether the caps have yet to rise into a new plan.
+    lifting: bool,
 }
 
 /// How many adjustments can be taken back one by one.
@@ -104,6 +115,9 @@ impl Controller {
             since: Samples::new(gpus),
             trail: Vec::new(),
             stride: 1.0,
+            read: None,
+            hint: None,
+            lifting: false,
             plan,
         }
     }
@@ -133,18 +147,11 @@ impl Controller {
         &self.plan
     }
 
-    /// Ends the pause after a rollback: the node is measured anew, from the caps it holds.
-    pub fn resume(&mut self) {
-        if self.state == State::Rollback {
-            let caps = self.caps.take();
-            let adjustments = self.adjustments;
-            *self = Self::new(self.plan.clone(), self.config.clone());
-            if let Some(caps) = &caps {
-                self.home = caps.clone();
-            }
-            self.caps = caps;
-            self.adjustments = adjustments;
-        }
+    /// The caps asked for last; before any, those that the plan starts from. GPUs first, then
+    /// CPU sockets.
+    #[must_use]
+    pub fn caps(&self) -> &CapVector {
+        self.caps.as_ref().unwrap_or(self.plan.start())
     }
 
     /// Takes one sample and decides.
@@ -155,12 +162,16 @@ impl Controller {
         if let Err(error) = self.window.add(sample) {
             return self.hold(Why::BadSample(error));
         }
-        let have = self.window.count();
+        self.read = Some(sample.gpus.iter().map(|gpu| gpu.cap).collect());
         if self.since.count() <= self.judged_for() {
             // The same sample passed the same check just now.
             let _ = self.since.add(sample);
         }
         let gpus = self.with_recent_throttling(&sample.gpus);
+        if let Some(lifted) = self.lift(&gpus) {
+            return lifted;
+        }
+        let have = self.window.count();
         let need = match self.state {
             State::WarmUp => self.config.calibration.warm_up,
             _ => self.config.detection.window,
@@ -239,8 +250,12 @@ impl Controller {
         self.global_max = mean.leads.largest();
         self.best = (mean.leads.spread(), 0);
         self.baseline = Some(mean.clone());
+        let hint = self.hint.take();
         if self.power_helps(&diagnosis) {
-            return self.adjust(&mean, gpus);
+            return match self.recall(hint, gpus) {
+                Some(decision) => decision,
+                None => self.adjust(&mean, gpus),
+            };
         }
         let blocked = !matches!(diagnosis, Diagnosis::Level { .. });
         self.converge(&mean, blocked, Why::Seen(diagnosis))
@@ -350,6 +365,7 @@ impl Controller {
     /// Remembers what is about to be written.
     fn hold_now(&mut self, caps: &CapVector) {
         self.caps = Some(caps.clone());
+        self.read = None;
         self.since = Samples::new(self.plan.tdp().len());
     }
 
@@ -392,7 +408,7 @@ impl Controller {
             baseline.time_noise = known.time_noise;
         }
         self.baseline = Some(baseline);
-        self.home = self.caps.as_ref().unwrap_or(self.plan.start()).clone();
+        self.home = self.caps().clone();
         self.best = (mean.leads.spread(), 0);
         self.stride = 1.0;
         self.trail.clear();
@@ -426,6 +442,12 @@ impl Controller {
             return self.converge(mean, false, Why::NothingMoves);
         }
         let why = adjusted(mean, &gpu_caps, &caps);
+        self.adjust_to(caps, why)
+    }
+
+    /// Counts an adjustment and remembers what it takes to judge it and to take it back.
+    fn adjust_to(&mut self, caps: CapVector, why: Why) -> Decision {
+        self.state = State::Adjusting;
         if let Some(window) = self.history.back_mut() {
             window.adjusted = true;
         }
@@ -433,8 +455,7 @@ impl Controller {
         if self.trail.len() == TRAIL {
             self.trail.remove(0);
         }
-        let before = self.caps.as_ref().unwrap_or(self.plan.start());
-        self.trail.push(before.clone());
+        self.trail.push(self.caps().clone());
         self.hold_now(&caps);
         Decision {
             state: self.state,
@@ -446,7 +467,7 @@ impl Controller {
     /// What is wanted of all devices, as the envelope, the largest rise of a GPU's cap and the
     /// heat allow it.
     fn project(&self, wanted: &[Watts], gpus: &[GpuReading], most: Watts) -> CapVector {
-        let last = self.caps.as_ref().unwrap_or(self.plan.start()).to_watts();
+        let last = self.caps().to_watts();
         let cpus = last.get(gpus.len()..).unwrap_or_default();
         let read = gpus.iter().map(|gpu| gpu.cap);
         let held: Vec<Watts> = read.chain(cpus.iter().copied()).collect();
@@ -470,7 +491,7 @@ impl Controller {
     }
 
     fn record(&mut self, mean: &Mean) {
-        let caps = self.caps.as_ref().unwrap_or(self.plan.start()).clone();
+        let caps = self.caps().clone();
         self.history.push_back(Window {
             iteration_time: mean.iteration_time,
             caps,

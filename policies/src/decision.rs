@@ -4,8 +4,9 @@ use std::fmt;
 
 use litd_units::{Millis, Watts};
 
-use crate::diagnosis::{Diagnosis, behind};
+use crate::diagnosis::{Diagnosis, behind, clock_below};
 use crate::envelope::CapVector;
+use crate::plan::Policy;
 use crate::sample::{Mean, SampleError};
 
 /// Where the loop is.
@@ -77,10 +78,31 @@ pub enum Why {
         straggler: (usize, Watts),
         /// In which share of the window's samples it was last.
         last_in: f64,
+        /// Which share of the window's kernels it started last, where that is known.
+        last_in_kernels: Option<f64>,
+        /// By which share its clock is below the median GPU's, where all clocks are known.
+        clock_below: Option<f64>,
         /// By how much its kernels take longer than the fastest GPU's, where that is known.
         behind: Option<f64>,
         /// The GPU that is furthest ahead, and by how much its cap changes.
         leader: (usize, Watts),
+    },
+    /// The caps move to a distribution that was learned earlier, or part of the way to it.
+    Recalled {
+        /// How far of the way, above 0 and at most 1.
+        fraction: f64,
+    },
+    /// The loop follows another plan, and measures anew.
+    Replanned {
+        /// The plan's policy.
+        policy: Policy,
+        /// What the GPUs' caps may add up to now.
+        budget: Watts,
+    },
+    /// After a new plan: all caps rise alike into what it allows, before the node is measured.
+    Lifted {
+        /// What the GPUs' caps add up to now.
+        sum: Watts,
     },
     /// First and last are close enough.
     Levelled {
@@ -125,25 +147,32 @@ impl fmt::Display for Why {
             Self::Seen(diagnosis) => diagnosis.fmt(f),
             Self::Adjusted {
                 straggler: (straggler, raise),
-                last_in,
-                behind,
                 leader: (leader, lower),
+                ..
             } => {
-                write!(
-                    f,
-                    "{}: last in {:.0} % of samples",
-                    moved(*straggler, *raise),
-                    last_in * 100.0
-                )?;
-                if let Some(behind) = behind {
-                    write!(
-                        f,
-                        ", kernels {:.1} % slower than the fastest GPU's",
-                        behind * 100.0
-                    )?;
-                }
+                write!(f, "{}: ", moved(*straggler, *raise))?;
+                self.reason(f)?;
                 write!(f, "; {}: furthest ahead", moved(*leader, *lower))
             }
+            Self::Recalled { fraction } => {
+                f.write_str("starting from the distribution learned earlier")?;
+                match *fraction < 1.0 {
+                    true => write!(f, ", {:.0} % of the way to it", fraction * 100.0),
+                    false => Ok(()),
+                }
+            }
+            Self::Replanned {
+                policy: Policy::Observe,
+                ..
+            } => f.write_str("new plan: observe; nothing is written from now on"),
+            Self::Replanned { policy, budget } => write!(
+                f,
+                "new plan: {policy}, the GPUs' caps may add up to {budget:.0}; measuring anew"
+            ),
+            Self::Lifted { sum } => write!(
+                f,
+                "all caps rise alike into what the new plan allows: they add up to {sum:.0}"
+            ),
             Self::Levelled { remainder } => write!(
                 f,
                 "level: first and last GPU are {:.1} % as far apart as they were",
@@ -176,6 +205,36 @@ impl fmt::Display for Why {
     }
 }
 
+impl Why {
+    /// Why the straggler of an adjustment is one: in how many kernels it was last, and by how
+    /// much its clock is low. Where that is not known, or not so, what is known instead.
+    fn reason(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Adjusted {
+            last_in,
+            last_in_kernels,
+            clock_below,
+            behind,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        match last_in_kernels {
+            Some(share) => write!(f, "last in {:.0} % of kernels", share * 100.0)?,
+            None => write!(f, "last in {:.0} % of samples", last_in * 100.0)?,
+        }
+        // Less would be printed as nothing.
+        match (clock_below.filter(|&below| below >= 0.0005), behind) {
+            (Some(below), _) => write!(f, ", clock {:.1} % below the median", below * 100.0),
+            (None, Some(behind)) => {
+                let slower = behind * 100.0;
+                write!(f, ", kernels {slower:.1} % slower than the fastest GPU's")
+            }
+            (None, None) => Ok(()),
+        }
+    }
+}
+
 fn moved(gpu: usize, change: Watts) -> String {
     if change.abs() < Watts(0.5) {
         format!("gpu{gpu} stays")
@@ -197,6 +256,8 @@ pub(crate) fn adjusted(mean: &Mean, held: &[Watts], caps: &CapVector) -> Why {
     Why::Adjusted {
         straggler: change(straggler),
         last_in: mean.last_in.get(straggler).copied().unwrap_or(0.0),
+        last_in_kernels: mean.last_in_kernels.get(straggler).copied().flatten(),
+        clock_below: clock_below(straggler, &mean.clock),
         behind: behind(straggler, &mean.pace),
         leader: change(leader),
     }

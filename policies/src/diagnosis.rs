@@ -3,11 +3,11 @@
 
 use std::fmt;
 
-use litd_units::{Celsius, Millis, Watts};
+use litd_units::{Celsius, Hertz, Millis, Watts};
 
 use crate::config::Guard;
 use crate::law::Leads;
-use crate::sample::{GpuReading, Mean};
+use crate::sample::{GpuReading, Mean, median};
 
 /// What holds the node back.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -217,6 +217,15 @@ pub fn behind(gpu: usize, pace: &[Option<f64>]) -> Option<f64> {
         .iter()
         .try_fold(f64::INFINITY, |least, &pace| Some(least.min(pace?)))?;
     Some(pace.get(gpu).copied()?? / fastest - 1.0)
+}
+
+/// By which share a GPU's clock is below the median GPU's, where all clocks are known; negative
+/// where it is above.
+#[must_use]
+pub fn clock_below(gpu: usize, clocks: &[Option<Hertz>]) -> Option<f64> {
+    let known: Option<Vec<f64>> = clocks.iter().map(|clock| Some((*clock)?.0)).collect();
+    let clock = clocks.get(gpu).copied()??;
+    Some(1.0 - clock.0 / median(known?)?)
 }
 
 /// Whether its clock explains that a GPU is late. It must be slower than the fastest by more

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// Whole microwatts: sums of caps are compared with budgets exactly, as integers. It is also
 /// the finest unit that any driver speaks.
-type Microwatts = i64;
+pub(crate) type Microwatts = i64;
 
 /// One watt.
 const WATT: f64 = 1e6;
@@ -116,7 +116,14 @@ fn microwatts_down(power: Watts) -> Microwatts {
     (power.0 * WATT + DUST).floor() as Microwatts
 }
 
-fn watts(power: Microwatts) -> Watts {
+/// The nearest whole number of microwatts, of a finite power.
+pub(crate) fn microwatts(power: Watts) -> Option<Microwatts> {
+    power
+        .is_finite()
+        .then(|| (power.0 * WATT).round() as Microwatts)
+}
+
+pub(crate) fn watts(power: Microwatts) -> Watts {
     Watts(power as f64 / WATT)
 }
 

@@ -9,6 +9,7 @@
 //! - [`controller`]: the loop's state machine, one sample in, one [`decision`] out.
 
 pub mod actuation;
+pub mod actuator;
 pub mod config;
 pub mod controller;
 pub mod decision;
@@ -19,6 +20,7 @@ pub mod plan;
 pub mod sample;
 
 pub use actuation::{ActuationFailure, actuate};
+pub use actuator::{Actuator, Written};
 pub use config::{Config, Scale};
 pub use controller::Controller;
 pub use decision::{Decision, State, Why};

@@ -156,63 +156,75 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Works a policy out for a node.
+    /// Works a policy out for a node: [`Plan::within`] without a budget.
     pub fn new(policy: Policy, node: &Node, knobs: &Mitigation) -> Result<Self, PlanError> {
-        check_powers(node, knobs)?;
-        let rise = knobs.rise();
-        let coarse = |gpu: &Limits| !(gpu.resolution <= rise);
-        if let Some(gpu) = node.gpus.iter().position(coarse)
-            && policy != Policy::Observe
-        {
-            let unit = node.gpus[gpu].resolution;
-            return Err(PlanError::StepBelowUnit { gpu, unit, rise });
-        }
+        Self::within(policy, node, knobs, None)
+    }
+
+    /// Works a policy out for a node whose GPUs' caps may add up to `budget` and no more: the
+    /// initial caps come down to it, all by the same amount. cpu-slosh adds to it what the CPUs
+    /// give: all caps and CPU limits are then within the budget and the CPU limits found. Where
+    /// a budget below TDP binds gpu-red, it first moves power as gpu-realloc does, until a cap
+    /// is at TDP. Observing needs no budget, but one that no caps satisfy is refused.
+    pub fn within(
+        policy: Policy,
+        node: &Node,
+        knobs: &Mitigation,
+        budget: Option<Watts>,
+    ) -> Result<Self, PlanError> {
+        check_powers(node, knobs, budget)?;
+        check_units(policy, node, knobs)?;
         let tdp: Vec<Watts> = node.gpus.iter().map(|gpu| gpu.ceiling).collect();
         let initial = initial_caps(policy, node, knobs)?;
-        let headroom: Watts = tdp.iter().zip(&initial).map(|(&t, &i)| t - i).sum();
+        let (initial, allowance) = under(policy, initial, &node.gpus, budget)?;
+        // What driver units leave of a budget is the GPUs' own, not headroom for the CPUs'.
+        let unused = allowance - initial.iter().copied().sum::<Watts>();
+        let below_tdp: Watts = tdp.iter().zip(&initial).map(|(&t, &i)| t - i).sum();
+        let headroom = below_tdp - unused;
         if matches!(policy, Policy::GpuRealloc | Policy::CpuSlosh) && !(headroom > Watts::ZERO) {
             return Err(PlanError::NoHeadroom {
                 policy,
                 initial: knobs.initial_cap,
             });
         }
-        let cpus: &[Cpu] = match policy {
-            Policy::CpuSlosh => &node.cpus,
-            _ => &[],
+        let (cpus, cpu_targets): (&[Cpu], _) = match policy {
+            Policy::CpuSlosh => {
+                let wanted = knobs.power_budget * node.gpus.len() as f64;
+                (&node.cpus, cpu_targets(&node.cpus, wanted.min(headroom))?)
+            }
+            _ => (&[], Vec::new()),
         };
-        let wanted = knobs.power_budget * node.gpus.len() as f64;
-        let cpu_targets = match policy {
-            Policy::CpuSlosh => cpu_targets(cpus, wanted.min(headroom))?,
-            _ => Vec::new(),
-        };
-        let taken: Watts = cpus
-            .iter()
-            .zip(&cpu_targets)
+        let targets = cpus.iter().zip(&cpu_targets);
+        let taken: Watts = targets
+            .clone()
             .map(|(cpu, &target)| cpu.limits.ceiling - target)
             .sum();
-        let initial_sum: Watts = initial.iter().copied().sum();
-        let gpu_budget = initial_sum + taken;
-        let cpu_limits: Watts = cpus.iter().map(|cpu| cpu.limits.ceiling).sum();
-
-        let lowered = cpus.iter().zip(&cpu_targets).map(|(cpu, &target)| Limits {
+        let lowered = targets.map(|(cpu, &target)| Limits {
             floor: target,
             ..cpu.limits
         });
         let devices: Vec<Limits> = node.gpus.iter().copied().chain(lowered).collect();
-        let envelope = Envelope::new(&devices, initial_sum + cpu_limits)?;
-        let found: Vec<Watts> = initial
-            .into_iter()
-            .chain(cpus.iter().map(|cpu| cpu.limits.ceiling))
-            .collect();
+        let limits = cpus.iter().map(|cpu| cpu.limits.ceiling);
+        let envelope = Envelope::new(&devices, allowance + limits.clone().sum::<Watts>())?;
+        let found: Vec<Watts> = initial.into_iter().chain(limits).collect();
         let start = envelope.project(&found, &found);
         Ok(Self {
             policy,
             tdp,
-            gpu_budget,
+            gpu_budget: allowance + taken,
             cpu_targets,
             envelope,
             start,
         })
+    }
+
+    /// The same plan with warm-up under other caps, say those that the devices hold: as near to
+    /// them as the plan allows. GPUs first, then CPU sockets; a cap that is missing or not
+    /// finite stays the plan's own.
+    #[must_use]
+    pub fn start_from(self, caps: &[Watts]) -> Self {
+        let start = self.envelope.project(caps, &self.start.to_watts());
+        Self { start, ..self }
     }
 
     /// Which policy this is.
@@ -246,7 +258,8 @@ impl Plan {
         &self.envelope
     }
 
-    /// The caps under which warm-up measures: TDP for gpu-red, the initial cap otherwise.
+    /// The caps under which warm-up measures: TDP for gpu-red, the initial cap otherwise; less
+    /// where a budget is below that, or as [`Plan::start_from`] was told.
     #[must_use]
     pub fn start(&self) -> &CapVector {
         &self.start
@@ -254,7 +267,7 @@ impl Plan {
 }
 
 /// Everything that is added up or compared below must be a power; a NaN would pass most tests.
-fn check_powers(node: &Node, knobs: &Mitigation) -> Result<(), PlanError> {
+fn check_powers(node: &Node, knobs: &Mitigation, budget: Option<Watts>) -> Result<(), PlanError> {
     let knobs = [
         ("max_adjustment", knobs.max_adjustment),
         ("max_rise", knobs.rise()),
@@ -262,12 +275,27 @@ fn check_powers(node: &Node, knobs: &Mitigation) -> Result<(), PlanError> {
         ("power_budget", knobs.power_budget),
     ];
     let draws = node.cpus.iter().map(|cpu| ("a CPU's draw", cpu.draw));
-    for (what, value) in knobs.into_iter().chain(draws) {
+    let budget = budget.map(|budget| ("the budget", budget));
+    for (what, value) in knobs.into_iter().chain(draws).chain(budget) {
         if !(value >= Watts::ZERO && value <= Watts(100_000.0)) {
             return Err(PlanError::NotAPower { what, value });
         }
     }
     Ok(())
+}
+
+/// A policy that moves caps must be able to move each by a driver unit at least.
+fn check_units(policy: Policy, node: &Node, knobs: &Mitigation) -> Result<(), PlanError> {
+    let rise = knobs.rise();
+    let coarse = |gpu: &Limits| !(gpu.resolution <= rise);
+    match node.gpus.iter().position(coarse) {
+        Some(gpu) if policy != Policy::Observe => Err(PlanError::StepBelowUnit {
+            gpu,
+            unit: node.gpus[gpu].resolution,
+            rise,
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn initial_caps(policy: Policy, node: &Node, knobs: &Mitigation) -> Result<Vec<Watts>, PlanError> {
@@ -281,6 +309,24 @@ fn initial_caps(policy: Policy, node: &Node, knobs: &Mitigation) -> Result<Vec<W
         _ => Ok(limits.ceiling.min(knobs.initial_cap)),
     };
     node.gpus.iter().enumerate().map(initial).collect()
+}
+
+/// The initial caps within a budget, and what the GPUs' caps may add up to then.
+fn under(
+    policy: Policy,
+    initial: Vec<Watts>,
+    gpus: &[Limits],
+    budget: Option<Watts>,
+) -> Result<(Vec<Watts>, Watts), PlanError> {
+    let sum: Watts = initial.iter().copied().sum();
+    let Some(budget) = budget else {
+        return Ok((initial, sum));
+    };
+    let envelope = Envelope::new(gpus, budget)?;
+    if sum <= budget || policy == Policy::Observe {
+        return Ok((initial, sum));
+    }
+    Ok((envelope.project(&initial, &initial).to_watts(), budget))
 }
 
 /// Lowers the CPU limits by `wanted` in all, or by as much as their draw permits, in proportion
@@ -436,6 +482,80 @@ mod tests {
             assert!(error.to_string().contains("no headroom"), "{error}");
         }
         assert!(Plan::new(Policy::GpuRed, &node(Watts(150.0)), &knobs).is_ok());
+    }
+
+    fn within(policy: Policy, budget: f64) -> Result<Plan, PlanError> {
+        let knobs = Mitigation::default();
+        Plan::within(policy, &node(Watts(150.0)), &knobs, Some(Watts(budget)))
+    }
+
+    #[test]
+    fn initial_caps_come_down_to_a_budget_all_alike() {
+        for policy in [Policy::GpuRed, Policy::GpuRealloc] {
+            let plan = within(policy, 4804.0).unwrap();
+            assert_eq!(plan.start().to_watts(), vec![Watts(600.0); 8]);
+            assert_eq!(plan.gpu_budget(), Watts(4804.0));
+            assert_eq!(plan.envelope().budget(), Watts(4804.0));
+        }
+        let mut uneven = node(Watts(150.0));
+        uneven.gpus[3].ceiling = Watts(500.0);
+        let knobs = Mitigation::default();
+        let budget = Some(Watts(5400.0 - 8.0 * 10.0));
+        let plan = Plan::within(Policy::GpuRealloc, &uneven, &knobs, budget).unwrap();
+        assert_eq!(plan.start().watts(3), Some(Watts(490.0)));
+        assert_eq!(plan.start().watts(4), Some(Watts(690.0)));
+    }
+
+    #[test]
+    fn cpu_slosh_adds_to_a_budget_what_the_cpus_give() {
+        let plan = within(Policy::CpuSlosh, 4800.0).unwrap();
+        assert_eq!(plan.gpu_budget(), Watts(4960.0));
+        assert_eq!(plan.envelope().budget(), Watts(4800.0 + 800.0));
+        assert_eq!(plan.start().watts(0), Some(Watts(600.0)));
+        assert_eq!(plan.start().watts(8), Some(Watts(400.0)));
+        // Just below all TDPs there is no room for more than that from the CPUs.
+        let knobs = Mitigation {
+            initial_cap: Watts(750.0),
+            ..Mitigation::default()
+        };
+        let (node, budget) = (node(Watts(150.0)), Some(Watts(5990.5)));
+        let plan = Plan::within(Policy::CpuSlosh, &node, &knobs, budget).unwrap();
+        assert!(plan.gpu_budget() <= Watts(6000.0) && plan.gpu_budget() > Watts(5998.0));
+    }
+
+    #[test]
+    fn a_budget_below_tdp_is_headroom() {
+        let knobs = Mitigation {
+            initial_cap: Watts(750.0),
+            ..Mitigation::default()
+        };
+        let plan = |budget| {
+            let budget = Some(Watts(budget));
+            Plan::within(Policy::GpuRealloc, &node(Watts(150.0)), &knobs, budget)
+        };
+        assert_eq!(plan(5600.0).unwrap().gpu_budget(), Watts(5600.0));
+        assert!(matches!(plan(6000.0), Err(PlanError::NoHeadroom { .. })));
+    }
+
+    #[test]
+    fn a_budget_that_no_caps_satisfy_is_refused_and_observing_ignores_others() {
+        for policy in [Policy::Observe, Policy::GpuRed, Policy::CpuSlosh] {
+            let error = within(policy, 2399.0).unwrap_err();
+            assert!(
+                matches!(
+                    error,
+                    PlanError::Envelope(EnvelopeError::BudgetTooSmall { .. })
+                ),
+                "{error}"
+            );
+            for bad in [f64::NAN, f64::INFINITY, -1.0] {
+                let error = within(policy, bad).unwrap_err().to_string();
+                assert!(error.contains("the budget is"), "{error}");
+            }
+        }
+        let knobs = Mitigation::default();
+        let free = Plan::new(Policy::Observe, &node(Watts(150.0)), &knobs);
+        assert_eq!(within(Policy::Observe, 2400.0), free);
     }
 
     #[test]

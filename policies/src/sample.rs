@@ -42,6 +42,9 @@ pub struct Sample {
     pub iteration_time: Millis,
     /// The GPUs, in the order of the leads.
     pub gpus: Vec<GpuReading>,
+    /// The share of matched kernels that each GPU started last, in the order of the leads; empty
+    /// where that is not known. Only words depend on it.
+    pub last_in: Vec<f64>,
 }
 
 /// Why a sample does not count.
@@ -89,6 +92,10 @@ pub struct Mean {
     pub pace: Vec<Option<f64>>,
     /// The share of samples in which each GPU had the smallest lead.
     pub last_in: Vec<f64>,
+    /// Mean share of kernels that each GPU started last; absent where any sample lacks it.
+    pub last_in_kernels: Vec<Option<f64>>,
+    /// Mean clock per GPU; absent where any sample lacks it.
+    pub clock: Vec<Option<Hertz>>,
 }
 
 impl Mean {
@@ -115,6 +122,8 @@ pub(crate) struct Samples {
     times: Vec<f64>,
     summands: f64,
     last_in: Vec<u32>,
+    last_in_kernels: Vec<Vec<f64>>,
+    clock: Vec<Vec<f64>>,
 }
 
 impl Samples {
@@ -125,6 +134,8 @@ impl Samples {
             times: Vec::new(),
             summands: 0.0,
             last_in: vec![0; gpus],
+            last_in_kernels: vec![Vec::new(); gpus],
+            clock: vec![Vec::new(); gpus],
         }
     }
 
@@ -153,6 +164,10 @@ impl Samples {
             self.last_in[gpu] += u32::from(lead == smallest);
             let pace = sample.gpus[gpu].pace.filter(|pace| pace.is_finite());
             self.pace[gpu].extend(pace);
+            let share = sample.last_in.get(gpu).copied();
+            self.last_in_kernels[gpu].extend(share.filter(|share| (0.0..=1.0).contains(share)));
+            let clock = sample.gpus[gpu].clock.map(|clock| clock.0);
+            self.clock[gpu].extend(clock.filter(|clock| clock.is_finite() && *clock > 0.0));
         }
         Ok(())
     }
@@ -166,7 +181,7 @@ impl Samples {
             .map(|leads| centre(leads))
             .collect::<Option<_>>()?;
         let (time, time_noise) = centre(&self.times)?;
-        let known = |pace: &Vec<f64>| Some(centre(pace).filter(|_| pace.len() == samples)?.0);
+        let known = |values: &Vec<f64>| Some(centre(values).filter(|_| values.len() == samples)?.0);
         Some(Mean {
             noise: Millis(leads.iter().map(|lead| lead.1).fold(0.0, f64::max)),
             leads: Leads::new(leads.iter().map(|lead| Some(Millis(lead.0)))).ok()?,
@@ -178,6 +193,12 @@ impl Samples {
                 .last_in
                 .iter()
                 .map(|&times| f64::from(times) / samples as f64)
+                .collect(),
+            last_in_kernels: self.last_in_kernels.iter().map(known).collect(),
+            clock: self
+                .clock
+                .iter()
+                .map(|clock| known(clock).map(Hertz))
                 .collect(),
         })
     }
@@ -200,7 +221,8 @@ fn centre(values: &[f64]) -> Option<(f64, f64)> {
     Some((mean, (squares / (n - 1.0).max(1.0)).sqrt()))
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+/// The middle value, or what is halfway between the two in the middle; none of nothing.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let upper = *values.get(values.len() / 2)?;
     let lower = *values.get((values.len() - 1) / 2)?;

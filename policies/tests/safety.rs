@@ -3,8 +3,8 @@
 
 use litd_policies::config::Guard;
 use litd_policies::{
-    ActuationFailure, CapVector, Config, Controller, Cpu, Envelope, GpuReading, Leads, Limits,
-    Node, Plan, Policy, Sample, Scale, actuate, inc_power_gpu,
+    ActuationFailure, CapVector, Config, Controller, Cpu, Decision, Envelope, GpuReading, Leads,
+    Limits, Node, Plan, Policy, Sample, Scale, State, Why, actuate, inc_power_gpu,
 };
 use litd_units::{Celsius, Millis, Watts};
 use proptest::prelude::*;
@@ -244,7 +244,157 @@ impl AnySample {
                     ..GpuReading::default()
                 })
                 .collect(),
+            last_in: vec![],
         }
+    }
+}
+
+/// What may happen to a loop.
+#[derive(Debug, Clone)]
+enum Event {
+    Sample(AnySample),
+    Replan(Policy, Option<f64>),
+    StartFrom(Policy, Vec<f64>),
+    Restart,
+    Resume,
+    Hint(Vec<f64>, f64),
+}
+
+fn any_policy() -> impl Strategy<Value = Policy> {
+    prop::sample::select(vec![
+        Policy::Observe,
+        Policy::GpuRed,
+        Policy::GpuRealloc,
+        Policy::CpuSlosh,
+    ])
+}
+
+fn any_budget() -> impl Strategy<Value = Option<f64>> {
+    prop::option::of(1200.0..3200.0f64)
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let fraction = prop_oneof![4 => 0.01..1.0f64, 1 => any_number()];
+    let distribution = || {
+        prop_oneof![
+            4 => prop::collection::vec(250.0..800.0f64, 4),
+            1 => prop::collection::vec(any_number(), 3..6),
+        ]
+    };
+    prop_oneof![
+        24 => any_sample().prop_map(Event::Sample),
+        2 => (any_policy(), any_budget()).prop_map(|(policy, budget)| Event::Replan(policy, budget)),
+        1 => (any_policy(), distribution())
+            .prop_map(|(policy, caps)| Event::StartFrom(policy, caps)),
+        1 => Just(Event::Restart),
+        1 => Just(Event::Resume),
+        2 => (distribution(), fraction).prop_map(|(caps, fraction)| Event::Hint(caps, fraction)),
+    ]
+}
+
+/// A loop and the hardware that its decisions are written to: four GPUs, two CPU sockets.
+struct Driven {
+    controller: Controller,
+    hardware: Vec<Watts>,
+    budget: Option<Watts>,
+    iteration: u64,
+}
+
+impl Driven {
+    fn plan(policy: Policy, budget: Option<f64>) -> Plan {
+        let knobs = config().mitigation;
+        Plan::within(policy, &node(), &knobs, budget.map(Watts)).unwrap()
+    }
+
+    fn new(policy: Policy, budget: Option<f64>) -> Self {
+        let plan = Self::plan(policy, budget);
+        let mut hardware = plan.start().to_watts();
+        hardware.resize(6, Watts(400.0));
+        Self {
+            controller: Controller::new(plan, config()),
+            hardware,
+            budget: budget.map(Watts),
+            iteration: 0,
+        }
+    }
+
+    fn handle(&mut self, event: &Event) {
+        match event {
+            Event::Sample(sample) => {
+                self.iteration += 1;
+                let sample = sample.on(&self.hardware, self.iteration);
+                let decision = self.controller.step(&sample);
+                self.check_rises(&decision, &sample);
+                self.write(&decision);
+            }
+            Event::Replan(policy, budget) => {
+                self.budget = budget.map(Watts);
+                self.replan(Self::plan(*policy, *budget));
+            }
+            Event::StartFrom(policy, caps) => {
+                self.budget = None;
+                self.replan(Self::plan(*policy, None).start_from(&watts(caps)));
+            }
+            Event::Restart => self.controller.restart(),
+            Event::Resume => self.controller.resume(),
+            Event::Hint(caps, fraction) => self.controller.hint(watts(caps), *fraction),
+        }
+    }
+
+    /// No sample tells how warm the GPUs are: nothing may rise but to its floor.
+    fn replan(&mut self, plan: Plan) {
+        let observes = plan.policy() == Policy::Observe;
+        let decision = self.controller.replan(plan);
+        assert_eq!(decision.apply.is_none(), observes);
+        for (gpu, &held) in self.hardware.iter().take(4).enumerate() {
+            let cap = decision.apply.as_ref().and_then(|caps| caps.watts(gpu));
+            let highest = held.max(gpu_limits().floor);
+            assert!(cap.unwrap_or(held) <= highest, "gpu{gpu} rose from {held}");
+        }
+        self.write(&decision);
+    }
+
+    /// No cap rises too far, or at all on a hot GPU. Going back and going to a known place may
+    /// be far.
+    fn check_rises(&self, decision: &Decision, sample: &Sample) {
+        let Some(caps) = &decision.apply else { return };
+        let jumps =
+            decision.state == State::Rollback || matches!(decision.why, Why::Recalled { .. });
+        for (gpu, reading) in sample.gpus.iter().enumerate() {
+            let rise = caps.watts(gpu).unwrap() - self.hardware[gpu];
+            let most = config().mitigation.rise();
+            assert!(
+                rise <= most || jumps,
+                "gpu{gpu} rose by {rise}: {}",
+                decision.why
+            );
+            let hot = litd_policies::diagnosis::too_hot_to_rise(reading, &Guard::default());
+            assert!(!hot || rise <= Watts::ZERO, "hot gpu{gpu} rose by {rise}");
+        }
+    }
+
+    /// Checks the caps and writes them.
+    fn write(&mut self, decision: &Decision) {
+        let plan = self.controller.plan();
+        assert!(plan.policy() != Policy::Observe || decision.apply.is_none());
+        let Some(caps) = &decision.apply else { return };
+        let floors = plan.cpu_targets().iter();
+        let cpus = floors.map(|&floor| Limits {
+            floor,
+            ..node().cpus[0].limits
+        });
+        let limits: Vec<Limits> = [gpu_limits(); 4].into_iter().chain(cpus).collect();
+        assert_allowed(caps, &limits, plan.envelope().budget());
+        if let Some(budget) = self.budget {
+            let limits = Watts(400.0) * plan.cpu_targets().len() as f64;
+            assert!(caps.sum() <= budget + limits, "{} of {budget}", caps.sum());
+        }
+        let held = &mut self.hardware[..caps.len()];
+        let failures: Vec<ActuationFailure<()>> = actuate(caps, held, |_, wanted| Ok(wanted));
+        assert!(failures.is_empty());
+        assert_eq!(held, caps.to_watts());
+        // CPUs that the plan leaves alone get their limit back.
+        self.hardware[caps.len()..].fill(Watts(400.0));
     }
 }
 
@@ -258,31 +408,49 @@ proptest! {
         policy in prop::sample::select(Policy::STEERING.to_vec()),
         samples in prop::collection::vec(any_sample(), 1..60),
     ) {
-        let config = config();
-        let plan = Plan::new(policy, &node(), &config.mitigation).unwrap();
-        let budget = plan.envelope().budget();
-        let mut held = plan.start().to_watts();
-        let floors = plan.cpu_targets().to_vec();
-        let mut controller = Controller::new(plan, config.clone());
-        for (iteration, sample) in samples.iter().enumerate() {
-            let sample = sample.on(&held, iteration as u64);
-            let rolls_back = |d: &litd_policies::Decision| d.state == litd_policies::State::Rollback;
-            let decision = controller.step(&sample);
-            let Some(caps) = &decision.apply else { continue };
-            let mut limits = vec![gpu_limits(); 4];
-            limits.extend(floors.iter().map(|&floor| Limits { floor, ..node().cpus[0].limits }));
-            assert_allowed(caps, &limits, budget);
-            for (gpu, reading) in sample.gpus.iter().enumerate() {
-                let rise = caps.watts(gpu).unwrap() - held[gpu];
-                let most = config.mitigation.rise();
-                prop_assert!(rise <= most || rolls_back(&decision), "gpu{gpu} rose by {rise}");
-                let hot = litd_policies::diagnosis::too_hot_to_rise(reading, &Guard::default());
-                prop_assert!(!hot || rise <= Watts::ZERO, "hot gpu{gpu} rose by {rise}");
+        let mut driven = Driven::new(policy, None);
+        for sample in samples {
+            driven.handle(&Event::Sample(sample));
+        }
+    }
+
+    /// Nor does any history of new plans, budgets, restarts and hints.
+    #[test]
+    fn no_history_of_plans_and_hints_makes_a_wrong_cap(
+        policy in any_policy(),
+        budget in any_budget(),
+        events in prop::collection::vec(any_event(), 1..80),
+    ) {
+        let mut driven = Driven::new(policy, budget);
+        for event in &events {
+            driven.handle(event);
+        }
+    }
+
+    /// A plan is within its budget, and one within all that it would use is the plan without.
+    #[test]
+    fn a_plan_is_within_its_budget(
+        policy in prop::sample::select(Policy::STEERING.to_vec()),
+        budget in 0.0..4000.0f64,
+    ) {
+        let knobs = config().mitigation;
+        let free = Plan::new(policy, &node(), &knobs).unwrap();
+        match Plan::within(policy, &node(), &knobs, Some(Watts(budget))) {
+            Err(error) => {
+                prop_assert!(budget < 1200.0);
+                prop_assert!(error.to_string().contains("below the 1200 W"), "{error}");
             }
-            let failures: Vec<ActuationFailure<()>> =
-                actuate(caps, &mut held, |_, wanted| Ok(wanted));
-            prop_assert!(failures.is_empty());
-            prop_assert_eq!(&held, &caps.to_watts());
+            Ok(plan) => {
+                prop_assert!(budget >= 1200.0);
+                let start = plan.start().to_watts();
+                let gpus: Watts = start[..4].iter().copied().sum();
+                prop_assert!(gpus <= Watts(budget));
+                prop_assert!(start[..4].iter().all(|&cap| cap == start[0]));
+                let from_cpus: Watts = plan.cpu_targets().iter().map(|&t| Watts(400.0) - t).sum();
+                prop_assert!(plan.gpu_budget() <= Watts(budget) + from_cpus);
+                let enough: Watts = free.start().to_watts()[..4].iter().copied().sum();
+                prop_assert_eq!(plan == free, Watts(budget) >= enough);
+            }
         }
     }
 }

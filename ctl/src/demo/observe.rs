@@ -38,6 +38,11 @@ pub fn sample(plant: &Plant, aggregation: Aggregation) -> Result<Observed, Box<d
             pace: rank.pace,
             busy: Some(rank.busy_fraction),
         });
+    let last_in = report.ranks.iter().map(|rank| {
+        let last = u32::try_from(rank.last_in?).ok()?;
+        Some(f64::from(last) / f64::from(matched))
+    });
+    let last_in: Option<Vec<f64>> = last_in.collect();
     Ok(Observed {
         lead_sums: report
             .ranks
@@ -54,8 +59,10 @@ pub fn sample(plant: &Plant, aggregation: Aggregation) -> Result<Observed, Box<d
                 Aggregation::Sum => matched,
                 Aggregation::Max | Aggregation::Last => 1,
             },
-            iteration_time: plant.last().length,
+            // As a hook sends it: in whole nanoseconds.
+            iteration_time: plant.last().length.to_nanos().to_millis(),
             gpus: gpus.collect(),
+            last_in: last_in.unwrap_or_default(),
         },
     })
 }

@@ -1,0 +1,272 @@
+//! The node's ledger of what every device may hold, and the order of writes that follows from it.
+//!
+//! Writes take time and may fail, hang or lie. So a device counts with the *most* it may hold:
+//! the cap read back last, or the one being written, whichever is higher. Decreases go out at
+//! once; an increase goes out only when no decrease is open and the sum, with it, is within the
+//! budget. The sum of what the hardware holds is then within the budget after every single
+//! write, whatever becomes of the others.
+
+use litd_units::Watts;
+
+use crate::envelope::{CapVector, Microwatts, microwatts, watts};
+
+/// One device's line in the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Line {
+    /// The cap read back last; `None` while it is not known.
+    held: Option<Microwatts>,
+    /// The most that it may hold now.
+    most: Microwatts,
+    /// What it is to hold; `None`: it is left alone.
+    target: Option<Microwatts>,
+    /// The write under way.
+    writing: Option<Microwatts>,
+    /// Whether that write is a decrease.
+    falling: bool,
+    /// Its last write failed, or is overdue: it is not written to until [`Actuator::retry`].
+    failed: bool,
+}
+
+impl Line {
+    fn wants(&self) -> Option<Microwatts> {
+        let idle = self.writing.is_none() && !self.failed;
+        self.target
+            .filter(|&target| idle && self.held != Some(target))
+    }
+
+    /// Where it is to go, if that cannot make the sum larger.
+    fn descent(&self) -> Option<Microwatts> {
+        self.wants().filter(|&target| target <= self.most)
+    }
+}
+
+/// How a write ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Written {
+    /// The device holds what it was told.
+    Confirmed,
+    /// It was reported as done, and the device holds something else.
+    Ignored {
+        /// What it was told.
+        wanted: Watts,
+        /// What it holds.
+        held: Watts,
+    },
+    /// It failed; the device holds the old cap, or the new one.
+    Failed,
+    /// No write was under way: the answer is to nothing that was asked.
+    Stray,
+}
+
+/// The ledger of a whole node. Devices are counted in the node's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actuator {
+    lines: Vec<Line>,
+    budget: Microwatts,
+}
+
+impl Actuator {
+    /// A ledger of devices with the cap that each was found with (`None`: not readable) and the
+    /// most that it can hold. Nothing is written until something is aimed at.
+    #[must_use]
+    pub fn new(devices: &[(Option<Watts>, Watts)], budget: Watts) -> Self {
+        let line = |&(held, highest): &(Option<Watts>, Watts)| {
+            let held = held.and_then(microwatts);
+            Line {
+                held,
+                most: held.unwrap_or(microwatts(highest).unwrap_or(Microwatts::MAX / 1024)),
+                target: None,
+                writing: None,
+                falling: false,
+                failed: false,
+            }
+        };
+        Self {
+            lines: devices.iter().map(line).collect(),
+            budget: microwatts(budget).unwrap_or(0),
+        }
+    }
+
+    /// What all devices together may hold from now on. Decreases that this makes necessary are
+    /// the caller's to aim at; increases are withheld at once.
+    pub fn set_budget(&mut self, budget: Watts) {
+        self.budget = microwatts(budget).unwrap_or(0);
+    }
+
+    /// The budget.
+    #[must_use]
+    pub fn budget(&self) -> Watts {
+        watts(self.budget)
+    }
+
+    /// The most that all devices together may hold now.
+    #[must_use]
+    pub fn most(&self) -> Watts {
+        watts(self.sum())
+    }
+
+    fn sum(&self) -> Microwatts {
+        self.lines.iter().map(|line| line.most).sum()
+    }
+
+    /// Aims `devices` at the caps of an envelope, one each.
+    pub fn aim(&mut self, devices: &[usize], caps: &CapVector) {
+        for (at, &device) in devices.iter().enumerate() {
+            if let (Some(cap), Some(line)) = (caps.watts(at), self.lines.get_mut(device)) {
+                line.target = microwatts(cap);
+            }
+        }
+    }
+
+    /// Aims a device at the cap that it was found with: undoing is the one thing that needs no
+    /// envelope. The budget still decides when.
+    pub fn give_back(&mut self, device: usize, found: Watts) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.target = microwatts(found);
+        }
+    }
+
+    /// Leaves a device alone.
+    pub fn leave(&mut self, device: usize) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.target = None;
+        }
+    }
+
+    /// All writes that may go out now to devices that are `free` to take one, in order. They
+    /// count as under way.
+    pub fn due(&mut self, free: impl Fn(usize) -> bool) -> Vec<(usize, Watts)> {
+        let mut writes = Vec::new();
+        let mut open = false;
+        for (device, line) in self.lines.iter_mut().enumerate() {
+            if let Some(target) = line.descent() {
+                open = true;
+                if free(device) {
+                    (line.writing, line.falling) = (Some(target), true);
+                    writes.push((device, watts(target)));
+                }
+            }
+            open |= line.writing.is_some() && line.falling && !line.failed;
+        }
+        if open {
+            return writes;
+        }
+        let mut sum = self.sum();
+        for (device, line) in self.lines.iter_mut().enumerate() {
+            let Some(target) = line.wants().filter(|_| free(device)) else {
+                continue;
+            };
+            let rise = target - line.most;
+            if sum + rise <= self.budget {
+                sum += rise;
+                line.most = target;
+                (line.writing, line.falling) = (Some(target), false);
+                writes.push((device, watts(target)));
+            }
+        }
+        writes
+    }
+
+    /// A write that [`Actuator::due`] gave out will not be made.
+    pub fn not_written(&mut self, device: usize) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.writing = None;
+            line.most = line.held.unwrap_or(line.most);
+            line.failed = true;
+        }
+    }
+
+    /// A write has ended: with the cap read back, or failing.
+    pub fn written(&mut self, device: usize, held: Option<Watts>) -> Written {
+        let Some(line) = self.lines.get_mut(device) else {
+            return Written::Stray;
+        };
+        let Some(wanted) = line.writing.take() else {
+            return Written::Stray;
+        };
+        line.failed = false;
+        let Some(held) = held.and_then(microwatts) else {
+            line.most = line.most.max(wanted);
+            line.held = None;
+            line.failed = true;
+            return Written::Failed;
+        };
+        line.held = Some(held);
+        line.most = held;
+        if held == wanted {
+            return Written::Confirmed;
+        }
+        line.failed = true;
+        Written::Ignored {
+            wanted: watts(wanted),
+            held: watts(held),
+        }
+    }
+
+    /// A write takes too long: the others no longer wait for it, and it goes on counting with
+    /// the most that it may hold.
+    pub fn overdue(&mut self, device: usize) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.failed = true;
+        }
+    }
+
+    /// A cap was read while no write was under way: that is what the device holds.
+    pub fn observe(&mut self, device: usize, cap: Watts) {
+        if let Some(line) = self.lines.get_mut(device)
+            && let (None, Some(cap)) = (line.writing, microwatts(cap))
+        {
+            line.held = Some(cap);
+            line.most = cap;
+        }
+    }
+
+    /// Lets a device whose write failed be written to again.
+    pub fn retry(&mut self, device: usize) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.failed = false;
+        }
+    }
+
+    /// The cap that a device holds, where it is known.
+    #[must_use]
+    pub fn held(&self, device: usize) -> Option<Watts> {
+        self.lines.get(device)?.held.map(watts)
+    }
+
+    /// The most that a device may hold now.
+    #[must_use]
+    pub fn most_of(&self, device: usize) -> Watts {
+        self.lines
+            .get(device)
+            .map_or(Watts::ZERO, |line| watts(line.most))
+    }
+
+    /// What a device is to hold.
+    #[must_use]
+    pub fn target(&self, device: usize) -> Option<Watts> {
+        self.lines.get(device)?.target.map(watts)
+    }
+
+    /// Whether a device's write is under way.
+    #[must_use]
+    pub fn is_writing(&self, device: usize) -> bool {
+        self.lines
+            .get(device)
+            .is_some_and(|line| line.writing.is_some())
+    }
+
+    /// Whether a device's last write failed.
+    #[must_use]
+    pub fn has_failed(&self, device: usize) -> bool {
+        self.lines.get(device).is_some_and(|line| line.failed)
+    }
+
+    /// Whether a device holds what it is to hold, or is left alone.
+    #[must_use]
+    pub fn is_settled(&self, device: usize) -> bool {
+        self.lines.get(device).is_none_or(|line| {
+            line.writing.is_none() && (line.target.is_none() || line.target == line.held)
+        })
+    }
+}
