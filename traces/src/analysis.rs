@@ -5,15 +5,10 @@ use litd_units::Nanos;
 use serde::Serialize;
 
 use crate::align::{AlignError, AlignOptions, LeftOut};
-use crate::leads::{Aggregation, Leads, leads};
+use crate::leads::{Aggregation, Leads, aggregate, leads};
+use crate::pace::{Overlap, paces};
 use crate::spans::Spans;
 use crate::timeline::{Kernel, KernelClass, Timeline};
-
-/// Overlap ratios of one kernel that differ by more across GPUs make its overlap varying (the
-/// Lit Silicon paper's set V; the others are its set C).
-const VARYING_OVERLAP: f64 = 0.1;
-/// Fewer kernels of constant overlap than this say nothing about a clock.
-const PACE_KERNELS: usize = 8;
 
 /// What to compute.
 #[derive(Debug, Clone, Copy, Default)]
@@ -89,6 +84,17 @@ pub struct LeadValues {
 }
 
 impl LeadValues {
+    /// From by how much a rank led in each matched kernel, with the one that started last at the
+    /// end.
+    pub(crate) fn of(leads: &[Nanos]) -> Self {
+        let value = |how| aggregate(leads, how).unwrap_or_default();
+        Self {
+            sum_ns: value(Aggregation::Sum),
+            max_ns: value(Aggregation::Max),
+            last_ns: value(Aggregation::Last),
+        }
+    }
+
     /// The lead value under one aggregation.
     #[must_use]
     pub fn get(&self, aggregation: Aggregation) -> Nanos {
@@ -137,20 +143,13 @@ pub fn analyse(timelines: &[Timeline], options: &AnalysisOptions) -> Result<Repo
     report.straggler_rank = straggler
         .and_then(|at| timelines.get(at))
         .map(|timeline| timeline.rank);
-    let values =
-        [Aggregation::Sum, Aggregation::Max, Aggregation::Last].map(|how| leads.values(how));
-    let [sums, maxima, lasts] = values.map(Vec::into_iter);
-    let values = sums.zip(maxima).zip(lasts);
+    let values = leads.wave.iter().map(|leads| LeadValues::of(leads));
     let left_out = leads.alignment.left_out(timelines);
-    let paces = paces(timelines, &leads);
+    let paces = paces_of(timelines, &leads);
     let columns = values.zip(leads.last_in()).zip(left_out).zip(paces);
     for (rank, columns) in report.ranks.iter_mut().zip(columns) {
-        let (((((sum_ns, max_ns), last_ns), last_in), left_out), pace) = columns;
-        rank.lead = Some(LeadValues {
-            sum_ns,
-            max_ns,
-            last_ns,
-        });
+        let (((lead, last_in), left_out), pace) = columns;
+        rank.lead = Some(lead);
         rank.last_in = Some(last_in);
         rank.left_out = Some(left_out);
         rank.pace = pace;
@@ -174,12 +173,8 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
             .filter(|kernel| kernel.class == class)
             .count()
     };
-    let busy = Spans::union(
-        timeline
-            .kernels
-            .iter()
-            .map(|kernel| (kernel.start, kernel.end)),
-    );
+    let kernels = timeline.kernels.iter();
+    let busy = Spans::covered(kernels.map(|kernel| (kernel.start, kernel.end)));
     let communication = communication(timeline);
     let computation = || {
         let kernels = timeline.kernels.iter();
@@ -196,7 +191,7 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
         computation: count(KernelClass::Computation),
         communication: count(KernelClass::Communication),
         copies: count(KernelClass::Copy),
-        busy_fraction: ratio(busy.total(), wall).unwrap_or(0.0),
+        busy_fraction: ratio(busy, wall).unwrap_or(0.0),
         overlap_ratio: ratio(overlapped, time),
         lead: None,
         last_in: None,
@@ -213,51 +208,29 @@ fn communication(timeline: &Timeline) -> Spans {
 }
 
 /// `None` if there is nothing to divide by.
-fn ratio(part: Nanos, whole: Nanos) -> Option<f64> {
+pub(crate) fn ratio(part: Nanos, whole: Nanos) -> Option<f64> {
     (whole > Nanos::ZERO).then(|| part.0 as f64 / whole.0 as f64)
 }
 
-/// How long each rank's kernels take relative to the median over the ranks: the median over
-/// matched computation kernels of constant overlap, whose length contention does not change.
-fn paces(timelines: &[Timeline], leads: &Leads) -> Vec<Option<f64>> {
-    let communication = Vec::from_iter(timelines.iter().map(communication));
-    let mut relative = vec![Vec::new(); timelines.len()];
+/// The pace of each timeline; see [`RankReport::pace`].
+fn paces_of(timelines: &[Timeline], leads: &Leads) -> Vec<Option<f64>> {
+    let rows = leads.alignment.matched();
+    let mut overlaps = vec![Overlap::NONE; rows.len()];
     let mut durations = Vec::with_capacity(timelines.len());
-    for row in leads.alignment.matched() {
-        durations.clear();
-        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
-        for ((timeline, communication), &index) in timelines.iter().zip(&communication).zip(row) {
-            let kernel = timeline.kernels.get(index as usize);
-            let kernel = kernel.filter(|kernel| kernel.class == KernelClass::Computation);
-            let overlap = kernel.and_then(|kernel| {
+    for (rank, timeline) in timelines.iter().enumerate() {
+        let communication = communication(timeline);
+        let kernels = rows
+            .clone()
+            .filter_map(|row| timeline.kernels.get(*row.get(rank)? as usize));
+        for (overlap, kernel) in overlaps.iter_mut().zip(kernels.clone()) {
+            let computes = kernel.class == KernelClass::Computation;
+            *overlap = overlap.with(computes.then_some(kernel).and_then(|kernel| {
                 let covered = communication.cover(kernel.start, kernel.end);
-                Some((kernel.duration(), ratio(covered, kernel.duration())?))
-            });
-            let Some((duration, overlap)) = overlap else {
-                break;
-            };
-            durations.push(duration.0 as f64);
-            (least, most) = (least.min(overlap), most.max(overlap));
+                ratio(covered, kernel.duration())
+            }));
         }
-        if durations.len() < timelines.len() || most - least > VARYING_OVERLAP {
-            continue;
-        }
-        let middle = median(&mut durations.clone()).unwrap_or(1.0);
-        for (relative, duration) in relative.iter_mut().zip(&durations) {
-            relative.push(duration / middle);
-        }
+        durations.push(Vec::from_iter(kernels.map(Kernel::duration)));
     }
-    let pace = |relative: &mut Vec<f64>| (relative.len() >= PACE_KERNELS).then(|| median(relative));
-    relative
-        .iter_mut()
-        .map(|relative| pace(relative).flatten())
-        .collect()
-}
-
-/// The middle value, or the mean of the two in the middle.
-fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    let lower = *values.get((values.len() - 1) / 2)?;
-    Some((lower + upper) / 2.0)
+    let durations = Vec::from_iter(durations.iter().map(Vec::as_slice));
+    paces(&durations, &overlaps)
 }

@@ -77,6 +77,11 @@ pub fn leads(timelines: &[Timeline], options: &AlignOptions) -> Result<Leads, Al
     Ok(Leads { alignment, wave })
 }
 
+/// In how many matched kernels a rank with these leads started last.
+pub(crate) fn last_in(leads: &[Nanos]) -> usize {
+    leads.iter().filter(|&&lead| lead == Nanos::ZERO).count()
+}
+
 impl Leads {
     /// The lead value of each timeline.
     #[must_use]
@@ -88,8 +93,7 @@ impl Leads {
     /// For each timeline in how many matched kernels it started last; a tie counts for all.
     #[must_use]
     pub fn last_in(&self) -> Vec<usize> {
-        let last = |leads: &Vec<Nanos>| leads.iter().filter(|&&lead| lead == Nanos::ZERO).count();
-        self.wave.iter().map(last).collect()
+        self.wave.iter().map(|leads| last_in(leads)).collect()
     }
 
     /// The position of the timeline with the smallest lead value, which the others wait for;

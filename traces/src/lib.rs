@@ -10,6 +10,8 @@ mod error;
 mod job;
 pub mod kineto;
 pub mod leads;
+pub mod live;
+mod pace;
 mod spans;
 mod text;
 pub mod timeline;
@@ -21,6 +23,7 @@ pub use error::ReadError;
 pub use job::join;
 pub use kineto::Trace;
 pub use leads::{Aggregation, Leads, aggregate, leads, straggler_wave};
+pub use live::{Live, LiveError, LiveKernel, LiveReport};
 pub use timeline::{
     Collective, CollectiveId, Iteration, Kernel, KernelClass, NameId, NameTable, StreamId, Timeline,
 };

@@ -12,23 +12,30 @@ pub(crate) struct Spans {
 impl Spans {
     /// The union of spans that come in the order of their starts.
     pub(crate) fn union(sorted: impl Iterator<Item = (Nanos, Nanos)>) -> Self {
-        let mut spans: Vec<(Nanos, Nanos, Nanos)> = Vec::new();
-        for (start, end) in sorted {
-            match spans.last_mut() {
-                Some((_, known, _)) if start <= *known => *known = end.max(*known),
-                last => {
-                    let before =
-                        last.map_or(Nanos::ZERO, |(start, end, sum)| *sum + (*end - *start));
-                    spans.push((start, end, before));
-                }
-            }
+        let mut covered = Nanos::ZERO;
+        let spans = joined(sorted).map(|(start, end)| {
+            let before = covered;
+            covered += end - start;
+            (start, end, before)
+        });
+        Self {
+            spans: spans.collect(),
         }
-        Self { spans }
+    }
+
+    /// The time that spans cover which come in the order of their starts.
+    pub(crate) fn covered(sorted: impl Iterator<Item = (Nanos, Nanos)>) -> Nanos {
+        joined(sorted).map(|(start, end)| end - start).sum()
     }
 
     /// The time covered from the beginning to `at`.
     pub(crate) fn until(&self, at: Nanos) -> Nanos {
-        let next = self.spans.partition_point(|span| span.0 <= at);
+        self.before(self.spans.partition_point(|span| span.0 <= at), at)
+    }
+
+    /// The time covered from the beginning to `at`, which the span `next` is the first to start
+    /// after.
+    fn before(&self, next: usize, at: Nanos) -> Nanos {
         let span = next.checked_sub(1).and_then(|last| self.spans.get(last));
         span.map_or(Nanos::ZERO, |&(start, end, before)| {
             before + (end.min(at) - start)
@@ -40,9 +47,67 @@ impl Spans {
         self.until(end) - self.until(start)
     }
 
-    /// The time covered in all.
-    pub(crate) fn total(&self) -> Nanos {
-        self.until(Nanos(i64::MAX))
+    /// For many covers, one after the other.
+    pub(crate) fn walk(&self) -> Walk<'_> {
+        Walk {
+            spans: self,
+            next: 0,
+        }
+    }
+
+    /// The memory that the spans take, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<(Nanos, Nanos, Nanos)>()
+    }
+
+    /// Gives back memory that no span needs.
+    pub(crate) fn shrink(mut self) -> Self {
+        self.spans.shrink_to_fit();
+        self
+    }
+}
+
+/// Spans that come in the order of their starts, those joined that touch.
+fn joined(
+    mut sorted: impl Iterator<Item = (Nanos, Nanos)>,
+) -> impl Iterator<Item = (Nanos, Nanos)> {
+    let mut open = sorted.next();
+    std::iter::from_fn(move || {
+        let (start, mut end) = open?;
+        open = loop {
+            match sorted.next() {
+                Some((next, until)) if next <= end => end = end.max(until),
+                other => break other,
+            }
+        };
+        Some((start, end))
+    })
+}
+
+/// Looks things up in spans in the order of time.
+pub(crate) struct Walk<'a> {
+    spans: &'a Spans,
+    /// The first span that starts after what was last asked for.
+    next: usize,
+}
+
+impl Walk<'_> {
+    /// As [`Spans::cover`], for a start that is not before the one asked for last.
+    pub(crate) fn cover(&mut self, start: Nanos, end: Nanos) -> Nanos {
+        self.next = self.after(start);
+        self.spans.before(self.after(end), end) - self.spans.before(self.next, start)
+    }
+
+    /// The first span from `next` on that starts after `at`; near ones are found fast.
+    fn after(&self, at: Nanos) -> usize {
+        let rest = self.spans.spans.get(self.next..).unwrap_or_default();
+        let mut reach = 1;
+        while rest.get(reach - 1).is_some_and(|span| span.0 <= at) {
+            reach *= 2;
+        }
+        let near = rest.get(reach / 2..reach.min(rest.len()));
+        let inside = near.map_or(0, |near| near.partition_point(|span| span.0 <= at));
+        self.next + (reach / 2).min(rest.len()) + inside
     }
 }
 
@@ -62,7 +127,23 @@ mod tests {
             let covered = |t: &i64| spans.iter().any(|&(s, l)| (s..s + l).contains(t));
             let counted = (from..from + length).filter(covered).count() as i64;
             prop_assert_eq!(union.cover(Nanos(from), Nanos(from + length)), Nanos(counted));
-            prop_assert_eq!(union.total(), Nanos((0..100).filter(covered).count() as i64));
+            let all = Spans::covered(spans.iter().map(|&(s, l)| (Nanos(s), Nanos(s + l))));
+            prop_assert_eq!(all, Nanos((0..100).filter(covered).count() as i64));
+        }
+
+        #[test]
+        fn a_walk_covers_as_much(
+            mut spans in prop::collection::vec((0_i64..60, 0_i64..5), 0..30),
+            mut asked in prop::collection::vec((0_i64..70, 0_i64..70), 0..30)
+        ) {
+            spans.sort_unstable();
+            asked.sort_unstable();
+            let union = Spans::union(spans.iter().map(|&(s, l)| (Nanos(s), Nanos(s + l))));
+            let mut walk = union.walk();
+            for (from, length) in asked {
+                let (from, to) = (Nanos(from), Nanos(from + length));
+                prop_assert_eq!(walk.cover(from, to), union.cover(from, to));
+            }
         }
     }
 }

@@ -8,9 +8,24 @@ pub(super) struct Budget(pub(super) u64);
 
 impl Budget {
     /// Takes `steps`, or `None` if they are not left.
-    fn spend(&mut self, steps: usize) -> Option<()> {
+    pub(super) fn spend(&mut self, steps: usize) -> Option<()> {
         self.0 = self.0.checked_sub(steps as u64)?;
         Some(())
+    }
+
+    /// Does work that takes from another budget too, and stops where either is spent.
+    pub(super) fn within<T>(
+        &mut self,
+        other: &mut Self,
+        work: impl FnOnce(&mut Self) -> Option<T>,
+    ) -> Option<T> {
+        let both = self.0.min(other.0);
+        let mut left = Self(both);
+        let done = work(&mut left);
+        for budget in [self, other] {
+            budget.0 -= both - left.0;
+        }
+        done
     }
 }
 
@@ -76,12 +91,17 @@ impl Search<'_> {
         let most = (n + m + 1) / 2;
         // Diagonals -most-1 to most+1.
         let zero = most + 1;
-        for walk in [&mut self.forward, &mut self.backward] {
-            walk.clear();
-            walk.resize(2 * zero as usize + 1, 0);
-        }
         let slot = |diagonal: i32| (diagonal + zero) as usize;
+        for walk in [&mut self.forward, &mut self.backward] {
+            walk.resize(walk.len().max(2 * zero as usize + 1), 0);
+            walk[slot(0)] = 0;
+        }
         for d in 0..=most {
+            // What an earlier search left on a diagonal goes when the walks come near it: most
+            // searches end long before they have seen all.
+            for walk in [&mut self.forward, &mut self.backward] {
+                (walk[slot(-d - 1)], walk[slot(d + 1)]) = (0, 0);
+            }
             let mut steps = 2;
             // Diagonals outside the rectangle of both sequences lead nowhere.
             let diagonals = (-d + 2 * (d - m).max(0))..=(d - 2 * (d - n).max(0));

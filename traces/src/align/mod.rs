@@ -17,8 +17,8 @@ use crate::text::printable;
 use crate::timeline::{Kernel, KernelClass, Timeline};
 use lcs::{Budget, lcs};
 
-/// Steps of the alignment's innermost loop, over all ranks and streams; less than 0.1 s. Two
-/// sequences may then differ in about 5,000 places within one iteration.
+/// Steps of the alignment's innermost loop that one rank may cost over all its streams; less than
+/// 0.1 s. Two sequences may then differ in about 5,000 places within one iteration.
 const WORK: u64 = 1 << 24;
 
 /// Which kernels are matched.
@@ -50,6 +50,13 @@ pub struct AlignOptions {
     pub selection: Selection,
     /// The least fraction of kernels that must match, from 0 to 1.
     pub min_matched: f64,
+}
+
+impl AlignOptions {
+    /// How many kernels must match where the shortest rank has `fewest`.
+    pub(crate) fn needed(&self, fewest: usize) -> usize {
+        ((self.min_matched * fewest as f64 - 1e-9).ceil() as usize).max(1)
+    }
 }
 
 impl Default for AlignOptions {
@@ -174,19 +181,42 @@ pub enum AlignError {
 
 /// One selected kernel.
 #[derive(Debug, Clone, Copy)]
-struct Item {
+pub(crate) struct Item {
     /// The name's number, the same on all ranks.
-    name: u32,
-    stream: u32,
+    pub(crate) name: u32,
+    pub(crate) stream: u32,
     /// The kernel's index in its timeline.
-    kernel: u32,
-    iteration: Option<u32>,
+    pub(crate) kernel: u32,
+    pub(crate) iteration: Option<u32>,
 }
 
-/// The selected kernels of a rank in time order.
-struct Sequence<'a> {
-    items: Vec<Item>,
-    labels: &'a [Box<str>],
+/// The selected kernels of a rank.
+pub(crate) struct Sequence<'a> {
+    /// The rank, for messages.
+    pub(crate) rank: u32,
+    /// Where it comes from, for messages.
+    pub(crate) source: &'a str,
+    /// Its kernels; those of one stream in time order.
+    pub(crate) items: Vec<Item>,
+    /// The labels of its streams.
+    pub(crate) labels: &'a [Box<str>],
+}
+
+/// The selected kernels of all ranks, with names numbered alike.
+pub(crate) struct Sequences<'a> {
+    pub(crate) ranks: Vec<Sequence<'a>>,
+    /// The names by number; every [`Item::name`] is one of them.
+    pub(crate) names: Vec<&'a str>,
+}
+
+/// Which kernels match.
+pub(crate) struct Matches {
+    /// The rank that the others were aligned with: the first of those with fewest kernels.
+    pub(crate) reference: usize,
+    /// For each rank the [`Item::kernel`]s of its matched kernels, all in one order.
+    pub(crate) columns: Vec<Vec<u32>>,
+    /// How many kernels each rank has that were to be matched.
+    pub(crate) selected: Vec<usize>,
 }
 
 /// A part of a sequence that is aligned by itself: one stream in one iteration.
@@ -197,23 +227,48 @@ type Part = (Option<u32>, u32);
 /// # Errors
 /// Refuses timelines that are too different; the work spent to find out is bounded.
 pub fn align(timelines: &[Timeline], options: &AlignOptions) -> Result<Alignment, AlignError> {
-    if timelines.len() < 2 {
+    let sequences = sequences(timelines, options.selection);
+    let matches = match_sequences(&sequences, options, u64::MAX)?;
+    Ok(Alignment {
+        ranks: timelines.len(),
+        indices: in_time_order(&matches.columns, timelines),
+        selected: matches.selected,
+        selection: options.selection,
+    })
+}
+
+/// Matches the kernels of two or more ranks; `work` is how much all of them may cost together,
+/// in steps of the innermost loops (each rank has a limit of its own besides).
+pub(crate) fn match_sequences(
+    all: &Sequences<'_>,
+    options: &AlignOptions,
+    work: u64,
+) -> Result<Matches, AlignError> {
+    let sequences = &all.ranks;
+    if sequences.len() < 2 {
         return Err(AlignError::OneRank);
     }
-    let sequences = sequences(timelines, options.selection);
     let selected = Vec::from_iter(sequences.iter().map(|sequence| sequence.items.len()));
     let shortest = selected.iter().enumerate().min_by_key(|&(_, count)| count);
     let (reference, fewest) = shortest.map_or((0, 0), |(rank, &count)| (rank, count));
     if fewest == 0 {
-        let Timeline { source, rank, .. } = &timelines[reference];
+        let Sequence { source, rank, .. } = &sequences[reference];
         return Err(AlignError::NothingSelected {
-            file: source.clone(),
+            file: (*source).into(),
             rank: *rank,
         });
     }
-    let parts = split(&sequences, reference);
-    let needed = ((options.min_matched * fewest as f64 - 1e-9).ceil() as usize).max(1);
-    let bound = bound(&parts, &sequences, reference) as usize;
+    let too_different = |rank: usize| {
+        let Sequence { source, rank, .. } = &sequences[rank];
+        AlignError::TooDifferent {
+            file: (*source).into(),
+            rank: *rank,
+        }
+    };
+    let mut total = Budget(work);
+    let parts = split(sequences, reference, &mut total).map_err(too_different)?;
+    let needed = options.needed(fewest);
+    let bound = bound(&parts, all, reference) as usize;
     let refuse = |count: usize, at_most: &str| AlignError::TooFewMatched {
         what: format!(
             "{at_most}{count} ({:.1} %)",
@@ -221,48 +276,38 @@ pub fn align(timelines: &[Timeline], options: &AlignOptions) -> Result<Alignment
         ),
         fewest,
         min_matched: options.min_matched,
-        left_out: surplus(timelines, &sequences),
+        left_out: surplus(all),
     };
     if bound < needed {
         return Err(refuse(bound, "at most "));
     }
-    let columns = match_parts(&parts, &sequences, reference).map_err(|rank| {
-        let Timeline { source, rank, .. } = &timelines[rank];
-        AlignError::TooDifferent {
-            file: source.clone(),
-            rank: *rank,
-        }
-    })?;
+    let columns = match_parts(&parts, sequences, reference, &mut total).map_err(too_different)?;
     let count = columns[reference].len();
     if count < needed {
         return Err(refuse(count, ""));
     }
-    Ok(Alignment {
-        ranks: timelines.len(),
-        indices: in_time_order(&columns, timelines),
+    Ok(Matches {
+        reference,
+        columns,
         selected,
-        selection: options.selection,
     })
 }
 
-/// The selected kernels of all ranks, with names numbered alike.
-fn sequences(timelines: &[Timeline], selection: Selection) -> Vec<Sequence<'_>> {
+/// The selected kernels of all timelines.
+fn sequences(timelines: &[Timeline], selection: Selection) -> Sequences<'_> {
     let mut numbers = HashMap::new();
-    let mut sequences = Vec::new();
-    for Timeline {
-        names,
-        kernels,
-        streams,
-        ..
-    } in timelines
-    {
+    let mut all = Vec::new();
+    let mut ranks = Vec::new();
+    for timeline in timelines {
         let number = |name| {
-            let next = numbers.len() as u32;
-            *numbers.entry(name).or_insert(next)
+            *numbers.entry(name).or_insert_with(|| {
+                all.push(name);
+                all.len() as u32 - 1
+            })
         };
-        let names = Vec::from_iter(names.iter().map(number));
+        let names = Vec::from_iter(timeline.names.iter().map(number));
         let chosen = (0..)
-            .zip(kernels)
+            .zip(&timeline.kernels)
             .filter(|(_, kernel)| selection.takes(kernel.class));
         // A kernel whose name is not in the table matches nothing.
         let item = |(index, kernel): (u32, &Kernel)| {
@@ -273,17 +318,24 @@ fn sequences(timelines: &[Timeline], selection: Selection) -> Vec<Sequence<'_>> 
                 iteration: kernel.iteration,
             })
         };
-        sequences.push(Sequence {
+        ranks.push(Sequence {
+            rank: timeline.rank,
+            source: &timeline.source,
             items: chosen.filter_map(item).collect(),
-            labels: streams,
+            labels: &timeline.streams,
         });
     }
-    sequences
+    Sequences { ranks, names: all }
 }
 
 /// Each rank's kernels by the part they are aligned in: (part, position in the sequence), sorted.
-fn split(sequences: &[Sequence<'_>], reference: usize) -> Vec<Vec<(Part, u32)>> {
-    let streams = streams::pair(sequences, reference);
+/// The error is the rank that took too much work.
+fn split(
+    sequences: &[Sequence<'_>],
+    reference: usize,
+    total: &mut Budget,
+) -> Result<Vec<Vec<(Part, u32)>>, usize> {
+    let streams = streams::pair(sequences, reference, total)?;
     // A kernel of one iteration is never that of another; but that holds only if all ranks know
     // their iterations.
     let marked = sequences
@@ -298,26 +350,21 @@ fn split(sequences: &[Sequence<'_>], reference: usize) -> Vec<Vec<(Part, u32)>> 
         parts.sort_unstable();
         parts
     };
-    sequences.iter().zip(&streams.slots).map(parts).collect()
+    Ok(sequences.iter().zip(&streams.slots).map(parts).collect())
 }
 
 /// No more kernels than this can match on all ranks: names and their counts tell that in linear
 /// time, before any order is looked at.
-fn bound(parts: &[Vec<(Part, u32)>], sequences: &[Sequence<'_>], reference: usize) -> u32 {
+fn bound(parts: &[Vec<(Part, u32)>], all: &Sequences<'_>, reference: usize) -> u32 {
     let names_of = |rank: usize, part: Part| {
-        let Sequence { items, .. } = &sequences[rank];
+        let Sequence { items, .. } = &all.ranks[rank];
         let positions = entries_of(&parts[rank], part)
             .iter()
             .map(|entry| entry.1 as usize);
         positions.filter_map(|position| Some(items.get(position)?.name as usize))
     };
-    let names = sequences
-        .iter()
-        .flat_map(|sequence| &sequence.items)
-        .map(|item| item.name + 1);
-    let names = names.max().unwrap_or(0) as usize;
     // Per name: how many can still match, and how many the rank at hand has.
-    let mut counts = vec![(0_u32, 0_u32); names];
+    let mut counts = vec![(0_u32, 0_u32); all.names.len()];
     let mut sum = 0;
     for entries in parts[reference].chunk_by(|a, b| a.0 == b.0) {
         let Some(&(part, _)) = entries.first() else {
@@ -352,6 +399,7 @@ fn match_parts(
     parts: &[Vec<(Part, u32)>],
     sequences: &[Sequence<'_>],
     reference: usize,
+    total: &mut Budget,
 ) -> Result<Vec<Vec<u32>>, usize> {
     let mut budgets = Vec::from_iter(parts.iter().map(|_| Budget(WORK)));
     let mut columns = vec![Vec::new(); parts.len()];
@@ -375,7 +423,11 @@ fn match_parts(
         let mut matched = vec![(reference, kernels)];
         for rank in (0..parts.len()).filter(|&rank| rank != reference) {
             let (their_names, their_kernels) = split(rank, entries_of(&parts[rank], part));
-            let pairs = lcs(&names, &their_names, &mut budgets[rank]).ok_or(rank)?;
+            let pairs = total
+                .within(&mut budgets[rank], |budget| {
+                    lcs(&names, &their_names, budget)
+                })
+                .ok_or(rank)?;
             let (kept, theirs): (Vec<u32>, Vec<u32>) = pairs.into_iter().unzip();
             if kept.len() < names.len() {
                 names = pick(&names, &kept);
@@ -415,42 +467,30 @@ fn in_time_order(columns: &[Vec<u32>], timelines: &[Timeline]) -> Vec<u32> {
 }
 
 /// What each rank has more of than the rank that has least of it, a line per rank.
-fn surplus(timelines: &[Timeline], sequences: &[Sequence<'_>]) -> String {
-    let names = sequences
-        .iter()
-        .flat_map(|sequence| &sequence.items)
-        .map(|item| item.name + 1);
-    let names = names.max().unwrap_or(0) as usize;
-    // Per name: how often it ran, and a kernel that bears it.
+fn surplus(all: &Sequences<'_>) -> String {
     let count = |sequence: &Sequence<'_>| {
-        let mut counts = vec![(0_usize, 0_u32); names];
+        let mut counts = vec![0_u32; all.names.len()];
         for item in &sequence.items {
-            counts[item.name as usize] = (counts[item.name as usize].0 + 1, item.kernel);
+            counts[item.name as usize] += 1;
         }
         counts
     };
     // Counted again below rather than kept: there may be many names and many ranks.
-    let mut least = vec![usize::MAX; names];
-    for sequence in sequences {
-        for (least, (count, _)) in least.iter_mut().zip(count(sequence)) {
+    let mut least = vec![u32::MAX; all.names.len()];
+    for sequence in &all.ranks {
+        for (least, count) in least.iter_mut().zip(count(sequence)) {
             *least = count.min(*least);
         }
     }
     let mut text = String::new();
-    for (timeline, sequence) in timelines.iter().zip(sequences) {
-        let counts = count(sequence).into_iter().zip(&least);
-        let more = counts.filter_map(|((count, kernel), least)| {
-            let kernel = timeline.kernels.get(kernel as usize)?;
-            Some((count - least, timeline.name_of(kernel)))
-        });
+    for sequence in &all.ranks {
+        let counts = count(sequence).into_iter().zip(&least).zip(&all.names);
+        let more = counts.map(|((count, least), name)| ((count - least) as usize, *name));
         let more = Vec::from_iter(more.filter(|&(surplus, _)| surplus > 0));
+        let rank = sequence.rank;
         let _ = match more.len() {
-            0 => write!(
-                text,
-                "\n  rank {} has none that the others lack",
-                timeline.rank
-            ),
-            _ => write!(text, "\n  rank {} alone has {}", timeline.rank, words(more)),
+            0 => write!(text, "\n  rank {rank} has none that the others lack"),
+            _ => write!(text, "\n  rank {rank} alone has {}", words(more)),
         };
     }
     text

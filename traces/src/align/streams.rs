@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::Sequence;
+use super::lcs::Budget;
 
 /// Streams that are compared by what ran on them; more per rank are not (real GPUs use few).
 const COMPARED: usize = 64;
@@ -23,13 +24,18 @@ struct Stream<'a> {
 }
 
 /// Pairs streams by label where a label exists on all ranks and stands for similar work, and the
-/// others by their work: stream numbers need not agree between ranks.
-pub(super) fn pair(sequences: &[Sequence<'_>], reference: usize) -> Pairing {
+/// others by their work: stream numbers need not agree between ranks. The error is the rank that
+/// took too much work.
+pub(super) fn pair(
+    sequences: &[Sequence<'_>],
+    reference: usize,
+    budget: &mut Budget,
+) -> Result<Pairing, usize> {
     let mut streams: Vec<Vec<Stream<'_>>> = sequences.iter().map(streams_of).collect();
     let mut slots = vec![HashMap::new(); sequences.len()];
     let mut next = 0;
     let Some(own) = streams.get_mut(reference).map(std::mem::take) else {
-        return Pairing { slots };
+        return Ok(Pairing { slots });
     };
     let by_label: Vec<_> = streams.iter().map(|of| positions(of)).collect();
     let mut paired: Vec<Vec<bool>> = streams.iter().map(|of| vec![false; of.len()]).collect();
@@ -64,11 +70,11 @@ pub(super) fn pair(sequences: &[Sequence<'_>], reference: usize) -> Pairing {
         theirs.retain(|_| paired.next() == Some(&false));
     }
     for (rank, theirs) in others(&streams, reference) {
-        for (mine, other) in by_work(&open, theirs) {
+        for (mine, other) in by_work(&open, theirs, budget).ok_or(rank)? {
             slots[rank].insert(other, next + mine);
         }
     }
-    Pairing { slots }
+    Ok(Pairing { slots })
 }
 
 /// Where each label is, so that many streams take no search each.
@@ -83,11 +89,17 @@ fn others<T>(all: &[T], reference: usize) -> impl Iterator<Item = (usize, &T)> {
         .filter(move |&(rank, _)| rank != reference)
 }
 
-/// Pairs (position in `open`, id of the other stream), most common work first.
-fn by_work(open: &[Stream<'_>], theirs: &[Stream<'_>]) -> Vec<(u32, u32)> {
+/// Pairs (position in `open`, id of the other stream), most common work first; `None` if that
+/// takes more than the budget.
+fn by_work(
+    open: &[Stream<'_>],
+    theirs: &[Stream<'_>],
+    budget: &mut Budget,
+) -> Option<Vec<(u32, u32)>> {
     let mut candidates = Vec::new();
     for (mine, stream) in (0_u32..).zip(open) {
         for other in theirs.iter().take(COMPARED) {
+            budget.spend(stream.names.len() + other.names.len())?;
             let score = common(&stream.names, &other.names);
             if score > 0 {
                 let foreign = other.label != stream.label;
@@ -102,7 +114,7 @@ fn by_work(open: &[Stream<'_>], theirs: &[Stream<'_>]) -> Vec<(u32, u32)> {
             pairs.push((mine, other));
         }
     }
-    pairs
+    Some(pairs)
 }
 
 /// The streams of a rank that selected kernels ran on, those with most kernels first.
