@@ -1,0 +1,48 @@
+//! What can be asked of the daemon by those who may.
+
+use litd_units::Watts;
+use serde::{Deserialize, Serialize};
+
+/// A change that root or the admin group may ask for. It is logged with the caller's uid.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Command {
+    /// What all GPU caps of the node may add up to; absent: what the configuration says.
+    SetBudget {
+        /// The budget.
+        watts: Option<Watts>,
+    },
+    /// The policy by its name (`observe`, `gpu-red`, `gpu-realloc`, `cpu-slosh`), for all jobs.
+    SetPolicy {
+        /// The policy's name.
+        policy: String,
+    },
+    /// Gives caps back and lets go: of one device, or of all. Nothing is steered there until
+    /// `Resume`.
+    Restore {
+        /// The device's address; absent: all.
+        device: Option<String>,
+    },
+    /// Steers again what `Restore`, a foreign change or a fault has stopped, from the caps as
+    /// they are now.
+    Resume {
+        /// The device's address; absent: all.
+        device: Option<String>,
+    },
+    /// Forgets learned distributions.
+    Forget,
+}
+
+/// The answer to a command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Done {
+    /// What was done, in words.
+    pub message: String,
+}
+
+/// Why a request was refused.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Problem {
+    /// What is wrong and what to do, in words.
+    pub error: String,
+}

@@ -1,0 +1,27 @@
+//! The control interface of litd: HTTP with JSON on a unix socket. `litctl` and site tools speak
+//! it; the daemon answers with these types. Fields are only ever added.
+//!
+//! | request | body | answer | right |
+//! |---|---|---|---|
+//! | `GET /v1/status` | | [`Status`] | read |
+//! | `GET /v1/events?after=SEQ` | | [`Events`] | read |
+//! | `POST /v1/command` | [`Command`] | [`Done`] | write |
+//!
+//! Errors come with status 4xx or 5xx and a [`Problem`].
+
+mod command;
+mod event;
+mod status;
+
+pub use command::{Command, Done, Problem};
+pub use event::{Event, EventKind, Events};
+pub use status::{
+    BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, Mode,
+    NodeStatus, RankStatus, Status, Totals,
+};
+
+/// The version of this interface; the path begins with it.
+pub const VERSION: u32 = 1;
+
+/// Where the daemon listens unless configured otherwise.
+pub const DEFAULT_CONTROL_SOCKET: &str = "/run/litd/control.sock";

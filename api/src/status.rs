@@ -1,0 +1,332 @@
+//! The state of the daemon at one moment: what `litctl status` prints and what metrics count.
+
+use litd_units::{Celsius, Hertz, Joules, Millis, Watts};
+use serde::{Deserialize, Serialize};
+
+/// The answer to `GET /v1/status`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// What runs.
+    pub build: BuildInfo,
+    /// Seconds since the daemon started.
+    pub uptime_seconds: f64,
+    /// Whether the hardware is a simulation: no number below is of a real node then.
+    pub simulated: bool,
+    /// The node.
+    pub node: NodeStatus,
+    /// All devices: GPUs first, then CPU sockets.
+    pub devices: Vec<DeviceStatus>,
+    /// All jobs, by name.
+    pub jobs: Vec<JobStatus>,
+    /// Counters since the daemon started.
+    pub totals: Totals,
+}
+
+/// What program this is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BuildInfo {
+    /// Its version.
+    pub version: String,
+}
+
+/// Whether the daemon may write caps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Measures, diagnoses, predicts; never writes.
+    Observe,
+    /// Moves caps.
+    Steer,
+}
+
+impl Mode {
+    /// The name that the JSON has.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Observe => "observe",
+            Self::Steer => "steer",
+        }
+    }
+}
+
+/// The node as a whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Whether the daemon may write.
+    pub mode: Mode,
+    /// The policy's name.
+    pub policy: String,
+    /// What all GPU caps may add up to.
+    pub budget: Watts,
+    /// What all GPU caps add up to now.
+    pub caps: Watts,
+    /// What the GPUs draw; absent if any can't tell.
+    pub power: Option<Watts>,
+    /// Power saved against the warm-up of the jobs that run now: an estimate, not a trial.
+    pub estimated_saving: Watts,
+    /// One line for people.
+    pub summary: String,
+}
+
+/// What a device is to its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceRole {
+    /// No job uses it.
+    Idle,
+    /// The one that is waited for.
+    Straggler,
+    /// The one furthest ahead.
+    Leader,
+    /// Any other of a job.
+    Member,
+    /// A CPU socket.
+    Host,
+}
+
+impl DeviceRole {
+    /// The name that the JSON has.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Straggler => "straggler",
+            Self::Leader => "leader",
+            Self::Member => "member",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// Whether a device's cap is litd's to move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceState {
+    /// litd may move its cap.
+    Ours,
+    /// Somebody else changed its cap: it is left alone until an administrator resumes it.
+    Foreign,
+    /// An administrator took it back: it is left alone until resumed.
+    Released,
+    /// It refuses, lies or does not answer: it is left alone until resumed, and counted with
+    /// the most that it may hold.
+    Faulty,
+}
+
+impl DeviceState {
+    /// The name that the JSON has.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Foreign => "foreign",
+            Self::Released => "released",
+            Self::Faulty => "faulty",
+        }
+    }
+}
+
+/// One device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceStatus {
+    /// `gpu3`, `cpu0`: short name in texts.
+    pub name: String,
+    /// PCI address, or `cpu0`.
+    pub address: String,
+    /// Device name.
+    pub model: String,
+    /// Back end that serves it.
+    pub backend: String,
+    /// Whether its cap is litd's to move.
+    pub state: DeviceState,
+    /// What it is to its job.
+    pub role: DeviceRole,
+    /// The job that uses it.
+    pub job: Option<String>,
+    /// The cap found at start, which goes back at stop.
+    pub found: Option<Watts>,
+    /// The cap it holds, as read last.
+    pub cap: Option<Watts>,
+    /// The cap in force, where the driver tells.
+    pub enforced: Option<Watts>,
+    /// The lowest cap litd would set.
+    pub floor: Watts,
+    /// The highest.
+    pub ceiling: Watts,
+    /// Power drawn.
+    pub power: Option<Watts>,
+    /// Energy counter.
+    pub energy: Option<Joules>,
+    /// Temperature.
+    pub temperature: Option<Celsius>,
+    /// Clock.
+    pub clock: Option<Hertz>,
+    /// Whether power limits its clock.
+    pub power_limited: Option<bool>,
+    /// Whether heat or hardware throttles it.
+    pub throttled: bool,
+    /// Its lead value in the last sample.
+    pub lead: Option<Millis>,
+    /// Its busy fraction in the last sample.
+    pub busy: Option<f64>,
+}
+
+/// Where a job's loop is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobState {
+    /// Not all ranks of this node are here.
+    Gathering,
+    /// Measured only.
+    Observe,
+    /// Measured before the first adjustment.
+    WarmUp,
+    /// One adjustment per window.
+    Adjusting,
+    /// Caps are held.
+    Converged,
+    /// May no longer be level.
+    Drift,
+    /// An adjustment did harm: caps are back, the law pauses.
+    Rollback,
+    /// Nothing was heard for too long.
+    Stale,
+    /// A device of its is not litd's to move, or the journal can't be written.
+    Suspended,
+}
+
+impl JobState {
+    /// The name that the JSON has.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gathering => "gathering",
+            Self::Observe => "observe",
+            Self::WarmUp => "warm-up",
+            Self::Adjusting => "adjusting",
+            Self::Converged => "converged",
+            Self::Drift => "drift",
+            Self::Rollback => "rollback",
+            Self::Stale => "stale",
+            Self::Suspended => "suspended",
+        }
+    }
+}
+
+/// One rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RankStatus {
+    /// Its rank in the job.
+    pub rank: u32,
+    /// Its device's address.
+    pub device: String,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// The last iteration it told of.
+    pub iteration: u64,
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobStatus {
+    /// Its name.
+    pub name: String,
+    /// The user that runs it.
+    pub uid: u32,
+    /// Where its loop is.
+    pub state: JobState,
+    /// Why, in words.
+    pub why: String,
+    /// Its ranks on this node.
+    pub ranks: Vec<RankStatus>,
+    /// Its share of the node's budget.
+    pub budget: Watts,
+    /// Mean iteration time of late.
+    pub iteration_time: Option<Millis>,
+    /// Iterations per second of late.
+    pub throughput: Option<f64>,
+    /// How often caps were moved for it.
+    pub adjustments: u32,
+    /// Samples that counted.
+    pub samples: u64,
+    /// Samples that did not.
+    pub bad_samples: u64,
+    /// Every how many iterations one is profiled; 0: none.
+    pub sampling_period: u64,
+    /// Histogram of iteration times: (upper bound in seconds, iterations up to it), cumulative;
+    /// the last bound is absent, for infinity.
+    pub iteration_histogram: Vec<(Option<f64>, u64)>,
+    /// Sum of all iteration times.
+    pub iteration_seconds_sum: f64,
+}
+
+/// A counter with up to two labels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counter {
+    /// What is counted: a kind of error, a reason of refusal. One of a fixed set.
+    pub kind: String,
+    /// The back end, or empty.
+    pub backend: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// Counters since the daemon started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Cap writes that were confirmed.
+    pub writes: u64,
+    /// Adjustments over all jobs, also those that ended.
+    pub adjustments: u64,
+    /// Frames received.
+    pub frames: u64,
+    /// Iteration ticks received.
+    pub ticks: u64,
+    /// Errors by kind and back end.
+    pub errors: Vec<Counter>,
+    /// Refused peers and frames, by reason.
+    pub refused: Vec<Counter>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names as they go over the socket.
+    fn json(value: impl Serialize) -> Option<String> {
+        Some(serde_json::to_value(value).ok()?.as_str()?.to_owned())
+    }
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        for mode in [Mode::Observe, Mode::Steer] {
+            assert_eq!(json(mode).as_deref(), Some(mode.name()));
+        }
+        use DeviceRole::{Host, Idle, Leader, Member, Straggler};
+        for role in [Idle, Straggler, Leader, Member, Host] {
+            assert_eq!(json(role).as_deref(), Some(role.name()));
+        }
+        use DeviceState::{Faulty, Foreign, Ours, Released};
+        for state in [Ours, Foreign, Released, Faulty] {
+            assert_eq!(json(state).as_deref(), Some(state.name()));
+        }
+        for state in [
+            JobState::Gathering,
+            JobState::Observe,
+            JobState::WarmUp,
+            JobState::Adjusting,
+            JobState::Converged,
+            JobState::Drift,
+            JobState::Rollback,
+            JobState::Stale,
+            JobState::Suspended,
+        ] {
+            assert_eq!(json(state).as_deref(), Some(state.name()));
+        }
+        use crate::EventKind::{Adjustment, Command, Daemon, Fault, Foreign as Theirs, Job, State};
+        for kind in [Daemon, Job, State, Adjustment, Theirs, Command, Fault] {
+            assert_eq!(json(kind).as_deref(), Some(kind.name()));
+        }
+    }
+}

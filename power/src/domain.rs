@@ -1,0 +1,138 @@
+//! What every back end offers, and the terms it is told in.
+
+use litd_units::{Celsius, Hertz, Joules, Watts};
+use serde::{Deserialize, Serialize};
+
+use crate::error::PowerError;
+
+/// What kind of device a domain caps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceKind {
+    /// A GPU (an AMD socket, an NVIDIA board).
+    Gpu,
+    /// A CPU socket.
+    Cpu,
+}
+
+/// Whether a device's cap belongs to one user at a time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sharing {
+    /// The device is used whole.
+    #[default]
+    Whole,
+    /// NVIDIA Multi-Instance GPU is on: instances of several tenants share one cap.
+    Mig,
+    /// AMD compute partitions (DPX, QPX, CPX): several logical devices share one cap.
+    Partitioned,
+    /// NVIDIA Multi-Process Service: processes share the device by time and space.
+    Mps,
+}
+
+/// Which device this is. The address is unique on the node and stays the same over reboots.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    /// GPU or CPU socket.
+    pub kind: DeviceKind,
+    /// PCI address of a GPU, such as `0000:85:00.0`; `cpu0` for the first socket.
+    pub address: String,
+    /// The vendor's unique name, where there is one (`GPU-…`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// Serial number of the part, where the driver tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// Marketing or device name.
+    pub model: String,
+    /// Name and version of the driver.
+    pub driver: String,
+    /// Which back end serves it: `simulated`, `amdgpu`, `nvml` ...
+    pub backend: String,
+    /// Whether one job can own its cap.
+    #[serde(default)]
+    pub sharing: Sharing,
+}
+
+/// What a domain's cap may be. Read anew after a device reset: a driver may have other ideas then.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CapRange {
+    /// The lowest cap that the driver accepts (0 where it names none).
+    pub lowest: Watts,
+    /// The highest cap that the driver accepts.
+    pub highest: Watts,
+    /// The cap that the driver starts with.
+    pub default: Watts,
+    /// The driver's unit: caps are whole multiples of it.
+    pub resolution: Watts,
+}
+
+/// What a domain tells of itself at one moment. What there is no sensor for is absent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reading {
+    /// The cap that is set.
+    pub cap: Watts,
+    /// The cap in force, if something lower (firmware, BMC) rules; absent if the driver can't
+    /// tell.
+    pub enforced: Option<Watts>,
+    /// Power drawn.
+    pub power: Option<Watts>,
+    /// Energy since some moment in the past; it only grows, but for resets.
+    pub energy: Option<Joules>,
+    /// Temperature (of the junction, where there is a choice).
+    pub temperature: Option<Celsius>,
+    /// The temperature at which the device slows itself down.
+    pub slowdown: Option<Celsius>,
+    /// Clock of the compute units.
+    pub clock: Option<Hertz>,
+    /// Whether the power limit is what bounds the clock.
+    pub power_limited: Option<bool>,
+    /// Whether it throttles for heat or for a hardware reason (power brake, voltage).
+    pub throttled: bool,
+}
+
+/// A device whose power can be capped.
+///
+/// Every call may block for as long as a driver likes, and may fail. `set_cap` of a driver may
+/// report success and change nothing: callers read back.
+pub trait PowerDomain: Send {
+    /// Which device this is.
+    fn identity(&self) -> &Identity;
+
+    /// What its cap may be, read from the driver now.
+    ///
+    /// # Errors
+    /// The driver does not answer.
+    fn range(&mut self) -> Result<CapRange, PowerError>;
+
+    /// The cap that is set now.
+    ///
+    /// # Errors
+    /// The driver does not answer.
+    fn cap(&mut self) -> Result<Watts, PowerError> {
+        Ok(self.read()?.cap)
+    }
+
+    /// Sets the cap.
+    ///
+    /// # Errors
+    /// The driver refuses, or does not answer; the cap may or may not have changed.
+    fn set_cap(&mut self, cap: Watts) -> Result<(), PowerError>;
+
+    /// All sensors.
+    ///
+    /// # Errors
+    /// The cap can't be read; a sensor that can't be read is merely absent.
+    fn read(&mut self) -> Result<Reading, PowerError>;
+
+    /// The processes that hold the device open, in the daemon's process-id namespace.
+    ///
+    /// # Errors
+    /// The driver does not answer, or can't tell.
+    fn holders(&mut self) -> Result<Vec<u32>, PowerError>;
+
+    /// Closes whatever handles are open, so that the device can be reset or its driver upgraded.
+    /// The next call opens them again.
+    fn release(&mut self) {}
+}

@@ -1,0 +1,73 @@
+//! What can go wrong with a power domain, said so that a person can act on it.
+
+use litd_units::Watts;
+use thiserror::Error;
+
+/// Why a domain did not do what it was told. `device` is its address.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum PowerError {
+    /// The driver refuses the value.
+    #[error("{device}: {asked} is outside this device's {lowest} to {highest}")]
+    OutOfRange {
+        /// The device.
+        device: String,
+        /// What was asked for.
+        asked: Watts,
+        /// The lowest cap that it accepts.
+        lowest: Watts,
+        /// The highest.
+        highest: Watts,
+    },
+    /// The daemon lacks a right.
+    #[error("{device}: no permission to {action}: {hint}")]
+    Permission {
+        /// The device.
+        device: String,
+        /// What it was about to do.
+        action: &'static str,
+        /// What to do about it.
+        hint: String,
+    },
+    /// The device is not there any more.
+    #[error(
+        "{device}: the device is gone ({cause}); it comes back after a reset or a driver reload"
+    )]
+    Gone {
+        /// The device.
+        device: String,
+        /// What the driver said.
+        cause: String,
+    },
+    /// No answer within the deadline.
+    #[error("{device}: the driver has not answered for {seconds:.1} s")]
+    Timeout {
+        /// The device.
+        device: String,
+        /// How long it was waited for.
+        seconds: f64,
+    },
+    /// Whatever else the driver said.
+    #[error("{device}: {action} failed: {cause}")]
+    Driver {
+        /// The device.
+        device: String,
+        /// What was tried.
+        action: &'static str,
+        /// What the driver said.
+        cause: String,
+    },
+}
+
+impl PowerError {
+    /// A short name of the kind, for counters.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::OutOfRange { .. } => "out_of_range",
+            Self::Permission { .. } => "permission",
+            Self::Gone { .. } => "gone",
+            Self::Timeout { .. } => "timeout",
+            Self::Driver { .. } => "driver",
+        }
+    }
+}

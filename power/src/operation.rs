@@ -1,0 +1,54 @@
+//! What a domain can be told to do, as values that can be sent to its thread and back.
+
+use litd_units::Watts;
+
+use crate::domain::{CapRange, PowerDomain, Reading};
+use crate::error::PowerError;
+
+/// What a device is to do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Operation {
+    /// Read all sensors and the cap.
+    Read,
+    /// Set the cap, then read it back.
+    Set(Watts),
+    /// Read what the cap may be (after a reset).
+    Range,
+    /// Tell which processes hold it.
+    Holders,
+    /// Close all handles.
+    Release,
+}
+
+/// What became of an [`Operation`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// All sensors.
+    Read(Result<Reading, PowerError>),
+    /// The cap as read back after it was set.
+    Set(Result<Watts, PowerError>),
+    /// What the cap may be.
+    Range(Result<CapRange, PowerError>),
+    /// The processes that hold the device.
+    Holders(Result<Vec<u32>, PowerError>),
+    /// Handles are closed.
+    Released,
+}
+
+impl Operation {
+    /// Does it, for as long as the driver takes.
+    pub fn perform(self, domain: &mut dyn PowerDomain) -> Reply {
+        match self {
+            Self::Read => Reply::Read(domain.read()),
+            // What was asked for is no evidence: drivers round, and some report success and
+            // change nothing.
+            Self::Set(cap) => Reply::Set(domain.set_cap(cap).and_then(|()| domain.cap())),
+            Self::Range => Reply::Range(domain.range()),
+            Self::Holders => Reply::Holders(domain.holders()),
+            Self::Release => {
+                domain.release();
+                Reply::Released
+            }
+        }
+    }
+}

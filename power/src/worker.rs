@@ -1,0 +1,86 @@
+//! One thread per domain, because drivers block.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use thiserror::Error;
+
+use crate::domain::PowerDomain;
+use crate::operation::{Operation, Reply};
+
+/// A driver call needs little, and a node has up to 18 of these threads: 2 MiB each, as is usual,
+/// would show in the daemon's address space for nothing.
+const STACK: usize = 128 * 1024;
+
+/// The domain's thread has ended, which it does only if its driver panicked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the device's thread has ended; restart litd to use the device again")]
+pub struct Stopped;
+
+/// A domain on a thread of its own. Operations are done one at a time, in order.
+///
+/// Dropping it waits for nothing: an operation that is under way ends when the driver lets it
+/// and is still reported; those behind it are not begun.
+#[derive(Debug)]
+pub struct Worker {
+    operations: Sender<Operation>,
+    dropped: Arc<AtomicBool>,
+}
+
+impl Worker {
+    /// Moves `domain` to a new thread called `name` (systems cut names off after 15 bytes).
+    /// `report` is called there, once per operation.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(
+        domain: Box<dyn PowerDomain>,
+        name: &str,
+        report: impl Fn(Reply) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (operations, queue) = mpsc::channel();
+        let dropped = Arc::new(AtomicBool::new(false));
+        let stop = dropped.clone();
+        thread::Builder::new()
+            .name(name.to_owned())
+            .stack_size(STACK)
+            .spawn(move || work(domain, &queue, &stop, &report))?;
+        Ok(Self {
+            operations,
+            dropped,
+        })
+    }
+
+    /// Has the domain do something, after what it was told before. Returns at once.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub fn submit(&self, operation: Operation) -> Result<(), Stopped> {
+        self.operations.send(operation).map_err(|_| Stopped)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // A channel hands out what is in it even after its sender is gone, and nobody wants a
+        // cap set by a daemon that has let go of the device.
+        self.dropped.store(true, Ordering::Release);
+    }
+}
+
+fn work(
+    mut domain: Box<dyn PowerDomain>,
+    queue: &Receiver<Operation>,
+    stop: &AtomicBool,
+    report: &impl Fn(Reply),
+) {
+    while let Ok(operation) = queue.recv() {
+        if stop.load(Ordering::Acquire) {
+            return;
+        }
+        report(operation.perform(domain.as_mut()));
+    }
+}
