@@ -23,20 +23,29 @@ struct Line {
     writing: Option<Microwatts>,
     /// Whether that write is a decrease.
     falling: bool,
+    /// What a write of a predecessor's may make of it at any moment.
+    late: Option<Microwatts>,
     /// Its last write failed, or is overdue: it is not written to until [`Actuator::retry`].
     failed: bool,
 }
 
 impl Line {
+    /// The most that it counts with, should it come to hold `cap`.
+    fn with(&self, cap: Microwatts) -> Microwatts {
+        self.late.map_or(cap, |late| late.max(cap))
+    }
+
     fn wants(&self) -> Option<Microwatts> {
         let idle = self.writing.is_none() && !self.failed;
         self.target
             .filter(|&target| idle && self.held != Some(target))
     }
 
-    /// Where it is to go, if that cannot make the sum larger.
+    /// Where it is to go, if that cannot make the sum larger. Of a device whose cap is not known
+    /// nobody can say that.
     fn descent(&self) -> Option<Microwatts> {
-        self.wants().filter(|&target| target <= self.most)
+        let known = self.held.is_some();
+        self.wants().filter(|&target| known && target <= self.most)
     }
 }
 
@@ -78,6 +87,7 @@ impl Actuator {
                 target: None,
                 writing: None,
                 falling: false,
+                late: None,
                 failed: false,
             }
         };
@@ -106,7 +116,7 @@ impl Actuator {
     }
 
     fn sum(&self) -> Microwatts {
-        self.lines.iter().map(|line| line.most).sum()
+        self.lines.iter().map(|line| line.with(line.most)).sum()
     }
 
     /// Aims `devices` at the caps of an envelope, one each.
@@ -156,11 +166,12 @@ impl Actuator {
             let Some(target) = line.wants().filter(|_| free(device)) else {
                 continue;
             };
-            let rise = target - line.most;
+            let rise = line.with(target) - line.with(line.most);
             if sum + rise <= self.budget {
-                sum += rise;
-                line.most = target;
-                (line.writing, line.falling) = (Some(target), false);
+                // Until it is confirmed it may hold what it held before, too.
+                sum += rise.max(0);
+                line.most = line.most.max(target);
+                (line.writing, line.falling) = (Some(target), rise < 0);
                 writes.push((device, watts(target)));
             }
         }
@@ -219,6 +230,18 @@ impl Actuator {
             line.held = Some(cap);
             line.most = cap;
         }
+    }
+
+    /// A predecessor may have a write under way that makes the device hold up to `cap`.
+    pub fn expect(&mut self, device: usize, cap: Watts) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.late = microwatts(cap);
+        }
+    }
+
+    /// Whatever a predecessor wrote has landed by now.
+    pub fn expect_no_more(&mut self) {
+        self.lines.iter_mut().for_each(|line| line.late = None);
     }
 
     /// Lets a device whose write failed be written to again.

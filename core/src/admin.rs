@@ -1,0 +1,197 @@
+//! What administrators ask for, and a configuration read anew.
+
+use litd_api::{Command, DeviceState, Done, EventKind, Mode, Problem};
+use litd_policies::Policy;
+use litd_units::{Nanos, Watts};
+
+use crate::config::Config;
+use crate::core::Core;
+use crate::record::Note;
+use crate::store::Store;
+
+fn problem(error: impl Into<String>) -> Problem {
+    Problem {
+        error: error.into(),
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// Does what user `uid` asks for, who may. What follows from it is in [`Core::effects`].
+    ///
+    /// # Errors
+    /// It can't be done; nothing has changed.
+    pub fn command(&mut self, now: Nanos, uid: u32, command: Command) -> Result<Done, Problem> {
+        self.now = self.now.max(now);
+        if self.stopping.is_some() {
+            return Err(problem("litd is stopping"));
+        }
+        let message = match command {
+            Command::SetBudget { watts } => self.ask_budget(watts),
+            Command::SetPolicy { policy } => self.ask_policy(&policy),
+            Command::Restore { device } => self.release(device.as_deref()),
+            Command::Resume { device } => self.resume(device.as_deref()),
+            Command::Forget => {
+                self.learned.forget();
+                self.save_learned();
+                Ok("learned distributions are forgotten".to_owned())
+            }
+        }?;
+        let text = format!("user {uid}: {message}");
+        self.note(Note::info(EventKind::Command, text));
+        self.settle_up();
+        Ok(Done { message })
+    }
+
+    fn ask_budget(&mut self, watts: Option<Watts>) -> Result<String, Problem> {
+        if let Some(budget) = watts {
+            self.check_budget(budget)?;
+        }
+        self.overrides.budget = watts;
+        self.replan_all();
+        Ok(match (watts, self.policy()) {
+            (Some(budget), Policy::Observe) => {
+                format!("budget is {budget}; litd only observes and writes nothing")
+            }
+            (Some(budget), _) => format!("budget is {budget}"),
+            (None, _) => format!("budget is {} again", self.gpu_budget()),
+        })
+    }
+
+    fn check_budget(&self, budget: Watts) -> Result<(), Problem> {
+        let caps = &self.config.caps;
+        let limits = || self.devices.gpus().map(|(_, unit)| unit.limits(caps));
+        let floors: Watts = limits().map(|own| own.floor).sum();
+        // Written so that a NaN is refused.
+        if !(budget >= floors && budget <= Watts(100_000.0 * limits().count() as f64)) {
+            return Err(problem(format!(
+                "a budget of {budget} is none for these GPUs: their floors add up to {floors}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn ask_policy(&mut self, name: &str) -> Result<String, Problem> {
+        let policy: Policy = name.parse().map_err(|error| problem(format!("{error}")))?;
+        if self.config.mode == Mode::Observe && policy != Policy::Observe {
+            return Err(problem(
+                "litd only observes: set `mode = \"steer\"` in its configuration and reload it",
+            ));
+        }
+        self.overrides.policy = Some(policy);
+        self.replan_all();
+        Ok(format!("policy is {policy}"))
+    }
+
+    fn named(&self, device: Option<&str>) -> Result<Vec<usize>, Problem> {
+        let Some(name) = device else {
+            return Ok(self.devices.iter().map(|(device, _)| device).collect());
+        };
+        let by_name = || {
+            let mut units = self.devices.iter();
+            units.find_map(|(device, unit)| (unit.name == name).then_some(device))
+        };
+        let device = self.devices.called(name).or_else(by_name);
+        device.map(|device| vec![device]).ok_or_else(|| {
+            problem(format!(
+                "there is no device {name:?}: `litctl status` lists them"
+            ))
+        })
+    }
+
+    /// Gives devices back and lets go of them.
+    fn release(&mut self, device: Option<&str>) -> Result<String, Problem> {
+        let devices = self.named(device)?;
+        for &device in &devices {
+            if let Some(unit) = self.devices.get_mut(device) {
+                if matches!(unit.standing, DeviceState::Ours | DeviceState::Faulty) {
+                    unit.standing = DeviceState::Released;
+                }
+                self.standing_changed(device);
+            }
+            self.devices.want_release(device);
+        }
+        Ok(format!(
+            "caps of {} go back, and are left alone until they are resumed",
+            counted(&devices)
+        ))
+    }
+
+    /// Steers devices again, from what they hold now.
+    fn resume(&mut self, device: Option<&str>) -> Result<String, Problem> {
+        let devices = self.named(device)?;
+        for &device in &devices {
+            let journaled = self.is_journaled(device);
+            let held = self.actuator.held(device);
+            let Some(unit) = self.devices.get_mut(device) else {
+                continue;
+            };
+            if unit.standing == DeviceState::Ours {
+                continue;
+            }
+            let unread = unit.standing == DeviceState::Released;
+            unit.standing = DeviceState::Ours;
+            unit.failures = 0;
+            unit.overdue = false;
+            unit.resets.clear();
+            if !journaled {
+                // What is there now was set by somebody who meant it. Where nothing was read
+                // meanwhile, that has to be seen first.
+                unit.found = held.filter(|_| !unread);
+                self.devices.want_read(device);
+            }
+            self.actuator.retry(device);
+            self.standing_changed(device);
+        }
+        // A rollback's pause ends too.
+        let paused: Vec<String> = self
+            .jobs
+            .values_mut()
+            .filter_map(|job| {
+                job.controller.as_mut()?.resume();
+                Some(job.name.clone())
+            })
+            .collect();
+        for name in paused {
+            self.tell_hooks(&name);
+        }
+        Ok(format!("{} may be steered again", counted(&devices)))
+    }
+
+    /// The configuration was read anew.
+    pub(crate) fn reload(&mut self, config: Config) {
+        let law = config.law != self.config.law;
+        let rules = config.mode != self.config.mode
+            || config.policy != self.config.policy
+            || config.caps != self.config.caps;
+        self.config = config;
+        self.note(Note::info(EventKind::Daemon, "configuration read anew"));
+        if self.stopping.is_some() {
+            return;
+        }
+        if law {
+            let names: Vec<String> = self.jobs.keys().cloned().collect();
+            for name in names {
+                if self
+                    .jobs
+                    .get(&name)
+                    .is_some_and(|job| job.controller.is_some())
+                {
+                    self.plan_anew(&name);
+                }
+            }
+        } else if rules {
+            self.replan_all();
+        }
+        let names: Vec<String> = self.jobs.keys().cloned().collect();
+        for name in names {
+            self.tell_hooks(&name);
+        }
+    }
+}
+
+fn counted(devices: &[usize]) -> String {
+    match devices.len() {
+        1 => "1 device".to_owned(),
+        count => format!("{count} devices"),
+    }
+}

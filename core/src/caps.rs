@@ -1,0 +1,250 @@
+//! What every device is to hold: the shares of the budget, what is left to devices without a
+//! loop, room for those that hold more than they should; and the writes that follow.
+
+use litd_api::{DeviceState, EventKind};
+use litd_policies::{CapVector, Envelope, Limits, Policy};
+use litd_power::Operation;
+use litd_units::{Nanos, Watts};
+
+use crate::core::Core;
+use crate::hardware::same;
+use crate::job::Job;
+use crate::journal::Found;
+use crate::record::Note;
+use crate::store::Store;
+
+/// After a failed write to the journal the caps wait for so long.
+const JOURNAL_RETRY: Nanos = Nanos(1_000_000_000);
+
+/// Less than any driver's unit.
+const DUST: Watts = Watts(0.4e-6);
+
+impl<S: Store> Core<S> {
+    /// A job's share of the node's budget: in proportion to its GPUs, where a budget is set;
+    /// what its GPUs came with, otherwise.
+    pub(crate) fn share(&self, job: &Job) -> Watts {
+        let found = || {
+            let units = job.gpus().filter_map(|device| self.devices.get(device));
+            units.filter_map(|unit| unit.found).sum()
+        };
+        let all = self.devices.gpus().count().max(1) as f64;
+        let share = |budget: Watts| budget * (job.ranks.len() as f64 / all);
+        self.set_budget().map_or_else(found, share)
+    }
+
+    /// Works out what every device is to hold.
+    pub(crate) fn retarget(&mut self) {
+        let steering = self.policy() != Policy::Observe && self.stopping.is_none();
+        self.actuator.set_budget(self.whole_budget(steering));
+        if !steering {
+            return self.give_all_back();
+        }
+        let mut steered = vec![false; self.devices.iter().count()];
+        let mut shares = Watts::ZERO;
+        for job in self.jobs.values() {
+            let Some(caps) = job.ask.as_ref().filter(|_| job.suspended.is_none()) else {
+                continue;
+            };
+            let devices = job.devices();
+            self.actuator.aim(&devices, caps);
+            shares += self.share(job);
+            for device in devices {
+                if let Some(steered) = steered.get_mut(device) {
+                    *steered = true;
+                }
+            }
+        }
+        self.aim_idle(&steered, shares);
+        self.leave_others();
+        self.squeeze();
+    }
+
+    /// What all devices together may hold: the GPUs' budget and what the CPU sockets came with.
+    /// Giving back what was found is always allowed once litd no longer steers.
+    fn whole_budget(&self, steering: bool) -> Watts {
+        let found = |(device, unit)| self.came_with(device, unit);
+        let cpus: Watts = self.devices.cpus().map(found).sum();
+        let found: Watts = self.devices.iter().map(found).sum();
+        let budget = self.gpu_budget() + cpus;
+        if steering { budget } else { budget.max(found) }
+    }
+
+    /// Devices without a loop hold what they were found with, as far as a budget that was set
+    /// leaves it to them.
+    fn aim_idle(&mut self, steered: &[bool], shares: Watts) {
+        let mut gpus = Vec::new();
+        let mut limits = Vec::new();
+        let mut found = Vec::new();
+        for (device, unit) in self.devices.iter() {
+            let (false, Some(cap)) = (steered[device], unit.found) else {
+                continue;
+            };
+            if !unit.is_gpu() {
+                self.actuator.give_back(device, cap);
+                continue;
+            }
+            let own = unit.limits(&self.config.caps);
+            gpus.push(device);
+            found.push(cap);
+            limits.push(Limits {
+                floor: own.floor.min(cap),
+                ..own
+            });
+        }
+        let whole: Watts = found.iter().copied().sum();
+        let left = self.set_budget().map_or(whole, |budget| budget - shares);
+        if whole <= left + DUST {
+            for (&device, &cap) in gpus.iter().zip(&found) {
+                self.actuator.give_back(device, cap);
+            }
+        } else {
+            let caps = project(&limits, left, &found);
+            self.aim(&gpus, caps);
+        }
+    }
+
+    fn aim(&mut self, devices: &[usize], caps: Option<CapVector>) {
+        if let Some(caps) = caps {
+            self.actuator.aim(devices, &caps);
+        }
+    }
+
+    /// Devices whose caps are others' are left alone; those that went wrong, or that an
+    /// administrator took back, get what they were found with.
+    fn leave_others(&mut self) {
+        for (device, unit) in self.devices.iter() {
+            match (unit.standing, unit.found) {
+                _ if unit.ranging => self.actuator.leave(device),
+                (DeviceState::Ours, Some(_)) => {}
+                (DeviceState::Released | DeviceState::Faulty, Some(found))
+                    if self.is_journaled(device) =>
+                {
+                    self.actuator.give_back(device, found);
+                }
+                _ => self.actuator.leave(device),
+            }
+        }
+    }
+
+    /// Where some devices hold, or may hold, more than was planned for, the others make room.
+    fn squeeze(&mut self) {
+        let caps = &self.config.caps;
+        let mut fixed = Watts::ZERO;
+        let mut devices = Vec::new();
+        let mut limits = Vec::new();
+        let mut wanted = Vec::new();
+        for (device, unit) in self.devices.iter() {
+            let movable = unit.is_ours() && !unit.ranging && !self.actuator.has_failed(device);
+            match self.actuator.target(device).filter(|_| movable) {
+                None => fixed += self.actuator.most_of(device),
+                Some(target) => {
+                    let own = unit.limits(caps);
+                    devices.push(device);
+                    wanted.push(target);
+                    // A cap found above the ceiling may go back, and nothing else up there.
+                    limits.push(Limits {
+                        floor: own.floor.min(target),
+                        ..own
+                    });
+                }
+            }
+        }
+        let sum: Watts = wanted.iter().copied().sum();
+        let left = self.actuator.budget() - fixed;
+        // Sums of the same caps in another order may differ by less than any driver's unit.
+        if sum > left + DUST {
+            let caps = project(&limits, left, &wanted);
+            self.aim(&devices, caps);
+        }
+    }
+
+    /// Sends out what may be written now, after the journal knows of it.
+    pub(crate) fn write_caps(&mut self) {
+        let devices = &self.devices;
+        let writes = self.actuator.due(|device| devices.is_free(device));
+        if writes.is_empty() {
+            return;
+        }
+        let trouble = self.journal_writes(&writes);
+        for (device, cap) in writes {
+            let found = self.devices.get(device).and_then(|unit| unit.found);
+            let undoes = found.is_some_and(|found| same(found, cap));
+            if trouble && !undoes {
+                self.actuator.not_written(device);
+                if let Some(unit) = self.devices.get_mut(device) {
+                    unit.retry_at = Some(self.now + JOURNAL_RETRY);
+                }
+            } else {
+                let operation = Operation::Set(cap);
+                self.devices
+                    .begin(device, operation, self.now, &mut self.effects);
+            }
+        }
+    }
+
+    /// Writes down what is about to be written to devices. Returns whether that failed.
+    fn journal_writes(&mut self, writes: &[(usize, Watts)]) -> bool {
+        let unit = |device: usize| self.devices.get(device);
+        let found = |&(device, _): &(usize, Watts)| {
+            let unit = unit(device)?;
+            Some(Found {
+                address: unit.address().to_owned(),
+                serial: unit.device.identity.serial.clone(),
+                cap: unit.found?,
+            })
+        };
+        let new = writes
+            .iter()
+            .filter(|&&(device, _)| !self.is_journaled(device));
+        let found: Vec<Found> = new.filter_map(found).collect();
+        let intents = writes
+            .iter()
+            .filter_map(|&(device, cap)| Some((unit(device)?.address(), cap)));
+        let intents: Vec<(&str, Watts)> = intents.collect();
+        let begun = match found.is_empty() {
+            true => Ok(()),
+            false => self.journal.begin_all(&mut self.store, &found),
+        };
+        let written = begun.and_then(|()| self.journal.intend(&mut self.store, &intents));
+        self.journal_said(written.err().map(|error| error.to_string()))
+    }
+
+    /// Takes note of whether the journal can be written. Returns whether it can't.
+    pub(crate) fn journal_said(&mut self, trouble: Option<String>) -> bool {
+        let failed = trouble.is_some();
+        if failed {
+            self.record.error("journal", "");
+        }
+        match (&self.journal_trouble, &trouble) {
+            (None, Some(why)) => {
+                let text = format!("no cap is changed, but to undo: {why}");
+                self.note(Note::warning(EventKind::Fault, text));
+            }
+            (Some(_), None) => {
+                self.note(Note::info(
+                    EventKind::Fault,
+                    "the undo journal can be written again",
+                ));
+            }
+            _ => {}
+        }
+        self.journal_trouble = trouble;
+        failed
+    }
+}
+
+/// The caps nearest to `wanted` within limits and budget; all floors, if those exceed it.
+fn project(limits: &[Limits], budget: Watts, wanted: &[Watts]) -> Option<CapVector> {
+    if limits.is_empty() {
+        return None;
+    }
+    let envelope = Envelope::new(limits, budget).or_else(|_| {
+        // Rounded up to driver units the floors may be a little more than they are.
+        let floors: Watts = limits.iter().map(|own| own.floor + own.resolution).sum();
+        Envelope::new(
+            limits,
+            floors.min(limits.iter().map(|own| own.ceiling).sum()),
+        )
+    });
+    Some(envelope.ok()?.project(wanted, wanted))
+}

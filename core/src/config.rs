@@ -1,0 +1,162 @@
+//! What an administrator decides about the loop. The shell's file has sockets and paths besides.
+
+use litd_api::Mode;
+use litd_policies::Policy;
+use litd_units::{Kelvins, Watts};
+use serde::{Deserialize, Serialize};
+
+/// The loop's part of the configuration file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Whether caps may be written at all.
+    pub mode: Mode,
+    /// What is done about a straggler.
+    pub policy: Policy,
+    /// Limits that are narrower than the drivers'.
+    pub caps: Caps,
+    /// When jobs count as gone.
+    pub jobs: Jobs,
+    /// How often iterations are profiled.
+    pub sampling: Sampling,
+    /// Limits on what hooks may send.
+    pub limits: Limits,
+    /// The knobs of the law (Table II of the Lit Silicon paper) and of its guards.
+    pub law: litd_policies::Config,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Observe,
+            policy: Policy::GpuRed,
+            caps: Caps::default(),
+            jobs: Jobs::default(),
+            sampling: Sampling::default(),
+            limits: Limits::default(),
+            law: litd_policies::Config::default(),
+        }
+    }
+}
+
+/// What caps may be, where an administrator is stricter than the drivers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Caps {
+    /// What all GPU caps may add up to, in watts. Absent: the sum of the caps found at start.
+    pub budget: Option<Watts>,
+    /// No GPU's cap goes below this. Some drivers (MI300X) name 0 as the lowest.
+    pub gpu_floor: Watts,
+    /// No GPU's cap goes above this. Absent: the cap that the driver starts with (its TDP), or
+    /// the one found at start, if that is higher.
+    pub gpu_ceiling: Option<Watts>,
+    /// No CPU socket's limit goes below this.
+    pub cpu_floor: Watts,
+    /// Measured power must be below the cap, plus this share of it, within `settle_seconds`
+    /// after a cap was lowered.
+    pub settle_margin: f64,
+    /// How long measured power may take to follow.
+    pub settle_seconds: f64,
+    /// A device that has not answered for so long counts as faulty.
+    pub answer_seconds: f64,
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self {
+            budget: None,
+            gpu_floor: Watts(200.0),
+            gpu_ceiling: None,
+            cpu_floor: Watts(100.0),
+            settle_margin: 0.1,
+            settle_seconds: 10.0,
+            answer_seconds: 5.0,
+        }
+    }
+}
+
+/// What becomes of the caps of a job that is not heard of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnStale {
+    /// They stay as they are for as long as the job is connected.
+    Hold,
+    /// They go back to what was found.
+    Restore,
+}
+
+/// When jobs count as gone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Jobs {
+    /// A job none of whose ranks sent anything for so long is stale.
+    pub stale_seconds: f64,
+    /// What becomes of its caps then.
+    pub on_stale: OnStale,
+    /// A rank whose connection broke may come back within so long; then the job has ended.
+    pub reconnect_seconds: f64,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self {
+            stale_seconds: 120.0,
+            on_stale: OnStale::Restore,
+            reconnect_seconds: 15.0,
+        }
+    }
+}
+
+/// How often iterations are profiled. While adjusting, `law.calibration.sampling_period` rules.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sampling {
+    /// Every how many iterations one is profiled once the job has converged; 0: none.
+    pub converged_period: u64,
+    /// Mean iteration time that differs from that at convergence by more than this share brings
+    /// the short period back.
+    pub drift_iteration_share: f64,
+    /// A GPU's temperature that differs from that at convergence by more than this does too.
+    pub drift_temperature: Kelvins,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            converged_period: 1000,
+            drift_iteration_share: 0.02,
+            drift_temperature: Kelvins(8.0),
+        }
+    }
+}
+
+/// What hooks may send.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Connected hooks.
+    pub sessions: usize,
+    /// Connected hooks of one user.
+    pub sessions_per_user: usize,
+    /// Kernels in one sample of one rank.
+    pub kernels: usize,
+    /// Distinct kernel names of one rank.
+    pub names: usize,
+    /// Bytes of all kernel names of one rank.
+    pub name_bytes: usize,
+    /// Frames a second of one rank; what is above is dropped, and far above is cut off.
+    pub frames_per_second: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions: 64,
+            sessions_per_user: 64,
+            kernels: 100_000,
+            names: 4096,
+            name_bytes: 1 << 20,
+            frames_per_second: 2000.0,
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The daemon's state, and the one way in: [`Core::handle`].
+
+use std::collections::BTreeMap;
+
+use litd_api::{DeviceState, Event as Told, EventKind, Events, Mode};
+use litd_policies::{Actuator, Policy};
+use litd_units::{Nanos, Watts};
+
+use crate::config::Config;
+use crate::devices::{Devices, Unit};
+use crate::event::{Device, DeviceId, Effect, Event, SessionId};
+use crate::job::Job;
+use crate::journal::{Journal, JournalError};
+use crate::learned::Learned;
+use crate::rate::Bucket;
+use crate::record::{Note, Record};
+use crate::session::Session;
+use crate::store::Store;
+
+/// All devices are read so often.
+pub(crate) const TELEMETRY: Nanos = Nanos(1_000_000_000);
+
+/// A write that takes longer is counted with the most that the device may hold, and the others
+/// make room for it.
+const SLOW_WRITE: Nanos = Nanos(400_000_000);
+
+/// So many refusals a second are logged; all are counted.
+const REFUSALS_PER_SECOND: f64 = 5.0;
+
+/// How long giving back may take when the daemon stops.
+const STOP: Nanos = Nanos(15_000_000_000);
+
+pub(crate) fn seconds(seconds: f64) -> Nanos {
+    // `as` saturates.
+    Nanos((seconds * 1e9) as i64)
+}
+
+/// What was changed at run time, until the next start.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Overrides {
+    pub budget: Option<Watts>,
+    pub policy: Option<Policy>,
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    pub writes: u64,
+    pub adjustments: u64,
+    pub frames: u64,
+    pub ticks: u64,
+}
+
+/// The daemon is about to end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopping {
+    /// Since when: readings must be younger before a cap is given back.
+    pub since: Nanos,
+    /// Whether the shell has been told that it is over.
+    pub done: bool,
+}
+
+/// The daemon.
+#[derive(Debug)]
+pub struct Core<S> {
+    pub(crate) config: Config,
+    pub(crate) overrides: Overrides,
+    pub(crate) devices: Devices,
+    pub(crate) actuator: Actuator,
+    pub(crate) journal: Journal,
+    pub(crate) store: S,
+    /// Why the journal can't be written, while it can't.
+    pub(crate) journal_trouble: Option<String>,
+    pub(crate) learned: Learned,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) jobs: BTreeMap<String, Job>,
+    pub(crate) record: Record,
+    pub(crate) totals: Totals,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) started: Nanos,
+    pub(crate) now: Nanos,
+    next_telemetry: Nanos,
+    pub(crate) stopping: Option<Stopping>,
+    /// Whether a predecessor died with caps changed.
+    pub(crate) recovered: bool,
+    /// How often refusals are logged.
+    pub(crate) refusals: Bucket,
+    /// A device may have come to hold what was found.
+    pub(crate) untidy: bool,
+    /// Something changed that bears on what devices are to hold.
+    pub(crate) dirty: bool,
+}
+
+impl<S: Store> Core<S> {
+    /// A daemon on these devices. What a predecessor left changed, according to the journal in
+    /// `store`, is given back first. `now` is monotonic time, `unix_seconds` the wall clock's.
+    ///
+    /// # Errors
+    /// The journal can't be read, or is one of a newer version: nothing may be touched then.
+    pub fn new(
+        config: Config,
+        inventory: Vec<Device>,
+        mut store: S,
+        boot_id: &str,
+        now: Nanos,
+        unix_seconds: f64,
+    ) -> Result<Self, JournalError> {
+        let (journal, recovered) = Journal::open(&mut store, boot_id)?;
+        let devices = Devices::new(inventory, now);
+        let lines = devices.iter().map(|(_, unit)| {
+            let held = unit.device.reading.map(|reading| reading.cap);
+            (held, unit.device.range.highest)
+        });
+        let actuator = Actuator::new(&lines.collect::<Vec<_>>(), Watts::ZERO);
+        let (learned, flaw) = match store.load_learned() {
+            Ok(bytes) => Learned::load(&bytes),
+            Err(error) => (Learned::default(), Some(error.to_string())),
+        };
+        let mut core = Self {
+            config,
+            overrides: Overrides::default(),
+            devices,
+            actuator,
+            journal,
+            store,
+            journal_trouble: None,
+            learned,
+            sessions: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            record: Record::new(now, unix_seconds),
+            totals: Totals::default(),
+            effects: Vec::new(),
+            started: now,
+            now,
+            next_telemetry: now,
+            stopping: None,
+            recovered: false,
+            refusals: Bucket::new(REFUSALS_PER_SECOND, now),
+            untidy: true,
+            dirty: true,
+        };
+        core.say_hello();
+        if let Some(flaw) = flaw {
+            let text = format!("learned distributions are not used: {flaw}");
+            core.note(Note::warning(EventKind::Fault, text));
+        }
+        if let Some(recovered) = recovered {
+            core.recover(recovered);
+        }
+        core.settle_up();
+        Ok(core)
+    }
+
+    fn say_hello(&mut self) {
+        let gpus = self.devices.gpus().count();
+        let cpus = self.devices.cpus().count();
+        let doing = match self.policy() {
+            Policy::Observe => "measuring only, nothing is written".to_owned(),
+            policy => format!("steering with {policy}, budget {}", self.gpu_budget()),
+        };
+        let text = format!("started on {gpus} GPUs and {cpus} CPU sockets; {doing}");
+        self.note(Note::info(EventKind::Daemon, text));
+    }
+
+    /// Something has happened at `now`, which never goes back.
+    pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
+        self.now = self.now.max(now);
+        match event {
+            Event::Connected { session, peer } => self.connected(session, peer),
+            Event::Frame { session, bytes } => self.frame(session, bytes),
+            Event::Disconnected { session } => self.disconnected(session),
+            Event::Device {
+                device: DeviceId(device),
+                reply,
+            } => self.replied(device, reply),
+            Event::Reloaded(config) => self.reload(*config),
+            Event::Stop => self.stop(),
+            Event::Time => {}
+        }
+        if self.now >= self.next_telemetry {
+            // Late is late: rounds that were missed are not made up for.
+            self.next_telemetry = self.now + TELEMETRY;
+            self.round();
+        }
+        self.settle_up();
+    }
+
+    /// What is to be done, in order; the shell takes it after every call.
+    pub fn effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When [`Event::Time`] is due at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Nanos {
+        let retries = self.devices.iter().filter_map(|(_, unit)| unit.retry_at);
+        let slow = self.devices.iter().filter_map(|(device, unit)| {
+            let (_, since) = unit.busy?;
+            let waited_for = self.actuator.is_writing(device) && !self.actuator.has_failed(device);
+            waited_for.then_some(since + SLOW_WRITE)
+        });
+        // What is past has been dealt with; if it could not be, the next round will see.
+        let soonest = retries.chain(slow).filter(|&at| at > self.now).min();
+        soonest.map_or(self.next_telemetry, |soonest| {
+            soonest.min(self.next_telemetry)
+        })
+    }
+
+    /// Events after a number.
+    #[must_use]
+    pub fn events(&self, after: u64) -> Events {
+        self.record.after(after)
+    }
+
+    /// The store, for tests that look at the disk.
+    pub fn store_mut(&mut self) -> &mut S {
+        &mut self.store
+    }
+
+    /// Once a second: sensors, and whatever waits for time to pass.
+    fn round(&mut self) {
+        self.read_all();
+        self.check_sessions();
+        self.check_jobs();
+        self.check_devices();
+        self.forget_predecessor();
+        self.measure_warm_up();
+        self.give_up_stopping();
+        self.effects.push(Effect::Alive);
+    }
+
+    /// Brings targets, writes, reads and the journal up to what is known now.
+    pub(crate) fn settle_up(&mut self) {
+        self.retry_writes();
+        if std::mem::take(&mut self.dirty) {
+            self.retarget();
+            self.untidy = true;
+        }
+        self.write_caps();
+        self.devices.begin_wanted(self.now, &mut self.effects);
+        if std::mem::take(&mut self.untidy) {
+            self.tidy_journal();
+        }
+        self.finish_stopping();
+    }
+
+    /// Reads all devices, but for those that were let go of: reading would open them again.
+    fn read_all(&mut self) {
+        for device in 0..self.devices.iter().count() {
+            let released = |unit: &Unit| unit.standing == DeviceState::Released;
+            let let_go = self.devices.get(device).is_some_and(released);
+            if !let_go || self.is_journaled(device) {
+                self.devices.want_read(device);
+            }
+        }
+    }
+
+    fn retry_writes(&mut self) {
+        let now = self.now;
+        let mut slow = Vec::new();
+        for (device, unit) in self.devices.iter_mut() {
+            if unit.retry_at.is_some_and(|at| at <= now) {
+                unit.retry_at = None;
+                self.actuator.retry(device);
+            }
+            let waited_for = self.actuator.is_writing(device) && !self.actuator.has_failed(device);
+            if waited_for
+                && unit
+                    .busy
+                    .is_some_and(|(_, since)| now >= since + SLOW_WRITE)
+            {
+                slow.push(device);
+            }
+        }
+        for device in slow {
+            self.actuator.overdue(device);
+            self.dirty = true;
+        }
+    }
+
+    /// The policy in force.
+    pub(crate) fn policy(&self) -> Policy {
+        match self.config.mode {
+            Mode::Observe => Policy::Observe,
+            Mode::Steer => self.overrides.policy.unwrap_or(self.config.policy),
+        }
+    }
+
+    /// The budget that an administrator has set for all GPUs together.
+    pub(crate) fn set_budget(&self) -> Option<Watts> {
+        self.overrides.budget.or(self.config.caps.budget)
+    }
+
+    /// The cap that a device was found with; where that could not be read, the most that it may
+    /// hold: it is not touched, and the others need not make room for it.
+    pub(crate) fn came_with(&self, device: usize, unit: &Unit) -> Watts {
+        unit.found.unwrap_or_else(|| self.actuator.most_of(device))
+    }
+
+    /// What all GPU caps may add up to: as set, or what they added up to when they were found.
+    pub(crate) fn gpu_budget(&self) -> Watts {
+        let found = |(device, unit)| self.came_with(device, unit);
+        let sum = || self.devices.gpus().map(found).sum();
+        self.set_budget().unwrap_or_else(sum)
+    }
+
+    /// Whether the daemon has been told to stop and how far it is.
+    pub(crate) fn stop(&mut self) {
+        if self.stopping.is_some() {
+            return;
+        }
+        self.note(Note::info(EventKind::Daemon, "stopping: caps go back"));
+        self.stopping = Some(Stopping {
+            since: self.now,
+            done: false,
+        });
+        for device in 0..self.devices.iter().count() {
+            self.devices.want_read(device);
+        }
+        self.dirty = true;
+    }
+
+    fn give_up_stopping(&mut self) {
+        let Some(stopping) = self.stopping.filter(|stopping| !stopping.done) else {
+            return;
+        };
+        if self.now >= stopping.since + STOP {
+            let left = self.journal.entries().iter();
+            let left: Vec<&str> = left.map(|entry| entry.address.as_str()).collect();
+            let text = format!(
+                "stopping with caps that could not be given back, of {}: `litd restore` or the next start will try again",
+                left.join(", ")
+            );
+            self.note(Note::warning(EventKind::Restore, text));
+            self.say_stopped();
+        }
+    }
+
+    /// Stopped, once every cap is back.
+    fn finish_stopping(&mut self) {
+        let waits = self.stopping.is_some_and(|stopping| !stopping.done);
+        let busy = |(device, _): (usize, _)| self.actuator.is_writing(device);
+        if waits && self.reachable_entries() == 0 && !self.devices.iter().any(busy) {
+            self.say_stopped();
+        }
+    }
+
+    fn say_stopped(&mut self) {
+        if let Some(stopping) = &mut self.stopping {
+            stopping.done = true;
+        }
+        self.effects.push(Effect::Stopped);
+    }
+
+    /// Records an event and has it logged.
+    pub(crate) fn note(&mut self, note: Note) {
+        let event: Told = self.record.add(self.now, note);
+        self.effects.push(Effect::Log(event));
+    }
+}

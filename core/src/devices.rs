@@ -1,0 +1,254 @@
+//! The devices of the node: what they told last, what they are doing, and whose their caps are.
+//! A device does one thing at a time and may take for ever.
+
+use litd_api::DeviceState;
+use litd_policies::Limits;
+use litd_power::{CapRange, DeviceKind, Operation};
+use litd_units::{Nanos, Watts};
+
+use crate::config::Caps;
+use crate::event::{Device, DeviceId, Effect};
+
+/// A cap that measured power is to follow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settling {
+    /// The cap.
+    pub cap: Watts,
+    /// When power has to be below it.
+    pub until: Nanos,
+}
+
+/// One device.
+#[derive(Debug)]
+pub(crate) struct Unit {
+    /// `gpu3`, `cpu0`.
+    pub name: String,
+    /// Which it is and what its cap may be.
+    pub device: Device,
+    /// When the operation that brought `device.reading` was asked for.
+    pub read_at: Nanos,
+    /// The cap that goes back at the end. Not known: the device is never touched.
+    pub found: Option<Watts>,
+    /// Whose its cap is.
+    pub standing: DeviceState,
+    /// The job that uses it.
+    pub job: Option<String>,
+    /// What it is doing, and since when.
+    pub busy: Option<(Operation, Nanos)>,
+    /// Whether it has been reported as not answering.
+    pub overdue: bool,
+    /// Failed writes in a row.
+    pub failures: u32,
+    /// When a failed write is tried again.
+    pub retry_at: Option<Nanos>,
+    /// The cap whose effect is awaited.
+    pub settling: Option<Settling>,
+    /// When it was reset of late.
+    pub resets: Vec<Nanos>,
+    /// It was reset, and what its cap may be is not known yet.
+    pub ranging: bool,
+    wanted: Wanted,
+}
+
+/// What a device is to do when it is free.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wanted {
+    read: bool,
+    range: bool,
+    holders: bool,
+    release: bool,
+}
+
+impl Unit {
+    fn new(name: String, device: Device, now: Nanos) -> Self {
+        Self {
+            name,
+            found: device.reading.map(|reading| reading.cap),
+            device,
+            read_at: now,
+            standing: DeviceState::Ours,
+            job: None,
+            busy: None,
+            overdue: false,
+            failures: 0,
+            retry_at: None,
+            settling: None,
+            resets: Vec::new(),
+            ranging: false,
+            wanted: Wanted::default(),
+        }
+    }
+
+    /// Its address.
+    pub fn address(&self) -> &str {
+        &self.device.identity.address
+    }
+
+    /// The back end that serves it.
+    pub fn backend(&self) -> &str {
+        &self.device.identity.backend
+    }
+
+    /// Whether it is a GPU.
+    pub fn is_gpu(&self) -> bool {
+        self.device.identity.kind == DeviceKind::Gpu
+    }
+
+    /// Whether litd may move its cap.
+    pub fn is_ours(&self) -> bool {
+        self.standing == DeviceState::Ours && self.found.is_some()
+    }
+
+    /// Whether this is how a hook would call it.
+    pub fn is_called(&self, name: &str) -> bool {
+        let identity = &self.device.identity;
+        identity.address.eq_ignore_ascii_case(name)
+            || identity
+                .uuid
+                .as_ref()
+                .is_some_and(|uuid| uuid.eq_ignore_ascii_case(name))
+    }
+
+    /// What litd may set: the driver's range, as far as the administrator allows it. A GPU's
+    /// ceiling is the cap that its driver starts with (its TDP), or the one found, if that is
+    /// higher; a CPU socket's is the limit found.
+    pub fn limits(&self, caps: &Caps) -> Limits {
+        let CapRange {
+            lowest,
+            highest,
+            default,
+            resolution,
+        } = self.device.range;
+        let found = self.found.unwrap_or(default);
+        let (floor, ceiling) = match self.device.identity.kind {
+            DeviceKind::Gpu => {
+                let usual = default.max(found).min(highest);
+                (caps.gpu_floor, caps.gpu_ceiling.unwrap_or(usual))
+            }
+            DeviceKind::Cpu => (caps.cpu_floor, found),
+        };
+        let ceiling = ceiling.min(highest);
+        Limits {
+            // A device whose highest cap is below the floor for all has that cap, and no other.
+            floor: lowest.max(floor).min(ceiling),
+            ceiling,
+            resolution,
+        }
+    }
+}
+
+/// All devices.
+#[derive(Debug, Default)]
+pub(crate) struct Devices(Vec<Unit>);
+
+impl Devices {
+    pub fn new(inventory: Vec<Device>, now: Nanos) -> Self {
+        let (mut gpus, mut cpus) = (0, 0);
+        let mut unit = |device: Device| {
+            let (prefix, count) = match device.identity.kind {
+                DeviceKind::Gpu => ("gpu", &mut gpus),
+                DeviceKind::Cpu => ("cpu", &mut cpus),
+            };
+            let name = format!("{prefix}{count}");
+            *count += 1;
+            Unit::new(name, device, now)
+        };
+        Self(inventory.into_iter().map(&mut unit).collect())
+    }
+
+    pub fn get(&self, device: usize) -> Option<&Unit> {
+        self.0.get(device)
+    }
+
+    pub fn get_mut(&mut self, device: usize) -> Option<&mut Unit> {
+        self.0.get_mut(device)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Unit)> {
+        self.0.iter().enumerate()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Unit)> {
+        self.0.iter_mut().enumerate()
+    }
+
+    pub fn gpus(&self) -> impl Iterator<Item = (usize, &Unit)> {
+        self.iter().filter(|(_, unit)| unit.is_gpu())
+    }
+
+    pub fn cpus(&self) -> impl Iterator<Item = (usize, &Unit)> {
+        self.iter().filter(|(_, unit)| !unit.is_gpu())
+    }
+
+    /// The device with this address or UUID.
+    pub fn called(&self, name: &str) -> Option<usize> {
+        let mut units = self.iter();
+        units.find_map(|(device, unit)| unit.is_called(name).then_some(device))
+    }
+
+    /// Whether a device is doing nothing.
+    pub fn is_free(&self, device: usize) -> bool {
+        self.get(device).is_some_and(|unit| unit.busy.is_none())
+    }
+
+    pub fn want_read(&mut self, device: usize) {
+        if let Some(unit) = self.get_mut(device) {
+            unit.wanted.read = true;
+        }
+    }
+
+    pub fn want_range(&mut self, device: usize) {
+        if let Some(unit) = self.get_mut(device) {
+            unit.wanted.range = true;
+        }
+    }
+
+    pub fn want_holders(&mut self, device: usize) {
+        if let Some(unit) = self.get_mut(device) {
+            unit.wanted.holders = true;
+        }
+    }
+
+    pub fn want_release(&mut self, device: usize) {
+        if let Some(unit) = self.get_mut(device) {
+            unit.wanted.release = true;
+        }
+    }
+
+    /// Has a free device do something.
+    pub fn begin(
+        &mut self,
+        device: usize,
+        operation: Operation,
+        now: Nanos,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(unit) = self.get_mut(device) {
+            unit.busy = Some((operation, now));
+            let device = DeviceId(device);
+            effects.push(Effect::Device { device, operation });
+        }
+    }
+
+    /// Has all free devices do what is wanted of them.
+    pub fn begin_wanted(&mut self, now: Nanos, effects: &mut Vec<Effect>) {
+        for device in 0..self.0.len() {
+            let Some(unit) = self.0.get_mut(device).filter(|unit| unit.busy.is_none()) else {
+                continue;
+            };
+            let wanted = &mut unit.wanted;
+            let operation = if std::mem::take(&mut wanted.range) {
+                Operation::Range
+            } else if std::mem::take(&mut wanted.holders) {
+                Operation::Holders
+            } else if std::mem::take(&mut wanted.read) {
+                Operation::Read
+            } else if std::mem::take(&mut wanted.release) {
+                Operation::Release
+            } else {
+                continue;
+            };
+            self.begin(device, operation, now, effects);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What happens to the daemon, and what it wants done about it. The shell turns system calls
+//! into [`Event`]s and [`Effect`]s into system calls; tests make both up.
+
+use litd_power::{CapRange, Identity, Reading};
+pub use litd_power::{Operation, Reply};
+
+use crate::config::Config;
+
+/// A connected hook, for as long as the daemon runs; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub u64);
+
+/// A device by its position in the inventory: GPUs first, then CPU sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceId(pub usize);
+
+/// Who is at the other end of a socket, as the kernel tells (`SO_PEERCRED`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Peer {
+    /// Process id, in the daemon's namespace.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+}
+
+/// A device as the shell found it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Device {
+    /// Which it is.
+    pub identity: Identity,
+    /// What its cap may be, as the driver says.
+    pub range: CapRange,
+    /// The first reading; with the cap that is put back at the end. `None`: it did not answer,
+    /// and is not touched.
+    pub reading: Option<Reading>,
+}
+
+/// What happens to the daemon.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A hook connected.
+    Connected {
+        /// It, from now on.
+        session: SessionId,
+        /// Who it is.
+        peer: Peer,
+    },
+    /// A hook sent one whole frame (without its length prefix), which may be anything.
+    Frame {
+        /// The hook.
+        session: SessionId,
+        /// What it sent.
+        bytes: &'a [u8],
+    },
+    /// A hook's connection ended, from its side or because [`Effect::Close`] was asked for.
+    Disconnected {
+        /// The hook.
+        session: SessionId,
+    },
+    /// A device has done, or failed to do, what [`Effect::Device`] asked for. There is at most
+    /// one operation under way per device.
+    Device {
+        /// The device.
+        device: DeviceId,
+        /// The outcome.
+        reply: Reply,
+    },
+    /// The configuration was read anew.
+    Reloaded(Box<Config>),
+    /// The daemon is to stop: give everything back.
+    Stop,
+    /// Nothing but that time has passed.
+    Time,
+}
+
+/// What the daemon wants done, in this order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Send one frame (without its length prefix) to a hook. If its socket is full, drop it.
+    Send {
+        /// The hook.
+        session: SessionId,
+        /// The frame.
+        bytes: Vec<u8>,
+    },
+    /// Close a hook's connection. [`Event::Disconnected`] follows.
+    Close {
+        /// The hook.
+        session: SessionId,
+    },
+    /// Have a device do something; [`Event::Device`] follows, however long it takes.
+    Device {
+        /// The device.
+        device: DeviceId,
+        /// What it is to do.
+        operation: Operation,
+    },
+    /// Log this.
+    Log(litd_api::Event),
+    /// The loop has done its round: feed the watchdog.
+    Alive,
+    /// Everything is back, as far as devices answer. The shell may exit.
+    Stopped,
+}

@@ -1,0 +1,336 @@
+//! What devices answer: caps written and read back, sensors, faults, and the hand of others.
+
+use litd_api::{DeviceState, EventKind};
+use litd_policies::Written;
+use litd_power::{CapRange, Operation, PowerError, Reading, Reply};
+use litd_units::{Nanos, Watts};
+
+use crate::core::{Core, seconds};
+use crate::devices::Settling;
+use crate::job::Job;
+use crate::record::Note;
+use crate::store::Store;
+
+/// A failed write is tried again after so long.
+const RETRY: Nanos = Nanos(1_000_000_000);
+
+/// One that fails for long, less often.
+const RETRY_FAULTY: Nanos = Nanos(5_000_000_000);
+
+/// So many failures in a row make a device faulty.
+const FAILURES: u32 = 3;
+
+/// So many resets within [`RESETS_WITHIN`] are no resets: somebody sets the default cap.
+const RESETS: usize = 3;
+
+const RESETS_WITHIN: Nanos = Nanos(600_000_000_000);
+
+/// Caps that are nearer than this are one and the same.
+const SAME: Watts = Watts(0.4e-6);
+
+pub(crate) fn same(one: Watts, other: Watts) -> bool {
+    (one - other).abs() <= SAME
+}
+
+impl<S: Store> Core<S> {
+    /// Whether a reply is to what the device was asked.
+    fn answers(operation: Operation, reply: &Reply) -> bool {
+        matches!(
+            (operation, reply),
+            (Operation::Read, Reply::Read(_))
+                | (Operation::Set(_), Reply::Set(_))
+                | (Operation::Range, Reply::Range(_))
+                | (Operation::Holders, Reply::Holders(_))
+                | (Operation::Release, Reply::Released)
+        )
+    }
+
+    pub(crate) fn replied(&mut self, device: usize, reply: Reply) {
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let Some((operation, asked)) = unit.busy.take() else {
+            return;
+        };
+        if !Self::answers(operation, &reply) {
+            unit.busy = Some((operation, asked));
+            return;
+        }
+        if std::mem::take(&mut unit.overdue) {
+            let note = Note::info(EventKind::Fault, "answers again").device(unit.address());
+            self.note(note);
+        }
+        match reply {
+            Reply::Read(Ok(reading)) => self.has_read(device, asked, reading),
+            Reply::Read(Err(error)) => self.read_failed(device, &error),
+            Reply::Set(outcome) => self.has_written(device, outcome),
+            Reply::Range(Ok(range)) => self.has_range(device, range),
+            Reply::Range(Err(error)) => {
+                self.count_error(device, &error);
+                self.devices.want_range(device);
+            }
+            Reply::Holders(Ok(pids)) => self.holders(device, asked, &pids),
+            Reply::Holders(Err(error)) => {
+                self.count_error(device, &error);
+                self.holders_unknown(device, &error.to_string());
+            }
+            Reply::Released => {}
+        }
+    }
+
+    fn count_error(&mut self, device: usize, error: &PowerError) {
+        if let Some(unit) = self.devices.get(device) {
+            let backend = unit.backend().to_owned();
+            self.record.error(error.kind(), &backend);
+        }
+    }
+
+    fn has_written(&mut self, device: usize, outcome: Result<Watts, PowerError>) {
+        let before = self.actuator.held(device);
+        let (held, error) = match outcome {
+            Ok(held) => (Some(held), None),
+            Err(error) => (None, Some(error)),
+        };
+        match self.actuator.written(device, held) {
+            Written::Confirmed => self.confirmed(device, before, held),
+            Written::Ignored { wanted, held } => {
+                if let Some(unit) = self.devices.get(device) {
+                    let backend = unit.backend().to_owned();
+                    self.record.error("ignored", &backend);
+                }
+                self.write_failed(device, &format!("was set to {wanted} and holds {held}"));
+            }
+            Written::Failed => {
+                if let Some(error) = error {
+                    self.count_error(device, &error);
+                    self.write_failed(device, &error.to_string());
+                }
+            }
+            Written::Stray => {}
+        }
+        // What others may have depends on what this one holds.
+        self.dirty = true;
+    }
+
+    fn confirmed(&mut self, device: usize, before: Option<Watts>, held: Option<Watts>) {
+        self.totals.writes += 1;
+        let settle = seconds(self.config.caps.settle_seconds);
+        let until = self.now + settle;
+        let sure = !self.may_land_late();
+        let (Some(unit), Some(held)) = (self.devices.get_mut(device), held) else {
+            return;
+        };
+        unit.failures = 0;
+        unit.retry_at = None;
+        if let Some(reading) = &mut unit.device.reading {
+            reading.cap = held;
+        }
+        let lowered = before.is_none_or(|before| held < before);
+        unit.settling = (lowered && unit.is_gpu()).then_some(Settling { cap: held, until });
+        if sure {
+            self.journal.confirmed(unit.address(), held);
+        }
+    }
+
+    fn write_failed(&mut self, device: usize, why: &str) {
+        let now = self.now;
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        unit.failures += 1;
+        let ours = unit.standing == DeviceState::Ours;
+        unit.retry_at = Some(now + if ours { RETRY } else { RETRY_FAULTY });
+        // What it holds is to be known before it is written to again.
+        let first = unit.failures == 1;
+        let (address, failures) = (unit.address().to_owned(), unit.failures);
+        self.devices.want_read(device);
+        if ours && failures >= FAILURES {
+            let text = format!("failed {failures} times in a row: {why}");
+            self.fault(device, &text);
+        } else if first {
+            self.note(Note::warning(EventKind::Fault, why).device(&address));
+        }
+    }
+
+    fn read_failed(&mut self, device: usize, error: &PowerError) {
+        self.count_error(device, error);
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        unit.failures += 1;
+        if unit.failures == FAILURES && unit.standing == DeviceState::Ours {
+            self.fault(device, &error.to_string());
+        }
+    }
+
+    /// A device does not do what it is told: it is given back, as far as it lets itself be, and
+    /// left alone until an administrator resumes it.
+    pub(crate) fn fault(&mut self, device: usize, why: &str) {
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        unit.settling = None;
+        let address = unit.address().to_owned();
+        if unit.standing == DeviceState::Ours {
+            unit.standing = DeviceState::Faulty;
+        }
+        self.note(Note::warning(EventKind::Fault, why).device(&address));
+        self.standing_changed(device);
+    }
+
+    /// The job of a device whose standing has changed can't be steered any more, or can again.
+    pub(crate) fn standing_changed(&mut self, device: usize) {
+        self.dirty = true;
+        let job = self.devices.get(device).and_then(|unit| unit.job.clone());
+        if let Some(name) = job {
+            self.suspend_or_resume(&name);
+        }
+    }
+
+    fn has_read(&mut self, device: usize, asked: Nanos, reading: Reading) {
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        if !reading.cap.is_finite() {
+            return;
+        }
+        let failed_reads = !self.actuator.has_failed(device) && unit.failures > 0;
+        if failed_reads {
+            unit.failures = 0;
+        }
+        unit.device.reading = Some(reading);
+        unit.read_at = asked;
+        let first = unit.found.is_none();
+        self.untidy = true;
+        let known = self.actuator.held(device);
+        match known {
+            Some(held) if !first && !same(held, reading.cap) => {
+                self.cap_moved(device, held, reading.cap)
+            }
+            _ => self.actuator.observe(device, reading.cap),
+        }
+        if first || known.is_none() {
+            self.dirty = true;
+            self.found_late(device, reading.cap);
+        }
+        if self.stopping.is_some() {
+            self.dirty = true;
+        }
+        self.check_settling(device);
+        let job = self.devices.get(device).and_then(|unit| unit.job.clone());
+        if let Some(name) = job {
+            self.step(&name);
+        }
+    }
+
+    /// A device holds another cap than litd knows of.
+    fn cap_moved(&mut self, device: usize, held: Watts, cap: Watts) {
+        self.actuator.observe(device, cap);
+        self.dirty = true;
+        let now = self.now;
+        let touched = self.is_journaled(device);
+        let Some(unit) = self.devices.get(device) else {
+            return;
+        };
+        let address = unit.address().to_owned();
+        let job = unit.job.as_ref().and_then(|name| self.jobs.get(name));
+        let steered = job.is_some_and(Job::is_steered);
+        if (!steered || self.may_land_late()) && self.is_leftover(&address, cap) {
+            return;
+        }
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        if !steered && !touched {
+            // Nobody's cap but theirs: what goes back is what was found last.
+            unit.found = Some(cap);
+            let text =
+                format!("cap changed from {held} to {cap} by somebody else; it was not litd's");
+            return self.note(Note::info(EventKind::Foreign, text).device(&address));
+        }
+        unit.resets.retain(|&at| now < at + RESETS_WITHIN);
+        if same(cap, unit.device.range.default) && unit.resets.len() < RESETS {
+            unit.resets.push(now);
+            unit.ranging = true;
+            self.devices.want_range(device);
+            let text = format!(
+                "cap went from {held} to the default of {cap}: the device was reset; limits are read anew"
+            );
+            return self.note(Note::warning(EventKind::Foreign, text).device(&address));
+        }
+        unit.settling = None;
+        if unit.standing == DeviceState::Ours {
+            unit.standing = DeviceState::Foreign;
+        }
+        let text = format!(
+            "somebody else changed the cap from {held} to {cap}: left alone until `litctl resume {address}`"
+        );
+        self.note(Note::warning(EventKind::Foreign, text).device(&address));
+        self.forget_entry(&address);
+        self.standing_changed(device);
+    }
+
+    fn has_range(&mut self, device: usize, range: CapRange) {
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        unit.device.range = range;
+        unit.ranging = false;
+        self.dirty = true;
+        let job = unit.job.clone();
+        if let Some(name) = job
+            && self
+                .jobs
+                .get(&name)
+                .is_some_and(|job| job.controller.is_some())
+        {
+            self.plan_anew(&name);
+        }
+    }
+
+    /// Measured power is to follow a cap that was lowered.
+    fn check_settling(&mut self, device: usize) {
+        let margin = 1.0 + self.config.caps.settle_margin;
+        let now = self.now;
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let (Some(Settling { cap, until }), Some(reading)) = (unit.settling, unit.device.reading)
+        else {
+            return;
+        };
+        let Some(power) = reading.power.filter(|power| power.is_finite()) else {
+            return;
+        };
+        if power <= cap * margin {
+            unit.settling = None;
+        } else if now >= until {
+            let text = format!(
+                "draws {power:.1} although its cap was lowered to {cap} {:.0} s ago: the cap is not in force",
+                self.config.caps.settle_seconds
+            );
+            let backend = unit.backend().to_owned();
+            self.record.error("unsettled", &backend);
+            self.fault(device, &text);
+        }
+    }
+
+    /// Devices that take too long to answer.
+    pub(crate) fn check_devices(&mut self) {
+        let patience = seconds(self.config.caps.answer_seconds);
+        let now = self.now;
+        let mut silent = Vec::new();
+        for (device, unit) in self.devices.iter_mut() {
+            let late = unit.busy.is_some_and(|(_, since)| now >= since + patience);
+            if late && !unit.overdue {
+                unit.overdue = true;
+                silent.push((device, unit.backend().to_owned()));
+            }
+        }
+        for (device, backend) in silent {
+            self.record.error("timeout", &backend);
+            let text = format!("has not answered for {} s", self.config.caps.answer_seconds);
+            self.fault(device, &text);
+        }
+    }
+}

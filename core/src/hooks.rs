@@ -1,0 +1,612 @@
+//! What hooks do: connect, introduce themselves, send, and go. Nothing that they send is
+//! believed before it has been checked, and nothing that they do costs more than their share.
+
+use std::sync::Arc;
+
+use litd_api::{DeviceState, EventKind};
+use litd_power::Sharing;
+use litd_proto::{FromHook, Hello, Kernels, Refusal, RefusalCode, Tick, ToHook, Welcome};
+use litd_units::Nanos;
+
+use crate::core::{Core, seconds};
+use crate::event::{Effect, Peer, SessionId};
+use crate::job::{Job, LeftOut, Rank};
+use crate::record::Note;
+use crate::session::{Session, Stage};
+use crate::store::Store;
+
+/// A hook that has not introduced itself by then is sent away.
+const INTRODUCTION: Nanos = Nanos(10_000_000_000);
+
+/// A refused hook may try again after so long, where the reason may pass.
+const RETRY: Nanos = Nanos(5_000_000_000);
+
+/// So many frames in a row above the rate are dropped; then the connection is closed.
+const PATIENCE: u32 = 10_000;
+
+/// A refusal in the making.
+struct No {
+    code: RefusalCode,
+    /// For the counter.
+    label: &'static str,
+    reason: String,
+    may_pass: bool,
+}
+
+impl No {
+    fn new(code: RefusalCode, label: &'static str, reason: impl Into<String>) -> Self {
+        Self {
+            code,
+            label,
+            reason: reason.into(),
+            may_pass: false,
+        }
+    }
+
+    fn for_now(self) -> Self {
+        Self {
+            may_pass: true,
+            ..self
+        }
+    }
+}
+
+impl<S: Store> Core<S> {
+    pub(crate) fn connected(&mut self, id: SessionId, peer: Peer) {
+        let limits = &self.config.limits;
+        let session = Session::new(peer, limits.frames_per_second, self.now);
+        let of_user = |session: &&Session| session.peer.uid == peer.uid;
+        let users = self.sessions.values().filter(of_user).count();
+        let full = self.sessions.len() >= limits.sessions || users >= limits.sessions_per_user;
+        self.sessions.insert(id, session);
+        if full || self.stopping.is_some() {
+            let reason = "too many hooks are connected";
+            self.refuse(id, No::new(RefusalCode::Busy, "busy", reason).for_now());
+        }
+    }
+
+    pub(crate) fn frame(&mut self, id: SessionId, bytes: &[u8]) {
+        let now = self.now;
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        if matches!(session.stage, Stage::Refused) {
+            return;
+        }
+        self.totals.frames += 1;
+        if !session.bucket.take(now) {
+            session.too_fast += 1;
+            self.record.refuse("too_fast");
+            if session.too_fast > PATIENCE {
+                let reason = "far more frames a second than allowed";
+                self.refuse(id, No::new(RefusalCode::Limits, "flood", reason));
+            }
+            return;
+        }
+        session.too_fast = 0;
+        let limits = &self.config.limits;
+        let limits = litd_proto::Limits {
+            kernels: limits.kernels,
+            names: limits.names,
+            name_bytes: limits.name_bytes,
+            ..litd_proto::Limits::default()
+        };
+        match FromHook::decode(bytes, &limits) {
+            Ok(message) => self.message(id, message),
+            Err(error) => {
+                self.refuse(id, No::new(error.code(), "malformed", error.to_string()));
+            }
+        }
+    }
+
+    fn message(&mut self, id: SessionId, message: FromHook) {
+        let Some(session) = self.sessions.get(&id) else {
+            return;
+        };
+        match (&session.stage, message) {
+            // Newer hooks may say what this daemon doesn't understand.
+            (_, FromHook::Unknown) => {}
+            (Stage::New, FromHook::Hello(hello)) => self.hello(id, hello),
+            (Stage::Attached { job, rank }, message) => {
+                let (job, rank) = (job.clone(), *rank);
+                self.heard(&job);
+                match message {
+                    FromHook::Kernels(kernels) => self.kernels(id, &job, rank, &kernels),
+                    FromHook::Tick(tick) => self.tick(&job, rank, tick),
+                    FromHook::Bye(_) => self.left(id, &job, rank),
+                    FromHook::Hello(_) | FromHook::Unknown => {
+                        let reason = "a second hello on one connection";
+                        self.refuse(id, No::new(RefusalCode::Malformed, "malformed", reason));
+                    }
+                }
+            }
+            (Stage::New, _) => {
+                let reason = "the first message must be a hello";
+                self.refuse(id, No::new(RefusalCode::Malformed, "malformed", reason));
+            }
+            // What comes before the welcome is not waited for.
+            (Stage::Checking { .. } | Stage::Refused, _) => self.record.refuse("too_early"),
+        }
+    }
+
+    /// A hook says who it is: the driver is asked whether its process holds that GPU.
+    fn hello(&mut self, id: SessionId, hello: Hello) {
+        let device = match self.check_hello(&hello) {
+            Ok(device) => device,
+            Err(no) => return self.refuse(id, no),
+        };
+        self.devices.want_holders(device);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.stage = Stage::Checking {
+                hello: Arc::new(hello),
+                device,
+                since: self.now,
+            };
+        }
+    }
+
+    fn check_hello(&self, hello: &Hello) -> Result<usize, No> {
+        if litd_proto::negotiate(hello.protocol).is_none() {
+            let reason = format!(
+                "no common protocol: the hook speaks {}, this daemon up to {}",
+                hello.protocol,
+                litd_proto::PROTOCOL
+            );
+            return Err(No::new(RefusalCode::Protocol, "protocol", reason));
+        }
+        let unknown = || {
+            let reason = format!("this node has no GPU {}", hello.gpu);
+            No::new(RefusalCode::GpuUnknown, "gpu_unknown", reason)
+        };
+        let device = self.devices.called(&hello.gpu).ok_or_else(unknown)?;
+        let unit = self.devices.get(device).filter(|unit| unit.is_gpu());
+        let unit = unit.ok_or_else(unknown)?;
+        let shared = match unit.device.identity.sharing {
+            Sharing::Whole => None,
+            Sharing::Mig => Some("MIG is on"),
+            Sharing::Partitioned => Some("it is partitioned"),
+            Sharing::Mps => Some("MPS is on"),
+        };
+        if let Some(how) = shared {
+            let reason = format!("{}: {how}, so its cap is not one job's", unit.name);
+            return Err(No::new(RefusalCode::GpuShared, "gpu_shared", reason));
+        }
+        let gpus = self.devices.gpus().count();
+        if hello.local_world_size as usize > gpus {
+            let reason = format!(
+                "{} ranks on this node, which has {gpus} GPUs: one rank per GPU",
+                hello.local_world_size
+            );
+            return Err(No::new(RefusalCode::GpuShared, "gpu_shared", reason));
+        }
+        Ok(device)
+    }
+
+    /// The driver has told which processes hold a device.
+    pub(crate) fn holders(&mut self, device: usize, asked: Nanos, pids: &[u32]) {
+        let waiting = self.sessions.iter().filter_map(|(&id, session)| {
+            let Stage::Checking {
+                hello,
+                device: of,
+                since,
+            } = &session.stage
+            else {
+                return None;
+            };
+            (*of == device && *since <= asked).then(|| (id, session.peer, hello.clone()))
+        });
+        for (id, peer, hello) in waiting.collect::<Vec<_>>() {
+            let outcome = if pids.contains(&peer.pid) {
+                self.attach(id, peer, &hello, device)
+            } else {
+                let reason = format!("process {} does not hold GPU {}", peer.pid, hello.gpu);
+                Err(No::new(RefusalCode::NotHolder, "not_holder", reason).for_now())
+            };
+            if let Err(no) = outcome {
+                self.refuse(id, no);
+            }
+        }
+        // A hello that came after the question needs another answer.
+        let later = self.sessions.values().any(
+            |session| matches!(session.stage, Stage::Checking { device: of, .. } if of == device),
+        );
+        if later {
+            self.devices.want_holders(device);
+        }
+    }
+
+    /// The driver can't tell: then nobody is let in.
+    pub(crate) fn holders_unknown(&mut self, device: usize, cause: &str) {
+        let waiting = self.sessions.iter().filter_map(|(&id, session)| {
+            let of = matches!(session.stage, Stage::Checking { device: of, .. } if of == device);
+            of.then_some(id)
+        });
+        for id in waiting.collect::<Vec<_>>() {
+            let reason = format!("the driver does not tell which processes hold it: {cause}");
+            self.refuse(
+                id,
+                No::new(RefusalCode::NotHolder, "holders_unknown", reason).for_now(),
+            );
+        }
+    }
+
+    fn attach(
+        &mut self,
+        id: SessionId,
+        peer: Peer,
+        hello: &Hello,
+        device: usize,
+    ) -> Result<(), No> {
+        self.check_place(peer, hello, device)?;
+        let now = self.now;
+        let job = self
+            .jobs
+            .entry(hello.job.clone())
+            .or_insert_with(|| Job::new(&hello.job, peer.uid, hello.local_world_size, now));
+        let rank = job.ranks.entry(hello.rank).or_insert_with(|| Rank {
+            device,
+            session: None,
+            peer,
+            left: None,
+            iteration: 0,
+        });
+        let replaced = rank.session.replace(id);
+        let restarted = rank.peer.pid != peer.pid;
+        (rank.peer, rank.left) = (peer, None);
+        if restarted {
+            // Another process: it may have gone back to a checkpoint.
+            rank.iteration = 0;
+            job.count_anew();
+        }
+        job.drop_pending();
+        job.heard = now;
+        let name = job.name.clone();
+        let protocol = litd_proto::negotiate(hello.protocol).unwrap_or(litd_proto::PROTOCOL);
+        let welcome = ToHook::Welcome(Welcome {
+            protocol,
+            daemon: env!("CARGO_PKG_VERSION").to_owned(),
+            directive: job.directive,
+        });
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.stage = Stage::Attached {
+                job: name.clone(),
+                rank: hello.rank,
+            };
+        }
+        if let Some(old) = replaced {
+            self.sessions.remove(&old);
+            self.effects.push(Effect::Close { session: old });
+        }
+        if let Some(unit) = self.devices.get_mut(device) {
+            unit.job = Some(name.clone());
+            let text = format!("rank {} attached on {}", hello.rank, unit.name);
+            let note = Note::info(EventKind::Job, text)
+                .job(&name)
+                .device(unit.address());
+            self.note(note);
+        }
+        self.send(id, &welcome);
+        self.gathered(&name);
+        Ok(())
+    }
+
+    /// Whether this rank of this job may be here: one user per job, one job per GPU, one rank
+    /// per GPU.
+    fn check_place(&self, peer: Peer, hello: &Hello, device: usize) -> Result<(), No> {
+        let taken = |reason: String| No::new(RefusalCode::GpuTaken, "gpu_taken", reason).for_now();
+        let unit = self.devices.get(device);
+        let owner = unit.and_then(|unit| unit.job.as_deref());
+        if let Some(owner) = owner.filter(|&owner| owner != hello.job) {
+            // The other job's name is not this user's business.
+            let theirs = self.jobs.get(owner).is_some_and(|job| job.uid != peer.uid);
+            let owner = if theirs { "another user" } else { owner };
+            return Err(taken(format!(
+                "GPU {} is used by {owner} already",
+                hello.gpu
+            )));
+        }
+        let Some(job) = self.jobs.get(&hello.job) else {
+            return Ok(());
+        };
+        if job.uid != peer.uid {
+            let reason = "a job of this name runs under another user";
+            return Err(No::new(RefusalCode::OtherUser, "other_user", reason));
+        }
+        if job.expected != hello.local_world_size {
+            let reason = format!(
+                "the job's other ranks say that {} of them run here, this one says {}",
+                job.expected, hello.local_world_size
+            );
+            return Err(No::new(RefusalCode::Malformed, "malformed", reason));
+        }
+        let elsewhere =
+            |(&rank, known): (&u32, &Rank)| (rank == hello.rank) != (known.device == device);
+        if job.ranks.iter().any(elsewhere) {
+            return Err(taken(format!(
+                "rank {} or GPU {} is another's in this job: one rank per GPU",
+                hello.rank, hello.gpu
+            )));
+        }
+        if job.ranks.len() >= job.expected as usize && !job.ranks.contains_key(&hello.rank) {
+            return Err(taken(format!(
+                "all {} ranks of this job are here",
+                job.expected
+            )));
+        }
+        Ok(())
+    }
+
+    fn kernels(&mut self, id: SessionId, name: &str, rank: u32, kernels: &Kernels) {
+        if let Err(no) = self.learn_names(id, name, kernels) {
+            return self.refuse(id, no);
+        }
+        let (Some(session), Some(job)) = (self.sessions.get(&id), self.jobs.get_mut(name)) else {
+            return;
+        };
+        if let Some(known) = job.ranks.get_mut(&rank) {
+            known.iteration = known.iteration.max(kernels.iteration);
+        }
+        if !job.is_whole() {
+            return self.record.refuse("not_whole");
+        }
+        match job.add(rank, kernels, &session.names, self.now) {
+            Ok(()) => {}
+            Err(LeftOut::Old) => self.record.refuse("old_iteration"),
+            Err(LeftOut::UnknownName) => {
+                let reason = "a kernel's name is not in the dictionary";
+                return self.refuse(id, No::new(RefusalCode::Malformed, "malformed", reason));
+            }
+            Err(LeftOut::Unaligned(why)) => {
+                self.record.refuse("unaligned");
+                job.why = format!("sample left out: {why}");
+            }
+        }
+        if job.measured.is_some() {
+            for device in job.gpus() {
+                self.devices.want_read(device);
+            }
+        }
+    }
+
+    /// Adds a rank's new kernel names to its dictionary and its job's.
+    fn learn_names(&mut self, id: SessionId, name: &str, kernels: &Kernels) -> Result<(), No> {
+        let limits = &self.config.limits;
+        let (Some(session), Some(job)) = (self.sessions.get_mut(&id), self.jobs.get_mut(name))
+        else {
+            return Ok(());
+        };
+        for text in &kernels.new_names {
+            session.name_bytes = session.name_bytes.saturating_add(text.len());
+            let too_many = session.names.len() >= limits.names
+                || session.name_bytes > limits.name_bytes
+                || job.names.len() >= limits.names.saturating_mul(2);
+            if too_many {
+                let reason = format!(
+                    "more than {} kernel names or {} bytes of them",
+                    limits.names, limits.name_bytes
+                );
+                return Err(No::new(RefusalCode::Limits, "names", reason));
+            }
+            session.names.push(job.names.intern(text));
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, name: &str, rank: u32, tick: Tick) {
+        self.totals.ticks += 1;
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        if let Some(known) = job.ranks.get_mut(&rank) {
+            known.iteration = known.iteration.max(tick.iteration);
+        }
+        job.ticks.add(tick.iteration, tick.duration);
+    }
+
+    /// A job was heard of.
+    fn heard(&mut self, name: &str) {
+        let now = self.now;
+        if let Some(job) = self.jobs.get_mut(name) {
+            job.heard = now;
+            if job.stale {
+                self.fresh_again(name);
+            }
+        }
+    }
+
+    /// A rank says goodbye.
+    fn left(&mut self, id: SessionId, name: &str, rank: u32) {
+        self.sessions.remove(&id);
+        self.effects.push(Effect::Close { session: id });
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        if let Some(rank) = job.ranks.remove(&rank)
+            && let Some(unit) = self.devices.get_mut(rank.device)
+        {
+            unit.job = None;
+        }
+        if job.ranks.is_empty() {
+            self.end_job(name, "its ranks have said goodbye");
+        } else {
+            self.broken_up(name);
+        }
+    }
+
+    pub(crate) fn disconnected(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.remove(&id) else {
+            return;
+        };
+        let Stage::Attached { job: name, rank } = session.stage else {
+            return;
+        };
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&name) else {
+            return;
+        };
+        let known = job.ranks.get_mut(&rank);
+        let Some(known) = known.filter(|known| known.session == Some(id)) else {
+            return;
+        };
+        (known.session, known.left) = (None, Some(now));
+        let text = format!("rank {rank} lost its connection");
+        self.note(Note::info(EventKind::Job, text).job(&name));
+        self.tell_hooks(&name);
+    }
+
+    /// Sessions that never introduced themselves.
+    pub(crate) fn check_sessions(&mut self) {
+        let now = self.now;
+        let overdue = self.sessions.iter().filter_map(|(&id, session)| {
+            let waits = match session.stage {
+                Stage::New => Some((session.since, "no hello within 10 s")),
+                Stage::Checking { since, .. } => Some((
+                    since,
+                    "the driver has not told within 10 s which processes hold it",
+                )),
+                Stage::Attached { .. } | Stage::Refused => None,
+            };
+            let (since, reason) = waits?;
+            (now >= since + INTRODUCTION).then_some((id, reason))
+        });
+        for (id, reason) in overdue.collect::<Vec<_>>() {
+            self.refuse(id, No::new(RefusalCode::Busy, "too_slow", reason).for_now());
+        }
+    }
+
+    /// Jobs of which nothing is heard, or whose ranks did not come back.
+    pub(crate) fn check_jobs(&mut self) {
+        let patience = seconds(self.config.jobs.reconnect_seconds);
+        let silence = seconds(self.config.jobs.stale_seconds);
+        let names: Vec<String> = self.jobs.keys().cloned().collect();
+        for name in names {
+            let Some(job) = self.jobs.get(&name) else {
+                continue;
+            };
+            let gone = |rank: &Rank| rank.left.is_some_and(|left| self.now >= left + patience);
+            if job.ranks.values().any(gone) {
+                self.lose_ranks(&name, patience);
+            } else if !job.stale && self.now >= job.heard + silence {
+                self.grown_stale(&name);
+            }
+            self.drop_unread(&name);
+            self.watch_for_drift(&name);
+        }
+    }
+
+    /// A sample whose GPUs can't be read does not keep later ones out.
+    fn drop_unread(&mut self, name: &str) {
+        let patience = seconds(self.config.caps.answer_seconds);
+        let now = self.now;
+        if let Some(job) = self.jobs.get_mut(name) {
+            let waits_since = job.measured.as_ref().map(|measured| measured.at);
+            if waits_since.is_some_and(|since| now >= since + patience) {
+                job.drop_measured();
+            }
+        }
+    }
+
+    /// Ranks that did not come back in time are gone.
+    fn lose_ranks(&mut self, name: &str, patience: Nanos) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        let mut freed = Vec::new();
+        job.ranks.retain(|_, rank| {
+            let gone = rank.left.is_some_and(|left| now >= left + patience);
+            if gone {
+                freed.push(rank.device);
+            }
+            !gone
+        });
+        for device in freed {
+            if let Some(unit) = self.devices.get_mut(device) {
+                unit.job = None;
+            }
+        }
+        if job.ranks.is_empty() {
+            self.end_job(name, "its ranks are gone");
+        } else {
+            self.broken_up(name);
+        }
+    }
+
+    pub(crate) fn end_job(&mut self, name: &str, why: &str) {
+        let Some(job) = self.jobs.remove(name) else {
+            return;
+        };
+        for device in job.gpus() {
+            if let Some(unit) = self.devices.get_mut(device) {
+                unit.job = None;
+            }
+        }
+        for id in job.sessions() {
+            self.sessions.remove(&id);
+            self.effects.push(Effect::Close { session: id });
+        }
+        self.note(Note::info(EventKind::Job, format!("ended: {why}")).job(name));
+        self.dirty = true;
+    }
+
+    /// Tells a job's hooks what to profile, if that has changed.
+    pub(crate) fn tell_hooks(&mut self, name: &str) {
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        let Some(directive) = job.new_directive(&self.config) else {
+            return;
+        };
+        let sessions: Vec<SessionId> = job.sessions().collect();
+        for id in sessions {
+            self.send(id, &ToHook::Directive(directive));
+        }
+    }
+
+    pub(crate) fn send(&mut self, session: SessionId, message: &ToHook) {
+        let bytes = message.encode();
+        self.effects.push(Effect::Send { session, bytes });
+    }
+
+    /// Tells a hook why it is sent away, counts and logs it, and closes its connection.
+    fn refuse(&mut self, id: SessionId, no: No) {
+        self.record.refuse(no.label);
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let stage = std::mem::replace(&mut session.stage, Stage::Refused);
+        let Peer { pid, uid } = session.peer;
+        // Counted each time, logged within reason.
+        if self.refusals.take(self.now) {
+            let text = format!("hook of process {pid}, user {uid}, refused: {}", no.reason);
+            self.note(Note::warning(EventKind::Job, text));
+        }
+        let message = ToHook::Refusal(Refusal {
+            code: no.code,
+            reason: no.reason,
+            retry_after: no.may_pass.then_some(RETRY),
+        });
+        self.send(id, &message);
+        self.effects.push(Effect::Close { session: id });
+        if let Stage::Attached { job: name, rank } = stage
+            && let Some(job) = self.jobs.get_mut(&name)
+            && let Some(rank) = job.ranks.get_mut(&rank)
+        {
+            (rank.session, rank.left) = (None, Some(self.now));
+            self.tell_hooks(&name);
+        }
+    }
+
+    /// Why a job can't be steered, if one of its GPUs is not litd's to move.
+    pub(crate) fn obstacle(&self, job: &Job) -> Option<String> {
+        let mut units = job.gpus().filter_map(|device| self.devices.get(device));
+        let unit = units.find(|unit| !unit.is_ours())?;
+        let why = match unit.standing {
+            DeviceState::Ours => "its cap could not be read at start",
+            DeviceState::Foreign => "somebody else changed its cap",
+            DeviceState::Released => "an administrator took it back",
+            DeviceState::Faulty => "it does not do what it is told",
+        };
+        Some(format!("{}: {why}", unit.name))
+    }
+}

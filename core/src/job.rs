@@ -1,0 +1,396 @@
+//! One training job on this node: its ranks, the samples they send, and its loop.
+
+use std::collections::BTreeMap;
+
+use litd_policies::{CapVector, Controller, GpuReading, Plan, PlanError, Sample, State};
+use litd_proto::{Directive, Kernels};
+use litd_traces::live::{Live, LiveKernel, LiveReport};
+use litd_traces::{Aggregation, AlignOptions, KernelClass, NameId, NameTable};
+use litd_units::{Celsius, Nanos, Watts};
+
+use crate::config::Config;
+use crate::event::{Peer, SessionId};
+use crate::ticks::Ticks;
+
+/// Iterations of which not all ranks have been heard yet, at most.
+const PENDING: usize = 2;
+
+/// One rank of a job.
+#[derive(Debug, Clone)]
+pub(crate) struct Rank {
+    /// Its GPU, by position in the inventory.
+    pub device: usize,
+    /// Its hook, while it is connected.
+    pub session: Option<SessionId>,
+    /// The process.
+    pub peer: Peer,
+    /// Since when it is not connected.
+    pub left: Option<Nanos>,
+    /// The last iteration that it told of.
+    pub iteration: u64,
+}
+
+/// An iteration that some ranks have sent.
+#[derive(Debug)]
+struct Pending {
+    live: Live,
+    duration: Nanos,
+}
+
+/// An iteration that all ranks have sent; it waits for the devices to be read.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    /// Its number.
+    pub iteration: u64,
+    /// What it shows.
+    pub report: LiveReport,
+    /// Wall time: that of the slowest rank.
+    pub duration: Nanos,
+    /// When the last rank's part arrived; readings must be younger.
+    pub at: Nanos,
+}
+
+/// What the last sample showed of each rank's GPU.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shown {
+    /// Lead values.
+    pub leads: Vec<Nanos>,
+    /// Busy fractions.
+    pub busy: Vec<f64>,
+}
+
+/// Why a rank's part of a sample was left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LeftOut {
+    /// The iteration is older than one that is known whole.
+    Old,
+    /// A name id that is not in the dictionary.
+    UnknownName,
+    /// The parts don't fit together; in words.
+    Unaligned(String),
+}
+
+/// A job.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// Its name, as its hooks say it.
+    pub name: String,
+    /// The user whose processes its ranks are.
+    pub uid: u32,
+    /// Ranks on this node, as its hooks say.
+    pub expected: u32,
+    /// Ranks on this node that have been here.
+    pub ranks: BTreeMap<u32, Rank>,
+    /// Kernel names of all its ranks.
+    pub names: NameTable,
+    pending: BTreeMap<u64, Pending>,
+    /// A whole sample that waits for readings.
+    pub measured: Option<Measured>,
+    last_sampled: Option<u64>,
+    /// Its loop, once all ranks were here.
+    pub controller: Option<Controller>,
+    /// Why nothing is done for it although something was asked for.
+    pub no_plan: Option<PlanError>,
+    /// What the loop said last.
+    pub why: String,
+    /// Why it is not steered: a device of its is not litd's to move.
+    pub suspended: Option<String>,
+    /// Nothing was heard of it for too long.
+    pub stale: bool,
+    /// When any rank was heard last.
+    pub heard: Nanos,
+    /// The caps that its loop asks for.
+    pub ask: Option<CapVector>,
+    /// CPU sockets whose limits its loop moves.
+    pub cpus: Vec<usize>,
+    /// What its hooks were told last.
+    pub directive: Directive,
+    /// Iteration times.
+    pub ticks: Ticks,
+    /// So many samples are still taken at the short period although it has converged.
+    pub alert: u32,
+    /// Temperatures at convergence, per rank.
+    pub reference_heat: Vec<Option<Celsius>>,
+    /// What the last sample showed.
+    pub shown: Shown,
+    /// Samples that counted, and those that did not.
+    pub samples: (u64, u64),
+    /// Sum and number of readings of its GPUs' power in warm-up.
+    pub warm_up_power: (Watts, u32),
+    /// The hash of what it runs, once a sample has told.
+    pub workload: Option<u64>,
+    /// Whether the learned distribution was looked for.
+    pub recalled: bool,
+}
+
+impl Job {
+    pub fn new(name: &str, uid: u32, expected: u32, now: Nanos) -> Self {
+        Self {
+            name: name.to_owned(),
+            uid,
+            expected,
+            ranks: BTreeMap::new(),
+            names: NameTable::default(),
+            pending: BTreeMap::new(),
+            measured: None,
+            last_sampled: None,
+            controller: None,
+            no_plan: None,
+            why: String::new(),
+            suspended: None,
+            stale: false,
+            heard: now,
+            ask: None,
+            cpus: Vec::new(),
+            directive: Directive::default(),
+            ticks: Ticks::default(),
+            alert: 0,
+            reference_heat: Vec::new(),
+            shown: Shown::default(),
+            samples: (0, 0),
+            warm_up_power: (Watts::ZERO, 0),
+            workload: None,
+            recalled: false,
+        }
+    }
+
+    /// Whether all of its ranks on this node are connected.
+    pub fn is_whole(&self) -> bool {
+        let connected = self.ranks.values().filter(|rank| rank.session.is_some());
+        self.expected as usize == connected.count()
+    }
+
+    /// Its GPUs, in the order of its ranks.
+    pub fn gpus(&self) -> impl Iterator<Item = usize> + '_ {
+        self.ranks.values().map(|rank| rank.device)
+    }
+
+    /// Its GPUs, and the CPU sockets that its loop moves: the order of its cap vectors.
+    pub fn devices(&self) -> Vec<usize> {
+        self.gpus().chain(self.cpus.iter().copied()).collect()
+    }
+
+    /// The sessions of its ranks.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
+        self.ranks.values().filter_map(|rank| rank.session)
+    }
+
+    /// The latest iteration that any rank told of.
+    pub fn iteration(&self) -> u64 {
+        let iterations = self.ranks.values().map(|rank| rank.iteration);
+        iterations.max().unwrap_or(0)
+    }
+
+    /// Where its loop is.
+    pub fn state(&self) -> Option<State> {
+        self.controller.as_ref().map(Controller::state)
+    }
+
+    /// Whether its loop may ask for caps now.
+    pub fn is_steered(&self) -> bool {
+        self.ask.is_some() && self.suspended.is_none() && !self.stale
+    }
+
+    /// Starts its loop, or starts it over, with a plan.
+    pub fn begin(&mut self, plan: Plan, config: &Config) {
+        self.controller = Some(Controller::new(plan, config.law.clone()));
+        self.start_over();
+    }
+
+    /// Forgets what was measured under other conditions.
+    pub fn start_over(&mut self) {
+        self.pending.clear();
+        self.measured = None;
+        self.alert = 0;
+        self.reference_heat.clear();
+        self.ticks.forget_reference();
+        self.warm_up_power = (Watts::ZERO, 0);
+        self.recalled = false;
+    }
+
+    /// Leaves out what has been sent of iterations that are not whole: the ranks have changed.
+    pub fn drop_pending(&mut self) {
+        self.samples.1 += self.pending.len() as u64;
+        self.pending.clear();
+        self.drop_measured();
+    }
+
+    /// Leaves out the sample that waits for readings.
+    pub fn drop_measured(&mut self) {
+        self.samples.1 += u64::from(self.measured.take().is_some());
+    }
+
+    /// Its iterations are counted anew: a rank came back at an earlier one.
+    pub fn count_anew(&mut self) {
+        self.drop_pending();
+        self.last_sampled = None;
+        self.ticks.start_over();
+    }
+
+    /// Takes one rank's kernels of one iteration. `names` are the rank's names as the job knows
+    /// them.
+    pub fn add(
+        &mut self,
+        rank: u32,
+        kernels: &Kernels,
+        names: &[NameId],
+        now: Nanos,
+    ) -> Result<(), LeftOut> {
+        let iteration = kernels.iteration;
+        if self.last_sampled.is_some_and(|last| iteration <= last) || self.measured.is_some() {
+            return Err(LeftOut::Old);
+        }
+        let Some(position) = self.ranks.keys().position(|&known| known == rank) else {
+            return Err(LeftOut::UnknownName);
+        };
+        if kernels.name.iter().any(|&id| id as usize >= names.len()) {
+            return Err(LeftOut::UnknownName);
+        }
+        let (ranks, options) = (self.ranks.len(), AlignOptions::default());
+        let pending = self.pending.entry(iteration).or_insert_with(|| Pending {
+            live: Live::new(ranks, options),
+            duration: Nanos::ZERO,
+        });
+        pending.duration = pending.duration.max(kernels.duration);
+        let table = &self.names;
+        let kernel = |at: usize| LiveKernel {
+            name: names[kernels.name[at] as usize],
+            stream: kernels.stream[at],
+            class: class(kernels, at, names, table),
+            start: kernels.start[at],
+            duration: kernels.duration_of[at],
+        };
+        let added = pending
+            .live
+            .add(position, (0..kernels.name.len()).map(kernel));
+        if let Err(error) = added {
+            self.pending.remove(&iteration);
+            self.samples.1 += 1;
+            return Err(LeftOut::Unaligned(error.to_string()));
+        }
+        if pending.live.missing() == 0 {
+            return self.finish(iteration, now);
+        }
+        if self.pending.len() > PENDING {
+            // The oldest will hardly become whole any more.
+            self.pending.pop_first();
+            self.samples.1 += 1;
+        }
+        Ok(())
+    }
+
+    /// All ranks have sent this iteration: what came before it will not become whole any more.
+    fn finish(&mut self, iteration: u64, at: Nanos) -> Result<(), LeftOut> {
+        let Some(pending) = self.pending.remove(&iteration) else {
+            return Ok(());
+        };
+        let later = self.pending.split_off(&iteration);
+        self.samples.1 += self.pending.len() as u64;
+        self.pending = later;
+        self.last_sampled = Some(iteration);
+        match pending.live.finish(&self.names) {
+            Ok(report) => {
+                self.workload = Some(report.workload);
+                self.measured = Some(Measured {
+                    iteration,
+                    report,
+                    duration: pending.duration,
+                    at,
+                });
+                Ok(())
+            }
+            Err(error) => {
+                self.samples.1 += 1;
+                Err(LeftOut::Unaligned(error.to_string()))
+            }
+        }
+    }
+
+    /// What the loop takes: the measured iteration and what the GPUs tell.
+    pub fn sample(
+        &mut self,
+        measured: &Measured,
+        mut gpus: Vec<GpuReading>,
+        aggregation: Aggregation,
+    ) -> Sample {
+        let report = &measured.report;
+        for (at, gpu) in gpus.iter_mut().enumerate() {
+            gpu.pace = report.pace.get(at).copied().flatten();
+            gpu.busy = report.busy.get(at).copied();
+        }
+        let leads: Vec<Nanos> = report
+            .leads
+            .iter()
+            .map(|lead| lead.get(aggregation))
+            .collect();
+        let matched = report.matched.max(1) as f64;
+        let sample = Sample {
+            iteration: measured.iteration,
+            leads: leads.iter().map(|lead| Some(lead.to_millis())).collect(),
+            summands: match aggregation {
+                Aggregation::Sum => u32::try_from(report.matched).unwrap_or(u32::MAX),
+                Aggregation::Max | Aggregation::Last => 1,
+            },
+            last_in: report
+                .last_in
+                .iter()
+                .map(|&times| times as f64 / matched)
+                .collect(),
+            iteration_time: measured.duration.to_millis(),
+            gpus,
+        };
+        self.shown = Shown {
+            leads,
+            busy: report.busy.clone(),
+        };
+        sample
+    }
+
+    /// Every how many iterations one is profiled now; 0: none.
+    pub fn period(&self, config: &Config) -> u64 {
+        let short = u64::from(config.law.calibration.sampling_period.max(1));
+        let quiet = match self.state() {
+            None => return 0,
+            Some(State::WarmUp | State::Adjusting | State::Drift) => false,
+            // Once seen is enough, until something changes.
+            Some(State::Observe) => self.samples.0 >= u64::from(config.law.calibration.warm_up),
+            Some(State::Converged | State::Rollback) => true,
+        };
+        if quiet && self.alert == 0 {
+            config.sampling.converged_period
+        } else {
+            short
+        }
+    }
+
+    /// What the hooks are to be told, if that has changed.
+    pub fn new_directive(&mut self, config: &Config) -> Option<Directive> {
+        let pause = self.suspended.is_some() || !self.is_whole();
+        let period = self.period(config);
+        if (period, pause) == (self.directive.period, self.directive.pause) {
+            return None;
+        }
+        // Whole multiples: all ranks profile the same iteration, whenever each reads this.
+        let first = match period {
+            0 => 0,
+            period => (self.iteration() / period + 1).saturating_mul(period),
+        };
+        self.directive = Directive {
+            first,
+            period,
+            pause,
+        };
+        Some(self.directive)
+    }
+}
+
+/// What kind of kernel it is: as the hook says, or else by its name.
+fn class(kernels: &Kernels, at: usize, names: &[NameId], table: &NameTable) -> KernelClass {
+    use litd_proto::Class;
+    match kernels.class[at] {
+        Class::Computation => KernelClass::Computation,
+        Class::Communication => KernelClass::Communication,
+        Class::Copy => KernelClass::Copy,
+        Class::Unspecified => litd_traces::class_of(table.get(names[kernels.name[at] as usize])),
+    }
+}

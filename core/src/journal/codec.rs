@@ -1,0 +1,310 @@
+//! The journal's file: one record per line, as JSON that a person can read, a space, and the
+//! CRC-32 of the JSON in eight hexadecimal digits. The first record of a file names the format
+//! and its version; every later version keeps that record's shape.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use litd_units::Watts;
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, JournalError, Recovered};
+
+/// The version written, and the only one read.
+pub(super) const VERSION: u64 = 1;
+
+/// A cap as a whole number of microwatts, the finest unit of any driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u64")]
+pub(super) struct Cap(u64);
+
+impl Cap {
+    const WATT: f64 = 1e6;
+    /// A gigawatt: far above any device, and far below where `f64` skips whole microwatts.
+    const MOST: Watts = Watts(1e9);
+
+    /// The nearest whole number of microwatts; `None` for what can be no cap.
+    pub(super) fn new(cap: Watts) -> Option<Self> {
+        (cap >= Watts::ZERO && cap <= Self::MOST).then(|| Self((cap.0 * Self::WATT).round() as u64))
+    }
+
+    pub(super) fn watts(self) -> Watts {
+        Watts(self.0 as f64 / Self::WATT)
+    }
+}
+
+impl TryFrom<u64> for Cap {
+    type Error = String;
+
+    fn try_from(microwatts: u64) -> Result<Self, String> {
+        let cap = Self(microwatts);
+        if cap.watts() <= Self::MOST {
+            Ok(cap)
+        } else {
+            Err(format!("{microwatts} µW is no cap"))
+        }
+    }
+}
+
+/// One line of the file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Record {
+    /// What follows was written by a daemon in this boot.
+    #[serde(rename = "litd-journal")]
+    Start {
+        version: u64,
+        #[serde(default)]
+        boot: String,
+    },
+    /// A device that may be written. Only ever part of a whole file.
+    Device {
+        address: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        serial: Option<String>,
+        boot: String,
+        found_microwatts: Cap,
+        ours_microwatts: Vec<Cap>,
+    },
+    /// A device is about to be written.
+    Intent { address: String, microwatts: Cap },
+    /// A device was given back, or left to whoever else changed it.
+    Released { address: String },
+}
+
+impl Record {
+    pub(super) fn start(boot: &str) -> Self {
+        Self::Start {
+            version: VERSION,
+            boot: boot.to_owned(),
+        }
+    }
+
+    fn device(entry: &Entry) -> Result<Self, JournalError> {
+        let cap = |watts: Watts| checked(&entry.address, watts);
+        Ok(Self::Device {
+            address: entry.address.clone(),
+            serial: entry.serial.clone(),
+            boot: entry.boot_id.clone(),
+            found_microwatts: cap(entry.found)?,
+            ours_microwatts: entry
+                .ours
+                .iter()
+                .copied()
+                .map(cap)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// A cap that can be written down.
+pub(super) fn checked(address: &str, cap: Watts) -> Result<Cap, JournalError> {
+    Cap::new(cap).ok_or_else(|| JournalError::Cap {
+        address: address.to_owned(),
+        cap,
+    })
+}
+
+/// A whole file; no bytes if there is nothing to undo.
+pub(super) fn whole(boot: &str, entries: &[Entry]) -> Result<Vec<u8>, JournalError> {
+    let mut bytes = Vec::new();
+    if !entries.is_empty() {
+        encode(&mut bytes, &Record::start(boot))?;
+    }
+    for entry in entries {
+        encode(&mut bytes, &Record::device(entry)?)?;
+    }
+    Ok(bytes)
+}
+
+/// Adds one line.
+pub(super) fn encode(bytes: &mut Vec<u8>, record: &Record) -> Result<(), JournalError> {
+    let json = serde_json::to_vec(record).map_err(|error| JournalError::Disk {
+        source: io::Error::from(error),
+    })?;
+    bytes.extend_from_slice(&json);
+    bytes.extend_from_slice(&seal(&json));
+    bytes.push(b'\n');
+    Ok(())
+}
+
+fn decode(line: &[u8]) -> Option<Record> {
+    let (json, found) = line.split_at_checked(line.len().checked_sub(SEAL)?)?;
+    if found != seal(json) {
+        return None;
+    }
+    serde_json::from_slice(json).ok()
+}
+
+/// Length of a [`seal`].
+const SEAL: usize = 9;
+
+/// What ends a line: a space and the checksum.
+fn seal(json: &[u8]) -> Vec<u8> {
+    format!(" {:08x}", crc32(json)).into_bytes()
+}
+
+/// CRC-32 as in zlib, four bits at a time.
+fn crc32(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 16] = {
+        let mut table = [0; 16];
+        let mut nibble = 0;
+        while nibble < 16 {
+            let mut crc = nibble as u32;
+            let mut bit = 0;
+            while bit < 4 {
+                crc = (crc >> 1) ^ (0xedb8_8320 * (crc & 1));
+                bit += 1;
+            }
+            table[nibble] = crc;
+            nibble += 1;
+        }
+        table
+    };
+    let step = |crc: u32| (crc >> 4) ^ TABLE[(crc & 15) as usize];
+    let add = |crc: u32, &byte: &u8| step(step(crc ^ u32::from(byte)));
+    !bytes.iter().fold(u32::MAX, add)
+}
+
+/// What a journal says is to be undone; `None` if nothing is, because it is empty or because
+/// all its devices were given back.
+///
+/// What can't be read is left out and reported in [`Recovered::damaged`]. A record cut off at
+/// the end is harmless: a cap is written only after its record has been appended.
+///
+/// # Errors
+/// [`JournalError::Version`]: another version of litd wrote it, and it was not looked into.
+pub fn read(bytes: &[u8]) -> Result<Option<Recovered>, JournalError> {
+    let mut replay = Replay::default();
+    let mut lines = bytes.split(|&byte| byte == b'\n').enumerate().peekable();
+    while let Some((index, line)) = lines.next() {
+        match decode(line) {
+            Some(record) => replay.apply(record)?,
+            None if line.is_empty() => {}
+            None if lines.peek().is_none() => replay.cut_off = line.len(),
+            None => replay.unreadable(index + 1),
+        }
+    }
+    Ok(replay.finish())
+}
+
+/// The state of a journal while it is read.
+#[derive(Default)]
+struct Replay {
+    boot: String,
+    entries: Vec<Entry>,
+    /// Number of the first unreadable line, and how many there are.
+    first_unreadable: Option<usize>,
+    count_unreadable: usize,
+    /// Bytes after the last whole line.
+    cut_off: usize,
+    /// Devices of which nothing is known but that they may have been written.
+    homeless: BTreeSet<String>,
+}
+
+impl Replay {
+    fn apply(&mut self, record: Record) -> Result<(), JournalError> {
+        match record {
+            Record::Start { version, boot } => {
+                if version != VERSION {
+                    return Err(JournalError::Version { found: version });
+                }
+                self.boot = boot;
+            }
+            Record::Device {
+                address,
+                serial,
+                boot,
+                found_microwatts,
+                ours_microwatts,
+            } => {
+                self.entries.retain(|entry| entry.address != address);
+                self.entries.push(Entry {
+                    address,
+                    serial,
+                    boot_id: boot,
+                    found: found_microwatts.watts(),
+                    ours: ours_microwatts.into_iter().map(Cap::watts).collect(),
+                });
+            }
+            Record::Intent {
+                address,
+                microwatts,
+            } => match self
+                .entries
+                .iter_mut()
+                .find(|entry| entry.address == address)
+            {
+                Some(entry) => entry.intend(microwatts.watts(), &self.boot),
+                None => {
+                    self.homeless.insert(address);
+                }
+            },
+            Record::Released { address } => {
+                self.entries.retain(|entry| entry.address != address);
+                self.homeless.remove(&address);
+            }
+        }
+        Ok(())
+    }
+
+    fn unreadable(&mut self, line: usize) {
+        self.first_unreadable.get_or_insert(line);
+        self.count_unreadable += 1;
+    }
+
+    fn finish(self) -> Option<Recovered> {
+        let damaged = self.damage();
+        (damaged.is_some() || !self.entries.is_empty()).then_some(Recovered {
+            entries: self.entries,
+            boot_id: self.boot,
+            damaged,
+        })
+    }
+
+    /// What is wrong with the file, in words.
+    fn damage(&self) -> Option<String> {
+        let mut words = Vec::new();
+        match (self.first_unreadable, self.count_unreadable) {
+            (None, _) => {}
+            (Some(line), 1) => words.push(format!("line {line} is unreadable and was left out")),
+            (Some(line), count) => words.push(format!(
+                "{count} lines are unreadable, the first is line {line}, and were left out"
+            )),
+        }
+        if self.cut_off > 0 {
+            words.push(format!(
+                "the last {} bytes are no whole record and were left out",
+                self.cut_off
+            ));
+        }
+        for address in &self.homeless {
+            words.push(format!(
+                "the cap found at {address} is lost: if it is wrong now, set it by hand"
+            ));
+        }
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_zlibs() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn every_microwatt_of_a_megawatt_device_survives_the_file() {
+        for microwatts in [0, 1, 649_999_999, 650_000_001, 999_999_999_999] {
+            let cap = Cap::try_from(microwatts).unwrap();
+            assert_eq!(Cap::new(cap.watts()), Some(cap));
+        }
+        for no_cap in [f64::NAN, f64::INFINITY, -1.0, 1e10] {
+            assert_eq!(Cap::new(Watts(no_cap)), None);
+        }
+        assert!(Cap::try_from(u64::MAX).is_err());
+    }
+}

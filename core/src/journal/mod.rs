@@ -1,0 +1,426 @@
+//! The undo journal: which caps were found, and which values litd may have written since.
+//!
+//! Three rules make every change undoable, whenever the process dies:
+//! - the cap found at a device is durably on disk before the device is written for the first
+//!   time ([`Journal::begin_all`]);
+//! - the value is on disk before it is written ([`Journal::intend`]); if that fails, the caller
+//!   does not write;
+//! - a device leaves the journal only once it is back, or somebody else's
+//!   ([`Journal::released`]).
+//!
+//! After a crash [`Entry::undo`] says what is to be done about each device. The journal goes on
+//! with the entries it recovered, so that a crash while undoing is undone as well, and the caps
+//! found by the first start are kept over any number of crashes.
+
+mod codec;
+
+use std::io;
+
+use litd_units::Watts;
+use thiserror::Error;
+
+use crate::store::Store;
+use codec::{Record, checked};
+
+pub use codec::read;
+
+/// Caps are whole microwatts, and equal if nearer than half of one.
+const SAME: Watts = Watts(0.5e-6);
+
+/// A file that is longer is rewritten with what still matters.
+const LONG: usize = 64 * 1024;
+
+fn same(one: Watts, other: Watts) -> bool {
+    (one - other).abs() < SAME
+}
+
+/// A device that litd may have written and has not given back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The device's address, such as `0000:85:00.0` or `cpu0`.
+    pub address: String,
+    /// The part's serial number, where the driver tells.
+    pub serial: Option<String>,
+    /// The boot in which litd last had to do with it: later ones began with the driver's own cap.
+    pub boot_id: String,
+    /// The cap found before litd's first write: what is put back.
+    pub found: Watts,
+    /// Every cap that litd may have left there, the latest last.
+    pub ours: Vec<Watts>,
+}
+
+/// What is to be done about a device after a crash.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Undo {
+    /// It holds the cap that was found.
+    Nothing,
+    /// It holds one of litd's caps: this one, which was found, is to be written.
+    Write(Watts),
+    /// It holds a cap that is neither: somebody else's, to be left alone and reported.
+    Foreign,
+}
+
+impl Entry {
+    /// What is to be done about the device, which holds `current` now.
+    #[must_use]
+    pub fn undo(&self, current: Watts) -> Undo {
+        if same(current, self.found) {
+            Undo::Nothing
+        } else if self.ours.iter().any(|&ours| same(ours, current)) {
+            Undo::Write(self.found)
+        } else {
+            Undo::Foreign
+        }
+    }
+
+    fn intend(&mut self, cap: Watts, boot_id: &str) {
+        self.ours.retain(|&ours| !same(ours, cap));
+        self.ours.push(cap);
+        boot_id.clone_into(&mut self.boot_id);
+    }
+
+    /// Whether a device with this serial number may be the same part.
+    fn is_part(&self, serial: Option<&str>) -> bool {
+        match (self.serial.as_deref(), serial) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        }
+    }
+}
+
+/// What a journal says is to be undone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recovered {
+    /// The devices that were not given back.
+    pub entries: Vec<Entry>,
+    /// The boot in which the journal was last written; empty if that is unreadable.
+    pub boot_id: String,
+    /// What was cut off or unreadable, in words.
+    pub damaged: Option<String>,
+}
+
+/// Why the journal can't be used.
+#[derive(Debug, Error)]
+pub enum JournalError {
+    /// The disk failed.
+    #[error(
+        "the undo journal can't be read or written: {source}; no cap is changed until it can: \
+         make room on its file system, or make it writable"
+    )]
+    Disk {
+        /// What the operating system said.
+        #[from]
+        source: io::Error,
+    },
+    /// The file is of a format that this litd does not know. It was left as it is.
+    #[error(
+        "the undo journal is of version {found}, and this litd knows version {known} only: run \
+         `litd restore` of the litd that wrote it, or remove the journal if all caps are right",
+        known = codec::VERSION
+    )]
+    Version {
+        /// The file's version.
+        found: u64,
+    },
+    /// No device has such a cap.
+    #[error("{cap} at {address} is no cap: the device is not touched; check its driver")]
+    Cap {
+        /// The device.
+        address: String,
+        /// What was to be written down.
+        cap: Watts,
+    },
+    /// The device's found cap is not in the journal, so the device must not be written.
+    #[error("{address} is not in the undo journal: it must not be written")]
+    Unknown {
+        /// The device.
+        address: String,
+    },
+}
+
+/// A device as it was found, before litd's first write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The device's address.
+    pub address: String,
+    /// The part's serial number, where the driver tells.
+    pub serial: Option<String>,
+    /// Its cap.
+    pub cap: Watts,
+}
+
+/// What is known about the file, beyond its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum File {
+    /// It says what memory says, and ends with a whole line.
+    Whole,
+    /// It may end within a line.
+    Torn,
+    /// Besides, it may lack a device that is still held, or hold one as released that is not.
+    Lacking,
+}
+
+/// The journal while the daemon runs. The disk is passed to each call.
+#[derive(Debug, Clone)]
+pub struct Journal {
+    boot_id: String,
+    entries: Vec<Entry>,
+    file: File,
+    /// Length of the file, or more.
+    size: usize,
+    /// A longer file is rewritten before the next append.
+    longest: usize,
+    /// What `longest` is after a rewrite, at least.
+    limit: usize,
+    /// Whether the file says that what follows is of this boot.
+    started: bool,
+}
+
+impl Journal {
+    /// Reads the journal and goes on with what it holds; nothing is written. `boot_id` is the
+    /// kernel's, and tells a restart of the daemon from a restart of the node.
+    ///
+    /// # Errors
+    /// [`JournalError::Disk`]; [`JournalError::Version`] if another litd wrote it. No device may
+    /// be written then: what an earlier daemon left could no longer be undone.
+    pub fn open(
+        store: &mut impl Store,
+        boot_id: &str,
+    ) -> Result<(Self, Option<Recovered>), JournalError> {
+        let bytes = store.load_journal()?;
+        let recovered = read(&bytes)?;
+        let damaged = recovered.as_ref().is_some_and(|it| it.damaged.is_some());
+        let sound = !damaged && bytes.last().is_none_or(|&byte| byte == b'\n');
+        let journal = Self {
+            boot_id: boot_id.to_owned(),
+            entries: recovered
+                .as_ref()
+                .map_or_else(Vec::new, |it| it.entries.clone()),
+            file: if sound { File::Whole } else { File::Torn },
+            size: bytes.len(),
+            longest: LONG,
+            limit: LONG,
+            started: false,
+        };
+        Ok((journal, recovered))
+    }
+
+    /// The same journal, rewritten when its file is longer than so many bytes (64 KiB if nothing
+    /// is said).
+    #[must_use]
+    pub fn rewritten_beyond(mut self, bytes: usize) -> Self {
+        self.limit = bytes;
+        self.longest = bytes;
+        self
+    }
+
+    /// The devices that litd may have written and has not given back.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Adds one device; see [`Journal::begin_all`].
+    ///
+    /// # Errors
+    /// As [`Journal::begin_all`].
+    pub fn begin(
+        &mut self,
+        store: &mut impl Store,
+        address: &str,
+        serial: Option<&str>,
+        found: Watts,
+    ) -> Result<(), JournalError> {
+        let found = Found {
+            address: address.to_owned(),
+            serial: serial.map(str::to_owned),
+            cap: found,
+        };
+        self.begin_all(store, &[found])
+    }
+
+    /// Adds devices, durably, with one write: from now on they may be written. A device that is
+    /// in the journal already keeps the cap found first, unless its serial number tells that it
+    /// is another part.
+    ///
+    /// # Errors
+    /// [`JournalError::Disk`], [`JournalError::Cap`]: none of them was added.
+    pub fn begin_all(
+        &mut self,
+        store: &mut impl Store,
+        devices: &[Found],
+    ) -> Result<(), JournalError> {
+        let mut entries = self.entries.clone();
+        for device in devices {
+            let found = checked(&device.address, device.cap)?.watts();
+            let known = entries.iter_mut().find(|it| it.address == device.address);
+            match known {
+                Some(entry) if entry.is_part(device.serial.as_deref()) => {
+                    entry.boot_id.clone_from(&self.boot_id);
+                    entry.serial = entry.serial.take().or_else(|| device.serial.clone());
+                }
+                Some(other) => *other = self.entry(device, found),
+                None => entries.push(self.entry(device, found)),
+            }
+        }
+        if entries != self.entries || self.file != File::Whole {
+            self.replace(store, &entries)?;
+            self.entries = entries;
+        }
+        Ok(())
+    }
+
+    fn entry(&self, device: &Found, found: Watts) -> Entry {
+        Entry {
+            address: device.address.clone(),
+            serial: device.serial.clone(),
+            boot_id: self.boot_id.clone(),
+            found,
+            ours: Vec::new(),
+        }
+    }
+
+    /// Says which caps are about to be written, by address. The caller writes them after this
+    /// has returned, and none of them if it failed. A device is named once, and not before its
+    /// last write is done and [`Journal::confirmed`], or has failed.
+    ///
+    /// # Errors
+    /// [`JournalError::Disk`], [`JournalError::Cap`]; [`JournalError::Unknown`] for a device that
+    /// was not begun.
+    pub fn intend(
+        &mut self,
+        store: &mut impl Store,
+        writes: &[(&str, Watts)],
+    ) -> Result<(), JournalError> {
+        let mut records = Vec::with_capacity(writes.len());
+        let mut changes = Vec::with_capacity(writes.len());
+        for &(address, cap) in writes {
+            let microwatts = checked(address, cap)?;
+            changes.push((self.position(address)?, microwatts.watts()));
+            records.push(Record::Intent {
+                address: address.to_owned(),
+                microwatts,
+            });
+        }
+        self.tidy(store)?;
+        self.append(store, &records)?;
+        for (index, cap) in changes {
+            if let Some(entry) = self.entries.get_mut(index) {
+                entry.intend(cap, &self.boot_id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note that a device was read after its last intended write was done, and holds
+    /// `held`. If that is the cap intended last, earlier ones are forgotten.
+    ///
+    /// Returns whether the cap is litd's or the one found; anything else is somebody else's, and
+    /// does not become litd's by this.
+    pub fn confirmed(&mut self, address: &str, held: Watts) -> bool {
+        let Some(entry) = self.entries.iter_mut().find(|it| it.address == address) else {
+            return false;
+        };
+        match entry.ours.last() {
+            Some(&last) if same(last, held) => {
+                entry.ours = vec![last];
+                true
+            }
+            // The device has ignored the write; as it might still obey, nothing is forgotten.
+            _ => entry.undo(held) != Undo::Foreign,
+        }
+    }
+
+    /// Takes a device out of the journal: it was given back, or is somebody else's. Once there
+    /// is none left, the journal is empty. A device that is not in it is none's business.
+    ///
+    /// # Errors
+    /// [`JournalError::Disk`]: it is still in the journal. That does no harm to a device that
+    /// holds the cap found, or a foreign one.
+    pub fn released(&mut self, store: &mut impl Store, address: &str) -> Result<(), JournalError> {
+        let Ok(index) = self.position(address) else {
+            return Ok(());
+        };
+        let mut rest = self.entries.clone();
+        rest.remove(index);
+        let record = [Record::Released {
+            address: address.to_owned(),
+        }];
+        // Either way says it; a full disk may allow one of them.
+        let outcome = if rest.is_empty() {
+            self.replace(store, &rest)
+                .or_else(|_| self.append(store, &record))
+        } else {
+            self.append(store, &record)
+                .or_else(|_| self.replace(store, &rest))
+        };
+        match outcome {
+            Ok(()) => self.entries = rest,
+            // The disk may have done it and not said so.
+            Err(_) => self.file = File::Lacking,
+        }
+        outcome
+    }
+
+    fn position(&self, address: &str) -> Result<usize, JournalError> {
+        self.entries
+            .iter()
+            .position(|entry| entry.address == address)
+            .ok_or_else(|| JournalError::Unknown {
+                address: address.to_owned(),
+            })
+    }
+
+    /// Rewrites a file that is too long or not whole. That may fail, unless a held device might
+    /// be missing from the file.
+    fn tidy(&mut self, store: &mut impl Store) -> Result<(), JournalError> {
+        if self.file == File::Whole && self.size <= self.longest {
+            return Ok(());
+        }
+        let entries = std::mem::take(&mut self.entries);
+        let outcome = self.replace(store, &entries);
+        self.entries = entries;
+        match outcome {
+            Err(error) if self.file == File::Lacking => Err(error),
+            Err(_) => {
+                // Not at every append from now on: a failing disk is slow.
+                self.longest = self.longest.max(self.size.saturating_mul(2));
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn replace(&mut self, store: &mut impl Store, entries: &[Entry]) -> Result<(), JournalError> {
+        let bytes = codec::whole(&self.boot_id, entries)?;
+        store.replace_journal(&bytes)?;
+        self.file = File::Whole;
+        self.size = bytes.len();
+        self.longest = self.limit.max(bytes.len().saturating_mul(2));
+        self.started = !bytes.is_empty();
+        Ok(())
+    }
+
+    fn append(&mut self, store: &mut impl Store, records: &[Record]) -> Result<(), JournalError> {
+        let mut bytes = Vec::new();
+        if self.file != File::Whole {
+            // Ends whatever half a line the file ends with.
+            bytes.push(b'\n');
+        }
+        if !self.started {
+            codec::encode(&mut bytes, &Record::start(&self.boot_id))?;
+        }
+        for record in records {
+            codec::encode(&mut bytes, record)?;
+        }
+        self.size = self.size.saturating_add(bytes.len());
+        let outcome = store.append_journal(&bytes);
+        self.file = match (&outcome, self.file) {
+            (_, File::Lacking) => File::Lacking,
+            (Ok(()), _) => File::Whole,
+            (Err(_), _) => File::Torn,
+        };
+        self.started |= outcome.is_ok();
+        Ok(outcome?)
+    }
+}

@@ -1,0 +1,279 @@
+//! What caps a converged node settled at, kept as a starting point for the next run of the same
+//! job on the same GPUs (Figure 12 of the Lit Silicon paper): what makes one GPU slower than
+//! another is in the silicon and the cooling, and outlives a job.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::io;
+
+use litd_policies::Policy;
+use litd_units::Watts;
+use serde::{Deserialize, Serialize};
+
+use crate::store::Store;
+
+/// The version written, and the only one read.
+const VERSION: u64 = 1;
+
+/// So many distributions are kept; the oldest go.
+const KEPT: usize = 64;
+
+/// After so long (7 days) a distribution is a hint only: cooling has changed since.
+const FRESH_SECONDS: f64 = 7.0 * 24.0 * 3600.0;
+
+/// Shares add up to 1, as nearly as a file's decimals do.
+const TOTAL_TOLERANCE: f64 = 1e-6;
+
+/// What a distribution was learned on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// Serial numbers of the job's GPUs, or their addresses where there are none, in the job's
+    /// order.
+    pub gpus: Vec<String>,
+    /// Name and version of the driver.
+    pub driver: String,
+    /// A fingerprint of what the job computes.
+    pub workload: u64,
+}
+
+impl Key {
+    /// Whether every GPU has a name of its own, so that a share can be given back to it.
+    fn is_distinct(&self) -> bool {
+        let names: BTreeSet<&str> = self.gpus.iter().map(String::as_str).collect();
+        names.len() == self.gpus.len() && !names.is_empty() && !names.contains("")
+    }
+}
+
+/// How a job's power was spread over its GPUs when it had converged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// What it was learned on.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Each GPU's part of the sum of the caps, in the key's order.
+    pub shares: Vec<f64>,
+    /// The sum of the caps, in watts.
+    pub budget: Watts,
+    /// The policy that found it.
+    pub policy: Policy,
+    /// When, in seconds since 1970.
+    pub unix_seconds: f64,
+}
+
+impl Distribution {
+    fn is_valid(&self) -> bool {
+        let positive = |number: f64| number > 0.0 && number.is_finite();
+        let total: f64 = self.shares.iter().sum();
+        self.key.is_distinct()
+            && self.shares.len() == self.key.gpus.len()
+            && self.shares.iter().all(|&share| positive(share))
+            && (total - 1.0).abs() < TOTAL_TOLERANCE
+            && positive(self.budget.0)
+            && self.unix_seconds.is_finite()
+    }
+
+    /// The shares in the order of `gpus`; `None` unless those are the same GPUs.
+    fn shares_of(&self, gpus: &[String]) -> Option<Vec<f64>> {
+        let share = |gpu: &String| {
+            let index = self.key.gpus.iter().position(|known| known == gpu)?;
+            self.shares.get(index).copied()
+        };
+        if gpus.len() != self.shares.len() {
+            return None;
+        }
+        gpus.iter().map(share).collect()
+    }
+
+    /// In how many respects it was learned on something else.
+    fn mismatches(&self, key: &Key, policy: Policy) -> usize {
+        [
+            self.key.gpus != key.gpus,
+            self.key.workload != key.workload,
+            self.key.driver != key.driver,
+            self.policy != policy,
+        ]
+        .into_iter()
+        .filter(|&differs| differs)
+        .count()
+    }
+
+    /// A clock that was put back makes a distribution of the future: as doubtful as an old one.
+    fn is_fresh(&self, now: f64) -> bool {
+        (now - self.unix_seconds).abs() < FRESH_SECONDS
+    }
+}
+
+/// How far a hint can be relied upon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confidence {
+    /// Everything is as it was: start there.
+    Full,
+    /// The GPUs are the same, something else differs or it is old: go half of the way.
+    Half,
+}
+
+/// A starting point.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hint {
+    /// Each GPU's part of the budget, in the order of the key that was asked for.
+    pub shares: Vec<f64>,
+    /// How far it can be relied upon.
+    pub confidence: Confidence,
+    /// What the caps added up to when they were learned.
+    pub learned_budget: Watts,
+}
+
+impl Hint {
+    /// Caps that add up to `budget`. They are not projected onto what is allowed: that is the
+    /// envelope's.
+    #[must_use]
+    pub fn caps(&self, budget: Watts) -> Vec<Watts> {
+        self.shares.iter().map(|&share| budget * share).collect()
+    }
+}
+
+/// The distributions learned on this node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Learned {
+    /// The latest last.
+    distributions: Vec<Distribution>,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(rename = "litd-learned")]
+    version: u64,
+    distributions: &'a [Distribution],
+}
+
+#[derive(Deserialize)]
+struct Read {
+    #[serde(rename = "litd-learned")]
+    version: u64,
+    // Looked into one by one: a damaged one must not cost the others.
+    #[serde(default)]
+    distributions: Vec<serde_json::Value>,
+}
+
+impl Learned {
+    /// Reads what [`Learned::save`] wrote. What can't be used is left out, and the second value
+    /// says in words what that was: a lost hint costs a few adjustments, nothing else.
+    #[must_use]
+    pub fn load(bytes: &[u8]) -> (Self, Option<String>) {
+        if bytes.is_empty() {
+            return (Self::default(), None);
+        }
+        let nothing = |why: String| {
+            let note = format!("what was learned is unreadable and starts anew: {why}");
+            (Self::default(), Some(note))
+        };
+        let read: Read = match serde_json::from_slice(bytes) {
+            Ok(read) => read,
+            Err(error) => return nothing(error.to_string()),
+        };
+        if read.version != VERSION {
+            return nothing(format!(
+                "it is of version {}, and this litd knows version {VERSION} only",
+                read.version
+            ));
+        }
+        let all = read.distributions.len();
+        let mut lost = 0;
+        let mut learned = Self::default();
+        for value in read.distributions {
+            match serde_json::from_value::<Distribution>(value) {
+                Ok(distribution) if distribution.is_valid() => learned.keep(distribution),
+                _ => lost += 1,
+            }
+        }
+        let note = (lost > 0).then(|| {
+            format!("{lost} of {all} learned distributions are unusable and were left out")
+        });
+        (learned, note)
+    }
+
+    /// Puts everything on disk.
+    ///
+    /// # Errors
+    /// The disk; what was there before is still there.
+    pub fn save(&self, store: &mut impl Store) -> io::Result<()> {
+        let written = Written {
+            version: VERSION,
+            distributions: &self.distributions,
+        };
+        let mut bytes = serde_json::to_vec_pretty(&written)?;
+        bytes.push(b'\n');
+        store.replace_learned(&bytes)
+    }
+
+    /// Learns that a job has converged at `caps` (in the order of the key's GPUs) under `policy`,
+    /// at `now` in seconds since 1970. It takes the place of what was learned on the same key
+    /// under the same policy.
+    ///
+    /// Returns whether there was something to learn: not from caps that are not one positive
+    /// number for each GPU, nor from GPUs that can't be told apart.
+    pub fn remember(&mut self, key: Key, caps: &[Watts], policy: Policy, now: f64) -> bool {
+        let budget: Watts = caps.iter().copied().sum();
+        let distribution = Distribution {
+            key,
+            shares: caps.iter().map(|&cap| cap / budget).collect(),
+            budget,
+            policy,
+            unix_seconds: now,
+        };
+        let valid = distribution.is_valid();
+        if valid {
+            self.keep(distribution);
+        }
+        valid
+    }
+
+    fn keep(&mut self, new: Distribution) {
+        self.distributions
+            .retain(|known| known.key != new.key || known.policy != new.policy);
+        self.distributions.push(new);
+        let excess = self.distributions.len().saturating_sub(KEPT);
+        self.distributions.drain(..excess);
+    }
+
+    /// The best starting point for a job, at `now` in seconds since 1970: the distribution of
+    /// the same GPUs that was learned on the likest job, the latest of several. Shares follow
+    /// their GPUs if the job has them in another order. `None` if nothing was learned on exactly
+    /// these GPUs.
+    #[must_use]
+    pub fn recall(&self, key: &Key, policy: Policy, now: f64) -> Option<Hint> {
+        if !key.is_distinct() {
+            return None;
+        }
+        let (_, best, shares) = self
+            .distributions
+            .iter()
+            .enumerate()
+            .filter_map(|(index, known)| Some((index, known, known.shares_of(&key.gpus)?)))
+            .min_by_key(|(index, known, _)| {
+                let stale = !known.is_fresh(now);
+                (known.mismatches(key, policy), stale, Reverse(*index))
+            })?;
+        let exact = best.mismatches(key, policy) == 0 && best.is_fresh(now);
+        Some(Hint {
+            shares,
+            confidence: if exact {
+                Confidence::Full
+            } else {
+                Confidence::Half
+            },
+            learned_budget: best.budget,
+        })
+    }
+
+    /// The distributions, the latest last.
+    #[must_use]
+    pub fn distributions(&self) -> &[Distribution] {
+        &self.distributions
+    }
+
+    /// Forgets everything. It is on disk until the next [`Learned::save`].
+    pub fn forget(&mut self) {
+        self.distributions.clear();
+    }
+}

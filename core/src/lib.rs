@@ -1,0 +1,37 @@
+//! The daemon without its shell: events go in, effects come out. No clock, no socket, no thread
+//! and no file is touched here, so that tests can drive it through any history from one seed.
+//!
+//! - [`event`]: what happens to the daemon, and what it wants done;
+//! - [`config`]: what an administrator decides;
+//! - [`store`]: the disk, as little of it as is needed;
+//! - [`journal`] and [`learned`]: what is kept there.
+//!
+//! Inside, [`Core`] is one state with a room for each concern: `hooks` (who may send what),
+//! `job` (samples and loop of one job), `steering` (plans and decisions), `caps` (budget shares,
+//! targets, writes), `hardware` (answers of devices, faults, foreign hands), `undo` (giving
+//! back), `admin` (commands), `status`.
+
+mod admin;
+mod caps;
+pub mod config;
+mod core;
+mod devices;
+pub mod event;
+mod hardware;
+mod hooks;
+mod job;
+pub mod journal;
+pub mod learned;
+mod rate;
+mod record;
+mod session;
+mod status;
+mod steering;
+pub mod store;
+mod ticks;
+mod undo;
+
+pub use crate::core::Core;
+pub use config::Config;
+pub use event::{Device, DeviceId, Effect, Event, Operation, Peer, Reply, SessionId};
+pub use store::{MemoryStore, Store};

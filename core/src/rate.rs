@@ -1,0 +1,51 @@
+//! How often a peer may send.
+
+use litd_units::Nanos;
+
+/// A token bucket that holds two seconds' worth.
+#[derive(Debug, Clone)]
+pub struct Bucket {
+    per_second: f64,
+    tokens: f64,
+    filled: Nanos,
+}
+
+impl Bucket {
+    /// A full bucket.
+    pub fn new(per_second: f64, now: Nanos) -> Self {
+        Self {
+            per_second,
+            tokens: per_second * 2.0,
+            filled: now,
+        }
+    }
+
+    /// Takes one token, if there is one.
+    pub fn take(&mut self, now: Nanos) -> bool {
+        let passed = (now - self.filled).as_secs_f64().max(0.0);
+        self.filled = self.filled.max(now);
+        self.tokens = (self.tokens + passed * self.per_second).min(self.per_second * 2.0);
+        if self.tokens < 1.0 {
+            return false;
+        }
+        self.tokens -= 1.0;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_cut_to_the_rate_and_a_burst_passes() {
+        let mut bucket = Bucket::new(10.0, Nanos(0));
+        let passed = (0..100).filter(|_| bucket.take(Nanos(0))).count();
+        assert_eq!(passed, 20);
+        let later = Nanos(1_000_000_000);
+        let passed = (0..100).filter(|_| bucket.take(later)).count();
+        assert_eq!(passed, 10);
+        // A clock that goes back gives nothing and takes nothing.
+        assert!(!bucket.take(Nanos(0)));
+    }
+}

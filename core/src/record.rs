@@ -1,0 +1,138 @@
+//! What happened, kept for `litctl events` and handed to the log; and what is counted.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use litd_api::{Counter, Event, EventKind, Events};
+use litd_units::Nanos;
+
+/// So many events are kept.
+const KEPT: usize = 1000;
+
+/// An event in the making.
+#[derive(Debug, Clone)]
+pub struct Note {
+    kind: EventKind,
+    warning: bool,
+    job: Option<String>,
+    device: Option<String>,
+    text: String,
+}
+
+impl Note {
+    /// Something worth knowing.
+    pub fn info(kind: EventKind, text: impl Into<String>) -> Self {
+        Self {
+            kind,
+            warning: false,
+            job: None,
+            device: None,
+            text: text.into(),
+        }
+    }
+
+    /// Something that a person should look at.
+    pub fn warning(kind: EventKind, text: impl Into<String>) -> Self {
+        Self {
+            warning: true,
+            ..Self::info(kind, text)
+        }
+    }
+
+    /// About a job.
+    pub fn job(mut self, name: &str) -> Self {
+        self.job = Some(name.to_owned());
+        self
+    }
+
+    /// About a device.
+    pub fn device(mut self, address: &str) -> Self {
+        self.device = Some(address.to_owned());
+        self
+    }
+}
+
+/// The events and the counters.
+#[derive(Debug, Default)]
+pub struct Record {
+    events: VecDeque<Event>,
+    last: u64,
+    /// Wall-clock time at the monotonic time zero, in seconds since 1970.
+    epoch: f64,
+    errors: BTreeMap<(&'static str, String), u64>,
+    refused: BTreeMap<&'static str, u64>,
+}
+
+impl Record {
+    /// An empty record; `now` and `unix_seconds` are the same moment.
+    pub fn new(now: Nanos, unix_seconds: f64) -> Self {
+        Self {
+            epoch: unix_seconds - now.as_secs_f64(),
+            ..Self::default()
+        }
+    }
+
+    /// Seconds since 1970.
+    pub fn unix_seconds(&self, now: Nanos) -> f64 {
+        self.epoch + now.as_secs_f64()
+    }
+
+    /// Keeps an event, and returns it as it is to be logged.
+    pub fn add(&mut self, now: Nanos, note: Note) -> Event {
+        self.last += 1;
+        let event = Event {
+            seq: self.last,
+            unix_seconds: self.unix_seconds(now),
+            kind: note.kind,
+            warning: note.warning,
+            job: note.job,
+            device: note.device,
+            text: note.text,
+        };
+        if self.events.len() == KEPT {
+            self.events.pop_front();
+        }
+        self.events.push_back(event.clone());
+        event
+    }
+
+    /// Counts an error of a back end, or of the daemon's own disk and law (`backend` empty).
+    pub fn error(&mut self, kind: &'static str, backend: &str) {
+        *self.errors.entry((kind, backend.to_owned())).or_default() += 1;
+    }
+
+    /// Counts a refusal.
+    pub fn refuse(&mut self, reason: &'static str) {
+        *self.refused.entry(reason).or_default() += 1;
+    }
+
+    /// What came after an event.
+    pub fn after(&self, seq: u64) -> Events {
+        let first = self.events.front().map_or(self.last + 1, |event| event.seq);
+        let newer = self.events.iter().filter(|event| event.seq > seq);
+        Events {
+            events: newer.cloned().collect(),
+            last: self.last,
+            lost: first.saturating_sub(seq.saturating_add(1)),
+        }
+    }
+
+    /// Errors by kind and back end.
+    pub fn errors(&self) -> Vec<Counter> {
+        let counter = |((kind, backend), &count): (&(&str, String), &u64)| Counter {
+            kind: (*kind).to_owned(),
+            backend: backend.clone(),
+            count,
+        };
+        self.errors.iter().map(counter).collect()
+    }
+
+    /// Refusals by reason.
+    pub fn refusals(&self) -> Vec<Counter> {
+        let counter = |(&reason, &count): (&&str, &u64)| Counter {
+            kind: reason.to_owned(),
+            backend: String::new(),
+            count,
+        };
+        self.refused.iter().map(counter).collect()
+    }
+}

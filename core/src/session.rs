@@ -1,0 +1,68 @@
+//! One connected hook: who it is, and how far its introduction has come.
+
+use std::sync::Arc;
+
+use litd_proto::Hello;
+use litd_traces::NameId;
+use litd_units::Nanos;
+
+use crate::event::Peer;
+use crate::rate::Bucket;
+
+/// How far a hook's introduction has come.
+#[derive(Debug, Clone)]
+pub(crate) enum Stage {
+    /// It has said nothing.
+    New,
+    /// It is being checked whether its process holds the GPU that it names.
+    Checking {
+        /// What it said.
+        hello: Arc<Hello>,
+        /// The GPU.
+        device: usize,
+        /// When.
+        since: Nanos,
+    },
+    /// It is a rank of a job.
+    Attached {
+        /// The job.
+        job: String,
+        /// The rank.
+        rank: u32,
+    },
+    /// It was refused; its connection is about to end.
+    Refused,
+}
+
+/// A connected hook.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Who it is.
+    pub peer: Peer,
+    /// How far its introduction has come.
+    pub stage: Stage,
+    /// When it connected.
+    pub since: Nanos,
+    /// How often it may send.
+    pub bucket: Bucket,
+    /// Frames that came too fast, in a row.
+    pub too_fast: u32,
+    /// Its kernel names, as the job knows them.
+    pub names: Vec<NameId>,
+    /// Bytes of those names.
+    pub name_bytes: usize,
+}
+
+impl Session {
+    pub fn new(peer: Peer, frames_per_second: f64, now: Nanos) -> Self {
+        Self {
+            peer,
+            stage: Stage::New,
+            since: now,
+            bucket: Bucket::new(frames_per_second, now),
+            too_fast: 0,
+            names: Vec::new(),
+            name_bytes: 0,
+        }
+    }
+}

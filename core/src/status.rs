@@ -1,0 +1,194 @@
+//! The daemon's state at one moment, for people and for metrics.
+
+use litd_api::{
+    BuildInfo, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, Mode, NodeStatus,
+    RankStatus, Status, Totals,
+};
+use litd_policies::{Policy, State};
+use litd_units::{Nanos, Watts};
+
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::job::Job;
+use crate::store::Store;
+
+impl<S: Store> Core<S> {
+    /// The state now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let simulated = |(_, unit): (usize, &Unit)| unit.backend() == "simulated";
+        Status {
+            build: BuildInfo {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            },
+            uptime_seconds: (self.now - self.started).as_secs_f64(),
+            simulated: self.devices.iter().any(simulated),
+            node: self.node_status(),
+            devices: self
+                .devices
+                .iter()
+                .map(|(device, unit)| self.device_status(device, unit))
+                .collect(),
+            jobs: self.jobs.values().map(|job| self.job_status(job)).collect(),
+            totals: Totals {
+                writes: self.totals.writes,
+                adjustments: self.totals.adjustments,
+                frames: self.totals.frames,
+                ticks: self.totals.ticks,
+                errors: self.record.errors(),
+                refused: self.record.refusals(),
+            },
+        }
+    }
+
+    fn node_status(&self) -> NodeStatus {
+        let policy = self.policy();
+        let gpus = || self.devices.gpus();
+        let held = gpus().filter_map(|(device, _)| self.actuator.held(device));
+        let power = |(_, unit): (usize, &Unit)| unit.device.reading?.power;
+        let saving = self.jobs.values().filter_map(|job| self.saving(job));
+        NodeStatus {
+            mode: match policy {
+                Policy::Observe => Mode::Observe,
+                _ => Mode::Steer,
+            },
+            policy: policy.name().to_owned(),
+            budget: self.gpu_budget(),
+            caps: held.sum(),
+            power: gpus().map(power).sum(),
+            estimated_saving: saving.sum(),
+            summary: self.summary(),
+        }
+    }
+
+    /// Power now against that in the job's warm-up, where caps are steered.
+    fn saving(&self, job: &Job) -> Option<Watts> {
+        let (sum, count) = job.warm_up_power;
+        let measured = count > 0 && job.is_steered();
+        let before = measured.then(|| sum / f64::from(count))?;
+        Some(before - self.job_power(job)?)
+    }
+
+    fn summary(&self) -> String {
+        if self.stopping.is_some() {
+            return "stopping: caps go back".to_owned();
+        }
+        if let Some(trouble) = &self.journal_trouble {
+            return format!("no cap is changed: {trouble}");
+        }
+        let lost: Vec<&str> = self
+            .devices
+            .iter()
+            .filter(|(_, unit)| unit.standing != DeviceState::Ours)
+            .map(|(_, unit)| unit.name.as_str())
+            .collect();
+        let mut text = match self.policy() {
+            Policy::Observe => "observing".to_owned(),
+            policy => format!("steering with {policy}"),
+        };
+        match self.jobs.len() {
+            0 => text.push_str(", no job"),
+            1 => text.push_str(", 1 job"),
+            jobs => text.push_str(&format!(", {jobs} jobs")),
+        }
+        for job in self.jobs.values() {
+            text.push_str(&format!("; {}: {}", job.name, job_state(job).1));
+        }
+        if !lost.is_empty() {
+            text.push_str(&format!("; left alone: {}", lost.join(", ")));
+        }
+        text
+    }
+
+    fn device_status(&self, device: usize, unit: &Unit) -> DeviceStatus {
+        let identity = &unit.device.identity;
+        let reading = unit.device.reading.unwrap_or_default();
+        let limits = unit.limits(&self.config.caps);
+        let job = unit.job.as_ref().and_then(|name| self.jobs.get(name));
+        let place = job.and_then(|job| job.gpus().position(|gpu| gpu == device));
+        let shown = job.map(|job| &job.shown);
+        let lead = place.and_then(|at| shown?.leads.get(at));
+        DeviceStatus {
+            name: unit.name.clone(),
+            address: identity.address.clone(),
+            model: identity.model.clone(),
+            backend: identity.backend.clone(),
+            state: unit.standing,
+            role: match job {
+                _ if !unit.is_gpu() => DeviceRole::Host,
+                None => DeviceRole::Idle,
+                Some(job) => role(&job.shown.leads, lead.copied()),
+            },
+            job: unit.job.clone(),
+            found: unit.found,
+            cap: self.actuator.held(device),
+            enforced: reading.enforced,
+            floor: limits.floor,
+            ceiling: limits.ceiling,
+            power: reading.power,
+            energy: reading.energy,
+            temperature: reading.temperature,
+            clock: reading.clock,
+            power_limited: reading.power_limited,
+            throttled: reading.throttled,
+            lead: lead.map(|lead| lead.to_millis()),
+            busy: place.and_then(|at| shown?.busy.get(at).copied()),
+        }
+    }
+
+    fn job_status(&self, job: &Job) -> JobStatus {
+        let mean = job.ticks.mean();
+        let rank = |(&rank, known): (&u32, &crate::job::Rank)| RankStatus {
+            rank,
+            device: self
+                .devices
+                .get(known.device)
+                .map(|unit| unit.address().to_owned())
+                .unwrap_or_default(),
+            connected: known.session.is_some(),
+            iteration: known.iteration,
+        };
+        JobStatus {
+            name: job.name.clone(),
+            uid: job.uid,
+            state: job_state(job).0,
+            why: job.why.clone(),
+            ranks: job.ranks.iter().map(rank).collect(),
+            budget: self.share(job),
+            iteration_time: mean,
+            throughput: mean.map(|mean| 1e3 / mean.0),
+            adjustments: job.controller.as_ref().map_or(0, |it| it.adjustments()),
+            samples: job.samples.0,
+            bad_samples: job.samples.1,
+            sampling_period: job.directive.period,
+            iteration_histogram: job.ticks.histogram(),
+            iteration_seconds_sum: job.ticks.seconds(),
+        }
+    }
+}
+
+/// Where a job is, and how people read it.
+fn job_state(job: &Job) -> (JobState, &'static str) {
+    match job.state() {
+        _ if job.suspended.is_some() => (JobState::Suspended, "suspended"),
+        _ if job.stale => (JobState::Stale, "stale"),
+        None => (JobState::Gathering, "gathering"),
+        Some(State::Observe) => (JobState::Observe, "observe"),
+        Some(State::WarmUp) => (JobState::WarmUp, "warm-up"),
+        Some(State::Adjusting) => (JobState::Adjusting, "adjusting"),
+        Some(State::Converged) => (JobState::Converged, "converged"),
+        Some(State::Drift) => (JobState::Drift, "drift"),
+        Some(State::Rollback) => (JobState::Rollback, "rollback"),
+    }
+}
+
+fn role(leads: &[Nanos], lead: Option<Nanos>) -> DeviceRole {
+    let least = leads.iter().min().copied();
+    let most = leads.iter().max().copied();
+    match lead {
+        Some(_) if least == most => DeviceRole::Member,
+        lead @ Some(_) if lead == least => DeviceRole::Straggler,
+        lead @ Some(_) if lead == most => DeviceRole::Leader,
+        _ => DeviceRole::Member,
+    }
+}

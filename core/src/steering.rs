@@ -1,0 +1,443 @@
+//! From a sample to caps: plans, decisions, shares of the budget, and the writes.
+
+use litd_api::EventKind;
+use litd_policies::{
+    CapVector, Controller, Cpu, Decision, GpuReading, Node, Plan, PlanError, Policy, State, Why,
+};
+use litd_units::{Celsius, Watts};
+
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::job::{Job, Measured};
+use crate::learned::Confidence;
+use crate::record::Note;
+use crate::store::Store;
+
+impl<S: Store> Core<S> {
+    /// All ranks of a job are here, perhaps: then its loop begins.
+    pub(crate) fn gathered(&mut self, name: &str) {
+        let Some(job) = self.jobs.get(name) else {
+            return;
+        };
+        if job.is_whole() && job.controller.is_none() {
+            self.suspend_or_resume(name);
+            self.plan_anew(name);
+        }
+        self.tell_hooks(name);
+    }
+
+    /// Ranks are missing for good: what is left can't be levelled.
+    pub(crate) fn broken_up(&mut self, name: &str) {
+        if let Some(job) = self.jobs.get_mut(name) {
+            job.controller = None;
+            job.ask = None;
+            job.cpus.clear();
+            job.start_over();
+            job.why = "ranks of this node are missing".to_owned();
+            let note = Note::info(EventKind::Job, "ranks are missing: caps go back").job(name);
+            self.note(note);
+        }
+        self.dirty = true;
+        self.tell_hooks(name);
+    }
+
+    /// Whether one of a job's GPUs is not litd's to move has changed, perhaps.
+    pub(crate) fn suspend_or_resume(&mut self, name: &str) {
+        let Some(job) = self.jobs.get(name) else {
+            return;
+        };
+        let obstacle = self.obstacle(job);
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        if job.suspended == obstacle {
+            return;
+        }
+        let resumed = obstacle.is_none();
+        job.suspended = obstacle;
+        self.dirty = true;
+        if let Some(why) = &job.suspended {
+            job.ask = None;
+            job.why.clone_from(why);
+            let text = format!("not steered any more: {why}");
+            self.note(Note::warning(EventKind::State, text).job(name));
+        } else if resumed && job.controller.is_some() {
+            self.plan_anew(name);
+        }
+        self.tell_hooks(name);
+    }
+
+    /// Nothing was heard of a job for too long.
+    pub(crate) fn grown_stale(&mut self, name: &str) {
+        let hold = self.config.jobs.on_stale == crate::config::OnStale::Hold;
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        job.stale = true;
+        job.why = "nothing was heard of it for too long".to_owned();
+        if !hold {
+            job.ask = None;
+        }
+        self.dirty = true;
+        let held = if hold {
+            "caps are held"
+        } else {
+            "caps go back"
+        };
+        let text = format!(
+            "nothing heard for {} s: {held}",
+            self.config.jobs.stale_seconds
+        );
+        self.note(Note::warning(EventKind::State, text).job(name));
+    }
+
+    /// A stale job was heard of again.
+    pub(crate) fn fresh_again(&mut self, name: &str) {
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        job.stale = false;
+        let restored = job.ask.is_none() && job.controller.is_some();
+        self.note(Note::info(EventKind::State, "heard of again").job(name));
+        if restored {
+            self.plan_anew(name);
+        }
+    }
+
+    /// The node as a job's plan sees it. CPU sockets belong to no job: their watts go to the one
+    /// that is alone.
+    fn node_of(&self, job: &Job, policy: Policy) -> (Node, Vec<usize>) {
+        let caps = &self.config.caps;
+        let units = job.gpus().filter_map(|device| self.devices.get(device));
+        let gpus = units.map(|unit| unit.limits(caps)).collect();
+        let alone = policy == Policy::CpuSlosh && self.jobs.len() == 1;
+        let sockets = self
+            .devices
+            .cpus()
+            .filter(|(_, unit)| alone && unit.is_ours());
+        let mut cpus = Vec::new();
+        let mut devices = Vec::new();
+        for (device, unit) in sockets {
+            if let Some(draw) = unit.device.reading.and_then(|reading| reading.power) {
+                let limits = unit.limits(caps);
+                cpus.push(Cpu { limits, draw });
+                devices.push(device);
+            }
+        }
+        (Node { gpus, cpus }, devices)
+    }
+
+    /// The plan for a job under the policy, budget and limits of now.
+    fn plan(&self, job: &Job) -> (Result<Plan, PlanError>, Vec<usize>, Option<PlanError>) {
+        let watched = job.suspended.is_some() || job.stale || self.stopping.is_some();
+        let policy = match watched {
+            true => Policy::Observe,
+            false => self.policy(),
+        };
+        let (node, cpus) = self.node_of(job, policy);
+        let knobs = &self.config.law.mitigation;
+        match Plan::within(policy, &node, knobs, Some(self.share(job))) {
+            Ok(plan) => (Ok(plan), cpus, None),
+            // It can be watched all the same.
+            Err(error) => {
+                let plan = Plan::new(Policy::Observe, &node, knobs);
+                (plan, Vec::new(), Some(error))
+            }
+        }
+    }
+
+    /// Starts a job's loop, or starts it over, under what rules now.
+    pub(crate) fn plan_anew(&mut self, name: &str) {
+        self.plan_with(name, |job, plan, config| {
+            let caps = plan.start().clone();
+            job.begin(plan, config);
+            Some(caps)
+        });
+    }
+
+    /// Budget or policy have changed: every loop goes on under what rules now.
+    pub(crate) fn replan_all(&mut self) {
+        let names: Vec<String> = self.jobs.keys().cloned().collect();
+        for name in names {
+            if self
+                .jobs
+                .get(&name)
+                .is_some_and(|job| job.controller.is_some())
+            {
+                self.plan_with(&name, |job, plan, config| {
+                    job.start_over();
+                    match &mut job.controller {
+                        Some(controller) if job.ask.is_some() => controller.replan(plan).apply,
+                        controller => {
+                            let caps = plan.start().clone();
+                            *controller = Some(Controller::new(plan, config.law.clone()));
+                            Some(caps)
+                        }
+                    }
+                });
+            }
+        }
+        self.dirty = true;
+    }
+
+    fn plan_with(
+        &mut self,
+        name: &str,
+        begin: impl FnOnce(&mut Job, Plan, &crate::config::Config) -> Option<CapVector>,
+    ) {
+        self.dirty = true;
+        let Some(job) = self.jobs.get(name) else {
+            return;
+        };
+        let (plan, cpus, obstacle) = self.plan(job);
+        let config = self.config.clone();
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        job.cpus = cpus;
+        let (text, warning) = match plan {
+            Ok(plan) => {
+                let policy = plan.policy();
+                let caps = begin(job, plan, &config);
+                job.ask = caps.filter(|_| policy != Policy::Observe);
+                match &obstacle {
+                    Some(why) => (format!("watched only: {why}"), false),
+                    None => (format!("warm-up under {policy}"), false),
+                }
+            }
+            Err(error) => {
+                job.controller = None;
+                job.ask = None;
+                (format!("can't be watched: {error}"), true)
+            }
+        };
+        job.no_plan = obstacle;
+        job.why.clone_from(&text);
+        let note = match warning {
+            true => Note::warning(EventKind::State, text),
+            false => Note::info(EventKind::State, text),
+        };
+        self.note(note.job(name));
+        self.tell_hooks(name);
+    }
+
+    /// Takes a job's measured iteration once all its GPUs have been read after it.
+    pub(crate) fn step(&mut self, name: &str) {
+        let Some(job) = self.jobs.get(name) else {
+            return;
+        };
+        let Some(measured) = &job.measured else {
+            return;
+        };
+        let gpus: Vec<usize> = job.gpus().collect();
+        let fresh = |&device: &usize| {
+            let unit = self.devices.get(device);
+            unit.is_some_and(|unit| unit.read_at >= measured.at)
+        };
+        if !gpus.iter().all(fresh) {
+            return;
+        }
+        // Caps on the move, or not to be moved: the iteration says nothing about any of them.
+        let still = job
+            .devices()
+            .iter()
+            .all(|&device| self.actuator.is_settled(device));
+        let usable = still && !job.stale && job.suspended.is_none();
+        let readings = gpus
+            .iter()
+            .map(|&device| self.gpu_reading(device))
+            .collect();
+        let aggregation = self.config.law.detection.aggregation;
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        let Some(measured) = job.measured.take() else {
+            return;
+        };
+        let sample = job.sample(&measured, readings, aggregation);
+        if !usable {
+            job.samples.1 += 1;
+            return;
+        }
+        self.recall(name);
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        let Some(controller) = &mut job.controller else {
+            return;
+        };
+        let before = controller.state();
+        let adjustments = controller.adjustments();
+        let decision = controller.step(&sample);
+        let adjusted = controller.adjustments() > adjustments;
+        self.totals.adjustments += u64::from(adjusted);
+        self.decided(name, before, decision, &measured);
+    }
+
+    fn gpu_reading(&self, device: usize) -> GpuReading {
+        let unit = self.devices.get(device);
+        let Some(reading) = unit.and_then(|unit| unit.device.reading) else {
+            return GpuReading {
+                cap: Watts(f64::NAN),
+                ..GpuReading::default()
+            };
+        };
+        GpuReading {
+            cap: reading.cap,
+            temperature: reading.temperature,
+            slowdown: reading.slowdown,
+            throttled: reading.throttled,
+            power_limited: reading.power_limited,
+            power: reading.power,
+            clock: reading.clock,
+            pace: None,
+            busy: None,
+        }
+    }
+
+    fn decided(&mut self, name: &str, before: State, decision: Decision, measured: &Measured) {
+        let heat = self.heat(name);
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        match decision.why {
+            Why::BadSample(_) => job.samples.1 += 1,
+            _ => job.samples.0 += 1,
+        }
+        job.alert = job.alert.saturating_sub(1);
+        let text = decision.why.to_string();
+        // What the job's status says is the last thing that meant something.
+        if !matches!(decision.why, Why::Collecting { .. }) {
+            job.why.clone_from(&text);
+        }
+        let state = decision.state;
+        let settled = state == State::Converged && before != State::Converged;
+        if settled {
+            job.ticks.forget_reference();
+            job.reference_heat = heat;
+            job.alert = 0;
+        }
+        let moved = decision.apply.is_some();
+        if let Some(caps) = decision.apply {
+            job.ask = Some(caps);
+            self.dirty = true;
+        }
+        if moved || state != before {
+            let kind = if moved {
+                EventKind::Adjustment
+            } else {
+                EventKind::State
+            };
+            let text = format!("{state} at iteration {}: {text}", measured.iteration);
+            let note = match state {
+                State::Rollback => Note::warning(kind, text),
+                _ => Note::info(kind, text),
+            };
+            self.note(note.job(name));
+        }
+        if settled {
+            self.remember(name);
+        }
+        self.tell_hooks(name);
+    }
+
+    fn heat(&self, name: &str) -> Vec<Option<Celsius>> {
+        let Some(job) = self.jobs.get(name) else {
+            return Vec::new();
+        };
+        let units = job.gpus().filter_map(|device| self.devices.get(device));
+        units
+            .map(|unit| unit.device.reading.and_then(|reading| reading.temperature))
+            .collect()
+    }
+
+    /// A converged job whose iterations or temperatures are no longer what they were is sampled
+    /// at the short period again, for a while.
+    pub(crate) fn watch_for_drift(&mut self, name: &str) {
+        let sampling = self.config.sampling.clone();
+        let samples = self.config.law.detection.window.max(1) * 3;
+        let heat = self.heat(name);
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        let slower = job.ticks.drift(sampling.drift_iteration_share);
+        if job.state() != Some(State::Converged) || job.alert > 0 {
+            return;
+        }
+        let grew = |(now, then): (&Option<Celsius>, &Option<Celsius>)| match (now, then) {
+            (Some(now), Some(then)) => (*now - *then).abs() > sampling.drift_temperature,
+            _ => false,
+        };
+        let hotter = heat.iter().zip(&job.reference_heat).position(grew);
+        let text = match (slower, hotter) {
+            (Some(share), _) => format!(
+                "iterations take {:+.1} % against convergence: a closer look",
+                share * 100.0
+            ),
+            (None, Some(rank)) => {
+                format!("the temperature of local GPU {rank} has changed: a closer look")
+            }
+            (None, None) => return,
+        };
+        job.alert = samples;
+        job.reference_heat = heat;
+        job.ticks.forget_reference();
+        self.note(Note::info(EventKind::State, text).job(name));
+        self.tell_hooks(name);
+    }
+
+    /// Mean power of a job's GPUs, and whether it is in warm-up: what savings are estimated by.
+    pub(crate) fn job_power(&self, job: &Job) -> Option<Watts> {
+        let units = job.gpus().map(|device| self.devices.get(device));
+        let power = |unit: Option<&Unit>| unit?.device.reading?.power;
+        units.map(power).sum()
+    }
+
+    /// Adds this second's power to the warm-up's mean.
+    pub(crate) fn measure_warm_up(&mut self) {
+        let powers: Vec<(String, Watts)> = self
+            .jobs
+            .values()
+            .filter(|job| job.state() == Some(State::WarmUp))
+            .filter_map(|job| Some((job.name.clone(), self.job_power(job)?)))
+            .collect();
+        for (name, power) in powers {
+            if let Some(job) = self.jobs.get_mut(&name) {
+                job.warm_up_power.0 += power;
+                job.warm_up_power.1 += 1;
+            }
+        }
+    }
+
+    /// Looks a job's workload up among the learned distributions, once.
+    fn recall(&mut self, name: &str) {
+        let Some(key) = self.learned_key(name) else {
+            return;
+        };
+        let policy = self.policy();
+        let seconds = self.record.unix_seconds(self.now);
+        let Some(job) = self.jobs.get_mut(name).filter(|job| !job.recalled) else {
+            return;
+        };
+        job.recalled = true;
+        let Some(hint) = self.learned.recall(&key, policy, seconds) else {
+            return;
+        };
+        let Some(controller) = &mut job.controller else {
+            return;
+        };
+        // gpu-red leaves watts unused, and learned how many.
+        let budget = controller.plan().gpu_budget();
+        let budget = match policy {
+            Policy::GpuRed => budget.min(hint.learned_budget),
+            _ => budget,
+        };
+        let fraction = match hint.confidence {
+            Confidence::Full => 1.0,
+            Confidence::Half => 0.5,
+        };
+        controller.hint(hint.caps(budget), fraction);
+        let text = "a distribution learned earlier is used as the starting point";
+        self.note(Note::info(EventKind::State, text).job(name));
+    }
+}

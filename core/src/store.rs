@@ -1,0 +1,71 @@
+//! The disk, as little of it as the daemon needs: one journal and one file of what was learned.
+
+use std::io;
+
+/// Where the journal and the learned distributions are kept. Calls return when the data has
+/// reached what survives the death of the process; `replace_*` when it survives a power cut.
+pub trait Store {
+    /// The whole journal; empty if there is none.
+    ///
+    /// # Errors
+    /// The disk.
+    fn load_journal(&mut self) -> io::Result<Vec<u8>>;
+
+    /// Appends to the journal. On an error any part of `bytes` may have been appended.
+    ///
+    /// # Errors
+    /// The disk.
+    fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Replaces the journal as a whole: after a crash there is the old one or the new one.
+    ///
+    /// # Errors
+    /// The disk.
+    fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// What was learned; empty if nothing.
+    ///
+    /// # Errors
+    /// The disk.
+    fn load_learned(&mut self) -> io::Result<Vec<u8>>;
+
+    /// Replaces what was learned as a whole.
+    ///
+    /// # Errors
+    /// The disk.
+    fn replace_learned(&mut self, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// A store in memory, for tests and dry runs.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryStore {
+    /// The journal.
+    pub journal: Vec<u8>,
+    /// What was learned.
+    pub learned: Vec<u8>,
+}
+
+impl Store for MemoryStore {
+    fn load_journal(&mut self) -> io::Result<Vec<u8>> {
+        Ok(self.journal.clone())
+    }
+
+    fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.journal.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.journal = bytes.to_vec();
+        Ok(())
+    }
+
+    fn load_learned(&mut self) -> io::Result<Vec<u8>> {
+        Ok(self.learned.clone())
+    }
+
+    fn replace_learned(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.learned = bytes.to_vec();
+        Ok(())
+    }
+}

@@ -1,0 +1,255 @@
+//! Giving back: what a predecessor left, what a job no longer needs, everything at the end. And
+//! what is kept: the distribution that a node converged to.
+
+use litd_api::{DeviceState, EventKind};
+use litd_units::{Nanos, Watts};
+
+use crate::core::Core;
+use crate::hardware::same;
+use crate::journal::{Entry, Recovered, Undo};
+use crate::learned::Key;
+use crate::record::Note;
+use crate::store::Store;
+
+/// A write that a predecessor had under way when it died has landed by then.
+const LANDING: Nanos = Nanos(2_000_000_000);
+
+impl<S: Store> Core<S> {
+    /// Whether litd may have written a device since its cap was found.
+    pub(crate) fn is_journaled(&self, device: usize) -> bool {
+        let unit = self.devices.get(device);
+        unit.is_some_and(|unit| self.entry(unit.address()).is_some())
+    }
+
+    fn entry(&self, address: &str) -> Option<&Entry> {
+        let mut entries = self.journal.entries().iter();
+        entries.find(|entry| entry.address == address)
+    }
+
+    /// A predecessor died with caps changed.
+    pub(crate) fn recover(&mut self, recovered: Recovered) {
+        self.recovered = !recovered.entries.is_empty();
+        if let Some(damage) = &recovered.damaged {
+            let text = format!("the undo journal was damaged: {damage}");
+            self.note(Note::warning(EventKind::Fault, text));
+        }
+        for entry in recovered.entries {
+            match self.devices.called(&entry.address) {
+                Some(device) => self.recover_device(device, &entry),
+                None => {
+                    let text = format!(
+                        "was left with a cap of litd's and is gone; {} goes back when it returns",
+                        entry.found
+                    );
+                    let note = Note::warning(EventKind::Restore, text).device(&entry.address);
+                    self.note(note);
+                }
+            }
+        }
+        self.dirty = true;
+    }
+
+    fn recover_device(&mut self, device: usize, entry: &Entry) {
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        for &cap in entry.ours.iter().chain([&entry.found]) {
+            let most = self.actuator.most_of(device).max(cap);
+            self.actuator.expect(device, most);
+        }
+        let address = entry.address.clone();
+        let serial = &unit.device.identity.serial;
+        let other_part = matches!((&entry.serial, serial), (Some(old), Some(new)) if old != new);
+        if other_part {
+            let text = "the part was replaced since: its cap is left as it is";
+            self.note(Note::info(EventKind::Restore, text).device(&address));
+            return self.forget_entry(&address);
+        }
+        let Some(reading) = unit.device.reading else {
+            // Later, once it can be read.
+            unit.found = Some(entry.found);
+            return;
+        };
+        match entry.undo(reading.cap) {
+            // It leaves the journal once it has stayed so: a write of the predecessor's may still
+            // be on its way.
+            Undo::Nothing => unit.found = Some(entry.found),
+            Undo::Write(found) => {
+                unit.found = Some(found);
+                let text = format!(
+                    "holds {} from before a crash: {found} goes back",
+                    reading.cap
+                );
+                self.note(Note::warning(EventKind::Restore, text).device(&address));
+            }
+            Undo::Foreign => {
+                unit.found = Some(reading.cap);
+                let text = format!(
+                    "holds {}, which litd never set: it is left as it is ({} was found before a crash)",
+                    reading.cap, entry.found
+                );
+                self.note(Note::warning(EventKind::Foreign, text).device(&address));
+                self.forget_entry(&address);
+            }
+        }
+    }
+
+    /// Whether a predecessor's writes may still be on their way: until then every cap that the
+    /// journal names may turn up.
+    pub(crate) fn may_land_late(&self) -> bool {
+        self.recovered && self.now < self.landed()
+    }
+
+    /// From then on devices hold what they are read to hold.
+    pub(crate) fn forget_predecessor(&mut self) {
+        if self.recovered && !self.may_land_late() {
+            self.actuator.expect_no_more();
+        }
+    }
+
+    /// When the last write of a predecessor has landed.
+    fn landed(&self) -> Nanos {
+        self.started + LANDING
+    }
+
+    /// Whether a cap is one that litd wrote before: a write that landed late.
+    pub(crate) fn is_leftover(&self, address: &str, cap: Watts) -> bool {
+        let entry = self.entry(address);
+        entry.is_some_and(|entry| matches!(entry.undo(cap), Undo::Write(_)))
+    }
+
+    /// A device that could not be read before can be now.
+    pub(crate) fn found_late(&mut self, device: usize, cap: Watts) {
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let address = unit.address().to_owned();
+        let never_read = unit.found.is_none();
+        if never_read {
+            unit.found = Some(cap);
+            self.standing_changed(device);
+        }
+        let Some(entry) = self.entry(&address).cloned() else {
+            return;
+        };
+        if entry.undo(cap) == Undo::Foreign {
+            self.recover_device(device, &entry);
+        }
+    }
+
+    /// Gives back every device that litd may have changed, and touches no other. At the end of
+    /// the daemon only those that were read since: somebody else may have been there.
+    pub(crate) fn give_all_back(&mut self) {
+        let since = self.stopping.map(|stopping| stopping.since);
+        for device in 0..self.devices.iter().count() {
+            let journaled = self.is_journaled(device);
+            let Some(unit) = self.devices.get(device) else {
+                continue;
+            };
+            let read = since.is_none_or(|since| unit.read_at >= since);
+            let theirs = unit.standing == DeviceState::Foreign;
+            match unit.found {
+                Some(found) if journaled && read && !theirs => {
+                    self.actuator.give_back(device, found);
+                }
+                _ => self.actuator.leave(device),
+            }
+        }
+    }
+
+    /// A device that holds what was found, and that no loop needs, leaves the journal.
+    pub(crate) fn tidy_journal(&mut self) {
+        if self.may_land_late() || self.journal.entries().is_empty() {
+            return;
+        }
+        let mut back = Vec::new();
+        for (device, unit) in self.devices.iter() {
+            let in_use = self
+                .jobs
+                .values()
+                .any(|job| job.is_steered() && job.devices().contains(&device));
+            let (Some(found), Some(held)) = (unit.found, self.actuator.held(device)) else {
+                continue;
+            };
+            let settled = self.actuator.is_settled(device) && unit.busy.is_none();
+            let sure = !self.recovered || unit.read_at >= self.landed();
+            if !in_use && settled && sure && same(found, held) && self.is_journaled(device) {
+                back.push((unit.address().to_owned(), found));
+            }
+        }
+        for (address, found) in back {
+            let text = format!("cap is back at {found}");
+            self.note(Note::info(EventKind::Restore, text).device(&address));
+            self.forget_entry(&address);
+            let Some(device) = self.devices.called(&address) else {
+                continue;
+            };
+            let unit = self.devices.get(device);
+            if unit.is_some_and(|unit| unit.standing == DeviceState::Released) {
+                // Nothing is left to do there: let go of it.
+                self.devices.want_release(device);
+            }
+        }
+    }
+
+    /// Takes a device out of the journal.
+    pub(crate) fn forget_entry(&mut self, address: &str) {
+        let outcome = self.journal.released(&mut self.store, address);
+        self.journal_said(outcome.err().map(|error| error.to_string()));
+    }
+
+    /// Devices in the journal that are there to be given back.
+    pub(crate) fn reachable_entries(&self) -> usize {
+        let here = |entry: &&Entry| self.devices.called(&entry.address).is_some();
+        self.journal.entries().iter().filter(here).count()
+    }
+
+    /// What the learned distributions are kept by.
+    pub(crate) fn learned_key(&self, name: &str) -> Option<Key> {
+        let job = self.jobs.get(name)?;
+        let units = || job.gpus().filter_map(|device| self.devices.get(device));
+        let part = |unit: &crate::devices::Unit| {
+            let identity = &unit.device.identity;
+            identity
+                .serial
+                .clone()
+                .unwrap_or_else(|| identity.address.clone())
+        };
+        Some(Key {
+            gpus: units().map(part).collect(),
+            driver: units().next()?.device.identity.driver.clone(),
+            workload: job.workload?,
+        })
+    }
+
+    /// Keeps what a job has converged to, if its loop moved anything.
+    pub(crate) fn remember(&mut self, name: &str) {
+        let Some(key) = self.learned_key(name) else {
+            return;
+        };
+        let Some(job) = self.jobs.get(name) else {
+            return;
+        };
+        let moved = job
+            .controller
+            .as_ref()
+            .is_some_and(|it| it.adjustments() > 0);
+        let caps = job.gpus().map(|device| self.actuator.held(device));
+        let Some(caps) = caps.collect::<Option<Vec<Watts>>>().filter(|_| moved) else {
+            return;
+        };
+        let (policy, seconds) = (self.policy(), self.record.unix_seconds(self.now));
+        if !self.learned.remember(key, &caps, policy, seconds) {
+            return;
+        }
+        self.save_learned();
+    }
+
+    pub(crate) fn save_learned(&mut self) {
+        if let Err(error) = self.learned.save(&mut self.store) {
+            self.record.error("learned", "");
+            let text = format!("what was learned can't be kept: {error}");
+            self.note(Note::warning(EventKind::Fault, text));
+        }
+    }
+}
