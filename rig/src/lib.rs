@@ -1,0 +1,40 @@
+//! A simulated node around the real daemon: stand-in hardware behind a socket, a ledger that
+//! checks every write on what the hardware holds, faults, training jobs on the real ingest
+//! socket, and the daemon's clock. Tests, benchmarks and `litctl demo` are made of it; nothing
+//! of it is in litd.
+//!
+//! - [`Hardware`] and [`Node`]: the devices, and the socket that litd finds them behind;
+//! - [`Ledger`]: every change of a cap, and every rule that one broke;
+//! - [`Fault`]: what can be wrong with a device;
+//! - [`Clock`]: the daemon's time;
+//! - [`Job`]: training ranks that report to the daemon;
+//! - [`Daemon`]: litd as a process;
+//! - [`Rig`]: all of it in a temporary directory.
+
+mod clock;
+mod daemon;
+mod fault;
+mod hardware;
+mod job;
+mod ledger;
+mod node;
+mod rig;
+mod rules;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use clock::{Clock, ClockError, Frames};
+pub use daemon::{Daemon, DaemonError, Layout, default_config};
+pub use fault::Fault;
+pub use hardware::{Hardware, SharedHardware, gpu_address};
+pub use job::{Job, JobError, JobSpec, RankState};
+pub use ledger::{Author, Entry, Ledger};
+pub use node::Node;
+pub use rig::{Rig, RigError};
+pub use rules::{Bounds, Rule, Violation};
+
+/// Locks, also after a thread has panicked with the lock held: in a rig that thread's test has
+/// failed already, and the others want to end.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,165 @@
+//! The stand-in hardware's socket: what `[hardware] simulated` points to. The protocol is that
+//! of [`litd_power::simulated`].
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use litd_power::simulated::{Answer, Cause, LONGEST_LINE, Refusal, Request};
+
+use crate::fault::Fault;
+use crate::hardware::SharedHardware;
+use crate::lock;
+
+/// A server of simulated hardware. Dropping it closes all connections and removes the socket,
+/// as if all drivers were unloaded; the hardware stays with whoever shares it.
+#[derive(Debug)]
+pub struct Node {
+    socket: PathBuf,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    hardware: SharedHardware,
+    stop: AtomicBool,
+    connections: Mutex<Vec<UnixStream>>,
+}
+
+impl Node {
+    /// Serves `hardware` on a socket, which is made; one that lies there is removed.
+    ///
+    /// # Errors
+    /// The socket can't be made, or the system gives no thread.
+    pub fn start(socket: &Path, hardware: SharedHardware) -> io::Result<Self> {
+        match fs::remove_file(socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(socket)?;
+        let shared = Arc::new(Shared {
+            hardware,
+            stop: AtomicBool::new(false),
+            connections: Mutex::default(),
+        });
+        let acceptor = {
+            let shared = shared.clone();
+            thread::Builder::new()
+                .name("node".to_owned())
+                .spawn(move || accept(&listener, &shared))?
+        };
+        Ok(Self {
+            socket: socket.to_owned(),
+            shared,
+            acceptor: Some(acceptor),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        // The acceptor looks at the flag once somebody connects.
+        drop(UnixStream::connect(&self.socket));
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+        for connection in lock(&self.shared.connections).drain(..) {
+            let _ = connection.shutdown(std::net::Shutdown::Both);
+        }
+        lock(&self.shared.hardware).changed().notify_all();
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        if shared.stop.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(stream) = stream else { continue };
+        if let Ok(copy) = stream.try_clone() {
+            lock(&shared.connections).push(copy);
+        }
+        let shared = shared.clone();
+        // A connection that gets no thread is closed.
+        let _ = thread::Builder::new()
+            .name("node-device".to_owned())
+            .spawn(move || serve(stream, &shared));
+    }
+}
+
+/// Answers one connection until it ends. Errors end it.
+fn serve(stream: UnixStream, shared: &Shared) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        match (&mut reader)
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line)
+        {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let answer = match serde_json::from_slice::<Request>(&line) {
+            Ok(request) => shared.answer(&request),
+            Err(error) => Answer::Bad(Refusal {
+                error: Cause::Driver,
+                cause: format!("not a request: {error}"),
+                range: None,
+            }),
+        };
+        let Ok(mut text) = serde_json::to_vec(&answer) else {
+            return;
+        };
+        text.push(b'\n');
+        if reader.get_mut().write_all(&text).is_err() {
+            return;
+        }
+    }
+}
+
+impl Shared {
+    /// Answers one request, when the device's fault lets it.
+    fn answer(&self, request: &Request) -> Answer {
+        let device = match request {
+            Request::Inventory => None,
+            Request::Read { device }
+            | Request::Range { device }
+            | Request::Set { device, .. }
+            | Request::Holders { device }
+            | Request::Release { device } => lock(&self.hardware).find(device),
+        };
+        let fault = device.and_then(|device| lock(&self.hardware).fault(device));
+        if let (Some(device), Some(fault @ Fault::Slow(time))) = (device, fault) {
+            self.wait(device, fault, time);
+        }
+        let answer = lock(&self.hardware).answer(request);
+        if let (Some(device), Some(fault @ Fault::Block(time))) = (device, fault) {
+            self.wait(device, fault, time);
+        }
+        answer
+    }
+
+    /// Waits for `time`, or until the device is mended or the node stops.
+    fn wait(&self, device: usize, fault: Fault, time: Duration) {
+        let hardware = lock(&self.hardware);
+        let changed = hardware.changed();
+        let _ = changed.wait_timeout_while(hardware, time, |hardware| {
+            hardware.fault(device) == Some(fault) && !self.stop.load(Ordering::Acquire)
+        });
+    }
+}
