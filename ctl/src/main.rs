@@ -1,11 +1,27 @@
 //! litctl: analyse kernel traces, simulate a node, check a decision by hand, watch the loop.
 
 mod analyze;
+mod budget;
+mod control;
 mod decide;
 mod demo;
+mod draw;
+mod events;
+mod forget;
 mod output;
+mod policy;
+mod restore;
+mod resume;
+mod show;
 mod simulate;
+mod status;
+mod top;
 
+#[cfg(test)]
+#[path = "../tests/samples/mod.rs"]
+mod samples;
+
+use std::path::Path;
 use std::process::ExitCode;
 use std::str::FromStr;
 
@@ -31,8 +47,20 @@ enum Command {
     Simulate(simulate::Args),
     Decide(decide::Args),
     Demo(demo::Args),
+    Status(status::Args),
+    Top(top::Args),
+    Events(events::Args),
+    Budget(budget::Args),
+    Policy(policy::Args),
+    Restore(restore::Args),
+    Resume(resume::Args),
+    Forget(forget::Args),
 }
 
+/// The exit status where litd can't be asked.
+const NO_DAEMON: u8 = 1;
+/// The exit status of what was asked wrongly, or refused.
+const MISTAKE: u8 = 2;
 /// The exit status of what the user stopped: a shell's for an interrupted program.
 const STOPPED: u8 = 130;
 
@@ -42,22 +70,42 @@ fn spaced<T: FromStr>(text: &str) -> Result<T, T::Err> {
 }
 
 fn main() -> ExitCode {
+    // The demo starts the daemon; so that one program is enough for that, this one is both.
+    let name = std::env::args_os().next();
+    if demo::is_called_litd(name.as_deref().map(Path::new)) {
+        return litd::main(std::env::args_os());
+    }
     let cli = Cli::parse();
-    let outcome = match &cli.command {
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::error(error.as_ref());
+            ExitCode::from(exit_status(error.as_ref()))
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Outcome {
+    match &cli.command {
         Command::Analyze(args) => analyze::run(args, cli.json),
         Command::Simulate(args) => simulate::run(args, cli.json),
         Command::Decide(args) => decide::run(args, cli.json),
         Command::Demo(args) => demo::run(args, cli.json),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            output::error(error.as_ref());
-            ExitCode::from(if error.is::<demo::Stopped>() {
-                STOPPED
-            } else {
-                2
-            })
-        }
+        Command::Status(args) => status::run(args, cli.json),
+        Command::Top(args) => top::run(args, cli.json),
+        Command::Events(args) => events::run(args, cli.json),
+        Command::Budget(args) => budget::run(args, cli.json),
+        Command::Policy(args) => policy::run(args, cli.json),
+        Command::Restore(args) => restore::run(args, cli.json),
+        Command::Resume(args) => resume::run(args, cli.json),
+        Command::Forget(args) => forget::run(args, cli.json),
+    }
+}
+
+fn exit_status(error: &(dyn std::error::Error + 'static)) -> u8 {
+    match error.downcast_ref::<control::ControlError>() {
+        Some(error) if !error.is_refusal() => NO_DAEMON,
+        _ if error.is::<demo::Stopped>() => STOPPED,
+        _ => MISTAKE,
     }
 }

@@ -1,5 +1,6 @@
 //! Standard output: colours on a terminal only, and no complaint when the reader of a pipe leaves.
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
 
 use serde::Serialize;
@@ -11,11 +12,17 @@ pub const WIDTH: usize = 80;
 
 /// Prints text; its colours are removed on the way to what is no terminal.
 pub fn text(text: &str) -> Outcome {
-    let mut out = anstream::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match write(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }
+}
+
+/// The same, for who wants to know that the reader has left.
+pub fn write(text: &str) -> io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }
 
 /// Prints one JSON document.
@@ -39,12 +46,17 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 /// "1 rank", "2 ranks".
-pub fn count(number: usize, thing: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
+pub fn count<N: Display + PartialEq + From<u8>>(number: N, thing: &str) -> String {
+    let plural = if number == N::from(1) { "" } else { "s" };
     format!("{number} {thing}{plural}")
 }
 
 /// Prints an error. Where even that fails there is nobody to tell.
 pub fn error(error: &dyn std::error::Error) {
-    let _: io::Result<()> = writeln!(anstream::stderr(), "litctl: {error}");
+    note(&error.to_string());
+}
+
+/// Tells the user something beside the output.
+pub fn note(text: &str) {
+    let _: io::Result<()> = writeln!(anstream::stderr(), "litctl: {text}");
 }

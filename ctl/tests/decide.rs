@@ -112,7 +112,7 @@ fn examples(help: &str) -> &str {
 
 #[test]
 fn examples_of_the_help_are_not_wrapped() {
-    for subcommand in ["analyze", "simulate", "decide", "demo"] {
+    for subcommand in ["analyze", "simulate", "decide", "demo", "budget", "events"] {
         let (narrow, wide) = (help(subcommand, "80"), help(subcommand, "200"));
         assert_eq!(examples(&narrow), examples(&wide), "{subcommand}");
         for line in examples(&wide).lines() {

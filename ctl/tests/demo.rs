@@ -279,3 +279,17 @@ fn text_fits_eighty_columns() {
         }
     }
 }
+
+/// The daemon behind its sockets decides exactly as the loop in this process does: the documents
+/// are the same to the last digit, and caps, leads and adjustments are in them.
+#[test]
+fn the_daemon_decides_as_the_loop_in_this_process() {
+    for (scenario, seed) in [
+        ("default", "3"),
+        ("two-stragglers", "8"),
+        ("no-headroom", "5"),
+    ] {
+        let run = |more: &[&str]| json(&[&["--scenario", scenario, "--seed", seed], more].concat());
+        assert_eq!(run(&[]), run(&["--in-process"]), "{scenario}");
+    }
+}

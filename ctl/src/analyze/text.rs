@@ -10,6 +10,8 @@ use litd_traces::align::in_words;
 use litd_traces::{LeadValues, RankReport, Report};
 use litd_units::{Aggregation, Nanos};
 
+use crate::show::{HEAD, SIMULATED, bar, percent, time};
+
 /// The longest bar of the picture of leads, in characters.
 const BAR: f64 = 40.0;
 /// The heads of the table in two lines, and those of its columns about leads.
@@ -24,8 +26,6 @@ const HEADS: [(&str, &str); 2] = [
     ),
 ];
 const PACE: &str = "pace: how long its kernels take against the median rank's; above 1 is slower";
-const HEAD: Style = Style::new().bold();
-const SIMULATED: Style = AnsiColor::Magenta.on_default().bold();
 const LATE: Style = AnsiColor::Yellow.on_default().bold();
 const LEADS: Style = AnsiColor::Cyan.on_default();
 
@@ -209,56 +209,5 @@ fn word(aggregation: Aggregation) -> &'static str {
         Aggregation::Sum => "summed",
         Aggregation::Max => "largest",
         Aggregation::Last => "last",
-    }
-}
-
-/// A number of percent, or a dash.
-fn percent(fraction: Option<f64>) -> String {
-    fraction.map_or("-".into(), |fraction| format!("{:.1}", 100.0 * fraction))
-}
-
-/// A time in the unit that suits it, with three digits or so.
-fn time(time: Nanos) -> String {
-    let (scale, unit) = match time.0.unsigned_abs() {
-        0 => return "0".into(),
-        1..1_000 => return format!("{} ns", time.0),
-        1_000..1_000_000 => (1e3, "µs"),
-        1_000_000..10_000_000_000 => (1e6, "ms"),
-        _ => (1e9, "s"),
-    };
-    let value = time.0 as f64 / scale;
-    let decimals = match value.abs() {
-        ..10.0 => 2,
-        ..100.0 => 1,
-        _ => 0,
-    };
-    format!("{value:.decimals$} {unit}")
-}
-
-/// A bar of this many characters, to an eighth.
-fn bar(length: f64) -> String {
-    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (length.max(0.0) * 8.0).round() as usize;
-    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_a_sensible_unit() {
-        let shown =
-            [0, 999, 1_500, 76_518_000, 1_447_000_000, 60_000_000_000].map(|n| time(Nanos(n)));
-        assert_eq!(
-            shown,
-            ["0", "999 ns", "1.50 µs", "76.5 ms", "1447 ms", "60.0 s"]
-        );
-    }
-
-    #[test]
-    fn bars_have_eighths() {
-        assert_eq!(bar(2.5), "██▌");
-        assert_eq!(bar(0.0), "");
     }
 }

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use litd_policies::State;
 use litd_sim::Scenario;
-use litd_units::{Hertz, Millis, Watts};
+use litd_units::{Millis, Watts};
 use ratatui::Frame as Screen;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
+use ratatui::widgets::{Block, Paragraph, Row, Table};
 
 use super::run::{Frame, Run};
 use super::{Finished, Stopped};
-use crate::output;
+use crate::draw::{self, AROUND_TABLE, Entry, FOOT, Heights, bold, quit_within};
+use crate::show;
 
 /// How long a sample stays on the screen. A run has about 120, and after [`LONG`] they go by
 /// quickly, so that three policies take less than half a minute.
@@ -30,18 +30,10 @@ const BAR: u16 = 40;
 /// The widths of the columns before the bar.
 const WIDTHS: [u16; 6] = [7, 6, 5, 8, 6, 7];
 
-/// The heights of what the screen shows: heading and foot always, the others as far as they fit.
+/// How high the heading is.
 const HEADING: u16 = 2;
-const FOOT: u16 = 1;
-/// Frame and head of the table of GPUs.
-const AROUND_GPUS: u16 = 3;
-/// A frame and one line.
-const LEAST: u16 = 3;
-const EVENTS: u16 = 4;
-const CHART: u16 = 6;
-
-/// An event's iteration and the gap after it, in cells.
-const NUMBER: u16 = 7;
+/// Charts below each other.
+const CHARTS: u16 = 2;
 
 /// The least span of the throughput's chart, as a part of the throughput: noise looks small.
 const SPAN: f64 = 0.01;
@@ -87,23 +79,6 @@ fn show(
     })
 }
 
-/// Waits, and tells whether the user asked to stop.
-fn quit_within(time: Duration) -> std::io::Result<bool> {
-    let until = Instant::now() + time;
-    loop {
-        if !event::poll(until.saturating_duration_since(Instant::now()))? {
-            return Ok(false);
-        }
-        if let Event::Key(key) = event::read()? {
-            let interrupt =
-                key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-            if interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
-                return Ok(true);
-            }
-        }
-    }
-}
-
 struct View<'a> {
     run: &'a Run,
     scenario: &'a Scenario,
@@ -115,10 +90,10 @@ impl View<'_> {
         let Some(now) = self.frames.last() else {
             return;
         };
-        let heights = Heights::new(screen.area().height, now.caps.len());
+        let heights = Heights::new(screen.area().height, HEADING, now.caps.len(), CHARTS);
         let rows = Layout::vertical([
             Constraint::Length(HEADING),
-            Constraint::Length(heights.gpus),
+            Constraint::Length(heights.table),
             Constraint::Length(heights.chart),
             Constraint::Length(heights.chart),
             Constraint::Length(heights.events),
@@ -131,18 +106,14 @@ impl View<'_> {
         self.draw_leads(screen, rows[2]);
         self.draw_throughput(screen, rows[3]);
         screen.render_widget(self.events(rows[4]), rows[4]);
-        screen.render_widget(
-            Paragraph::new(" q quits").style(Style::new().add_modifier(Modifier::DIM)),
-            rows[6],
-        );
+        screen.render_widget(draw::foot(), rows[6]);
     }
 
     fn heading(&self, now: &Frame) -> Paragraph<'_> {
-        let bold = Style::new().add_modifier(Modifier::BOLD);
         Paragraph::new(vec![
             Line::from(vec![
-                Span::styled(" SIMULATED ", bold.fg(Color::Magenta)),
-                Span::styled(format!(" {} ", self.run.policy()), bold),
+                draw::simulated(),
+                Span::styled(format!(" {} ", self.run.policy()), bold()),
                 Span::raw(format!(" {}", self.scenario.title)),
             ]),
             Line::from(vec![
@@ -170,7 +141,11 @@ impl View<'_> {
             .fold(Millis(f64::MAX), Millis::min);
         let before_bar = WIDTHS.iter().sum::<u16>() + WIDTHS.len() as u16;
         let longest = area.width.saturating_sub(2 + before_bar).min(BAR);
-        let shown = latest(now, usize::from(area.height.saturating_sub(AROUND_GPUS)));
+        let leads: Vec<f64> = now.leads.iter().map(|lead| lead.0).collect();
+        let shown = draw::least(
+            &leads,
+            usize::from(area.height.saturating_sub(AROUND_TABLE)),
+        );
         let hidden = now.caps.len() - shown.len();
         let rows = shown.into_iter().map(|gpu| {
             let lead = now.leads[gpu];
@@ -185,7 +160,7 @@ impl View<'_> {
                 format!("{mark} gpu{gpu}"),
                 format!("{:4.0} W", now.caps[gpu].0),
                 format!("{:>5}", signed(change)),
-                mhz(now.clocks[gpu]),
+                show::mhz(now.clocks[gpu]),
                 format!("{:3.0} °C", now.temperatures[gpu].0),
                 format!("{:7.1}", lead.0),
                 "█".repeat(filled.min(longest.into())),
@@ -200,7 +175,7 @@ impl View<'_> {
         let table = Table::new(rows, widths.chain([Constraint::Min(0)]))
             .header(
                 Row::new(["", "   cap", "moved", "   clock", "  temp", "lead ms", ""])
-                    .style(Style::new().add_modifier(Modifier::BOLD)),
+                    .style(bold()),
             )
             .block(Block::bordered().title(title));
         screen.render_widget(table, area);
@@ -210,7 +185,7 @@ impl View<'_> {
         let values: Vec<f64> = self.frames.iter().map(largest_lead).collect();
         let high = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
         let title = format!(" largest lead, up to {high:.0} ms ");
-        draw_chart(screen, area, title, &values, 0.0..high);
+        draw::chart(screen, area, title, &values, 0.0..high);
     }
 
     /// A chart whose middle is the throughput's, so that a steady one is a level line.
@@ -222,81 +197,19 @@ impl View<'_> {
         let percent = 100.0 * span / middle;
         let title = format!(" throughput: from bottom to top is {percent:.1} % ");
         let range = middle - span / 2.0..middle + span / 2.0;
-        draw_chart(screen, area, title, &values, range);
+        draw::chart(screen, area, title, &values, range);
     }
 
     fn events(&self, area: Rect) -> Paragraph<'_> {
-        let width = usize::from(area.width.saturating_sub(2 + NUMBER));
-        let lines = self.frames.iter().rev().flat_map(|frame| {
-            let event = frame.event.as_deref().unwrap_or_default();
-            output::wrap(event, width)
-                .into_iter()
-                .enumerate()
-                .map(|(line, text)| match line {
-                    0 => Line::raw(format!("{:5}  {text}", frame.iteration)),
-                    _ => Line::raw(format!("{:5}  {text}", "")),
-                })
+        let entries = self.frames.iter().rev().filter_map(|frame| {
+            Some(Entry {
+                label: format!("{:5}", frame.iteration),
+                text: frame.event.as_deref()?,
+                style: Style::new(),
+            })
         });
-        let newest_first: Vec<Line> = lines.take(area.height.into()).collect();
-        Paragraph::new(newest_first)
-            .block(Block::bordered().title(" what the loop did and why, newest first "))
+        draw::news(area, " what the loop did and why, newest first ", entries)
     }
-}
-
-/// How high the parts of the screen are; what does not fit is left out.
-struct Heights {
-    gpus: u16,
-    /// Of each of the two charts.
-    chart: u16,
-    events: u16,
-}
-
-impl Heights {
-    /// The table of GPUs comes first, then some events, then the charts; events take the rest.
-    fn new(screen: u16, gpus: usize) -> Self {
-        let room = screen.saturating_sub(HEADING + FOOT);
-        let gpus = u16::try_from(gpus).unwrap_or(u16::MAX);
-        let gpus = gpus.saturating_add(AROUND_GPUS).min(room);
-        let room = room - gpus;
-        let or_none = |height: u16| if height < LEAST { 0 } else { height };
-        let chart = or_none((room.saturating_sub(EVENTS) / 2).min(CHART));
-        Self {
-            gpus,
-            chart,
-            events: or_none(room - 2 * chart),
-        }
-    }
-}
-
-/// As many GPUs as fit, those with the smallest leads, in order.
-fn latest(now: &Frame, fit: usize) -> Vec<usize> {
-    let mut gpus: Vec<usize> = (0..now.leads.len()).collect();
-    gpus.sort_by(|&a, &b| now.leads[a].0.total_cmp(&now.leads[b].0));
-    gpus.truncate(fit);
-    gpus.sort_unstable();
-    gpus
-}
-
-/// The last values, as many as fit.
-fn draw_chart(
-    screen: &mut Screen,
-    area: Rect,
-    title: String,
-    values: &[f64],
-    range: std::ops::Range<f64>,
-) {
-    let width = usize::from(area.width.saturating_sub(2)).max(1);
-    let span = range.end - range.start;
-    let data: Vec<u64> = values[values.len().saturating_sub(width)..]
-        .iter()
-        .map(|value| ((value - range.start) / span * 100.0).round() as u64)
-        .collect();
-    let sparkline = Sparkline::default()
-        .data(&data)
-        .max(100)
-        .style(Style::new().fg(Color::Cyan))
-        .block(Block::bordered().title(title));
-    screen.render_widget(sparkline, area);
 }
 
 fn largest_lead(frame: &Frame) -> f64 {
@@ -320,7 +233,7 @@ fn state_style(state: State) -> Style {
         State::Converged => Color::Green,
         State::Rollback => Color::Red,
     };
-    Style::new().fg(colour).add_modifier(Modifier::BOLD)
+    bold().fg(colour)
 }
 
 fn signed(change: Watts) -> String {
@@ -329,8 +242,4 @@ fn signed(change: Watts) -> String {
     } else {
         format!("{:+.0}", change.0)
     }
-}
-
-fn mhz(clock: Hertz) -> String {
-    format!("{:4.0} MHz", clock.0 / 1e6)
 }

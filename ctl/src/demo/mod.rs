@@ -1,5 +1,7 @@
 //! `litctl demo`: the loop on a simulated node, to watch.
 
+mod daemon;
+mod in_process;
 mod live;
 mod observe;
 mod report;
@@ -14,13 +16,16 @@ use litd_policies::{Config, Policy};
 use litd_sim::Scenario;
 
 use crate::{Outcome, output};
-use run::{Frame, Run, Summary};
+use daemon::OverSockets;
+pub use daemon::is_called_litd;
+use in_process::InProcess;
+use run::{Frame, Run, Summary, Watched};
 
 /// Watch a simulated node lose its straggler
 ///
-/// Runs the loop on a simulated node from warm-up to convergence: the same laws, envelope and
-/// state machine as the daemon's. On a terminal it shows caps, leads and clocks as they change.
-/// Everything it prints is SIMULATED.
+/// Starts the daemon on a simulated node, under a simulated clock, and plays a training job that
+/// reports to it, from warm-up to convergence. On a terminal it shows caps, leads and clocks as
+/// they change. Everything it prints is SIMULATED.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -40,6 +45,10 @@ pub struct Args {
     /// No live view, even on a terminal
     #[arg(long)]
     no_live: bool,
+    /// Run the loop in this process instead of in a daemon behind its sockets: the same caps,
+    /// sooner
+    #[arg(long)]
+    in_process: bool,
     /// List the shipped scenarios
     #[arg(long)]
     list_scenarios: bool,
@@ -85,7 +94,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let mut finished = Vec::new();
     let mut outcome = Ok(());
     for policy in policies {
-        let run = Run::new(policy, &scenario, args.seed, &Config::default())?;
+        let run = start(policy, &scenario, args)?;
         let done = if watch {
             live::watch(run, &scenario)
         } else {
@@ -118,6 +127,21 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// One policy's run, about to begin.
+fn start(
+    policy: Policy,
+    scenario: &Scenario,
+    args: &Args,
+) -> Result<Run, Box<dyn std::error::Error>> {
+    let config = Config::default();
+    let watched: Box<dyn Watched> = if args.in_process {
+        Box::new(InProcess::new(policy, scenario, args.seed, &config)?)
+    } else {
+        Box::new(OverSockets::new(policy, scenario, args.seed, &config)?)
+    };
+    Ok(Run::new(policy, config, watched))
 }
 
 /// A picture that cannot be written is better known before the run than after it.

@@ -1,15 +1,11 @@
-//! One policy on one simulated node, from warm-up to convergence: the plant, the loop, and the
-//! wire between them.
+//! One policy on one simulated node, from warm-up to convergence, whoever the loop is: this
+//! process, or the daemon behind its sockets.
 
 use std::error::Error;
 
-use litd_policies::{
-    Config, Controller, Cpu, Limits, Node, Plan, PlanError, Policy, State, Why, actuate,
-};
-use litd_sim::{Plant, Scenario};
+use litd_policies::{Config, Policy, State};
+use litd_sim::GpuTelemetry;
 use litd_units::{Celsius, Hertz, Millis, Watts};
-
-use super::observe;
 
 /// Iterations after convergence before the "after" figures are taken: caps have moved heat.
 const SETTLE: u32 = 100;
@@ -55,80 +51,63 @@ pub struct Summary {
     pub leads_after: Vec<Millis>,
 }
 
+/// What a sampling period showed and brought.
+pub struct Period {
+    pub state: State,
+    /// Whether caps were changed at its end.
+    pub applied: bool,
+    /// The last that the loop said, but for how many samples it has.
+    pub why: String,
+    pub leads: Vec<Millis>,
+    /// Iterations since the node was switched on.
+    pub iteration: u32,
+    /// Of each GPU, after the change.
+    pub gpus: Vec<GpuTelemetry>,
+    /// Mean power of all GPUs over the period.
+    pub power: Watts,
+    /// Mean wall time of an iteration over the period.
+    pub iteration_time: Millis,
+}
+
+/// A simulated node and the loop that watches it.
+pub trait Watched {
+    /// Runs one sampling period and lets the loop decide.
+    fn period(&mut self, iterations: u32) -> Result<Period, Box<dyn Error>>;
+
+    /// Why there is nothing to do, where that is known from the start.
+    fn nothing(&self) -> Option<&str>;
+
+    /// How often the loop has changed caps.
+    fn adjustments(&self) -> u32;
+
+    /// The cap of each GPU.
+    fn caps(&self) -> Vec<Watts>;
+}
+
 /// A run in progress.
 pub struct Run {
     policy: Policy,
-    plant: Plant,
-    controller: Controller,
+    watched: Box<dyn Watched>,
     config: Config,
-    /// What the devices hold, as read back: GPUs, then the CPUs that the plan touches.
-    held: Vec<Watts>,
-    /// Why there is nothing to do, where that is known from the start.
-    nothing: Option<PlanError>,
+    state: Option<State>,
+    iterations: u32,
     samples: u32,
     converged_at: Option<u32>,
     verdict: String,
 }
 
-/// The node as the loop sees it.
-fn node(scenario: &Scenario) -> Node {
-    let caps = &scenario.caps;
-    let gpu = Limits {
-        floor: caps.floor,
-        ceiling: caps.tdp,
-        resolution: caps.resolution,
-    };
-    let cpu = |cpu: &litd_sim::CpuSpec| Cpu {
-        limits: Limits {
-            floor: cpu.floor,
-            ceiling: cpu.limit,
-            resolution: caps.resolution,
-        },
-        draw: cpu.draw,
-    };
-    Node {
-        gpus: vec![gpu; scenario.gpus.len()],
-        cpus: scenario.cpus.iter().map(cpu).collect(),
-    }
-}
-
 impl Run {
-    pub fn new(
-        policy: Policy,
-        scenario: &Scenario,
-        seed: u64,
-        config: &Config,
-    ) -> Result<Self, Box<dyn Error>> {
-        let mut config = config.clone();
-        config.mitigation.initial_cap = scenario.caps.initial;
-        let node = node(scenario);
-        // No headroom is an answer: the node is watched as it is, and nothing is written.
-        let (plan, nothing) = match Plan::new(policy, &node, &config.mitigation) {
-            Ok(plan) => (plan, None),
-            Err(no @ (PlanError::NoHeadroom { .. } | PlanError::NoCpuHeadroom { .. })) => (
-                Plan::new(Policy::Observe, &node, &config.mitigation)?,
-                Some(no),
-            ),
-            Err(error) => return Err(error.into()),
-        };
-        let mut plant = Plant::new(scenario, seed)?;
-        let mut held = found(&plant, &plan)?;
-        write(&mut plant, &mut held, plan.start())?;
-        plant.settle();
-        Ok(Self {
+    pub fn new(policy: Policy, config: Config, watched: Box<dyn Watched>) -> Self {
+        Self {
             policy,
-            plant,
-            verdict: nothing
-                .as_ref()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
-            controller: Controller::new(plan, config.clone()),
+            verdict: watched.nothing().unwrap_or_default().to_owned(),
+            watched,
             config,
-            held,
-            nothing,
+            state: None,
+            iterations: 0,
             samples: 0,
             converged_at: None,
-        })
+        }
     }
 
     pub fn policy(&self) -> Policy {
@@ -137,7 +116,7 @@ impl Run {
 
     /// How far it is, from 0 to 1: a guess while the loop is adjusting.
     pub fn progress(&self) -> f64 {
-        let done = f64::from(self.plant.iterations());
+        let done = f64::from(self.iterations);
         let end = match self.converged_at {
             Some(at) => at + SETTLE + MEASURE,
             None => self.config.calibration.iterations + SETTLE + MEASURE,
@@ -147,7 +126,7 @@ impl Run {
 
     /// Runs one sampling period; `None` once the run is over.
     pub fn advance(&mut self) -> Result<Option<Frame>, Box<dyn Error>> {
-        let iterations = self.plant.iterations();
+        let iterations = self.iterations;
         let over = match self.converged_at {
             Some(at) => iterations >= at + SETTLE + MEASURE,
             None => iterations >= self.config.calibration.iterations.saturating_mul(PATIENCE),
@@ -155,56 +134,47 @@ impl Run {
         if over {
             return Ok(None);
         }
-        let period = self.config.calibration.sampling_period.max(1);
-        let (mut time, mut power) = (Millis::ZERO, Watts::ZERO);
-        for _ in 0..period {
-            time += self.plant.run_iteration().length;
-            power += self.plant.gpu_power();
-        }
-        let sample = observe::sample(&self.plant, self.config.detection.aggregation)?;
+        let step = self.config.calibration.sampling_period.max(1);
+        let period = self.watched.period(step)?;
+        self.iterations = period.iteration;
         self.samples += 1;
-        let event = self.decide(&sample)?;
-        let gpus: Vec<_> = self.plant.gpus().collect();
+        let event = self.judge(&period);
+        let gpus = period.gpus;
         Ok(Some(Frame {
-            iteration: self.plant.iterations(),
-            state: self.controller.state(),
+            iteration: period.iteration,
+            state: period.state,
             event,
             caps: gpus.iter().map(|gpu| gpu.cap).collect(),
-            leads: sample.lead_sums,
+            leads: period.leads,
             clocks: gpus.iter().map(|gpu| gpu.clock).collect(),
             temperatures: gpus.iter().map(|gpu| gpu.temperature).collect(),
-            power: power / f64::from(period),
-            iteration_time: time / f64::from(period),
+            power: period.power,
+            iteration_time: period.iteration_time,
         }))
     }
 
-    fn decide(&mut self, sample: &observe::Observed) -> Result<Option<String>, Box<dyn Error>> {
-        let was = self.controller.state();
-        let decision = self.controller.step(&sample.sample);
-        if let Some(caps) = &decision.apply {
-            write(&mut self.plant, &mut self.held, caps)?;
-        }
+    /// Whether the run has converged, and what is worth saying.
+    fn judge(&mut self, period: &Period) -> Option<String> {
+        let changed = self.state.replace(period.state) != Some(period.state);
+        let happened = period.applied || (changed && self.samples > 1);
         let watched =
             self.converged_at.is_none() && self.samples >= self.config.calibration.warm_up;
-        match (decision.state, &decision.why) {
-            (State::Converged | State::Rollback, why)
-                if was != decision.state || decision.apply.is_some() =>
-            {
-                self.converged_at = Some(self.plant.iterations());
-                self.verdict = why.to_string();
+        match period.state {
+            State::Converged | State::Rollback if changed || period.applied => {
+                self.converged_at = Some(self.iterations);
+                self.verdict.clone_from(&period.why);
             }
-            (State::Adjusting, _) => self.converged_at = None,
-            (State::Observe, Why::Seen(diagnosis)) if watched => {
-                self.converged_at = Some(self.plant.iterations());
-                if self.nothing.is_none() {
-                    self.verdict = diagnosis.to_string();
+            State::Adjusting => self.converged_at = None,
+            State::Observe if watched => {
+                self.converged_at = Some(self.iterations);
+                if self.watched.nothing().is_none() {
+                    self.verdict.clone_from(&period.why);
                 }
-                return Ok(Some(self.verdict.clone()));
+                return Some(self.verdict.clone());
             }
             _ => {}
         }
-        let happened = decision.apply.is_some() || was != decision.state;
-        Ok(happened.then(|| decision.why.to_string()))
+        happened.then(|| period.why.clone())
     }
 
     /// How the run ended, from all its frames: warm-up is "before", the last stretch "after".
@@ -218,11 +188,11 @@ impl Run {
             policy: self.policy,
             throughput_ratio: before.iteration_time / after.iteration_time,
             node_power_ratio: after.power / before.power,
-            adjustments: self.controller.adjustments(),
+            adjustments: self.watched.adjustments(),
             samples: self.samples,
-            converged: matches!(self.controller.state(), State::Converged | State::Observe),
+            converged: matches!(self.state, Some(State::Converged | State::Observe)),
             verdict: self.verdict.clone(),
-            caps: self.plant.gpus().map(|gpu| gpu.cap).collect(),
+            caps: self.watched.caps(),
             leads_before: before.leads,
             leads_after: after.leads,
         }
@@ -250,39 +220,5 @@ impl Mean {
             power: frames.iter().map(|frame| frame.power).sum::<Watts>() / n,
             leads: (0..gpus).map(lead).collect(),
         }
-    }
-}
-
-/// The caps that the plan's devices hold.
-fn found(plant: &Plant, plan: &Plan) -> Result<Vec<Watts>, Box<dyn Error>> {
-    let gpus = plan.tdp().len();
-    (0..plan.start().len())
-        .map(|device| {
-            Ok(match device.checked_sub(gpus) {
-                None => plant.gpu_cap(device)?,
-                Some(cpu) => plant.cpu_limit(cpu)?,
-            })
-        })
-        .collect()
-}
-
-/// Writes caps in the safe order. The simulated devices have no faults, so a failure is one of
-/// the demo itself.
-fn write(
-    plant: &mut Plant,
-    held: &mut [Watts],
-    caps: &litd_policies::CapVector,
-) -> Result<(), Box<dyn Error>> {
-    let gpus = plant.gpu_count();
-    let failures = actuate(caps, held, |device, wanted| {
-        match device.checked_sub(gpus) {
-            None => plant.set_gpu_cap(device, wanted),
-            Some(cpu) => plant.set_cpu_limit(cpu, wanted),
-        }
-        .map_err(|error| error.to_string())
-    });
-    match failures.into_iter().next() {
-        Some(failure) => Err(failure.to_string().into()),
-        None => Ok(()),
     }
 }

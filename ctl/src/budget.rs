@@ -1,0 +1,91 @@
+//! `litctl budget`: what all GPU caps of the node may add up to.
+
+use std::str::FromStr;
+
+use litd_api::{Command, Status};
+use litd_units::Watts;
+use serde_json::json;
+
+use crate::control::{self, Client, Socket};
+use crate::{Outcome, output};
+
+/// Show or set what all GPU caps of the node may add up to
+///
+/// A lower budget is in force within a second. What is set here lasts until the daemon stops.
+/// Root and litd's admin group may set it.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Watts, or "default" for what the configuration says [default: show it]
+    #[arg(value_name = "WATTS|default")]
+    budget: Option<Asked>,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  litctl budget            show it
+  litctl budget 5600       from now on
+  litctl budget default    back to the configuration's";
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Asked {
+    Configured,
+    Watts(Watts),
+}
+
+impl FromStr for Asked {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "default" {
+            return Ok(Self::Configured);
+        }
+        let number = text.strip_suffix(['W', 'w']).unwrap_or(text).trim_end();
+        match number.parse::<f64>() {
+            Ok(watts) if watts.is_finite() && watts > 0.0 => Ok(Self::Watts(Watts(watts))),
+            _ => Err("must be a number of watts above 0, or \"default\""),
+        }
+    }
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    let watts = match args.budget {
+        None => return show(&Client::new(&args.socket)?.status()?, json),
+        Some(Asked::Configured) => None,
+        Some(Asked::Watts(watts)) => Some(watts),
+    };
+    control::change(&args.socket, json, &Command::SetBudget { watts })
+}
+
+fn show(status: &Status, json: bool) -> Outcome {
+    let node = &status.node;
+    if json {
+        return output::json(&json!({ "budget": node.budget, "caps": node.caps }));
+    }
+    let mut text = format!(
+        "budget {:.0}, caps add up to {:.0}\n",
+        node.budget, node.caps
+    );
+    for job in &status.jobs {
+        text += &format!("  {}: {:.0}\n", job.name, job.budget);
+    }
+    output::text(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watts_are_numbers_above_zero() {
+        for text in ["5600", "5600W", "5600 W", "5.6e3"] {
+            assert_eq!(text.parse(), Ok(Asked::Watts(Watts(5600.0))), "{text}");
+        }
+        assert_eq!("default".parse(), Ok(Asked::Configured));
+        for text in ["", "W", "0", "-5", "nan", "inf", "1e999", "5600 kW", "all"] {
+            assert!(text.parse::<Asked>().is_err(), "{text}");
+        }
+    }
+}

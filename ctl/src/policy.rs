@@ -1,0 +1,44 @@
+//! `litctl policy`: what the daemon does about stragglers.
+
+use litd_api::{Command, Mode, Status};
+use serde_json::json;
+
+use crate::control::{self, Client, Socket};
+use crate::{Outcome, output};
+
+/// Show or set what litd does about stragglers
+///
+/// gpu-red takes power from GPUs that wait, gpu-realloc gives it to the one that is waited for,
+/// cpu-slosh adds what the CPUs don't need, observe watches and writes nothing. What is set here
+/// lasts until the daemon stops. Root and litd's admin group may set it.
+#[derive(clap::Args)]
+pub struct Args {
+    /// gpu-red, gpu-realloc, cpu-slosh or observe [default: show it]
+    #[arg(value_name = "NAME")]
+    policy: Option<String>,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    // litd knows which policies it has: it may be newer than this program.
+    match &args.policy {
+        None => show(&Client::new(&args.socket)?.status()?, json),
+        Some(policy) => {
+            let policy = policy.clone();
+            control::change(&args.socket, json, &Command::SetPolicy { policy })
+        }
+    }
+}
+
+fn show(status: &Status, json: bool) -> Outcome {
+    let node = &status.node;
+    if json {
+        return output::json(&json!({ "policy": node.policy, "mode": node.mode }));
+    }
+    let mode = match node.mode {
+        Mode::Observe => "mode observe: nothing is written",
+        Mode::Steer => "mode steer",
+    };
+    output::text(&format!("{} ({mode})\n", node.policy))
+}

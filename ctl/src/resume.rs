@@ -1,0 +1,24 @@
+//! `litctl resume`: steering goes on where it was stopped.
+
+use litd_api::Command;
+
+use crate::Outcome;
+use crate::control::{self, Socket};
+
+/// Steer again what restore, a foreign change or a fault has stopped
+///
+/// The caps that the devices hold now are taken as those to be given back at the end. Root and
+/// litd's admin group may do this.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A device's name (gpu3) or address [default: all devices]
+    device: Option<String>,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    control::change_device(&args.socket, json, args.device.as_deref(), |device| {
+        Command::Resume { device }
+    })
+}

@@ -1,0 +1,249 @@
+//! The status for people.
+
+use std::fmt::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use litd_api::{Counter, DeviceRole, DeviceState, DeviceStatus, JobStatus, Mode, Status};
+use litd_units::Watts;
+
+use crate::output::{WIDTH, count, wrap};
+use crate::show::{self, HEAD, SIMULATED, WARNING, or_dash};
+
+const TABLE: &str = "device     cap   power   temp     clock       lead busy %  role       state";
+const STRAGGLER: Style = AnsiColor::Yellow.on_default().bold();
+const INDENT: &str = "  ";
+
+/// The whole page; colours are removed on the way to what is no terminal.
+pub fn render(status: &Status) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = page(&mut out, status);
+    out
+}
+
+fn page(out: &mut String, status: &Status) -> fmt::Result {
+    if status.simulated {
+        writeln!(
+            out,
+            "{SIMULATED}SIMULATED{SIMULATED:#}: no number below is of a real node"
+        )?;
+    }
+    node(out, status)?;
+    devices(out, &status.devices)?;
+    for job in &status.jobs {
+        writeln!(out)?;
+        paragraph(out, &job.name, &job_lines(job, &status.devices))?;
+    }
+    if status.jobs.is_empty() {
+        writeln!(out, "\nNo job is connected.")?;
+    }
+    counters(out, "errors", &status.totals.errors)?;
+    counters(out, "refused", &status.totals.refused)
+}
+
+fn node(out: &mut String, status: &Status) -> fmt::Result {
+    let node = &status.node;
+    let mode = match node.mode {
+        Mode::Observe => "observe (nothing is written)",
+        Mode::Steer => "steer",
+    };
+    let version = format!("litd {}", status.build.version);
+    let lines = [
+        format!(
+            "mode {mode}, policy {}, up {}",
+            node.policy,
+            show::span(status.uptime_seconds)
+        ),
+        format!(
+            "caps {:.0} of a budget of {:.0}, power {}, saving {:.0} (estimate)",
+            node.caps,
+            node.budget,
+            watts(node.power),
+            node.estimated_saving
+        ),
+        node.summary.clone(),
+    ];
+    paragraph(out, &version, &lines)
+}
+
+fn devices(out: &mut String, devices: &[DeviceStatus]) -> fmt::Result {
+    if devices.is_empty() {
+        return writeln!(out, "\nlitd has found no device.");
+    }
+    writeln!(out, "\n{HEAD}{TABLE}{HEAD:#}")?;
+    for device in devices {
+        let style = match (device.state, device.role) {
+            (DeviceState::Ours, DeviceRole::Straggler) => STRAGGLER,
+            (DeviceState::Ours, _) => Style::new(),
+            _ => WARNING,
+        };
+        writeln!(out, "{style}{}{style:#}", row(device).trim_end())?;
+    }
+    for device in devices {
+        for remark in remarks(device) {
+            let remark = format!("{}: {remark}", device.name);
+            for line in wrap(&remark, WIDTH) {
+                writeln!(out, "{WARNING}{line}{WARNING:#}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn row(device: &DeviceStatus) -> String {
+    format!(
+        "{:6} {:>7} {:>7} {:>6} {:>9} {:>10} {:>6}  {:9}  {}",
+        device.name,
+        watts(device.cap),
+        watts(device.power),
+        or_dash(device.temperature, |temperature| format!(
+            "{temperature:.0}"
+        )),
+        or_dash(device.clock, show::mhz),
+        or_dash(device.lead, |lead| show::time(lead.to_nanos())),
+        show::percent(device.busy),
+        device.role.name(),
+        device.state.name(),
+    )
+}
+
+/// What the table has no column for and a person should know.
+fn remarks(device: &DeviceStatus) -> Vec<String> {
+    let resume = format!("`litctl resume {}` steers it again", device.name);
+    let state = match device.state {
+        DeviceState::Ours => None,
+        DeviceState::Foreign => Some(format!(
+            "somebody else changed its cap, so it is left alone; {resume}"
+        )),
+        DeviceState::Released => Some(format!(
+            "an administrator took it back, so it is left alone; {resume}"
+        )),
+        DeviceState::Faulty => Some(format!(
+            "it refuses, lies or does not answer, so it is left alone (litctl events); {resume}"
+        )),
+    };
+    let enforced = device
+        .enforced
+        .zip(device.cap)
+        .filter(|(enforced, cap)| enforced < cap)
+        .map(|(enforced, cap)| format!("the driver enforces {enforced:.0}, not {cap:.0}"));
+    let throttled = device
+        .throttled
+        .then(|| "heat or hardware throttles it".into());
+    [state, enforced, throttled].into_iter().flatten().collect()
+}
+
+fn job_lines(job: &JobStatus, devices: &[DeviceStatus]) -> Vec<String> {
+    let connected = job.ranks.iter().filter(|rank| rank.connected).count();
+    let names: Vec<&str> = devices
+        .iter()
+        .filter(|device| device.job.as_deref() == Some(&job.name))
+        .map(|device| device.name.as_str())
+        .collect();
+    vec![
+        format!("{}: {}", job.state.name(), job.why),
+        format!(
+            "iteration {}, {} per second, {}",
+            or_dash(job.iteration_time, |time| show::time(time.to_nanos())),
+            or_dash(job.throughput, |rate| format!("{rate:.2}")),
+            profiled(job.sampling_period)
+        ),
+        format!(
+            "{}, {} bad; {}; budget {:.0}",
+            count(job.samples, "sample"),
+            job.bad_samples,
+            count(job.adjustments, "adjustment"),
+            job.budget
+        ),
+        format!(
+            "uid {}, {} of {} connected; {}",
+            job.uid,
+            connected,
+            count(job.ranks.len(), "rank"),
+            names.join(" ")
+        ),
+    ]
+}
+
+/// How often an iteration is profiled, in words.
+pub fn profiled(period: u64) -> String {
+    match period {
+        0 => "none is profiled".into(),
+        1 => "each is profiled".into(),
+        period => format!("1 in {period} is profiled"),
+    }
+}
+
+fn counters(out: &mut String, what: &str, counters: &[Counter]) -> fmt::Result {
+    let happened: Vec<String> = counters
+        .iter()
+        .filter(|counter| counter.count > 0)
+        .map(|counter| match counter.backend.as_str() {
+            "" => format!("{} {}", counter.count, counter.kind),
+            backend => format!("{} {} ({backend})", counter.count, counter.kind),
+        })
+        .collect();
+    if happened.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    paragraph(out, what, &[happened.join(", ")])
+}
+
+/// A name, and below it lines that wrap.
+fn paragraph(out: &mut String, name: &str, lines: &[String]) -> fmt::Result {
+    writeln!(out, "{HEAD}{name}{HEAD:#}")?;
+    for line in lines
+        .iter()
+        .flat_map(|line| wrap(line, WIDTH - INDENT.len()))
+    {
+        writeln!(out, "{INDENT}{line}")?;
+    }
+    Ok(())
+}
+
+fn watts(power: Option<Watts>) -> String {
+    or_dash(power, |power| format!("{power:.0}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    #[test]
+    fn periods_are_words() {
+        let words = [0, 1, 1000].map(profiled);
+        let expected = [
+            "none is profiled",
+            "each is profiled",
+            "1 in 1000 is profiled",
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn who_is_left_alone_is_told_with_the_way_back() {
+        let mut device = samples::status().devices.remove(0);
+        assert_eq!(remarks(&device), Vec::<String>::new());
+        for state in [
+            DeviceState::Foreign,
+            DeviceState::Released,
+            DeviceState::Faulty,
+        ] {
+            device.state = state;
+            let remarks = remarks(&device).join("");
+            assert!(remarks.contains("`litctl resume gpu0`"), "{remarks}");
+        }
+        device.state = DeviceState::Ours;
+        (device.cap, device.enforced) = (Some(Watts(700.0)), Some(Watts(650.0)));
+        device.throttled = true;
+        assert_eq!(
+            remarks(&device),
+            [
+                "the driver enforces 650 W, not 700 W",
+                "heat or hardware throttles it"
+            ]
+        );
+    }
+}

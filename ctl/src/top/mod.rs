@@ -1,0 +1,141 @@
+//! `litctl top`: the node as it changes.
+
+mod history;
+mod view;
+
+use std::collections::VecDeque;
+use std::io::IsTerminal;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use litd_api::{Event, Status};
+
+use crate::Outcome;
+use crate::control::{Client, ControlError, Follow, News, Socket};
+use crate::draw::quit_within;
+use history::History;
+use view::View;
+
+/// Watch caps, power, leads and decisions as they change
+///
+/// For each device there is its cap, the bar of it from the lowest to the highest cap that litd
+/// would set, what it draws, and its lead: by how much its kernels started before those of the
+/// GPU that started them last.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    socket: Socket,
+}
+
+/// How often litd is asked.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How often the screen is drawn: it may have been resized.
+const DRAWN: Duration = Duration::from_millis(200);
+/// Events that are kept to be shown: more than the largest screen has lines.
+const EVENTS: usize = 200;
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    if json || !std::io::stdout().is_terminal() {
+        return Err("top draws on a terminal; `litctl status` prints the same once".into());
+    }
+    let client = Client::new(&args.socket)?;
+    let mut follow = Follow::new(0);
+    // Before the screen is taken, so that what is wrong at once is told as by any command.
+    let mut node = Node::new(Answer::ask(&client, &mut follow)?);
+    let (sender, answers) = sync_channel(1);
+    thread::spawn(move || watch(&client, &mut follow, &sender));
+    let mut terminal = ratatui::try_init()?;
+    let outcome = show(&mut terminal, &mut node, &answers);
+    ratatui::try_restore()?;
+    outcome
+}
+
+/// What litd said at one moment.
+struct Answer {
+    status: Status,
+    news: News,
+}
+
+impl Answer {
+    fn ask(client: &Client, follow: &mut Follow) -> Result<Self, ControlError> {
+        Ok(Self {
+            status: client.status()?,
+            news: follow.poll(client)?,
+        })
+    }
+}
+
+type Answers = Result<Answer, ControlError>;
+
+/// Asks until nobody listens. A thread of its own: a daemon that hangs must not hold the keys.
+fn watch(client: &Client, follow: &mut Follow, answers: &SyncSender<Answers>) {
+    loop {
+        thread::sleep(PERIOD);
+        if answers.send(Answer::ask(client, follow)).is_err() {
+            return;
+        }
+    }
+}
+
+fn show(
+    terminal: &mut ratatui::DefaultTerminal,
+    node: &mut Node,
+    answers: &Receiver<Answers>,
+) -> Outcome {
+    loop {
+        for answer in answers.try_iter() {
+            node.hear(answer);
+        }
+        terminal.draw(|screen| View::of(node).draw(screen))?;
+        if quit_within(DRAWN)? {
+            return Ok(());
+        }
+    }
+}
+
+/// What is known of the node.
+struct Node {
+    status: Status,
+    history: History,
+    /// Oldest first.
+    events: VecDeque<Event>,
+    heard: Instant,
+    /// Why nothing was heard since.
+    silence: Option<String>,
+}
+
+impl Node {
+    fn new(answer: Answer) -> Self {
+        let mut history = History::default();
+        history.push(&answer.status);
+        let mut node = Self {
+            status: answer.status,
+            history,
+            events: VecDeque::new(),
+            heard: Instant::now(),
+            silence: None,
+        };
+        node.remember(answer.news);
+        node
+    }
+
+    fn hear(&mut self, answer: Answers) {
+        match answer {
+            Ok(answer) => {
+                self.history.push(&answer.status);
+                self.status = answer.status;
+                self.remember(answer.news);
+                self.heard = Instant::now();
+                self.silence = None;
+            }
+            Err(error) => self.silence = Some(error.to_string()),
+        }
+    }
+
+    fn remember(&mut self, news: News) {
+        self.events.extend(news.events);
+        let surplus = self.events.len().saturating_sub(EVENTS);
+        self.events.drain(..surplus);
+    }
+}

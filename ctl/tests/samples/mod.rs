@@ -1,0 +1,145 @@
+//! What a daemon might say: eight GPUs, two sockets, one job.
+
+use litd_api::{
+    BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, Event, EventKind, JobState,
+    JobStatus, Mode, NodeStatus, RankStatus, Status, Totals,
+};
+use litd_units::{Celsius, Hertz, Millis, Watts};
+
+const GPUS: u32 = 8;
+const SOCKETS: u32 = 2;
+const STRAGGLER: u32 = 4;
+
+/// The PCI address of a GPU.
+pub fn address(gpu: u32) -> String {
+    format!("0000:{:02x}:00.0", 5 + gpu)
+}
+
+/// gpu4 is waited for, gpu5 is somebody else's, gpu6 is throttled.
+pub fn status() -> Status {
+    let devices = (0..GPUS).map(gpu).chain((0..SOCKETS).map(socket));
+    Status {
+        build: BuildInfo {
+            version: "0.1.0".into(),
+        },
+        uptime_seconds: 273_600.0,
+        simulated: true,
+        node: NodeStatus {
+            mode: Mode::Steer,
+            policy: "gpu-realloc".into(),
+            budget: Watts(5600.0),
+            caps: Watts(5600.0),
+            power: Some(Watts(5321.0)),
+            estimated_saving: Watts(120.0),
+            summary: "1 job, adjusting".into(),
+        },
+        devices: devices.collect(),
+        jobs: vec![job()],
+        totals: Totals {
+            errors: vec![Counter {
+                kind: "driver".into(),
+                backend: "nvml".into(),
+                count: 3,
+            }],
+            ..Totals::default()
+        },
+    }
+}
+
+fn gpu(number: u32) -> DeviceStatus {
+    let is_straggler = number == STRAGGLER;
+    DeviceStatus {
+        name: format!("gpu{number}"),
+        address: address(number),
+        model: "Sample GPU".into(),
+        backend: "nvml".into(),
+        state: match number {
+            5 => DeviceState::Foreign,
+            _ => DeviceState::Ours,
+        },
+        role: match number {
+            STRAGGLER => DeviceRole::Straggler,
+            0 => DeviceRole::Leader,
+            _ => DeviceRole::Member,
+        },
+        job: Some("train".into()),
+        found: Some(Watts(700.0)),
+        cap: Some(Watts(if is_straggler { 740.0 } else { 680.0 })),
+        enforced: None,
+        floor: Watts(450.0),
+        ceiling: Watts(750.0),
+        power: Some(Watts(if is_straggler { 715.0 } else { 658.0 })),
+        energy: None,
+        temperature: Some(Celsius(if is_straggler { 81.0 } else { 64.0 })),
+        clock: Some(Hertz(1.85e9)),
+        power_limited: Some(true),
+        throttled: number == 6,
+        lead: Some(Millis(if is_straggler {
+            0.0
+        } else {
+            80.0 - f64::from(number)
+        })),
+        busy: Some(0.98),
+    }
+}
+
+fn socket(number: u32) -> DeviceStatus {
+    DeviceStatus {
+        name: format!("cpu{number}"),
+        address: format!("cpu{number}"),
+        model: "Sample CPU".into(),
+        backend: "powercap".into(),
+        state: DeviceState::Ours,
+        role: DeviceRole::Host,
+        job: None,
+        cap: Some(Watts(350.0)),
+        floor: Watts(200.0),
+        ceiling: Watts(400.0),
+        power: Some(Watts(210.0)),
+        temperature: None,
+        clock: None,
+        throttled: false,
+        lead: None,
+        busy: None,
+        ..gpu(0)
+    }
+}
+
+fn job() -> JobStatus {
+    let rank = |rank: u32| RankStatus {
+        rank,
+        device: address(rank),
+        connected: rank != 7,
+        iteration: 1234,
+    };
+    JobStatus {
+        name: "train".into(),
+        uid: 1000,
+        state: JobState::Adjusting,
+        why: "gpu4 +12 W: last in 94 % of kernels".into(),
+        ranks: (0..GPUS).map(rank).collect(),
+        budget: Watts(5600.0),
+        iteration_time: Some(Millis(512.3)),
+        throughput: Some(1.95),
+        adjustments: 4,
+        samples: 30,
+        bad_samples: 2,
+        sampling_period: 10,
+        iteration_histogram: vec![(Some(1.0), 1000), (None, 1234)],
+        iteration_seconds_sum: 632.2,
+    }
+}
+
+/// The first events of a daemon.
+pub fn events(count: u64) -> Vec<Event> {
+    let event = |seq| Event {
+        seq,
+        unix_seconds: 1.8e9 + seq as f64,
+        kind: EventKind::Adjustment,
+        warning: false,
+        job: Some("train".into()),
+        device: None,
+        text: format!("event {seq}: gpu4 +12 W, last in 94 % of kernels"),
+    };
+    (1..=count).map(event).collect()
+}

@@ -1,0 +1,102 @@
+//! The daemon's command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
+use crate::daemon::{self, DaemonError, Options};
+use crate::state::StateError;
+
+/// Balances the power caps of a GPU training node.
+///
+/// Without a command it runs until it is stopped, and puts back then what it has changed. systemd
+/// starts it; `litctl` talks to it.
+#[derive(Debug, Parser)]
+#[command(name = "litd", version, max_term_width = 100)]
+#[command(
+    after_help = "Exit status: 0 done, 1 failed, 2 the command line or the configuration is wrong"
+)]
+struct Cli {
+    /// The configuration file [default: /etc/litd/litd.toml if it exists]
+    #[arg(long, global = true, value_name = "PATH")]
+    config: Option<PathBuf>,
+    /// Tell what is wrong with the configuration, and end
+    #[arg(long, conflicts_with = "rig_clock")]
+    check_config: bool,
+    /// Take the time from a test rig's socket
+    #[arg(long, value_name = "PATH", hide = true)]
+    rig_clock: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Put back the caps that a daemon which is gone has left changed; nothing to do is a success
+    Restore,
+    /// Print the default configuration file, which explains every key
+    DefaultConfig,
+}
+
+/// What ends with an error of the caller's.
+const USAGE: u8 = 2;
+
+/// Runs litd as the command line `args` says, the first of which is the program's name.
+#[must_use]
+pub fn main(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+        }
+    };
+    let options = Options {
+        config: cli.config,
+        rig_clock: cli.rig_clock,
+    };
+    let outcome = match cli.command {
+        None if cli.check_config => check(&options),
+        None => daemon::run(&options),
+        Some(Command::Restore) => daemon::restore(&options),
+        Some(Command::DefaultConfig) => {
+            print(DEFAULT_FILE);
+            Ok(())
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(&error, matches!(cli.command, Some(Command::Restore))),
+    }
+}
+
+fn check(options: &Options) -> Result<(), DaemonError> {
+    Config::load(options.config.as_deref())?;
+    let default = PathBuf::from(DEFAULT_PATH);
+    let file = options.config.as_ref().unwrap_or(&default);
+    match file.exists() {
+        true => print(&format!("{}: good\n", file.display())),
+        false => print(&format!("{}: not there, which is good\n", file.display())),
+    }
+    Ok(())
+}
+
+fn report(error: &DaemonError, restoring: bool) -> ExitCode {
+    eprintln!("litd: {error}");
+    if restoring && matches!(error, DaemonError::State(StateError::Held { .. })) {
+        eprintln!("litd: a running daemon gives caps back on `litctl restore`, or when it stops");
+    }
+    ExitCode::from(match error {
+        DaemonError::Config(_) => USAGE,
+        _ => 1,
+    })
+}
+
+/// Prints text; a reader that has gone away does not want it.
+fn print(text: &str) {
+    use std::io::Write as _;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

@@ -1,0 +1,417 @@
+//! The configuration file: the loop's part ([`litd_core::Config`], at the top level) and the
+//! shell's sections, which only the daemon's process knows. `systemd/litd.toml` describes every
+//! key.
+
+mod limits;
+mod sections;
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
+
+pub use sections::{
+    Control, Hardware, Ingest, Level, Listen, Log, Metrics, Permissions, Shell, State,
+};
+
+/// Where the configuration is unless `--config` says otherwise. It need not exist.
+pub const DEFAULT_PATH: &str = "/etc/litd/litd.toml";
+
+/// The shipped default file: every key, commented out, at its default value.
+pub const DEFAULT_FILE: &str = include_str!("../systemd/litd.toml");
+
+/// Everything that can be configured.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Config {
+    /// What the loop does.
+    pub core: litd_core::Config,
+    /// Sockets, paths and the like.
+    pub shell: Shell,
+}
+
+/// What is wrong with a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The line, counted from 1, where it can be told.
+    pub line: Option<usize>,
+    /// What is wrong, and what would be right.
+    pub reason: String,
+}
+
+/// Why a configuration was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// Everything that was found wrong with it; never empty.
+    pub findings: Vec<Finding>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, finding) in self.findings.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{}", self.file.display())?;
+            if let Some(line) = finding.line {
+                write!(f, ":{line}")?;
+            }
+            write!(f, ": {}", finding.reason)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Reads the file, or the default where no file was named and none is there.
+    ///
+    /// # Errors
+    /// The file can't be read, or [`Config::parse`] refuses it.
+    pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let file = path.unwrap_or(Path::new(DEFAULT_PATH));
+        match std::fs::read_to_string(file) {
+            Ok(text) => Self::parse(&text, file),
+            Err(error) if path.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
+                Ok(Self::default())
+            }
+            Err(error) => Err(ConfigError {
+                file: file.to_owned(),
+                findings: vec![Finding {
+                    line: None,
+                    reason: format!("can't be read: {error}"),
+                }],
+            }),
+        }
+    }
+
+    /// Reads the text of a configuration file; `file` is for messages.
+    ///
+    /// # Errors
+    /// It is no TOML, has a key that is not known, or a value of the wrong type or that is
+    /// impossible. Every finding has its line.
+    pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
+        Self::read(text).map_err(|findings| ConfigError {
+            file: file.to_owned(),
+            findings,
+        })
+    }
+
+    /// What can still be used of a file that [`Config::load`] refuses, for giving caps back: the
+    /// shell's sections, if they are good, with the loop's defaults. `None`: there is no file to
+    /// make anything of.
+    #[must_use]
+    pub fn salvage(path: Option<&Path>) -> Option<Self> {
+        let text = std::fs::read_to_string(path.unwrap_or(Path::new(DEFAULT_PATH))).ok()?;
+        let (tree, _) = DeTable::parse_recoverable(&text);
+        Some(Self {
+            core: litd_core::Config::default(),
+            shell: section(Deserializer::from(part(tree, true))).ok()?,
+        })
+    }
+
+    fn read(text: &str) -> Result<Self, Vec<Finding>> {
+        let failed = |error: toml::de::Error| {
+            let line = error.span().map(|span| line_at(text, span.start));
+            let key = error.span().and_then(|span| key_at(text, &span));
+            let message = error.message().trim_end().replace('\n', ", ");
+            vec![Finding {
+                line,
+                reason: key.map_or(message.clone(), |key| format!("{key}: {message}")),
+            }]
+        };
+        let tree = DeTable::parse(text).map_err(failed)?;
+        let unknown = unknown_keys(tree.get_ref(), text);
+        if !unknown.is_empty() {
+            return Err(unknown);
+        }
+        let config = Self {
+            core: section(Deserializer::from(part(tree.clone(), false))).map_err(failed)?,
+            shell: section(Deserializer::from(part(tree, true))).map_err(failed)?,
+        };
+        let findings: Vec<Finding> = limits::violations(&config)
+            .into_iter()
+            .map(|violation| Finding {
+                line: violation.keys.iter().find_map(|key| line_of(text, key)),
+                reason: violation.reason,
+            })
+            .collect();
+        if findings.is_empty() {
+            Ok(config)
+        } else {
+            Err(findings)
+        }
+    }
+}
+
+/// The shell's sections of a file, or all the rest.
+fn part(tree: Spanned<DeTable<'_>>, of_shell: bool) -> Spanned<DeTable<'_>> {
+    let (span, table) = (tree.span(), tree.into_inner());
+    let wanted = table
+        .into_iter()
+        .filter(|(key, _)| Shell::SECTIONS.contains(&key.get_ref().as_ref()) == of_shell);
+    Spanned::new(span, wanted.collect())
+}
+
+fn section<T: DeserializeOwned>(from: Deserializer<'_>) -> Result<T, toml::de::Error> {
+    T::deserialize(from)
+}
+
+/// Top-level keys that neither the loop nor the shell has. serde would name only one half of those
+/// that there are.
+fn unknown_keys(tree: &DeTable<'_>, text: &str) -> Vec<Finding> {
+    let loops = toml::Table::try_from(litd_core::Config::default()).unwrap_or_default();
+    let known: Vec<&str> = loops
+        .keys()
+        .map(String::as_str)
+        .chain(Shell::SECTIONS)
+        .collect();
+    let unknown = tree.keys().filter(|key| !known.contains(&&**key.get_ref()));
+    unknown
+        .map(|key| Finding {
+            line: Some(line_at(text, key.span().start)),
+            reason: format!(
+                "unknown key `{}`; there are {}",
+                key.get_ref(),
+                known.join(", ")
+            ),
+        })
+        .collect()
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().iter().take(offset);
+    1 + before.filter(|&&byte| byte == b'\n').count()
+}
+
+/// The line of a key such as `caps.gpu_floor`, if the file has it.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let tree = DeTable::parse(text).ok()?;
+    let mut table = tree.get_ref();
+    let mut parts = key.split('.').peekable();
+    while let Some(part) = parts.next() {
+        let (name, value) = table.iter().find(|(name, _)| name.get_ref() == part)?;
+        if parts.peek().is_none() {
+            return Some(line_at(text, name.span().start));
+        }
+        table = value.get_ref().as_table()?;
+    }
+    None
+}
+
+/// The key, such as `caps.gpu_floor`, whose value is at this place in the text.
+fn key_at(text: &str, place: &Range<usize>) -> Option<String> {
+    fn find(table: &DeTable<'_>, place: &Range<usize>) -> Option<String> {
+        table.iter().find_map(|(name, value)| {
+            let name = name.get_ref();
+            match value.get_ref() {
+                DeValue::Table(inner) => find(inner, place).map(|key| format!("{name}.{key}")),
+                _ if value.span() == *place => Some(name.to_string()),
+                _ => None,
+            }
+        })
+    }
+    find(DeTable::parse(text).ok()?.get_ref(), place)
+}
+
+#[cfg(test)]
+mod tests {
+    use toml::{Table, Value};
+
+    use super::*;
+
+    /// The shipped file with every key activated.
+    pub(super) fn activated(file: &str) -> String {
+        let activate = |line: &str| match line.strip_prefix('#') {
+            Some(rest) if rest.starts_with(|first: char| first.is_ascii_lowercase()) => {
+                rest.to_owned()
+            }
+            _ => line.to_owned(),
+        };
+        file.lines().map(|line| activate(line) + "\n").collect()
+    }
+
+    /// All keys with their values, such as `caps.gpu_floor`.
+    pub(super) fn leaves(table: &Table) -> Vec<(String, Value)> {
+        let of = |(key, value): (&String, &Value)| match value {
+            Value::Table(inner) => leaves(inner)
+                .into_iter()
+                .map(|(rest, value)| (format!("{key}.{rest}"), value))
+                .collect(),
+            value => vec![(key.clone(), value.clone())],
+        };
+        table.iter().flat_map(of).collect()
+    }
+
+    fn refused(text: &str) -> String {
+        let error = Config::parse(text, Path::new("litd.toml")).unwrap_err();
+        error.to_string()
+    }
+
+    #[test]
+    fn the_shipped_file_is_the_default() {
+        let shipped = Config::parse(DEFAULT_FILE, Path::new("litd.toml")).unwrap();
+        assert_eq!(shipped, Config::default());
+    }
+
+    #[test]
+    fn the_shipped_file_shows_every_default() {
+        let text = activated(DEFAULT_FILE);
+        let shown = leaves(&toml::from_str(&text).unwrap());
+        let default = Config::default();
+        for table in [
+            Table::try_from(&default.core).unwrap(),
+            Table::try_from(&default.shell).unwrap(),
+        ] {
+            for (key, value) in leaves(&table) {
+                let found = shown.iter().find(|(name, _)| *name == key);
+                assert_eq!(found.map(|(_, value)| value), Some(&value), "{key}");
+            }
+        }
+        // Also those examples that stand for no default are possible values.
+        Config::parse(&text, Path::new("litd.toml")).unwrap();
+    }
+
+    #[test]
+    fn the_shipped_file_shows_every_key_without_a_default_too() {
+        // serde names all keys of a section when one is unknown.
+        let text = activated(DEFAULT_FILE);
+        let shown: Vec<String> = leaves(&toml::from_str(&text).unwrap())
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect();
+        let sections: std::collections::BTreeSet<&str> = shown
+            .iter()
+            .filter_map(|key| Some(key.rsplit_once('.')?.0))
+            .collect();
+        for section in sections {
+            let message = refused(&format!("[{section}]\nnope = 1"));
+            let known = message.split("expected").nth(1).unwrap();
+            for key in known.split('`').skip(1).step_by(2) {
+                let key = format!("{section}.{key}");
+                assert!(shown.contains(&key), "{key} is not in litd.toml");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_changes_what_it_names() {
+        let config = Config::parse(
+            "mode = \"steer\"\ncaps.budget = 5000\n[metrics]\nlisten = \"off\"\n",
+            Path::new("litd.toml"),
+        )
+        .unwrap();
+        assert_eq!(config.core.mode, litd_api::Mode::Steer);
+        assert_eq!(config.core.caps.budget, Some(litd_units::Watts(5000.0)));
+        assert_eq!(config.shell.metrics.listen, Listen(None));
+        assert_eq!(config.shell.ingest, Ingest::default());
+    }
+
+    #[test]
+    fn refusals_name_file_line_and_key() {
+        let cases = [
+            (
+                "mode = \"steer\"\nnope = 1",
+                "litd.toml:2: unknown key `nope`",
+            ),
+            ("[caps]\n\nnope = 1", "litd.toml:3: unknown field `nope`"),
+            ("[control]\nnope = 1", "litd.toml:2: unknown field `nope`"),
+            (
+                "[caps]\ngpu_floor = \"high\"",
+                "litd.toml:2: caps.gpu_floor: invalid type",
+            ),
+            (
+                "[caps]\n# one\ngpu_floor = -5.0",
+                "litd.toml:3: caps.gpu_floor is -5;",
+            ),
+            (
+                "[caps]\ngpu_floor = nan",
+                "litd.toml:2: caps.gpu_floor is NaN;",
+            ),
+            ("[caps]\nbudget = inf", "litd.toml:2: caps.budget is inf;"),
+            (
+                "[limits]\nsessions = 0",
+                "litd.toml:2: limits.sessions is 0;",
+            ),
+            (
+                "[limits]\nsessions = -1",
+                "litd.toml:2: limits.sessions: invalid value",
+            ),
+            (
+                "law.detection.window = 0",
+                "litd.toml:1: law.detection.window is 0;",
+            ),
+            (
+                "[caps]\ngpu_ceiling = 150",
+                "litd.toml:2: caps.gpu_ceiling is 150 W, below",
+            ),
+            (
+                "mode = \"drive\"",
+                "litd.toml:1: mode: unknown variant `drive`",
+            ),
+            (
+                "\n[log]\nlevel = \"loud\"",
+                "litd.toml:3: log.level: unknown variant `loud`",
+            ),
+            (
+                "ingest.mode = \"0777\"",
+                "litd.toml:1: ingest.mode: \"0777\" is not",
+            ),
+            (
+                "metrics.listen = \"9816\"",
+                "litd.toml:1: metrics.listen: \"9816\" is neither",
+            ),
+            (
+                "[control]\nsocket = \"a.sock\"",
+                "litd.toml:2: control.socket is \"a.sock\"; it must be an absolute",
+            ),
+            (
+                "[state]\ndirectory = \"lib\"",
+                "litd.toml:2: state.directory is \"lib\"",
+            ),
+            ("mode = \"steer\"\n[caps\n", "litd.toml:2: "),
+            (
+                "[caps]\ngpu_floor = 1\ngpu_floor = 2",
+                "litd.toml:3: duplicate key",
+            ),
+        ];
+        for (text, expected) in cases {
+            let message = refused(text);
+            assert!(message.starts_with(expected), "{text:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn everything_impossible_is_told_at_once() {
+        let message = refused("[caps]\ngpu_floor = 0\ncpu_floor = 0\n");
+        let lines: Vec<&str> = message.lines().collect();
+        assert_eq!(lines.len(), 2, "{message}");
+        assert!(
+            lines[1].starts_with("litd.toml:3: caps.cpu_floor"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_socket_path_that_the_kernel_could_not_bind_is_refused() {
+        let long = format!("[ingest]\nsocket = \"/{}\"", "x".repeat(107));
+        assert!(refused(&long).contains("at most 107 bytes, not 108"));
+        let fits = format!("[ingest]\nsocket = \"/{}\"", "x".repeat(106));
+        Config::parse(&fits, Path::new("litd.toml")).unwrap();
+    }
+
+    #[test]
+    fn only_the_default_file_may_be_absent() {
+        let error = Config::load(Some(Path::new("/nonexistent/litd.toml"))).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("/nonexistent/litd.toml: can't be read")
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! What values are possible.
+
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use super::Config;
+
+/// A value that is impossible.
+pub(super) struct Violation {
+    /// The keys it is about; the first of them that the file has is where to look.
+    pub(super) keys: Vec<&'static str>,
+    /// What is wrong, beginning with the key.
+    pub(super) reason: String,
+}
+
+/// No node has caps that add up to more: 16 GPUs of 1.4 kW are 22 kW.
+const MOST_WATTS: f64 = 100_000.0;
+
+/// From where a number is possible.
+#[derive(Clone, Copy)]
+enum Above {
+    /// From this on.
+    From(f64),
+    /// Only above this.
+    Over(f64),
+}
+use Above::{From, Over};
+
+/// Key, least, most, unit.
+type Limit = (&'static str, Above, f64, &'static str);
+
+/// The limits of every number in the file.
+const LIMITS: &[Limit] = &[
+    ("caps.budget", Over(0.0), MOST_WATTS, "watts"),
+    ("caps.gpu_floor", Over(0.0), MOST_WATTS, "watts"),
+    ("caps.gpu_ceiling", Over(0.0), MOST_WATTS, "watts"),
+    ("caps.cpu_floor", Over(0.0), MOST_WATTS, "watts"),
+    ("caps.settle_margin", From(0.0), 1.0, "of the cap"),
+    ("caps.settle_seconds", From(0.1), 600.0, "seconds"),
+    ("caps.answer_seconds", From(0.1), 600.0, "seconds"),
+    ("jobs.stale_seconds", From(1.0), 86_400.0, "seconds"),
+    ("jobs.reconnect_seconds", From(0.0), 3600.0, "seconds"),
+    ("sampling.converged_period", From(0.0), 1e9, "iterations"),
+    (
+        "sampling.drift_iteration_share",
+        Over(0.0),
+        1.0,
+        "of the iteration",
+    ),
+    ("sampling.drift_temperature", Over(0.0), 100.0, "kelvins"),
+    ("limits.sessions", From(1.0), 4096.0, "hooks"),
+    ("limits.sessions_per_user", From(1.0), 4096.0, "hooks"),
+    ("limits.kernels", From(1.0), 1e7, "kernels"),
+    ("limits.names", From(1.0), 1e6, "names"),
+    ("limits.name_bytes", From(1.0), 268_435_456.0, "bytes"),
+    ("limits.frames_per_second", Over(0.0), 1e6, "a second"),
+    ("law.calibration.iterations", From(1.0), 1e9, "iterations"),
+    (
+        "law.calibration.sampling_period",
+        From(1.0),
+        1e6,
+        "iterations",
+    ),
+    ("law.calibration.warm_up", From(1.0), 1e6, "samples"),
+    ("law.detection.window", From(1.0), 10_000.0, "samples"),
+    (
+        "law.mitigation.max_adjustment",
+        Over(0.0),
+        MOST_WATTS,
+        "watts",
+    ),
+    ("law.mitigation.initial_cap", Over(0.0), MOST_WATTS, "watts"),
+    (
+        "law.mitigation.power_budget",
+        From(0.0),
+        MOST_WATTS,
+        "watts",
+    ),
+    ("law.mitigation.max_rise", Over(0.0), MOST_WATTS, "watts"),
+    (
+        "law.guard.rollback_slowdown",
+        Over(0.0),
+        1.0,
+        "of the iteration",
+    ),
+    ("law.guard.rollback_windows", From(1.0), 10_000.0, "windows"),
+    (
+        "law.guard.gpu_red_slowdown",
+        Over(0.0),
+        1.0,
+        "of the iteration",
+    ),
+    (
+        "law.guard.step_back_windows",
+        From(0.0),
+        10_000.0,
+        "windows",
+    ),
+    ("law.guard.thermal_margin", From(0.0), 100.0, "kelvins"),
+    ("law.guard.level_share", From(0.0), 1.0, "of the iteration"),
+    (
+        "law.guard.noise_margin",
+        From(0.0),
+        100.0,
+        "standard deviations",
+    ),
+    (
+        "law.guard.level_remainder",
+        From(0.0),
+        1.0,
+        "of the warm-up's",
+    ),
+    ("law.guard.patience", From(1.0), 10_000.0, "windows"),
+    ("law.guard.drift_factor", Over(1.0), 1000.0, "times"),
+    ("law.guard.late_share", From(0.0), 1.0, "of the iteration"),
+    (
+        "law.guard.pace_tolerance",
+        From(0.0),
+        1.0,
+        "of a kernel's time",
+    ),
+    ("ingest.frame_bytes", From(1024.0), 67_108_864.0, "bytes"),
+];
+
+/// A unix socket's address has 108 bytes, of which the last is 0.
+const LONGEST_SOCKET: usize = 107;
+
+/// Everything that is impossible in a configuration whose types are right.
+pub(super) fn violations(config: &Config) -> Vec<Violation> {
+    let mut found: Vec<Violation> = numbers(config).collect();
+    found.extend(floor_above_ceiling(config));
+    found.extend(paths(config));
+    found
+}
+
+fn numbers(config: &Config) -> impl Iterator<Item = Violation> {
+    let tables = tables(config);
+    LIMITS.iter().filter_map(move |&(key, least, most, unit)| {
+        let value = tables.iter().find_map(|table| number(table, key))?;
+        let (possible, least) = match least {
+            From(least) => (least <= value, format!("at least {least}")),
+            Over(least) => (least < value, format!("above {least}")),
+        };
+        (!(possible && value <= most)).then(|| Violation {
+            keys: vec![key],
+            reason: format!("{key} is {value}; it must be {least} and at most {most} {unit}"),
+        })
+    })
+}
+
+/// The configuration as the file would have it, for walking by key. A value that TOML can't hold
+/// can't have come from a file either.
+fn tables(config: &Config) -> Vec<Table> {
+    [
+        Table::try_from(&config.core),
+        Table::try_from(&config.shell),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn number(table: &Table, key: &str) -> Option<f64> {
+    let (path, last) = key.rsplit_once('.').unwrap_or(("", key));
+    let mut parents = path.split('.').filter(|part| !part.is_empty());
+    let table = parents.try_fold(table, |table, part| table.get(part)?.as_table())?;
+    match table.get(last)? {
+        Value::Integer(value) => Some(*value as f64),
+        Value::Float(value) => Some(*value),
+        _ => None,
+    }
+}
+
+fn floor_above_ceiling(config: &Config) -> Option<Violation> {
+    let caps = &config.core.caps;
+    let ceiling = caps.gpu_ceiling.filter(|&most| caps.gpu_floor > most)?;
+    Some(Violation {
+        keys: vec!["caps.gpu_ceiling", "caps.gpu_floor"],
+        reason: format!(
+            "caps.gpu_ceiling is {ceiling}, below caps.gpu_floor, {}",
+            caps.gpu_floor
+        ),
+    })
+}
+
+fn paths(config: &Config) -> impl Iterator<Item = Violation> {
+    let shell = &config.shell;
+    let socket = |key, path| (key, path, LONGEST_SOCKET);
+    let mut paths = vec![
+        socket("ingest.socket", &shell.ingest.socket),
+        socket("control.socket", &shell.control.socket),
+        ("state.directory", &shell.state.directory, usize::MAX),
+    ];
+    if let Some(path) = &shell.hardware.simulated {
+        paths.push(socket("hardware.simulated", path));
+    }
+    let same = (shell.ingest.socket == shell.control.socket).then(|| Violation {
+        keys: vec!["control.socket", "ingest.socket"],
+        reason: "control.socket and ingest.socket are the same path".to_owned(),
+    });
+    let bad = paths.into_iter().filter_map(|(key, path, longest)| {
+        let reason = unusable(path, longest)?;
+        Some(Violation {
+            keys: vec![key],
+            reason: format!("{key} is \"{}\"; {reason}", path.display()),
+        })
+    });
+    bad.chain(same).collect::<Vec<_>>().into_iter()
+}
+
+fn unusable(path: &Path, longest: usize) -> Option<String> {
+    if !path.is_absolute() {
+        return Some("it must be an absolute path".to_owned());
+    }
+    let length = path.as_os_str().len();
+    (length > longest).then(|| format!("a socket's path has at most {longest} bytes, not {length}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DEFAULT_FILE;
+    use crate::config::tests::{activated, leaves};
+
+    #[test]
+    fn every_number_of_the_file_has_limits() {
+        let table: Table = toml::from_str(&activated(DEFAULT_FILE)).unwrap();
+        let numbers: Vec<String> = leaves(&table)
+            .into_iter()
+            .filter(|(_, value)| value.is_integer() || value.is_float())
+            .map(|(key, _)| key)
+            .collect();
+        for key in &numbers {
+            assert!(
+                LIMITS.iter().any(|(limited, ..)| limited == key),
+                "{key} has no limits"
+            );
+        }
+        assert_eq!(
+            numbers.len(),
+            LIMITS.len(),
+            "a limit is on a key that is not there"
+        );
+    }
+}

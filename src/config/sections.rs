@@ -1,0 +1,208 @@
+//! The shell's sections of the configuration file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The sections that only the daemon's process knows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Shell {
+    /// Where devices come from.
+    pub hardware: Hardware,
+    /// Where hooks connect.
+    pub ingest: Ingest,
+    /// Where administrators connect.
+    pub control: Control,
+    /// Where Prometheus asks.
+    pub metrics: Metrics,
+    /// What survives the process.
+    pub state: State,
+    /// What is logged.
+    pub log: Log,
+}
+
+impl Shell {
+    /// The names of the sections; all other keys are the loop's.
+    pub const SECTIONS: [&str; 6] = ["hardware", "ingest", "control", "metrics", "state", "log"];
+
+    /// The sections that differ from another's and are read at start only.
+    #[must_use]
+    pub fn differing(&self, other: &Self) -> Vec<&'static str> {
+        let differs = [
+            self.hardware != other.hardware,
+            self.ingest != other.ingest,
+            self.control != other.control,
+            self.metrics != other.metrics,
+            self.state != other.state,
+            false,
+        ];
+        let sections = Self::SECTIONS.into_iter().zip(differs);
+        sections
+            .filter_map(|(section, differs)| differs.then_some(section))
+            .collect()
+    }
+}
+
+/// Where devices come from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Hardware {
+    /// The socket of stand-in hardware, for tests.
+    pub simulated: Option<PathBuf>,
+}
+
+/// Where hooks connect.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ingest {
+    /// The socket.
+    pub socket: PathBuf,
+    /// The group that owns it; empty: the daemon's own.
+    pub group: String,
+    /// Who may connect.
+    pub mode: Permissions,
+    /// The longest frame that is read; a hook that announces a longer one is cut off.
+    pub frame_bytes: usize,
+}
+
+impl Default for Ingest {
+    fn default() -> Self {
+        Self {
+            socket: "/run/litd/ingest.sock".into(),
+            group: String::new(),
+            // Whoever runs a job connects; holding a GPU is what gives rights over its cap.
+            mode: Permissions(0o666),
+            frame_bytes: litd_proto::frame::MAX_FRAME,
+        }
+    }
+}
+
+/// Where administrators connect.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Control {
+    /// The socket.
+    pub socket: PathBuf,
+    /// Whoever is in this group may read; empty: root only.
+    pub read_group: String,
+    /// Whoever is in this group besides may command; empty: root only.
+    pub admin_group: String,
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self {
+            socket: litd_api::DEFAULT_CONTROL_SOCKET.into(),
+            read_group: "litd".into(),
+            admin_group: "litd-admin".into(),
+        }
+    }
+}
+
+/// Where Prometheus asks.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Metrics {
+    /// The address.
+    pub listen: Listen,
+}
+
+/// What survives the process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct State {
+    /// The directory of the journal, of what was learned and of the lock.
+    pub directory: PathBuf,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            directory: "/var/lib/litd".into(),
+        }
+    }
+}
+
+/// What is logged.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// The least important that is.
+    pub level: Level,
+}
+
+/// How important a line of the log is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// What does not work.
+    Error,
+    /// What a person should look at.
+    Warn,
+    /// Every decision.
+    #[default]
+    Info,
+    /// What a developer wants to know.
+    Debug,
+}
+
+/// Permissions of a socket: an octal number in quotes, as for chmod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Permissions(pub u32);
+
+impl TryFrom<String> for Permissions {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        u32::from_str_radix(&text, 8)
+            .ok()
+            .filter(|mode| mode & !0o666 == 0)
+            .map(Self)
+            .ok_or_else(|| {
+                format!("\"{text}\" is not the mode of a socket: \"0660\" or \"0666\", for example")
+            })
+    }
+}
+
+impl From<Permissions> for String {
+    fn from(Permissions(mode): Permissions) -> Self {
+        format!("{mode:04o}")
+    }
+}
+
+/// An address to listen on, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Listen(pub Option<SocketAddr>);
+
+impl Listen {
+    const OFF: &str = "off";
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self(Some(SocketAddr::from(([127, 0, 0, 1], 9816))))
+    }
+}
+
+impl TryFrom<String> for Listen {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text == Self::OFF {
+            return Ok(Self(None));
+        }
+        text.parse().map(|address| Self(Some(address))).map_err(|_| {
+            format!("\"{text}\" is neither an address and port such as \"127.0.0.1:9816\" nor \"off\"")
+        })
+    }
+}
+
+impl From<Listen> for String {
+    fn from(Listen(address): Listen) -> Self {
+        address.map_or_else(|| Listen::OFF.to_owned(), |address| address.to_string())
+    }
+}

@@ -1,0 +1,162 @@
+//! Where administrators and site tools ask and command ([`litd_api`]).
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, HeaderValue};
+use hyper::{Method, Request, StatusCode};
+use litd_api::{Command, Problem};
+use serde::Serialize;
+use tokio::net::UnixListener;
+
+use crate::hub::Shared;
+use crate::rights::{Admins, Caller};
+use crate::server::{self, Answer};
+
+/// Connections at a time; others wait.
+const PLACES: usize = 16;
+
+/// No command is longer, in bytes.
+const LONGEST_BODY: usize = 64 * 1024;
+
+/// Answers for ever.
+pub async fn serve(listener: UnixListener, admins: Admins, hub: Shared) {
+    let places = server::Places::new(PLACES);
+    loop {
+        let place = places.take().await;
+        let stream = server::accept(|| listener.accept()).await;
+        let Ok(credentials) = stream.peer_cred() else {
+            continue;
+        };
+        let caller = Caller {
+            uid: credentials.uid(),
+            gid: credentials.gid(),
+        };
+        let hub = hub.clone();
+        tokio::task::spawn_local(async move {
+            server::http(stream, |request| {
+                respond(hub.clone(), admins, caller, request)
+            })
+            .await;
+            drop(place);
+        });
+    }
+}
+
+async fn respond(
+    hub: Shared,
+    admins: Admins,
+    caller: Caller,
+    request: Request<Incoming>,
+) -> Answer {
+    let method = request.method().clone();
+    match (&method, request.uri().path()) {
+        (&Method::GET, "/v1/status") => json(StatusCode::OK, &hub.borrow().status()),
+        (&Method::GET, "/v1/events") => match after(request.uri().query()) {
+            Ok(after) => json(StatusCode::OK, &hub.borrow().events(after)),
+            Err(reason) => problem(StatusCode::BAD_REQUEST, reason),
+        },
+        (&Method::POST, "/v1/command") => command(&hub, admins, caller, request).await,
+        (_, "/v1/status" | "/v1/events") => wrong_method("GET"),
+        (_, "/v1/command") => wrong_method("POST"),
+        (_, path) => problem(
+            StatusCode::NOT_FOUND,
+            format!("nothing is at {path}; there are /v1/status, /v1/events and /v1/command"),
+        ),
+    }
+}
+
+async fn command(
+    hub: &Shared,
+    admins: Admins,
+    caller: Caller,
+    request: Request<Incoming>,
+) -> Answer {
+    if !admins.admit(caller).await {
+        return problem(
+            StatusCode::FORBIDDEN,
+            format!(
+                "user {} may not command: that takes root or the group of [control] admin_group",
+                caller.uid
+            ),
+        );
+    }
+    let body = match Limited::new(request.into_body(), LONGEST_BODY)
+        .collect()
+        .await
+    {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => {
+            return problem(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("a command has at most {LONGEST_BODY} bytes"),
+            );
+        }
+        Err(error) => return problem(StatusCode::BAD_REQUEST, error.to_string()),
+    };
+    let command: Command = match serde_json::from_slice(&body) {
+        Ok(command) => command,
+        Err(error) => {
+            return problem(StatusCode::BAD_REQUEST, format!("no command: {error}"));
+        }
+    };
+    let outcome = hub.borrow_mut().command(caller.uid, command);
+    match outcome {
+        Ok(done) => json(StatusCode::OK, &done),
+        Err(refused) => json(StatusCode::CONFLICT, &refused),
+    }
+}
+
+/// The number in `after=SEQ`; 0 without one.
+fn after(query: Option<&str>) -> Result<u64, String> {
+    let parameters = query.unwrap_or_default().split('&');
+    let mut after = parameters.filter_map(|parameter| parameter.strip_prefix("after="));
+    match after.next_back() {
+        Some(number) => number
+            .parse()
+            .map_err(|_| format!("after={number}: not the number of an event")),
+        None => Ok(0),
+    }
+}
+
+fn wrong_method(allowed: &'static str) -> Answer {
+    let mut answer = problem(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("only {allowed} is possible here"),
+    );
+    answer
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+}
+
+fn problem(status: StatusCode, error: String) -> Answer {
+    json(status, &Problem { error })
+}
+
+fn json(status: StatusCode, body: &impl Serialize) -> Answer {
+    match serde_json::to_vec(body) {
+        Ok(mut body) => {
+            body.push(b'\n');
+            server::answer(status, "application/json", body)
+        }
+        Err(error) => server::answer(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "text/plain; charset=utf-8",
+            error.to_string(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_asked_for_by_number() {
+        assert_eq!(after(None), Ok(0));
+        assert_eq!(after(Some("after=17")), Ok(17));
+        assert_eq!(after(Some("x=1&after=3")), Ok(3));
+        assert!(after(Some("after=-1")).is_err());
+        assert!(after(Some("after=")).is_err());
+    }
+}

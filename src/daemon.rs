@@ -1,0 +1,390 @@
+//! The daemon's life: configuration, lock, devices, sockets, the loop, and the end.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use litd_api::{DeviceState, DeviceStatus};
+use litd_core::journal::{Journal, JournalError, Recovered};
+use litd_core::{Core, Event};
+use nix::sys::stat::{Mode, umask};
+use thiserror::Error;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::clock::Clock;
+use crate::config::{Config, ConfigError, Permissions, Shell};
+use crate::devices::{self, DiscoveryError, Found, Report};
+use crate::hub::{Hub, Shared};
+use crate::rig::{Advance, Rig};
+use crate::rights::Admins;
+use crate::server::{self, BindError, Cleanup};
+use crate::state::{self, FileStore, Lock, StateError};
+use crate::{control, ingest, logging, metrics_server};
+
+/// Giving everything back may take so long; systemd's own patience is longer.
+const LONGEST_STOP: Duration = Duration::from_secs(20);
+
+/// Threads that look up users, at most.
+const BLOCKING_THREADS: usize = 2;
+
+/// What the command line says.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The configuration file, if not the usual one.
+    pub config: Option<PathBuf>,
+    /// The socket of a test rig's clock.
+    pub rig_clock: Option<PathBuf>,
+}
+
+/// Why the daemon could not start, or did not end well.
+#[derive(Debug, Error)]
+pub enum DaemonError {
+    /// The configuration was refused.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The state directory can't be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// There are no devices.
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    /// The journal can't be used.
+    #[error("{}: {cause}", directory.display())]
+    Journal {
+        /// The state directory.
+        directory: PathBuf,
+        /// What is wrong with it.
+        cause: JournalError,
+    },
+    /// A socket can't be listened on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A test rig's clock.
+    #[error("rig clock: {0}")]
+    Rig(io::Error),
+    /// The system.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Devices did not take their caps back.
+    #[error(
+        "caps could not be given back, of {}; `litd restore` or the next start tries again",
+        .0.join(", ")
+    )]
+    Left(Vec<String>),
+    /// The core did not come to an end in time.
+    #[error(
+        "not everything could be given back within {} s; `litd restore` or the next start tries again",
+        LONGEST_STOP.as_secs()
+    )]
+    Unfinished,
+}
+
+/// Runs the daemon until it is told to stop.
+///
+/// # Errors
+/// It can't start, or caps may not be back.
+pub fn run(options: &Options) -> Result<(), DaemonError> {
+    let config = Config::load(options.config.as_deref())?;
+    logging::start(config.shell.log.level);
+    private_files();
+    let _lock = Lock::take(&config.shell.state.directory)?;
+    on_one_thread(serve(config, options))
+}
+
+/// Gives back what a daemon that is gone has left changed; nothing is a success.
+///
+/// # Errors
+/// A daemon runs (it is the one to ask), or caps may not be back.
+pub fn restore(options: &Options) -> Result<(), DaemonError> {
+    // Whatever is wrong with the file by now, caps have to go back.
+    let config = Config::load(options.config.as_deref()).or_else(|error| {
+        logging::start(crate::config::Level::default());
+        log::error!("{error}");
+        let usable = Config::salvage(options.config.as_deref());
+        usable.ok_or(error)
+    })?;
+    logging::start(config.shell.log.level);
+    private_files();
+    let directory = config.shell.state.directory.clone();
+    let _lock = Lock::take(&directory)?;
+    let recovered = journal(&directory)?.1;
+    if recovered.is_none_or(|it| it.entries.is_empty() && it.damaged.is_none()) {
+        log::info!("nothing to give back");
+        return Ok(());
+    }
+    on_one_thread(async {
+        let found = discover(&config).await?;
+        let (hub, answers) = assemble(&config, found, Clock::Kernel)?;
+        let mut life = Life::new(hub.clone(), answers)?;
+        hub.borrow_mut().begin();
+        life.stop();
+        life.live(None, std::future::pending()).await?;
+        nothing_left(&directory, &hub)
+    })
+}
+
+fn journal(directory: &Path) -> Result<(Journal, Option<Recovered>), DaemonError> {
+    let mut store = FileStore::new(directory);
+    Journal::open(&mut store, &state::boot_id()?).map_err(|cause| DaemonError::Journal {
+        directory: directory.to_owned(),
+        cause,
+    })
+}
+
+/// Checks on the disk that no cap is owed any more, but for those that others have set since.
+fn nothing_left(directory: &Path, hub: &Shared) -> Result<(), DaemonError> {
+    let status = hub.borrow().status();
+    let theirs = |address: &str| {
+        let of = |device: &DeviceStatus| device.address == address;
+        let found = status.devices.iter().find(|device| of(device));
+        found.is_some_and(|device| device.state == DeviceState::Foreign)
+    };
+    let (journal, _) = journal(directory)?;
+    let addresses = journal.entries().iter().map(|entry| entry.address.clone());
+    let left: Vec<String> = addresses.filter(|address| !theirs(address)).collect();
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(DaemonError::Left(left)),
+    }
+}
+
+/// Only the daemon's user gets at its files; sockets are opened up one by one.
+fn private_files() {
+    umask(Mode::S_IRWXG | Mode::S_IRWXO);
+}
+
+fn on_one_thread(work: impl Future<Output = Result<(), DaemonError>>) -> Result<(), DaemonError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_keep_alive(Duration::from_secs(1))
+        .build()?;
+    let outcome = LocalSet::new().block_on(&runtime, work);
+    // A directory service that does not answer holds nobody up.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
+    let sockets = Sockets::open(&config.shell).await?;
+    let found = discover(&config).await?;
+    let (clock, rig) = clock(options.rig_clock.as_deref()).await?;
+    let (hub, answers) = assemble(&config, found, clock)?;
+    let mut life = Life::new(hub.clone(), answers)?;
+    let _cleanup = sockets.serve(&config, &hub);
+    hub.borrow_mut().begin();
+    let reload = Reload {
+        path: options.config.clone(),
+        shell: config.shell,
+    };
+    let directory = reload.shell.state.directory.clone();
+    match rig {
+        Some((rig, first)) => {
+            let followed = rig.follow(first, hub.clone());
+            life.live(Some(reload), followed).await?;
+        }
+        None => life.live(Some(reload), std::future::pending()).await?,
+    }
+    nothing_left(&directory, &hub)
+}
+
+async fn discover(config: &Config) -> Result<Found, DaemonError> {
+    let patience = Duration::from_secs_f64(config.core.caps.answer_seconds);
+    Ok(devices::discover(&config.shell.hardware, patience).await?)
+}
+
+/// The kernel's clock, or the rig's once it has said what time it is.
+async fn clock(rig: Option<&Path>) -> Result<(Clock, Option<(Rig, Advance)>), DaemonError> {
+    let Some(path) = rig else {
+        return Ok((Clock::Kernel, None));
+    };
+    let mut rig = Rig::connect(path).await.map_err(DaemonError::Rig)?;
+    let first = rig.next().await.map_err(DaemonError::Rig)?;
+    let first = first.ok_or_else(|| DaemonError::Rig(io::ErrorKind::UnexpectedEof.into()))?;
+    Ok((Clock::rig(first.now), Some((rig, first))))
+}
+
+fn assemble(
+    config: &Config,
+    found: Found,
+    clock: Clock,
+) -> Result<(Shared, UnboundedReceiver<Report>), DaemonError> {
+    let directory = &config.shell.state.directory;
+    let core = Core::new(
+        config.core.clone(),
+        found.inventory,
+        FileStore::new(directory),
+        &state::boot_id()?,
+        clock.now(),
+        clock.unix_seconds(),
+    )
+    .map_err(|cause| DaemonError::Journal {
+        directory: directory.clone(),
+        cause,
+    })?;
+    let hub = Hub::new(core, clock, found.devices);
+    Ok((Rc::new(RefCell::new(hub)), found.answers))
+}
+
+/// All listening sockets.
+struct Sockets {
+    ingest: UnixListener,
+    control: UnixListener,
+    metrics: Option<TcpListener>,
+}
+
+impl Sockets {
+    async fn open(shell: &Shell) -> Result<Self, DaemonError> {
+        let (ingest, control) = (&shell.ingest, &shell.control);
+        let readers = match control.read_group.as_str() {
+            "" => Permissions(0o600),
+            _ => Permissions(0o660),
+        };
+        let metrics = match shell.metrics.listen.0 {
+            Some(address) => {
+                let listener = TcpListener::bind(address).await;
+                let listener = listener.map_err(|cause| BindError::Io {
+                    place: format!("[metrics] listen = \"{address}\""),
+                    cause,
+                })?;
+                log::info!("metrics on http://{}/metrics", listener.local_addr()?);
+                Some(listener)
+            }
+            None => None,
+        };
+        Ok(Self {
+            ingest: server::listen(&ingest.socket, &ingest.group, ingest.mode)?,
+            control: server::listen(&control.socket, &control.read_group, readers)?,
+            metrics,
+        })
+    }
+
+    /// Answers on all of them; the sockets' files are removed when the answer is dropped.
+    fn serve(self, config: &Config, hub: &Shared) -> Cleanup {
+        let shell = &config.shell;
+        let sessions = config.core.limits.sessions;
+        let longest = shell.ingest.frame_bytes;
+        spawn_local(ingest::serve(self.ingest, sessions, longest, hub.clone()));
+        let admins = Admins::new(&shell.control.admin_group);
+        spawn_local(control::serve(self.control, admins, hub.clone()));
+        if let Some(metrics) = self.metrics {
+            spawn_local(metrics_server::serve(metrics, hub.clone()));
+        }
+        Cleanup(vec![
+            shell.ingest.socket.clone(),
+            shell.control.socket.clone(),
+        ])
+    }
+}
+
+/// What a reload reads, and compares with.
+struct Reload {
+    path: Option<PathBuf>,
+    shell: Shell,
+}
+
+impl Reload {
+    /// Reads the configuration anew. A bad file changes nothing.
+    fn perform(&self, hub: &Shared) {
+        let config = match Config::load(self.path.as_deref()) {
+            Ok(config) => config,
+            Err(error) => {
+                log::error!("the configuration stays as it was: {error}");
+                hub.borrow_mut().reloaded(None);
+                return;
+            }
+        };
+        logging::set_level(config.shell.log.level);
+        for section in config.shell.differing(&self.shell) {
+            log::warn!("[{section}] takes effect at the next start");
+        }
+        hub.borrow_mut().reloaded(Some(config.core));
+    }
+}
+
+/// The loop around the hub.
+struct Life {
+    hub: Shared,
+    answers: UnboundedReceiver<Report>,
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    /// Until when giving back may take.
+    stop_by: Option<Instant>,
+}
+
+impl Life {
+    fn new(hub: Shared, answers: UnboundedReceiver<Report>) -> io::Result<Self> {
+        Ok(Self {
+            hub,
+            answers,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            stop_by: None,
+        })
+    }
+
+    fn stop(&mut self) {
+        if self.stop_by.is_none() {
+            self.stop_by = Some(Instant::now() + LONGEST_STOP);
+            self.hub.borrow_mut().stop();
+        }
+    }
+
+    /// Lets events in until everything has been given back. `rig` ends when a test rig has hung
+    /// up.
+    async fn live(
+        &mut self,
+        reload: Option<Reload>,
+        rig: impl Future<Output = io::Result<()>>,
+    ) -> Result<(), DaemonError> {
+        let mut rig = std::pin::pin!(rig);
+        let mut rig_gone = None;
+        let (progress, end) = (self.hub.borrow().progress(), self.hub.borrow().end());
+        let runs = self.hub.borrow().clock().runs();
+        while !self.hub.borrow().is_stopped() {
+            let wait = self.hub.borrow().wait();
+            let stop_by = self.stop_by;
+            tokio::select! {
+                Some((device, reply)) = self.answers.recv() => {
+                    self.hub.borrow_mut().answered(device, reply);
+                }
+                () = sleep(wait), if runs => self.hub.borrow_mut().handle(Event::Time),
+                () = end.notified() => {}
+                // Deadlines may have moved.
+                () = progress.notified(), if runs => {}
+                _ = self.terminate.recv() => self.stop(),
+                _ = self.interrupt.recv() => self.stop(),
+                _ = self.hangup.recv() => {
+                    if let Some(reload) = &reload {
+                        reload.perform(&self.hub);
+                    }
+                }
+                outcome = &mut rig, if rig_gone.is_none() => {
+                    rig_gone = Some(outcome);
+                    self.stop();
+                }
+                () = until(stop_by), if stop_by.is_some() => return Err(DaemonError::Unfinished),
+            }
+        }
+        match rig_gone {
+            Some(Err(error)) => Err(DaemonError::Rig(error)),
+            Some(Ok(())) | None => Ok(()),
+        }
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

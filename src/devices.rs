@@ -1,0 +1,235 @@
+//! The devices' threads: what was found at start, and one operation at a time from then on.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use litd_core::{Device, DeviceId, Operation, Reply};
+use litd_power::{CapRange, PowerDomain, PowerError, Worker};
+use litd_units::Watts;
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::config::Hardware;
+
+/// Why there are no devices.
+#[derive(Debug, Error)]
+pub enum DiscoveryError {
+    /// Nothing is configured that could have any.
+    #[error(
+        "no hardware: this release has no back end for real devices yet, only [hardware] simulated"
+    )]
+    NoBackEnd,
+    /// The back end does not tell.
+    #[error("no hardware: {0}")]
+    BackEnd(#[from] PowerError),
+    /// The back end does not answer.
+    #[error("no hardware: the back end has not answered for {} s", .0.as_secs_f64())]
+    Silent(Duration),
+    /// The system gives no thread.
+    #[error("no thread for a device: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// A device's answer.
+pub type Report = (DeviceId, Reply);
+
+/// The threads of all devices.
+#[derive(Debug)]
+pub struct Devices {
+    workers: Vec<Worker>,
+    /// Questions of discovery that were not answered in time, by device: their late answers are
+    /// nobody's.
+    unanswered: Vec<u32>,
+    /// Operations that were begun and not answered.
+    under_way: usize,
+    reports: mpsc::UnboundedSender<Report>,
+}
+
+/// Devices as they were found.
+#[derive(Debug)]
+pub struct Found {
+    /// What they are.
+    pub inventory: Vec<Device>,
+    /// Their threads.
+    pub devices: Devices,
+    /// Their answers. There are never more in it than operations under way.
+    pub answers: mpsc::UnboundedReceiver<Report>,
+}
+
+/// Finds all devices and asks each for its range and first reading, all at the same time. A
+/// device that does not answer within `patience` is one without a reading; the daemon starts
+/// without it.
+///
+/// # Errors
+/// There is no back end, or it does not list its devices.
+pub async fn discover(hardware: &Hardware, patience: Duration) -> Result<Found, DiscoveryError> {
+    let socket = hardware
+        .simulated
+        .as_deref()
+        .ok_or(DiscoveryError::NoBackEnd)?;
+    let domains = list(socket, patience).await?;
+    let (reports, mut answers) = mpsc::unbounded_channel();
+    let mut devices = Devices {
+        workers: Vec::with_capacity(domains.len()),
+        unanswered: Vec::with_capacity(domains.len()),
+        under_way: 0,
+        reports: reports.clone(),
+    };
+    let mut inventory = Vec::with_capacity(domains.len());
+    for (index, domain) in domains.into_iter().enumerate() {
+        inventory.push(Device {
+            identity: domain.identity().clone(),
+            range: NO_RANGE,
+            reading: None,
+        });
+        devices.add(DeviceId(index), domain, reports.clone())?;
+    }
+    devices
+        .first_answers(&mut inventory, &mut answers, patience)
+        .await;
+    Ok(Found {
+        inventory,
+        devices,
+        answers,
+    })
+}
+
+const NO_RANGE: CapRange = CapRange {
+    lowest: Watts::ZERO,
+    highest: Watts::ZERO,
+    default: Watts::ZERO,
+    resolution: Watts::ZERO,
+};
+
+/// Lists the domains on a thread of its own, because a driver may block.
+async fn list(
+    socket: &Path,
+    patience: Duration,
+) -> Result<Vec<Box<dyn PowerDomain>>, DiscoveryError> {
+    let socket = socket.to_owned();
+    let (done, domains) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("discover".into())
+        .spawn(move || done.send(litd_power::simulated::discover(&socket)))?;
+    match timeout(patience, domains).await {
+        Ok(Ok(domains)) => Ok(domains?),
+        // Its thread has panicked: it will not answer either.
+        Ok(Err(_)) | Err(_) => Err(DiscoveryError::Silent(patience)),
+    }
+}
+
+impl Devices {
+    fn add(
+        &mut self,
+        device: DeviceId,
+        domain: Box<dyn PowerDomain>,
+        reports: mpsc::UnboundedSender<Report>,
+    ) -> io::Result<()> {
+        let name = domain.identity().address.clone();
+        let worker = Worker::start(domain, &name, move |reply| {
+            // Once the loop is gone, nobody wants to know.
+            let _ = reports.send((device, reply));
+        })?;
+        self.workers.push(worker);
+        self.unanswered.push(0);
+        Ok(())
+    }
+
+    /// Asks every device for its range and a reading, and waits for what comes in time.
+    async fn first_answers(
+        &mut self,
+        inventory: &mut [Device],
+        answers: &mut mpsc::UnboundedReceiver<Report>,
+        patience: Duration,
+    ) {
+        let deadline = Instant::now() + patience;
+        for (worker, unanswered) in self.workers.iter().zip(&mut self.unanswered) {
+            for question in [Operation::Range, Operation::Read] {
+                *unanswered += u32::from(worker.submit(question).is_ok());
+            }
+        }
+        let mut ranges = vec![None; inventory.len()];
+        while self.unanswered.iter().any(|&count| count > 0) {
+            let Ok(Some((DeviceId(index), reply))) = timeout_at(deadline, answers.recv()).await
+            else {
+                break;
+            };
+            self.unanswered[index] -= 1;
+            match reply {
+                Reply::Range(Ok(range)) => ranges[index] = Some(range),
+                Reply::Read(Ok(reading)) => inventory[index].reading = Some(reading),
+                Reply::Range(Err(error)) | Reply::Read(Err(error)) => {
+                    log::error!("left alone: {error}");
+                }
+                Reply::Set(_) | Reply::Holders(_) | Reply::Released => {}
+            }
+        }
+        for (index, device) in inventory.iter_mut().enumerate() {
+            // Without a range no cap is known to be possible: it is as good as no answer.
+            match ranges[index] {
+                Some(range) => device.range = range,
+                None => device.reading = None,
+            }
+            if self.unanswered[index] > 0 {
+                let address = &device.identity.address;
+                let seconds = patience.as_secs_f64();
+                log::error!("{address}: left alone: it has not answered for {seconds} s");
+            }
+        }
+    }
+
+    /// Has a device do something; its answer comes as a [`Report`].
+    pub fn submit(&mut self, device: DeviceId, operation: Operation) {
+        let Some(worker) = self.workers.get(device.0) else {
+            log::error!(
+                "litd asked device {} for something; there is none",
+                device.0
+            );
+            return;
+        };
+        self.under_way += 1;
+        if let Err(stopped) = worker.submit(operation) {
+            let _ = self
+                .reports
+                .send((device, refused(device, operation, &stopped.to_string())));
+        }
+    }
+
+    /// Notes an answer. Whether the loop is to hear of it: it is not if it is a late one to a
+    /// question of discovery.
+    pub fn answered(&mut self, device: DeviceId) -> bool {
+        match self.unanswered.get_mut(device.0) {
+            Some(count) if *count > 0 => {
+                *count -= 1;
+                false
+            }
+            _ => {
+                self.under_way = self.under_way.saturating_sub(1);
+                true
+            }
+        }
+    }
+
+    /// Whether no operation is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.under_way == 0
+    }
+}
+
+/// The answer of a device whose thread is gone.
+fn refused(device: DeviceId, operation: Operation, cause: &str) -> Reply {
+    let error = PowerError::Gone {
+        device: format!("device {}", device.0),
+        cause: cause.to_owned(),
+    };
+    match operation {
+        Operation::Read => Reply::Read(Err(error)),
+        Operation::Set(_) => Reply::Set(Err(error)),
+        Operation::Range => Reply::Range(Err(error)),
+        Operation::Holders => Reply::Holders(Err(error)),
+        Operation::Release => Reply::Released,
+    }
+}

@@ -1,0 +1,230 @@
+//! Where everything meets: events go into the core, what it wants done is done. Tasks share it
+//! on one thread and borrow it only between two `await`s, so that there is no queue in front of
+//! the core: a hook whose frame is not taken yet finds its socket full.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use litd_api::{Command, Done, Events, Problem, Status};
+use litd_core::{Core, DeviceId, Effect, Event, Peer, Reply, SessionId};
+use litd_units::Nanos;
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+use crate::devices::Devices;
+use crate::logging;
+use crate::notify::Notifier;
+use crate::session::Session;
+use crate::state::FileStore;
+
+/// The hub, as its tasks hold it.
+pub type Shared = Rc<RefCell<Hub>>;
+
+/// If the core's deadline has passed although it was told of the time, it waits for something
+/// else; so long passes until it is told again.
+const SHORTEST_WAIT: Duration = Duration::from_millis(5);
+
+/// The core and what carries out its effects.
+#[derive(Debug)]
+pub struct Hub {
+    core: Core<FileStore>,
+    clock: Clock,
+    devices: Devices,
+    sessions: HashMap<SessionId, Rc<Session>>,
+    last_session: u64,
+    frames: u64,
+    notifier: Notifier,
+    stopped: bool,
+    progress: Rc<Notify>,
+    end: Rc<Notify>,
+}
+
+impl Hub {
+    /// A hub around a core. [`Hub::begin`] comes next.
+    #[must_use]
+    pub fn new(core: Core<FileStore>, clock: Clock, devices: Devices) -> Self {
+        Self {
+            core,
+            clock,
+            devices,
+            sessions: HashMap::new(),
+            last_session: 0,
+            frames: 0,
+            notifier: Notifier::from_environment(),
+            stopped: false,
+            progress: Rc::new(Notify::new()),
+            end: Rc::new(Notify::new()),
+        }
+    }
+
+    /// Does what the core wanted done when it was made.
+    pub fn begin(&mut self) {
+        self.carry_out();
+        self.notifier.ready();
+    }
+
+    /// Tells the core what has happened, and does what it wants done.
+    pub fn handle(&mut self, event: Event<'_>) {
+        self.core.handle(self.clock.now(), event);
+        self.carry_out();
+    }
+
+    /// A hook connected. It is [`Hub::leave`] that ends what begins here.
+    pub fn join(&mut self, session: Rc<Session>, peer: Peer) -> SessionId {
+        self.last_session += 1;
+        let id = SessionId(self.last_session);
+        self.sessions.insert(id, session);
+        self.handle(Event::Connected { session: id, peer });
+        id
+    }
+
+    /// A hook sent a frame.
+    pub fn frame(&mut self, session: SessionId, bytes: &[u8]) {
+        self.frames += 1;
+        self.handle(Event::Frame { session, bytes });
+    }
+
+    /// A hook's connection has ended.
+    pub fn leave(&mut self, session: SessionId) {
+        if self.sessions.remove(&session).is_some() {
+            self.handle(Event::Disconnected { session });
+        }
+    }
+
+    /// A device has answered.
+    pub fn answered(&mut self, device: DeviceId, reply: Reply) {
+        if self.devices.answered(device) {
+            self.handle(Event::Device { device, reply });
+        }
+    }
+
+    /// Gives everything back; [`Hub::is_stopped`] says when that is done.
+    pub fn stop(&mut self) {
+        self.notifier.stopping();
+        self.handle(Event::Stop);
+    }
+
+    /// The configuration was read anew, or was not.
+    pub fn reloaded(&mut self, config: Option<litd_core::Config>) {
+        self.notifier.reloading();
+        if let Some(config) = config {
+            self.handle(Event::Reloaded(Box::new(config)));
+        }
+        self.notifier.ready();
+    }
+
+    /// An administrator's command.
+    ///
+    /// # Errors
+    /// The core's reason to refuse.
+    pub fn command(&mut self, uid: u32, command: Command) -> Result<Done, Problem> {
+        let outcome = self.core.command(self.clock.now(), uid, command);
+        self.carry_out();
+        outcome
+    }
+
+    /// The state of everything.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.core.status()
+    }
+
+    /// What happened after event `after`.
+    #[must_use]
+    pub fn events(&self, after: u64) -> Events {
+        self.core.events(after)
+    }
+
+    /// Whether everything has been given back, and the process may end.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// How many hooks are connected.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Where the time comes from.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// When the core wants to be told of the time.
+    #[must_use]
+    pub fn deadline(&self) -> Nanos {
+        self.core.deadline()
+    }
+
+    /// For how long nothing need be done, if nothing happens.
+    #[must_use]
+    pub fn wait(&self) -> Duration {
+        let left = self.core.deadline() - self.clock.now();
+        let left = Duration::from_nanos(u64::try_from(left.0).unwrap_or(0));
+        left.max(SHORTEST_WAIT)
+    }
+
+    /// Whether so many frames have come and nothing is left to do at this moment: no operation
+    /// is under way, and hooks have all that was sent to them.
+    #[must_use]
+    pub fn is_quiet(&self, frames: u64) -> bool {
+        self.frames >= frames
+            && self.devices.is_idle()
+            && self.sessions.values().all(|session| session.is_flushed())
+    }
+
+    /// Frames received so far.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Told whenever something has been handled.
+    #[must_use]
+    pub fn progress(&self) -> Rc<Notify> {
+        self.progress.clone()
+    }
+
+    /// Told when everything has been given back.
+    #[must_use]
+    pub fn end(&self) -> Rc<Notify> {
+        self.end.clone()
+    }
+
+    fn carry_out(&mut self) {
+        for effect in self.core.effects() {
+            match effect {
+                Effect::Send { session, bytes } => {
+                    if let Some(session) = self.sessions.get(&session) {
+                        session.send(&bytes);
+                    }
+                }
+                Effect::Close { session } => {
+                    if let Some(session) = self.sessions.get(&session) {
+                        session.close();
+                    }
+                }
+                Effect::Device { device, operation } => self.devices.submit(device, operation),
+                Effect::Log(event) => logging::event(&event),
+                Effect::Alive => self.alive(),
+                Effect::Stopped => {
+                    self.stopped = true;
+                    self.end.notify_one();
+                }
+            }
+        }
+        self.progress.notify_one();
+    }
+
+    fn alive(&mut self) {
+        self.notifier.alive();
+        if self.notifier.is_listening() {
+            self.notifier.status(&self.core.status().node.summary);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! litd, the daemon: everything around the pure core ([`litd_core`]) that needs a system. One
+//! thread runs the loop; each device has one of its own, because drivers block.
+//!
+//! - [`daemon`]: its life, from the configuration to the last cap that goes back;
+//! - [`hub`]: events in, effects out; `session`, `ingest`, `control`, `metrics_server`: its
+//!   faces; [`devices`]: its hands;
+//! - [`config`], [`state`]: what it reads and what survives it;
+//! - [`clock`], [`rig`]: its time, or a test rig's.
+
+mod cli;
+pub mod clock;
+pub mod config;
+mod control;
+pub mod daemon;
+pub mod devices;
+pub mod hub;
+mod ingest;
+mod logging;
+pub mod metrics;
+mod metrics_server;
+mod notify;
+pub mod rig;
+mod rights;
+mod server;
+pub mod session;
+pub mod state;
+
+pub use cli::main;

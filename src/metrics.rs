@@ -1,0 +1,245 @@
+//! The daemon's numbers for Prometheus, in base units, from one table of families.
+//!
+//! Everything comes from [`Status`]: what `litctl status` says and what is counted here is the
+//! same. Series are bounded by the devices and jobs that are there now. A number that is not known
+//! has no series.
+//!
+//! A job's name is in the label `training_job`: Prometheus itself writes `job` (and would rename
+//! ours) on everything that it scrapes.
+
+mod text;
+
+use litd_api::{DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, Mode, Status};
+use litd_units::Millis;
+
+pub use text::Format;
+use text::{Family, Kind, Label, Samples};
+
+/// The numbers in Prometheus text 0.0.4.
+#[must_use]
+pub fn prometheus(status: &Status) -> String {
+    Format::Prometheus.encode(FAMILIES, status)
+}
+
+/// The numbers in `OpenMetrics` 1.0: the same series with the same labels.
+#[must_use]
+pub fn openmetrics(status: &Status) -> String {
+    Format::OpenMetrics.encode(FAMILIES, status)
+}
+
+impl Format {
+    /// The numbers in this format.
+    #[must_use]
+    pub fn text(self, status: &Status) -> String {
+        match self {
+            Self::Prometheus => prometheus(status),
+            Self::OpenMetrics => openmetrics(status),
+        }
+    }
+}
+
+/// A family of one kind; the columns are name, unit, help, and how its numbers come about.
+const fn family(
+    kind: Kind,
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    samples: fn(&Status, &mut Samples<'_>),
+) -> Family {
+    Family {
+        name,
+        kind,
+        unit,
+        help,
+        samples,
+    }
+}
+
+#[rustfmt::skip]
+const FAMILIES: &[Family] = &[
+    family(Kind::Info, "litd_build_info", "", "What program this is.",
+        |s, out| out.count(&[("version", &s.build.version)], 1)),
+    family(Kind::Gauge, "litd_uptime_seconds", "seconds", "Time since the daemon started.",
+        |s, out| out.gauge(&[], s.uptime_seconds)),
+    family(Kind::Gauge, "litd_simulated", "", "1 if the hardware is a simulation: no other number is of a real node then.",
+        |s, out| out.flag(&[], s.simulated)),
+
+    family(Kind::Gauge, "litd_mode", "", "1 at the mode that is on: observe writes no caps.",
+        |s, out| one_of(out, &[], "mode", MODES, s.node.mode)),
+    family(Kind::Gauge, "litd_policy", "", "1, with the policy's name.",
+        |s, out| out.count(&[("policy", &s.node.policy)], 1)),
+    family(Kind::Gauge, "litd_node_budget_watts", "watts", "What all GPU caps may add up to.",
+        |s, out| out.gauge(&[], s.node.budget.0)),
+    family(Kind::Gauge, "litd_node_caps_watts", "watts", "What all GPU caps add up to.",
+        |s, out| out.gauge(&[], s.node.caps.0)),
+    family(Kind::Gauge, "litd_node_power_watts", "watts", "What all GPUs draw; absent if any does not tell.",
+        |s, out| out.gauge(&[], s.node.power.map(|w| w.0))),
+    family(Kind::Gauge, "litd_node_estimated_saving_watts", "watts", "Power saved against the warm-up of the jobs that run: an estimate, not a trial.",
+        |s, out| out.gauge(&[], s.node.estimated_saving.0)),
+
+    family(Kind::Info, "litd_device_info", "", "A device, its model and the back end that serves it.",
+        |s, out| for d in &s.devices {
+            let [device, address, kind] = device_labels(d);
+            out.count(&[device, address, kind, ("model", &d.model), ("backend", &d.backend)], 1);
+        }),
+    family(Kind::Gauge, "litd_device_job", "", "1, with the job that uses the device; absent if none does.",
+        |s, out| for d in &s.devices {
+            let [device, address, kind] = device_labels(d);
+            if let Some(job) = &d.job {
+                out.count(&[device, address, kind, ("training_job", job)], 1);
+            }
+        }),
+    family(Kind::Gauge, "litd_device_cap_watts", "watts", "The cap that the device holds, as read last.",
+        |s, out| devices(s, out, |d| d.cap.map(|w| w.0))),
+    family(Kind::Gauge, "litd_device_enforced_cap_watts", "watts", "The cap in force, where the driver tells.",
+        |s, out| devices(s, out, |d| d.enforced.map(|w| w.0))),
+    family(Kind::Gauge, "litd_device_found_cap_watts", "watts", "The cap found at start, which goes back at stop.",
+        |s, out| devices(s, out, |d| d.found.map(|w| w.0))),
+    family(Kind::Gauge, "litd_device_floor_watts", "watts", "The lowest cap that litd would set.",
+        |s, out| devices(s, out, |d| Some(d.floor.0))),
+    family(Kind::Gauge, "litd_device_ceiling_watts", "watts", "The highest cap that litd would set.",
+        |s, out| devices(s, out, |d| Some(d.ceiling.0))),
+    family(Kind::Gauge, "litd_device_power_watts", "watts", "Power drawn.",
+        |s, out| devices(s, out, |d| d.power.map(|w| w.0))),
+    family(Kind::Counter, "litd_device_energy_joules_total", "joules", "The device's energy counter.",
+        |s, out| devices(s, out, |d| d.energy.map(|j| j.0))),
+    family(Kind::Gauge, "litd_device_temperature_celsius", "celsius", "Temperature.",
+        |s, out| devices(s, out, |d| d.temperature.map(|c| c.0))),
+    family(Kind::Gauge, "litd_device_clock_hertz", "hertz", "Clock.",
+        |s, out| devices(s, out, |d| d.clock.map(|h| h.0))),
+    family(Kind::Gauge, "litd_device_power_limited", "", "1 if power limits the clock; absent if the driver does not tell.",
+        |s, out| devices(s, out, |d| d.power_limited.map(|on| f64::from(u8::from(on))))),
+    family(Kind::Gauge, "litd_device_throttled", "", "1 if heat or hardware throttles the device.",
+        |s, out| devices(s, out, |d| Some(f64::from(u8::from(d.throttled))))),
+    family(Kind::Gauge, "litd_device_lead_seconds", "seconds", "Lead value of the last sample: by how much the device's kernels were ahead of the last one's.",
+        |s, out| devices(s, out, |d| d.lead.map(seconds))),
+    family(Kind::Gauge, "litd_device_busy_ratio", "ratio", "Share of the last sampled iteration in which kernels ran.",
+        |s, out| devices(s, out, |d| d.busy)),
+    family(Kind::Gauge, "litd_device_role", "", "1 at what the device is to its job.",
+        |s, out| for d in &s.devices { one_of(out, &device_labels(d), "role", ROLES, d.role); }),
+    family(Kind::Gauge, "litd_device_state", "", "1 at whose the cap is; litd moves it if ours.",
+        |s, out| for d in &s.devices { one_of(out, &device_labels(d), "state", DEVICE_STATES, d.state); }),
+
+    family(Kind::Gauge, "litd_job_state", "", "1 at where the job's loop is.",
+        |s, out| for j in &s.jobs { one_of(out, &[job_label(j)], "state", JOB_STATES, j.state); }),
+    family(Kind::Gauge, "litd_job_ranks", "", "Ranks of the job on this node, by whether they are connected.",
+        |s, out| for j in &s.jobs {
+            for (text, connected) in [("true", true), ("false", false)] {
+                let ranks = j.ranks.iter().filter(|rank| rank.connected == connected).count();
+                out.count(&[job_label(j), ("connected", text)], ranks as u64);
+            }
+        }),
+    family(Kind::Gauge, "litd_job_budget_watts", "watts", "The job's share of the node's budget.",
+        |s, out| jobs(s, out, |j| Some(j.budget.0))),
+    family(Kind::Histogram, "litd_job_iteration_seconds", "seconds", "How long iterations took.",
+        |s, out| for j in &s.jobs {
+            out.histogram(&[job_label(j)], &j.iteration_histogram, j.iteration_seconds_sum);
+        }),
+    family(Kind::Gauge, "litd_job_iteration_mean_seconds", "seconds", "Mean iteration time of late.",
+        |s, out| jobs(s, out, |j| j.iteration_time.map(seconds))),
+    family(Kind::Gauge, "litd_job_throughput_iterations_per_second", "", "Iterations per second of late.",
+        |s, out| jobs(s, out, |j| j.throughput)),
+    family(Kind::Counter, "litd_job_adjustments_total", "", "How often caps were moved for the job.",
+        |s, out| for j in &s.jobs { out.count(&[job_label(j)], u64::from(j.adjustments)); }),
+    family(Kind::Counter, "litd_job_samples_total", "", "Samples, by whether they counted.",
+        |s, out| for j in &s.jobs {
+            out.count(&[job_label(j), ("result", "good")], j.samples);
+            out.count(&[job_label(j), ("result", "bad")], j.bad_samples);
+        }),
+    family(Kind::Gauge, "litd_job_sampling_period_iterations", "", "Every how many iterations one is profiled; 0 if none is.",
+        |s, out| for j in &s.jobs { out.count(&[job_label(j)], j.sampling_period); }),
+
+    family(Kind::Counter, "litd_cap_writes_total", "", "Cap writes that were confirmed.",
+        |s, out| out.count(&[], s.totals.writes)),
+    family(Kind::Counter, "litd_adjustments_total", "", "Adjustments over all jobs, also those that ended.",
+        |s, out| out.count(&[], s.totals.adjustments)),
+    family(Kind::Counter, "litd_frames_total", "", "Frames received from hooks.",
+        |s, out| out.count(&[], s.totals.frames)),
+    family(Kind::Counter, "litd_ticks_total", "", "Iteration ticks received from hooks.",
+        |s, out| out.count(&[], s.totals.ticks)),
+    family(Kind::Counter, "litd_errors_total", "", "Errors by kind and back end.",
+        |s, out| for c in &s.totals.errors {
+            out.count(&[("kind", &c.kind), ("backend", &c.backend)], c.count);
+        }),
+    family(Kind::Counter, "litd_refused_total", "", "Refused peers and frames, by reason.",
+        |s, out| for c in &s.totals.refused { out.count(&[("reason", &c.kind)], c.count); }),
+];
+
+const MODES: &[(Mode, &str)] = &[(Mode::Observe, "observe"), (Mode::Steer, "steer")];
+
+const ROLES: &[(DeviceRole, &str)] = &[
+    (DeviceRole::Idle, "idle"),
+    (DeviceRole::Straggler, "straggler"),
+    (DeviceRole::Leader, "leader"),
+    (DeviceRole::Member, "member"),
+    (DeviceRole::Host, "host"),
+];
+
+const DEVICE_STATES: &[(DeviceState, &str)] = &[
+    (DeviceState::Ours, "ours"),
+    (DeviceState::Foreign, "foreign"),
+    (DeviceState::Released, "released"),
+    (DeviceState::Faulty, "faulty"),
+];
+
+const JOB_STATES: &[(JobState, &str)] = &[
+    (JobState::Gathering, "gathering"),
+    (JobState::Observe, "observe"),
+    (JobState::WarmUp, "warm-up"),
+    (JobState::Adjusting, "adjusting"),
+    (JobState::Converged, "converged"),
+    (JobState::Drift, "drift"),
+    (JobState::Rollback, "rollback"),
+    (JobState::Stale, "stale"),
+    (JobState::Suspended, "suspended"),
+];
+
+fn seconds(time: Millis) -> f64 {
+    time.0 / 1e3
+}
+
+fn device_labels(device: &DeviceStatus) -> [Label<'_>; 3] {
+    let kind = if device.name.starts_with("cpu") {
+        "cpu"
+    } else {
+        "gpu"
+    };
+    [
+        ("device", &device.name),
+        ("address", &device.address),
+        ("kind", kind),
+    ]
+}
+
+fn job_label(job: &JobStatus) -> Label<'_> {
+    ("training_job", &job.name)
+}
+
+fn devices(status: &Status, out: &mut Samples<'_>, value: fn(&DeviceStatus) -> Option<f64>) {
+    for device in &status.devices {
+        out.gauge(&device_labels(device), value(device));
+    }
+}
+
+fn jobs(status: &Status, out: &mut Samples<'_>, value: fn(&JobStatus) -> Option<f64>) {
+    for job in &status.jobs {
+        out.gauge(&[job_label(job)], value(job));
+    }
+}
+
+/// One series per thing that it can be, 1 at what it is. (`OpenMetrics` has a type for this, but
+/// its label has another name than 0.0.4 would use, and queries must not depend on the format.)
+fn one_of<T: PartialEq>(
+    out: &mut Samples<'_>,
+    labels: &[Label<'_>],
+    key: &str,
+    all: &[(T, &str)],
+    now: T,
+) {
+    let mut labels = labels.to_vec();
+    for (it, name) in all {
+        labels.push((key, name));
+        out.flag(&labels, *it == now);
+        labels.pop();
+    }
+}

@@ -1,0 +1,188 @@
+//! One hook's connection: frames in, frames out, with a bound on both.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::time::Duration;
+
+use litd_core::{Peer, SessionId};
+use litd_proto::frame::{self, Reader};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::hub::Shared;
+
+/// So much is read from a hook before others have their turn.
+const CHUNK: usize = 16 * 1024;
+
+/// What a hook that does not read may leave unsent; frames beyond are dropped. Directives are
+/// some tens of bytes, and the next one says all that the dropped one did.
+const MOST_UNSENT: usize = 16 * 1024;
+
+/// A hook that has read nothing for so long, although there is something, is cut off.
+const STALL: Duration = Duration::from_secs(5);
+
+/// The last words to a hook whose connection is closed may take so long.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// One hook's connection.
+#[derive(Debug)]
+pub struct Session {
+    stream: UnixStream,
+    unsent: RefCell<Vec<u8>>,
+    /// Since when nothing could be written of what is unsent.
+    stalled: Cell<Option<Instant>>,
+    closing: Cell<bool>,
+    /// The task that waits for the socket has something new to wait for.
+    changed: Notify,
+}
+
+impl Session {
+    /// A session on a connection.
+    #[must_use]
+    pub fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            unsent: RefCell::default(),
+            stalled: Cell::new(None),
+            closing: Cell::new(false),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Sends a frame: at once if the socket takes it, later if it is full, or never if it has
+    /// been full for too much already.
+    pub fn send(&self, message: &[u8]) {
+        let mut unsent = self.unsent.borrow_mut();
+        let room = unsent.is_empty() || unsent.len() + message.len() <= MOST_UNSENT;
+        if self.closing.get() || !room {
+            return;
+        }
+        if let Err(error) = frame::write(&mut unsent, message) {
+            log::error!("a message to a hook can't be framed: {error}");
+            return;
+        }
+        drop(unsent);
+        // An error of the connection shows when it is read.
+        let _ = self.flush();
+        if !self.is_flushed() {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Ends the connection once what was sent before is out.
+    pub fn close(&self) {
+        self.closing.set(true);
+        self.changed.notify_one();
+    }
+
+    /// Whether the kernel has everything that was sent.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        self.unsent.borrow().is_empty()
+    }
+
+    /// Writes as much as the socket takes now.
+    fn flush(&self) -> io::Result<()> {
+        let mut unsent = self.unsent.borrow_mut();
+        while !unsent.is_empty() {
+            match self.stream.try_write(&unsent) {
+                Ok(written) => {
+                    unsent.drain(..written);
+                    self.stalled.set(None);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.stalled.get().is_none() {
+                        self.stalled.set(Some(Instant::now()));
+                    }
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the connection has something to read or room to write what is unsent; breaks
+    /// once it is to end.
+    async fn wait(&self) -> ControlFlow<()> {
+        let interest = match self.is_flushed() {
+            true => Interest::READABLE,
+            false => Interest::READABLE | Interest::WRITABLE,
+        };
+        let stalled = self.stalled.get();
+        let cut = stalled.map_or_else(Instant::now, |since| since + STALL);
+        tokio::select! {
+            ready = self.stream.ready(interest) => match ready {
+                Ok(ready) if ready.is_writable() => match self.flush() {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                },
+                Ok(_) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            },
+            () = self.changed.notified() => ControlFlow::Continue(()),
+            () = sleep_until(cut), if stalled.is_some() => ControlFlow::Break(()),
+        }
+    }
+
+    /// Reads once, and hands the frames that are whole to the hub.
+    fn receive(&self, id: SessionId, reader: &mut Reader, hub: &Shared) -> ControlFlow<()> {
+        let mut chunk = [0; CHUNK];
+        let length = match self.stream.try_read(&mut chunk) {
+            Ok(0) => return ControlFlow::Break(()),
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return ControlFlow::Continue(());
+            }
+            Err(_) => return ControlFlow::Break(()),
+        };
+        let mut input = &chunk[..length];
+        while !self.closing.get() {
+            match reader.take(&mut input) {
+                Ok(Some(message)) => hub.borrow_mut().frame(id, message),
+                Ok(None) => return ControlFlow::Continue(()),
+                Err(error) => {
+                    log::debug!("a hook is cut off: it announced {error}");
+                    // The core refuses and counts it as what it is: no message.
+                    hub.borrow_mut().frame(id, &[]);
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+        ControlFlow::Break(())
+    }
+
+    async fn part(&self) {
+        let flushed = async {
+            while !self.is_flushed() {
+                if self.stream.writable().await.is_err() || self.flush().is_err() {
+                    return;
+                }
+            }
+        };
+        // Whoever does not read its last words in time does without them.
+        let _ = timeout(PARTING, flushed).await;
+        // It stays in the hub until then, but nothing waits for it any more.
+        self.unsent.borrow_mut().clear();
+    }
+}
+
+/// Serves a hook until either side ends the connection. `longest` is in bytes.
+pub async fn serve(stream: UnixStream, peer: Peer, longest: usize, hub: Shared) {
+    let session = Rc::new(Session::new(stream));
+    let mut reader = Reader::new(longest);
+    let id = hub.borrow_mut().join(session.clone(), peer);
+    while !session.closing.get() {
+        if session.wait().await.is_break() || session.receive(id, &mut reader, &hub).is_break() {
+            break;
+        }
+        // The others' turn: a socket that is always full of frames would keep this task busy.
+        tokio::task::yield_now().await;
+    }
+    session.part().await;
+    hub.borrow_mut().leave(id);
+}

@@ -1,0 +1,287 @@
+//! What survives the process: the state directory with the journal, what was learned, and the
+//! lock that keeps a second daemon out.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use litd_core::Store;
+use thiserror::Error;
+
+const JOURNAL: &str = "journal";
+const LEARNED: &str = "learned";
+const LOCK: &str = "lock";
+
+/// Why the state directory can't be used.
+#[derive(Debug, Error)]
+pub enum StateError {
+    /// Another process uses it.
+    #[error("{}: litd runs already, as process {holder}", file.display())]
+    Held {
+        /// The lock's file.
+        file: PathBuf,
+        /// The process, as it wrote down itself; `?` if it has not yet.
+        holder: String,
+    },
+    /// The disk, or a right that is missing.
+    #[error("{}: {cause}", file.display())]
+    Io {
+        /// The file or directory.
+        file: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+/// The right to be the only daemon on this state directory, for as long as it lives. The kernel
+/// gives it back however the process ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Makes the directory if it is not there, and takes its lock.
+    ///
+    /// # Errors
+    /// Another process has it ([`StateError::Held`]), or the disk.
+    pub fn take(directory: &Path) -> Result<Self, StateError> {
+        let failed = |file: &Path| {
+            let file = file.to_owned();
+            move |cause| StateError::Io { file, cause }
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(failed(directory))?;
+        let path = directory.join(LOCK);
+        let mut file = private().read(true).open(&path).map_err(failed(&path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = file.take(20).read_to_string(&mut holder);
+                let holder = match holder.trim() {
+                    "" => "?".to_owned(),
+                    pid => pid.to_owned(),
+                };
+                return Err(StateError::Held { file: path, holder });
+            }
+            Err(TryLockError::Error(cause)) => return Err(failed(&path)(cause)),
+        }
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(failed(&path))?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// Opens for writing and makes what is not there, for the daemon's user alone.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).mode(0o600);
+    options
+}
+
+/// [`Store`] on the state directory.
+#[derive(Debug)]
+pub struct FileStore {
+    directory: PathBuf,
+    /// Open for appending since the first append after start or replacement.
+    journal: Option<File>,
+}
+
+impl FileStore {
+    /// The store of a directory that [`Lock::take`] has made. Touches nothing yet.
+    #[must_use]
+    pub fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            journal: None,
+        }
+    }
+
+    fn load(&self, name: &str) -> io::Result<Vec<u8>> {
+        match std::fs::read(self.directory.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            other => other,
+        }
+    }
+
+    /// After a crash at any point there is the old file or the new one.
+    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let new = self.directory.join(format!("{name}.new"));
+        let mut file = private().truncate(true).open(&new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&new, self.directory.join(name))?;
+        File::open(&self.directory)?.sync_all()
+    }
+}
+
+impl Store for FileStore {
+    fn load_journal(&mut self) -> io::Result<Vec<u8>> {
+        self.load(JOURNAL)
+    }
+
+    fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut file = match self.journal.take() {
+            Some(file) => file,
+            None => {
+                let path = self.directory.join(JOURNAL);
+                OpenOptions::new()
+                    .append(true)
+                    .create(true)
+                    .mode(0o600)
+                    .open(path)?
+            }
+        };
+        // Written, not synced: this has to survive the process. What has to survive the node is
+        // in the last replacement.
+        let written = file.write_all(bytes);
+        self.journal = Some(file);
+        written
+    }
+
+    fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.replace(JOURNAL, bytes)?;
+        // It would append to the file that is no longer there.
+        self.journal = None;
+        Ok(())
+    }
+
+    fn load_learned(&mut self) -> io::Result<Vec<u8>> {
+        self.load(LEARNED)
+    }
+
+    fn replace_learned(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.replace(LEARNED, bytes)
+    }
+}
+
+/// What tells this boot of the node from every other.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn boot_id() -> Result<String, StateError> {
+    const FILE: &str = "/proc/sys/kernel/random/boot_id";
+    match std::fs::read_to_string(FILE) {
+        Ok(id) => Ok(id.trim().to_owned()),
+        Err(cause) => Err(StateError::Io {
+            file: FILE.into(),
+            cause,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_second_daemon_is_told_who_holds_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("a/b");
+        let first = Lock::take(&state).unwrap();
+        let refused = Lock::take(&state).unwrap_err().to_string();
+        let pid = std::process::id();
+        assert!(
+            refused.ends_with(&format!("litd runs already, as process {pid}")),
+            "{refused}"
+        );
+        drop(first);
+        Lock::take(&state).unwrap();
+    }
+
+    #[test]
+    fn a_longer_pid_of_a_predecessor_leaves_no_digits() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(LOCK), "123456789012\n").unwrap();
+        let _lock = Lock::take(directory.path()).unwrap();
+        let written = std::fs::read_to_string(directory.path().join(LOCK)).unwrap();
+        assert_eq!(written, format!("{}\n", std::process::id()));
+    }
+
+    #[test]
+    fn nothing_is_there_at_first_and_what_is_written_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = FileStore::new(directory.path());
+        assert_eq!(store.load_journal().unwrap(), b"");
+        assert_eq!(store.load_learned().unwrap(), b"");
+        store.append_journal(b"one").unwrap();
+        store.append_journal(b"two").unwrap();
+        store.replace_learned(b"caps").unwrap();
+        assert_eq!(store.load_journal().unwrap(), b"onetwo");
+        // What comes after a replacement goes to the new file.
+        store.replace_journal(b"new").unwrap();
+        store.append_journal(b"er").unwrap();
+        let mut next = FileStore::new(directory.path());
+        assert_eq!(next.load_journal().unwrap(), b"newer");
+        next.append_journal(b"!").unwrap();
+        assert_eq!(next.load_journal().unwrap(), b"newer!");
+        assert_eq!(next.load_learned().unwrap(), b"caps");
+        assert_eq!(names(directory.path()), [JOURNAL, LEARNED]);
+    }
+
+    #[test]
+    fn a_half_written_replacement_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = FileStore::new(directory.path());
+        store.replace_journal(b"old").unwrap();
+        // What a crash before the rename leaves; longer than what follows.
+        std::fs::write(directory.path().join("journal.new"), b"half of something").unwrap();
+        assert_eq!(store.load_journal().unwrap(), b"old");
+        store.replace_journal(b"new").unwrap();
+        assert_eq!(store.load_journal().unwrap(), b"new");
+        assert_eq!(names(directory.path()), [JOURNAL]);
+    }
+
+    #[test]
+    fn a_failed_replacement_leaves_the_old_journal_and_its_end_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = FileStore::new(directory.path());
+        store.append_journal(b"old").unwrap();
+        std::fs::create_dir(directory.path().join("journal.new")).unwrap();
+        store.replace_journal(b"new").unwrap_err();
+        store.append_journal(b"er").unwrap();
+        assert_eq!(store.load_journal().unwrap(), b"older");
+    }
+
+    #[test]
+    fn others_can_read_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("state");
+        let _lock = Lock::take(&state).unwrap();
+        let mut store = FileStore::new(&state);
+        store.append_journal(b"x").unwrap();
+        store.replace_learned(b"x").unwrap();
+        for path in [
+            state.clone(),
+            state.join(JOURNAL),
+            state.join(LEARNED),
+            state.join(LOCK),
+        ] {
+            let mode = path.metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
+        }
+    }
+
+    #[test]
+    fn the_kernel_tells_its_boot_id() {
+        assert_eq!(boot_id().unwrap().len(), 36);
+    }
+}

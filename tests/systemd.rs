@@ -1,0 +1,208 @@
+//! The unit file: what systemd says about it, and a booted systemd that runs it.
+
+#![allow(clippy::expect_used, reason = "in tests a panic is the report")]
+
+mod tools;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tools::have;
+
+/// The exit status of `boot.sh` on a machine that can't boot a container.
+const CANNOT_BOOT: i32 = 77;
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn unit() -> String {
+    fs::read_to_string(repository().join("systemd/litd.service")).expect("the unit is there")
+}
+
+/// A root file system with the programs that the unit starts, and this unit.
+fn root_with(unit: &str) -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("a directory");
+    for program in ["usr/sbin/litd", "bin/kill"] {
+        let path = root.path().join(program);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
+        fs::write(&path, "#!/bin/sh\n").expect("it is written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let units = root.path().join("etc/systemd/system");
+    fs::create_dir_all(&units).expect("a directory");
+    fs::write(units.join("litd.service"), unit).expect("it is written");
+    root
+}
+
+/// What `systemd-analyze verify` says, if it has anything to say.
+fn verified(unit: &str) -> Result<(), String> {
+    let root = root_with(unit);
+    let output = Command::new("systemd-analyze")
+        .args(["verify", "--recursive-errors=no", "--man=no"])
+        .arg(format!("--root={}", root.path().display()))
+        .arg("litd.service")
+        .output()
+        .expect("systemd-analyze runs");
+    clean(&output)
+}
+
+fn clean(output: &Output) -> Result<(), String> {
+    let said = [output.stdout.as_slice(), &output.stderr].concat();
+    match output.status.success() && said.is_empty() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&said).into_owned()),
+    }
+}
+
+#[test]
+fn systemd_has_nothing_to_say_about_the_unit() {
+    if !have(&["systemd-analyze"]) {
+        return;
+    }
+    assert_eq!(verified(&unit()), Ok(()));
+    for (right, wrong) in [
+        ("WatchdogSec=", "WatchDogSec="),
+        ("ExecStart=/usr/sbin/litd", "ExecStart=/usr/sbin/litdd"),
+    ] {
+        let wrong = unit().replacen(right, wrong, 1);
+        assert!(verified(&wrong).is_err(), "verify does not see {wrong}");
+    }
+}
+
+/// Whether the unit's exposure is 3.0 or lower.
+fn is_hardened(unit: &str) -> bool {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("litd.service");
+    fs::write(&path, unit).expect("it is written");
+    let output = Command::new("systemd-analyze")
+        .args(["security", "--offline=true", "--no-pager", "--threshold=30"])
+        .arg(&path)
+        .output()
+        .expect("systemd-analyze runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let verdict = said.lines().last().unwrap_or_default();
+    assert!(verdict.contains("exposure level"), "{output:?}");
+    eprintln!("{verdict}");
+    output.status.success()
+}
+
+#[test]
+fn its_exposure_is_3_or_lower() {
+    if !have(&["systemd-analyze"]) {
+        return;
+    }
+    assert!(is_hardened(&unit()));
+    let lax = unit().replace("SystemCallFilter=", "#");
+    assert!(!is_hardened(&lax), "the threshold does nothing");
+}
+
+/// What a booted systemd shows of the unit.
+struct Life {
+    seen: BTreeMap<String, String>,
+    journal: Vec<String>,
+}
+
+impl Life {
+    /// Boots, with `files` (source, place) besides the unit and its companions; nothing, and says
+    /// why, where that can't be done. One of the files is `/usr/sbin/litd`, and one the hardware
+    /// that it finds (`tests/systemd/standin.sh` says what that one has).
+    fn with(files: &[(PathBuf, &str)]) -> Option<Self> {
+        let here = repository();
+        let companions = [
+            ("litd.service", "/usr/lib/systemd/system/litd.service"),
+            ("sysusers.conf", "/usr/lib/sysusers.d/litd.conf"),
+            ("tmpfiles.conf", "/usr/lib/tmpfiles.d/litd.conf"),
+        ]
+        .map(|(name, place)| (here.join("systemd").join(name), place));
+        let installed = companions.iter().chain(files);
+        let output = Command::new(here.join("tests/systemd/boot.sh"))
+            .arg(here.join("tests/systemd/probe.sh"))
+            .args(installed.map(|(from, to)| format!("{}:{to}", from.display())))
+            .output()
+            .expect("bash runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(CANNOT_BOOT) {
+            eprintln!("SKIPPED: {errors}");
+            return None;
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        // The test's report has it, should it fail.
+        eprintln!("{text}{errors}");
+        assert!(output.status.success(), "the probe did not end: {output:?}");
+        let (seen, journal) = text
+            .split_once("journal:\n")
+            .expect("the probe got to its end");
+        let pairs = seen.lines().filter_map(|line| line.split_once('='));
+        Some(Self {
+            seen: pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+            journal: journal.lines().map(str::to_owned).collect(),
+        })
+    }
+
+    fn of(&self, name: &str) -> &str {
+        self.seen.get(name).map_or("(not seen)", String::as_str)
+    }
+
+    /// Whether the journal has lines with these texts, in this order.
+    fn tells(&self, texts: &[&str]) -> bool {
+        let mut lines = self.journal.iter();
+        texts
+            .iter()
+            .all(|text| lines.any(|line| line.contains(text)))
+    }
+
+    /// What holds for whatever the unit starts.
+    fn is_right(&self) {
+        assert_eq!(self.of("runtime_directory"), "755 root");
+        assert_eq!(self.of("state_directory"), "700 root");
+        assert_eq!(self.of("started"), "active success");
+        assert!(!self.of("status").is_empty(), "a status line for people");
+        assert_eq!(self.of("watchdog"), "2s");
+        assert_ne!(self.of("steered"), self.of("found"));
+        assert_eq!(self.of("reload"), "0");
+
+        assert_eq!(self.of("after_hang"), "running 1");
+        assert!(self.tells(&["Watchdog timeout", "restart counter is at 1", "Started"]));
+        assert_ne!(self.of("after_hang_caps"), self.of("found"));
+        assert_eq!(self.of("after_kill"), "running 2");
+        assert!(self.tells(&["status=9/KILL", "restart counter is at 2", "Started"]));
+
+        assert_eq!(self.of("stopped"), "inactive success");
+        assert_eq!(self.of("after_stop_caps"), self.of("found"));
+        assert_eq!(self.of("after_stop_directory"), "755 root");
+        assert_eq!(self.of("bad_configuration"), "failed 2 0");
+        assert_eq!(self.of("after_bad_caps"), self.of("found"));
+    }
+}
+
+#[test]
+fn the_unit_carries_a_daemon_through_its_life() {
+    let rig = repository().join("tests/systemd");
+    let Some(life) = Life::with(&[
+        (rig.join("standin.pl"), "/usr/sbin/litd"),
+        (rig.join("standin.sh"), "/opt/litd-test/hardware.sh"),
+    ]) else {
+        return;
+    };
+    life.is_right();
+    assert_eq!(life.of("found"), "700");
+    assert_eq!(life.of("steered"), "500");
+    assert_eq!(life.of("reloaded"), "reloaded");
+    assert_eq!(life.of("control_group"), "litd-admin");
+    // Whatever ends the daemon, ExecStopPost gives back before the next start.
+    assert!(life.tells(&[
+        "Watchdog timeout",
+        "restored 700",
+        "restart counter is at 1"
+    ]));
+    assert!(life.tells(&["status=9/KILL", "restored 700", "restart counter is at 2"]));
+    // The hardening lets the stand-in do what it must, and nothing of what it tries besides.
+    for line in &life.journal {
+        let refused = ["may write", "chown:", "fds:"];
+        assert!(!refused.iter().any(|it| line.starts_with(it)), "{line}");
+    }
+}
