@@ -13,7 +13,8 @@ const RIG_EPOCH: f64 = 1_750_000_000.0;
 /// Where the daemon's time comes from.
 #[derive(Debug, Clone)]
 pub enum Clock {
-    /// The kernel's `CLOCK_BOOTTIME`, which neither jumps nor stops in suspend.
+    /// The kernel's `CLOCK_MONOTONIC`. It stops in suspend, as devices and jobs do: nothing is
+    /// late only because the node slept.
     Kernel,
     /// A rig's, which stands still between its messages ([`crate::rig`]).
     Rig(Rc<Cell<Nanos>>),
@@ -63,7 +64,7 @@ impl Clock {
 fn boot_time() -> Nanos {
     // Every kernel that has cgroup v2 has this clock; without it time would stand still, and the
     // watchdog would notice.
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Nanos::ZERO, |time| {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Nanos::ZERO, |time| {
         Nanos(
             time.tv_sec()
                 .saturating_mul(1_000_000_000)

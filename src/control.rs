@@ -71,15 +71,6 @@ async fn command(
     caller: Caller,
     request: Request<Incoming>,
 ) -> Answer {
-    if !admins.admit(caller).await {
-        return problem(
-            StatusCode::FORBIDDEN,
-            format!(
-                "user {} may not command: that takes root or the group of [control] admin_group",
-                caller.uid
-            ),
-        );
-    }
     let body = match Limited::new(request.into_body(), LONGEST_BODY)
         .collect()
         .await
@@ -93,6 +84,16 @@ async fn command(
         }
         Err(error) => return problem(StatusCode::BAD_REQUEST, error.to_string()),
     };
+    // Only now: a client that is still sending its command would not hear the answer.
+    if !admins.admit(caller).await {
+        return problem(
+            StatusCode::FORBIDDEN,
+            format!(
+                "user {} may not command: that takes root or the group of [control] admin_group",
+                caller.uid
+            ),
+        );
+    }
     let command: Command = match serde_json::from_slice(&body) {
         Ok(command) => command,
         Err(error) => {

@@ -296,8 +296,7 @@ impl Reload {
         let config = match Config::load(self.path.as_deref()) {
             Ok(config) => config,
             Err(error) => {
-                log::error!("the configuration stays as it was: {error}");
-                hub.borrow_mut().reloaded(None);
+                hub.borrow_mut().reloaded(Err(error.to_string()));
                 return;
             }
         };
@@ -305,7 +304,7 @@ impl Reload {
         for section in config.shell.differing(&self.shell) {
             log::warn!("[{section}] takes effect at the next start");
         }
-        hub.borrow_mut().reloaded(Some(config.core));
+        hub.borrow_mut().reloaded(Ok(config.core));
     }
 }
 

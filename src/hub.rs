@@ -86,6 +86,12 @@ impl Hub {
         self.handle(Event::Frame { session, bytes });
     }
 
+    /// Whether a hook has been let in as a rank.
+    #[must_use]
+    pub fn is_attached(&self, session: SessionId) -> bool {
+        self.core.is_attached(session)
+    }
+
     /// A hook's connection has ended.
     pub fn leave(&mut self, session: SessionId) {
         if self.sessions.remove(&session).is_some() {
@@ -107,10 +113,11 @@ impl Hub {
     }
 
     /// The configuration was read anew, or was not.
-    pub fn reloaded(&mut self, config: Option<litd_core::Config>) {
+    pub fn reloaded(&mut self, config: Result<litd_core::Config, String>) {
         self.notifier.reloading();
-        if let Some(config) = config {
-            self.handle(Event::Reloaded(Box::new(config)));
+        match config {
+            Ok(config) => self.handle(Event::Reloaded(Box::new(config))),
+            Err(why) => self.handle(Event::ReloadRefused(&why)),
         }
         self.notifier.ready();
     }

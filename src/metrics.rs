@@ -70,6 +70,8 @@ const FAMILIES: &[Family] = &[
         |s, out| out.count(&[("policy", &s.node.policy)], 1)),
     family(Kind::Gauge, "litd_node_budget_watts", "watts", "What all GPU caps may add up to.",
         |s, out| out.gauge(&[], s.node.budget.0)),
+    family(Kind::Gauge, "litd_node_lent_watts", "watts", "What CPU sockets lend: GPU caps may add up to this much more than the budget.",
+        |s, out| out.gauge(&[], s.node.lent.0)),
     family(Kind::Gauge, "litd_node_caps_watts", "watts", "What all GPU caps add up to.",
         |s, out| out.gauge(&[], s.node.caps.0)),
     family(Kind::Gauge, "litd_node_power_watts", "watts", "What all GPUs draw; absent if any does not tell.",

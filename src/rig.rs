@@ -4,6 +4,8 @@
 //!
 //! ```text
 //! rig:    advance NOW_NS FRAMES     NOW_NS: the time from now on; it never goes back
+//! rig:    jump NOW_NS FRAMES        the same, and nothing was lived through in between: the node
+//!                                   was asleep
 //! daemon: idle NOW_NS
 //! ```
 //!
@@ -45,17 +47,23 @@ pub struct Advance {
     pub now: Nanos,
     /// Frames that players have sent so far.
     pub frames: u64,
+    /// Whether the deadlines in between are passed over.
+    pub jump: bool,
 }
 
 impl Advance {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
-        let advance = (words.next()? == "advance").then(|| {
-            Some(Self {
-                now: Nanos(words.next()?.parse().ok()?),
-                frames: words.next()?.parse().ok()?,
-            })
-        })??;
+        let jump = match words.next()? {
+            "advance" => false,
+            "jump" => true,
+            _ => return None,
+        };
+        let advance = Self {
+            now: Nanos(words.next()?.parse().ok()?),
+            frames: words.next()?.parse().ok()?,
+            jump,
+        };
         words.next().is_none().then_some(advance)
     }
 }
@@ -115,8 +123,11 @@ impl Rig {
     }
 }
 
-async fn step(Advance { now, frames }: Advance, hub: &Shared) -> io::Result<()> {
+async fn step(Advance { now, frames, jump }: Advance, hub: &Shared) -> io::Result<()> {
     quiet(frames, hub).await?;
+    if jump {
+        hub.borrow().clock().advance(now);
+    }
     let mut rounds = 0;
     loop {
         let (due, clock) = {
@@ -164,8 +175,14 @@ mod tests {
         let advance = Advance {
             now: Nanos(1_000_000_000),
             frames: 17,
+            jump: false,
         };
         assert_eq!(Advance::parse("advance 1000000000 17"), Some(advance));
+        let jump = Advance {
+            jump: true,
+            ..advance
+        };
+        assert_eq!(Advance::parse("jump 1000000000 17"), Some(jump));
         for bad in [
             "",
             "advance",

@@ -25,7 +25,7 @@ use tokio::time::{sleep, timeout};
 use crate::config::Permissions;
 
 /// An HTTP connection serves one request and may take so long from its first byte to its last.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Headers beyond so many bytes are refused.
 const HEADERS: usize = 16 * 1024;

@@ -18,6 +18,9 @@ use crate::hub::Shared;
 /// So much is read from a hook before others have their turn.
 const CHUNK: usize = 16 * 1024;
 
+/// A hook that is no rank yet has nothing to say that is longer than this.
+const STRANGER: usize = 16 * 1024;
+
 /// What a hook that does not read may leave unsent; frames beyond are dropped. Directives are
 /// some tens of bytes, and the next one says all that the dropped one did.
 const MOST_UNSENT: usize = 16 * 1024;
@@ -100,7 +103,12 @@ impl Session {
                     }
                     return Ok(());
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // It reads nothing any more; what it said before it went is still to come.
+                    unsent.clear();
+                    self.stalled.set(None);
+                    return Err(error);
+                }
             }
         }
         Ok(())
@@ -117,10 +125,10 @@ impl Session {
         let cut = stalled.map_or_else(Instant::now, |since| since + STALL);
         tokio::select! {
             ready = self.stream.ready(interest) => match ready {
-                Ok(ready) if ready.is_writable() => match self.flush() {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(_) => ControlFlow::Break(()),
-                },
+                Ok(ready) if ready.is_writable() => {
+                    let _ = self.flush();
+                    ControlFlow::Continue(())
+                }
                 Ok(_) => ControlFlow::Continue(()),
                 Err(_) => ControlFlow::Break(()),
             },
@@ -130,7 +138,17 @@ impl Session {
     }
 
     /// Reads once, and hands the frames that are whole to the hub.
-    fn receive(&self, id: SessionId, reader: &mut Reader, hub: &Shared) -> ControlFlow<()> {
+    fn receive(
+        &self,
+        id: SessionId,
+        reader: &mut Reader,
+        longest: usize,
+        hub: &Shared,
+    ) -> ControlFlow<()> {
+        reader.set_max(match hub.borrow().is_attached(id) {
+            true => longest,
+            false => longest.min(STRANGER),
+        });
         let mut chunk = [0; CHUNK];
         let length = match self.stream.try_read(&mut chunk) {
             Ok(0) => return ControlFlow::Break(()),
@@ -177,7 +195,8 @@ pub async fn serve(stream: UnixStream, peer: Peer, longest: usize, hub: Shared) 
     let mut reader = Reader::new(longest);
     let id = hub.borrow_mut().join(session.clone(), peer);
     while !session.closing.get() {
-        if session.wait().await.is_break() || session.receive(id, &mut reader, &hub).is_break() {
+        let ended = session.wait().await.is_break();
+        if ended || session.receive(id, &mut reader, longest, &hub).is_break() {
             break;
         }
         // The others' turn: a socket that is always full of frames would keep this task busy.

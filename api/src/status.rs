@@ -59,14 +59,30 @@ pub struct NodeStatus {
     pub policy: String,
     /// What all GPU caps may add up to.
     pub budget: Watts,
+    /// What the CPU sockets' limits have been lowered by: GPU caps may add up to this much more
+    /// (cpu-slosh).
+    #[serde(default)]
+    pub lent: Watts,
     /// What all GPU caps add up to now.
     pub caps: Watts,
     /// What the GPUs draw; absent if any can't tell.
     pub power: Option<Watts>,
-    /// Power saved against the warm-up of the jobs that run now: an estimate, not a trial.
+    /// Power that gpu-red saves against the warm-up of the jobs that run now: an estimate, not a
+    /// trial.
     pub estimated_saving: Watts,
     /// One line for people.
     pub summary: String,
+}
+
+impl NodeStatus {
+    /// What all GPU caps may add up to now, in words: the budget, and what CPU sockets lend.
+    #[must_use]
+    pub fn allowance(&self) -> String {
+        match self.lent > Watts::ZERO {
+            true => format!("{:.0} and {:.0} from the CPUs", self.budget, self.lent),
+            false => format!("{:.0}", self.budget),
+        }
+    }
 }
 
 /// What a device is to its job.

@@ -25,7 +25,9 @@ impl<S: Store> Core<S> {
         if self.stopping.is_some() {
             return Err(problem("litd is stopping"));
         }
-        let message = match command {
+        let asked = format!("user {uid} asks: {}", in_words(&command));
+        self.note(Note::info(EventKind::Command, asked));
+        let outcome = match command {
             Command::SetBudget { watts } => self.ask_budget(watts),
             Command::SetPolicy { policy } => self.ask_policy(&policy),
             Command::Restore { device } => self.release(device.as_deref()),
@@ -35,11 +37,14 @@ impl<S: Store> Core<S> {
                 self.save_learned();
                 Ok("learned distributions are forgotten".to_owned())
             }
-        }?;
-        let text = format!("user {uid}: {message}");
-        self.note(Note::info(EventKind::Command, text));
-        self.settle_up();
-        Ok(Done { message })
+        };
+        match &outcome {
+            Ok(_) => self.settle_up(),
+            Err(Problem { error }) => {
+                self.note(Note::info(EventKind::Command, format!("refused: {error}")));
+            }
+        }
+        outcome.map(|message| Done { message })
     }
 
     fn ask_budget(&mut self, watts: Option<Watts>) -> Result<String, Problem> {
@@ -61,10 +66,11 @@ impl<S: Store> Core<S> {
         let caps = &self.config.caps;
         let limits = || self.devices.gpus().map(|(_, unit)| unit.limits(caps));
         let floors: Watts = limits().map(|own| own.floor).sum();
+        let ceilings: Watts = limits().map(|own| own.ceiling).sum();
         // Written so that a NaN is refused.
-        if !(budget >= floors && budget <= Watts(100_000.0 * limits().count() as f64)) {
+        if !(budget >= floors && budget <= ceilings) {
             return Err(problem(format!(
-                "a budget of {budget} is none for these GPUs: their floors add up to {floors}"
+                "a budget of {budget} is none for these GPUs: their floors add up to {floors}, their ceilings to {ceilings}"
             )));
         }
         Ok(())
@@ -111,7 +117,7 @@ impl<S: Store> Core<S> {
             self.devices.want_release(device);
         }
         Ok(format!(
-            "caps of {} go back, and are left alone until they are resumed",
+            "caps of {} go back, and jobs on them are not steered until `litctl resume`",
             counted(&devices)
         ))
     }
@@ -129,6 +135,8 @@ impl<S: Store> Core<S> {
                 continue;
             }
             let unread = unit.standing == DeviceState::Released;
+            // The entry of a cap that somebody else has changed is outdated, if it is still there.
+            let journaled = journaled && unit.standing != DeviceState::Foreign;
             unit.standing = DeviceState::Ours;
             unit.failures = 0;
             unit.overdue = false;
@@ -155,6 +163,13 @@ impl<S: Store> Core<S> {
             self.tell_hooks(&name);
         }
         Ok(format!("{} may be steered again", counted(&devices)))
+    }
+
+    /// The configuration was to be read anew, and is none.
+    pub(crate) fn reload_refused(&mut self, why: &str) {
+        self.record.error("configuration", "");
+        let text = format!("the configuration stays as it was: {why}");
+        self.note(Note::warning(EventKind::Daemon, text));
     }
 
     /// The configuration was read anew.
@@ -186,6 +201,21 @@ impl<S: Store> Core<S> {
         for name in names {
             self.tell_hooks(&name);
         }
+    }
+}
+
+fn in_words(command: &Command) -> String {
+    match command {
+        Command::SetBudget { watts: Some(watts) } => format!("budget {watts}"),
+        Command::SetBudget { watts: None } => "budget as configured".to_owned(),
+        Command::SetPolicy { policy } => format!("policy {policy:?}"),
+        Command::Restore { device } => {
+            format!("restore {}", device.as_deref().unwrap_or("everything"))
+        }
+        Command::Resume { device } => {
+            format!("resume {}", device.as_deref().unwrap_or("everything"))
+        }
+        Command::Forget => "forget what was learned".to_owned(),
     }
 }
 

@@ -7,6 +7,7 @@ use litd_power::Operation;
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
+use crate::devices::Unit;
 use crate::hardware::same;
 use crate::job::Job;
 use crate::journal::Found;
@@ -60,11 +61,26 @@ impl<S: Store> Core<S> {
     }
 
     /// What all devices together may hold: the GPUs' budget and what the CPU sockets came with.
-    /// Giving back what was found is always allowed once litd no longer steers.
+    /// Giving back what was found is always allowed once litd no longer steers, whatever others
+    /// have set elsewhere.
     fn whole_budget(&self, steering: bool) -> Watts {
         let found = |(device, unit)| self.came_with(device, unit);
         let cpus: Watts = self.devices.cpus().map(found).sum();
-        let found: Watts = self.devices.iter().map(found).sum();
+        let without_us = |(device, unit): (usize, &Unit)| {
+            let found = self.came_with(device, unit);
+            // Not litd's to move, and nothing of litd's to undo: what it holds is others' doing.
+            // An entry of a foreign cap is one that could not be taken out of the journal yet.
+            let theirs = match unit.standing {
+                DeviceState::Ours => false,
+                DeviceState::Foreign => true,
+                _ => !self.is_journaled(device),
+            };
+            match theirs {
+                true => found.max(self.actuator.most_of(device)),
+                false => found,
+            }
+        };
+        let found: Watts = self.devices.iter().map(without_us).sum();
         let budget = self.gpu_budget() + cpus;
         if steering { budget } else { budget.max(found) }
     }
@@ -75,6 +91,7 @@ impl<S: Store> Core<S> {
         let mut gpus = Vec::new();
         let mut limits = Vec::new();
         let mut found = Vec::new();
+        let mut lowest = Watts::ZERO;
         for (device, unit) in self.devices.iter() {
             let (false, Some(cap)) = (steered[device], unit.found) else {
                 continue;
@@ -84,15 +101,20 @@ impl<S: Store> Core<S> {
                 continue;
             }
             let own = unit.limits(&self.config.caps);
+            if cap <= own.floor {
+                // Found as low as litd would ever go, or lower: there is nothing to take.
+                self.actuator.give_back(device, cap);
+                lowest += cap;
+                continue;
+            }
             gpus.push(device);
             found.push(cap);
-            limits.push(Limits {
-                floor: own.floor.min(cap),
-                ..own
-            });
+            limits.push(own);
         }
         let whole: Watts = found.iter().copied().sum();
-        let left = self.set_budget().map_or(whole, |budget| budget - shares);
+        let left = self
+            .set_budget()
+            .map_or(whole, |budget| budget - shares - lowest);
         if whole <= left + DUST {
             for (&device, &cap) in gpus.iter().zip(&found) {
                 self.actuator.give_back(device, cap);
@@ -126,31 +148,37 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Where some devices hold, or may hold, more than was planned for, the others make room.
+    /// Where some devices hold, or may hold, more than was planned for, the others make room:
+    /// GPUs for GPUs, and CPU sockets only where their watts are lent anyway.
     fn squeeze(&mut self) {
+        if self.jobs.values().all(|job| job.cpus.is_empty()) {
+            self.squeeze_within(self.gpu_budget(), Unit::is_gpu);
+        }
+        self.squeeze_within(self.actuator.budget(), |_| true);
+    }
+
+    fn squeeze_within(&mut self, budget: Watts, counts: impl Fn(&Unit) -> bool) {
         let caps = &self.config.caps;
         let mut fixed = Watts::ZERO;
         let mut devices = Vec::new();
         let mut limits = Vec::new();
         let mut wanted = Vec::new();
-        for (device, unit) in self.devices.iter() {
+        for (device, unit) in self.devices.iter().filter(|(_, unit)| counts(unit)) {
             let movable = unit.is_ours() && !unit.ranging && !self.actuator.has_failed(device);
+            let own = unit.limits(caps);
             match self.actuator.target(device).filter(|_| movable) {
                 None => fixed += self.actuator.most_of(device),
+                Some(target) if target <= own.floor => fixed += target,
                 Some(target) => {
-                    let own = unit.limits(caps);
                     devices.push(device);
                     wanted.push(target);
                     // A cap found above the ceiling may go back, and nothing else up there.
-                    limits.push(Limits {
-                        floor: own.floor.min(target),
-                        ..own
-                    });
+                    limits.push(own);
                 }
             }
         }
         let sum: Watts = wanted.iter().copied().sum();
-        let left = self.actuator.budget() - fixed;
+        let left = budget - fixed;
         // Sums of the same caps in another order may differ by less than any driver's unit.
         if sum > left + DUST {
             let caps = project(&limits, left, &wanted);
@@ -168,7 +196,8 @@ impl<S: Store> Core<S> {
         let trouble = self.journal_writes(&writes);
         for (device, cap) in writes {
             let found = self.devices.get(device).and_then(|unit| unit.found);
-            let undoes = found.is_some_and(|found| same(found, cap));
+            // What is not in the journal holds nothing of litd's that could be undone.
+            let undoes = self.is_journaled(device) && found.is_some_and(|found| same(found, cap));
             if trouble && !undoes {
                 self.actuator.not_written(device);
                 if let Some(unit) = self.devices.get_mut(device) {
@@ -184,6 +213,14 @@ impl<S: Store> Core<S> {
 
     /// Writes down what is about to be written to devices. Returns whether that failed.
     fn journal_writes(&mut self, writes: &[(usize, Watts)]) -> bool {
+        // An entry that could not be taken out of the journal says what was found before.
+        for &(device, _) in writes {
+            if let Some(address) = self.outdated_entry(device)
+                && !self.forget_entry(&address)
+            {
+                return true;
+            }
+        }
         let unit = |device: usize| self.devices.get(device);
         let found = |&(device, _): &(usize, Watts)| {
             let unit = unit(device)?;

@@ -113,6 +113,9 @@ impl Default for Jobs {
 pub struct Sampling {
     /// Every how many iterations one is profiled once the job has converged; 0: none.
     pub converged_period: u64,
+    /// Warm-up is measured anew while any GPU's temperature has moved by more than this since it
+    /// began: what is still warming up gets slower by itself, and caps would be blamed for it.
+    pub steady_temperature: Kelvins,
     /// Mean iteration time that differs from that at convergence by more than this share brings
     /// the short period back.
     pub drift_iteration_share: f64,
@@ -124,6 +127,7 @@ impl Default for Sampling {
     fn default() -> Self {
         Self {
             converged_period: 1000,
+            steady_temperature: Kelvins(4.0),
             drift_iteration_share: 0.02,
             drift_temperature: Kelvins(8.0),
         }
@@ -136,8 +140,11 @@ impl Default for Sampling {
 pub struct Limits {
     /// Connected hooks.
     pub sessions: usize,
-    /// Connected hooks of one user.
+    /// Connected hooks of one user that are not a rank of a job (yet).
     pub sessions_per_user: usize,
+    /// Connections a second of one user, in the long run; 64 may come at once. Each has a driver
+    /// asked something, and may begin and end a job.
+    pub connections_per_second: f64,
     /// Kernels in one sample of one rank.
     pub kernels: usize,
     /// Distinct kernel names of one rank.
@@ -151,9 +158,10 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            sessions: 64,
-            sessions_per_user: 64,
-            kernels: 100_000,
+            sessions: 256,
+            sessions_per_user: 32,
+            connections_per_second: 4.0,
+            kernels: 50_000,
             names: 4096,
             name_bytes: 1 << 20,
             frames_per_second: 2000.0,

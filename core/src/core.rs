@@ -20,9 +20,9 @@ use crate::store::Store;
 /// All devices are read so often.
 pub(crate) const TELEMETRY: Nanos = Nanos(1_000_000_000);
 
-/// A write that takes longer is counted with the most that the device may hold, and the others
-/// make room for it.
-const SLOW_WRITE: Nanos = Nanos(400_000_000);
+/// A device that is to hold something else and takes longer, for that write or for what keeps it
+/// from it, is counted with the most that it may hold, and the others make room for it.
+const SLOW: Nanos = Nanos(400_000_000);
 
 /// So many refusals a second are logged; all are counted.
 const REFUSALS_PER_SECOND: f64 = 5.0;
@@ -85,6 +85,10 @@ pub struct Core<S> {
     pub(crate) recovered: bool,
     /// How often refusals are logged.
     pub(crate) refusals: Bucket,
+    /// How often each user's hooks connect.
+    pub(crate) arrivals: BTreeMap<u32, Bucket>,
+    /// Rounds so far.
+    pub(crate) rounds: u64,
     /// A device may have come to hold what was found.
     pub(crate) untidy: bool,
     /// Something changed that bears on what devices are to hold.
@@ -136,10 +140,11 @@ impl<S: Store> Core<S> {
             stopping: None,
             recovered: false,
             refusals: Bucket::new(REFUSALS_PER_SECOND, now),
+            arrivals: BTreeMap::new(),
+            rounds: 0,
             untidy: true,
             dirty: true,
         };
-        core.say_hello();
         if let Some(flaw) = flaw {
             let text = format!("learned distributions are not used: {flaw}");
             core.note(Note::warning(EventKind::Fault, text));
@@ -147,6 +152,8 @@ impl<S: Store> Core<S> {
         if let Some(recovered) = recovered {
             core.recover(recovered);
         }
+        // After what was recovered: the caps found are not those of a predecessor.
+        core.say_hello();
         core.settle_up();
         Ok(core)
     }
@@ -174,6 +181,7 @@ impl<S: Store> Core<S> {
                 reply,
             } => self.replied(device, reply),
             Event::Reloaded(config) => self.reload(*config),
+            Event::ReloadRefused(why) => self.reload_refused(why),
             Event::Stop => self.stop(),
             Event::Time => {}
         }
@@ -194,11 +202,8 @@ impl<S: Store> Core<S> {
     #[must_use]
     pub fn deadline(&self) -> Nanos {
         let retries = self.devices.iter().filter_map(|(_, unit)| unit.retry_at);
-        let slow = self.devices.iter().filter_map(|(device, unit)| {
-            let (_, since) = unit.busy?;
-            let waited_for = self.actuator.is_writing(device) && !self.actuator.has_failed(device);
-            waited_for.then_some(since + SLOW_WRITE)
-        });
+        let units = self.devices.iter();
+        let slow = units.filter_map(|(device, unit)| self.overdue_at(device, unit));
         // What is past has been dealt with; if it could not be, the next round will see.
         let soonest = retries.chain(slow).filter(|&at| at > self.now).min();
         soonest.map_or(self.next_telemetry, |soonest| {
@@ -222,8 +227,8 @@ impl<S: Store> Core<S> {
         self.read_all();
         self.check_sessions();
         self.check_jobs();
+        self.check_holders();
         self.check_devices();
-        self.forget_predecessor();
         self.measure_warm_up();
         self.give_up_stopping();
         self.effects.push(Effect::Alive);
@@ -235,6 +240,10 @@ impl<S: Store> Core<S> {
         if std::mem::take(&mut self.dirty) {
             self.retarget();
             self.untidy = true;
+        }
+        // Each time round there is one device fewer to wait for.
+        while self.waits_no_longer() {
+            self.retarget();
         }
         self.write_caps();
         self.devices.begin_wanted(self.now, &mut self.effects);
@@ -252,30 +261,41 @@ impl<S: Store> Core<S> {
             if !let_go || self.is_journaled(device) {
                 self.devices.want_read(device);
             }
+            if self.devices.get(device).is_some_and(|unit| unit.ranging) {
+                self.devices.want_range(device);
+            }
         }
     }
 
     fn retry_writes(&mut self) {
         let now = self.now;
-        let mut slow = Vec::new();
         for (device, unit) in self.devices.iter_mut() {
             if unit.retry_at.is_some_and(|at| at <= now) {
                 unit.retry_at = None;
                 self.actuator.retry(device);
-            }
-            let waited_for = self.actuator.is_writing(device) && !self.actuator.has_failed(device);
-            if waited_for
-                && unit
-                    .busy
-                    .is_some_and(|(_, since)| now >= since + SLOW_WRITE)
-            {
-                slow.push(device);
+                // What it is to hold was worked out without it.
+                self.dirty = true;
             }
         }
-        for device in slow {
+    }
+
+    /// When the others no longer wait for a device that is busy and is to hold something else.
+    fn overdue_at(&self, device: usize, unit: &Unit) -> Option<Nanos> {
+        let (_, since) = unit.busy?;
+        let waited_for = !self.actuator.is_settled(device) && !self.actuator.has_failed(device);
+        waited_for.then_some(since + SLOW)
+    }
+
+    /// Stops to wait for devices that are overdue. Returns whether there were any.
+    fn waits_no_longer(&mut self) -> bool {
+        let units = self.devices.iter();
+        let overdue = |(device, unit)| self.overdue_at(device, unit);
+        let slow = units.filter(|&it| overdue(it).is_some_and(|at| at <= self.now));
+        let slow: Vec<usize> = slow.map(|(device, _)| device).collect();
+        for &device in &slow {
             self.actuator.overdue(device);
-            self.dirty = true;
         }
+        !slow.is_empty()
     }
 
     /// The policy in force.

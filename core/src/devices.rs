@@ -35,6 +35,8 @@ pub(crate) struct Unit {
     pub job: Option<String>,
     /// What it is doing, and since when.
     pub busy: Option<(Operation, Nanos)>,
+    /// Whether it had not answered for too long in the last round.
+    pub late: bool,
     /// Whether it has been reported as not answering.
     pub overdue: bool,
     /// Failed writes in a row.
@@ -43,6 +45,9 @@ pub(crate) struct Unit {
     pub retry_at: Option<Nanos>,
     /// The cap whose effect is awaited.
     pub settling: Option<Settling>,
+    /// A cap that was read once and is unlike what is known: nothing is written until it has been
+    /// read again.
+    pub suspect: Option<Watts>,
     /// When it was reset of late.
     pub resets: Vec<Nanos>,
     /// It was reset, and what its cap may be is not known yet.
@@ -60,7 +65,11 @@ struct Wanted {
 }
 
 impl Unit {
-    fn new(name: String, device: Device, now: Nanos) -> Self {
+    fn new(name: String, mut device: Device, now: Nanos) -> Self {
+        let range = device.range;
+        device.reading = device
+            .reading
+            .filter(|reading| can_hold(&range, reading.cap));
         Self {
             name,
             found: device.reading.map(|reading| reading.cap),
@@ -69,7 +78,9 @@ impl Unit {
             standing: DeviceState::Ours,
             job: None,
             busy: None,
+            late: false,
             overdue: false,
+            suspect: None,
             failures: 0,
             retry_at: None,
             settling: None,
@@ -77,6 +88,11 @@ impl Unit {
             ranging: false,
             wanted: Wanted::default(),
         }
+    }
+
+    /// Whether a device like this can hold a cap at all: if not, it was misread.
+    pub fn can_hold(&self, cap: Watts) -> bool {
+        can_hold(&self.device.range, cap)
     }
 
     /// Its address.
@@ -137,6 +153,11 @@ impl Unit {
     }
 }
 
+/// Found caps may be below the driver's range, which is for setting; nothing is above it.
+fn can_hold(range: &CapRange, cap: Watts) -> bool {
+    cap > Watts::ZERO && cap <= range.highest + range.resolution
+}
+
 /// All devices.
 #[derive(Debug, Default)]
 pub(crate) struct Devices(Vec<Unit>);
@@ -188,7 +209,8 @@ impl Devices {
 
     /// Whether a device is doing nothing.
     pub fn is_free(&self, device: usize) -> bool {
-        self.get(device).is_some_and(|unit| unit.busy.is_none())
+        let free = |unit: &Unit| unit.busy.is_none() && unit.suspect.is_none();
+        self.get(device).is_some_and(free)
     }
 
     pub fn want_read(&mut self, device: usize) {

@@ -67,6 +67,8 @@ pub enum Event<'a> {
     },
     /// The configuration was read anew.
     Reloaded(Box<Config>),
+    /// The configuration was to be read anew, and is none; why, in words.
+    ReloadRefused(&'a str),
     /// The daemon is to stop: give everything back.
     Stop,
     /// Nothing but that time has passed.

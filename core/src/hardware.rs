@@ -21,7 +21,7 @@ const RETRY_FAULTY: Nanos = Nanos(5_000_000_000);
 const FAILURES: u32 = 3;
 
 /// So many resets within [`RESETS_WITHIN`] are no resets: somebody sets the default cap.
-const RESETS: usize = 3;
+const RESETS: usize = 2;
 
 const RESETS_WITHIN: Nanos = Nanos(600_000_000_000);
 
@@ -60,15 +60,19 @@ impl<S: Store> Core<S> {
             let note = Note::info(EventKind::Fault, "answers again").device(unit.address());
             self.note(note);
         }
+        // One that failed waits for its time; another was only waited for no longer.
+        let waits = self.actuator.is_writing(device) || self.waits_for_retry(device);
+        if !waits && self.actuator.has_failed(device) {
+            self.actuator.retry(device);
+            self.dirty = true;
+        }
         match reply {
             Reply::Read(Ok(reading)) => self.has_read(device, asked, reading),
             Reply::Read(Err(error)) => self.read_failed(device, &error),
             Reply::Set(outcome) => self.has_written(device, outcome),
             Reply::Range(Ok(range)) => self.has_range(device, range),
-            Reply::Range(Err(error)) => {
-                self.count_error(device, &error);
-                self.devices.want_range(device);
-            }
+            // Asked for again in the next round.
+            Reply::Range(Err(error)) => self.count_error(device, &error),
             Reply::Holders(Ok(pids)) => self.holders(device, asked, &pids),
             Reply::Holders(Err(error)) => {
                 self.count_error(device, &error);
@@ -76,6 +80,11 @@ impl<S: Store> Core<S> {
             }
             Reply::Released => {}
         }
+    }
+
+    fn waits_for_retry(&self, device: usize) -> bool {
+        let unit = self.devices.get(device);
+        unit.is_some_and(|unit| unit.retry_at.is_some())
     }
 
     fn count_error(&mut self, device: usize, error: &PowerError) {
@@ -124,6 +133,8 @@ impl<S: Store> Core<S> {
         unit.retry_at = None;
         if let Some(reading) = &mut unit.device.reading {
             reading.cap = held;
+            // What the driver enforced of the cap before says nothing about this one.
+            reading.enforced = None;
         }
         let lowered = before.is_none_or(|before| held < before);
         unit.settling = (lowered && unit.is_gpu()).then_some(Settling { cap: held, until });
@@ -158,6 +169,10 @@ impl<S: Store> Core<S> {
             return;
         };
         unit.failures += 1;
+        if unit.failures >= FAILURES {
+            // What it holds can't be made sure of; giving back must not wait for that.
+            unit.suspect = None;
+        }
         if unit.failures == FAILURES && unit.standing == DeviceState::Ours {
             self.fault(device, &error.to_string());
         }
@@ -185,15 +200,34 @@ impl<S: Store> Core<S> {
         if let Some(name) = job {
             self.suspend_or_resume(&name);
         }
+        // A CPU socket has no job of its own, and may be part of a plan.
+        let part = |job: &&Job| job.cpus.contains(&device);
+        let planned = self.jobs.values().find(part).map(|job| job.name.clone());
+        if let Some(name) = planned {
+            self.plan_anew(&name);
+        }
     }
 
     fn has_read(&mut self, device: usize, asked: Nanos, reading: Reading) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        if !reading.cap.is_finite() {
-            return;
+        if !unit.can_hold(reading.cap) {
+            let error = PowerError::Driver {
+                device: unit.address().to_owned(),
+                action: "reading the cap",
+                cause: format!("it says {}, which this device can't hold", reading.cap),
+            };
+            return self.read_failed(device, &error);
         }
+        // One reading that is unlike all that is known is looked at twice.
+        let held = self.actuator.held(device).filter(|_| unit.found.is_some());
+        let moved = held.is_some_and(|held| !same(held, reading.cap));
+        let seen = unit.suspect.replace(reading.cap).filter(|_| moved);
+        if moved && !seen.is_some_and(|seen| same(seen, reading.cap)) {
+            return self.devices.want_read(device);
+        }
+        unit.suspect = None;
         let failed_reads = !self.actuator.has_failed(device) && unit.failures > 0;
         if failed_reads {
             unit.failures = 0;
@@ -209,6 +243,7 @@ impl<S: Store> Core<S> {
             }
             _ => self.actuator.observe(device, reading.cap),
         }
+        self.forget_predecessor(device, asked);
         if first || known.is_none() {
             self.dirty = true;
             self.found_late(device, reading.cap);
@@ -233,9 +268,9 @@ impl<S: Store> Core<S> {
             return;
         };
         let address = unit.address().to_owned();
-        let job = unit.job.as_ref().and_then(|name| self.jobs.get(name));
-        let steered = job.is_some_and(Job::is_steered);
-        if (!steered || self.may_land_late()) && self.is_leftover(&address, cap) {
+        let steers = |job: &Job| job.is_steered() && job.devices().contains(&device);
+        let steered = self.jobs.values().any(steers);
+        if self.is_leftover(&address, cap) {
             return;
         }
         let Some(unit) = self.devices.get_mut(device) else {
@@ -322,10 +357,12 @@ impl<S: Store> Core<S> {
         let mut silent = Vec::new();
         for (device, unit) in self.devices.iter_mut() {
             let late = unit.busy.is_some_and(|(_, since)| now >= since + patience);
-            if late && !unit.overdue {
+            // In two rounds: after a pause of the whole daemon its answer may be waiting.
+            if late && unit.late && !unit.overdue {
                 unit.overdue = true;
                 silent.push((device, unit.backend().to_owned()));
             }
+            unit.late = late;
         }
         for (device, backend) in silent {
             self.record.error("timeout", &backend);

@@ -11,6 +11,7 @@ use litd_units::Nanos;
 use crate::core::{Core, seconds};
 use crate::event::{Effect, Peer, SessionId};
 use crate::job::{Job, LeftOut, Rank};
+use crate::rate::Bucket;
 use crate::record::Note;
 use crate::session::{Session, Stage};
 use crate::store::Store;
@@ -18,11 +19,27 @@ use crate::store::Store;
 /// A hook that has not introduced itself by then is sent away.
 const INTRODUCTION: Nanos = Nanos(10_000_000_000);
 
+/// Every so many rounds (seconds) the drivers are asked who holds the GPUs of jobs.
+const HOLDERS_EVERY: u64 = 10;
+
+/// So many hooks of a user may connect at once.
+const ARRIVALS_AT_ONCE: f64 = 64.0;
+
+/// Users whose arrivals are counted.
+const KNOWN_USERS: usize = 1024;
+
+/// A kernel name is not longer, in bytes. Templates make names of some thousands.
+const LONGEST_NAME: usize = 16 * 1024;
+
 /// A refused hook may try again after so long, where the reason may pass.
 const RETRY: Nanos = Nanos(5_000_000_000);
 
-/// So many frames in a row above the rate are dropped; then the connection is closed.
+/// So many frames above the rate are dropped; then the connection is closed.
 const PATIENCE: u32 = 10_000;
+
+/// For each frame that is within the rate so many of the dropped ones are forgiven: a hook is
+/// closed only if it sends more than ten times what it may.
+const FORGIVEN: u32 = 9;
 
 /// A refusal in the making.
 struct No {
@@ -53,16 +70,47 @@ impl No {
 
 impl<S: Store> Core<S> {
     pub(crate) fn connected(&mut self, id: SessionId, peer: Peer) {
-        let limits = &self.config.limits;
+        let limits = self.config.limits.clone();
         let session = Session::new(peer, limits.frames_per_second, self.now);
-        let of_user = |session: &&Session| session.peer.uid == peer.uid;
-        let users = self.sessions.values().filter(of_user).count();
-        let full = self.sessions.len() >= limits.sessions || users >= limits.sessions_per_user;
+        // Ranks don't count: whoever holds no GPU can't keep those out who do.
+        let stranger = |session: &&Session| {
+            session.peer.uid == peer.uid && !matches!(session.stage, Stage::Attached { .. })
+        };
+        let strangers = self.sessions.values().filter(stranger).count();
+        let full = self.sessions.len() >= limits.sessions || strangers >= limits.sessions_per_user;
         self.sessions.insert(id, session);
         if full || self.stopping.is_some() {
             let reason = "too many hooks are connected";
             self.refuse(id, No::new(RefusalCode::Busy, "busy", reason).for_now());
+        } else if peer.pid == 0 {
+            let reason = "its process has no id here: it can hold no GPU";
+            self.refuse(id, No::new(RefusalCode::NotHolder, "not_holder", reason));
+        } else if !self.may_arrive(peer.uid) {
+            let reason = "this user's hooks connect too often";
+            self.refuse(
+                id,
+                No::new(RefusalCode::Busy, "too_often", reason).for_now(),
+            );
         }
+    }
+
+    /// Whether a user's hooks have not connected too often of late: each asks a driver something,
+    /// and may begin and end a job.
+    fn may_arrive(&mut self, uid: u32) -> bool {
+        if self.arrivals.len() >= KNOWN_USERS && !self.arrivals.contains_key(&uid) {
+            self.arrivals.clear();
+        }
+        let now = self.now;
+        let rate = self.config.limits.connections_per_second;
+        let new = || Bucket::with_burst(rate, ARRIVALS_AT_ONCE.max(2.0 * rate), now);
+        self.arrivals.entry(uid).or_insert_with(new).take(now)
+    }
+
+    /// Whether a hook has been let in as a rank of a job.
+    #[must_use]
+    pub fn is_attached(&self, id: SessionId) -> bool {
+        let session = self.sessions.get(&id);
+        session.is_some_and(|session| matches!(session.stage, Stage::Attached { .. }))
     }
 
     pub(crate) fn frame(&mut self, id: SessionId, bytes: &[u8]) {
@@ -83,7 +131,7 @@ impl<S: Store> Core<S> {
             }
             return;
         }
-        session.too_fast = 0;
+        session.too_fast = session.too_fast.saturating_sub(FORGIVEN);
         let limits = &self.config.limits;
         let limits = litd_proto::Limits {
             kernels: limits.kernels,
@@ -184,6 +232,7 @@ impl<S: Store> Core<S> {
 
     /// The driver has told which processes hold a device.
     pub(crate) fn holders(&mut self, device: usize, asked: Nanos, pids: &[u32]) {
+        self.evict(device, pids);
         let waiting = self.sessions.iter().filter_map(|(&id, session)| {
             let Stage::Checking {
                 hello,
@@ -211,6 +260,37 @@ impl<S: Store> Core<S> {
             |session| matches!(session.stage, Stage::Checking { device: of, .. } if of == device),
         );
         if later {
+            self.devices.want_holders(device);
+        }
+    }
+
+    /// A rank whose process no longer holds its GPU speaks for it no longer, whoever has its
+    /// connection now.
+    fn evict(&mut self, device: usize, pids: &[u32]) {
+        let job = self.devices.get(device).and_then(|unit| unit.job.as_ref());
+        let Some(job) = job.and_then(|name| self.jobs.get(name)) else {
+            return;
+        };
+        let rank = job.ranks.values().find(|rank| rank.device == device);
+        let gone = rank.filter(|rank| !pids.contains(&rank.peer.pid));
+        if let Some(id) = gone.and_then(|rank| rank.session) {
+            let reason = "its process no longer holds the GPU";
+            self.refuse(
+                id,
+                No::new(RefusalCode::NotHolder, "holder_gone", reason).for_now(),
+            );
+        }
+    }
+
+    /// Asks the drivers now and then who holds the GPUs of jobs.
+    pub(crate) fn check_holders(&mut self) {
+        self.rounds = self.rounds.wrapping_add(1);
+        if !self.rounds.is_multiple_of(HOLDERS_EVERY) {
+            return;
+        }
+        let ranks = self.jobs.values().flat_map(|job| job.ranks.values());
+        let connected = ranks.filter(|rank| rank.session.is_some());
+        for device in connected.map(|rank| rank.device).collect::<Vec<_>>() {
             self.devices.want_holders(device);
         }
     }
@@ -377,17 +457,18 @@ impl<S: Store> Core<S> {
         };
         for text in &kernels.new_names {
             session.name_bytes = session.name_bytes.saturating_add(text.len());
-            let too_many = session.names.len() >= limits.names
+            let too_many = text.len() > LONGEST_NAME
+                || session.names.len() >= limits.names
                 || session.name_bytes > limits.name_bytes
                 || job.names.len() >= limits.names.saturating_mul(2);
             if too_many {
                 let reason = format!(
-                    "more than {} kernel names or {} bytes of them",
+                    "more than {} kernel names or {} bytes of them, or one of more than {LONGEST_NAME}",
                     limits.names, limits.name_bytes
                 );
                 return Err(No::new(RefusalCode::Limits, "names", reason));
             }
-            session.names.push(job.names.intern(text));
+            session.names.push(job.intern(text));
         }
         Ok(())
     }
@@ -602,7 +683,7 @@ impl<S: Store> Core<S> {
         let mut units = job.gpus().filter_map(|device| self.devices.get(device));
         let unit = units.find(|unit| !unit.is_ours())?;
         let why = match unit.standing {
-            DeviceState::Ours => "its cap could not be read at start",
+            DeviceState::Ours => "its cap has not been read yet",
             DeviceState::Foreign => "somebody else changed its cap",
             DeviceState::Released => "an administrator took it back",
             DeviceState::Faulty => "it does not do what it is told",

@@ -6,7 +6,7 @@ use litd_policies::{CapVector, Controller, GpuReading, Plan, PlanError, Sample, 
 use litd_proto::{Directive, Kernels};
 use litd_traces::live::{Live, LiveKernel, LiveReport};
 use litd_traces::{Aggregation, AlignOptions, KernelClass, NameId, NameTable};
-use litd_units::{Celsius, Nanos, Watts};
+use litd_units::{Celsius, Kelvins, Nanos, Watts};
 
 use crate::config::Config;
 use crate::event::{Peer, SessionId};
@@ -83,6 +83,8 @@ pub(crate) struct Job {
     pub ranks: BTreeMap<u32, Rank>,
     /// Kernel names of all its ranks.
     pub names: NameTable,
+    /// What kind of kernel has each name: looked at once per name, not once per kernel.
+    classes: Vec<KernelClass>,
     pending: BTreeMap<u64, Pending>,
     /// A whole sample that waits for readings.
     pub measured: Option<Measured>,
@@ -111,6 +113,10 @@ pub(crate) struct Job {
     pub alert: u32,
     /// Temperatures at convergence, per rank.
     pub reference_heat: Vec<Option<Celsius>>,
+    /// Temperatures when warm-up began, per rank.
+    pub warm_up_heat: Option<Vec<Option<Celsius>>>,
+    /// How often its loop changed caps, over all its plans.
+    pub adjustments: u32,
     /// What the last sample showed.
     pub shown: Shown,
     /// Samples that counted, and those that did not.
@@ -131,6 +137,7 @@ impl Job {
             expected,
             ranks: BTreeMap::new(),
             names: NameTable::default(),
+            classes: Vec::new(),
             pending: BTreeMap::new(),
             measured: None,
             last_sampled: None,
@@ -146,12 +153,23 @@ impl Job {
             ticks: Ticks::default(),
             alert: 0,
             reference_heat: Vec::new(),
+            warm_up_heat: None,
+            adjustments: 0,
             shown: Shown::default(),
             samples: (0, 0),
             warm_up_power: (Watts::ZERO, 0),
             workload: None,
             recalled: false,
         }
+    }
+
+    /// The id of a kernel name, which is added if it is new.
+    pub fn intern(&mut self, name: &str) -> NameId {
+        let id = self.names.intern(name);
+        if self.classes.len() < self.names.len() {
+            self.classes.push(litd_traces::class_of(name));
+        }
+        id
     }
 
     /// Whether all of its ranks on this node are connected.
@@ -205,7 +223,24 @@ impl Job {
         self.reference_heat.clear();
         self.ticks.forget_reference();
         self.warm_up_power = (Watts::ZERO, 0);
+        self.warm_up_heat = None;
         self.recalled = false;
+    }
+
+    /// Whether warm-up has to begin again, because the GPUs have warmed up during it.
+    pub fn is_warming(&mut self, now: &[Option<Celsius>], most: Kelvins) -> bool {
+        if self.state() != Some(State::WarmUp) {
+            return false;
+        }
+        let Some(then) = &self.warm_up_heat else {
+            self.warm_up_heat = Some(now.to_vec());
+            return false;
+        };
+        let moved = |(now, then): (&Option<Celsius>, &Option<Celsius>)| match (now, then) {
+            (Some(now), Some(then)) => (*now - *then).abs() > most,
+            _ => false,
+        };
+        now.iter().zip(then).any(moved)
     }
 
     /// Leaves out what has been sent of iterations that are not whole: the ranks have changed.
@@ -252,11 +287,11 @@ impl Job {
             duration: Nanos::ZERO,
         });
         pending.duration = pending.duration.max(kernels.duration);
-        let table = &self.names;
+        let classes = &self.classes;
         let kernel = |at: usize| LiveKernel {
             name: names[kernels.name[at] as usize],
             stream: kernels.stream[at],
-            class: class(kernels, at, names, table),
+            class: class(kernels, at, names, classes),
             start: kernels.start[at],
             duration: kernels.duration_of[at],
         };
@@ -385,12 +420,15 @@ impl Job {
 }
 
 /// What kind of kernel it is: as the hook says, or else by its name.
-fn class(kernels: &Kernels, at: usize, names: &[NameId], table: &NameTable) -> KernelClass {
+fn class(kernels: &Kernels, at: usize, names: &[NameId], classes: &[KernelClass]) -> KernelClass {
     use litd_proto::Class;
     match kernels.class[at] {
         Class::Computation => KernelClass::Computation,
         Class::Communication => KernelClass::Communication,
         Class::Copy => KernelClass::Copy,
-        Class::Unspecified => litd_traces::class_of(table.get(names[kernels.name[at] as usize])),
+        Class::Unspecified => {
+            let class = classes.get(names[kernels.name[at] as usize].0 as usize);
+            class.copied().unwrap_or(KernelClass::Computation)
+        }
     }
 }

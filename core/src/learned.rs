@@ -30,6 +30,9 @@ pub struct Key {
     /// Serial numbers of the job's GPUs, or their addresses where there are none, in the job's
     /// order.
     pub gpus: Vec<String>,
+    /// The user whose jobs it was: nobody teaches another's.
+    #[serde(default)]
+    pub uid: u32,
     /// Name and version of the driver.
     pub driver: String,
     /// A fingerprint of what the job computes.
@@ -249,6 +252,7 @@ impl Learned {
             .distributions
             .iter()
             .enumerate()
+            .filter(|(_, known)| known.key.uid == key.uid)
             .filter_map(|(index, known)| Some((index, known, known.shares_of(&key.gpus)?)))
             .min_by_key(|(index, known, _)| {
                 let stale = !known.is_fresh(now);

@@ -2,20 +2,27 @@
 
 use litd_units::Nanos;
 
-/// A token bucket that holds two seconds' worth.
+/// A token bucket that holds two seconds' worth, if nothing else is said.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     per_second: f64,
+    burst: f64,
     tokens: f64,
     filled: Nanos,
 }
 
 impl Bucket {
-    /// A full bucket.
+    /// A full bucket of two seconds' worth.
     pub fn new(per_second: f64, now: Nanos) -> Self {
+        Self::with_burst(per_second, per_second * 2.0, now)
+    }
+
+    /// A full bucket that holds so many tokens.
+    pub fn with_burst(per_second: f64, burst: f64, now: Nanos) -> Self {
         Self {
             per_second,
-            tokens: per_second * 2.0,
+            burst,
+            tokens: burst,
             filled: now,
         }
     }
@@ -24,7 +31,7 @@ impl Bucket {
     pub fn take(&mut self, now: Nanos) -> bool {
         let passed = (now - self.filled).as_secs_f64().max(0.0);
         self.filled = self.filled.max(now);
-        self.tokens = (self.tokens + passed * self.per_second).min(self.per_second * 2.0);
+        self.tokens = (self.tokens + passed * self.per_second).min(self.burst);
         if self.tokens < 1.0 {
             return false;
         }

@@ -45,7 +45,7 @@ pub(crate) struct Session {
     pub since: Nanos,
     /// How often it may send.
     pub bucket: Bucket,
-    /// Frames that came too fast, in a row.
+    /// Frames that came too fast, less those that were forgiven.
     pub too_fast: u32,
     /// Its kernel names, as the job knows them.
     pub names: Vec<NameId>,

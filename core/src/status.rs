@@ -46,6 +46,11 @@ impl<S: Store> Core<S> {
         let gpus = || self.devices.gpus();
         let held = gpus().filter_map(|(device, _)| self.actuator.held(device));
         let power = |(_, unit): (usize, &Unit)| unit.device.reading?.power;
+        let lent = |(device, unit)| {
+            let held = self.actuator.held(device)?;
+            Some(self.came_with(device, unit) - held)
+        };
+        let lent: Watts = self.devices.cpus().filter_map(lent).sum();
         let saving = self.jobs.values().filter_map(|job| self.saving(job));
         NodeStatus {
             mode: match policy {
@@ -54,6 +59,7 @@ impl<S: Store> Core<S> {
             },
             policy: policy.name().to_owned(),
             budget: self.gpu_budget(),
+            lent: lent.max(Watts::ZERO),
             caps: held.sum(),
             power: gpus().map(power).sum(),
             estimated_saving: saving.sum(),
@@ -64,7 +70,9 @@ impl<S: Store> Core<S> {
     /// Power now against that in the job's warm-up, where caps are steered.
     fn saving(&self, job: &Job) -> Option<Watts> {
         let (sum, count) = job.warm_up_power;
-        let measured = count > 0 && job.is_steered();
+        // The other policies are after speed, and warm-up is not over before it is over.
+        let saves = self.policy() == Policy::GpuRed && job.state() != Some(State::WarmUp);
+        let measured = count > 0 && job.is_steered() && saves;
         let before = measured.then(|| sum / f64::from(count))?;
         Some(before - self.job_power(job)?)
     }
@@ -102,7 +110,9 @@ impl<S: Store> Core<S> {
 
     fn device_status(&self, device: usize, unit: &Unit) -> DeviceStatus {
         let identity = &unit.device.identity;
-        let reading = unit.device.reading.unwrap_or_default();
+        // What was let go of is not read: nothing is known of it now.
+        let let_go = unit.standing == DeviceState::Released && !self.is_journaled(device);
+        let reading = unit.device.reading.filter(|_| !let_go).unwrap_or_default();
         let limits = unit.limits(&self.config.caps);
         let job = unit.job.as_ref().and_then(|name| self.jobs.get(name));
         let place = job.and_then(|job| job.gpus().position(|gpu| gpu == device));
@@ -157,7 +167,7 @@ impl<S: Store> Core<S> {
             budget: self.share(job),
             iteration_time: mean,
             throughput: mean.map(|mean| 1e3 / mean.0),
-            adjustments: job.controller.as_ref().map_or(0, |it| it.adjustments()),
+            adjustments: job.adjustments,
             samples: job.samples.0,
             bad_samples: job.samples.1,
             sampling_period: job.directive.period,

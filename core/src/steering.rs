@@ -8,7 +8,7 @@ use litd_units::{Celsius, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::job::{Job, Measured};
+use crate::job::{Job, Measured, Shown};
 use crate::learned::Confidence;
 use crate::record::Note;
 use crate::store::Store;
@@ -58,6 +58,7 @@ impl<S: Store> Core<S> {
         self.dirty = true;
         if let Some(why) = &job.suspended {
             job.ask = None;
+            job.shown = Shown::default();
             job.why.clone_from(why);
             let text = format!("not steered any more: {why}");
             self.note(Note::warning(EventKind::State, text).job(name));
@@ -260,16 +261,26 @@ impl<S: Store> Core<S> {
             return;
         }
         self.recall(name);
+        let heat = self.heat(name);
+        let most = self.config.sampling.steady_temperature;
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
+        let warming = job.is_warming(&heat, most);
         let Some(controller) = &mut job.controller else {
             return;
         };
+        if warming {
+            controller.restart();
+            job.warm_up_heat = Some(heat);
+            job.warm_up_power = (Watts::ZERO, 0);
+            "warm-up again: the GPUs are still warming up".clone_into(&mut job.why);
+        }
         let before = controller.state();
         let adjustments = controller.adjustments();
         let decision = controller.step(&sample);
         let adjusted = controller.adjustments() > adjustments;
+        job.adjustments += u32::from(adjusted);
         self.totals.adjustments += u64::from(adjusted);
         self.decided(name, before, decision, &measured);
     }
@@ -398,7 +409,8 @@ impl<S: Store> Core<S> {
         let powers: Vec<(String, Watts)> = self
             .jobs
             .values()
-            .filter(|job| job.state() == Some(State::WarmUp))
+            // From its first sample on: before that the job may not have run at all.
+            .filter(|job| job.state() == Some(State::WarmUp) && job.warm_up_heat.is_some())
             .filter_map(|job| Some((job.name.clone(), self.job_power(job)?)))
             .collect();
         for (name, power) in powers {

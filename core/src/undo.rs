@@ -5,7 +5,9 @@ use litd_api::{DeviceState, EventKind};
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
+use crate::devices::Unit;
 use crate::hardware::same;
+use crate::job::Job;
 use crate::journal::{Entry, Recovered, Undo};
 use crate::learned::Key;
 use crate::record::Note;
@@ -35,7 +37,14 @@ impl<S: Store> Core<S> {
         }
         for entry in recovered.entries {
             match self.devices.called(&entry.address) {
-                Some(device) => self.recover_device(device, &entry),
+                Some(device) => {
+                    let most = entry
+                        .ours
+                        .iter()
+                        .fold(entry.found, |most, &cap| most.max(cap));
+                    self.actuator.expect(device, most);
+                    self.recover_device(device, &entry);
+                }
                 None => {
                     let text = format!(
                         "was left with a cap of litd's and is gone; {} goes back when it returns",
@@ -53,17 +62,14 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        for &cap in entry.ours.iter().chain([&entry.found]) {
-            let most = self.actuator.most_of(device).max(cap);
-            self.actuator.expect(device, most);
-        }
         let address = entry.address.clone();
         let serial = &unit.device.identity.serial;
         let other_part = matches!((&entry.serial, serial), (Some(old), Some(new)) if old != new);
         if other_part {
             let text = "the part was replaced since: its cap is left as it is";
             self.note(Note::info(EventKind::Restore, text).device(&address));
-            return self.forget_entry(&address);
+            self.forget_entry(&address);
+            return;
         }
         let Some(reading) = unit.device.reading else {
             // Later, once it can be read.
@@ -100,10 +106,10 @@ impl<S: Store> Core<S> {
         self.recovered && self.now < self.landed()
     }
 
-    /// From then on devices hold what they are read to hold.
-    pub(crate) fn forget_predecessor(&mut self) {
-        if self.recovered && !self.may_land_late() {
-            self.actuator.expect_no_more();
+    /// A device read after that holds what it is read to hold.
+    pub(crate) fn forget_predecessor(&mut self, device: usize, asked: Nanos) {
+        if self.recovered && asked >= self.landed() {
+            self.actuator.expect_no_more(device);
         }
     }
 
@@ -162,12 +168,11 @@ impl<S: Store> Core<S> {
         if self.may_land_late() || self.journal.entries().is_empty() {
             return;
         }
+        self.forget_foreign();
         let mut back = Vec::new();
         for (device, unit) in self.devices.iter() {
-            let in_use = self
-                .jobs
-                .values()
-                .any(|job| job.is_steered() && job.devices().contains(&device));
+            let uses = |job: &Job| job.is_steered() && job.devices().contains(&device);
+            let in_use = self.stopping.is_none() && self.jobs.values().any(uses);
             let (Some(found), Some(held)) = (unit.found, self.actuator.held(device)) else {
                 continue;
             };
@@ -178,9 +183,11 @@ impl<S: Store> Core<S> {
             }
         }
         for (address, found) in back {
+            if !self.forget_entry(&address) {
+                continue;
+            }
             let text = format!("cap is back at {found}");
             self.note(Note::info(EventKind::Restore, text).device(&address));
-            self.forget_entry(&address);
             let Some(device) = self.devices.called(&address) else {
                 continue;
             };
@@ -192,10 +199,30 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Takes a device out of the journal.
-    pub(crate) fn forget_entry(&mut self, address: &str) {
+    /// An entry of a cap that somebody else has changed since is outdated, and still there only
+    /// if the journal could not be written then.
+    fn forget_foreign(&mut self) {
+        let foreign = |(_, unit): &(usize, &Unit)| unit.standing == DeviceState::Foreign;
+        let all = self.devices.iter().filter(foreign);
+        let left = all.filter(|&(device, _)| self.is_journaled(device));
+        let left: Vec<String> = left.map(|(_, unit)| unit.address().to_owned()).collect();
+        for address in left {
+            self.forget_entry(&address);
+        }
+    }
+
+    /// The address of a device whose entry names another cap than the one that is to go back.
+    pub(crate) fn outdated_entry(&self, device: usize) -> Option<String> {
+        let unit = self.devices.get(device)?;
+        let found = unit.found?;
+        let entry = self.entry(unit.address())?;
+        (!same(entry.found, found)).then(|| unit.address().to_owned())
+    }
+
+    /// Takes a device out of the journal. Returns whether that could be written.
+    pub(crate) fn forget_entry(&mut self, address: &str) -> bool {
         let outcome = self.journal.released(&mut self.store, address);
-        self.journal_said(outcome.err().map(|error| error.to_string()));
+        !self.journal_said(outcome.err().map(|error| error.to_string()))
     }
 
     /// Devices in the journal that are there to be given back.
@@ -208,7 +235,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn learned_key(&self, name: &str) -> Option<Key> {
         let job = self.jobs.get(name)?;
         let units = || job.gpus().filter_map(|device| self.devices.get(device));
-        let part = |unit: &crate::devices::Unit| {
+        let part = |unit: &Unit| {
             let identity = &unit.device.identity;
             identity
                 .serial
@@ -217,6 +244,7 @@ impl<S: Store> Core<S> {
         };
         Some(Key {
             gpus: units().map(part).collect(),
+            uid: job.uid,
             driver: units().next()?.device.identity.driver.clone(),
             workload: job.workload?,
         })

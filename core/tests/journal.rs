@@ -331,10 +331,15 @@ impl Daemon {
     }
 }
 
+/// A case dies at every byte of a history, which takes its time: this many are enough.
+const MOST_CASES: u32 = 20_000;
+
 fn config() -> ProptestConfig {
+    let usual = ProptestConfig::default();
     ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::default()
+        cases: usual.cases.min(MOST_CASES),
+        ..usual
     }
 }
 

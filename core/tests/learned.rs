@@ -14,6 +14,7 @@ const POLICY: Policy = Policy::GpuRealloc;
 fn key(gpus: &[&str]) -> Key {
     Key {
         gpus: gpus.iter().map(|&gpu| gpu.to_owned()).collect(),
+        uid: 1000,
         driver: "amdgpu 6.14".to_owned(),
         workload: u64::MAX - 7,
     }

@@ -65,8 +65,9 @@ fn show(status: &Status, json: bool) -> Outcome {
         return output::json(&json!({ "budget": node.budget, "caps": node.caps }));
     }
     let mut text = format!(
-        "budget {:.0}, caps add up to {:.0}\n",
-        node.budget, node.caps
+        "budget {}, caps add up to {:.0}\n",
+        node.allowance(),
+        node.caps
     );
     for job in &status.jobs {
         text += &format!("  {}: {:.0}\n", job.name, job.budget);

@@ -25,7 +25,7 @@ struct Line {
     falling: bool,
     /// What a write of a predecessor's may make of it at any moment.
     late: Option<Microwatts>,
-    /// Its last write failed, or is overdue: it is not written to until [`Actuator::retry`].
+    /// Its last write failed, or it is overdue: it is not written to until [`Actuator::retry`].
     failed: bool,
 }
 
@@ -214,8 +214,8 @@ impl Actuator {
         }
     }
 
-    /// A write takes too long: the others no longer wait for it, and it goes on counting with
-    /// the most that it may hold.
+    /// A device takes too long, for a write or before it can take one: the others no longer wait
+    /// for it, and it goes on counting with the most that it may hold.
     pub fn overdue(&mut self, device: usize) {
         if let Some(line) = self.lines.get_mut(device) {
             line.failed = true;
@@ -239,12 +239,14 @@ impl Actuator {
         }
     }
 
-    /// Whatever a predecessor wrote has landed by now.
-    pub fn expect_no_more(&mut self) {
-        self.lines.iter_mut().for_each(|line| line.late = None);
+    /// Whatever a predecessor wrote has landed, and the device was read since.
+    pub fn expect_no_more(&mut self, device: usize) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.late = None;
+        }
     }
 
-    /// Lets a device whose write failed be written to again.
+    /// Lets a device whose write failed, or that was overdue, be written to again.
     pub fn retry(&mut self, device: usize) {
         if let Some(line) = self.lines.get_mut(device) {
             line.failed = false;
@@ -279,7 +281,7 @@ impl Actuator {
             .is_some_and(|line| line.writing.is_some())
     }
 
-    /// Whether a device's last write failed.
+    /// Whether a device's last write failed, or it is overdue.
     #[must_use]
     pub fn has_failed(&self, device: usize) -> bool {
         self.lines.get(device).is_some_and(|line| line.failed)

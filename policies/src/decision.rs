@@ -198,9 +198,9 @@ impl fmt::Display for Why {
             }
             Self::RolledBack { before, after } => write!(
                 f,
-                "rolled back and paused: the iteration took {after:.2} after the last adjustments and {before:.2} before"
+                "rolled back, and paused until `litctl resume`: the iteration took {after:.2} after the last adjustments and {before:.2} before"
             ),
-            Self::Paused => f.write_str("paused after a rollback"),
+            Self::Paused => f.write_str("paused after a rollback, until `litctl resume`"),
         }
     }
 }

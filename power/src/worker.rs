@@ -45,7 +45,7 @@ impl Worker {
         let dropped = Arc::new(AtomicBool::new(false));
         let stop = dropped.clone();
         thread::Builder::new()
-            .name(name.to_owned())
+            .name(name.replace('\0', ""))
             .stack_size(STACK)
             .spawn(move || work(domain, &queue, &stop, &report))?;
         Ok(Self {

@@ -1,7 +1,7 @@
 //! Frames: the message's length as a 32-bit little-endian number, then the message. No I/O here.
 
 /// The longest message that is accepted by default, in bytes.
-pub const MAX_FRAME: usize = 8 << 20;
+pub const MAX_FRAME: usize = 4 << 20;
 
 /// A buffer larger than this is given back once its frame is done with, in bytes. Frames of
 /// kernels come once in a while, ticks all the time.
@@ -70,6 +70,12 @@ impl Reader {
             body: Vec::new(),
             done: false,
         }
+    }
+
+    /// From now on messages of up to `max` bytes: strangers get less room than those who have
+    /// been let in.
+    pub fn set_max(&mut self, max: usize) {
+        self.max = max;
     }
 
     /// Takes from the head of `input` what the present message lacks, and answers with it once it

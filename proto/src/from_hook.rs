@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use litd_units::Nanos;
 use prost::Message as _;
 
+use crate::columns::Columns;
 use crate::error::WireError;
 use crate::limits::Limits;
 use crate::text::{naming, printable};
@@ -222,20 +223,15 @@ fn check_ranks(hello: &wire::Hello) -> Result<(), WireError> {
 impl Kernels {
     fn decode(message: &[u8], limits: &Limits) -> Result<Self, WireError> {
         walk::check(message, &Self::bounds(limits))?;
-        let wire = wire::Kernels::decode(message)?;
-        check_columns(&wire)?;
-        let start = starts(wire.start_delta_ns)?;
-        let duration_of = durations(wire.kernel_duration_ns, &start)?;
-        Ok(Self {
+        let (columns, wire) = Columns::split(message)?;
+        let mut kernels = Self {
             iteration: wire.iteration,
             duration: nanos("duration_ns", wire.duration_ns)?,
             new_names: wire.new_names.into_iter().map(printable).collect(),
-            name: wire.name,
-            stream: wire.stream,
-            class: wire.kernel_class.into_iter().map(Class::of_wire).collect(),
-            start,
-            duration_of,
-        })
+            ..Self::default()
+        };
+        columns.read(&mut kernels)?;
+        Ok(kernels)
     }
 
     fn bounds(limits: &Limits) -> [Bound; 7] {
@@ -278,49 +274,6 @@ impl Kernels {
     }
 }
 
-fn check_columns(wire: &wire::Kernels) -> Result<(), WireError> {
-    let kernels = wire.name.len();
-    let columns = [
-        ("stream", wire.stream.len()),
-        ("kernel_class", wire.kernel_class.len()),
-        ("start_delta_ns", wire.start_delta_ns.len()),
-        ("kernel_duration_ns", wire.kernel_duration_ns.len()),
-    ];
-    match columns.into_iter().find(|&(_, found)| found != kernels) {
-        Some((column, found)) => Err(WireError::Columns {
-            column,
-            found,
-            kernels,
-        }),
-        None => Ok(()),
-    }
-}
-
-/// Times from differences. (Collected in place: no second column.)
-fn starts(deltas: Vec<i64>) -> Result<Vec<Nanos>, WireError> {
-    let mut time = 0_i64;
-    let start = |(kernel, delta)| {
-        time = time
-            .checked_add(delta)
-            .filter(|&time| time >= 0)
-            .ok_or(WireError::KernelTime { kernel })?;
-        Ok(Nanos(time))
-    };
-    deltas.into_iter().enumerate().map(start).collect()
-}
-
-fn durations(wire: Vec<u64>, starts: &[Nanos]) -> Result<Vec<Nanos>, WireError> {
-    let duration = |(kernel, (nanos, start)): (usize, (u64, &Nanos))| {
-        i64::try_from(nanos)
-            .ok()
-            .filter(|&nanos| start.0.checked_add(nanos).is_some())
-            .map(Nanos)
-            .ok_or(WireError::KernelTime { kernel })
-    };
-    let pairs = wire.into_iter().zip(starts);
-    pairs.enumerate().map(duration).collect()
-}
-
 impl Tick {
     fn decode(message: &[u8]) -> Result<Self, WireError> {
         let tick = wire::Tick::decode(message)?;
@@ -349,7 +302,7 @@ impl Bye {
 }
 
 impl Class {
-    fn of_wire(number: i32) -> Self {
+    pub(crate) fn of_wire(number: i32) -> Self {
         match wire::Class::try_from(number) {
             Ok(wire::Class::Computation) => Self::Computation,
             Ok(wire::Class::Communication) => Self::Communication,

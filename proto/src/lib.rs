@@ -16,6 +16,7 @@
 //! meaning. So a hook one release older or newer works.
 
 pub mod client;
+mod columns;
 mod error;
 pub mod frame;
 mod from_hook;

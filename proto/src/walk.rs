@@ -1,6 +1,6 @@
 //! A walk over a message's bytes that counts what is in it and takes no memory. prost would make
 //! 8 bytes of every byte of a packed column and 24 of every empty string; here what is too much
-//! is refused before prost sees it.
+//! is refused before memory is taken for it.
 
 use crate::error::WireError;
 use crate::limits::{Limits, within};
@@ -79,8 +79,8 @@ pub(crate) fn member(frame: &[u8], last: u32) -> Result<Option<(u32, &[u8])>, Wi
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Value<'a> {
-    Varint,
+pub(crate) enum Value<'a> {
+    Varint(u64),
     Fixed,
     Bytes(&'a [u8]),
 }
@@ -88,11 +88,8 @@ enum Value<'a> {
 impl Value<'_> {
     fn measured(self, measure: Measure) -> usize {
         match (measure, self) {
-            // A varint ends with its first byte below 128.
-            (Measure::Elements, Value::Bytes(bytes)) => {
-                bytes.iter().filter(|&&byte| byte < 0x80).count()
-            }
-            (Measure::Elements, Value::Varint) => 1,
+            (Measure::Elements, Value::Bytes(bytes)) => varints(bytes),
+            (Measure::Elements, Value::Varint(_)) => 1,
             (Measure::Occurrences, Value::Bytes(_)) => 1,
             (Measure::Bytes, Value::Bytes(bytes)) => bytes.len(),
             // prost refuses these wire types there.
@@ -101,8 +98,13 @@ impl Value<'_> {
     }
 }
 
+/// How many numbers a packed column has: a varint ends with its first byte below 128.
+pub(crate) fn varints(packed: &[u8]) -> usize {
+    packed.iter().filter(|&&byte| byte < 0x80).count()
+}
+
 /// The fields of a message, in order: number and value. Ends with the first error.
-struct Fields<'a>(&'a [u8]);
+pub(crate) struct Fields<'a>(pub &'a [u8]);
 
 const CUT: WireError = WireError::Malformed("it ends within a field");
 
@@ -130,7 +132,7 @@ impl<'a> Fields<'a> {
             return Err(KEY);
         }
         let value = match key & 7 {
-            0 => self.varint().map(|_| Value::Varint)?,
+            0 => self.varint().map(Value::Varint)?,
             1 => self.take(8).map(|_| Value::Fixed)?,
             2 => {
                 let length = usize::try_from(self.varint()?).map_err(|_| CUT)?;
@@ -150,22 +152,54 @@ impl<'a> Fields<'a> {
     }
 
     fn varint(&mut self) -> Result<u64, WireError> {
-        const LONG: WireError = WireError::Malformed("a number has more than 64 bits");
-        let mut value = 0;
-        for (k, &byte) in self.0.iter().enumerate() {
-            let low = u64::from(byte & 0x7f);
-            // The tenth byte holds the 64th bit alone.
-            if k == 9 && byte > 1 {
-                return Err(LONG);
-            }
-            value |= low << (7 * k);
-            if byte < 0x80 {
-                self.0 = &self.0[k + 1..];
-                return Ok(value);
-            }
-        }
-        Err(CUT)
+        let (value, length) = varint(self.0)?;
+        self.0 = &self.0[length..];
+        Ok(value)
     }
+}
+
+/// The number at the head of `bytes`, and how many bytes it takes.
+#[inline]
+pub(crate) fn varint(bytes: &[u8]) -> Result<(u64, usize), WireError> {
+    match bytes.first_chunk().map(|chunk| u64::from_le_bytes(*chunk)) {
+        Some(word) if word & 0x80 == 0 => Ok((word & 0x7f, 1)),
+        Some(word) if word & ENDS != ENDS => Ok(short_varint(word)),
+        _ => long_varint(bytes),
+    }
+}
+
+/// The bits that tell whether a number goes on after a byte.
+const ENDS: u64 = 0x8080_8080_8080_8080;
+
+/// The number that ends within the word, and how many bytes it takes. Columns have tens of
+/// thousands of such numbers, and all bytes of one are taken at once.
+#[inline]
+fn short_varint(word: u64) -> (u64, usize) {
+    let length = (!word & ENDS).trailing_zeros() / 8 + 1;
+    let sevens = word & !ENDS & (u64::MAX >> (64 - 8 * length));
+    // Seven bits of each byte move together: two, four, eight groups at a time.
+    let pairs = (sevens & 0x007f_007f_007f_007f) | ((sevens & 0x7f00_7f00_7f00_7f00) >> 1);
+    let fours = (pairs & 0x0000_3fff_0000_3fff) | ((pairs & 0x3fff_0000_3fff_0000) >> 2);
+    let eight = (fours & 0x0fff_ffff) | ((fours & 0x0fff_ffff_0000_0000) >> 4);
+    (eight, length as usize)
+}
+
+/// A number of any length, and at the end of the bytes.
+fn long_varint(bytes: &[u8]) -> Result<(u64, usize), WireError> {
+    const LONG: WireError = WireError::Malformed("a number has more than 64 bits");
+    let mut value = 0;
+    for (k, &byte) in bytes.iter().enumerate() {
+        let low = u64::from(byte & 0x7f);
+        // The tenth byte holds the 64th bit alone.
+        if k == 9 && byte > 1 {
+            return Err(LONG);
+        }
+        value |= low << (7 * k);
+        if byte < 0x80 {
+            return Ok((value, k + 1));
+        }
+    }
+    Err(CUT)
 }
 
 #[cfg(test)]
@@ -182,7 +216,7 @@ mod tests {
         ];
         let fields: Result<Vec<_>, _> = Fields(&bytes).collect();
         let expected = [
-            (1, Value::Varint),
+            (1, Value::Varint(150)),
             (2, Value::Fixed),
             (3, Value::Bytes(b"ok")),
             (4, Value::Fixed),
@@ -210,6 +244,25 @@ mod tests {
         let largest = [8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1];
         assert_eq!(Fields(&largest).varint(), Ok(8));
         assert_eq!(Fields(&largest[1..]).varint(), Ok(u64::MAX));
+    }
+
+    #[test]
+    fn numbers_are_the_same_in_whatever_follows_them() {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        for bits in (0..=64).cycle().take(65 * 50) {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .rotate_left(17)
+                | 1;
+            let number = random.checked_shr(64 - bits).unwrap_or(0);
+            let mut bytes = Vec::new();
+            prost::encoding::encode_varint(number, &mut bytes);
+            let length = bytes.len();
+            assert_eq!(varint(&bytes), Ok((number, length)));
+            bytes.extend((random ^ number).to_be_bytes());
+            bytes.push(0xff);
+            assert_eq!(varint(&bytes), Ok((number, length)), "{bytes:x?}");
+        }
     }
 
     #[test]

@@ -97,6 +97,13 @@ const LIMITS: &[Limit] = &[
         10_000.0,
         "windows",
     ),
+    (
+        "limits.connections_per_second",
+        Over(0.0),
+        1e6,
+        "connections a second",
+    ),
+    ("sampling.steady_temperature", Over(0.0), 100.0, "kelvins"),
     ("law.guard.thermal_margin", From(0.0), 100.0, "kelvins"),
     ("law.guard.level_share", From(0.0), 1.0, "of the iteration"),
     (
@@ -130,6 +137,7 @@ const LONGEST_SOCKET: usize = 107;
 pub(super) fn violations(config: &Config) -> Vec<Violation> {
     let mut found: Vec<Violation> = numbers(config).collect();
     found.extend(floor_above_ceiling(config));
+    found.extend(budget_below_floor(config));
     found.extend(paths(config));
     found
 }
@@ -179,6 +187,18 @@ fn floor_above_ceiling(config: &Config) -> Option<Violation> {
         keys: vec!["caps.gpu_ceiling", "caps.gpu_floor"],
         reason: format!(
             "caps.gpu_ceiling is {ceiling}, below caps.gpu_floor, {}",
+            caps.gpu_floor
+        ),
+    })
+}
+
+fn budget_below_floor(config: &Config) -> Option<Violation> {
+    let caps = &config.core.caps;
+    let budget = caps.budget.filter(|&budget| budget < caps.gpu_floor)?;
+    Some(Violation {
+        keys: vec!["caps.budget", "caps.gpu_floor"],
+        reason: format!(
+            "caps.budget is {budget} for all GPUs together, below caps.gpu_floor, {} for each",
             caps.gpu_floor
         ),
     })

@@ -9,16 +9,16 @@ use litd_api::{DeviceStatus, JobState, JobStatus, Status};
 use litd_policies::{Config, Policy, State};
 use litd_rig::{Daemon, Job, JobSpec, Rig};
 use litd_sim::Scenario;
-use litd_units::{Millis, Nanos, Watts};
+use litd_units::{Kelvins, Millis, Nanos, Watts};
 
 use super::run::{Period, Watched};
 use crate::control::Client;
 
 /// The job's name on the simulated node.
-const JOB: &str = "demo";
+pub const JOB: &str = "demo";
 
 /// How long the daemon may take to welcome the job's hooks, of real time.
-const WELCOME: Duration = Duration::from_secs(10);
+pub const WELCOME: Duration = Duration::from_secs(10);
 
 /// What a job says for itself when its policy has nothing to work with.
 const WATCHED_ONLY: &str = "watched only: ";
@@ -34,7 +34,7 @@ pub struct OverSockets {
 }
 
 /// The daemon that this program is, too: called litd, it is one.
-fn program() -> Result<PathBuf, Box<dyn Error>> {
+pub fn program() -> Result<PathBuf, Box<dyn Error>> {
     Ok(std::env::current_exe()?)
 }
 
@@ -69,7 +69,7 @@ impl OverSockets {
 
 /// The daemon's configuration: the same knobs as in this process, and the budget that the
 /// policy's start caps add up to.
-fn settings(
+pub fn settings(
     policy: Policy,
     scenario: &Scenario,
     config: &Config,
@@ -94,6 +94,8 @@ fn settings(
     settings.caps.cpu_floor = Watts(1.0);
     settings.caps.gpu_ceiling = Some(scenario.caps.tdp);
     settings.caps.budget = Some(start * scenario.gpus.len() as f64);
+    // The node begins where it has settled.
+    settings.sampling.steady_temperature = Kelvins(100.0);
     // The demo looks at every period, whatever the loop would need.
     settings.sampling.converged_period = u64::from(config.calibration.sampling_period.max(1));
     Ok(toml::to_string(&settings)?)

@@ -6,6 +6,7 @@ mod live;
 mod observe;
 mod report;
 mod run;
+mod stay;
 mod svg;
 
 use std::io::IsTerminal;
@@ -45,6 +46,10 @@ pub struct Args {
     /// No live view, even on a terminal
     #[arg(long)]
     no_live: bool,
+    /// Go on for ever, in real time, with a daemon to try `litctl status`, `top` and the others
+    /// on; with one policy [default: gpu-red]
+    #[arg(long, conflicts_with_all = ["svg", "in_process"])]
+    stay: bool,
     /// Run the loop in this process instead of in a daemon behind its sockets: the same caps,
     /// sooner
     #[arg(long)]
@@ -59,6 +64,7 @@ Examples:
   litctl demo                                  all three policies
   litctl demo --policy gpu-red --svg red.svg   one policy, and a picture
   litctl demo --scenario thermal-straggler     where doing nothing is right
+  litctl demo --stay                           a daemon to play with
   litctl demo --json | jq '.policies[0]'       for scripts";
 
 /// The user ended the live view.
@@ -85,6 +91,12 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     }
     if let Some(file) = &args.svg {
         check_folder(file)?;
+    }
+    if args.stay && json {
+        return Err("--stay has no JSON: ask the daemon with `litctl status --json`".into());
+    }
+    if args.stay {
+        return stay::run(args.policy.unwrap_or(Policy::GpuRed), &scenario, args.seed);
     }
     let policies = policies(args, &scenario)?;
     let watch = !json && !args.no_live && std::io::stdout().is_terminal();
@@ -116,7 +128,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         if watch {
             report::print_heading(&scenario, args.seed)?;
         }
-        report::print_table(&finished)?;
+        report::print_table(&finished, args.scenario == "default")?;
     }
     outcome?;
     if let Some(file) = &args.svg {

@@ -89,12 +89,13 @@ kernels of an iteration. paper: measured on a real 8x MI300X node (Lit Silicon,
 Table III, whose power is before/after; here it is turned over). Neither column
 predicts what a node of yours gains.";
 
-pub fn print_table(finished: &[Finished]) -> Outcome {
+/// The paper's columns stand only beside the scenario that is like the paper's node.
+pub fn print_table(finished: &[Finished], like_the_paper: bool) -> Outcome {
     let mut lines: Vec<String> = HEADINGS
         .iter()
         .map(|heading| format!("{HEAD}{heading}{HEAD:#}"))
         .collect();
-    lines.extend(finished.iter().map(|run| row(&run.summary)));
+    lines.extend(finished.iter().map(|run| row(&run.summary, like_the_paper)));
     lines.extend(finished.iter().flat_map(|run| verdict(&run.summary)));
     lines.push(format!("\n{DIM}{LEGEND}{DIM:#}\n"));
     output::text(&lines.join("\n"))
@@ -124,9 +125,9 @@ fn verdict(summary: &Summary) -> Vec<String> {
     std::iter::once(name).chain(lines).collect()
 }
 
-fn row(summary: &Summary) -> String {
+fn row(summary: &Summary, like_the_paper: bool) -> String {
     let largest = |leads: &[Millis]| leads.iter().copied().fold(Millis::ZERO, Millis::max).0;
-    let measured = paper(summary.policy);
+    let measured = paper(summary.policy).filter(|_| like_the_paper);
     let paper = |of: fn((f64, f64)) -> f64| {
         measured.map_or_else(|| "-".to_owned(), |pair| format!("{:.2}", of(pair)))
     };

@@ -55,9 +55,9 @@ fn node(out: &mut String, status: &Status) -> fmt::Result {
             show::span(status.uptime_seconds)
         ),
         format!(
-            "caps {:.0} of a budget of {:.0}, power {}, saving {:.0} (estimate)",
+            "caps {:.0} of a budget of {}, power {}, saving {:.0} (estimate)",
             node.caps,
-            node.budget,
+            node.allowance(),
             watts(node.power),
             node.estimated_saving
         ),

@@ -88,9 +88,9 @@ impl<'a> View<'a> {
         }
         first.push(Span::raw(format!(" {}", node.summary)));
         let second = format!(
-            " caps {:.0} of {:.0}, power {}, saving {:.0} (estimate)",
+            " caps {:.0} of {}, power {}, saving {:.0} (estimate)",
             node.caps,
-            node.budget,
+            node.allowance(),
             or_dash(node.power, |power| format!("{power:.0}")),
             node.estimated_saving,
         );

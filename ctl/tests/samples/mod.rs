@@ -28,6 +28,7 @@ pub fn status() -> Status {
             mode: Mode::Steer,
             policy: "gpu-realloc".into(),
             budget: Watts(5600.0),
+            lent: Watts::ZERO,
             caps: Watts(5600.0),
             power: Some(Watts(5321.0)),
             estimated_saving: Watts(120.0),

@@ -1,0 +1,142 @@
+//! The disk: it fills up, fails half way, and dies together with the daemon at any byte.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+
+use litd_core::Store;
+
+use crate::rng::Rng;
+
+/// What is on the disk, and what it will do.
+#[derive(Debug)]
+pub struct Platter {
+    pub journal: Vec<u8>,
+    pub learned: Vec<u8>,
+    /// So much of the journal survives a power cut.
+    pub durable: usize,
+    /// Appends fail, having written some of it.
+    pub full: bool,
+    /// Replacing fails.
+    pub stuck: bool,
+    /// The daemon dies at the next write to the journal: before, within or after it.
+    pub deadly: bool,
+    /// It has died.
+    pub dead: bool,
+    /// Whether the write it died at was cut within.
+    pub torn: bool,
+    /// Whether the write it died at is on the disk, whole.
+    pub landed: bool,
+    /// Failures that the daemon was told of: of appends, of replacements.
+    pub failures: (u32, u32),
+    rng: Rng,
+}
+
+/// A hand on the disk: the daemon has one, the world another.
+#[derive(Debug, Clone)]
+pub struct Disk(Rc<RefCell<Platter>>);
+
+impl Disk {
+    pub fn new(rng: Rng) -> Self {
+        Self(Rc::new(RefCell::new(Platter {
+            journal: Vec::new(),
+            learned: Vec::new(),
+            durable: 0,
+            full: false,
+            stuck: false,
+            deadly: false,
+            dead: false,
+            torn: false,
+            landed: false,
+            failures: (0, 0),
+            rng,
+        })))
+    }
+
+    pub fn with<T>(&self, look: impl FnOnce(&mut Platter) -> T) -> T {
+        look(&mut self.0.borrow_mut())
+    }
+}
+
+fn no_space() -> io::Error {
+    io::Error::from(io::ErrorKind::StorageFull)
+}
+
+impl Platter {
+    /// Appends a part, which may be nothing or all.
+    fn part(&mut self, bytes: &[u8]) -> usize {
+        let length = self.rng.below(bytes.len() + 1);
+        self.journal.extend_from_slice(&bytes[..length]);
+        length
+    }
+}
+
+impl Store for Disk {
+    fn load_journal(&mut self) -> io::Result<Vec<u8>> {
+        self.with(|it| Ok(it.journal.clone()))
+    }
+
+    fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.with(|it| {
+            if it.dead {
+                return Err(no_space());
+            }
+            if it.deadly {
+                (it.deadly, it.dead) = (false, true);
+                // Half of the time it is whole, and the daemon dies before it writes a cap.
+                if it.rng.chance(0.5) {
+                    it.journal.extend_from_slice(bytes);
+                    it.landed = true;
+                } else {
+                    let length = it.part(bytes);
+                    it.torn = length > 0 && length < bytes.len();
+                }
+                return Err(no_space());
+            }
+            if it.full {
+                it.part(bytes);
+                it.failures.0 += 1;
+                return Err(no_space());
+            }
+            it.journal.extend_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.with(|it| {
+            if it.dead {
+                return Err(no_space());
+            }
+            let dies = std::mem::take(&mut it.deadly);
+            it.dead |= dies;
+            if dies || it.stuck {
+                // The old one or the new one, whatever the caller is told.
+                if it.rng.chance(0.3) {
+                    it.journal = bytes.to_vec();
+                    it.durable = bytes.len();
+                    it.landed = dies;
+                }
+                it.failures.1 += u32::from(!dies);
+                return Err(no_space());
+            }
+            it.journal = bytes.to_vec();
+            it.durable = bytes.len();
+            Ok(())
+        })
+    }
+
+    fn load_learned(&mut self) -> io::Result<Vec<u8>> {
+        self.with(|it| Ok(it.learned.clone()))
+    }
+
+    fn replace_learned(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.with(|it| {
+            if it.dead || it.stuck {
+                return Err(no_space());
+            }
+            it.learned = bytes.to_vec();
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! What can go wrong, and in how many histories it did.
+
+macro_rules! faults {
+    ($($name:ident $text:literal,)*) => {
+        /// A kind of fault, or of interference.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Fault { $($name,)* }
+
+        impl Fault {
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            pub fn text(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    RefusedWrite "a device refuses a write",
+    Lie "a device reports success and changes nothing",
+    Overshoot "a device holds more or less than it was told",
+    Block "a device blocks for seconds, 30 at most",
+    Gone "a device disappears and comes back",
+    Reset "a device is reset to its default",
+    Foreign "a foreign hand at a device that litd has moved",
+    ForeignIdle "a foreign hand at a device that litd has not moved",
+    Unsettled "power does not follow a lowered cap",
+    OddSensor "sensors are NaN, negative or missing",
+    Unreadable "a device is unreadable when the daemon starts",
+    FlakyReads "reads fail for a while",
+    NoRange "the range can't be read",
+    NoHolders "the driver can't tell who holds a device",
+    Hot "a device throttles",
+    Crash "crash and restart",
+    CrashInRecovery "crash within the first second of a recovery",
+    CrashTwice "two crashes in a row",
+    CrashBeforeWrite "crash after the journal was written, before the cap",
+    TornAppend "crash within an append to the journal",
+    LateLanding "a write of a dead daemon lands after the restart",
+    Reboot "reboot: caps at their defaults, a new boot id",
+    PowerCut "power cut: the journal's tail is lost at any byte",
+    DiskFull "appends to the journal fail half way",
+    DiskStuck "the journal can't be replaced",
+    BitRot "a byte of the journal is damaged",
+    Garbage "a frame of random bytes",
+    Truncated "a frame is cut",
+    Flood "a flood of frames",
+    OldIteration "an old iteration",
+    SecondHello "a second hello",
+    UnknownGpu "a hello for a GPU that is not there",
+    TakenGpu "a hello for another job's GPU",
+    OtherUser "a hello by another user",
+    NotHolder "a hello by a process that does not hold the GPU",
+    DuplicateRank "a hello for a rank that is taken",
+    NoHello "a connection that says nothing",
+    UnknownName "a kernel whose name is not in the dictionary",
+    Unaligned "kernels that do not fit the other ranks'",
+    NeverComplete "a rank that sends no samples",
+    Reconnect "a rank's connection breaks and it comes back",
+    RankCrash "a rank's process dies and another takes its place",
+    LateJoin "a rank joins late",
+    Leave "a rank leaves",
+    JobCrash "all ranks of a job die at once",
+    StaleJob "nothing is heard of a job",
+    BudgetLowered "the budget is lowered",
+    LoweredStuck "the budget is lowered and one device takes no write",
+    BudgetRaised "the budget is raised",
+    BudgetInvalid "a budget that can't be",
+    BudgetCleared "the budget is what the configuration says again",
+    PolicyChanged "the policy is changed",
+    Restore "restore",
+    Resume "resume",
+    Forget "forget",
+    ReloadAdjusting "the configuration is reloaded while caps move",
+    ReloadLaw "the law's knobs are reloaded",
+    ObserveMoved "the mode becomes observe while caps are moved",
+    ClockJump "the clock jumps forward",
+    StopMoving "stop while a write is under way",
+    StopBlocked "stop with a device that does not answer",
+}
+
+/// What one history saw.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen(u128);
+
+impl Seen {
+    pub fn mark(&mut self, fault: Fault) {
+        self.0 |= 1 << (fault as u32);
+    }
+
+    pub fn has(self, fault: Fault) -> bool {
+        self.0 & (1 << (fault as u32)) != 0
+    }
+}

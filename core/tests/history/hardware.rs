@@ -1,0 +1,337 @@
+//! Stand-in devices: what they hold, what they draw, and how they fail.
+
+use litd_power::{CapRange, DeviceKind, Identity, Operation, PowerError, Reading, Sharing};
+use litd_units::{Celsius, Hertz, Joules, Nanos, Watts};
+
+use crate::rng::Rng;
+
+pub const SECOND: i64 = 1_000_000_000;
+pub const MILLI: i64 = 1_000_000;
+
+/// Caps are compared as whole microwatts.
+pub fn micro(cap: Watts) -> i64 {
+    (cap.0 * 1e6).round() as i64
+}
+
+pub fn whole(micro: i64) -> Watts {
+    Watts(micro as f64 / 1e6)
+}
+
+/// Until when each misbehaviour lasts, in simulated time.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Moods {
+    pub refuses: i64,
+    pub lies: i64,
+    pub overshoots: i64,
+    pub flaky: i64,
+    pub odd: i64,
+    pub unsettled: i64,
+    pub no_range: i64,
+    pub no_holders: i64,
+    pub hot: i64,
+    /// The next operation takes so long.
+    pub block: i64,
+}
+
+/// What a device is doing for the daemon that lives.
+#[derive(Debug, Clone, Copy)]
+pub struct Op {
+    pub operation: Operation,
+    pub since: i64,
+    pub serial: u64,
+    /// What the device held when it began.
+    pub before: i64,
+}
+
+/// A device.
+#[derive(Debug, Clone)]
+pub struct Hw {
+    pub identity: Identity,
+    pub range: CapRange,
+    pub cap: i64,
+    /// What the daemon was told last that it holds.
+    pub known: i64,
+    /// When that reading of it was asked for.
+    pub read_asked: i64,
+    /// How fast its silicon is.
+    pub quality: f64,
+    /// Every cap that was set by anybody but litd, the latest last.
+    pub natural: Vec<i64>,
+    /// Whether litd was told to write it since somebody else did.
+    pub touched: bool,
+    pub loaded: bool,
+    pub holders: Vec<u32>,
+    /// An administrator took it back: the daemon does not look at it until it is resumed.
+    pub let_go: bool,
+    pub gone: bool,
+    pub moods: Moods,
+    pub op: Option<Op>,
+    /// Not to be counted on before then.
+    pub trouble_until: i64,
+    /// Power that it drew when it stopped to follow its cap.
+    stuck_power: f64,
+    /// A foreign hand was there, when litd was in no write.
+    pub foreign: bool,
+    /// litd has seen that.
+    pub foreign_seen: bool,
+}
+
+impl Hw {
+    pub fn gpu(rng: &mut Rng, at: usize, unit: Watts) -> Self {
+        let default = f64::from(rng.pick(&[500_u32, 700, 750, 1000]));
+        let highest = if rng.chance(0.3) {
+            default * 1.2
+        } else {
+            default
+        };
+        let lowest: f64 = rng.pick(&[0.0, 100.0, 200.0, 250.0]);
+        let found = match rng.below(10) {
+            0 => default * 0.8,
+            // Below litd's own floor, or above its ceiling.
+            1 => (lowest + 20.0).max(100.0),
+            2 => highest,
+            3 => default * 0.5 + 0.5 * rng.unit(),
+            _ => default,
+        };
+        let address = format!("0000:{:02x}:00.0", 5 + at * 16);
+        let serial = rng.chance(0.7).then(|| format!("S{at:03}"));
+        let uuid = rng.chance(0.5).then(|| format!("GPU-{at:08x}"));
+        let range = CapRange {
+            lowest: Watts(lowest),
+            highest: Watts(highest),
+            default: Watts(default),
+            resolution: unit,
+        };
+        let quality = 1.0 - 0.06 * rng.unit();
+        Self::new(
+            DeviceKind::Gpu,
+            address,
+            (serial, uuid),
+            range,
+            Watts(found),
+            quality,
+        )
+    }
+
+    pub fn cpu(rng: &mut Rng, at: usize) -> Self {
+        let default = f64::from(rng.pick(&[250_u32, 350, 400]));
+        let range = CapRange {
+            lowest: Watts(rng.pick(&[0.0, 50.0, 120.0])),
+            highest: Watts(default * 1.1),
+            default: Watts(default),
+            resolution: Watts(rng.pick(&[1.0, 0.125])),
+        };
+        let found = if rng.chance(0.8) {
+            default
+        } else {
+            default * 0.9
+        };
+        let address = format!("cpu{at}");
+        Self::new(
+            DeviceKind::Cpu,
+            address,
+            (None, None),
+            range,
+            Watts(found),
+            1.0,
+        )
+    }
+
+    fn new(
+        kind: DeviceKind,
+        address: String,
+        (serial, uuid): (Option<String>, Option<String>),
+        range: CapRange,
+        found: Watts,
+        quality: f64,
+    ) -> Self {
+        let cap = micro(found);
+        Self {
+            identity: Identity {
+                kind,
+                address,
+                uuid,
+                serial,
+                model: "stand-in".to_owned(),
+                driver: "none 1.0".to_owned(),
+                backend: "simulated".to_owned(),
+                sharing: Sharing::Whole,
+            },
+            range,
+            cap,
+            known: cap,
+            read_asked: 0,
+            quality,
+            natural: vec![cap],
+            touched: false,
+            loaded: false,
+            holders: Vec::new(),
+            let_go: false,
+            gone: false,
+            moods: Moods::default(),
+            op: None,
+            trouble_until: i64::MIN,
+            stuck_power: 0.0,
+            foreign: false,
+            foreign_seen: false,
+        }
+    }
+
+    pub fn is_gpu(&self) -> bool {
+        self.identity.kind == DeviceKind::Gpu
+    }
+
+    fn error(&self, action: &'static str, cause: &str) -> PowerError {
+        let device = self.identity.address.clone();
+        let cause = cause.to_owned();
+        match self.gone {
+            true => PowerError::Gone { device, cause },
+            false => PowerError::Driver {
+                device,
+                action,
+                cause,
+            },
+        }
+    }
+
+    /// Whether it can answer `Range`.
+    pub fn range(&self, now: i64) -> Result<CapRange, PowerError> {
+        match self.gone || now < self.moods.no_range {
+            true => Err(self.error("reading the range", "no answer")),
+            false => Ok(self.range),
+        }
+    }
+
+    pub fn holders(&self, now: i64) -> Result<Vec<u32>, PowerError> {
+        match self.gone || now < self.moods.no_holders {
+            true => Err(self.error("asking for holders", "not supported")),
+            false => Ok(self.holders.clone()),
+        }
+    }
+
+    /// What a write makes it hold, if anything.
+    pub fn set(&self, now: i64, asked: i64, rng: &mut Rng) -> Result<i64, PowerError> {
+        let (lowest, highest) = (micro(self.range.lowest), micro(self.range.highest));
+        if self.gone || now < self.moods.refuses {
+            return Err(self.error("setting the cap", "refused"));
+        }
+        if asked < lowest || asked > highest {
+            return Err(PowerError::OutOfRange {
+                device: self.identity.address.clone(),
+                asked: whole(asked),
+                lowest: self.range.lowest,
+                highest: self.range.highest,
+            });
+        }
+        if now < self.moods.lies {
+            return Ok(self.cap);
+        }
+        if now < self.moods.overshoots {
+            let off = rng.between(-20, 40) * 1_000_000;
+            return Ok((asked + off).clamp(lowest, highest));
+        }
+        Ok(asked)
+    }
+
+    pub fn begin_unsettled(&mut self, until: i64) {
+        self.stuck_power = self.draw().max(0.98 * self.cap as f64 / 1e6);
+        self.moods.unsettled = until;
+    }
+
+    fn draw(&self) -> f64 {
+        let cap = self.cap as f64 / 1e6;
+        if self.loaded {
+            cap * 0.98
+        } else {
+            cap.min(90.0)
+        }
+    }
+
+    pub fn power(&self, now: i64) -> f64 {
+        if now < self.moods.unsettled {
+            self.stuck_power
+        } else {
+            self.draw()
+        }
+    }
+
+    /// How fast it computes.
+    pub fn speed(&self) -> f64 {
+        self.quality
+            * (self.cap as f64 / 1e6 / self.range.default.0)
+                .max(0.05)
+                .powf(0.4)
+    }
+
+    pub fn read(&self, now: i64, core_now: i64, rng: &mut Rng) -> Result<Reading, PowerError> {
+        if self.gone || (now < self.moods.flaky && rng.chance(0.7)) {
+            return Err(self.error("reading", "no answer"));
+        }
+        let power = self.power(now);
+        let hot = now < self.moods.hot;
+        let mut reading = Reading {
+            cap: whole(self.cap),
+            enforced: None,
+            power: Some(Watts(power)),
+            energy: Some(Joules(Nanos(core_now).as_secs_f64() * 300.0)),
+            temperature: Some(Celsius(if hot { 96.0 } else { 30.0 + power * 0.05 })),
+            slowdown: Some(Celsius(97.0)),
+            clock: Some(Hertz(2.0e9 * self.speed())),
+            power_limited: Some(self.loaded),
+            throttled: hot,
+        };
+        if now < self.moods.odd {
+            match rng.below(6) {
+                0 => reading.power = Some(Watts(f64::NAN)),
+                1 => reading.power = None,
+                2 => reading.temperature = Some(Celsius(f64::INFINITY)),
+                3 => reading.cap = Watts(f64::NAN),
+                4 => reading.clock = Some(Hertz(-1.0)),
+                _ => reading.power = Some(Watts(-40.0)),
+            }
+        }
+        Ok(reading)
+    }
+
+    /// Whether any misbehaviour is on now.
+    pub fn misbehaves(&self, now: i64) -> bool {
+        let it = &self.moods;
+        let slow = self.op.is_some_and(|op| now > op.since + 300 * MILLI);
+        let until = [
+            it.refuses,
+            it.lies,
+            it.overshoots,
+            it.flaky,
+            it.unsettled,
+            it.no_range,
+        ];
+        self.gone || slow || until.into_iter().chain([it.odd]).any(|until| now < until)
+    }
+
+    /// Whether nothing is wrong with it, nor was of late, nor is about to be.
+    pub fn is_well(&self, now: i64) -> bool {
+        !self.misbehaves(now) && self.moods.block == 0 && now >= self.trouble_until
+    }
+
+    /// Whether it takes no write: it refuses, or does what it began at `by` at the latest.
+    pub fn takes_no_write(&self, now: i64, by: i64) -> bool {
+        let hangs = self.op.is_some_and(|op| op.since <= by);
+        hangs || self.gone || now < self.moods.refuses
+    }
+
+    /// The most that it may hold, for all that anybody can know who waits for its answer.
+    pub fn most(&self) -> i64 {
+        let Some(op) = self.op else { return self.cap };
+        let asked = match op.operation {
+            Operation::Set(cap) => micro(cap),
+            _ => self.cap,
+        };
+        self.cap.max(op.before).max(asked)
+    }
+
+    /// Somebody else than litd sets it.
+    pub fn take_over(&mut self, cap: i64) {
+        self.cap = cap;
+        self.natural.push(cap);
+    }
+}

@@ -1,0 +1,547 @@
+//! Things go wrong, and administrators do things.
+
+use litd_api::{Command, Mode};
+use litd_core::event::Peer;
+use litd_core::{Event, SessionId};
+use litd_policies::Policy;
+use litd_proto::{FromHook, Tick};
+use litd_units::{Nanos, Watts};
+
+use crate::fault::Fault;
+use crate::hardware::{MILLI, SECOND, micro};
+use crate::hooks::{Flaw, Wrong};
+use crate::setup;
+use crate::world::{Ev, World};
+
+impl Flaw {
+    pub fn fault(self) -> Fault {
+        match self {
+            Self::OldIteration => Fault::OldIteration,
+            Self::UnknownName => Fault::UnknownName,
+            Self::Unaligned => Fault::Unaligned,
+            Self::Garbage => Fault::Garbage,
+            Self::Truncated => Fault::Truncated,
+            Self::SecondHello => Fault::SecondHello,
+        }
+    }
+}
+
+impl World {
+    pub fn inject(&mut self, fault: Fault) {
+        self.note(|| format!("FAULT: {}", fault.text()));
+        match fault {
+            Fault::RefusedWrite
+            | Fault::Lie
+            | Fault::Overshoot
+            | Fault::Block
+            | Fault::Gone
+            | Fault::Unsettled
+            | Fault::OddSensor
+            | Fault::FlakyReads
+            | Fault::NoRange
+            | Fault::NoHolders
+            | Fault::Hot => self.mood(fault),
+            Fault::Reset | Fault::Foreign | Fault::ForeignIdle => self.foreign_hand(fault),
+            Fault::Unreadable | Fault::LateJoin => {}
+            Fault::Crash
+            | Fault::CrashInRecovery
+            | Fault::CrashTwice
+            | Fault::CrashBeforeWrite
+            | Fault::TornAppend
+            | Fault::LateLanding
+            | Fault::Reboot
+            | Fault::PowerCut
+            | Fault::BitRot => self.death(fault),
+            Fault::DiskFull | Fault::DiskStuck => self.disk_fails(fault),
+            Fault::Garbage => self.flaw(Flaw::Garbage),
+            Fault::Truncated => self.flaw(Flaw::Truncated),
+            Fault::OldIteration => self.flaw(Flaw::OldIteration),
+            Fault::SecondHello => self.flaw(Flaw::SecondHello),
+            Fault::UnknownName => self.flaw(Flaw::UnknownName),
+            Fault::Unaligned => self.flaw(Flaw::Unaligned),
+            Fault::Flood
+            | Fault::NeverComplete
+            | Fault::Reconnect
+            | Fault::RankCrash
+            | Fault::Leave
+            | Fault::JobCrash
+            | Fault::StaleJob => self.hook(fault),
+            Fault::UnknownGpu
+            | Fault::TakenGpu
+            | Fault::OtherUser
+            | Fault::NotHolder
+            | Fault::DuplicateRank
+            | Fault::NoHello => self.stranger(fault),
+            Fault::BudgetLowered
+            | Fault::BudgetRaised
+            | Fault::BudgetInvalid
+            | Fault::BudgetCleared
+            | Fault::PolicyChanged
+            | Fault::Restore
+            | Fault::Resume
+            | Fault::Forget => self.administrator(fault),
+            Fault::ReloadAdjusting | Fault::ReloadLaw | Fault::ObserveMoved => self.reload(fault),
+            Fault::LoweredStuck => self.lowered_stuck(),
+            Fault::ClockJump => self.clock_jump(),
+            Fault::StopMoving | Fault::StopBlocked => self.stop_badly(fault),
+        }
+    }
+
+    fn mood(&mut self, fault: Fault) {
+        let device = self.rng.below(self.hw.len());
+        let lasts = self.rng.pick(&[SECOND, 3 * SECOND, 12 * SECOND]);
+        let until = self.now + lasts;
+        let hw = &mut self.hw[device];
+        match fault {
+            Fault::RefusedWrite => hw.moods.refuses = until,
+            Fault::Lie => hw.moods.lies = until,
+            Fault::Overshoot => hw.moods.overshoots = until,
+            Fault::Block => hw.moods.block = self.rng.between(1, 31) * SECOND,
+            Fault::Gone => {
+                hw.gone = true;
+                self.after(lasts, Ev::Back(device));
+                self.seen.mark(fault);
+            }
+            Fault::Unsettled => {
+                hw.begin_unsettled(until);
+                self.seen.mark(fault);
+            }
+            Fault::OddSensor => {
+                hw.moods.odd = until;
+                self.seen.mark(fault);
+            }
+            Fault::FlakyReads => hw.moods.flaky = until,
+            Fault::NoRange => {
+                hw.moods.no_range = until;
+                // It matters after a reset only.
+                self.reset(device);
+            }
+            Fault::NoHolders => {
+                hw.moods.no_holders = until;
+                if let Some(session) = self.any_session() {
+                    self.hangup_now(session);
+                }
+            }
+            _ => {
+                hw.moods.hot = until;
+                self.seen.mark(fault);
+            }
+        }
+        if !matches!(fault, Fault::Block | Fault::Hot) {
+            self.trouble(device, lasts);
+        }
+    }
+
+    fn reset(&mut self, device: usize) {
+        let cap = micro(self.hw[device].range.default);
+        self.foreign(device, cap);
+        self.seen.mark(Fault::Reset);
+    }
+
+    fn foreign_hand(&mut self, fault: Fault) {
+        let moved = |device: &usize| self.hw[*device].touched;
+        let all: Vec<usize> = (0..self.hw.len()).collect();
+        let (moved, idle): (Vec<usize>, Vec<usize>) = all.iter().partition(|it| moved(it));
+        let from = match fault {
+            Fault::Reset => &all,
+            Fault::Foreign => &moved,
+            _ => &idle,
+        };
+        if from.is_empty() {
+            return;
+        }
+        let device = self.rng.pick(from);
+        if fault == Fault::Reset {
+            return self.reset(device);
+        }
+        let range = self.hw[device].range;
+        let (low, high) = (micro(range.lowest).max(60_000_000), micro(range.highest));
+        let unit = micro(range.resolution).max(1);
+        let cap = self.rng.between(low, high + 1) / unit * unit;
+        self.foreign(device, cap);
+        self.seen.mark(fault);
+    }
+
+    fn death(&mut self, fault: Fault) {
+        if self.core.is_none() {
+            return;
+        }
+        match fault {
+            Fault::TornAppend | Fault::CrashBeforeWrite => {
+                return self.disk.with(|disk| {
+                    (disk.deadly, disk.torn, disk.landed) = (true, false, false);
+                });
+            }
+            Fault::LateLanding => {
+                let landing = |hw: &crate::hardware::Hw| {
+                    hw.op
+                        .is_some_and(|op| matches!(op.operation, litd_core::Operation::Set(_)))
+                };
+                if !self.hw.iter().any(landing) {
+                    // The next write to come will do; a budget makes one.
+                    self.administrator(Fault::BudgetLowered);
+                }
+                return self.crash(true);
+            }
+            _ => self.crash(false),
+        }
+        self.seen.mark(Fault::Crash);
+        match fault {
+            Fault::CrashInRecovery | Fault::CrashTwice => {
+                let soon = self.rng.between(0, 4000) * MILLI;
+                self.after(soon, Ev::Fault(Fault::Crash));
+            }
+            Fault::Reboot => self.reboot(false),
+            Fault::PowerCut => self.reboot(true),
+            Fault::BitRot => self.bit_rot(),
+            _ => {}
+        }
+        let recovering = self.disk.with(|disk| !disk.journal.is_empty());
+        let again = self.now - self.started;
+        if recovering && again < SECOND && self.epoch > 1 {
+            self.seen.mark(Fault::CrashInRecovery);
+        }
+        if again < 5 * SECOND && self.epoch > 1 {
+            self.seen.mark(Fault::CrashTwice);
+        }
+    }
+
+    fn reboot(&mut self, power_cut: bool) {
+        self.boot += 1;
+        self.seen.mark(Fault::Reboot);
+        for device in 0..self.hw.len() {
+            let cap = micro(self.hw[device].range.default);
+            self.foreign(device, cap);
+        }
+        let mut rng = self.rng.clone();
+        let cut = self.disk.with(|disk| {
+            let tail = disk.journal.len().saturating_sub(disk.durable);
+            let cut = if power_cut { rng.below(tail + 1) } else { 0 };
+            disk.journal.truncate(disk.journal.len() - cut);
+            cut
+        });
+        self.rng = rng;
+        if cut > 0 {
+            self.seen.mark(Fault::PowerCut);
+        }
+    }
+
+    fn bit_rot(&mut self) {
+        let mut rng = self.rng.clone();
+        let rotten = self.disk.with(|disk| {
+            let length = disk.journal.len();
+            // Its first line names the version, and a daemon that can't read that must not start.
+            let line = disk.journal.iter().position(|&byte| byte == b'\n');
+            let first = line.map_or(length, |at| at + 1);
+            if first >= length {
+                return false;
+            }
+            disk.journal[first + rng.below(length - first)] ^= 1 << rng.below(8);
+            true
+        });
+        self.rng = rng;
+        if rotten {
+            self.ledger.rotten = true;
+            self.seen.mark(Fault::BitRot);
+        }
+    }
+
+    fn disk_fails(&mut self, fault: Fault) {
+        let lasts = self.rng.between(1, 15) * SECOND;
+        self.disk.with(|disk| match fault {
+            Fault::DiskFull => disk.full = true,
+            _ => disk.stuck = true,
+        });
+        self.after(lasts, Ev::DiskBack);
+    }
+
+    fn any_session(&mut self) -> Option<u64> {
+        let sessions: Vec<u64> = self.hooks.sessions.keys().copied().collect();
+        (!sessions.is_empty()).then(|| self.rng.pick(&sessions))
+    }
+
+    fn hangup_now(&mut self, session: u64) {
+        self.reconnect_later(session);
+        self.tell(Event::Disconnected {
+            session: SessionId(session),
+        });
+    }
+
+    /// A rank that is attached.
+    fn attached(&mut self) -> Option<usize> {
+        let all = 0..self.hooks.ranks.len();
+        let attached: Vec<usize> = all
+            .filter(|&rank| self.hooks.ranks[rank].welcomed)
+            .collect();
+        (!attached.is_empty()).then(|| self.rng.pick(&attached))
+    }
+
+    fn flaw(&mut self, flaw: Flaw) {
+        if let Some(rank) = self.attached() {
+            self.hooks.ranks[rank].flaw = Some(flaw);
+        }
+    }
+
+    fn hook(&mut self, fault: Fault) {
+        let Some(rank) = self.attached() else { return };
+        let Some(session) = self.hooks.ranks[rank].session else {
+            return;
+        };
+        let job = self.hooks.ranks[rank].job;
+        self.seen.mark(fault);
+        match fault {
+            Fault::Flood => self.flood(session),
+            Fault::NeverComplete => self.hooks.ranks[rank].mute = true,
+            Fault::Reconnect => self.hangup_now(session),
+            Fault::RankCrash => {
+                let pid = self.hooks.pid();
+                let it = &mut self.hooks.ranks[rank];
+                let old = std::mem::replace(&mut it.pid, pid);
+                self.hw[it.device].holders.retain(|&holder| holder != old);
+                self.hw[it.device].holders.push(pid);
+                let back = self.rng.between(0, 50) as u64;
+                let iteration = &mut self.hooks.jobs[job].iteration;
+                *iteration = iteration.saturating_sub(back);
+                self.hangup_now(session);
+            }
+            Fault::Leave => self.leave(rank),
+            Fault::JobCrash => {
+                for rank in self.hooks.jobs[job].ranks.clone() {
+                    self.hooks.ranks[rank].left = true;
+                    if let Some(session) = self.hooks.ranks[rank].session {
+                        self.hangup_now(session);
+                    }
+                }
+                self.hooks.jobs[job].ended = true;
+            }
+            _ => {
+                let until = self.now + self.rng.between(6, 30) * SECOND;
+                self.hooks.jobs[job].silent_until = until;
+            }
+        }
+    }
+
+    fn flood(&mut self, session: u64) {
+        let bytes = FromHook::Tick(Tick {
+            iteration: 1,
+            duration: Nanos(1),
+            profiled: false,
+        })
+        .encode();
+        let count = if self.rng.chance(0.05) { 10_500 } else { 400 };
+        for _ in 0..count {
+            let session = SessionId(session);
+            self.tell(Event::Frame {
+                session,
+                bytes: &bytes,
+            });
+        }
+    }
+
+    /// A hook that is not to be let in.
+    fn stranger(&mut self, fault: Fault) {
+        let anyone = self.hooks.ranks.len();
+        if anyone == 0 || self.core.is_none() {
+            return;
+        }
+        let rank = match fault {
+            Fault::NotHolder | Fault::UnknownGpu | Fault::NoHello => self.rng.below(anyone),
+            _ => match self.attached() {
+                Some(rank) => rank,
+                None => return,
+            },
+        };
+        let it = self.hooks.ranks[rank].clone();
+        let uid = self.hooks.jobs[it.job].uid;
+        let pid = self.hooks.pid();
+        let mut hello = self.hooks.hello(rank, &self.hw);
+        let mut peer = Peer { pid, uid };
+        let mut wrong = Wrong::WhileAttached { rank };
+        let gpus = self.hw.iter().filter(|hw| hw.is_gpu()).count();
+        let other = self.rng.below(gpus);
+        match fault {
+            Fault::NotHolder | Fault::NoHello => wrong = Wrong::Always,
+            Fault::UnknownGpu => {
+                wrong = Wrong::Always;
+                hello.gpu = "0000:ff:00.0".to_owned();
+            }
+            Fault::TakenGpu => {
+                self.hw[it.device].holders.push(pid);
+                hello.job = "another".to_owned();
+            }
+            Fault::OtherUser => {
+                self.hw[it.device].holders.push(pid);
+                peer.uid = 999;
+            }
+            _ => {
+                if other == it.device {
+                    return;
+                }
+                self.hw[other].holders.push(pid);
+                hello.gpu.clone_from(&self.hw[other].identity.address);
+            }
+        }
+        self.seen.mark(fault);
+        let session = self.hooks.session(None, Some(wrong));
+        let says = (fault != Fault::NoHello).then(|| FromHook::Hello(hello).encode());
+        self.meet(session, peer, says);
+        let (epoch, patience) = (self.epoch, self.rng.between(1, 15) * SECOND);
+        self.after(patience, Ev::Hangup { session, epoch });
+    }
+
+    fn administrator(&mut self, fault: Fault) {
+        let Some(core) = &self.core else { return };
+        let status = core.status();
+        let gpus = status
+            .devices
+            .iter()
+            .filter(|it| it.name.starts_with("gpu"));
+        let floors: Watts = gpus.map(|it| it.floor).sum();
+        let now = status.node.budget;
+        let share = self.rng.unit();
+        let device = self.rng.below(self.hw.len());
+        let device = match self.rng.chance(0.7) {
+            true => Some(self.hw[device].identity.address.clone()),
+            false => None,
+        };
+        let command = match fault {
+            Fault::BudgetLowered => {
+                let watts = Some(floors + (now - floors).max(Watts::ZERO) * share);
+                Command::SetBudget { watts }
+            }
+            Fault::BudgetRaised => {
+                let watts = Some((now + Watts(200.0) * share).max(floors));
+                Command::SetBudget { watts }
+            }
+            Fault::BudgetInvalid => {
+                let bad = [f64::NAN, -1.0, f64::INFINITY, 0.0, floors.0 * 0.99];
+                let watts = Some(Watts(self.rng.pick(&bad)));
+                Command::SetBudget { watts }
+            }
+            Fault::BudgetCleared => Command::SetBudget { watts: None },
+            Fault::PolicyChanged => Command::SetPolicy {
+                policy: setup::policy(&mut self.rng).name().to_owned(),
+            },
+            Fault::Restore => Command::Restore { device },
+            Fault::Resume => Command::Resume { device },
+            _ => Command::Forget,
+        };
+        if fault == Fault::Restore && self.rng.chance(0.7) {
+            let later = self.rng.between(1, 9) * SECOND;
+            self.after(later, Ev::Fault(Fault::Resume));
+        }
+        self.seen.mark(fault);
+        self.command(command, fault == Fault::BudgetInvalid);
+    }
+
+    /// A device refuses writes, or hangs in one, or in a read before it. Marked once the ledger
+    /// could see what came of it.
+    fn lowered_stuck(&mut self) {
+        let device = self.rng.below(self.hw.len());
+        let lasts = self.rng.between(3, 12) * SECOND;
+        let delay = match self.rng.below(3) {
+            0 => {
+                self.hw[device].moods.refuses = self.now + lasts;
+                self.trouble(device, lasts);
+                0
+            }
+            1 => {
+                self.hw[device].moods.block = lasts;
+                0
+            }
+            _ => {
+                self.hw[device].moods.block = lasts;
+                self.rng.between(0, 1500) * MILLI
+            }
+        };
+        self.after(delay, Ev::Fault(Fault::BudgetLowered));
+    }
+
+    fn command(&mut self, command: Command, invalid: bool) {
+        let before = self.limit();
+        let clock = self.clock();
+        self.note(|| format!("command {command:?}"));
+        let Some(core) = &mut self.core else { return };
+        let stopping = self.stop_sent.is_some();
+        let outcome = core.command(clock, 0, command.clone());
+        if invalid && outcome.is_ok() {
+            self.broke("budget", format!("{command:?} was accepted"));
+        }
+        if outcome.is_ok() && !stopping {
+            self.obeyed(&command, before);
+        }
+        self.act();
+    }
+
+    fn reload(&mut self, fault: Fault) {
+        if self.core.is_none() {
+            return;
+        }
+        let before = self.limit();
+        let mut config = self.config.clone();
+        let moved = self.hw.iter().any(|hw| hw.natural.last() != Some(&hw.cap));
+        match fault {
+            Fault::ReloadLaw => setup::knobs(&mut self.rng, &mut config),
+            Fault::ObserveMoved => {
+                config.mode = Mode::Observe;
+                if moved {
+                    self.seen.mark(fault);
+                }
+                let later = self.rng.between(2, 15) * SECOND;
+                self.after(later, Ev::Fault(Fault::ReloadAdjusting));
+            }
+            _ => {
+                config.mode = Mode::Steer;
+                config.policy = self.rng.pick(&Policy::STEERING);
+                config.caps.gpu_floor = Watts(self.rng.pick(&[150.0, 200.0, 250.0]));
+                config.caps.gpu_ceiling = self.rng.chance(0.3).then_some(Watts(480.0));
+                config.caps.budget = match self.rng.chance(0.5) {
+                    true => Some(setup::budget(&mut self.rng, &self.hw, &config)),
+                    false => None,
+                };
+            }
+        }
+        if fault == Fault::ReloadLaw || (fault == Fault::ReloadAdjusting && moved) {
+            self.seen.mark(fault);
+        }
+        self.config = config.clone();
+        self.was_reconfigured(before);
+        self.tell(Event::Reloaded(Box::new(config)));
+    }
+
+    fn clock_jump(&mut self) {
+        self.ledger.nothing_lowered();
+        self.skew += self.rng.pick(&[3, 30, 700, 100_000]) * SECOND;
+        self.seen.mark(Fault::ClockJump);
+        // No write of a dead daemon survives that the node sleeps.
+        self.drop_late_landings();
+        // To the daemon all devices and hooks were silent for so long.
+        for device in 0..self.hw.len() {
+            if self.hw[device].op.is_some() {
+                self.trouble(device, SECOND);
+            }
+        }
+    }
+
+    fn stop_badly(&mut self, fault: Fault) {
+        if self.core.is_none() || self.stop_sent.is_some() {
+            return;
+        }
+        let device = self.rng.below(self.hw.len());
+        if fault == Fault::StopBlocked {
+            let block = self.rng.between(2, 31) * SECOND;
+            self.hw[device].moods.block = block;
+            self.seen.mark(fault);
+        } else {
+            self.administrator(Fault::BudgetLowered);
+        }
+        let moving = |hw: &crate::hardware::Hw| {
+            hw.op
+                .is_some_and(|op| matches!(op.operation, litd_core::Operation::Set(_)))
+        };
+        if self.hw.iter().any(moving) {
+            self.seen.mark(Fault::StopMoving);
+        }
+        self.stop();
+    }
+}

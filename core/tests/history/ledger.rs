@@ -1,0 +1,620 @@
+//! The rules, checked on what the hardware holds after every single change. What litd believes
+//! counts only where a rule is about its own account of itself.
+
+use litd_api::{Command, DeviceState, Mode};
+use litd_core::{Core, Operation};
+use litd_policies::Policy;
+use litd_units::Watts;
+
+use crate::disk::Disk;
+use crate::fault::Fault;
+use crate::hardware::{Hw, SECOND, micro};
+use crate::world::{ANSWER, Ev, World};
+
+/// A lowered budget counts in full after so long.
+const LOWERED: i64 = SECOND;
+
+/// A device that takes no write is worked around after so long: what it was doing, its write's
+/// patience, what the others were doing, and their writes, are a second and two answers at most.
+const WORKED_AROUND: i64 = LOWERED + 2 * ANSWER;
+
+/// What a foreign hand added is to be made room for within so long.
+const ROOM: i64 = 4 * SECOND;
+
+/// A device that fails is known as such, and worked around, after so long.
+const KNOWN_FAULTY: i64 = 8 * SECOND;
+
+/// The daemon is never larger than this, written out: a thousand events are most of it.
+const LARGEST: usize = 2_000_000;
+
+/// What the ledger remembers.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pub broken: Option<String>,
+    /// Any rank was let in.
+    pub welcomed: bool,
+    /// The journal lost what nobody can know.
+    pub rotten: bool,
+    /// What others than litd added to a device's cap, and until when that excuses the sum.
+    excess: Vec<(usize, i64, i64)>,
+    /// Faults excuse the sum until then.
+    grace: i64,
+    /// Limits that were in force, and until when they still count.
+    old: Vec<(i64, i64)>,
+    last_limit: Option<i64>,
+    budget: Option<Watts>,
+    policy: Option<Policy>,
+    /// Something else than a job may have made writes necessary.
+    reason: bool,
+    lowered: Option<Lowered>,
+}
+
+/// The budget came down by command while one device was not well.
+#[derive(Debug, Clone, Copy)]
+struct Lowered {
+    at: i64,
+    device: usize,
+    /// Failures of the disk until then.
+    failures: (u32, u32),
+}
+
+impl Ledger {
+    /// Something else has happened since the budget came down.
+    pub fn nothing_lowered(&mut self) {
+        self.lowered = None;
+    }
+}
+
+/// What litd says of a device, in the ledger's units.
+struct Said {
+    found: Option<i64>,
+    state: DeviceState,
+}
+
+/// What the rules allow a device.
+struct Bounds {
+    floor: i64,
+    ceiling: i64,
+    unit: i64,
+}
+
+fn said(core: &Core<Disk>) -> Vec<Said> {
+    let devices = core.status().devices.into_iter();
+    devices
+        .map(|it| Said {
+            found: it.found.map(micro),
+            state: it.state,
+        })
+        .collect()
+}
+
+impl World {
+    pub fn broke(&mut self, rule: &str, text: String) {
+        self.note(|| format!("BROKEN: {rule}: {text}"));
+        if self.ledger.broken.is_none() {
+            let at = self.now as f64 / 1e9;
+            self.ledger.broken = Some(format!("rule {rule} at {at:.3} s: {text}"));
+        }
+    }
+
+    fn policy(&self) -> Policy {
+        match self.config.mode {
+            Mode::Observe => Policy::Observe,
+            Mode::Steer => self.ledger.policy.unwrap_or(self.config.policy),
+        }
+    }
+
+    /// Whether a loop may move caps here at all.
+    pub fn may_steer(&self) -> bool {
+        self.policy() != Policy::Observe && self.hooks.jobs.iter().any(|job| job.ranks.len() > 1)
+    }
+
+    fn bounds(&self, device: usize, found: Option<i64>) -> Bounds {
+        let hw = &self.hw[device];
+        let caps = &self.config.caps;
+        let found = found.unwrap_or(micro(hw.range.default));
+        let highest = micro(hw.range.highest);
+        let (floor, ceiling) = match hw.is_gpu() {
+            true => {
+                let usual = micro(hw.range.default).max(found);
+                (caps.gpu_floor, caps.gpu_ceiling.map_or(usual, micro))
+            }
+            false => (caps.cpu_floor, found),
+        };
+        let ceiling = ceiling.min(highest);
+        Bounds {
+            floor: micro(hw.range.lowest).max(micro(floor)).min(ceiling),
+            ceiling,
+            unit: micro(hw.range.resolution).max(1),
+        }
+    }
+
+    /// What all caps may add up to now.
+    pub fn limit(&self) -> i64 {
+        match &self.core {
+            Some(core) => self.limit_of(&said(core)),
+            None => self.ledger.last_limit.unwrap_or(i64::MAX / 4),
+        }
+    }
+
+    /// What a dead daemon was allowed, its last writes are.
+    pub fn remember_limit(&mut self) {
+        self.ledger.last_limit = Some(self.limit());
+    }
+
+    fn limit_of(&self, said: &[Said]) -> i64 {
+        let came_with = |(hw, said): (&Hw, &Said)| said.found.unwrap_or(micro(hw.range.highest));
+        let all = || self.hw.iter().zip(said);
+        let gpus: i64 = all().filter(|(hw, _)| hw.is_gpu()).map(came_with).sum();
+        let cpus: i64 = all().filter(|(hw, _)| !hw.is_gpu()).map(came_with).sum();
+        let set = self.ledger.budget.or(self.config.caps.budget);
+        let budget = set.map_or(gpus, micro);
+        let steering = self.policy() != Policy::Observe && self.stop_sent.is_none();
+        if steering {
+            return budget + cpus;
+        }
+        // Where litd lets go, others' caps are their own business.
+        let entries = self.entries();
+        let theirs = |(hw, said): (&Hw, &Said)| {
+            let known = entries.iter().any(|it| it.address == hw.identity.address);
+            let theirs = match said.state {
+                DeviceState::Ours => false,
+                DeviceState::Foreign => true,
+                _ => !known,
+            };
+            match theirs {
+                true => came_with((hw, said)).max(hw.cap),
+                false => came_with((hw, said)),
+            }
+        };
+        (budget + cpus).max(all().map(theirs).sum())
+    }
+
+    fn excess(&self) -> i64 {
+        let now = self.now;
+        let counts = |&&(device, until, _): &&(usize, i64, i64)| {
+            now < until || now < self.hw[device].trouble_until || self.hw[device].let_go
+        };
+        self.ledger
+            .excess
+            .iter()
+            .filter(counts)
+            .map(|(.., more)| more)
+            .sum()
+    }
+
+    /// A device can't be counted on for so long, and a while after.
+    pub fn trouble(&mut self, device: usize, lasts: i64) {
+        let until = self.now + lasts + ROOM;
+        let hw = &mut self.hw[device];
+        hw.trouble_until = hw.trouble_until.max(until);
+        self.ledger.grace = self.ledger.grace.max(self.now + KNOWN_FAULTY);
+    }
+
+    /// Somebody else than litd sets a cap.
+    pub fn foreign(&mut self, device: usize, cap: i64) {
+        let (now, hw) = (self.now, &self.hw[device]);
+        let entries = self.entries();
+        let entry = entries.iter().find(|it| it.address == hw.identity.address);
+        let writing = hw
+            .op
+            .is_some_and(|op| matches!(op.operation, Operation::Set(_)));
+        // A disk that fails may hold entries that the daemon knows nothing of.
+        let sound = self.disk.with(|disk| disk.failures == (0, 0));
+        let clear = sound && !writing && !hw.misbehaves(now) && now >= hw.trouble_until;
+        let default = micro(hw.range.default);
+        let theirs = entry.is_some_and(|entry| {
+            let ours = entry.ours.iter().copied().chain([entry.found]).map(micro);
+            cap != default && !ours.chain([hw.cap]).any(|own| own == cap)
+        });
+        self.note(|| {
+            format!(
+                "device {device} is set to {} W by another",
+                cap as f64 / 1e6
+            )
+        });
+        self.ledger.reason = true;
+        self.ledger.nothing_lowered();
+        let hw = &mut self.hw[device];
+        if cap > hw.cap {
+            self.ledger.excess.push((device, now + ROOM, cap - hw.cap));
+            self.ledger.grace = self.ledger.grace.max(now + ROOM);
+        }
+        (hw.foreign, hw.foreign_seen) = (theirs && clear, false);
+        hw.touched = false;
+        hw.take_over(cap);
+    }
+
+    fn entries(&self) -> Vec<litd_core::journal::Entry> {
+        let read = self
+            .disk
+            .with(|disk| litd_core::journal::read(&disk.journal));
+        read.ok().flatten().map_or_else(Vec::new, |it| it.entries)
+    }
+
+    /// litd is about to have a device set to this.
+    pub fn issue(&mut self, device: usize, cap: i64) {
+        let Some(core) = &self.core else { return };
+        let said = said(core);
+        let Some(found) = said[device].found else {
+            return self.broke("4 found", format!("device {device} was never read"));
+        };
+        let give_back = cap == found;
+        self.check_whose(device, give_back, &said[device]);
+        self.check_bounds(device, cap, found);
+        self.check_journal(device, cap, found);
+        let hw = &self.hw[device];
+        if cap > hw.cap.max(hw.known) {
+            let rise = cap - hw.cap;
+            let under_way = |hw: &Hw| match hw.op.map(|op| op.operation) {
+                Some(Operation::Set(asked)) => micro(asked).max(hw.cap),
+                _ => hw.cap,
+            };
+            let sum: i64 = self.hw.iter().map(under_way).sum::<i64>() + rise;
+            let allowed = self.limit_of(&said) + self.excess();
+            if sum > allowed {
+                let text = format!(
+                    "device {device} is to rise to {} W, and the sum to {} W of {} W",
+                    cap as f64 / 1e6,
+                    sum as f64 / 1e6,
+                    allowed as f64 / 1e6
+                );
+                self.broke("2 rise", text);
+            }
+        }
+        self.hw[device].touched = true;
+    }
+
+    fn check_whose(&mut self, device: usize, give_back: bool, said: &Said) {
+        let hw = &self.hw[device];
+        let observing = self.policy() == Policy::Observe || self.stop_sent.is_some();
+        let text = format!("device {device}, {:?}", said.state);
+        let unread = self.stop_sent.is_some_and(|since| hw.read_asked < since);
+        if unread {
+            self.broke("5 read before", text);
+        } else if observing && !give_back {
+            self.broke("3 observe", text);
+        } else if hw.foreign && hw.foreign_seen || said.state == DeviceState::Foreign {
+            self.broke("6 foreign", text);
+        } else if said.state != DeviceState::Ours && !give_back {
+            self.broke("6 left alone", text);
+        } else if !self.ledger.welcomed && !self.ledger.reason && self.config.caps.budget.is_none()
+        {
+            self.broke("8 no rank", text);
+        }
+    }
+
+    fn check_bounds(&mut self, device: usize, cap: i64, found: i64) {
+        let hw = &self.hw[device];
+        let bounds = self.bounds(device, Some(found));
+        if !self.ledger.rotten && !hw.natural.contains(&found) {
+            let text = format!("device {device}: {} W", found as f64 / 1e6);
+            return self.broke("5 found was litd's", text);
+        }
+        let within = (bounds.floor..=bounds.ceiling).contains(&cap) && cap % bounds.unit == 0;
+        if cap != found && !within {
+            let text = format!(
+                "device {device}: {} W is not within {} to {} W; {} W was found",
+                cap as f64 / 1e6,
+                bounds.floor as f64 / 1e6,
+                bounds.ceiling as f64 / 1e6,
+                found as f64 / 1e6
+            );
+            self.broke("1 range", text);
+        }
+    }
+
+    fn check_journal(&mut self, device: usize, cap: i64, found: i64) {
+        let entries = self.entries();
+        let address = &self.hw[device].identity.address;
+        let entry = entries.iter().find(|it| it.address == *address);
+        let Some(entry) = entry else {
+            return self.broke("4 journal", format!("device {device} is not in it"));
+        };
+        let known = cap == found || entry.ours.iter().any(|&ours| micro(ours) == cap);
+        if micro(entry.found) != found && !self.ledger.rotten {
+            let text = format!("device {device}: found {} in it", entry.found);
+            self.broke("4 journal", text);
+        } else if !known {
+            self.broke("4 intent", format!("device {device}: {cap} µW"));
+        }
+    }
+
+    /// A write has landed.
+    pub fn hold(&mut self, device: usize, holds: i64, asked: i64, late: bool) {
+        let hw = &mut self.hw[device];
+        let before = std::mem::replace(&mut hw.cap, holds);
+        (hw.foreign, hw.foreign_seen) = (false, false);
+        let over_theirs = late && hw.natural.len() > 1;
+        if (holds != asked && holds != before) || over_theirs {
+            // Nobody can tell that from a foreign hand, once the daemon has died.
+            hw.natural.push(holds);
+        }
+        if holds > asked {
+            let until = self.now + ROOM;
+            self.ledger.excess.push((device, until, holds - asked));
+            self.trouble(device, 0);
+        }
+        if holds > before {
+            self.check_sum("a rise landed");
+        }
+    }
+
+    fn check_sum(&mut self, when: &str) {
+        let now = self.now;
+        self.ledger.old.retain(|&(until, _)| now < until);
+        let sum: i64 = self.hw.iter().map(|hw| hw.cap).sum();
+        let old = self
+            .ledger
+            .old
+            .iter()
+            .map(|&(_, limit)| limit)
+            .max()
+            .unwrap_or(0);
+        let limit = self.limit().max(old);
+        self.ledger.last_limit = Some(self.limit());
+        if self.disk.with(|disk| disk.full || disk.stuck) {
+            // Without a journal no cap is moved but to undo.
+            self.ledger.grace = self.ledger.grace.max(now + ROOM);
+        }
+        let excused = now < self.ledger.grace;
+        if sum <= limit + self.excess() || excused || self.all_low() {
+            return;
+        }
+        let caps: Vec<f64> = self.hw.iter().map(|hw| hw.cap as f64 / 1e6).collect();
+        let text = format!("{when}: {caps:?} W are more than {} W", limit as f64 / 1e6);
+        self.broke("2 sum", text);
+    }
+
+    /// Whether litd could do no more: all that it may move is at its floor.
+    fn all_low(&self) -> bool {
+        let Some(core) = &self.core else { return true };
+        let said = said(core);
+        // litd gives what driver units leave of the sum to whom it likes.
+        let units: i64 = self
+            .hw
+            .iter()
+            .map(|hw| micro(hw.range.resolution).max(1))
+            .sum();
+        let low = |(device, said): (usize, &Said)| {
+            let hw = &self.hw[device];
+            let movable = said.state == DeviceState::Ours && self.now >= hw.trouble_until;
+            let bounds = self.bounds(device, said.found);
+            if !movable || said.found.is_none() {
+                return true;
+            }
+            hw.cap <= bounds.floor + units
+        };
+        said.iter().enumerate().all(low)
+    }
+
+    /// Twice a second: what time alone brings.
+    pub fn look(&mut self) {
+        for device in 0..self.hw.len() {
+            if self.hw[device].misbehaves(self.now) {
+                let until = self.now + ROOM;
+                let hw = &mut self.hw[device];
+                hw.trouble_until = hw.trouble_until.max(until);
+            }
+        }
+        let Some(core) = &self.core else { return };
+        let status = core.status();
+        if status.jobs.len() > self.hw.len() {
+            self.broke("10 bounds", format!("{} jobs", status.jobs.len()));
+        }
+        self.saw(&status.jobs);
+        // Where litd lets go it makes no room, and goes up only if there is some.
+        if self.policy() != Policy::Observe && self.stop_sent.is_none() {
+            self.check_sum("time passed");
+        }
+    }
+
+    pub fn before_start(&mut self) {
+        let now = self.now;
+        let sum: i64 = self.hw.iter().map(|hw| hw.cap).sum();
+        let was = self.ledger.last_limit.unwrap_or(0).max(sum);
+        self.ledger.old = vec![(now + 2 * SECOND, was)];
+        for (_, until, _) in &mut self.ledger.excess {
+            if *until + 3 * SECOND > now {
+                *until = now + ROOM;
+            }
+        }
+        (self.ledger.budget, self.ledger.policy) = (None, None);
+        self.ledger.nothing_lowered();
+        let left = self.disk.with(|disk| !disk.journal.is_empty());
+        let unreadable = self.seen.has(Fault::Unreadable);
+        let budget = self.config.caps.budget.is_some();
+        self.ledger.reason |= left || unreadable || budget;
+    }
+
+    pub fn before_stop(&mut self) {
+        let limit = self.limit();
+        self.was_reconfigured(limit);
+    }
+
+    /// Other rules hold from now on; a budget that came down has a second.
+    pub fn was_reconfigured(&mut self, before: i64) {
+        self.ledger.reason |= self.config.caps.budget.is_some();
+        self.ledger.old.push((self.now + LOWERED, before));
+        self.ledger.nothing_lowered();
+    }
+
+    /// The budget was set: if it came down while one device is not well, the others are looked at
+    /// once they have had the time to make room for it.
+    fn budget_was_set(&mut self, before: i64) {
+        let at = self.now;
+        let unwell = |&device: &usize| !self.hw[device].is_well(at);
+        let mut unwell = (0..self.hw.len()).filter(unwell);
+        let (Some(device), None) = (unwell.next(), unwell.next()) else {
+            return;
+        };
+        // A predecessor's writes may turn up for a while.
+        let young = at < self.started + ROOM;
+        if self.limit() < before && !young && self.excess() == 0 {
+            let failures = self.disk.with(|disk| disk.failures);
+            self.ledger.lowered = Some(Lowered {
+                at,
+                device,
+                failures,
+            });
+            self.after(WORKED_AROUND, Ev::Room { lowered: at });
+        }
+    }
+
+    /// However many seconds a device hangs or refuses, the others do not wait for it: what it may
+    /// still hold is theirs to make room for, down to their floors.
+    pub fn check_room(&mut self, lowered: i64) {
+        let Some(core) = &self.core else { return };
+        let it = self.ledger.lowered.filter(|it| it.at == lowered);
+        let Some(Lowered {
+            at,
+            device,
+            failures,
+        }) = it
+        else {
+            return;
+        };
+        let steering = self.policy() != Policy::Observe && self.stop_sent.is_none();
+        let sound = self
+            .disk
+            .with(|disk| disk.failures == failures && !disk.full && !disk.stuck);
+        let stuck = self.hw[device].takes_no_write(self.now, at + ANSWER);
+        if !steering || !sound || !stuck || self.hw[device].let_go {
+            return;
+        }
+        let said = said(core);
+        let others = || (0..self.hw.len()).filter(|&other| other != device);
+        let movable = |other: usize| {
+            let ours = said[other].state == DeviceState::Ours && said[other].found.is_some();
+            ours && self.hw[other].is_well(self.now)
+        };
+        if !others().all(movable) {
+            return;
+        }
+        let floor = |other: usize| {
+            let bounds = self.bounds(other, said[other].found);
+            bounds.floor + bounds.unit
+        };
+        let sum: i64 = others().map(|other| self.hw[other].cap).sum();
+        let floors: i64 = others().map(floor).sum();
+        let (limit, most) = (self.limit_of(&said), self.hw[device].most());
+        self.seen.mark(Fault::LoweredStuck);
+        if sum > floors.max(limit - most) {
+            let [sum, limit, most] = [sum, limit, most].map(|micro| micro as f64 / 1e6);
+            let text = format!(
+                "device {device} may hold {most} W of {limit} W, and the others hold {sum} W"
+            );
+            self.broke("2 room", text);
+        }
+    }
+
+    /// An administrator was obeyed.
+    pub fn obeyed(&mut self, command: &Command, before: i64) {
+        match command {
+            Command::SetBudget { watts } => {
+                self.ledger.budget = *watts;
+                self.ledger.reason = true;
+            }
+            Command::SetPolicy { policy } => self.ledger.policy = policy.parse().ok(),
+            Command::Restore { device } => {
+                for hw in &mut self.hw {
+                    hw.let_go |= device.as_ref().is_none_or(|it| *it == hw.identity.address);
+                }
+            }
+            Command::Resume { device } => {
+                let until = self.now + ROOM;
+                for at in &mut self.ledger.excess {
+                    if self.hw[at.0].let_go {
+                        at.1 = at.1.max(until);
+                    }
+                }
+                for hw in &mut self.hw {
+                    if device.as_ref().is_none_or(|it| *it == hw.identity.address) {
+                        (hw.foreign, hw.foreign_seen) = (false, false);
+                        hw.let_go = false;
+                    }
+                }
+                self.ledger.reason = true;
+            }
+            _ => {}
+        }
+        self.was_reconfigured(before);
+        if matches!(command, Command::SetBudget { .. }) {
+            self.budget_was_set(before);
+        }
+    }
+
+    /// Nothing has happened for a while: without jobs all caps are what was found.
+    pub fn check_quiet(&mut self) {
+        let Some(core) = &self.core else { return };
+        let status = core.status();
+        let all = said(core);
+        let ours = |it: &Said| it.state == DeviceState::Ours && it.found.is_some();
+        let young = self.now < self.started + 10 * SECOND;
+        if !self.jobs_end || young || !all.iter().all(ours) {
+            return;
+        }
+        if let Some(job) = status.jobs.first() {
+            return self.broke("5 job end", format!("{} is still there: {job:?}", job.name));
+        }
+        let set = self.ledger.budget.or(self.config.caps.budget);
+        let gpus = self.hw.iter().zip(&all).filter(|(hw, _)| hw.is_gpu());
+        let found: i64 = gpus.filter_map(|(_, said)| said.found).sum();
+        if set.is_some_and(|budget| micro(budget) < found) {
+            return;
+        }
+        let away = self
+            .hw
+            .iter()
+            .zip(&all)
+            .position(|(hw, said)| said.found != Some(hw.cap));
+        if let Some(device) = away {
+            let (cap, found) = (self.hw[device].cap, all[device].found);
+            self.broke(
+                "5 job end",
+                format!("device {device} holds {cap}, found {found:?} µW"),
+            );
+        }
+    }
+
+    /// What peers sent has left no more behind than a node's worth: the daemon written out in
+    /// full is a measure of what it holds.
+    fn check_size(&mut self, core: &Core<Disk>) {
+        let floods = [Fault::Flood, Fault::NoHello, Fault::Garbage];
+        if floods.iter().any(|&fault| self.seen.has(fault)) {
+            let size = format!("{core:?}").len();
+            if size > LARGEST {
+                self.broke("10 bounds", format!("{size} bytes when written out"));
+            }
+        }
+    }
+
+    /// The daemon says that it has given everything back.
+    pub fn check_stopped(&mut self, core: &Core<Disk>) {
+        self.check_size(core);
+        let since = self.stop_sent.unwrap_or(self.now);
+        let took = self.now - since;
+        if took > 17 * SECOND {
+            self.broke("5 stop", format!("took {} s", took / SECOND));
+        }
+        let gave_up = took > 14 * SECOND || self.seen.has(Fault::ClockJump);
+        if self.ledger.rotten {
+            return;
+        }
+        let said = said(core);
+        // One that hangs with too high a cap keeps the others from going back up.
+        let excused = gave_up && self.hw.iter().any(|hw| hw.trouble_until > since);
+        for (device, said) in said.iter().enumerate() {
+            let hw = &self.hw[device];
+            let back = hw.natural.contains(&hw.cap);
+            let found = said.found.is_none_or(|found| hw.natural.contains(&found));
+            if !(excused || back && found) {
+                let text = format!(
+                    "device {device} holds {} µW at the end, {:?} was found",
+                    hw.cap, hw.natural
+                );
+                return self.broke("5 stop", text);
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A deterministic simulation of the daemon: one seed is a whole history. Clock, hardware, disk,
+//! sockets and administrators are made up from it, faults included, and a ledger that the
+//! stand-in hardware keeps is checked after every single change.
+//!
+//! ```text
+//! LITD_HISTORIES=100000 cargo test -p litd-core --test history     so many histories
+//! LITD_SEED=4711        cargo test -p litd-core --test history     one, with all that happens
+//! ```
+
+mod disk;
+mod fault;
+mod hardware;
+mod hooks;
+mod inject;
+mod ledger;
+mod rng;
+mod setup;
+mod world;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fault::Fault;
+use world::{Outcome, World};
+
+/// Without LITD_HISTORIES: about 15 s on one core.
+const HISTORIES: u64 = 3000;
+
+/// What is printed of a broken history.
+const LAST_LINES: usize = 80;
+
+/// Sums over many histories.
+#[derive(Debug, Default)]
+struct Tally {
+    histories: u64,
+    faults: Vec<u64>,
+    /// Histories without faults in which a loop could steer, and those that did.
+    steerable: u64,
+    sampled: u64,
+    adjusted: u64,
+    converged: u64,
+    adjustments: u64,
+    writes: u64,
+}
+
+impl Tally {
+    fn add(&mut self, outcome: &Outcome) {
+        self.histories += 1;
+        self.faults.resize(Fault::ALL.len(), 0);
+        for (count, &fault) in self.faults.iter_mut().zip(Fault::ALL) {
+            *count += u64::from(outcome.seen.has(fault));
+        }
+        if outcome.steerable {
+            self.steerable += 1;
+            self.sampled += u64::from(outcome.sampled);
+            self.adjusted += u64::from(outcome.adjustments > 0);
+            self.converged += u64::from(outcome.converged);
+        }
+        self.adjustments += outcome.adjustments;
+        self.writes += outcome.writes;
+    }
+
+    fn print(&self) {
+        let share = |count: u64, of: u64| count as f64 * 100.0 / of.max(1) as f64;
+        println!(
+            "{:>9} histories, {} writes, {} adjustments",
+            self.histories, self.writes, self.adjustments
+        );
+        for (&count, fault) in self.faults.iter().zip(Fault::ALL) {
+            println!(
+                "{count:>9} {:6.2} %  {}",
+                share(count, self.histories),
+                fault.text()
+            );
+        }
+        let of = self.steerable;
+        println!("without a fault and with something to steer: {of}");
+        for (count, what) in [
+            (self.sampled, "had samples that counted"),
+            (self.adjusted, "adjusted"),
+            (self.converged, "converged"),
+        ] {
+            println!("{count:>9} {:6.2} %  {what}", share(count, of));
+        }
+    }
+
+    /// Rules about all histories together: without them the test would test nothing.
+    fn check(&self) {
+        for (&count, fault) in self.faults.iter().zip(Fault::ALL) {
+            let enough = count * 100 >= self.histories;
+            assert!(enough, "too rare to be tested: {}", fault.text());
+        }
+        assert!(
+            self.sampled * 10 >= self.steerable * 8,
+            "few histories have samples"
+        );
+        assert!(
+            self.adjusted * 10 >= self.steerable * 4,
+            "few histories adjust"
+        );
+        assert!(
+            self.converged * 10 >= self.steerable * 2,
+            "few histories converge"
+        );
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn replay(seed: u64, lines: usize) -> String {
+    let outcome = World::new(seed, true).run();
+    let skip = outcome.trace.len().saturating_sub(lines);
+    let mut text: String = outcome
+        .trace
+        .iter()
+        .skip(skip)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    if let Some(broken) = outcome.broken {
+        text.push_str(&format!("seed {seed}: {broken}\n"));
+    }
+    text
+}
+
+#[test]
+fn no_history_breaks_a_rule() {
+    if let Some(seed) = number("LITD_SEED") {
+        let text = replay(seed, usize::MAX);
+        println!("{text}");
+        assert!(!text.contains("BROKEN"), "seed {seed} breaks a rule");
+        return;
+    }
+    let histories = number("LITD_HISTORIES").unwrap_or(HISTORIES);
+    let first = number("LITD_FIRST_SEED").unwrap_or(0);
+    let next = AtomicU64::new(first);
+    let stop = AtomicBool::new(false);
+    let (tally, broken) = (Mutex::new(Tally::default()), Mutex::new(Vec::new()));
+    let work = || {
+        while !stop.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + histories {
+                return;
+            }
+            let outcome = World::new(seed, false).run();
+            if let Some(text) = &outcome.broken {
+                broken.lock().unwrap().push((seed, text.clone()));
+                let most = number("LITD_KEEP_GOING").unwrap_or(1) as usize;
+                stop.store(broken.lock().unwrap().len() >= most, Ordering::Relaxed);
+            }
+            tally.lock().unwrap().add(&outcome);
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(work);
+        }
+    });
+    let (tally, mut broken) = (tally.into_inner().unwrap(), broken.into_inner().unwrap());
+    broken.sort();
+    tally.print();
+    if let Some((seed, _)) = broken.first() {
+        println!("\n{}", replay(*seed, LAST_LINES));
+        for (seed, text) in &broken {
+            println!("LITD_SEED={seed}: {text}");
+        }
+        panic!(
+            "{} of {} histories broke a rule",
+            broken.len(),
+            tally.histories
+        );
+    }
+    if tally.histories >= 2000 {
+        tally.check();
+    }
+}
+
+#[test]
+fn a_seed_is_a_history() {
+    for seed in 0..20 {
+        assert_eq!(replay(seed, usize::MAX), replay(seed, usize::MAX));
+    }
+}

@@ -1,0 +1,140 @@
+//! What a history begins with: a node, a configuration, jobs, and what will go wrong when.
+
+use litd_api::Mode;
+use litd_core::Config;
+use litd_core::config::OnStale;
+use litd_policies::Policy;
+use litd_units::{Kelvins, Watts};
+
+use crate::fault::Fault;
+use crate::hardware::{Hw, MILLI, SECOND};
+use crate::rng::Rng;
+
+/// A history before it happens.
+#[derive(Debug)]
+pub struct Setup {
+    pub devices: Vec<Hw>,
+    pub config: Config,
+    /// GPUs of each job.
+    pub jobs: Vec<Vec<usize>>,
+    pub faults: Vec<(i64, Fault)>,
+    pub end: i64,
+    /// Whether jobs end before the daemon is stopped.
+    pub jobs_end: bool,
+}
+
+pub fn policy(rng: &mut Rng) -> Policy {
+    rng.pick(&[
+        Policy::GpuRed,
+        Policy::GpuRed,
+        Policy::GpuRealloc,
+        Policy::GpuRealloc,
+        Policy::CpuSlosh,
+        Policy::Observe,
+    ])
+}
+
+/// A budget between all floors and all ceilings.
+pub fn budget(rng: &mut Rng, devices: &[Hw], config: &Config) -> Watts {
+    let gpus = || devices.iter().filter(|hw| hw.is_gpu());
+    let floor = |hw: &Hw| hw.range.lowest.max(config.caps.gpu_floor).0;
+    let floors: f64 = gpus().map(floor).sum();
+    let tops: f64 = gpus().map(|hw| hw.range.default.0).sum();
+    let share = 0.1 + 0.9 * rng.unit();
+    Watts((floors + (tops - floors).max(0.0) * share).round())
+}
+
+/// The knobs of the law, such that a loop has something to do within a minute.
+pub fn knobs(rng: &mut Rng, config: &mut Config) {
+    let law = &mut config.law;
+    law.calibration.sampling_period = rng.between(1, 3) as u32;
+    law.calibration.warm_up = rng.between(1, 4) as u32;
+    law.detection.window = rng.between(1, 3) as u32;
+    law.mitigation.max_adjustment = Watts(rng.pick(&[15.0, 30.0, 60.0]));
+    law.mitigation.initial_cap = Watts(rng.pick(&[450.0, 450.0, 600.0, 700.0]));
+}
+
+fn configuration(rng: &mut Rng, devices: &[Hw]) -> Config {
+    let mut config = Config {
+        mode: if rng.chance(0.9) {
+            Mode::Steer
+        } else {
+            Mode::Observe
+        },
+        policy: policy(rng),
+        ..Config::default()
+    };
+    config.caps.gpu_floor = Watts(rng.pick(&[150.0, 200.0, 250.0]));
+    config.caps.gpu_ceiling = rng.chance(0.2).then_some(Watts(480.0));
+    config.caps.settle_seconds = rng.pick(&[3.0, 5.0]);
+    config.jobs.stale_seconds = rng.pick(&[5.0, 20.0]);
+    config.jobs.reconnect_seconds = rng.pick(&[2.0, 6.0]);
+    config.jobs.on_stale = rng.pick(&[OnStale::Hold, OnStale::Restore]);
+    config.sampling.converged_period = rng.pick(&[0, 3, 10]);
+    config.sampling.drift_temperature = Kelvins(4.0);
+    config.limits.frames_per_second = 100.0;
+    config.limits.names = 64;
+    knobs(rng, &mut config);
+    if rng.chance(0.4) {
+        config.caps.budget = Some(budget(rng, devices, &config));
+    }
+    config
+}
+
+impl Setup {
+    pub fn draw(rng: &mut Rng) -> Self {
+        let gpus = rng.pick(&[1, 2, 2, 2, 3, 4, 4, 8]);
+        let cpus = rng.pick(&[0, 0, 1, 2]);
+        let unit = Watts(rng.pick(&[1.0, 1.0, 0.001]));
+        let mut devices: Vec<Hw> = (0..gpus).map(|at| Hw::gpu(rng, at, unit)).collect();
+        devices.extend((0..cpus).map(|at| Hw::cpu(rng, at)));
+        let config = configuration(rng, &devices);
+        let end = rng.between(20, 75) * SECOND;
+        Self {
+            config,
+            jobs: Self::jobs(rng, gpus),
+            faults: Self::faults(rng, end),
+            end,
+            jobs_end: rng.chance(0.5),
+            devices,
+        }
+    }
+
+    fn jobs(rng: &mut Rng, gpus: usize) -> Vec<Vec<usize>> {
+        let all: Vec<usize> = (0..gpus).collect();
+        match rng.below(12) {
+            0 => Vec::new(),
+            1..=3 if gpus >= 2 => {
+                let (one, other) = all.split_at(gpus / 2);
+                vec![one.to_vec(), other.to_vec()]
+            }
+            4 if gpus >= 3 => vec![all[1..].to_vec()],
+            _ => vec![all],
+        }
+    }
+
+    fn faults(rng: &mut Rng, end: i64) -> Vec<(i64, Fault)> {
+        let count = match rng.below(10) {
+            0 => 0,
+            1 => 8,
+            count => count / 2 + 1,
+        };
+        let mut faults = Vec::new();
+        for _ in 0..count {
+            let at = rng.between(500 * MILLI, end);
+            let fault = match rng.below(12) {
+                // What depends on a write that happens to come, and is rare otherwise.
+                0 => rng.pick(&[Fault::RefusedWrite, Fault::Lie, Fault::Overshoot]),
+                1 => rng.pick(&[Fault::DiskFull, Fault::DiskStuck, Fault::TornAppend]),
+                _ => rng.pick(Fault::ALL),
+            };
+            faults.push((at, fault));
+            // Trouble seldom comes alone.
+            if rng.chance(0.3) {
+                let soon = at + rng.between(0, 2 * SECOND);
+                faults.push((soon, rng.pick(Fault::ALL)));
+            }
+        }
+        faults
+    }
+}
