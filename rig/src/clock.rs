@@ -129,8 +129,21 @@ impl Clock {
     /// # Errors
     /// [`ClockError`]: no daemon, a dead one, or a busy one.
     pub fn advance(&mut self, now: Nanos, frames: u64) -> Result<(), ClockError> {
+        self.tell("advance", now, frames)
+    }
+
+    /// Like [`Clock::advance`], but to the daemon no time passes in between: it is `now` at
+    /// once, as after a suspend.
+    ///
+    /// # Errors
+    /// As [`Clock::advance`].
+    pub fn jump(&mut self, now: Nanos, frames: u64) -> Result<(), ClockError> {
+        self.tell("jump", now, frames)
+    }
+
+    fn tell(&mut self, what: &'static str, now: Nanos, frames: u64) -> Result<(), ClockError> {
         let mut daemon = self.daemon()?;
-        let answer = exchange(&mut daemon, now, frames);
+        let answer = exchange(&mut daemon, what, now, frames);
         let answer = answer.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClockError::Busy { now, frames },
             io::ErrorKind::UnexpectedEof
@@ -218,9 +231,14 @@ fn prepare(stream: UnixStream) -> io::Result<BufReader<UnixStream>> {
     Ok(BufReader::new(stream))
 }
 
-fn exchange(daemon: &mut BufReader<UnixStream>, now: Nanos, frames: u64) -> io::Result<String> {
+fn exchange(
+    daemon: &mut BufReader<UnixStream>,
+    what: &str,
+    now: Nanos,
+    frames: u64,
+) -> io::Result<String> {
     // One write: a line in pieces would wake the daemon more than once.
-    let line = format!("advance {} {frames}\n", now.0);
+    let line = format!("{what} {} {frames}\n", now.0);
     daemon.get_mut().write_all(line.as_bytes())?;
     let mut answer = String::new();
     match daemon.read_line(&mut answer)? {

@@ -152,10 +152,34 @@ pub enum DaemonError {
     },
 }
 
+/// Kills a daemon from another thread, while this one waits for it.
+#[derive(Debug, Clone)]
+pub struct Killer {
+    pid: u32,
+    /// Whether its end has been taken note of: its number may be another process's then.
+    reaped: Arc<Mutex<bool>>,
+}
+
+impl Killer {
+    /// Kills it (SIGKILL) and returns at once. Nothing happens if it has ended.
+    pub fn kill(&self) {
+        self.signal(Signal::SIGKILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let reaped = lock(&self.reaped);
+        if let (false, Ok(pid)) = (*reaped, i32::try_from(self.pid)) {
+            // That it has ended already is for `Daemon::ended` to say.
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+}
+
 /// A running litd. Dropping it kills it.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
+    killer: Killer,
     layout: Layout,
     notifications: Notifications,
 }
@@ -237,7 +261,12 @@ impl Daemon {
         let notifications = Notifications::listen(&notify).map_err(at(&notify))?;
         let mut command = Command::new(program);
         // A program that is several goes by its name.
-        command.arg0("litd").arg("--config").arg(layout.config());
+        // An interrupt at the terminal is for the rig alone: the daemon is stopped in order.
+        command
+            .process_group(0)
+            .arg0("litd")
+            .arg("--config")
+            .arg(layout.config());
         if let Some(clock) = clock {
             command.arg("--rig-clock").arg(clock);
         }
@@ -252,8 +281,13 @@ impl Daemon {
             .stdout(Stdio::null())
             .stderr(stderr);
         let child = command.spawn().map_err(at(program))?;
+        let killer = Killer {
+            pid: child.id(),
+            reaped: Arc::default(),
+        };
         Ok(Self {
             child,
+            killer,
             layout,
             notifications,
         })
@@ -285,7 +319,16 @@ impl Daemon {
 
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
+        let mut reaped = lock(&self.killer.reaped);
+        let status = self.child.try_wait().ok().flatten();
+        *reaped |= status.is_some();
+        status
+    }
+
+    /// For another thread, to kill it at any moment.
+    #[must_use]
+    pub fn killer(&self) -> Killer {
+        self.killer.clone()
     }
 
     /// Kills it (SIGKILL): it can do nothing about that. Returns once it is dead.
@@ -336,11 +379,7 @@ impl Daemon {
     }
 
     fn signal(&self, signal: Signal) {
-        if let Ok(pid) = i32::try_from(self.child.id()) {
-            // The process is ours and not waited for, so its number is no one else's. That it
-            // has ended already is for `ended` to say.
-            let _ = kill(Pid::from_raw(pid), signal);
-        }
+        self.killer.signal(signal);
     }
 
     fn late(&mut self, what: &'static str, within: Duration) -> DaemonError {
@@ -353,8 +392,10 @@ impl Daemon {
     }
 
     fn end(&mut self) {
+        let mut reaped = lock(&self.killer.reaped);
         let _ = self.child.kill();
         let _ = self.child.wait();
+        *reaped = true;
     }
 }
 

@@ -24,7 +24,7 @@ mod rules;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use clock::{Clock, ClockError, Frames};
-pub use daemon::{Daemon, DaemonError, Layout, default_config};
+pub use daemon::{Daemon, DaemonError, Killer, Layout, default_config};
 pub use fault::Fault;
 pub use hardware::{Hardware, SharedHardware, gpu_address};
 pub use job::{Job, JobError, JobSpec, RankState};

@@ -124,18 +124,34 @@ impl Rig {
     /// # Errors
     /// It does not connect to the clock, or does not get ready.
     pub fn spawn_clocked(&mut self, program: &Path, config: &str) -> Result<Daemon, DaemonError> {
+        let mut daemon = self.launch_clocked(program, config)?;
+        self.make_ready(&mut daemon)?;
+        Ok(daemon)
+    }
+
+    /// The first half of [`Rig::spawn_clocked`]: starts litd, and returns at once.
+    ///
+    /// # Errors
+    /// It can't be started.
+    pub fn launch_clocked(&mut self, program: &Path, config: &str) -> Result<Daemon, DaemonError> {
         self.frames.reset();
         self.clock.forget()?;
         let socket = self.layout.clock();
-        let mut daemon = Daemon::launch(program, &self.layout.directory, config, Some(&socket))?;
+        Daemon::launch(program, &self.layout.directory, config, Some(&socket))
+    }
+
+    /// The second half: tells a daemon the time, and waits until it is ready.
+    ///
+    /// # Errors
+    /// It does not connect to the clock, or does not get ready.
+    pub fn make_ready(&mut self, daemon: &mut Daemon) -> Result<(), DaemonError> {
         let clock = &mut self.clock;
         daemon.wait_for("connected to the clock", || {
             // An error of the socket comes back from the advance below.
             clock.is_connected().unwrap_or(true)
         })?;
         self.clock.advance(self.now, 0)?;
-        daemon.become_ready()?;
-        Ok(daemon)
+        daemon.become_ready()
     }
 
     /// Connects a job; its frames are counted for [`Rig::advance`].
@@ -171,5 +187,15 @@ impl Rig {
         self.now += time;
         self.ledger.set_time(self.now);
         self.clock.advance(self.now, self.frames.count())
+    }
+
+    /// Like [`Rig::advance`], but the daemon lives through nothing of it: the node was asleep.
+    ///
+    /// # Errors
+    /// As [`Rig::advance`].
+    pub fn jump(&mut self, time: Nanos) -> Result<(), ClockError> {
+        self.now += time;
+        self.ledger.set_time(self.now);
+        self.clock.jump(self.now, self.frames.count())
     }
 }

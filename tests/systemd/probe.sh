@@ -28,7 +28,6 @@ is_running() { [[ $(show SubState) == running ]]; }
 has_restarted() { [[ $(show NRestarts) -ge $1 ]] && is_running; }
 is_steering() { [[ $(caps) != "$found" ]]; }
 has_status() { [[ -n $(show StatusText) ]]; }
-status_is() { [[ $(show StatusText) == "$1" ]]; }
 
 hardware_start
 found=$(caps)
@@ -61,8 +60,8 @@ say control_group "$(stat --format=%G /run/litd/control.sock)"
 
 systemctl reload litd.service
 say reload $?
-until_true 5 status_is "$reloaded_status"
-say reloaded "$(show StatusText)"
+until_true 5 has_reloaded
+say reloaded $?
 
 # A loop that hangs.
 kill -STOP "$(show MainPID)"
@@ -89,5 +88,6 @@ sleep 1
 say bad_configuration "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
 say after_bad_caps "$(caps)"
 
+hardware_report
 echo journal:
 journalctl --unit=litd.service --no-pager --output=cat

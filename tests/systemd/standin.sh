@@ -1,8 +1,8 @@
 # The hardware of standin.pl, sourced by probe.sh. Whatever is probed brings such a file:
 #   hardware_start   makes the devices be there, and whatever makes litd move caps
 #   caps             prints the caps that the hardware holds now
-#   reloaded_status  the status line that says that SIGHUP has been heeded
-reloaded_status=reloaded
+#   has_reloaded     whether SIGHUP has been heeded
+#   hardware_report  prints what else is to be known, one name=value a line
 
 hardware_start() {
   # One place that the unit may write, and one that it may not. Both could be written here.
@@ -16,4 +16,12 @@ hardware_start() {
 
 caps() {
   cat /sys/devices/virtual/powercap/cap
+}
+
+has_reloaded() {
+  [[ $(show StatusText) == reloaded ]]
+}
+
+hardware_report() {
+  :
 }

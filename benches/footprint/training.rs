@@ -1,0 +1,193 @@
+//! A job whose kernels are made up: which GPU is the straggler is this benchmark's choice.
+
+use std::error::Error;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use litd_proto::client::Client;
+use litd_proto::{Class, FromHook, Hello, Kernels, PROTOCOL, Tick, ToHook, frame};
+use litd_rig::{Rig, gpu_address};
+use litd_units::Nanos;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+pub const RANKS: usize = 8;
+pub const KERNELS: usize = 10_000;
+const NAMES: usize = 100;
+
+/// The GPUs that are late, in turns.
+const STRAGGLERS: [usize; 2] = [2, 6];
+
+/// How long a daemon may take to write, if it is to write.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How long all writes of an adjustment may take after the first.
+const WRITTEN: Duration = Duration::from_millis(40);
+
+pub struct Training {
+    ranks: Vec<Client>,
+    iteration: u64,
+    names_sent: bool,
+}
+
+impl Training {
+    /// One rank per GPU, welcomed.
+    pub fn attach(rig: &Rig) -> Result<Self> {
+        let rank = |rank: usize| {
+            let mut client = Client::connect(&rig.layout().ingest())?;
+            client.send(&FromHook::Hello(hello(rank)))?;
+            match client.receive(Duration::from_secs(10))? {
+                Some(ToHook::Welcome(_)) => Ok(client),
+                other => Err(format!("rank {rank} is not welcomed but told {other:?}").into()),
+            }
+        };
+        let ranks = (0..RANKS).map(rank).collect::<Result<_>>()?;
+        // The caps of the start are written.
+        sleep(Duration::from_secs(1));
+        Ok(Self {
+            ranks,
+            iteration: 0,
+            names_sent: false,
+        })
+    }
+
+    /// Sends one profiled iteration, the last rank's part after `pause`. Answers how long after
+    /// that part's last byte the first cap was written; `None` if none was.
+    pub fn sample(&mut self, rig: &Rig, pause: Duration) -> Result<Option<Duration>> {
+        // Readings follow the caps.
+        rig.hardware().run_iteration();
+        self.iteration += 1;
+        let straggler = STRAGGLERS[self.iteration as usize % STRAGGLERS.len()];
+        let mut frames = Vec::new();
+        for rank in 0..RANKS {
+            let kernels = self.kernels(rank, rank == straggler);
+            let mut bytes = Vec::new();
+            frame::write(&mut bytes, &FromHook::Kernels(kernels).encode())?;
+            frames.push(bytes);
+        }
+        self.names_sent = true;
+        let before = rig.ledger().len();
+        // The last one is not always the same: neither the straggler nor the first known.
+        for (place, rank) in (0..RANKS).map(|k| (k, (k + self.iteration as usize) % RANKS)) {
+            if place == RANKS - 1 {
+                sleep(pause);
+            }
+            self.ranks[rank].send_bytes(&frames[rank])?;
+        }
+        let sent = rig.ledger().now();
+        let written = first_write(rig, before);
+        sleep(WRITTEN);
+        self.drain()?;
+        Ok(written.map(|at| Duration::from_nanos(u64::try_from((at - sent).0).unwrap_or(0))))
+    }
+
+    /// Sends ticks of all ranks for so long, evenly. Answers how many, and how long it took.
+    pub fn tick(&mut self, per_second: u32, time: Duration) -> Result<(u32, Duration)> {
+        let rounds = (f64::from(per_second) * time.as_secs_f64()) as u32 / RANKS as u32;
+        let start = Instant::now();
+        for round in 0..rounds {
+            let due = time * round / rounds;
+            sleep(due.saturating_sub(start.elapsed()));
+            self.iteration += 1;
+            let tick = FromHook::Tick(Tick {
+                iteration: self.iteration,
+                duration: Nanos(time.as_nanos() as i64 / i64::from(rounds)),
+                profiled: false,
+            });
+            for rank in &mut self.ranks {
+                rank.send(&tick)?;
+            }
+        }
+        let took = start.elapsed();
+        self.drain()?;
+        Ok((rounds * RANKS as u32, took))
+    }
+
+    /// Reads what litd has said, as hooks do.
+    fn drain(&mut self) -> Result<()> {
+        for rank in &mut self.ranks {
+            while let Some(told) = rank.receive(Duration::ZERO)? {
+                if let ToHook::Refusal(refusal) = told {
+                    return Err(format!("refused: {}", refusal.reason).into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Layers of kernels on a stream for computation and one for collectives. A late rank's
+    /// computation takes 2 % longer, and all wait for it at each collective.
+    fn kernels(&self, rank: usize, late: bool) -> Kernels {
+        let jitter =
+            |k: usize| ((k * 7919 + rank * 104_729 + self.iteration as usize * 31) % 997) as i64;
+        let mut kernels = Kernels {
+            iteration: self.iteration,
+            duration: Nanos(1_100_000_000),
+            new_names: if self.names_sent { Vec::new() } else { names() },
+            ..Kernels::default()
+        };
+        let mut start = 1_000_000_000_000 + self.iteration as i64 * 1_100_000_000;
+        for k in 0..KERNELS {
+            let collective = k % 10 == 9;
+            let base = 100_000 + jitter(k);
+            let duration = if late && !collective {
+                base + base / 50
+            } else {
+                base
+            };
+            kernels.name.push((k % NAMES) as u32);
+            kernels.stream.push(if collective { 20 } else { 7 });
+            kernels.class.push(if collective {
+                Class::Communication
+            } else {
+                Class::Computation
+            });
+            let lag = if late { 2_000 * (k % 10) as i64 } else { 0 };
+            kernels.start.push(Nanos(start + lag));
+            kernels.duration_of.push(Nanos(duration));
+            start += 103_000;
+        }
+        kernels
+    }
+}
+
+fn hello(rank: usize) -> Hello {
+    let ranks = RANKS as u32;
+    Hello {
+        protocol: PROTOCOL,
+        job: "footprint".to_owned(),
+        rank: rank as u32,
+        local_rank: rank as u32,
+        world_size: ranks,
+        local_world_size: ranks,
+        gpu: gpu_address(rank),
+        framework: "simulated".to_owned(),
+        versions: Default::default(),
+    }
+}
+
+/// As long as real ones.
+fn names() -> Vec<String> {
+    let tail = "<float, at::native::(anonymous namespace)::Functor>".repeat(2);
+    let name = |k: usize| match k % 10 {
+        9 => format!(
+            "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)_{k}"
+        ),
+        _ => format!(
+            "void at::native::elementwise_kernel_{k}{tail}(int, at::native::TensorIteratorBase&)"
+        ),
+    };
+    (0..NAMES).map(name).collect()
+}
+
+/// When the first cap after `before` entries was written, on the ledger's clock.
+fn first_write(rig: &Rig, before: usize) -> Option<Nanos> {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        // Its core is the daemon's as well.
+        sleep(Duration::from_millis(10));
+        if let Some(entry) = rig.ledger().entries().get(before) {
+            return Some(entry.at);
+        }
+    }
+    None
+}

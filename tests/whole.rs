@@ -1,0 +1,26 @@
+//! The whole system: the real daemon as a process, its real sockets and files, simulated hardware
+//! with a ledger in another process, and everything that can go wrong at every seam.
+//!
+//! `LITD_FUZZ`: how many frames the fuzzer sends (4,000 if not set).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "whole/adversaries.rs"]
+mod adversaries;
+#[path = "whole/control.rs"]
+mod control;
+#[path = "whole/devices.rs"]
+mod devices;
+#[path = "whole/disk.rs"]
+mod disk;
+#[path = "whole/fuzz.rs"]
+mod fuzz;
+#[path = "whole/jobs.rs"]
+mod jobs;
+#[path = "whole/operation.rs"]
+mod operation;
+#[path = "whole/others.rs"]
+mod others;
+#[path = "whole/sampling.rs"]
+mod sampling;
+#[path = "whole/stand.rs"]
+mod stand;

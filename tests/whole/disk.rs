@@ -1,0 +1,108 @@
+//! The disk under the journal is full.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use litd_api::{EventKind, JobState};
+
+use crate::stand::{LITD, Stand, quick};
+
+#[test]
+fn no_cap_is_written_that_the_journal_can_not_know_of() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    // Nothing can be put in place of the journal: what it is written to first can't be made.
+    let obstacle = stand.rig.layout().state().join("journal.new");
+    fs::create_dir(&obstacle).unwrap();
+    let mut job = stand.train();
+    stand.play(&mut job, 40);
+    assert!(stand.rig.ledger().is_empty(), "{:?}", stand.held());
+    assert!(stand.counted("journal") > 0);
+    assert!(stand.has_event(EventKind::Fault, "no cap is changed, but to undo"));
+    // Once there is room it goes on by itself.
+    fs::remove_dir(&obstacle).unwrap();
+    stand.play_into_steering(&mut job);
+    assert!(stand.has_event(EventKind::Fault, "the undo journal can be written again"));
+    stand.stop();
+}
+
+/// Limits how long files may be that the daemon writes; 0 is as good as a full disk.
+fn limit_files(stand: &Stand, limit: &str) {
+    let pid = stand.daemon().pid().to_string();
+    let limit = format!("--fsize={limit}:unlimited");
+    let status = Command::new("prlimit")
+        .args(["--pid", &pid, &limit])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// A program that runs the daemon so that a file that gets too long is an error, not a signal.
+fn tolerant(stand: &Stand) -> PathBuf {
+    let path = stand.rig.layout().directory.join("tolerant");
+    let script = format!("#!/bin/sh\ntrap '' XFSZ\nexec '{LITD}' \"$@\"\n");
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+    path
+}
+
+#[test]
+fn on_a_disk_that_fills_up_steering_ends_and_undoing_does_not() {
+    if Command::new("prlimit").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no prlimit to fill a disk with");
+        return;
+    }
+    let mut stand = Stand::bare(&quick("gpu-realloc"), true);
+    let (program, config) = (tolerant(&stand), stand.config().to_owned());
+    stand.daemon = Some(stand.rig.spawn_clocked(&program, &config).unwrap());
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+
+    limit_files(&stand, "0");
+    let from = stand.rig.ledger().len();
+    stand.play(&mut job, 40);
+    let found = stand.rig.ledger().found();
+    let later = stand.rig.ledger().entries().split_off(from);
+    let all_undo = later.iter().all(|entry| entry.asked == found[entry.device]);
+    assert!(all_undo, "{later:?}");
+    assert!(stand.counted("journal") > 0);
+    assert_ne!(stand.held(), found);
+    assert_eq!(stand.not_ours(), []);
+
+    // Room again: it goes on. Then the disk is full at the end: caps go back, and the next start
+    // or `litd restore` finds nothing wrong.
+    limit_files(&stand, "unlimited");
+    stand.play_until(&mut job, "steering", |stand| {
+        stand.has_event(EventKind::Fault, "the undo journal can be written again")
+    });
+    assert_ne!(stand.job_status("train").state, JobState::Stale);
+    limit_files(&stand, "0");
+    stand.terminate();
+    assert!(stand.is_back(), "{:?}", stand.held());
+    stand.assert_rules();
+    stand.start();
+    stand.pass(3.0);
+    stand.stop();
+}
+
+#[test]
+fn half_a_line_at_the_journals_end_costs_nothing() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    stand.daemon.take().unwrap().kill();
+    // It died while it wrote down what it was about to write.
+    let path = stand.rig.layout().state().join("journal");
+    let mut bytes = fs::read(&path).unwrap();
+    let last = bytes
+        .split(|&byte| byte == b'\n')
+        .rfind(|line| !line.is_empty());
+    let half = last.unwrap()[..20].to_vec();
+    bytes.extend(half);
+    fs::write(&path, bytes).unwrap();
+    stand.start();
+    stand.pass(3.0);
+    assert!(stand.is_back(), "{:?}", stand.held());
+    assert!(stand.has_event(EventKind::Fault, "the undo journal was damaged"));
+    stand.stop();
+}

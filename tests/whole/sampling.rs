@@ -1,0 +1,99 @@
+//! Sampling that ends, and what was learned.
+
+use litd_api::{Command, EventKind, JobState};
+use litd_proto::{FromHook, Tick};
+use litd_rig::{Job, RankState};
+use litd_units::Nanos;
+
+use crate::stand::{GPUS, Stand, quick};
+
+fn period(job: &mut Job) -> u64 {
+    job.poll();
+    match job.state(0) {
+        Some(RankState::Welcome(directive)) if !directive.pause => directive.period,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn converge(stand: &mut Stand, job: &mut Job) -> u32 {
+    stand.play_until(job, "convergence", |stand| {
+        stand.job_status("train").state == JobState::Converged
+    });
+    stand.job_status("train").adjustments
+}
+
+/// Iterations without a profile that take longer than those of the plant.
+fn slow_ticks(stand: &mut Stand, job: &mut Job, from: u64, count: u64, share: f64) {
+    let length = stand.rig.hardware().plant().last().length.to_nanos();
+    for iteration in from..from + count {
+        let tick = FromHook::Tick(Tick {
+            iteration,
+            duration: Nanos((length.0 as f64 * share) as i64),
+            profiled: false,
+        });
+        for rank in 0..GPUS {
+            assert!(job.send_frame(rank, &tick.encode()));
+        }
+        stand.iteration_passes();
+    }
+}
+
+#[test]
+fn a_converged_job_is_left_in_peace_until_it_drifts() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    let mut job = stand.train();
+    stand.play(&mut job, 1);
+    assert_eq!(period(&mut job), 1);
+    converge(&mut stand, &mut job);
+    assert_eq!(period(&mut job), 1000);
+    let (held, samples) = (stand.held(), stand.job_status("train").samples);
+    let at = u64::from(stand.rig.hardware().plant().iterations());
+    stand.play(&mut job, 80);
+    slow_ticks(&mut stand, &mut job, at + 81, 80, 1.0);
+    assert_eq!(period(&mut job), 1000, "{:?}", stand.job_status("train"));
+    let events = stand.events(EventKind::State);
+    assert_eq!(stand.job_status("train").samples, samples, "{events:#?}");
+    // Iterations take longer from now on.
+    slow_ticks(&mut stand, &mut job, at + 161, 100, 1.05);
+    assert_eq!(period(&mut job), 1);
+    assert_eq!(stand.held(), held);
+    // A closer look for a few samples, once the node has come to where the ticks were, and peace
+    // again.
+    let behind = at + 260 - u64::from(stand.rig.hardware().plant().iterations());
+    stand.play(&mut job, behind as usize);
+    let more = stand.play_until(&mut job, "peace", |stand| {
+        stand.job_status("train").sampling_period == 1000
+    });
+    assert!(more <= 20, "{more}");
+    assert!(stand.job_status("train").samples > samples);
+    stand.stop();
+}
+
+#[test]
+fn what_was_learned_is_reused_and_can_be_forgotten() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    let mut adjustments = Vec::new();
+    let mut run = |stand: &mut Stand| {
+        let mut job = stand.train();
+        adjustments.push(converge(stand, &mut job));
+        job.end();
+        stand.pass(1.0);
+        assert!(stand.is_back(), "{:?}", stand.held());
+        stand.rig.hardware().settle();
+    };
+    run(&mut stand);
+    // It outlives the daemon.
+    assert_eq!(stand.terminate(), Some(0));
+    stand.start();
+    run(&mut stand);
+    stand.command(&Command::Forget);
+    run(&mut stand);
+    let [first, second, third] = adjustments[..] else {
+        panic!("{adjustments:?}");
+    };
+    assert!(
+        first >= 4 && second * 2 <= first && third * 2 > first,
+        "{adjustments:?}"
+    );
+    stand.stop();
+}

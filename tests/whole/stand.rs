@@ -1,0 +1,325 @@
+//! A whole node with the real daemon on it: simulated hardware and its ledger in this process,
+//! litd in one of its own, jobs on its real sockets.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use litd_api::{Command, DeviceState, DeviceStatus, EventKind, JobStatus, Problem, Status};
+use litd_rig::{Daemon, Job, JobSpec, Rig};
+use litd_sim::Scenario;
+use litd_units::{Nanos, Watts};
+
+use crate::control;
+
+/// The daemon.
+pub const LITD: &str = env!("CARGO_BIN_EXE_litd");
+
+/// Long enough for anything that does happen.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// All GPUs of the simulated node.
+pub const GPUS: usize = 8;
+
+/// And its CPU sockets.
+pub const DEVICES: usize = 10;
+
+/// Adjusts early and often.
+pub fn quick(policy: &str) -> String {
+    format!(
+        "mode = \"steer\"\npolicy = \"{policy}\"\nlaw.calibration.sampling_period = 1\n\
+         law.calibration.warm_up = 3\nlaw.detection.window = 1\n"
+    )
+}
+
+pub fn seconds(seconds: f64) -> Nanos {
+    Nanos((seconds * 1e9) as i64)
+}
+
+/// Waits, in real time, until something is so.
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}: not within {SOON:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A node with a daemon.
+pub struct Stand {
+    pub daemon: Option<Daemon>,
+    pub rig: Rig,
+    config: String,
+    clocked: bool,
+}
+
+impl Stand {
+    /// A node without a daemon yet; see [`Stand::start`].
+    pub fn bare(config: &str, clocked: bool) -> Self {
+        let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
+        // A node that warms up is a node that drifts.
+        rig.hardware().settle();
+        Self {
+            daemon: None,
+            config: rig.config(config),
+            rig,
+            clocked,
+        }
+    }
+
+    /// A node whose daemon has the rig's time.
+    pub fn clocked(config: &str) -> Self {
+        let mut stand = Self::bare(config, true);
+        stand.start();
+        stand
+    }
+
+    /// A node whose daemon has the kernel's time.
+    pub fn real(config: &str) -> Self {
+        let mut stand = Self::bare(config, false);
+        stand.start();
+        stand
+    }
+
+    pub fn start(&mut self) {
+        let program = Path::new(LITD);
+        let daemon = match self.clocked {
+            true => self.rig.spawn_clocked(program, &self.config),
+            false => self.rig.spawn(program, &self.config),
+        };
+        self.daemon = Some(daemon.unwrap());
+    }
+
+    /// Writes another configuration file and has the daemon read it.
+    pub fn reload(&mut self, config: &str) {
+        self.config = self.rig.config(config);
+        self.daemon().reload(&self.config).unwrap();
+    }
+
+    pub fn config(&self) -> &str {
+        &self.config
+    }
+
+    pub fn daemon(&self) -> &Daemon {
+        self.daemon.as_ref().unwrap()
+    }
+
+    /// A job on these GPUs, welcomed.
+    pub fn job(&self, name: &str, gpus: impl IntoIterator<Item = usize>) -> Job {
+        let mut job = self.rig.attach(JobSpec::new(name, gpus)).unwrap();
+        job.welcome(SOON).unwrap();
+        job
+    }
+
+    /// A job on all GPUs.
+    pub fn train(&self) -> Job {
+        self.job("train", 0..GPUS)
+    }
+
+    /// The node's next iterations, reported by `job` only.
+    pub fn play(&mut self, job: &mut Job, iterations: usize) {
+        for _ in 0..iterations {
+            job.run_iteration();
+            self.iteration_passes();
+        }
+    }
+
+    /// The time of the last iteration passes.
+    pub fn iteration_passes(&mut self) {
+        if self.clocked {
+            let time = self.rig.hardware().plant().last().length.to_nanos();
+            self.advance(time);
+        }
+    }
+
+    /// Plays until something is so.
+    pub fn play_until(&mut self, job: &mut Job, what: &str, done: impl Fn(&Self) -> bool) -> usize {
+        let mut iterations = 0;
+        while !done(self) {
+            assert!(
+                iterations < 500,
+                "{what}: not within {iterations} iterations; litd said:\n{}",
+                self.said()
+            );
+            self.play(job, 1);
+            iterations += 1;
+        }
+        iterations
+    }
+
+    /// Plays until a device was lowered and another raised.
+    pub fn play_into_steering(&mut self, job: &mut Job) {
+        let ledger = self.rig.ledger().clone();
+        let found = ledger.found();
+        self.play_until(job, "steering", |_| {
+            ledger
+                .held()
+                .iter()
+                .zip(&found)
+                .filter(|(a, b)| a != b)
+                .count()
+                >= 3
+        });
+    }
+
+    /// Time passes on the rig's clock, and nobody reports anything.
+    pub fn pass(&mut self, time: f64) {
+        let end = self.rig.now() + seconds(time);
+        while self.rig.now() < end {
+            let step = (end - self.rig.now()).min(seconds(0.5));
+            self.advance(step);
+        }
+    }
+
+    fn advance(&mut self, time: Nanos) {
+        if let Err(error) = self.rig.advance(time) {
+            panic!("{error}; litd said:\n{}", self.said());
+        }
+    }
+
+    /// Lets the daemon finish what it has to do now.
+    pub fn finish(&mut self) {
+        self.advance(Nanos::ZERO);
+    }
+
+    pub fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        control::ask(&self.rig.layout().control(), method, path, body).unwrap()
+    }
+
+    pub fn status(&self) -> Status {
+        let (code, body) = self.ask("GET", "/v1/status", "");
+        assert_eq!(code, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    pub fn job_status(&self, name: &str) -> JobStatus {
+        let jobs = self.status().jobs;
+        let job = jobs.into_iter().find(|job| job.name == name);
+        job.unwrap_or_else(|| panic!("no job {name}"))
+    }
+
+    pub fn device(&self, device: usize) -> DeviceStatus {
+        self.status().devices[device].clone()
+    }
+
+    /// Commands what must be possible.
+    pub fn command(&self, command: &Command) {
+        let (code, answer) = self.try_command(command);
+        assert_eq!(code, 200, "{command:?}: {answer}");
+    }
+
+    pub fn try_command(&self, command: &Command) -> (u16, String) {
+        let body = serde_json::to_string(command).unwrap();
+        let (code, answer) = self.ask("POST", "/v1/command", &body);
+        match serde_json::from_str::<Problem>(&answer) {
+            Ok(problem) => (code, problem.error),
+            Err(_) => (code, answer),
+        }
+    }
+
+    pub fn resume(&self) {
+        self.command(&Command::Resume { device: None });
+    }
+
+    /// Texts of all events of a kind.
+    pub fn events(&self, kind: EventKind) -> Vec<String> {
+        let (_, body) = self.ask("GET", "/v1/events?after=0", "");
+        let events: litd_api::Events = serde_json::from_str(&body).unwrap();
+        let of_kind = events.events.into_iter().filter(|event| event.kind == kind);
+        of_kind.map(|event| event.text).collect()
+    }
+
+    pub fn has_event(&self, kind: EventKind, part: &str) -> bool {
+        self.events(kind).iter().any(|text| text.contains(part))
+    }
+
+    /// How often something was counted as an error, or as refused.
+    pub fn counted(&self, kind: &str) -> u64 {
+        let totals = self.status().totals;
+        let counters = totals.errors.iter().chain(&totals.refused);
+        let of_kind = counters.filter(|counter| counter.kind == kind);
+        of_kind.map(|counter| counter.count).sum()
+    }
+
+    /// Devices whose caps litd may not move, by number.
+    pub fn not_ours(&self) -> Vec<(usize, DeviceState)> {
+        let devices = self.status().devices.into_iter().enumerate();
+        let devices = devices.map(|(index, device)| (index, device.state));
+        devices
+            .filter(|(_, state)| *state != DeviceState::Ours)
+            .collect()
+    }
+
+    pub fn held(&self) -> Vec<Watts> {
+        self.rig.ledger().held()
+    }
+
+    /// What all GPU caps add up to.
+    pub fn sum(&self) -> Watts {
+        self.held()[..GPUS].iter().copied().sum()
+    }
+
+    pub fn is_back(&self) -> bool {
+        self.rig.ledger().restored()
+    }
+
+    /// Devices that the journal on the disk still names.
+    pub fn journaled(&self) -> Vec<String> {
+        let path = self.rig.layout().state().join("journal");
+        let bytes = fs::read(path).unwrap_or_default();
+        let recovered = litd_core::journal::read(&bytes).unwrap();
+        let entries = recovered.map_or_else(Vec::new, |it| it.entries);
+        entries.into_iter().map(|entry| entry.address).collect()
+    }
+
+    /// No rule was broken so far.
+    pub fn assert_rules(&self) {
+        let broken = self.rig.ledger().check();
+        let shown: Vec<String> = broken.iter().take(5).map(ToString::to_string).collect();
+        assert!(broken.is_empty(), "{shown:#?}\nlitd said:\n{}", self.said());
+    }
+
+    pub fn said(&self) -> String {
+        fs::read_to_string(self.rig.layout().stderr()).unwrap_or_default()
+    }
+
+    /// Stops the daemon as systemd does. Answers with its exit code.
+    pub fn terminate(&mut self) -> Option<i32> {
+        let mut daemon = self.daemon.take().unwrap();
+        daemon.ask_to_stop();
+        let deadline = Instant::now() + 2 * SOON;
+        // Under the rig's clock time passes for it until it is gone.
+        while self.clocked && daemon.ended().is_none() {
+            assert!(Instant::now() < deadline, "does not stop:\n{}", self.said());
+            if self.rig.advance(seconds(0.2)).is_err() {
+                break;
+            }
+        }
+        daemon.terminate().unwrap().code()
+    }
+
+    /// Stops the daemon and sees to it that nothing is left behind and nothing was ever wrong.
+    pub fn stop(mut self) {
+        self.rig.ledger().permit_found();
+        let code = self.terminate();
+        self.assert_clean();
+        assert_eq!(code, Some(0), "{}", self.said());
+    }
+
+    /// All caps are back, the journal is empty, no rule was broken.
+    pub fn assert_clean(&self) {
+        self.assert_rules();
+        let (held, found) = (self.held(), self.rig.ledger().found());
+        assert!(self.is_back(), "{held:?}, not {found:?}:\n{}", self.said());
+        assert_eq!(self.journaled(), [""; 0], "{}", self.said());
+    }
+
+    /// The daemon's proportional set size, in KiB.
+    pub fn memory(&self) -> u64 {
+        let path = format!("/proc/{}/smaps_rollup", self.daemon().pid());
+        let text = fs::read_to_string(path).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+        let number = line.unwrap().trim().trim_end_matches(" kB");
+        number.parse().unwrap()
+    }
+}
