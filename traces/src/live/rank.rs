@@ -13,6 +13,9 @@ use crate::analysis::ratio;
 use crate::spans::Spans;
 use crate::timeline::KernelClass;
 
+/// So many streams are looked through before a hash is made.
+const FEW_STREAMS: usize = 4;
+
 /// What ran on one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stream {
@@ -256,18 +259,17 @@ fn number_streams(
 ) -> Option<Vec<Stream>> {
     let mut positions = HashMap::new();
     let mut streams: Vec<Stream> = Vec::new();
-    // Kernels of one stream often come one after the other.
-    let mut last = None;
     for kernel in kernels {
         let number = kernel.stream;
-        let position = match last {
-            Some((known, position)) if known == number => position,
-            _ => *positions.entry(number).or_insert_with(|| {
+        // Most kernels are on the first few streams, and those are found fast.
+        let few = &streams[..streams.len().min(FEW_STREAMS)];
+        let near = few.iter().position(|stream| stream.number == number);
+        let position = near.unwrap_or_else(|| {
+            *positions.entry(number).or_insert_with(|| {
                 streams.push(Stream { number, kernels: 0 });
                 streams.len() - 1
-            }),
-        };
-        last = Some((number, position));
+            })
+        });
         let stream = streams.get_mut(position).filter(|_| position < most)?;
         stream.kernels += u32::from(selection.takes(kernel.class));
         kernel.stream = position as u32;
