@@ -78,6 +78,11 @@ pub enum DaemonError {
         .0.join(", ")
     )]
     Left(Vec<String>),
+    /// The undo journal was damaged: not all may be back.
+    #[error(
+        "the undo journal was damaged ({0}): compare all caps with what they should be by hand"
+    )]
+    Damaged(String),
     /// The core did not come to an end in time.
     #[error(
         "not everything could be given back within {} s; `litd restore` or the next start tries again",
@@ -115,10 +120,12 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     let directory = config.shell.state.directory.clone();
     let _lock = Lock::take(&directory)?;
     let recovered = journal(&directory)?.1;
-    if recovered.is_none_or(|it| it.entries.is_empty() && it.damaged.is_none()) {
+    let nothing = |it: &Recovered| it.entries.is_empty() && it.damaged.is_none();
+    if recovered.as_ref().is_none_or(nothing) {
         log::info!("nothing to give back");
         return Ok(());
     }
+    let damage = recovered.and_then(|it| it.damaged);
     on_one_thread(async {
         let found = discover(&config).await?;
         let (hub, answers) = assemble(&config, found, Clock::Kernel)?;
@@ -127,7 +134,9 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
         life.stop();
         life.live(None, std::future::pending()).await?;
         nothing_left(&directory, &hub)
-    })
+    })?;
+    // What could be read is back; what could not be read nobody knows.
+    damage.map_or(Ok(()), |damage| Err(DaemonError::Damaged(damage)))
 }
 
 fn journal(directory: &Path) -> Result<(Journal, Option<Recovered>), DaemonError> {

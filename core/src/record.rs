@@ -89,10 +89,22 @@ impl Record {
             text: note.text,
         };
         if self.events.len() == KEPT {
-            self.events.pop_front();
+            self.make_room();
         }
         self.events.push_back(event.clone());
         event
+    }
+
+    /// Drops an event: the oldest, or the oldest that a hook could have caused, if those are the
+    /// most. No hook may wash away what others did.
+    fn make_room(&mut self) {
+        let common = |event: &Event| event.kind == EventKind::Job;
+        let count = self.events.iter().filter(|event| common(event)).count();
+        let oldest = match count > KEPT / 2 {
+            true => self.events.iter().position(common).unwrap_or(0),
+            false => 0,
+        };
+        self.events.remove(oldest);
     }
 
     /// Counts an error of a back end, or of the daemon's own disk and law (`backend` empty).
@@ -107,12 +119,12 @@ impl Record {
 
     /// What came after an event.
     pub fn after(&self, seq: u64) -> Events {
-        let first = self.events.front().map_or(self.last + 1, |event| event.seq);
         let newer = self.events.iter().filter(|event| event.seq > seq);
+        let events: Vec<Event> = newer.cloned().collect();
         Events {
-            events: newer.cloned().collect(),
+            lost: self.last.saturating_sub(seq) - events.len() as u64,
+            events,
             last: self.last,
-            lost: first.saturating_sub(seq.saturating_add(1)),
         }
     }
 
@@ -134,5 +146,33 @@ impl Record {
             count,
         };
         self.refused.iter().map(counter).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hooks_do_not_wash_away_what_others_did() {
+        let mut record = Record::new(Nanos(0), 0.0);
+        record.add(Nanos(0), Note::info(EventKind::Command, "budget"));
+        for _ in 0..5 * KEPT {
+            record.add(Nanos(0), Note::info(EventKind::Job, "attached"));
+        }
+        let told = record.after(0);
+        assert_eq!(told.events.len(), KEPT);
+        assert_eq!(told.events[0].text, "budget");
+        assert_eq!(told.lost, (5 * KEPT + 1 - KEPT) as u64);
+        assert_eq!(record.after(told.last).lost, 0);
+    }
+
+    #[test]
+    fn without_hooks_the_oldest_goes() {
+        let mut record = Record::new(Nanos(0), 0.0);
+        for _ in 0..KEPT + 5 {
+            record.add(Nanos(0), Note::info(EventKind::Command, "budget"));
+        }
+        assert_eq!(record.after(0).events[0].seq, 6);
     }
 }

@@ -71,6 +71,15 @@ impl<S: Store> Core<S> {
             self.forget_entry(&address);
             return;
         }
+        if !unit.can_hold(entry.found) {
+            let text = format!(
+                "the undo journal says that {} was found, which this device can't hold: its cap is left as it is",
+                entry.found
+            );
+            self.note(Note::warning(EventKind::Fault, text).device(&address));
+            self.forget_entry(&address);
+            return;
+        }
         let Some(reading) = unit.device.reading else {
             // Later, once it can be read.
             unit.found = Some(entry.found);

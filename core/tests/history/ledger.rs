@@ -523,6 +523,8 @@ impl World {
             }
             Command::Resume { device } => {
                 let until = self.now + ROOM;
+                // What it may move again takes a moment to come down.
+                self.ledger.grace = self.ledger.grace.max(self.now + LOWERED);
                 for at in &mut self.ledger.excess {
                     if self.hw[at.0].let_go {
                         at.1 = at.1.max(until);
