@@ -96,6 +96,9 @@ impl<S: Store> Core<S> {
 
     fn has_written(&mut self, device: usize, outcome: Result<Watts, PowerError>) {
         let before = self.actuator.held(device);
+        if matches!(outcome, Err(PowerError::Changed { .. })) {
+            return self.not_written(device);
+        }
         let (held, error) = match outcome {
             Ok(held) => (Some(held), None),
             Err(error) => (None, Some(error)),
@@ -118,6 +121,16 @@ impl<S: Store> Core<S> {
             Written::Stray => {}
         }
         // What others may have depends on what this one holds.
+        self.dirty = true;
+    }
+
+    /// Somebody else was there first: the device is to be read before anything is decided.
+    fn not_written(&mut self, device: usize) {
+        self.actuator.not_written(device);
+        if let Some(unit) = self.devices.get_mut(device) {
+            unit.retry_at = Some(self.now + RETRY);
+        }
+        self.devices.want_read(device);
         self.dirty = true;
     }
 

@@ -46,6 +46,16 @@ pub enum PowerError {
         /// How long it was waited for.
         seconds: f64,
     },
+    /// The cap is not the one that was there when the device was read last; nothing was written.
+    #[error("{device}: holds {cap}, not {known} as it was read to hold: nothing was written")]
+    Changed {
+        /// The device.
+        device: String,
+        /// The cap that was read last.
+        known: Watts,
+        /// The cap that is there.
+        cap: Watts,
+    },
     /// Whatever else the driver said.
     #[error("{device}: {action} failed: {cause}")]
     Driver {
@@ -67,6 +77,7 @@ impl PowerError {
             Self::Permission { .. } => "permission",
             Self::Gone { .. } => "gone",
             Self::Timeout { .. } => "timeout",
+            Self::Changed { .. } => "changed",
             Self::Driver { .. } => "driver",
         }
     }

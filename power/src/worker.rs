@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
+use litd_units::Watts;
 use thiserror::Error;
 
 use crate::domain::PowerDomain;
+use crate::error::PowerError;
 use crate::operation::{Operation, Reply};
 
 /// A driver call needs little, and a node has up to 18 of these threads: 2 MiB each, as is usual,
@@ -77,10 +79,38 @@ fn work(
     stop: &AtomicBool,
     report: &impl Fn(Reply),
 ) {
+    let mut seen = None;
     while let Ok(operation) = queue.recv() {
         if stop.load(Ordering::Acquire) {
             return;
         }
-        report(operation.perform(domain.as_mut()));
+        report(perform(operation, domain.as_mut(), &mut seen));
     }
+}
+
+/// Caps are whole microwatts: nearer than half of one is equal.
+const SAME: Watts = Watts(0.4e-6);
+
+/// Does it, but writes no cap over one that was not there when the device was `seen` last: whoever
+/// set that meant it. Between this look and the write lie microseconds; between two readings of
+/// the daemon a second.
+fn perform(operation: Operation, domain: &mut dyn PowerDomain, seen: &mut Option<Watts>) -> Reply {
+    if let (Operation::Set(_), Some(known)) = (operation, *seen) {
+        match domain.cap() {
+            Ok(cap) if !((cap - known).abs() <= SAME) => {
+                *seen = Some(cap);
+                let device = domain.identity().address.clone();
+                return Reply::Set(Err(PowerError::Changed { device, known, cap }));
+            }
+            Ok(_) => {}
+            Err(error) => return Reply::Set(Err(error)),
+        }
+    }
+    let reply = operation.perform(domain);
+    match &reply {
+        Reply::Read(Ok(reading)) => *seen = Some(reading.cap),
+        Reply::Set(outcome) => *seen = outcome.as_ref().ok().copied(),
+        _ => {}
+    }
+    reply
 }

@@ -76,21 +76,25 @@ struct Setup {
     replies: Receiver<Reply>,
 }
 
+fn identity() -> Identity {
+    Identity {
+        kind: DeviceKind::Gpu,
+        address: "0000:05:00.0".to_owned(),
+        uuid: None,
+        serial: None,
+        model: "made up".to_owned(),
+        driver: "made up".to_owned(),
+        backend: "test".to_owned(),
+        sharing: Sharing::Whole,
+    }
+}
+
 fn setup() -> Setup {
     let (begun_sender, begun) = mpsc::channel();
     let (gate, gate_receiver) = mpsc::channel();
     let (reply, replies) = mpsc::channel();
     let domain = Gated {
-        identity: Identity {
-            kind: DeviceKind::Gpu,
-            address: "0000:05:00.0".to_owned(),
-            uuid: None,
-            serial: None,
-            model: "made up".to_owned(),
-            driver: "made up".to_owned(),
-            backend: "test".to_owned(),
-            sharing: Sharing::Whole,
-        },
+        identity: identity(),
         cap: Watts(700.0),
         begun: begun_sender,
         gate: gate_receiver,
@@ -191,4 +195,70 @@ fn a_driver_that_panics_stops_its_own_thread_only() {
         worker.submit(Operation::Read) == Err(Stopped)
     });
     assert!(stopped);
+}
+
+/// A domain whose cap others can change.
+struct Open {
+    identity: Identity,
+    cap: std::sync::Arc<std::sync::Mutex<Watts>>,
+}
+
+impl PowerDomain for Open {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn range(&mut self) -> Result<CapRange, PowerError> {
+        unreachable!("nobody asks")
+    }
+
+    fn set_cap(&mut self, cap: Watts) -> Result<(), PowerError> {
+        *self.cap.lock().unwrap() = cap;
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<Reading, PowerError> {
+        Ok(Reading {
+            cap: *self.cap.lock().unwrap(),
+            ..Reading::default()
+        })
+    }
+
+    fn holders(&mut self) -> Result<Vec<u32>, PowerError> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn a_cap_that_somebody_else_has_set_since_is_not_written_over() {
+    let cap = std::sync::Arc::new(std::sync::Mutex::new(Watts(700.0)));
+    let open = Open {
+        identity: identity(),
+        cap: cap.clone(),
+    };
+    let (sender, replies) = mpsc::channel();
+    let report = move |reply| sender.send(reply).unwrap();
+    let worker = Worker::start(Box::new(open), "gpu0", report).unwrap();
+    let told = |operation| {
+        worker.submit(operation).unwrap();
+        replies.recv_timeout(SOON).unwrap()
+    };
+    assert!(matches!(told(Operation::Read), Reply::Read(Ok(_))));
+    assert_eq!(
+        told(Operation::Set(Watts(650.0))),
+        Reply::Set(Ok(Watts(650.0)))
+    );
+    *cap.lock().unwrap() = Watts(500.0);
+    let changed = told(Operation::Set(Watts(640.0)));
+    assert!(
+        matches!(changed, Reply::Set(Err(PowerError::Changed { known, cap, .. }))
+            if known == Watts(650.0) && cap == Watts(500.0)),
+        "{changed:?}"
+    );
+    assert_eq!(*cap.lock().unwrap(), Watts(500.0));
+    // Whoever is told so and writes again knows what is there.
+    assert_eq!(
+        told(Operation::Set(Watts(640.0))),
+        Reply::Set(Ok(Watts(640.0)))
+    );
 }

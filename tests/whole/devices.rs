@@ -233,6 +233,22 @@ fn new_limits_after_a_reset_are_kept() {
 }
 
 #[test]
+fn a_foreign_cap_is_seen_before_it_is_written_over() {
+    let (mut stand, _job) = steering(&quick("gpu-realloc"));
+    let theirs = Watts(640.0);
+    stand.rig.hardware().foreign_set(LOWERED, theirs).unwrap();
+    // Before the next reading: every GPU is to come down.
+    let lower = Watts(stand.rig.ledger().budget().0 - 400.0);
+    stand.command(&Command::SetBudget { watts: Some(lower) });
+    stand.pass(2.5);
+    assert_eq!(stand.not_ours(), [(LOWERED, DeviceState::Foreign)]);
+    assert_eq!(stand.held()[LOWERED], theirs);
+    stand.terminate();
+    assert_eq!(stand.held()[LOWERED], theirs);
+    stand.assert_rules();
+}
+
+#[test]
 fn a_foreign_cap_is_left_alone_until_it_is_resumed() {
     let (mut stand, mut job) = steering(&quick("gpu-realloc"));
     // Little enough for the node to be as uneven as before.
