@@ -358,8 +358,9 @@ impl Driven {
     /// be far.
     fn check_rises(&self, decision: &Decision, sample: &Sample) {
         let Some(caps) = &decision.apply else { return };
-        let jumps =
-            decision.state == State::Rollback || matches!(decision.why, Why::Recalled { .. });
+        // Going back may undo a jump.
+        let jumps = decision.state == State::Rollback
+            || matches!(decision.why, Why::Recalled { .. } | Why::CostsSpeed { .. });
         for (gpu, reading) in sample.gpus.iter().enumerate() {
             let rise = caps.watts(gpu).unwrap() - self.hardware[gpu];
             let most = config().mitigation.rise();
