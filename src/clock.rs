@@ -1,4 +1,4 @@
-//! What time it is: monotonic time that goes on while the node sleeps, or a test rig's.
+//! What time it is: monotonic time, which stops while the node sleeps, or a test rig's.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -184,15 +184,8 @@ impl<S: Store> Core<S> {
             return;
         }
         if law {
-            let names: Vec<String> = self.jobs.keys().cloned().collect();
-            for name in names {
-                if self
-                    .jobs
-                    .get(&name)
-                    .is_some_and(|job| job.controller.is_some())
-                {
-                    self.plan_anew(&name);
-                }
+            for name in self.with_a_loop() {
+                self.plan_anew(&name);
             }
         } else if rules {
             self.replan_all();

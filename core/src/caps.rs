@@ -8,7 +8,6 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::hardware::same;
 use crate::job::Job;
 use crate::journal::Found;
 use crate::record::Note;
@@ -197,7 +196,8 @@ impl<S: Store> Core<S> {
         for (device, cap) in writes {
             let found = self.devices.get(device).and_then(|unit| unit.found);
             // What is not in the journal holds nothing of litd's that could be undone.
-            let undoes = self.is_journaled(device) && found.is_some_and(|found| same(found, cap));
+            let undoes =
+                self.is_journaled(device) && found.is_some_and(|found| found.is_same_cap(cap));
             if trouble && !undoes {
                 self.actuator.not_written(device);
                 if let Some(unit) = self.devices.get_mut(device) {

@@ -25,13 +25,6 @@ const RESETS: usize = 2;
 
 const RESETS_WITHIN: Nanos = Nanos(600_000_000_000);
 
-/// Caps that are nearer than this are one and the same.
-const SAME: Watts = Watts(0.4e-6);
-
-pub(crate) fn same(one: Watts, other: Watts) -> bool {
-    (one - other).abs() <= SAME
-}
-
 impl<S: Store> Core<S> {
     /// Whether a reply is to what the device was asked.
     fn answers(operation: Operation, reply: &Reply) -> bool {
@@ -235,9 +228,9 @@ impl<S: Store> Core<S> {
         }
         // One reading that is unlike all that is known is looked at twice.
         let held = self.actuator.held(device).filter(|_| unit.found.is_some());
-        let moved = held.is_some_and(|held| !same(held, reading.cap));
+        let moved = held.is_some_and(|held| !held.is_same_cap(reading.cap));
         let seen = unit.suspect.replace(reading.cap).filter(|_| moved);
-        if moved && !seen.is_some_and(|seen| same(seen, reading.cap)) {
+        if moved && !seen.is_some_and(|seen| seen.is_same_cap(reading.cap)) {
             return self.devices.want_read(device);
         }
         unit.suspect = None;
@@ -251,7 +244,7 @@ impl<S: Store> Core<S> {
         self.untidy = true;
         let known = self.actuator.held(device);
         match known {
-            Some(held) if !first && !same(held, reading.cap) => {
+            Some(held) if !first && !held.is_same_cap(reading.cap) => {
                 self.cap_moved(device, held, reading.cap)
             }
             _ => self.actuator.observe(device, reading.cap),
@@ -297,7 +290,7 @@ impl<S: Store> Core<S> {
             return self.note(Note::info(EventKind::Foreign, text).device(&address));
         }
         unit.resets.retain(|&at| now < at + RESETS_WITHIN);
-        if same(cap, unit.device.range.default) && unit.resets.len() < RESETS {
+        if cap.is_same_cap(unit.device.range.default) && unit.resets.len() < RESETS {
             unit.resets.push(now);
             unit.ranging = true;
             self.devices.want_range(device);

@@ -156,27 +156,27 @@ impl<S: Store> Core<S> {
         });
     }
 
+    /// The jobs that have a loop.
+    pub(crate) fn with_a_loop(&self) -> Vec<String> {
+        let jobs = self.jobs.values();
+        let looping = jobs.filter(|job| job.controller.is_some());
+        looping.map(|job| job.name.clone()).collect()
+    }
+
     /// Budget or policy have changed: every loop goes on under what rules now.
     pub(crate) fn replan_all(&mut self) {
-        let names: Vec<String> = self.jobs.keys().cloned().collect();
-        for name in names {
-            if self
-                .jobs
-                .get(&name)
-                .is_some_and(|job| job.controller.is_some())
-            {
-                self.plan_with(&name, |job, plan, config| {
-                    job.start_over();
-                    match &mut job.controller {
-                        Some(controller) if job.ask.is_some() => controller.replan(plan).apply,
-                        controller => {
-                            let caps = plan.start().clone();
-                            *controller = Some(Controller::new(plan, config.law.clone()));
-                            Some(caps)
-                        }
+        for name in self.with_a_loop() {
+            self.plan_with(&name, |job, plan, config| {
+                job.start_over();
+                match &mut job.controller {
+                    Some(controller) if job.ask.is_some() => controller.replan(plan).apply,
+                    controller => {
+                        let caps = plan.start().clone();
+                        *controller = Some(Controller::new(plan, config.law.clone()));
+                        Some(caps)
                     }
-                });
-            }
+                }
+            });
         }
         self.dirty = true;
     }

@@ -6,7 +6,6 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::hardware::same;
 use crate::job::Job;
 use crate::journal::{Entry, Recovered, Undo};
 use crate::learned::Key;
@@ -187,7 +186,7 @@ impl<S: Store> Core<S> {
             };
             let settled = self.actuator.is_settled(device) && unit.busy.is_none();
             let sure = !self.recovered || unit.read_at >= self.landed();
-            if !in_use && settled && sure && same(found, held) && self.is_journaled(device) {
+            if !in_use && settled && sure && found.is_same_cap(held) && self.is_journaled(device) {
                 back.push((unit.address().to_owned(), found));
             }
         }
@@ -225,7 +224,7 @@ impl<S: Store> Core<S> {
         let unit = self.devices.get(device)?;
         let found = unit.found?;
         let entry = self.entry(unit.address())?;
-        (!same(entry.found, found)).then(|| unit.address().to_owned())
+        (!entry.found.is_same_cap(found)).then(|| unit.address().to_owned())
     }
 
     /// Takes a device out of the journal. Returns whether that could be written.

@@ -88,16 +88,13 @@ fn work(
     }
 }
 
-/// Caps are whole microwatts: nearer than half of one is equal.
-const SAME: Watts = Watts(0.4e-6);
-
 /// Does it, but writes no cap over one that was not there when the device was `seen` last: whoever
 /// set that meant it. Between this look and the write lie microseconds; between two readings of
 /// the daemon a second.
 fn perform(operation: Operation, domain: &mut dyn PowerDomain, seen: &mut Option<Watts>) -> Reply {
     if let (Operation::Set(_), Some(known)) = (operation, *seen) {
         match domain.cap() {
-            Ok(cap) if !((cap - known).abs() <= SAME) => {
+            Ok(cap) if !cap.is_same_cap(known) => {
                 *seen = Some(cap);
                 let device = domain.identity().address.clone();
                 return Reply::Set(Err(PowerError::Changed { device, known, cap }));

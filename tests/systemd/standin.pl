@@ -48,7 +48,8 @@ my $admin = "$ENV{RUNTIME_DIRECTORY}/control.sock";
 spill($admin, '');
 chown -1, scalar getgrnam('litd-admin'), $admin or print "chown: $!\n";
 slurp("/proc/1/environ") and -e readlink("/proc/1/fd/0") or print "fds: $!\n";
-for my $path ('/usr/forbidden', '/etc/litd/forbidden', '/sys/kernel/forbidden', '/root/forbidden') {
+my $home = (getpwuid 0)[7];
+for my $path ('/usr/forbidden', '/etc/litd/forbidden', '/sys/kernel/forbidden', "$home/forbidden") {
     if (open my $file, '>', $path) { print "may write $path\n" }
 }
 

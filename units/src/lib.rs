@@ -172,6 +172,15 @@ impl Sub<Kelvins> for Celsius {
     }
 }
 
+impl Watts {
+    /// Whether two caps are one and the same. Drivers hold whole microwatts: caps nearer than
+    /// half of one are equal, and floats are that exact. A NaN is like nothing.
+    #[must_use]
+    pub fn is_same_cap(self, other: Self) -> bool {
+        (self - other).abs() <= Self(0.4e-6)
+    }
+}
+
 impl Millis {
     /// The nearest whole nanosecond, saturating.
     #[must_use]
