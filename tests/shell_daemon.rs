@@ -4,6 +4,8 @@
 // clippy takes only functions with #[test] for tests; these helpers are theirs.
 #![allow(clippy::unwrap_used)]
 
+mod tools;
+
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -16,6 +18,7 @@ use litd_api::{Events, Problem, Status};
 use litd_rig::{Daemon, Fault, Rig};
 use litd_sim::Scenario;
 use litd_units::Nanos;
+use tools::have;
 
 const LITD: &str = env!("CARGO_BIN_EXE_litd");
 
@@ -405,9 +408,12 @@ fn a_rig_that_hangs_up_takes_its_daemon_along() {
 
 #[test]
 fn whoever_is_no_administrator_reads_only() {
-    // Only root can be somebody else; and curl is what the documentation tells people to use.
-    let has_curl = Command::new("curl").arg("--version").output().is_ok();
-    if !nix::unistd::geteuid().is_root() || !has_curl {
+    // curl is what the documentation tells people to use.
+    if !have(&["curl"]) {
+        return;
+    }
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can be another user");
         return;
     }
     let rig = rig();
