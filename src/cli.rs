@@ -91,7 +91,9 @@ fn check(options: &Options) -> Result<(), DaemonError> {
 }
 
 fn report(error: &DaemonError, restoring: bool) -> ExitCode {
-    eprintln!("litd: {error}");
+    // In one piece: other daemons may write to the same place.
+    let line = format!("litd: {error}\n");
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
     if restoring && matches!(error, DaemonError::State(StateError::Held { .. })) {
         eprintln!("litd: a running daemon gives caps back on `litctl restore`, or when it stops");
     }
