@@ -140,7 +140,7 @@ impl<S: Store> Core<S> {
             temperature: reading.temperature,
             clock: reading.clock,
             power_limited: reading.power_limited,
-            throttled: reading.throttled,
+            throttled: reading.throttle.is_some(),
             lead: lead.map(|lead| lead.to_millis()),
             busy: place.and_then(|at| shown?.busy.get(at).copied()),
         }

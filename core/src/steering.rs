@@ -297,7 +297,7 @@ impl<S: Store> Core<S> {
             cap: reading.cap,
             temperature: reading.temperature,
             slowdown: reading.slowdown,
-            throttled: reading.throttled,
+            throttled: reading.throttle.is_some(),
             power_limited: reading.power_limited,
             power: reading.power,
             clock: reading.clock,

@@ -88,8 +88,33 @@ pub struct Reading {
     pub clock: Option<Hertz>,
     /// Whether the power limit is what bounds the clock.
     pub power_limited: Option<bool>,
-    /// Whether it throttles for heat or for a hardware reason (power brake, voltage).
-    pub throttled: bool,
+    /// What else slows it down, if anything does: more power would not help then.
+    pub throttle: Option<Throttle>,
+}
+
+/// Why a device is slower than its power limit would let it be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Throttle {
+    /// The chip is too hot (NVML: software or hardware thermal slowdown; AMD: socket thermal).
+    Heat,
+    /// Its memory is too hot (AMD: HBM thermal).
+    Memory,
+    /// The voltage regulators are at their limit (AMD: VR thermal).
+    Regulator,
+    /// The system pulled the power brake (NVML: hardware power brake slowdown).
+    PowerBrake,
+    /// Hardware slows it down and does not say why (NVML: hardware slowdown).
+    Hardware,
+}
+
+/// Clocks that a device is locked to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ClockRange {
+    /// The lowest.
+    pub lowest: Hertz,
+    /// The highest.
+    pub highest: Hertz,
 }
 
 /// A device whose power can be capped.
@@ -131,6 +156,36 @@ pub trait PowerDomain: Send {
     /// # Errors
     /// The driver does not answer, or can't tell.
     fn holders(&mut self) -> Result<Vec<u32>, PowerError>;
+
+    /// Keeps the clock of the compute units within a range, whatever the cap leaves of it.
+    ///
+    /// # Errors
+    /// The driver refuses, does not answer, or knows no such thing.
+    fn lock_clocks(&mut self, range: ClockRange) -> Result<(), PowerError> {
+        let _ = range;
+        Err(self.no_clocks())
+    }
+
+    /// Lets the driver choose clocks again.
+    ///
+    /// # Errors
+    /// The driver refuses, does not answer, or knows no such thing.
+    fn unlock_clocks(&mut self) -> Result<(), PowerError> {
+        Err(self.no_clocks())
+    }
+
+    /// What a domain answers whose clocks can't be locked.
+    #[doc(hidden)]
+    fn no_clocks(&self) -> PowerError {
+        let Identity {
+            address, backend, ..
+        } = self.identity();
+        PowerError::Driver {
+            device: address.clone(),
+            action: "locking clocks",
+            cause: format!("the back end {backend} can't"),
+        }
+    }
 
     /// Closes whatever handles are open, so that the device can be reset or its driver upgraded.
     /// The next call opens them again.

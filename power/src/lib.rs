@@ -4,15 +4,31 @@
 //! and may block: whoever calls it does so on a thread of its own ([`Worker`]) and with a
 //! deadline.
 //!
+//! - [`amdgpu`]: AMD GPUs through sysfs, the default;
+//! - [`rocm_smi`]: AMD GPUs through ROCm SMI;
+//! - [`nvml`]: NVIDIA GPUs;
+//! - [`powercap`]: Intel CPU sockets;
+//! - [`hsmp`]: AMD EPYC sockets;
 //! - [`simulated`]: stand-in hardware behind a unix socket.
 
+pub mod amdgpu;
+mod discovery;
 mod domain;
 mod error;
+pub mod hsmp;
+pub mod nvml;
 mod operation;
+pub mod powercap;
+pub mod rocm_smi;
 pub mod simulated;
 mod worker;
 
-pub use domain::{CapRange, DeviceKind, Identity, PowerDomain, Reading, Sharing};
+pub use discovery::{
+    AmdBackEnd, Inventory, Notice, NvidiaBackEnd, Search, Severity, Source, discover,
+};
+pub use domain::{
+    CapRange, ClockRange, DeviceKind, Identity, PowerDomain, Reading, Sharing, Throttle,
+};
 pub use error::PowerError;
 pub use operation::{Operation, Reply};
 pub use worker::{Stopped, Worker};

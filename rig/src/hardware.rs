@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use litd_power::simulated::{Answer, Cause, Listed, Outcome, Refusal, Request};
-use litd_power::{CapRange, DeviceKind, Identity, Reading, Sharing};
+use litd_power::{CapRange, DeviceKind, Identity, Reading, Sharing, Throttle};
 use litd_sim::{CpuTelemetry, GpuTelemetry, Limiter, Plant, PlantError, Scenario};
 use litd_units::{Joules, Watts};
 
@@ -384,6 +384,14 @@ fn gpu_range(scenario: &Scenario) -> CapRange {
     }
 }
 
+fn throttle(gpu: &GpuTelemetry) -> Option<Throttle> {
+    if gpu.throttle.thermal {
+        Some(Throttle::Heat)
+    } else {
+        gpu.throttle.hardware.then_some(Throttle::Hardware)
+    }
+}
+
 fn gpu_reading(gpu: &GpuTelemetry) -> Reading {
     Reading {
         cap: gpu.cap,
@@ -396,7 +404,7 @@ fn gpu_reading(gpu: &GpuTelemetry) -> Reading {
         slowdown: Some(gpu.slowdown),
         clock: Some(gpu.clock),
         power_limited: Some(gpu.limiter == Limiter::Power),
-        throttled: gpu.throttle.thermal || gpu.throttle.hardware,
+        throttle: throttle(gpu),
     }
 }
 

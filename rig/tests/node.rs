@@ -87,7 +87,7 @@ fn readings_are_those_of_the_plant() {
     assert_eq!(reading.slowdown, Some(Celsius(105.0)));
     assert_eq!(reading.clock, Some(gpu.clock));
     assert_eq!(reading.power_limited, Some(true));
-    assert!(!reading.throttled);
+    assert_eq!(reading.throttle, None);
     let seconds = rig.hardware().plant().last().length.0 / 1e3;
     let energy = reading.energy.unwrap().0 - energy_before.0;
     assert!((energy - gpu.power.0 * seconds).abs() < 1e-6);

@@ -278,7 +278,7 @@ impl Hw {
             slowdown: Some(Celsius(97.0)),
             clock: Some(Hertz(2.0e9 * self.speed())),
             power_limited: Some(self.loaded),
-            throttled: hot,
+            throttle: hot.then_some(litd_power::Throttle::Heat),
         };
         if now < self.moods.odd {
             match rng.below(6) {

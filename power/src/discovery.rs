@@ -1,0 +1,221 @@
+//! Finding a node's devices: which driver serves which, and what stands in the way.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::{DeviceKind, PowerDomain};
+use crate::{amdgpu, hsmp, nvml, powercap, rocm_smi};
+
+/// Where the back ends look. Every root can be put elsewhere, for containers and tests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Search {
+    /// Where sysfs is mounted.
+    pub sys: PathBuf,
+    /// Where device nodes are.
+    pub dev: PathBuf,
+    /// Where procfs is mounted, with the processes of the whole node.
+    pub proc: PathBuf,
+    /// Who serves AMD GPUs.
+    pub amd: AmdBackEnd,
+    /// Who serves NVIDIA GPUs.
+    pub nvidia: NvidiaBackEnd,
+    /// Whether CPU sockets are looked for.
+    pub cpus: bool,
+    /// NVML: a name that the dynamic linker finds, or a path.
+    pub nvml_library: PathBuf,
+    /// ROCm SMI: a name that the dynamic linker finds, or a path.
+    pub rocm_smi_library: PathBuf,
+}
+
+impl Default for Search {
+    fn default() -> Self {
+        Self {
+            sys: "/sys".into(),
+            dev: "/dev".into(),
+            proc: "/proc".into(),
+            amd: AmdBackEnd::default(),
+            nvidia: NvidiaBackEnd::default(),
+            cpus: true,
+            nvml_library: "libnvidia-ml.so.1".into(),
+            rocm_smi_library: "librocm_smi64.so.1".into(),
+        }
+    }
+}
+
+/// Who serves AMD GPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AmdBackEnd {
+    /// The driver's own files: true error numbers, no mutex, nothing that can crash.
+    #[default]
+    Amdgpu,
+    /// The library `librocm_smi64`, in a process of its own.
+    RocmSmi,
+    /// Nobody: they are left alone.
+    Off,
+}
+
+/// Who serves NVIDIA GPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NvidiaBackEnd {
+    /// The library `libnvidia-ml`.
+    #[default]
+    Nvml,
+    /// Nobody: they are left alone.
+    Off,
+}
+
+/// One vendor's devices, found independently of all others': a driver that blocks keeps only its
+/// own devices from being found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// AMD GPUs.
+    Amd,
+    /// NVIDIA GPUs.
+    Nvidia,
+    /// CPU sockets.
+    Cpus,
+}
+
+impl Source {
+    /// All sources, in the order in which their devices are numbered.
+    pub const ALL: [Self; 3] = [Self::Amd, Self::Nvidia, Self::Cpus];
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Amd => "AMD GPUs",
+            Self::Nvidia => "NVIDIA GPUs",
+            Self::Cpus => "CPU sockets",
+        })
+    }
+}
+
+/// How much a notice matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// It works, not as well as it could.
+    Warning,
+    /// A device is there that litd can't use.
+    Error,
+}
+
+/// What was noticed while devices were looked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// How much it matters.
+    pub severity: Severity,
+    /// The device, file or library.
+    pub subject: String,
+    /// What is so.
+    pub text: String,
+    /// What to do about it, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Notice {
+    /// A notice without a remedy.
+    pub fn new(severity: Severity, subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            severity,
+            subject: subject.into(),
+            text: text.into(),
+            remedy: None,
+        }
+    }
+
+    /// The same, with what to do about it.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.subject, self.text)?;
+        match &self.remedy {
+            Some(remedy) => write!(f, ": {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What was found.
+#[derive(Default)]
+pub struct Inventory {
+    /// The devices.
+    pub domains: Vec<Box<dyn PowerDomain>>,
+    /// What was noticed.
+    pub notices: Vec<Notice>,
+}
+
+impl fmt::Debug for Inventory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let identities = self.domains.iter().map(|domain| domain.identity());
+        f.debug_struct("Inventory")
+            .field("domains", &identities.collect::<Vec<_>>())
+            .field("notices", &self.notices)
+            .finish()
+    }
+}
+
+impl Inventory {
+    /// Adds what another search found.
+    pub fn extend(&mut self, other: Self) {
+        self.domains.extend(other.domains);
+        self.notices.extend(other.notices);
+    }
+
+    /// GPUs by PCI address, then CPU sockets by number: the same each time.
+    pub fn sort(&mut self) {
+        self.domains.sort_by(|a, b| order(a.as_ref(), b.as_ref()));
+    }
+}
+
+fn order(a: &dyn PowerDomain, b: &dyn PowerDomain) -> Ordering {
+    let key = |domain: &dyn PowerDomain| {
+        let identity = domain.identity();
+        let number = identity.address.strip_prefix("cpu");
+        let number = number.and_then(|number| number.parse::<u32>().ok());
+        (
+            identity.kind == DeviceKind::Cpu,
+            number,
+            identity.address.clone(),
+        )
+    };
+    key(a).cmp(&key(b))
+}
+
+/// Finds the devices of one source. It may block for as long as a driver likes.
+#[must_use]
+pub fn discover(search: &Search, source: Source) -> Inventory {
+    match source {
+        Source::Amd => match search.amd {
+            AmdBackEnd::Amdgpu => amdgpu::discover(search),
+            AmdBackEnd::RocmSmi => rocm_smi::discover(search),
+            AmdBackEnd::Off => Inventory::default(),
+        },
+        Source::Nvidia => match search.nvidia {
+            NvidiaBackEnd::Nvml => nvml::discover(search),
+            NvidiaBackEnd::Off => Inventory::default(),
+        },
+        Source::Cpus if search.cpus => {
+            let mut found = powercap::discover(search);
+            found.extend(hsmp::discover(search));
+            found
+        }
+        Source::Cpus => Inventory::default(),
+    }
+}
