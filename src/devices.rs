@@ -1,11 +1,13 @@
 //! The devices' threads: what was found at start, and one operation at a time from then on.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use litd_core::{Device, DeviceId, Operation, Reply};
-use litd_power::{CapRange, PowerDomain, PowerError, Worker};
+use litd_power::{
+    CapRange, Inventory, Notice, PowerDomain, PowerError, Search, Severity, Source, Worker,
+};
 use litd_units::Watts;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
@@ -16,17 +18,17 @@ use crate::config::Hardware;
 /// Why there are no devices.
 #[derive(Debug, Error)]
 pub enum DiscoveryError {
-    /// Nothing is configured that could have any.
-    #[error(
-        "no hardware: this release has no back end for real devices yet, only [hardware] simulated"
-    )]
-    NoBackEnd,
-    /// The back end does not tell.
+    /// The stand-in hardware does not tell.
     #[error("no hardware: {0}")]
-    BackEnd(#[from] PowerError),
-    /// The back end does not answer.
-    #[error("no hardware: the back end has not answered for {} s", .0.as_secs_f64())]
-    Silent(Duration),
+    Simulated(#[from] PowerError),
+    /// The stand-in hardware does not answer.
+    #[error("no hardware: {} has not answered for {} s", .socket.display(), .patience.as_secs_f64())]
+    Silent {
+        /// Its socket.
+        socket: PathBuf,
+        /// How long it was waited for.
+        patience: Duration,
+    },
     /// The system gives no thread.
     #[error("no thread for a device: {0}")]
     Thread(#[from] io::Error),
@@ -60,16 +62,19 @@ pub struct Found {
 
 /// Finds all devices and asks each for its range and first reading, all at the same time. A
 /// device that does not answer within `patience` is one without a reading; the daemon starts
-/// without it.
+/// without it, and also with no device at all.
 ///
 /// # Errors
-/// There is no back end, or it does not list its devices.
+/// There is stand-in hardware that does not list its devices, or the system gives no thread.
 pub async fn discover(hardware: &Hardware, patience: Duration) -> Result<Found, DiscoveryError> {
-    let socket = hardware
-        .simulated
-        .as_deref()
-        .ok_or(DiscoveryError::NoBackEnd)?;
-    let domains = list(socket, patience).await?;
+    let domains = match &hardware.simulated {
+        Some(socket) => stand_in(socket, patience).await?,
+        None => {
+            let found = search(&hardware.search(), patience).await?;
+            tell(&found);
+            found.domains
+        }
+    };
     let (reports, mut answers) = mpsc::unbounded_channel();
     let mut devices = Devices {
         workers: Vec::with_capacity(domains.len()),
@@ -103,20 +108,79 @@ const NO_RANGE: CapRange = CapRange {
     resolution: Watts::ZERO,
 };
 
-/// Lists the domains on a thread of its own, because a driver may block.
-async fn list(
+/// Stand-in hardware's devices.
+async fn stand_in(
     socket: &Path,
     patience: Duration,
 ) -> Result<Vec<Box<dyn PowerDomain>>, DiscoveryError> {
-    let socket = socket.to_owned();
-    let (done, domains) = oneshot::channel();
-    std::thread::Builder::new()
-        .name("discover".into())
-        .spawn(move || done.send(litd_power::simulated::discover(&socket)))?;
-    match timeout(patience, domains).await {
+    let path = socket.to_owned();
+    let listed = aside(move || litd_power::simulated::discover(&path))?;
+    match timeout(patience, listed).await {
         Ok(Ok(domains)) => Ok(domains?),
         // Its thread has panicked: it will not answer either.
-        Ok(Err(_)) | Err(_) => Err(DiscoveryError::Silent(patience)),
+        Ok(Err(_)) | Err(_) => Err(DiscoveryError::Silent {
+            socket: socket.to_owned(),
+            patience,
+        }),
+    }
+}
+
+/// Real devices. A source that does not answer in time goes without its devices.
+///
+/// # Errors
+/// The system gives no thread.
+pub async fn search(search: &Search, patience: Duration) -> io::Result<Inventory> {
+    let mut found = Inventory::default();
+    let deadline = Instant::now() + patience;
+    let mut searches = Vec::with_capacity(Source::ALL.len());
+    for source in Source::ALL {
+        let search = search.clone();
+        searches.push((
+            source,
+            aside(move || litd_power::discover(&search, source))?,
+        ));
+    }
+    for (source, inventory) in searches {
+        match timeout_at(deadline, inventory).await {
+            Ok(Ok(inventory)) => found.extend(inventory),
+            Ok(Err(_)) | Err(_) => found.notices.push(
+                Notice::new(
+                    Severity::Error,
+                    source.to_string(),
+                    format!("their driver has not answered for {patience:?}"),
+                )
+                .remedy("they are left alone; restart litd once it answers"),
+            ),
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Asks on a thread of its own, because a driver may block.
+fn aside<T: Send + 'static>(
+    ask: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<oneshot::Receiver<T>> {
+    let (done, answer) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("discover".into())
+        .spawn(move || done.send(ask()))?;
+    Ok(answer)
+}
+
+fn tell(found: &Inventory) {
+    for notice in &found.notices {
+        match notice.severity {
+            Severity::Info => log::info!("{notice}"),
+            Severity::Warning => log::warn!("{notice}"),
+            Severity::Error => log::error!("{notice}"),
+        }
+    }
+    if found.domains.is_empty() {
+        log::warn!(
+            "no device whose power can be capped: litd runs and has nothing to do; \
+             `litctl doctor` tells what is missing"
+        );
     }
 }
 

@@ -289,9 +289,6 @@ fn a_bad_configuration_is_told_and_not_run() {
         litd(&["--check-config", "--config", file]).status.code(),
         Some(0)
     );
-    let no_hardware = litd(&["--config", file]);
-    assert_eq!(no_hardware.status.code(), Some(1));
-    assert!(stderr(&no_hardware).contains("no back end for real devices"));
     // Nothing has run, so there is nothing to give back, hardware or not.
     assert_eq!(litd(&["restore", "--config", file]).status.code(), Some(0));
 }

@@ -212,7 +212,15 @@ fn paths(config: &Config) -> impl Iterator<Item = Violation> {
         socket("control.socket", &shell.control.socket),
         ("state.directory", &shell.state.directory, usize::MAX),
     ];
-    if let Some(path) = &shell.hardware.simulated {
+    let hardware = &shell.hardware;
+    for (key, path) in [
+        ("hardware.sys", &hardware.sys),
+        ("hardware.dev", &hardware.dev),
+        ("hardware.proc", &hardware.proc),
+    ] {
+        paths.push((key, path, usize::MAX));
+    }
+    if let Some(path) = &hardware.simulated {
         paths.push(socket("hardware.simulated", path));
     }
     let same = (shell.ingest.socket == shell.control.socket).then(|| Violation {

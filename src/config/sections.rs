@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use litd_power::{AmdBackEnd, NvidiaBackEnd, Search};
 use serde::{Deserialize, Serialize};
 
 /// The sections that only the daemon's process knows.
@@ -45,12 +46,62 @@ impl Shell {
     }
 }
 
-/// Where devices come from.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Where devices come from: the keys of [`Search`], or stand-in hardware.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hardware {
-    /// The socket of stand-in hardware, for tests.
+    /// Who serves AMD GPUs.
+    pub amd: AmdBackEnd,
+    /// Who serves NVIDIA GPUs.
+    pub nvidia: NvidiaBackEnd,
+    /// Whether CPU sockets are looked for.
+    pub cpus: bool,
+    /// Where sysfs is mounted.
+    pub sys: PathBuf,
+    /// Where device nodes are.
+    pub dev: PathBuf,
+    /// Where procfs is mounted.
+    pub proc: PathBuf,
+    /// NVML: a name or a path.
+    pub nvml_library: PathBuf,
+    /// ROCm SMI: a name or a path.
+    pub rocm_smi_library: PathBuf,
+    /// The socket of stand-in hardware, for tests: it is all the hardware there is then.
     pub simulated: Option<PathBuf>,
+}
+
+impl Default for Hardware {
+    fn default() -> Self {
+        let usual = Search::default();
+        Self {
+            amd: usual.amd,
+            nvidia: usual.nvidia,
+            cpus: usual.cpus,
+            sys: usual.sys,
+            dev: usual.dev,
+            proc: usual.proc,
+            nvml_library: usual.nvml_library,
+            rocm_smi_library: usual.rocm_smi_library,
+            simulated: None,
+        }
+    }
+}
+
+impl Hardware {
+    /// Where the back ends look.
+    #[must_use]
+    pub fn search(&self) -> Search {
+        Search {
+            sys: self.sys.clone(),
+            dev: self.dev.clone(),
+            proc: self.proc.clone(),
+            amd: self.amd,
+            nvidia: self.nvidia,
+            cpus: self.cpus,
+            nvml_library: self.nvml_library.clone(),
+            rocm_smi_library: self.rocm_smi_library.clone(),
+        }
+    }
 }
 
 /// Where hooks connect.
