@@ -22,5 +22,7 @@ mod operation;
 mod others;
 #[path = "whole/sampling.rs"]
 mod sampling;
+#[path = "whole/sockets.rs"]
+mod sockets;
 #[path = "whole/stand.rs"]
 mod stand;

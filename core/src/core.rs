@@ -229,6 +229,7 @@ impl<S: Store> Core<S> {
         self.check_jobs();
         self.check_holders();
         self.check_devices();
+        self.check_sockets();
         self.measure_warm_up();
         self.give_up_stopping();
         self.effects.push(Effect::Alive);

@@ -43,6 +43,8 @@ pub(crate) struct Unit {
     pub failures: u32,
     /// When a failed write is tried again.
     pub retry_at: Option<Nanos>,
+    /// A CPU socket needed what it lent: it keeps it until then.
+    pub keeps_until: Option<Nanos>,
     /// The cap whose effect is awaited.
     pub settling: Option<Settling>,
     /// A cap that was read once and is unlike what is known: nothing is written until it has been
@@ -83,6 +85,7 @@ impl Unit {
             suspect: None,
             failures: 0,
             retry_at: None,
+            keeps_until: None,
             settling: None,
             resets: Vec::new(),
             ranging: false,

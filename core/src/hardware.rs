@@ -143,9 +143,16 @@ impl<S: Store> Core<S> {
             reading.enforced = None;
         }
         let lowered = before.is_none_or(|before| held < before);
-        unit.settling = (lowered && unit.is_gpu()).then_some(Settling { cap: held, until });
+        unit.settling = lowered.then_some(Settling { cap: held, until });
+        let is_gpu = unit.is_gpu();
+        let highest = unit.device.range.highest;
         if sure {
             self.journal.confirmed(unit.address(), held);
+        }
+        if lowered && !is_gpu {
+            // Its watts are others' only once it is seen not to draw them any more.
+            self.actuator.doubt(device, before.unwrap_or(highest));
+            self.devices.want_read(device);
         }
     }
 
@@ -258,6 +265,7 @@ impl<S: Store> Core<S> {
             self.dirty = true;
         }
         self.check_settling(device);
+        self.check_socket(device);
         let job = self.devices.get(device).and_then(|unit| unit.job.clone());
         if let Some(name) = job {
             self.step(&name);
@@ -331,7 +339,6 @@ impl<S: Store> Core<S> {
 
     /// Measured power is to follow a cap that was lowered.
     fn check_settling(&mut self, device: usize) {
-        let margin = 1.0 + self.config.caps.settle_margin;
         let now = self.now;
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -340,19 +347,33 @@ impl<S: Store> Core<S> {
         else {
             return;
         };
-        let Some(power) = reading.power.filter(|power| power.is_finite()) else {
-            return;
+        let caps = &self.config.caps;
+        let is_gpu = unit.is_gpu();
+        // What a CPU socket gives is given to GPUs: there it must be gone to the last watt.
+        let margin = if is_gpu { caps.settle_margin } else { 0.0 };
+        let seconds = caps.settle_seconds;
+        let told = reading
+            .power
+            .filter(|power| power.is_finite() && *power >= Watts::ZERO);
+        let why = match told {
+            Some(power) if power <= cap * (1.0 + margin) => {
+                unit.settling = None;
+                self.actuator.believe(device);
+                self.dirty |= !is_gpu;
+                return;
+            }
+            Some(power) => format!(
+                "draws {power:.1} although its cap was lowered to {cap} {seconds:.0} s ago: the cap is not in force"
+            ),
+            None if is_gpu => return,
+            None => format!(
+                "has not told its power since its cap was lowered to {cap} {seconds:.0} s ago: nothing can be given to others"
+            ),
         };
-        if power <= cap * margin {
-            unit.settling = None;
-        } else if now >= until {
-            let text = format!(
-                "draws {power:.1} although its cap was lowered to {cap} {:.0} s ago: the cap is not in force",
-                self.config.caps.settle_seconds
-            );
+        if now >= until {
             let backend = unit.backend().to_owned();
             self.record.error("unsettled", &backend);
-            self.fault(device, &text);
+            self.fault(device, &why);
         }
     }
 

@@ -25,6 +25,7 @@ pub mod learned;
 mod rate;
 mod record;
 mod session;
+mod sockets;
 mod status;
 mod steering;
 pub mod store;

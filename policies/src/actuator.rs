@@ -1,8 +1,8 @@
 //! The node's ledger of what every device may hold, and the order of writes that follows from it.
 //!
 //! Writes take time and may fail, hang or lie. So a device counts with the *most* it may hold:
-//! the cap read back last, or the one being written, whichever is higher. Decreases go out at
-//! once; an increase goes out only when no decrease is open and the sum, with it, is within the
+//! the cap read back last, or the one being written, whichever is higher; or what it may still
+//! draw, where its power has yet to be seen to follow a lowered cap. Decreases go out at once; an increase goes out only when no decrease is open and the sum, with it, is within the
 //! budget. The sum of what the hardware holds is then within the budget after every single
 //! write, whatever becomes of the others.
 
@@ -25,6 +25,8 @@ struct Line {
     falling: bool,
     /// What a write of a predecessor's may make of it at any moment.
     late: Option<Microwatts>,
+    /// What it may still draw, although its cap is lower: measured power has not followed yet.
+    drawn: Option<Microwatts>,
     /// Its last write failed, or it is overdue: it is not written to until [`Actuator::retry`].
     failed: bool,
 }
@@ -32,7 +34,8 @@ struct Line {
 impl Line {
     /// The most that it counts with, should it come to hold `cap`.
     fn with(&self, cap: Microwatts) -> Microwatts {
-        self.late.map_or(cap, |late| late.max(cap))
+        let most = self.late.max(self.drawn);
+        most.map_or(cap, |most| most.max(cap))
     }
 
     fn wants(&self) -> Option<Microwatts> {
@@ -88,6 +91,7 @@ impl Actuator {
                 writing: None,
                 falling: false,
                 late: None,
+                drawn: None,
                 failed: false,
             }
         };
@@ -243,6 +247,21 @@ impl Actuator {
     pub fn expect_no_more(&mut self, device: usize) {
         if let Some(line) = self.lines.get_mut(device) {
             line.late = None;
+        }
+    }
+
+    /// A device's cap was lowered, and its power has yet to be seen to follow: until then it counts
+    /// with `most`, which it may still draw.
+    pub fn doubt(&mut self, device: usize, most: Watts) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.drawn = line.drawn.max(microwatts(most));
+        }
+    }
+
+    /// A device's measured power is within its cap.
+    pub fn believe(&mut self, device: usize) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.drawn = None;
         }
     }
 

@@ -194,6 +194,14 @@ impl Hardware {
         self.write(device, cap, Author::Foreign)
     }
 
+    /// The job comes to ask for so much of a CPU socket's power.
+    ///
+    /// # Errors
+    /// No such socket, or a power that is none.
+    pub fn set_cpu_draw(&mut self, socket: usize, draw: Watts) -> Result<(), PlantError> {
+        self.plant.set_cpu_draw(socket, draw)
+    }
+
     /// The device is reset, or its driver loaded anew: the cap is the driver's default.
     ///
     /// # Errors

@@ -204,6 +204,25 @@ impl Plant {
         Ok(asked)
     }
 
+    /// From now on the work asks for so much of a CPU's power; its limit decides what it gets.
+    ///
+    /// # Errors
+    /// No such CPU, or a power that is none.
+    pub fn set_cpu_draw(&mut self, cpu: usize, draw: Watts) -> Result<(), PlantError> {
+        let state = find_mut(&mut self.cpus, "CPU", cpu)?;
+        if !(draw >= Watts::ZERO && draw.is_finite()) {
+            return Err(PlantError::Refused {
+                kind: "CPU",
+                index: cpu,
+                asked: draw,
+                lowest: Watts::ZERO,
+                highest: state.spec.limit,
+            });
+        }
+        state.spec.draw = draw;
+        Ok(())
+    }
+
     /// The CPU limit in force.
     ///
     /// # Errors

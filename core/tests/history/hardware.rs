@@ -59,6 +59,8 @@ pub struct Hw {
     pub natural: Vec<i64>,
     /// Whether litd was told to write it since somebody else did.
     pub touched: bool,
+    /// What a CPU socket held before it was lowered, until its power was seen to follow.
+    pub owes: i64,
     pub loaded: bool,
     pub holders: Vec<u32>,
     /// An administrator took it back: the daemon does not look at it until it is resumed.
@@ -164,6 +166,7 @@ impl Hw {
             quality,
             natural: vec![cap],
             touched: false,
+            owes: 0,
             loaded: false,
             holders: Vec::new(),
             let_go: false,

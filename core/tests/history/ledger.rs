@@ -245,11 +245,12 @@ impl World {
         self.check_journal(device, cap, found);
         let hw = &self.hw[device];
         if cap > hw.cap.max(hw.known) {
-            let rise = cap - hw.cap;
+            // What a CPU socket gave is others' once its power was seen to follow.
             let under_way = |hw: &Hw| match hw.op.map(|op| op.operation) {
-                Some(Operation::Set(asked)) => micro(asked).max(hw.cap),
-                _ => hw.cap,
+                Some(Operation::Set(asked)) => micro(asked).max(hw.cap).max(hw.owes),
+                _ => hw.cap.max(hw.owes),
             };
+            let rise = (cap - hw.cap.max(hw.owes)).max(0);
             let sum: i64 = self.hw.iter().map(under_way).sum::<i64>() + rise;
             let allowed = self.limit_of(&said) + self.excess();
             if sum > allowed {

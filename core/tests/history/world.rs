@@ -379,6 +379,7 @@ impl World {
             hw.foreign_seen = false;
             hw.foreign = false;
             hw.let_go = false;
+            hw.owes = 0;
             let unreadable = !self.calm && self.rng.chance(0.01);
             let reading = hw.read(now, clock.0, &mut self.rng).ok();
             let reading = reading.filter(|reading| reading.cap.is_finite() && !unreadable);
@@ -576,6 +577,10 @@ impl World {
         let reply = match op.operation {
             Operation::Read => {
                 let read = hw.read(now, clock, &mut self.rng);
+                let power = read.as_ref().ok().and_then(|read| read.power);
+                if power.is_some_and(|power| (0.0..=hw.cap as f64 / 1e6).contains(&power.0)) {
+                    hw.owes = 0;
+                }
                 if read.as_ref().is_ok_and(|read| read.cap.is_finite()) {
                     hw.known = hw.cap;
                     hw.read_asked = op.since;
@@ -589,6 +594,9 @@ impl World {
             Operation::Set(_) => {
                 let outcome = self.results.remove(&serial).unwrap_or(Ok(()));
                 hw.known = if outcome.is_ok() { hw.cap } else { i64::MIN };
+                if outcome.is_ok() && !hw.is_gpu() && hw.cap < op.before {
+                    hw.owes = hw.owes.max(op.before);
+                }
                 Reply::Set(outcome.map(|()| whole(hw.cap)))
             }
             Operation::Range => {

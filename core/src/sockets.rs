@@ -1,0 +1,81 @@
+//! CPU sockets that lend watts to GPUs (cpu-slosh): they have them back as soon as they need them.
+
+use litd_api::EventKind;
+use litd_units::{Nanos, Watts};
+
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::record::Note;
+use crate::store::Store;
+
+/// A socket that draws all of its lowered limit but this share feels it.
+const NEAR_LIMIT: f64 = 0.05;
+
+/// A socket that needed its watts keeps them for so long: a data loader that comes in waves is not
+/// to be starved at each.
+const KEEPS: Nanos = Nanos(600_000_000_000);
+
+impl<S: Store> Core<S> {
+    /// Whether a socket that gave watts away has come to need them. GPUs go down first then: the
+    /// ledger of writes sees to that.
+    pub(crate) fn check_socket(&mut self, device: usize) {
+        let now = self.now;
+        let held = self.actuator.held(device);
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        if unit.is_gpu() || unit.settling.is_some() || !unit.lends(now) {
+            return;
+        }
+        let (Some(held), Some(found)) = (held, unit.found) else {
+            return;
+        };
+        let power = unit.device.reading.and_then(|reading| reading.power);
+        let near = |power: &Watts| *power >= held * (1.0 - NEAR_LIMIT);
+        let Some(power) = power.filter(near).filter(|_| held < found) else {
+            return;
+        };
+        unit.keeps_until = Some(now + KEEPS);
+        let address = unit.address().to_owned();
+        let text = format!(
+            "draws {power:.1} of the {held} left to it: it has its {found} back, and keeps it for {:.0} s",
+            KEEPS.as_secs_f64()
+        );
+        self.note(Note::info(EventKind::State, text).device(&address));
+        self.plan_around(device);
+    }
+
+    /// Sockets that kept their watts for long enough may lend them again.
+    pub(crate) fn check_sockets(&mut self) {
+        let now = self.now;
+        let mut free = false;
+        for (_, unit) in self.devices.iter_mut() {
+            let over = |until: Nanos| until <= now;
+            if unit.keeps_until.is_some_and(over) {
+                unit.keeps_until = None;
+                free = true;
+            }
+        }
+        if free {
+            self.replan_all();
+        }
+    }
+
+    /// The jobs that count on a socket go on without it.
+    fn plan_around(&mut self, device: usize) {
+        let counts = |(name, job): (&String, &crate::job::Job)| {
+            job.cpus.contains(&device).then(|| name.clone())
+        };
+        let names: Vec<String> = self.jobs.iter().filter_map(counts).collect();
+        for name in names {
+            self.plan_anew(&name);
+        }
+    }
+}
+
+impl Unit {
+    /// Whether a socket may lend watts now.
+    pub(crate) fn lends(&self, now: Nanos) -> bool {
+        self.keeps_until.is_none_or(|until| until <= now)
+    }
+}
