@@ -6,6 +6,8 @@
 
 #[path = "whole/adversaries.rs"]
 mod adversaries;
+#[path = "whole/by_hand.rs"]
+mod by_hand;
 #[path = "whole/control.rs"]
 mod control;
 #[path = "whole/devices.rs"]

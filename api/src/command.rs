@@ -17,6 +17,15 @@ pub enum Command {
         /// The policy's name.
         policy: String,
     },
+    /// Sets one device's cap by hand, within its range and the budget. It is the administrator's
+    /// from then on: what the device came with, which goes back when steering ends. Refused while
+    /// litd moves that cap.
+    SetCap {
+        /// The device's address or name.
+        device: String,
+        /// The cap.
+        watts: Watts,
+    },
     /// Gives caps back and lets go: of one device, or of all. Nothing is steered there until
     /// `Resume`.
     Restore {

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::record::Note;
 use crate::store::Store;
 
-fn problem(error: impl Into<String>) -> Problem {
+pub(crate) fn problem(error: impl Into<String>) -> Problem {
     Problem {
         error: error.into(),
     }
@@ -30,6 +30,7 @@ impl<S: Store> Core<S> {
         let outcome = match command {
             Command::SetBudget { watts } => self.ask_budget(watts),
             Command::SetPolicy { policy } => self.ask_policy(&policy),
+            Command::SetCap { device, watts } => self.ask_cap(&device, watts),
             Command::Restore { device } => self.release(device.as_deref()),
             Command::Resume { device } => self.resume(device.as_deref()),
             Command::Forget => {
@@ -88,7 +89,7 @@ impl<S: Store> Core<S> {
         Ok(format!("policy is {policy}"))
     }
 
-    fn named(&self, device: Option<&str>) -> Result<Vec<usize>, Problem> {
+    pub(crate) fn named(&self, device: Option<&str>) -> Result<Vec<usize>, Problem> {
         let Some(name) = device else {
             return Ok(self.devices.iter().map(|(device, _)| device).collect());
         };
@@ -202,6 +203,7 @@ fn in_words(command: &Command) -> String {
         Command::SetBudget { watts: Some(watts) } => format!("budget {watts}"),
         Command::SetBudget { watts: None } => "budget as configured".to_owned(),
         Command::SetPolicy { policy } => format!("policy {policy:?}"),
+        Command::SetCap { device, watts } => format!("cap of {device:?} {watts}"),
         Command::Restore { device } => {
             format!("restore {}", device.as_deref().unwrap_or("everything"))
         }

@@ -25,7 +25,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn share(&self, job: &Job) -> Watts {
         let found = || {
             let units = job.gpus().filter_map(|device| self.devices.get(device));
-            units.filter_map(|unit| unit.found).sum()
+            units.filter_map(|unit| unit.base()).sum()
         };
         let all = self.devices.gpus().count().max(1) as f64;
         let share = |budget: Watts| budget * (job.ranks.len() as f64 / all);
@@ -92,7 +92,7 @@ impl<S: Store> Core<S> {
         let mut found = Vec::new();
         let mut lowest = Watts::ZERO;
         for (device, unit) in self.devices.iter() {
-            let (false, Some(cap)) = (steered[device], unit.found) else {
+            let (false, Some(cap)) = (steered[device], unit.base()) else {
                 continue;
             };
             if !unit.is_gpu() {

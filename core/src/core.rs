@@ -315,7 +315,7 @@ impl<S: Store> Core<S> {
     /// The cap that a device was found with; where that could not be read, the most that it may
     /// hold: it is not touched, and the others need not make room for it.
     pub(crate) fn came_with(&self, device: usize, unit: &Unit) -> Watts {
-        unit.found.unwrap_or_else(|| self.actuator.most_of(device))
+        unit.base().unwrap_or_else(|| self.actuator.most_of(device))
     }
 
     /// What all GPU caps may add up to: as set, or what they added up to when they were found.
@@ -331,6 +331,7 @@ impl<S: Store> Core<S> {
             return;
         }
         self.note(Note::info(EventKind::Daemon, "stopping: caps go back"));
+        self.forget_by_hand();
         self.stopping = Some(Stopping {
             since: self.now,
             done: false,

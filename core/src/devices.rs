@@ -29,6 +29,8 @@ pub(crate) struct Unit {
     pub read_at: Nanos,
     /// The cap that goes back at the end. Not known: the device is never touched.
     pub found: Option<Watts>,
+    /// The cap that an administrator has asked for by hand, until it is set.
+    pub by_hand: Option<Watts>,
     /// Whose its cap is.
     pub standing: DeviceState,
     /// The job that uses it.
@@ -75,6 +77,7 @@ impl Unit {
         Self {
             name,
             found: device.reading.map(|reading| reading.cap),
+            by_hand: None,
             device,
             read_at: now,
             standing: DeviceState::Ours,

@@ -90,6 +90,7 @@ impl<S: Store> Core<S> {
     fn has_written(&mut self, device: usize, outcome: Result<Watts, PowerError>) {
         let before = self.actuator.held(device);
         if matches!(outcome, Err(PowerError::Changed { .. })) {
+            self.set_by_hand(device, None);
             return self.not_written(device);
         }
         let (held, error) = match outcome {
@@ -113,6 +114,7 @@ impl<S: Store> Core<S> {
             }
             Written::Stray => {}
         }
+        self.set_by_hand(device, held);
         // What others may have depends on what this one holds.
         self.dirty = true;
     }
@@ -209,6 +211,9 @@ impl<S: Store> Core<S> {
     /// The job of a device whose standing has changed can't be steered any more, or can again.
     pub(crate) fn standing_changed(&mut self, device: usize) {
         self.dirty = true;
+        if let Some(unit) = self.devices.get_mut(device).filter(|unit| !unit.is_ours()) {
+            unit.by_hand = None;
+        }
         let job = self.devices.get(device).and_then(|unit| unit.job.clone());
         if let Some(name) = job {
             self.suspend_or_resume(&name);

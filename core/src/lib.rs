@@ -12,6 +12,7 @@
 //! back), `admin` (commands), `status`.
 
 mod admin;
+mod by_hand;
 mod caps;
 pub mod config;
 mod core;

@@ -131,6 +131,7 @@ impl<S: Store> Core<S> {
             },
             job: unit.job.clone(),
             found: unit.found,
+            asked: unit.by_hand,
             cap: self.actuator.held(device),
             enforced: reading.enforced,
             floor: limits.floor,

@@ -162,9 +162,10 @@ impl<S: Store> Core<S> {
             };
             let read = since.is_none_or(|since| unit.read_at >= since);
             let theirs = unit.standing == DeviceState::Foreign;
-            match unit.found {
-                Some(found) if journaled && read && !theirs => {
-                    self.actuator.give_back(device, found);
+            let ours = journaled || unit.by_hand.is_some();
+            match unit.base() {
+                Some(base) if ours && read && !theirs => {
+                    self.actuator.give_back(device, base);
                 }
                 _ => self.actuator.leave(device),
             }

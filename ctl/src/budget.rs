@@ -7,7 +7,7 @@ use litd_units::Watts;
 use serde_json::json;
 
 use crate::control::{self, Client, Socket};
-use crate::{Outcome, output};
+use crate::{Outcome, caps, output};
 
 /// Show or set what all GPU caps of the node may add up to
 ///
@@ -42,11 +42,9 @@ impl FromStr for Asked {
         if text == "default" {
             return Ok(Self::Configured);
         }
-        let number = text.strip_suffix(['W', 'w']).unwrap_or(text).trim_end();
-        match number.parse::<f64>() {
-            Ok(watts) if watts.is_finite() && watts > 0.0 => Ok(Self::Watts(Watts(watts))),
-            _ => Err("must be a number of watts above 0, or \"default\""),
-        }
+        caps::watts(text)
+            .map(Self::Watts)
+            .map_err(|_| "must be a number of watts above 0, or \"default\"")
     }
 }
 

@@ -2,9 +2,11 @@
 
 mod analyze;
 mod budget;
+mod caps;
 mod control;
 mod decide;
 mod demo;
+mod doctor;
 mod draw;
 mod events;
 mod forget;
@@ -47,10 +49,12 @@ enum Command {
     Simulate(simulate::Args),
     Decide(decide::Args),
     Demo(demo::Args),
+    Doctor(doctor::Args),
     Status(status::Args),
     Top(top::Args),
     Events(events::Args),
     Budget(budget::Args),
+    Caps(caps::Args),
     Policy(policy::Args),
     Restore(restore::Args),
     Resume(resume::Args),
@@ -91,10 +95,12 @@ fn run(cli: &Cli) -> Outcome {
         Command::Simulate(args) => simulate::run(args, cli.json),
         Command::Decide(args) => decide::run(args, cli.json),
         Command::Demo(args) => demo::run(args, cli.json),
+        Command::Doctor(args) => doctor::run(args, cli.json),
         Command::Status(args) => status::run(args, cli.json),
         Command::Top(args) => top::run(args, cli.json),
         Command::Events(args) => events::run(args, cli.json),
         Command::Budget(args) => budget::run(args, cli.json),
+        Command::Caps(args) => caps::run(args, cli.json),
         Command::Policy(args) => policy::run(args, cli.json),
         Command::Restore(args) => restore::run(args, cli.json),
         Command::Resume(args) => resume::run(args, cli.json),
@@ -105,6 +111,7 @@ fn run(cli: &Cli) -> Outcome {
 fn exit_status(error: &(dyn std::error::Error + 'static)) -> u8 {
     match error.downcast_ref::<control::ControlError>() {
         Some(error) if !error.is_refusal() => NO_DAEMON,
+        _ if error.is::<doctor::Findings>() => doctor::exit_status(error),
         _ if error.is::<demo::Stopped>() => STOPPED,
         _ => MISTAKE,
     }

@@ -1,0 +1,142 @@
+//! A cap that an administrator sets by hand, through litd: within the same limits, written and
+//! read back in the same way, and theirs from then on. What they set is what the device came
+//! with: steering begins from it and goes back to it, and litd's end does not undo it.
+
+use litd_api::{EventKind, Problem};
+use litd_policies::Limits;
+use litd_power::DeviceKind;
+use litd_units::Watts;
+
+use crate::admin::problem;
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::job::Job;
+use crate::record::Note;
+use crate::store::Store;
+
+impl<S: Store> Core<S> {
+    /// Sets a device's cap by hand.
+    pub(crate) fn ask_cap(&mut self, name: &str, asked: Watts) -> Result<String, Problem> {
+        let devices = self.named(Some(name))?;
+        let [device] = devices[..] else {
+            return Err(problem("name one device"));
+        };
+        let cap = self.check_by_hand(device, asked)?;
+        let held = self.actuator.held(device);
+        let Some(unit) = self.devices.get_mut(device) else {
+            return Err(problem("the device is gone"));
+        };
+        let name = unit.name.clone();
+        if held.is_some_and(|held| held.is_same_cap(cap)) {
+            return Ok(format!("{name} holds {cap} already"));
+        }
+        unit.by_hand = Some(cap);
+        self.dirty = true;
+        Ok(match cap.is_same_cap(asked) {
+            true => format!("{name} is to hold {cap}"),
+            false => format!("{name} is to hold {cap}: its driver takes no finer steps"),
+        })
+    }
+
+    /// The cap that the driver can hold, if it may be set.
+    fn check_by_hand(&self, device: usize, asked: Watts) -> Result<Watts, Problem> {
+        let Some(unit) = self.devices.get(device) else {
+            return Err(problem("the device is gone"));
+        };
+        let name = &unit.name;
+        if !unit.is_ours() || unit.ranging {
+            let state = unit.standing.name();
+            return Err(problem(format!(
+                "{name} is not litd's to set ({state}): `litctl resume {name}` first"
+            )));
+        }
+        let uses = |job: &Job| job.is_steered() && job.devices().contains(&device);
+        let steered = self.jobs.values().any(uses);
+        if steered || self.is_journaled(device) || unit.by_hand.is_some() {
+            return Err(problem(format!(
+                "litd is moving the cap of {name}: `litctl restore {name}`, then `litctl resume \
+                 {name}`, or `litctl policy observe`, first"
+            )));
+        }
+        let limits = unit.limits_by_hand(&self.config.caps);
+        // Written so that a NaN is refused.
+        if !(asked >= limits.floor && asked <= limits.ceiling) {
+            return Err(problem(format!(
+                "{name}: {asked} is outside this device's {} to {}",
+                limits.floor, limits.ceiling
+            )));
+        }
+        // The hair keeps whole units whole where the division does not come out even.
+        let unit_of = limits.resolution;
+        let cap = unit_of * (asked / unit_of + 1e-9).floor();
+        let cap = if unit_of > Watts::ZERO { cap } else { asked };
+        self.check_room(device, unit, cap)?;
+        Ok(cap)
+    }
+
+    /// A budget that was set holds for caps set by hand, too.
+    fn check_room(&self, device: usize, unit: &Unit, cap: Watts) -> Result<(), Problem> {
+        let Some(budget) = self.set_budget().filter(|_| unit.is_gpu()) else {
+            return Ok(());
+        };
+        let others = self.devices.gpus().filter(|&(other, _)| other != device);
+        let others: Watts = others.map(|(other, _)| self.actuator.most_of(other)).sum();
+        if others + cap > budget {
+            return Err(problem(format!(
+                "{}: {cap} would be above the budget: the other GPUs hold {others} of {budget}",
+                unit.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// A write has ended. If it was one by hand, it is settled with it, one way or the other.
+    pub(crate) fn set_by_hand(&mut self, device: usize, held: Option<Watts>) {
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let Some(cap) = unit.by_hand.take() else {
+            return;
+        };
+        self.dirty = true;
+        let address = unit.address().to_owned();
+        if held.is_some_and(|held| held.is_same_cap(cap)) {
+            unit.found = Some(cap);
+            let text = format!("holds {cap}, set by hand: it stays when litd ends");
+            self.note(Note::info(EventKind::Command, text).device(&address));
+            self.forget_entry(&address);
+        } else {
+            let text = format!("could not be set to {cap} by hand: what was found goes back");
+            self.note(Note::warning(EventKind::Command, text).device(&address));
+        }
+    }
+
+    /// Caps that were to be set by hand are not, because litd ends first.
+    pub(crate) fn forget_by_hand(&mut self) {
+        for (_, unit) in self.devices.iter_mut() {
+            unit.by_hand = None;
+        }
+    }
+}
+
+impl Unit {
+    /// The cap that the device is to have while no loop moves it.
+    pub(crate) fn base(&self) -> Option<Watts> {
+        self.by_hand.or(self.found)
+    }
+
+    /// What may be set by hand: all that the driver accepts and the configuration allows.
+    fn limits_by_hand(&self, caps: &crate::config::Caps) -> Limits {
+        let range = self.device.range;
+        let (floor, ceiling) = match self.device.identity.kind {
+            DeviceKind::Gpu => (caps.gpu_floor, caps.gpu_ceiling.unwrap_or(range.highest)),
+            DeviceKind::Cpu => (caps.cpu_floor, range.highest),
+        };
+        let ceiling = ceiling.min(range.highest);
+        Limits {
+            floor: range.lowest.max(floor).min(ceiling),
+            ceiling,
+            resolution: range.resolution,
+        }
+    }
+}

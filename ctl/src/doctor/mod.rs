@@ -1,0 +1,152 @@
+//! `litctl doctor`: what this node has, what litd may do with it, and what is missing.
+
+mod devices;
+mod rivals;
+mod text;
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use litd::config::Config;
+use litd_power::{DeviceKind, Notice, Severity};
+use nix::unistd::Uid;
+use serde::Serialize;
+
+use crate::control::{Client, Socket};
+use crate::{Outcome, output};
+use devices::Examined;
+use rivals::Rival;
+
+/// Say what this node has, what litd may do with it, and what is missing
+///
+/// It reads what the daemon would read, and changes nothing. Run it as root: others don't see all
+/// of it.
+#[derive(clap::Args)]
+#[command(after_help = EXIT)]
+pub struct Args {
+    /// The daemon's configuration file, for where devices are [default: /etc/litd/litd.toml if it
+    /// exists]
+    #[arg(long, value_name = "PATH")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+const EXIT: &str = "\
+Exit status:
+  0  litd can cap every device that is here
+  1  litd can cap no GPU here
+  2  the command line or the configuration is wrong
+  3  litd can cap some GPUs, and others not";
+
+/// What was found out.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Its version.
+    schema: u32,
+    /// The exit status.
+    exit_status: u8,
+    /// Whether the devices are stand-ins.
+    simulated: bool,
+    /// Whether all can be seen.
+    root: bool,
+    kernel: String,
+    daemon: Daemon,
+    devices: Vec<Examined>,
+    notices: Vec<Notice>,
+    rivals: Vec<Rival>,
+}
+
+/// Whether litd runs.
+#[derive(Debug, Serialize)]
+struct Daemon {
+    running: bool,
+    /// Its version and mode, or why it can't be asked.
+    text: String,
+}
+
+/// Not everything is well; the report has been printed.
+#[derive(Debug)]
+pub struct Findings(u8);
+
+impl std::fmt::Display for Findings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            1 => "litd can cap no GPU here",
+            _ => "litd can't cap every GPU here",
+        })
+    }
+}
+
+impl Error for Findings {}
+
+/// The exit status of what was found.
+pub fn exit_status(error: &(dyn Error + 'static)) -> u8 {
+    error
+        .downcast_ref::<Findings>()
+        .map_or(1, |findings| findings.0)
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    let config = Config::load(args.config.as_deref())?;
+    let report = examine(&config, &args.socket)?;
+    match json {
+        true => output::json(&report)?,
+        false => output::text(&text::render(&report))?,
+    }
+    match report.exit_status {
+        0 => Ok(()),
+        status => Err(Box::new(Findings(status))),
+    }
+}
+
+fn examine(config: &Config, socket: &Socket) -> Result<Report, Box<dyn Error>> {
+    let (devices, notices) = devices::examine(&config.shell.hardware)?;
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Ok(Report {
+        schema: 1,
+        exit_status: verdict(&devices, &notices),
+        simulated: config.shell.hardware.simulated.is_some(),
+        root: Uid::effective().is_root(),
+        kernel: release.trim().to_owned(),
+        daemon: daemon(socket),
+        rivals: rivals::running(&config.shell.hardware.proc),
+        devices,
+        notices,
+    })
+}
+
+/// The exit status.
+fn verdict(devices: &[Examined], notices: &[Notice]) -> u8 {
+    let gpus = |it: &&Examined| it.identity.kind == DeviceKind::Gpu;
+    let usable = devices.iter().filter(gpus).any(Examined::is_usable);
+    let flawed = devices.iter().any(|it| !it.is_usable())
+        || notices
+            .iter()
+            .any(|notice| notice.severity == Severity::Error);
+    match (usable, flawed) {
+        (false, _) => 1,
+        (true, true) => 3,
+        (true, false) => 0,
+    }
+}
+
+fn daemon(socket: &Socket) -> Daemon {
+    let status = Client::new(socket).and_then(|client| client.status());
+    match status {
+        Ok(status) => Daemon {
+            running: true,
+            text: format!(
+                "litd {} runs, mode {:?}, with {} devices",
+                status.build.version,
+                status.node.mode,
+                status.devices.len()
+            )
+            .to_lowercase(),
+        },
+        Err(error) => Daemon {
+            running: false,
+            text: error.to_string(),
+        },
+    }
+}

@@ -1,0 +1,94 @@
+//! `litctl doctor` on nodes that have nothing, and on a simulated one.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use litd_rig::{Fault, Rig};
+use litd_sim::Scenario;
+use serde_json::Value;
+
+/// A configuration whose files are below `root`, where there are none.
+fn nothing(root: &Path) -> std::path::PathBuf {
+    for name in ["sys", "dev", "proc"] {
+        fs::create_dir_all(root.join(name)).unwrap();
+    }
+    let path = root.display();
+    let text = format!(
+        "[hardware]\nsys = \"{path}/sys\"\ndev = \"{path}/dev\"\nproc = \"{path}/proc\"\n\
+         nvml_library = \"{path}/none.so\"\nrocm_smi_library = \"{path}/none.so\"\n"
+    );
+    let config = root.join("litd.toml");
+    fs::write(&config, text).unwrap();
+    config
+}
+
+fn doctor(config: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_litctl"))
+        .args(arguments)
+        .arg("doctor")
+        .arg("--config")
+        .arg(config)
+        .arg("--socket")
+        .arg(config.with_file_name("nobody.sock"))
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_node_without_devices_has_an_exit_status_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = doctor(&nothing(directory.path()), &[]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("GPUs: none"), "{said}");
+    assert!(
+        said.contains("litd can cap no GPU here: it found none"),
+        "{said}"
+    );
+    assert!(said.contains("nobody.sock"), "{said}");
+}
+
+#[test]
+fn a_bad_configuration_is_the_callers_mistake() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("litd.toml");
+    fs::write(&config, "[hardware]\namd = \"magic\"\n").unwrap();
+    let output = doctor(&config, &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("litd.toml:2: hardware.amd"), "{said}");
+}
+
+#[test]
+fn a_node_where_all_is_well_and_one_where_a_gpu_is_gone() {
+    let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("litd.toml");
+    let socket = rig.layout().hardware();
+    fs::write(
+        &config,
+        format!("[hardware]\nsimulated = \"{}\"\n", socket.display()),
+    )
+    .unwrap();
+    let output = doctor(&config, &[]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("litd can cap all 8 GPUs"), "{said}");
+    assert!(said.starts_with("SIMULATED"), "{said}");
+    assert!(said.contains("cap 700 W, may be 300 W to 750 W"), "{said}");
+    rig.hardware().inject(3, Fault::Gone);
+    let output = doctor(&config, &["--json"]);
+    assert_eq!(output.status.code(), Some(3));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["exit_status"], 3);
+    let trouble = report["devices"][3]["trouble"][0].as_str().unwrap();
+    assert!(trouble.contains("the device is gone"), "{trouble}");
+    assert_eq!(report["devices"][2]["trouble"], serde_json::json!([]));
+}

@@ -1,0 +1,78 @@
+//! Caps that an administrator sets by hand.
+
+use litd_api::Command;
+use litd_rig::Fault;
+use litd_units::Watts;
+
+use crate::stand::{Stand, quick};
+
+fn refused(stand: &Stand, command: &Command) -> String {
+    let (code, why) = stand.try_command(command);
+    assert_eq!(code, 409, "{why}");
+    why
+}
+
+fn set(device: &str, watts: f64) -> Command {
+    Command::SetCap {
+        device: device.to_owned(),
+        watts: Watts(watts),
+    }
+}
+
+#[test]
+fn a_cap_set_by_hand_stays_when_litd_ends() {
+    let mut stand = Stand::clocked("");
+    stand.rig.ledger().permit_found();
+    stand.command(&set("gpu3", 650.4));
+    stand.finish();
+    assert_eq!(stand.held()[3], Watts(650.0));
+    assert_eq!(stand.device(3).found, Some(Watts(650.0)));
+    assert_eq!(stand.terminate(), Some(0));
+    assert_eq!(stand.held()[3], Watts(650.0));
+    // Nor does the next one take it for a dead daemon's.
+    stand.start();
+    stand.pass(3.0);
+    assert_eq!(stand.held()[3], Watts(650.0));
+}
+
+#[test]
+fn a_cap_out_of_range_or_above_the_budget_is_refused_with_the_reason() {
+    let mut stand = Stand::clocked("caps.budget = 5600\n");
+    for (watts, why) in [
+        (800.0, "800 W is outside this device's 300 W to 750 W"),
+        (250.0, "outside"),
+        (710.0, "above the budget"),
+    ] {
+        let refused = refused(&stand, &set("gpu0", watts));
+        assert!(refused.contains(why), "{refused}");
+    }
+    assert!(refused(&stand, &set("gpu9", 600.0)).contains("no device"));
+    stand.finish();
+    assert!(stand.is_back());
+    assert_eq!(stand.held()[0], Watts(700.0));
+    stand.stop();
+}
+
+#[test]
+fn while_litd_moves_a_cap_nobody_sets_it_through_litd() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    let refused = refused(&stand, &set("gpu0", 600.0));
+    assert!(refused.contains("litctl restore gpu0"), "{refused}");
+    stand.play(&mut job, 3);
+    stand.stop();
+}
+
+#[test]
+fn one_that_the_driver_refuses_changes_nothing() {
+    let mut stand = Stand::clocked("");
+    stand.rig.hardware().inject(2, Fault::Refuse);
+    stand.command(&set("gpu2", 600.0));
+    stand.pass(3.0);
+    stand.rig.hardware().heal(2);
+    stand.pass(6.0);
+    assert_eq!(stand.held()[2], Watts(700.0));
+    assert_eq!(stand.device(2).found, Some(Watts(700.0)));
+    stand.stop();
+}
