@@ -19,11 +19,11 @@ pub enum PowerError {
         highest: Watts,
     },
     /// The daemon lacks a right.
-    #[error("{device}: no permission to {action}: {hint}")]
+    #[error("{device}: no permission for {action}: {hint}")]
     Permission {
         /// The device.
         device: String,
-        /// What it was about to do.
+        /// What it was about to do: "setting the cap".
         action: &'static str,
         /// What to do about it.
         hint: String,

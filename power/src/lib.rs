@@ -16,11 +16,13 @@ mod discovery;
 mod domain;
 mod error;
 pub mod hsmp;
+mod node;
 pub mod nvml;
 mod operation;
 pub mod powercap;
 pub mod rocm_smi;
 pub mod simulated;
+mod sysfs;
 mod worker;
 
 pub use discovery::{

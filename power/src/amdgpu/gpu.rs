@@ -1,0 +1,318 @@
+//! One GPU: its files, and what is read from and written to them.
+
+use std::path::{Path, PathBuf};
+
+use litd_units::{Celsius, Hertz, Joules, Watts};
+use nix::errno::Errno;
+
+use super::address::Address;
+use super::holders::Nodes;
+use super::metrics::{Limiter, Metrics};
+use crate::domain::{CapRange, Identity, PowerDomain, Reading, Throttle};
+use crate::error::PowerError;
+use crate::sysfs::{self, Attribute, FileError, Step};
+
+/// The driver drops what is below a watt.
+const RESOLUTION: u64 = 1_000_000;
+
+/// What to do about a cap that may not be written.
+pub(super) const PERMISSION: &str =
+    "run litd as root, or give its group write access with a udev rule";
+
+/// A GPU has fewer temperatures.
+const TEMPERATURES: u32 = 16;
+
+/// The GPU's folder of sensors and its files, open as far as they have been used.
+#[derive(Debug)]
+pub(super) struct Files {
+    cap: Attribute,
+    lowest: Attribute,
+    highest: Attribute,
+    default: Attribute,
+    power: Option<Attribute>,
+    energy: Option<Attribute>,
+    clock: Option<Attribute>,
+    junction: Option<Sensor>,
+    memory: Option<Sensor>,
+    metrics: Attribute,
+}
+
+/// A temperature and where it slows the GPU down.
+#[derive(Debug)]
+struct Sensor {
+    now: Attribute,
+    slowdown: Option<Celsius>,
+}
+
+/// The folder of a GPU's sensors; its number changes when the driver is loaded anew.
+pub(super) fn find_hwmon(device: &Path) -> Option<PathBuf> {
+    let folders = sysfs::numbered(&device.join("hwmon"), "hwmon").into_iter();
+    let mut named = folders
+        .map(|(_, folder)| folder)
+        .filter(|folder| sysfs::line(folder.join("name")).as_deref() == Some("amdgpu"));
+    named.next()
+}
+
+impl Files {
+    pub fn find(device: &Path, hwmon: &Path) -> Self {
+        let file = |name: &str| Attribute::new(hwmon.join(name));
+        let existing = |name: &str| Attribute::existing(hwmon.join(name));
+        Self {
+            cap: file("power1_cap"),
+            lowest: file("power1_cap_min"),
+            highest: file("power1_cap_max"),
+            default: file("power1_cap_default"),
+            // A cap rules the average. MI300X has only the other, which its firmware filters.
+            power: existing("power1_average").or_else(|| existing("power1_input")),
+            energy: existing("energy1_input"),
+            clock: existing("freq1_input"),
+            junction: Sensor::find(hwmon, &["junction", "edge"]),
+            memory: Sensor::find(hwmon, &["mem"]),
+            metrics: Attribute::new(device.join("gpu_metrics")),
+        }
+    }
+
+    pub fn cap(&mut self) -> &mut Attribute {
+        &mut self.cap
+    }
+}
+
+impl Sensor {
+    /// The first of `labels` that there is.
+    fn find(hwmon: &Path, labels: &[&str]) -> Option<Self> {
+        let labelled = |wanted: &str| {
+            (1..=TEMPERATURES).find(|n| {
+                let label = sysfs::line(hwmon.join(format!("temp{n}_label")));
+                label.as_deref() == Some(wanted)
+            })
+        };
+        let n = labels.iter().find_map(|label| labelled(label))?;
+        let limit = |kind: &str| {
+            let file = hwmon.join(format!("temp{n}_{kind}"));
+            sysfs::number(file).map(celsius).filter(|at| at.0 > 0.0)
+        };
+        Some(Self {
+            now: Attribute::new(hwmon.join(format!("temp{n}_input"))),
+            slowdown: limit("crit").or_else(|| limit("emergency")),
+        })
+    }
+
+    fn read(&mut self) -> Option<Celsius> {
+        self.now.number().ok().map(celsius)
+    }
+}
+
+fn celsius(millidegrees: i64) -> Celsius {
+    Celsius(millidegrees as f64 / 1e3)
+}
+
+/// An AMD GPU.
+#[derive(Debug)]
+pub(super) struct Gpu {
+    identity: Identity,
+    address: Address,
+    device: PathBuf,
+    sys: PathBuf,
+    proc: PathBuf,
+    /// Closed, and to be looked for anew, if absent.
+    files: Option<Files>,
+    /// The table read last, and what limited the GPU then.
+    metrics: (Metrics, Limiter),
+}
+
+impl Gpu {
+    pub fn new(
+        identity: Identity,
+        address: Address,
+        device: PathBuf,
+        sys: PathBuf,
+        proc: PathBuf,
+    ) -> Self {
+        Self {
+            identity,
+            address,
+            device,
+            sys,
+            proc,
+            files: None,
+            metrics: <_>::default(),
+        }
+    }
+
+    fn files(&mut self) -> Result<&mut Files, FileError> {
+        let files = match self.files.take() {
+            Some(files) => files,
+            None => {
+                let hwmon = find_hwmon(&self.device).ok_or_else(|| FileError {
+                    path: self.device.join("hwmon"),
+                    step: Step::Open,
+                    error: Errno::ENODEV.into(),
+                })?;
+                Files::find(&self.device, &hwmon)
+            }
+        };
+        Ok(self.files.insert(files))
+    }
+
+    fn failed(&mut self, error: FileError, action: &'static str) -> PowerError {
+        let reset =
+            error.step != Step::Open && matches!(error.errno(), Some(Errno::EPERM | Errno::EBUSY));
+        if reset {
+            // Older kernels say EPERM, newer ones EBUSY.
+            return PowerError::Driver {
+                device: self.identity.address.clone(),
+                action,
+                cause: format!("{error}: the GPU is in reset or suspended"),
+            };
+        }
+        let error = error.of(&self.identity.address, action, &self.device, PERMISSION);
+        if matches!(error, PowerError::Gone { .. }) {
+            self.files = None;
+        }
+        error
+    }
+
+    fn read_range(&mut self) -> Result<CapRange, FileError> {
+        let files = self.files()?;
+        let highest = files.highest.watts()?;
+        if highest <= Watts::ZERO {
+            return Err(files.highest.invalid(format!("says {highest}")));
+        }
+        Ok(CapRange {
+            lowest: optional(files.lowest.watts())?.unwrap_or(Watts::ZERO),
+            highest,
+            // Older kernels don't tell; the highest is what most GPUs start with.
+            default: optional(files.default.watts())?.unwrap_or(highest),
+            resolution: sysfs::from_micro(RESOLUTION),
+        })
+    }
+
+    /// The driver said EINVAL to `asked`, or would take it for something else.
+    fn refused(&mut self, asked: Watts, action: &'static str) -> PowerError {
+        let device = self.identity.address.clone();
+        match self.read_range() {
+            Ok(range) if (range.lowest..=range.highest).contains(&asked) && asked.0 >= 1.0 => {
+                PowerError::Driver {
+                    device,
+                    action,
+                    cause: format!(
+                        "the driver refuses {asked} although it names {} to {} as its range; a \
+                         virtual function's cap belongs to its host",
+                        range.lowest, range.highest
+                    ),
+                }
+            }
+            Ok(range) => PowerError::OutOfRange {
+                device,
+                asked,
+                lowest: range.lowest.max(sysfs::from_micro(RESOLUTION)),
+                highest: range.highest,
+            },
+            Err(error) => self.failed(error, action),
+        }
+    }
+
+    /// What limits it now. A table that tells nothing new leaves what was known.
+    fn limiter(&mut self) -> Limiter {
+        let mut buffer = [0; sysfs::PAGE + 1];
+        let table = match &mut self.files {
+            Some(files) => files.metrics.read(&mut buffer).unwrap_or_default(),
+            None => &[],
+        };
+        let now = Metrics::parse(table);
+        let (before, known) = self.metrics;
+        let limiter = match now.limiter(&before) {
+            Some(limiter) => limiter,
+            None => known,
+        };
+        self.metrics = (now, limiter);
+        limiter
+    }
+}
+
+/// A file that a kernel may not have yet.
+fn optional<T>(result: Result<T, FileError>) -> Result<Option<T>, FileError> {
+    match result {
+        Err(error) if error.step == Step::Open && error.errno() == Some(Errno::ENOENT) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+impl PowerDomain for Gpu {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn range(&mut self) -> Result<CapRange, PowerError> {
+        self.read_range()
+            .map_err(|error| self.failed(error, "reading the range of caps"))
+    }
+
+    fn cap(&mut self) -> Result<Watts, PowerError> {
+        self.files()
+            .and_then(|files| files.cap.watts())
+            .map_err(|error| self.failed(error, "reading the cap"))
+    }
+
+    fn set_cap(&mut self, cap: Watts) -> Result<(), PowerError> {
+        const ACTION: &str = "setting the cap";
+        let watts = sysfs::to_micro(cap).map_or(0, |microwatts| microwatts / RESOLUTION);
+        if watts == 0 {
+            // The driver would take 0 for "leave it as it is" and say that all is well.
+            return Err(self.refused(cap, ACTION));
+        }
+        let microwatts = watts.saturating_mul(RESOLUTION);
+        let result = self.files().and_then(|files| files.cap.write(microwatts));
+        result.map_err(|error| match error.errno() {
+            Some(Errno::EINVAL | Errno::ERANGE) if error.step == Step::Write => {
+                self.refused(cap, ACTION)
+            }
+            _ => self.failed(error, ACTION),
+        })
+    }
+
+    fn read(&mut self) -> Result<Reading, PowerError> {
+        let cap = self.cap()?;
+        let limiter = self.limiter();
+        let counted = self.metrics.0.energy;
+        let Some(files) = &mut self.files else {
+            return Ok(Reading {
+                cap,
+                ..Reading::default()
+            });
+        };
+        let number = |file: &mut Option<Attribute>| file.as_mut()?.number::<u64>().ok();
+        let memory = files.memory.as_mut();
+        let memory_is_hot = memory.is_some_and(|memory| match (memory.read(), memory.slowdown) {
+            (Some(now), Some(slowdown)) => now >= slowdown,
+            _ => false,
+        });
+        let energy = number(&mut files.energy).map(|micro| Joules(micro as f64 / 1e6));
+        Ok(Reading {
+            cap,
+            enforced: None,
+            power: number(&mut files.power).map(sysfs::from_micro),
+            energy: energy.or(counted),
+            temperature: files.junction.as_mut().and_then(Sensor::read),
+            slowdown: files.junction.as_ref().and_then(|sensor| sensor.slowdown),
+            clock: number(&mut files.clock).map(|hertz| Hertz(hertz as f64)),
+            power_limited: limiter.power,
+            throttle: limiter.other.or(memory_is_hot.then_some(Throttle::Memory)),
+        })
+    }
+
+    fn holders(&mut self) -> Result<Vec<u32>, PowerError> {
+        let nodes = Nodes::find(&self.sys, &self.device, &self.address);
+        nodes
+            .holders(&self.sys, &self.proc)
+            .map_err(|error| PowerError::Driver {
+                device: self.identity.address.clone(),
+                action: "listing the processes",
+                cause: format!("{}: {error}", self.proc.display()),
+            })
+    }
+
+    fn release(&mut self) {
+        self.files = None;
+    }
+}

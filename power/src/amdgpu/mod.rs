@@ -1,0 +1,216 @@
+//! AMD GPUs through the driver's files in sysfs (hwmon).
+//!
+//! No library: the kernel's own error numbers, no mutex that others can hold, nothing that could
+//! take its caller down. A GPU is a folder of the PCI bus with an hwmon folder called `amdgpu`
+//! (Linux, `drivers/gpu/drm/amd/pm/amdgpu_pm.c`, `Documentation/gpu/amdgpu/thermal.rst`):
+//!
+//! | file | what | unit |
+//! |---|---|---|
+//! | `power1_cap`, `_min`, `_max`, `_default` | the cap and its range; the driver drops what is below a watt | µW |
+//! | `power1_average`, `power1_input` | power drawn | µW |
+//! | `temp*_label`, `_input`, `_crit` | temperatures: `junction`, `mem` | m°C |
+//! | `freq1_input` | clock of the compute units | Hz |
+//!
+//! Caps are per socket: partitions of a GPU share its PCI address and its cap.
+
+mod address;
+mod gpu;
+mod holders;
+mod metrics;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use self::address::Address;
+use self::gpu::{Files, Gpu, PERMISSION, find_hwmon};
+use crate::discovery::{Inventory, Notice, Search, Severity};
+use crate::domain::{DeviceKind, Identity, PowerDomain, Sharing};
+use crate::node;
+use crate::sysfs;
+
+/// AMD's number on the PCI bus.
+const VENDOR: u64 = 0x1002;
+
+/// Programs that set these GPUs' caps.
+const OTHER_TOOLS: [&str; 4] = ["lactd", "corectrl_helper", "geopmd", "zeusd"];
+
+/// Finds all AMD GPUs below `search.sys`.
+#[must_use]
+pub fn discover(search: &Search) -> Inventory {
+    let mut found = Inventory::default();
+    let cards = cards(&search.sys, &mut found.notices);
+    let driver = node::driver(&search.sys, &search.proc, "amdgpu");
+    let mut sockets = BTreeSet::new();
+    for (address, device) in cards {
+        let unique_id = sysfs::hexadecimal(device.join("unique_id")).filter(|&id| id != 0);
+        // Another function of the same device with the same number is the same socket.
+        let socket = match unique_id {
+            Some(_) => (address.slot(), unique_id),
+            None => (address, None),
+        };
+        if !sockets.insert(socket) {
+            continue;
+        }
+        let identity = identity(&device, address, unique_id, driver.clone());
+        if let Some(gpu) = examine(search, identity, address, device, &mut found.notices) {
+            found.domains.push(gpu);
+        }
+    }
+    without_driver(&search.sys, &mut found.notices);
+    if !found.domains.is_empty() {
+        let tools = node::other_tools(&search.proc, &OTHER_TOOLS);
+        found.notices.extend(tools);
+    }
+    if found.domains.is_empty() && found.notices.is_empty() {
+        let notice = Notice::new(Severity::Info, "AMD GPUs", "there are none");
+        found.notices.push(notice);
+    }
+    found.sort();
+    found
+}
+
+/// The folders of AMD GPUs that have a card, by their PCI addresses.
+fn cards(sys: &Path, notices: &mut Vec<Notice>) -> BTreeMap<Address, PathBuf> {
+    let mut cards = BTreeMap::new();
+    for (number, card) in sysfs::numbered(&sys.join("class/drm"), "card") {
+        let device = match card.join("device").canonicalize() {
+            Ok(device) => device,
+            Err(error) => {
+                let text = format!("its device can't be found: {error}");
+                notices.push(Notice::new(
+                    Severity::Warning,
+                    format!("card{number}"),
+                    text,
+                ));
+                continue;
+            }
+        };
+        let name = device.file_name().and_then(|name| name.to_str());
+        // Other partitions of a GPU have a card too, and no place on the bus.
+        let Some(address) = name.and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let is_amd = sysfs::hexadecimal(device.join("vendor")) == Some(VENDOR);
+        if is_amd || find_hwmon(&device).is_some() {
+            cards.insert(address, device);
+        }
+    }
+    cards
+}
+
+/// A domain, if the GPU has a cap, and what is to be said of it.
+fn examine(
+    search: &Search,
+    identity: Identity,
+    address: Address,
+    device: PathBuf,
+    notices: &mut Vec<Notice>,
+) -> Option<Box<dyn PowerDomain>> {
+    let subject = identity.address.clone();
+    let mut notice = |severity, text: String, remedy: &str| {
+        notices.push(Notice::new(severity, &subject, text).remedy(remedy));
+    };
+    let Some(hwmon) = find_hwmon(&device) else {
+        let text = "has no power sensors: the driver has not come up, or is not amdgpu";
+        notice(
+            Severity::Error,
+            text.into(),
+            "look for amdgpu in the kernel's log; load it with `modprobe amdgpu`",
+        );
+        return None;
+    };
+    let mut files = Files::find(&device, &hwmon);
+    let cap = files.cap();
+    if !cap.path().exists() {
+        notice(
+            Severity::Error,
+            format!("has no power cap: {} is missing", cap.path().display()),
+            "a virtual machine's GPU is capped by its host; others need a newer amdgpu",
+        );
+        return None;
+    }
+    if let Err(error) = cap.watts() {
+        notice(
+            Severity::Error,
+            format!("its cap can't be read: {error}"),
+            "litd leaves it alone until it can be; look for amdgpu in the kernel's log",
+        );
+    } else if cap.is_read_only() {
+        notice(
+            Severity::Warning,
+            "its cap can't be set: the driver offers it for reading only".into(),
+            "a virtual machine's GPU is capped by its host: run litd there",
+        );
+    } else if let Err(error) = cap.open_writer() {
+        notice(
+            Severity::Warning,
+            format!("its cap may not be set: {error}"),
+            PERMISSION,
+        );
+    }
+    if identity.sharing == Sharing::Partitioned {
+        notice(
+            Severity::Info,
+            "is partitioned: its cap is shared by all partitions, and jobs on them are not steered"
+                .into(),
+            "`echo SPX > current_compute_partition` in its folder makes it whole",
+        );
+    }
+    let (sys, proc) = (search.sys.clone(), search.proc.clone());
+    Some(Box::new(Gpu::new(identity, address, device, sys, proc)))
+}
+
+fn identity(device: &Path, address: Address, unique_id: Option<u64>, driver: String) -> Identity {
+    let line = |name: &str| sysfs::line(device.join(name));
+    let partition = line("current_compute_partition");
+    let number = sysfs::hexadecimal(device.join("device"));
+    let unnamed = || match number {
+        Some(number) => format!("AMD GPU {VENDOR:04x}:{number:04x}"),
+        None => "AMD GPU".to_owned(),
+    };
+    Identity {
+        kind: DeviceKind::Gpu,
+        address: address.to_string(),
+        // As rocminfo and ROCR_VISIBLE_DEVICES write it.
+        uuid: unique_id.map(|id| format!("GPU-{id:016x}")),
+        serial: line("serial_number"),
+        model: line("product_name").unwrap_or_else(unnamed),
+        driver,
+        backend: "amdgpu".to_owned(),
+        sharing: match partition.as_deref() {
+            None | Some("SPX") => Sharing::Whole,
+            Some(_) => Sharing::Partitioned,
+        },
+    }
+}
+
+/// Notes AMD's graphics and compute devices that no driver or another one serves.
+fn without_driver(sys: &Path, notices: &mut Vec<Notice>) {
+    let mut devices: Vec<(Address, PathBuf)> = sysfs::entries(&sys.join("bus/pci/devices"))
+        .filter_map(|device| Some((device.file_name()?.to_str()?.parse().ok()?, device)))
+        .collect();
+    devices.sort();
+    for (address, device) in devices {
+        let number = |name: &str| sysfs::hexadecimal(device.join(name));
+        // Display controllers and processing accelerators.
+        let is_gpu = number("class").is_some_and(|class| matches!(class >> 16, 0x03 | 0x12));
+        if number("vendor") != Some(VENDOR) || !is_gpu {
+            continue;
+        }
+        let notice = match sysfs::link_name(&device.join("driver")).as_deref() {
+            Some("amdgpu") => continue,
+            Some(driver) => Notice::new(
+                Severity::Info,
+                address.to_string(),
+                format!("an AMD GPU that {driver} has: litd does not see it"),
+            ),
+            None => Notice::new(
+                Severity::Warning,
+                address.to_string(),
+                "an AMD GPU without a driver",
+            )
+            .remedy("`modprobe amdgpu`"),
+        };
+        notices.push(notice);
+    }
+}

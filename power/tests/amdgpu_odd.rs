@@ -1,0 +1,148 @@
+//! AMD GPUs below roots that no kernel makes: garbage, loops, files that are none.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod tree;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use litd_power::amdgpu::discover;
+use litd_power::{PowerError, Severity};
+use litd_units::Watts;
+use proptest::prelude::*;
+use tree::gpu::{ADDRESS, device, hwmon, one};
+use tree::{addresses, notice, only};
+
+#[test]
+fn a_gpu_whose_cap_is_garbage_is_listed_all_the_same() {
+    for text in [
+        "",
+        "\n",
+        "unlimited\n",
+        "-1\n",
+        "7.5e8\n",
+        "\0\u{1}",
+        "99999999999999999999999\n",
+    ] {
+        let tree = one();
+        tree.put(format!("{}/power1_cap", hwmon(ADDRESS)), text);
+        let found = discover(&tree.search());
+        assert!(
+            notice(&found, Severity::Error)
+                .text
+                .contains("can't be read")
+        );
+        let error = only(found).read().unwrap_err();
+        assert_eq!(error.kind(), "driver", "{error}");
+        assert!(error.to_string().contains("power1_cap"), "{error}");
+    }
+}
+
+#[test]
+fn sensors_that_fail_are_absent() {
+    let tree = one();
+    let hwmon = hwmon(ADDRESS);
+    for name in ["power1_input", "temp2_input", "freq1_input"] {
+        tree.put(format!("{hwmon}/{name}"), "garbage");
+    }
+    tree.put(format!("{hwmon}/temp2_crit"), vec![b'9'; 100_000]);
+    tree.put(format!("{}/gpu_metrics", device(ADDRESS)), vec![1; 100_000]);
+    let mut gpu = only(discover(&tree.search()));
+    let reading = gpu.read().unwrap();
+    assert_eq!(reading.cap, Watts(750.0));
+    let rest = (
+        reading.power,
+        reading.temperature,
+        reading.slowdown,
+        reading.clock,
+    );
+    assert_eq!(rest, (None, None, None, None));
+}
+
+#[test]
+fn a_gpu_that_vanishes_is_gone_and_comes_back_under_another_number() {
+    let tree = one();
+    let mut gpu = only(discover(&tree.search()));
+    gpu.read().unwrap();
+    gpu.release();
+    tree.remove(device(ADDRESS));
+    for _ in 0..2 {
+        let error = gpu.read().unwrap_err();
+        assert!(matches!(error, PowerError::Gone { .. }), "{error}");
+        assert!(error.to_string().starts_with(ADDRESS), "{error}");
+        let error = gpu.set_cap(Watts(500.0)).unwrap_err();
+        assert!(matches!(error, PowerError::Gone { .. }), "{error}");
+    }
+    tree.put(format!("{}/hwmon/hwmon9/name", device(ADDRESS)), "amdgpu\n");
+    tree.put(
+        format!("{}/hwmon/hwmon9/power1_cap", device(ADDRESS)),
+        "600000000\n",
+    );
+    assert_eq!(gpu.read().unwrap().cap, Watts(600.0));
+}
+
+#[test]
+fn strange_trees_are_survived() {
+    let tree = one();
+    tree.link("sys/class/drm/card1", "card1");
+    tree.link("sys/class/drm/card2/device", "../card2/device");
+    tree.link("sys/class/drm/card3/device", "/nowhere");
+    tree.put("sys/class/drm/card4", "a file");
+    tree.put("sys/class/drm/card5/device/vendor", "0x1002\n");
+    let name = OsStr::from_bytes(b"card\xff");
+    tree.put(
+        tree.path("sys/class/drm").join(name).join("device/vendor"),
+        "0x1002\n",
+    );
+    tree.put(
+        tree.path(hwmon(ADDRESS))
+            .join(OsStr::from_bytes(b"temp\xfe_label")),
+        "mem\n",
+    );
+    // A folder in a file's place.
+    tree.remove(format!("{}/freq1_input", hwmon(ADDRESS)));
+    tree.put(format!("{}/freq1_input/x", hwmon(ADDRESS)), "");
+    let found = discover(&tree.search());
+    assert_eq!(addresses(&found), [ADDRESS]);
+    let lost = found
+        .notices
+        .iter()
+        .filter(|n| n.severity == Severity::Warning);
+    assert_eq!(lost.count(), 4, "{:#?}", found.notices);
+    let mut gpu = only(found);
+    assert_eq!(gpu.read().unwrap().clock, None);
+    assert_eq!(gpu.holders().unwrap(), [0u32; 0]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Whatever stands in a GPU's files, it is a reading of numbers or an error that names it.
+    #[test]
+    fn any_bytes_in_any_file_are_a_reading_or_an_error(
+        file in prop::sample::select(vec![
+            "power1_cap", "power1_cap_max", "power1_cap_min", "power1_input", "temp2_input",
+            "temp2_label", "temp2_crit", "freq1_input", "name", "../../gpu_metrics",
+            "../../unique_id", "../../current_compute_partition", "../../vendor",
+        ]),
+        bytes in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..80),
+            "[0-9]{0,30}\n?".prop_map(String::into_bytes),
+        ],
+    ) {
+        let tree = one();
+        tree.put(format!("{}/{file}", hwmon(ADDRESS)), &bytes);
+        for mut gpu in discover(&tree.search()).domains {
+            match gpu.read() {
+                Ok(reading) => {
+                    prop_assert!(reading.cap.is_finite() && reading.cap >= Watts::ZERO);
+                    prop_assert!(reading.power.is_none_or(|power| power.is_finite()));
+                }
+                Err(error) => prop_assert!(error.to_string().starts_with(ADDRESS)),
+            }
+            if let Ok(range) = gpu.range() {
+                prop_assert!(range.highest > Watts::ZERO);
+            }
+        }
+    }
+}
