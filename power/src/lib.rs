@@ -20,6 +20,7 @@ mod node;
 pub mod nvml;
 mod operation;
 pub mod powercap;
+mod processor;
 pub mod rocm_smi;
 pub mod simulated;
 mod sysfs;

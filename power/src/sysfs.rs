@@ -280,6 +280,14 @@ pub(crate) fn line(path: PathBuf) -> Option<String> {
     (!line.is_empty()).then(|| line.to_owned())
 }
 
+/// The first page of a file that may be longer; empty if it can't be read.
+pub(crate) fn head(path: PathBuf) -> String {
+    let mut buffer = vec![0; PAGE];
+    let length = Attribute::new(path).read_once(&mut buffer).unwrap_or(0);
+    buffer.truncate(length);
+    String::from_utf8_lossy(&buffer).into_owned()
+}
+
 /// A number in hexadecimal, with or without `0x`.
 pub(crate) fn hexadecimal(path: PathBuf) -> Option<u64> {
     let line = line(path)?;

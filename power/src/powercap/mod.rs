@@ -1,0 +1,171 @@
+//! Intel CPU sockets through powercap (RAPL).
+//!
+//! A socket is a zone `class/powercap/intel-rapl:<n>` called `package-<socket>` with two limits
+//! over two windows of time: the long-term one is the cap, the short-term one is kept in its
+//! proportion to it. Sub-zones (cores, memory) are left alone. Files are in µW and µJ (Linux,
+//! `Documentation/power/powercap/powercap.rst`, `drivers/powercap/intel_rapl_common.c`). There
+//! is no lowest limit and no default: the default here is what was found.
+//!
+//! On AMD these zones only count energy: limits go through HSMP ([`crate::hsmp`]).
+
+mod energy;
+mod socket;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::{Path, PathBuf};
+
+use self::socket::{Files, PERMISSION, Socket};
+use crate::discovery::{Inventory, Notice, Search, Severity};
+use crate::domain::{DeviceKind, Identity, Sharing};
+use crate::node;
+use crate::processor::Processor;
+use crate::sysfs;
+
+/// Programs that set these limits.
+const OTHER_TOOLS: [&str; 3] = ["thermald", "geopmd", "eard"];
+
+/// A socket, and its die where dies have limits of their own.
+type Package = (u32, Option<u32>);
+
+/// Finds all sockets below `search.sys` that have limits.
+#[must_use]
+pub fn discover(search: &Search) -> Inventory {
+    let mut found = Inventory::default();
+    let folder = search.sys.join("class/powercap");
+    let mut zones = zones(&folder, "intel-rapl:");
+    let mut others = zones_of_memory(&folder, &mut zones, &mut found.notices);
+    let processor = Processor::read(&search.proc);
+    let driver = node::driver(&search.sys, &search.proc, "intel_rapl");
+    let by_die = zones.keys().any(|(_, die)| die.is_some());
+    for (index, (package, zone)) in (0..).zip(zones) {
+        let number = if by_die { index } else { package.0 };
+        let other = others.remove(&package);
+        let Some(mut files) = Files::find(&zone, other.as_deref()) else {
+            let text = format!("{} only counts energy", zone.display());
+            let notice = Notice::new(Severity::Info, format!("cpu{number}"), text);
+            found.notices.push(notice);
+            continue;
+        };
+        let identity = Identity {
+            kind: DeviceKind::Cpu,
+            address: format!("cpu{number}"),
+            uuid: None,
+            serial: None,
+            model: processor.model_or("Intel CPU"),
+            driver: driver.clone(),
+            backend: "powercap".to_owned(),
+            sharing: Sharing::Whole,
+        };
+        let default = examine(&identity.address, &mut files, &mut found.notices);
+        let socket = Socket::new(identity, zone, other, default);
+        found.domains.push(Box::new(socket));
+    }
+    if found.domains.is_empty() && processor.is_intel() {
+        found.notices.push(
+            Notice::new(
+                Severity::Warning,
+                "CPU sockets",
+                format!("{} has no power limits", folder.display()),
+            )
+            .remedy("`modprobe intel_rapl_msr`; a virtual machine has none"),
+        );
+    }
+    if !found.domains.is_empty() {
+        let tools = node::other_tools(&search.proc, &OTHER_TOOLS);
+        found.notices.extend(tools);
+    }
+    found.sort();
+    found
+}
+
+/// The zones of sockets, by what they are called.
+fn zones(folder: &Path, prefix: &str) -> BTreeMap<Package, PathBuf> {
+    let zones = sysfs::numbered(folder, prefix).into_iter();
+    let mut found = BTreeMap::new();
+    for (_, zone) in zones {
+        if let Some(package) = sysfs::line(zone.join("name")).and_then(|name| package(&name)) {
+            found.entry(package).or_insert(zone);
+        }
+    }
+    found
+}
+
+/// `package-0`, or `package-0-die-1`.
+fn package(name: &str) -> Option<Package> {
+    let name = name.strip_prefix("package-")?;
+    match name.split_once("-die-") {
+        Some((package, die)) => Some((package.parse().ok()?, Some(die.parse().ok()?))),
+        None => Some((name.parse().ok()?, None)),
+    }
+}
+
+/// Zones in memory-mapped registers: sockets that have no other are added to `zones`; the rest
+/// limit sockets that have one a second time.
+fn zones_of_memory(
+    folder: &Path,
+    known: &mut BTreeMap<Package, PathBuf>,
+    notices: &mut Vec<Notice>,
+) -> BTreeMap<Package, PathBuf> {
+    let mut others = BTreeMap::new();
+    for (package, zone) in zones(folder, "intel-rapl-mmio:") {
+        if let Entry::Vacant(free) = known.entry(package) {
+            free.insert(zone);
+            continue;
+        }
+        let text = "limits this socket as well; the lower limit rules, and litd does not set it";
+        notices.push(Notice::new(
+            Severity::Info,
+            zone.display().to_string(),
+            text,
+        ));
+        others.insert(package, zone);
+    }
+    others
+}
+
+/// The cap that is there, in microwatts (0 if that can't be read), and what is to be said of it.
+fn examine(subject: &str, files: &mut Files, notices: &mut Vec<Notice>) -> u64 {
+    let mut notice = |severity, text: String, remedy: &str| {
+        notices.push(Notice::new(severity, subject, text).remedy(remedy));
+    };
+    let cap = match files.cap().number() {
+        Ok(cap) => cap,
+        Err(error) => {
+            notice(
+                Severity::Error,
+                format!("its limit can't be read: {error}"),
+                "litd leaves it alone until it can be; look for intel_rapl in the kernel's log",
+            );
+            return 0;
+        }
+    };
+    if let Err(error) = files.cap().open_writer() {
+        let text = format!("its limit may not be set: {error}");
+        notice(Severity::Warning, text, PERMISSION);
+    }
+    if !files.is_enabled() {
+        notice(
+            Severity::Warning,
+            "its limits are switched off and can't be set".into(),
+            "write 1 to `enabled` in its folder",
+        );
+    }
+    if let Err(error) = files.energy().number::<u64>() {
+        let text = format!("its power can't be measured: {error}");
+        notice(Severity::Warning, text, PERMISSION);
+    }
+    let highest = files.highest();
+    if highest > 0 && cap > 2 * highest {
+        notice(
+            Severity::Warning,
+            format!(
+                "its limit of {} is none: it is made for {}",
+                sysfs::from_micro(cap),
+                sysfs::from_micro(highest)
+            ),
+            "set a real one before litd starts: it counts with this one",
+        );
+    }
+    cap
+}

@@ -1,0 +1,373 @@
+//! One socket: its two limits and its counter of energy.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use litd_units::Watts;
+use nix::errno::Errno;
+
+use super::energy::Meter;
+use crate::domain::{CapRange, Identity, PowerDomain, Reading};
+use crate::error::PowerError;
+use crate::sysfs::{self, Attribute, FileError, Step};
+
+/// RAPL counts power in 1/2^n W, mostly eighths: it holds whole watts exactly, everywhere.
+const RESOLUTION: u64 = 1_000_000;
+
+/// What to do about a limit that may not be written.
+pub(super) const PERMISSION: &str = "run litd as root";
+
+const LOCKED: &str = "locked by the BIOS: unlock the package power limits in its setup \
+                      (\"Package Power Limit Lock\" or \"RAPL lock\")";
+
+/// One of a zone's limits.
+#[derive(Debug)]
+struct Constraint {
+    limit: Attribute,
+    /// The most that the vendor means it to be.
+    highest: Attribute,
+}
+
+impl Constraint {
+    fn find(zone: &Path, name: &str) -> Option<Self> {
+        let n = (0..4).find(|n| {
+            let called = sysfs::line(zone.join(format!("constraint_{n}_name")));
+            called.as_deref() == Some(name)
+        })?;
+        let file = |what: &str| zone.join(format!("constraint_{n}_{what}"));
+        Some(Self {
+            limit: Attribute::existing(file("power_limit_uw"))?,
+            highest: Attribute::new(file("max_power_uw")),
+        })
+    }
+
+    /// Some processors name none, or 0.
+    fn highest(&mut self) -> u64 {
+        self.highest.number().unwrap_or(0)
+    }
+}
+
+/// The files of a zone.
+#[derive(Debug)]
+pub(super) struct Files {
+    long: Constraint,
+    short: Option<Constraint>,
+    enabled: Attribute,
+    energy: Attribute,
+    highest_energy: Attribute,
+    /// The same limit in memory-mapped registers, where there are two: the lower one rules.
+    other: Option<Attribute>,
+}
+
+impl Files {
+    /// The files in `zone`, if it has a limit.
+    pub fn find(zone: &Path, other: Option<&Path>) -> Option<Self> {
+        let file = |name: &str| Attribute::new(zone.join(name));
+        Some(Self {
+            long: Constraint::find(zone, "long_term")?,
+            short: Constraint::find(zone, "short_term"),
+            enabled: file("enabled"),
+            energy: file("energy_uj"),
+            highest_energy: file("max_energy_range_uj"),
+            other: other.map(|zone| Attribute::new(zone.join("constraint_0_power_limit_uw"))),
+        })
+    }
+
+    /// The limit that is the cap.
+    pub fn cap(&mut self) -> &mut Attribute {
+        &mut self.long.limit
+    }
+
+    /// The counter of energy.
+    pub fn energy(&mut self) -> &mut Attribute {
+        &mut self.energy
+    }
+
+    /// Whether limits are switched on. Where there is no switch, they are.
+    pub fn is_enabled(&mut self) -> bool {
+        !self.enabled.number::<u64>().is_ok_and(|on| on == 0)
+    }
+
+    /// The most that the vendor means the cap to be, in microwatts; 0 if it is not told.
+    pub fn highest(&mut self) -> u64 {
+        self.long.highest()
+    }
+
+    fn limits(&mut self) -> Result<Limits, FileError> {
+        Ok(Limits {
+            long: self.long.limit.number()?,
+            short: match &mut self.short {
+                Some(short) => Some(short.limit.number()?),
+                None => None,
+            },
+        })
+    }
+}
+
+/// Both limits, in microwatts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Limits {
+    long: u64,
+    short: Option<u64>,
+}
+
+impl Limits {
+    /// Both limits for a cap, in the proportion of these: exactly these for the cap that is in
+    /// these. The short-term limit stays at or above the cap, and within its own `highest`.
+    fn with_cap(self, long: u64, highest: u64) -> Self {
+        let short = self.short.map(|short| {
+            if long == self.long {
+                return short;
+            }
+            let scaled = u128::from(short) * u128::from(long) / u128::from(self.long.max(1));
+            let most = short.max(highest);
+            u64::try_from(scaled).unwrap_or(most).min(most).max(long)
+        });
+        Self { long, short }
+    }
+}
+
+/// A CPU socket with RAPL.
+#[derive(Debug)]
+pub(super) struct Socket {
+    identity: Identity,
+    zone: PathBuf,
+    other: Option<PathBuf>,
+    files: Option<Files>,
+    meter: Meter,
+    /// The cap when litd came, in microwatts.
+    default: u64,
+    /// Both limits as somebody else has left them: what proportion is kept, and what goes back.
+    found: Option<Limits>,
+    /// Both limits as they were after the last write.
+    written: Option<Limits>,
+}
+
+impl Socket {
+    pub fn new(identity: Identity, zone: PathBuf, other: Option<PathBuf>, default: u64) -> Self {
+        Self {
+            identity,
+            zone,
+            other,
+            files: None,
+            meter: Meter::default(),
+            default,
+            found: None,
+            written: None,
+        }
+    }
+
+    fn files(&mut self) -> Result<&mut Files, FileError> {
+        let files = match self.files.take() {
+            Some(files) => files,
+            None => Files::find(&self.zone, self.other.as_deref()).ok_or_else(|| FileError {
+                path: self.zone.clone(),
+                step: Step::Open,
+                error: Errno::ENODEV.into(),
+            })?,
+        };
+        Ok(self.files.insert(files))
+    }
+
+    fn failed(&mut self, error: FileError, action: &'static str) -> PowerError {
+        let refused = error.step == Step::Write
+            && matches!(
+                error.errno(),
+                // The kernel says ENODATA for whatever the hardware said.
+                Some(Errno::ENODATA | Errno::EACCES | Errno::EPERM)
+            );
+        if refused {
+            return self.driver(action, format!("{error}: {LOCKED}"));
+        }
+        let error = error.of(&self.identity.address, action, &self.zone, PERMISSION);
+        if matches!(error, PowerError::Gone { .. }) {
+            self.files = None;
+        }
+        error
+    }
+
+    fn driver(&self, action: &'static str, cause: String) -> PowerError {
+        PowerError::Driver {
+            device: self.identity.address.clone(),
+            action,
+            cause,
+        }
+    }
+
+    /// The highest cap. Limits above the vendor's are common: what is there is possible.
+    fn highest(&mut self) -> Result<u64, FileError> {
+        let default = self.default;
+        let files = self.files()?;
+        let now: u64 = files.cap().number()?;
+        let highest = files.highest().max(now).max(default);
+        if highest == 0 {
+            return Err(files.cap().invalid("says 0 W, and there is no other limit"));
+        }
+        Ok(highest)
+    }
+
+    /// Writes both limits, the higher one first if they go up: the short-term one is never below
+    /// the other.
+    fn write(&mut self, wanted: Limits, now: Limits) -> Result<(), FileError> {
+        let files = self.files()?;
+        let (long, short) = (&mut files.long, files.short.as_mut());
+        let Some((short, wanted_short)) = short.zip(wanted.short) else {
+            return long.limit.write(wanted.long);
+        };
+        if wanted.long < now.long {
+            long.limit.write(wanted.long)?;
+            return short.limit.write(wanted_short);
+        }
+        short.limit.write(wanted_short)?;
+        let result = long.limit.write(wanted.long);
+        if let (Err(_), Some(before)) = (&result, now.short) {
+            // Nobody has use for half of it; and the error is told in any case.
+            let _ = short.limit.write(before);
+        }
+        result
+    }
+}
+
+impl PowerDomain for Socket {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn range(&mut self) -> Result<CapRange, PowerError> {
+        let default = self.default;
+        self.highest()
+            .map(|highest| CapRange {
+                lowest: Watts::ZERO,
+                highest: sysfs::from_micro(highest),
+                default: sysfs::from_micro(if default > 0 { default } else { highest }),
+                resolution: sysfs::from_micro(RESOLUTION),
+            })
+            .map_err(|error| self.failed(error, "reading the range of caps"))
+    }
+
+    fn cap(&mut self) -> Result<Watts, PowerError> {
+        self.files()
+            .and_then(|files| files.cap().watts())
+            .map_err(|error| self.failed(error, "reading the cap"))
+    }
+
+    fn set_cap(&mut self, cap: Watts) -> Result<(), PowerError> {
+        const ACTION: &str = "setting the cap";
+        let highest = self.highest().map_err(|error| self.failed(error, ACTION))?;
+        // The hardware's field is 15 bits wide: what is more would be cut off, not refused.
+        let Some(long) = sysfs::to_micro(cap).filter(|&long| long <= highest) else {
+            return Err(PowerError::OutOfRange {
+                device: self.identity.address.clone(),
+                asked: cap,
+                lowest: Watts::ZERO,
+                highest: sysfs::from_micro(highest),
+            });
+        };
+        let read = |files: &mut Files| {
+            let enabled = files.is_enabled();
+            let highest = files.short.as_mut().map_or(0, Constraint::highest);
+            Ok((enabled, highest, files.limits()?))
+        };
+        let (enabled, highest_short, now) = self
+            .files()
+            .and_then(read)
+            .map_err(|error| self.failed(error, ACTION))?;
+        if !enabled {
+            let file = self.zone.join("enabled");
+            let cause = format!("limits are switched off: write 1 to {}", file.display());
+            return Err(self.driver(ACTION, cause));
+        }
+        let found = match self.found {
+            Some(found) if self.written == Some(now) => found,
+            _ => *self.found.insert(now),
+        };
+        let wanted = found.with_cap(long, highest_short);
+        let written = self.write(wanted, now);
+        let after = self.files().and_then(Files::limits);
+        self.written = after.as_ref().ok().copied();
+        written.map_err(|error| self.failed(error, ACTION))?;
+        let after = after.map_err(|error| self.failed(error, ACTION))?;
+        if after.long == now.long && after.long.abs_diff(long) >= RESOLUTION {
+            let file = self.zone.display();
+            let held = sysfs::from_micro(after.long);
+            return Err(self.driver(ACTION, format!("{file}: still says {held}: {LOCKED}")));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<Reading, PowerError> {
+        let cap = self.cap()?;
+        let Some(files) = &mut self.files else {
+            return Ok(Reading {
+                cap,
+                ..Reading::default()
+            });
+        };
+        let counted = files.energy.number();
+        if let Ok(counter) = counted {
+            let highest = files.highest_energy.number().unwrap_or(0);
+            self.meter.count(counter, highest, Instant::now());
+        }
+        let other = files.other.as_mut().and_then(|file| file.watts().ok());
+        let measured = counted.is_ok();
+        Ok(Reading {
+            cap,
+            enforced: other
+                .filter(|&other| other > Watts::ZERO)
+                .map(|other| other.min(cap)),
+            power: self.meter.power().filter(|_| measured),
+            energy: self.meter.energy().filter(|_| measured),
+            ..Reading::default()
+        })
+    }
+
+    /// All processes use a CPU; none holds it.
+    fn holders(&mut self) -> Result<Vec<u32>, PowerError> {
+        Ok(Vec::new())
+    }
+
+    fn release(&mut self) {
+        self.files = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_short_term_limit_is_in_proportion_and_never_below(
+            long in 1u64..5_000_000_000,
+            more in 0u64..5_000_000_000,
+            cap in 1u64..5_000_000_000,
+            highest: u64,
+        ) {
+            let short = Some(long + more);
+            let found = Limits { long, short };
+            let limits = found.with_cap(cap, highest);
+            prop_assert_eq!(limits.long, cap);
+            prop_assert!(limits.short >= Some(cap));
+            prop_assert_eq!(found.with_cap(long, highest), found);
+            if cap < long {
+                prop_assert!(limits.short <= found.short);
+            }
+        }
+    }
+
+    #[test]
+    fn a_socket_with_one_limit_has_one() {
+        let found = Limits {
+            long: 200,
+            short: None,
+        };
+        assert_eq!(
+            found.with_cap(100, 0),
+            Limits {
+                long: 100,
+                short: None
+            }
+        );
+    }
+}

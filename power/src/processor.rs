@@ -1,0 +1,76 @@
+//! The processors of a node.
+
+use std::path::Path;
+
+use crate::sysfs;
+
+/// The processors' maker, family and name, from `/proc/cpuinfo`. All processors of a node are
+/// alike.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Processor {
+    /// `GenuineIntel`, `AuthenticAMD`; empty on other architectures.
+    pub vendor: String,
+    /// The vendor's number of the generation.
+    pub family: u32,
+    /// Its marketing name.
+    pub model: String,
+}
+
+impl Processor {
+    /// The processors of the node whose procfs is at `proc`. What is not told is empty.
+    pub fn read(proc: &Path) -> Self {
+        // One entry per processor; the first is within the first page.
+        Self::parse(&sysfs::head(proc.join("cpuinfo")))
+    }
+
+    fn parse(text: &str) -> Self {
+        let value = |key: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+            let (_, value) = lines.find(|(name, _)| name.trim() == key)?;
+            Some(value.trim().to_owned())
+        };
+        Self {
+            vendor: value("vendor_id").unwrap_or_default(),
+            family: value("cpu family")
+                .and_then(|family| family.parse().ok())
+                .unwrap_or_default(),
+            model: value("model name").unwrap_or_default(),
+        }
+    }
+
+    /// Whether Intel makes it.
+    pub fn is_intel(&self) -> bool {
+        self.vendor == "GenuineIntel"
+    }
+
+    /// Its name, or `otherwise`.
+    pub fn model_or(&self, otherwise: &str) -> String {
+        match self.model.as_str() {
+            "" => otherwise.to_owned(),
+            model => model.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_processor_speaks_for_all() {
+        let text = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\n\
+                    model name\t: AMD EPYC 9654 96-Core Processor\n\nprocessor\t: 1\n\
+                    vendor_id\t: GenuineIntel\n";
+        let processor = Processor::parse(text);
+        assert_eq!(processor.vendor, "AuthenticAMD");
+        assert_eq!(processor.family, 25);
+        assert!(!processor.is_intel());
+    }
+
+    #[test]
+    fn a_processor_that_says_nothing_is_nobodys() {
+        let processor = Processor::parse("CPU implementer\t: 0x41\n");
+        assert!(!processor.is_intel());
+        assert_eq!(processor.model_or("CPU"), "CPU");
+    }
+}
