@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::domain::{DeviceKind, Identity, Sharing};
 use crate::sysfs;
 
 /// The processors' maker, family and name, from `/proc/cpuinfo`. All processors of a node are
@@ -43,11 +44,32 @@ impl Processor {
         self.vendor == "GenuineIntel"
     }
 
-    /// Its name, or `otherwise`.
-    pub fn model_or(&self, otherwise: &str) -> String {
-        match self.model.as_str() {
-            "" => otherwise.to_owned(),
-            model => model.to_owned(),
+    /// Whether it is one of AMD's servers: an EPYC, or the CPU in an Instinct.
+    pub fn is_epyc(&self) -> bool {
+        let named = |name| self.model.contains(name);
+        self.vendor == "AuthenticAMD" && (named("EPYC") || named("Instinct"))
+    }
+
+    /// Whether it is one of these from before HSMP.
+    pub fn is_before_hsmp(&self) -> bool {
+        self.is_epyc() && self.family < 0x19
+    }
+
+    /// Socket `number` of the node, behind a back end and its driver.
+    pub fn socket(&self, number: u32, backend: &str, driver: &str) -> Identity {
+        let model = match self.model.as_str() {
+            "" => "CPU",
+            model => model,
+        };
+        Identity {
+            kind: DeviceKind::Cpu,
+            address: format!("cpu{number}"),
+            uuid: None,
+            serial: None,
+            model: model.to_owned(),
+            driver: driver.to_owned(),
+            backend: backend.to_owned(),
+            sharing: Sharing::Whole,
         }
     }
 }
@@ -64,13 +86,13 @@ mod tests {
         let processor = Processor::parse(text);
         assert_eq!(processor.vendor, "AuthenticAMD");
         assert_eq!(processor.family, 25);
-        assert!(!processor.is_intel());
+        assert!(processor.is_epyc() && !processor.is_intel() && !processor.is_before_hsmp());
     }
 
     #[test]
     fn a_processor_that_says_nothing_is_nobodys() {
         let processor = Processor::parse("CPU implementer\t: 0x41\n");
-        assert!(!processor.is_intel());
-        assert_eq!(processor.model_or("CPU"), "CPU");
+        assert!(!processor.is_epyc() && !processor.is_intel());
+        assert_eq!(processor.socket(1, "hsmp", "amd_hsmp").model, "CPU");
     }
 }

@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 
 use self::socket::{Files, PERMISSION, Socket};
 use crate::discovery::{Inventory, Notice, Search, Severity};
-use crate::domain::{DeviceKind, Identity, Sharing};
 use crate::node;
 use crate::processor::Processor;
 use crate::sysfs;
@@ -47,16 +46,7 @@ pub fn discover(search: &Search) -> Inventory {
             found.notices.push(notice);
             continue;
         };
-        let identity = Identity {
-            kind: DeviceKind::Cpu,
-            address: format!("cpu{number}"),
-            uuid: None,
-            serial: None,
-            model: processor.model_or("Intel CPU"),
-            driver: driver.clone(),
-            backend: "powercap".to_owned(),
-            sharing: Sharing::Whole,
-        };
+        let identity = processor.socket(number, "powercap", &driver);
         let default = examine(&identity.address, &mut files, &mut found.notices);
         let socket = Socket::new(identity, zone, other, default);
         found.domains.push(Box::new(socket));

@@ -1,0 +1,233 @@
+//! The two ways to a socket's firmware. Both speak of microwatts here.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::libc::O_NONBLOCK;
+
+use super::ioctl::{self, Message};
+use crate::sysfs::{Attribute, FileError, Step};
+
+/// What can be asked of and told to a socket.
+pub(super) trait Port: Send {
+    /// The limit that is set.
+    fn limit(&mut self) -> Result<u64, FileError>;
+    /// The highest limit.
+    fn highest(&mut self) -> Result<u64, FileError>;
+    /// Power drawn.
+    fn power(&mut self) -> Result<u64, FileError>;
+    /// Sets the limit, which the firmware may clamp.
+    fn set(&mut self, microwatts: u64) -> Result<(), FileError>;
+    /// Whether the limit may be set, as far as can be told without doing it.
+    fn check(&mut self) -> Result<(), FileError>;
+    /// Closes what is open.
+    fn close(&mut self);
+    /// What is there for as long as the socket is.
+    fn home(&self) -> &Path;
+}
+
+/// A socket's folder of sensors (Linux, `drivers/platform/x86/amd/hsmp/hwmon.c`).
+#[derive(Debug)]
+pub(super) struct Hwmon {
+    folder: PathBuf,
+    limit: Attribute,
+    highest: Attribute,
+    power: Attribute,
+}
+
+impl Hwmon {
+    pub fn new(folder: PathBuf) -> Self {
+        let file = |name: &str| Attribute::new(folder.join(name));
+        Self {
+            limit: file("power1_cap"),
+            highest: file("power1_cap_max"),
+            power: file("power1_input"),
+            folder,
+        }
+    }
+}
+
+impl Port for Hwmon {
+    fn limit(&mut self) -> Result<u64, FileError> {
+        self.limit.number()
+    }
+
+    fn highest(&mut self) -> Result<u64, FileError> {
+        self.highest.number()
+    }
+
+    fn power(&mut self) -> Result<u64, FileError> {
+        self.power.number()
+    }
+
+    fn set(&mut self, microwatts: u64) -> Result<(), FileError> {
+        self.limit.write(microwatts)
+    }
+
+    fn check(&mut self) -> Result<(), FileError> {
+        self.limit.open_writer()
+    }
+
+    fn close(&mut self) {
+        *self = Self::new(std::mem::take(&mut self.folder));
+    }
+
+    fn home(&self) -> &Path {
+        &self.folder
+    }
+}
+
+/// Messages that litd sends: number, words told, words answered. The kernel refuses other counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    Test = 0x01,
+    Protocol = 0x03,
+    Power = 0x04,
+    SetLimit = 0x05,
+    Limit = 0x06,
+    HighestLimit = 0x07,
+}
+
+/// A socket behind `/dev/hsmp`, which speaks milliwatts.
+#[derive(Debug)]
+pub(super) struct Device {
+    path: PathBuf,
+    socket: u16,
+    file: Option<File>,
+    /// Whether `file` may only be asked.
+    read_only: bool,
+}
+
+/// Any number that is not there by chance.
+const ECHO: u32 = 0x4c49_5444;
+
+impl Device {
+    pub fn new(path: PathBuf, socket: u16) -> Self {
+        Self {
+            path,
+            socket,
+            file: None,
+            read_only: false,
+        }
+    }
+
+    /// Whether the firmware answers.
+    pub fn test(&mut self) -> Result<(), FileError> {
+        match self.ask(Ask::Test, Some(ECHO))? {
+            answer if answer == ECHO + 1 => Ok(()),
+            answer => {
+                let text = format!("socket {} answers a test with {answer:#x}", self.socket);
+                let error = io::Error::new(io::ErrorKind::InvalidData, text);
+                Err(self.failed(Step::Read, error))
+            }
+        }
+    }
+
+    /// The protocol's version.
+    pub fn protocol(&mut self) -> Result<u32, FileError> {
+        self.ask(Ask::Protocol, None)
+    }
+
+    fn ask(&mut self, ask: Ask, told: Option<u32>) -> Result<u32, FileError> {
+        let kept = self.file.is_some();
+        match self.ask_once(ask, told) {
+            // The driver was loaded anew: the old descriptor reaches nobody.
+            Err(error) if kept && error.errno() == Some(Errno::ENODEV) => {
+                self.file = None;
+                self.ask_once(ask, told)
+            }
+            other => other,
+        }
+    }
+
+    fn ask_once(&mut self, ask: Ask, told: Option<u32>) -> Result<u32, FileError> {
+        let sets = ask == Ask::SetLimit;
+        let mut message = Message {
+            id: ask as u32,
+            arguments: told.is_some().into(),
+            answers: (!sets).into(),
+            socket: self.socket,
+            ..Message::default()
+        };
+        message.args[0] = told.unwrap_or(0);
+        let file = self.open(sets)?;
+        let result = ioctl::send(file.as_fd(), &mut message);
+        self.file = Some(file);
+        let step = if sets { Step::Write } else { Step::Read };
+        result.map_err(|error| self.failed(step, error))?;
+        Ok(message.args[0])
+    }
+
+    /// The open file, taken out. A file that may only be asked is opened anew to be told.
+    fn open(&mut self, to_set: bool) -> Result<File, FileError> {
+        if let Some(file) = self.file.take().filter(|_| !(to_set && self.read_only)) {
+            return Ok(file);
+        }
+        let open = |write: bool| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(write).custom_flags(O_NONBLOCK);
+            options.open(&self.path)
+        };
+        let (result, read_only) = match open(true) {
+            Err(error) if !to_set && is_forbidden(&error) => (open(false), true),
+            other => (other, false),
+        };
+        self.read_only = read_only;
+        result.map_err(|error| self.failed(Step::Open, error))
+    }
+
+    fn failed(&self, step: Step, error: io::Error) -> FileError {
+        FileError {
+            path: self.path.clone(),
+            step,
+            error,
+        }
+    }
+}
+
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error().map(Errno::from_raw),
+        Some(Errno::EACCES | Errno::EPERM | Errno::EROFS)
+    )
+}
+
+impl Port for Device {
+    fn limit(&mut self) -> Result<u64, FileError> {
+        self.ask(Ask::Limit, None).map(from_milli)
+    }
+
+    fn highest(&mut self) -> Result<u64, FileError> {
+        self.ask(Ask::HighestLimit, None).map(from_milli)
+    }
+
+    fn power(&mut self) -> Result<u64, FileError> {
+        self.ask(Ask::Power, None).map(from_milli)
+    }
+
+    fn set(&mut self, microwatts: u64) -> Result<(), FileError> {
+        let milliwatts = u32::try_from(microwatts / 1000).unwrap_or(u32::MAX);
+        self.ask(Ask::SetLimit, Some(milliwatts)).map(drop)
+    }
+
+    fn check(&mut self) -> Result<(), FileError> {
+        self.file = Some(self.open(true)?);
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        self.file = None;
+    }
+
+    fn home(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn from_milli(milliwatts: u32) -> u64 {
+    u64::from(milliwatts) * 1000
+}
