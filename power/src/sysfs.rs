@@ -26,6 +26,10 @@ pub(crate) const PAGE: usize = 4096;
 /// A number and its newline fit many times.
 const NUMBER: usize = 64;
 
+/// What to do about a driver's file that may not be used.
+pub(crate) const PERMISSION: &str =
+    "run litd as root, and have its unit or container leave this file writable";
+
 /// What was done to a file when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -350,6 +354,40 @@ mod tests {
         for cap in [0.0, -1.0, 1e-7, f64::NAN, f64::INFINITY, 1e30] {
             assert_eq!(to_micro(Watts(cap)), None, "{cap}");
         }
+    }
+
+    #[test]
+    fn what_the_system_says_is_an_error_that_a_person_can_act_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let kind = |errno: Errno, home: &Path| {
+            let error = FileError {
+                path: home.join("power1_cap"),
+                step: Step::Open,
+                error: errno.into(),
+            };
+            let error = error.of("cpu0", "setting the cap", home, PERMISSION);
+            let said = error.to_string();
+            assert!(
+                said.starts_with("cpu0: ") && said.contains("/power1_cap: "),
+                "{said}"
+            );
+            assert_eq!(said.contains("as root"), error.kind() == "permission");
+            error.kind()
+        };
+        for (errno, expected) in [
+            (Errno::EACCES, "permission"),
+            (Errno::EPERM, "permission"),
+            (Errno::EROFS, "permission"),
+            (Errno::ENODEV, "gone"),
+            (Errno::ENXIO, "gone"),
+            (Errno::EIO, "gone"),
+            (Errno::ENOENT, "driver"),
+            (Errno::EBUSY, "driver"),
+            (Errno::ETIMEDOUT, "driver"),
+        ] {
+            assert_eq!(kind(errno, folder.path()), expected, "{errno}");
+        }
+        assert_eq!(kind(Errno::ENOENT, &folder.path().join("missing")), "gone");
     }
 
     #[test]

@@ -15,10 +15,6 @@ use crate::sysfs::{self, Attribute, FileError, Step};
 /// The driver drops what is below a watt.
 const RESOLUTION: u64 = 1_000_000;
 
-/// What to do about a cap that may not be written.
-pub(super) const PERMISSION: &str =
-    "run litd as root, or give its group write access with a udev rule";
-
 /// A GPU has fewer temperatures.
 const TEMPERATURES: u32 = 16;
 
@@ -165,7 +161,12 @@ impl Gpu {
                 cause: format!("{error}: the GPU is in reset or suspended"),
             };
         }
-        let error = error.of(&self.identity.address, action, &self.device, PERMISSION);
+        let error = error.of(
+            &self.identity.address,
+            action,
+            &self.device,
+            sysfs::PERMISSION,
+        );
         if matches!(error, PowerError::Gone { .. }) {
             self.files = None;
         }
@@ -314,5 +315,46 @@ impl PowerDomain for Gpu {
 
     fn release(&mut self) {
         self.files = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{DeviceKind, Sharing};
+
+    #[test]
+    fn a_gpu_in_reset_is_told_from_one_that_may_not_be_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let identity = Identity {
+            kind: DeviceKind::Gpu,
+            address: "0000:85:00.0".into(),
+            uuid: None,
+            serial: None,
+            model: String::new(),
+            driver: String::new(),
+            backend: String::new(),
+            sharing: Sharing::Whole,
+        };
+        let path = folder.path().to_owned();
+        let address = "0000:85:00.0".parse().unwrap();
+        let mut gpu = Gpu::new(identity, address, path.clone(), path.clone(), path.clone());
+        let mut said = |step, errno: Errno| {
+            let error = FileError {
+                path: path.join("power1_cap"),
+                step,
+                error: errno.into(),
+            };
+            gpu.failed(error, "setting the cap").to_string()
+        };
+        for step in [Step::Read, Step::Write] {
+            for errno in [Errno::EPERM, Errno::EBUSY] {
+                let said = said(step, errno);
+                assert!(said.contains("in reset or suspended"), "{said}");
+            }
+        }
+        assert!(said(Step::Open, Errno::EPERM).contains("no permission"));
+        assert!(said(Step::Write, Errno::EACCES).contains("no permission"));
+        assert!(said(Step::Write, Errno::ENODEV).contains("gone"));
     }
 }

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use self::address::Address;
-use self::gpu::{Files, Gpu, PERMISSION, find_hwmon};
+use self::gpu::{Files, Gpu, find_hwmon};
 use crate::discovery::{Inventory, Notice, Search, Severity};
 use crate::domain::{DeviceKind, Identity, PowerDomain, Sharing};
 use crate::node;
@@ -145,7 +145,7 @@ fn examine(
         notice(
             Severity::Warning,
             format!("its cap may not be set: {error}"),
-            PERMISSION,
+            sysfs::PERMISSION,
         );
     }
     if identity.sharing == Sharing::Partitioned {

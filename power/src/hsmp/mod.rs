@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use self::port::{Device, Hwmon, Port};
-use self::socket::{PERMISSION, Socket, is_busy};
+use self::socket::{Socket, is_busy};
 use crate::discovery::{Inventory, Notice, Search, Severity};
 use crate::domain::Identity;
 use crate::node;
@@ -93,7 +93,7 @@ fn add(identity: Identity, mut port: Box<dyn Port>, found: &mut Inventory) {
         ),
         Ok(_) => port.check().err().map(|error| {
             let text = format!("its limit may not be set: {error}");
-            Notice::new(Severity::Warning, &identity.address, text).remedy(PERMISSION)
+            Notice::new(Severity::Warning, &identity.address, text).remedy(sysfs::PERMISSION)
         }),
     };
     found.notices.extend(notice);
@@ -129,7 +129,7 @@ fn missing(error: &FileError, subject: String, processor: &Processor) -> Option<
             "CPU sockets",
             format!("their limits may not be read: {error}"),
         )
-        .remedy(PERMISSION),
+        .remedy(sysfs::PERMISSION),
         _ => Notice::new(
             Severity::Error,
             subject,

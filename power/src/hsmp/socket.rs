@@ -13,9 +13,6 @@ use crate::sysfs::{self, FileError, Step};
 /// The firmware's unit is the milliwatt.
 const RESOLUTION: u64 = 1000;
 
-/// What to do about a limit that may not be set.
-pub(super) const PERMISSION: &str = "run litd as root";
-
 /// An AMD EPYC socket.
 pub(super) struct Socket {
     identity: Identity,
@@ -52,7 +49,7 @@ impl Socket {
             _ if is_busy(&error) => driver("the firmware is busy; it is tried again"),
             Some(Errno::ENOMSG) => driver("this processor's firmware knows no such message"),
             Some(Errno::EIO) => driver("the firmware refuses, and does not say why"),
-            _ => error.of(device, action, self.port.home(), PERMISSION),
+            _ => error.of(device, action, self.port.home(), sysfs::PERMISSION),
         }
     }
 

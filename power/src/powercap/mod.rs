@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
-use self::socket::{Files, PERMISSION, Socket};
+use self::socket::{Files, Socket};
 use crate::discovery::{Inventory, Notice, Search, Severity};
 use crate::node;
 use crate::processor::Processor;
@@ -132,7 +132,7 @@ fn examine(subject: &str, files: &mut Files, notices: &mut Vec<Notice>) -> u64 {
     };
     if let Err(error) = files.cap().open_writer() {
         let text = format!("its limit may not be set: {error}");
-        notice(Severity::Warning, text, PERMISSION);
+        notice(Severity::Warning, text, sysfs::PERMISSION);
     }
     if !files.is_enabled() {
         notice(
@@ -143,7 +143,7 @@ fn examine(subject: &str, files: &mut Files, notices: &mut Vec<Notice>) -> u64 {
     }
     if let Err(error) = files.energy().number::<u64>() {
         let text = format!("its power can't be measured: {error}");
-        notice(Severity::Warning, text, PERMISSION);
+        notice(Severity::Warning, text, sysfs::PERMISSION);
     }
     let highest = files.highest();
     if highest > 0 && cap > 2 * highest {

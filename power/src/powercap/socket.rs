@@ -14,9 +14,6 @@ use crate::sysfs::{self, Attribute, FileError, Step};
 /// RAPL counts power in 1/2^n W, mostly eighths: it holds whole watts exactly, everywhere.
 const RESOLUTION: u64 = 1_000_000;
 
-/// What to do about a limit that may not be written.
-pub(super) const PERMISSION: &str = "run litd as root";
-
 const LOCKED: &str = "locked by the BIOS: unlock the package power limits in its setup \
                       (\"Package Power Limit Lock\" or \"RAPL lock\")";
 
@@ -179,7 +176,12 @@ impl Socket {
         if refused {
             return self.driver(action, format!("{error}: {LOCKED}"));
         }
-        let error = error.of(&self.identity.address, action, &self.zone, PERMISSION);
+        let error = error.of(
+            &self.identity.address,
+            action,
+            &self.zone,
+            sysfs::PERMISSION,
+        );
         if matches!(error, PowerError::Gone { .. }) {
             self.files = None;
         }
