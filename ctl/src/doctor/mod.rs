@@ -1,7 +1,6 @@
 //! `litctl doctor`: what this node has, what litd may do with it, and what is missing.
 
 mod devices;
-mod rivals;
 mod text;
 
 use std::error::Error;
@@ -15,7 +14,6 @@ use serde::Serialize;
 use crate::control::{Client, Socket};
 use crate::{Outcome, output};
 use devices::Examined;
-use rivals::Rival;
 
 /// Say what this node has, what litd may do with it, and what is missing
 ///
@@ -54,7 +52,6 @@ struct Report {
     daemon: Daemon,
     devices: Vec<Examined>,
     notices: Vec<Notice>,
-    rivals: Vec<Rival>,
 }
 
 /// Whether litd runs.
@@ -110,7 +107,6 @@ fn examine(config: &Config, socket: &Socket) -> Result<Report, Box<dyn Error>> {
         root: Uid::effective().is_root(),
         kernel: release.trim().to_owned(),
         daemon: daemon(socket),
-        rivals: rivals::running(&config.shell.hardware.proc),
         devices,
         notices,
     })

@@ -35,16 +35,6 @@ fn page(out: &mut String, report: &Report) -> fmt::Result {
     devices(out, "GPUs", report, DeviceKind::Gpu)?;
     devices(out, "CPU sockets", report, DeviceKind::Cpu)?;
     notices(out, report)?;
-    if !report.rivals.is_empty() {
-        writeln!(out, "{HEAD}Others that may set caps{HEAD:#}")?;
-        for rival in &report.rivals {
-            writeln!(
-                out,
-                "  {WARNING}{}{WARNING:#} (process {}): {}",
-                rival.program, rival.pid, rival.advice
-            )?;
-        }
-    }
     writeln!(out, "{HEAD}Verdict{HEAD:#}: {}", verdict(report))
 }
 
