@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use litd_units::Watts;
+
 /// A fault of one device, in force until it is healed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
     /// Every write is refused; reads work.
     Refuse,
@@ -17,4 +19,19 @@ pub enum Fault {
     Gone,
     /// Caps are taken and power does not follow them: it reads as the highest cap.
     Overdraw,
+    /// Nobody may write; reads work.
+    NoPermission,
+    /// It is being reset: the driver neither writes nor reads until that is over.
+    InReset,
+    /// Writes are reported done and the cap reads as what was written last, from the driver's
+    /// memory; the device keeps another.
+    Cached,
+    /// Firmware or BIOS has locked the cap: every write is refused, for as long as the node runs.
+    Locked,
+    /// It is too hot, and slower for that than its cap would let it be.
+    Heat,
+    /// The system pulls the power brake.
+    PowerBrake,
+    /// Something else (firmware, BMC) holds it to so much, whatever the cap.
+    Enforced(Watts),
 }

@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use litd_power::simulated::{Answer, Cause, Listed, Outcome, Refusal, Request};
+use litd_power::simulated::{Answer, Listed, Outcome, Request};
 use litd_power::{CapRange, DeviceKind, Identity, Reading, Sharing, Throttle};
 use litd_sim::{CpuTelemetry, GpuTelemetry, Limiter, Plant, PlantError, Scenario};
-use litd_units::{Joules, Watts};
+use litd_units::{Joules, Millis, Watts};
 
 use crate::fault::Fault;
 use crate::ledger::{Author, Change, Ledger};
+use crate::refused::Refused;
 use crate::rules::Bounds;
 
 /// The back end's name in every identity: nobody is to take these devices for real ones.
@@ -31,7 +32,25 @@ struct Device {
     holders: Vec<u32>,
     energy: Joules,
     fault: Option<Fault>,
+    /// What the driver remembers to have written while it is [`Fault::Cached`].
+    cached: Option<Watts>,
+    /// How often it has come back after it was gone.
+    generation: u64,
+    residency: Residency,
     releases: u64,
+}
+
+/// For how much of a device's time which limiter held it back, since the node was switched on.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Residency {
+    /// All of its time.
+    pub total: Millis,
+    /// Its cap.
+    pub power: Millis,
+    /// Its temperature.
+    pub heat: Millis,
+    /// The system's power brake.
+    pub brake: Millis,
 }
 
 /// Hardware as the node's threads and the tests share it.
@@ -91,11 +110,19 @@ impl Hardware {
 
     /// Runs one training iteration on all GPUs.
     pub fn run_iteration(&mut self) {
-        let seconds = self.plant.run_iteration().length.0 / 1e3;
-        let gpus = self.plant.gpus().map(|gpu| gpu.power);
-        let powers = gpus.chain(self.plant.cpus().map(|cpu| cpu.draw));
-        for (device, power) in self.devices.iter_mut().zip(powers) {
-            device.energy += Joules(power.0 * seconds);
+        let length = self.plant.run_iteration().length;
+        let gpus = self.plant.gpus().map(|gpu| (gpu.power, gpu.limiter));
+        let cpus = self.plant.cpus().map(|cpu| (cpu.draw, Limiter::None));
+        for (device, (power, limiter)) in self.devices.iter_mut().zip(gpus.chain(cpus)) {
+            device.energy += Joules(power.0 * length.0 / 1e3);
+            device.residency.total += length;
+            let held_back = match (device.fault, limiter) {
+                (Some(Fault::PowerBrake), _) => &mut device.residency.brake,
+                (Some(Fault::Heat), _) | (_, Limiter::Thermal) => &mut device.residency.heat,
+                (_, Limiter::Power) => &mut device.residency.power,
+                (_, Limiter::None) => continue,
+            };
+            *held_back += length;
         }
     }
 
@@ -140,10 +167,44 @@ impl Hardware {
             Some(cpu) => cpu_reading(&self.plant.cpus().nth(cpu)?),
         };
         reading.energy = Some(state.energy);
-        if state.fault == Some(Fault::Overdraw) {
-            reading.power = Some(state.range.highest);
-        }
+        state.distort(&mut reading);
         Some(reading)
+    }
+
+    /// What has held a device back so far.
+    #[must_use]
+    pub fn residency(&self, device: usize) -> Residency {
+        self.devices
+            .get(device)
+            .map_or_else(Residency::default, |device| device.residency)
+    }
+
+    /// Which processes hold a device open.
+    #[must_use]
+    pub fn holders(&self, device: usize) -> &[u32] {
+        self.devices
+            .get(device)
+            .map_or(&[], |device| &device.holders)
+    }
+
+    /// How many devices there are, GPUs and CPU sockets.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.devices.is_empty()
+    }
+
+    /// How often a device has come back after [`Fault::Gone`]: handles from before are dead.
+    #[must_use]
+    pub fn generation(&self, device: usize) -> u64 {
+        self.devices
+            .get(device)
+            .map_or(0, |device| device.generation)
     }
 
     /// Sets which processes hold a device open.
@@ -171,7 +232,10 @@ impl Hardware {
 
     fn set_fault(&mut self, device: usize, fault: Option<Fault>) {
         if let Some(device) = self.devices.get_mut(device) {
+            let was_gone = device.fault == Some(Fault::Gone);
+            device.generation += u64::from(was_gone && fault != Some(Fault::Gone));
             device.fault = fault;
+            device.cached = None;
         }
         self.changed.notify_all();
     }
@@ -184,6 +248,11 @@ impl Hardware {
 
     pub(crate) fn changed(&self) -> Arc<Condvar> {
         self.changed.clone()
+    }
+
+    /// Has whoever waits because of a fault look anew whether to go on: see [`crate::delayed`].
+    pub fn ring(&self) {
+        self.changed.notify_all();
     }
 
     /// Somebody else on the node sets a cap, past litd and past the device's fault.
@@ -241,7 +310,7 @@ impl Hardware {
             )),
             Request::Read { device } => self.on(device, |hardware, index| {
                 let reading = hardware.reading(index);
-                reading.map(Outcome::Reading).ok_or_else(no_such_device)
+                reading.map(Outcome::Reading).ok_or(Refused::Unknown)
             }),
             Request::Range { device } => self.on(device, |hardware, index| {
                 Ok(Outcome::Range(hardware.devices[index].range))
@@ -253,63 +322,84 @@ impl Hardware {
                 hardware.devices[index].releases += 1;
                 Ok(Outcome::Done(true))
             }),
-            Request::Set { device, watts } => {
-                self.on(device, |hardware, index| hardware.set(index, *watts))
-            }
+            Request::Set { device, watts } => self.on(device, |hardware, index| {
+                hardware.set_cap(index, *watts)?;
+                Ok(Outcome::Done(true))
+            }),
         };
         match result {
             Ok(outcome) => Answer::Good(outcome),
-            Err(refusal) => Answer::Bad(refusal),
+            Err(refused) => Answer::Bad(refused.into()),
         }
     }
 
     fn on(
         &mut self,
         address: &str,
-        act: impl FnOnce(&mut Self, usize) -> Result<Outcome, Refusal>,
-    ) -> Result<Outcome, Refusal> {
-        let device = self.find(address).ok_or_else(no_such_device)?;
-        if self.fault(device) == Some(Fault::Gone) {
-            return Err(refusal(Cause::Gone, "it has fallen off the bus"));
-        }
+        act: impl FnOnce(&mut Self, usize) -> Result<Outcome, Refused>,
+    ) -> Result<Outcome, Refused> {
+        let device = self.find(address).ok_or(Refused::Unknown)?;
+        self.reachable(device)?;
         act(self, device)
     }
 
-    /// litd's own writes.
-    fn set(&mut self, device: usize, asked: Watts) -> Result<Outcome, Refusal> {
-        let CapRange {
-            lowest,
-            highest,
-            resolution,
-            ..
-        } = self.devices[device].range;
-        match self.fault(device) {
-            Some(Fault::Refuse) => {
+    /// Whether the driver answers for a device at all.
+    ///
+    /// # Errors
+    /// [`Refused`]: there is no such device, or it is gone or being reset.
+    pub fn reachable(&self, device: usize) -> Result<(), Refused> {
+        match self.devices.get(device).ok_or(Refused::Unknown)?.fault {
+            Some(Fault::Gone) => Err(Refused::Gone),
+            Some(Fault::InReset) => Err(Refused::Reset),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the driver does with a cap that litd asks for: cuts it off to whole units, as far as
+    /// the device's fault lets it. Every request is in the ledger.
+    ///
+    /// # Errors
+    /// [`Refused`]; the cap is as it was.
+    pub fn set_cap(&mut self, device: usize, asked: Watts) -> Result<(), Refused> {
+        let (state, cap) = match self.admit(device, asked) {
+            Ok(admitted) => admitted,
+            Err(refused) => {
                 self.record(device, asked, Author::Litd, false);
-                return Err(refusal(Cause::Driver, "the firmware refuses (injected)"));
+                return Err(refused);
             }
-            Some(Fault::Lie) => {
-                self.record(device, asked, Author::Litd, true);
-                return Ok(Outcome::Done(true));
+        };
+        match state.fault {
+            Some(Fault::Lie) => {}
+            Some(Fault::Cached) => state.cached = Some(cap),
+            _ => {
+                let written = self.write(device, cap, Author::Litd);
+                return written
+                    .map(|_| ())
+                    .map_err(|error| Refused::Plant(error.to_string()));
             }
-            _ => {}
         }
-        if !(asked >= lowest && asked <= highest) {
-            self.record(device, asked, Author::Litd, false);
-            return Err(Refusal {
-                range: Some(self.devices[device].range),
-                ..refusal(
-                    Cause::OutOfRange,
-                    &format!("{asked} is not within {lowest} to {highest}"),
-                )
-            });
-        }
-        // The plant cuts GPU caps off to whole units itself, but takes any CPU limit. The hair
-        // keeps whole units whole where the division doesn't come out even.
-        let cap = resolution * (asked / resolution + 1e-9).floor();
-        match self.write(device, cap, Author::Litd) {
-            Ok(_) => Ok(Outcome::Done(true)),
-            Err(error) => Err(refusal(Cause::Driver, &error.to_string())),
+        self.record(device, asked, Author::Litd, true);
+        Ok(())
+    }
+
+    /// The device, and the cap in whole units, where it takes that.
+    fn admit(&mut self, device: usize, asked: Watts) -> Result<(&mut Device, Watts), Refused> {
+        self.reachable(device)?;
+        let state = self.devices.get_mut(device).ok_or(Refused::Unknown)?;
+        let range = state.range;
+        match state.fault {
+            Some(Fault::Refuse) => Err(Refused::Firmware),
+            Some(Fault::NoPermission) => Err(Refused::Permission),
+            Some(Fault::Locked) => Err(Refused::Locked),
+            _ if !(asked >= range.lowest && asked <= range.highest) => {
+                Err(Refused::Range { asked, range })
+            }
+            // The plant cuts GPU caps off to whole units itself, but takes any CPU limit. The
+            // hair keeps whole units whole where the division doesn't come out even.
+            _ => {
+                let units = (asked / range.resolution + 1e-9).floor();
+                Ok((state, range.resolution * units))
+            }
         }
     }
 }
@@ -322,7 +412,31 @@ impl Device {
             holders: Vec::new(),
             energy: Joules::ZERO,
             fault: None,
+            cached: None,
+            generation: 0,
+            residency: Residency::default(),
             releases: 0,
+        }
+    }
+
+    /// What the device's fault makes of a reading.
+    fn distort(&self, reading: &mut Reading) {
+        match self.fault {
+            Some(Fault::Overdraw) => reading.power = Some(self.range.highest),
+            Some(Fault::Cached) => {
+                reading.cap = self.cached.unwrap_or(reading.cap);
+                reading.enforced = None;
+            }
+            Some(Fault::Heat) => reading.throttle = Some(Throttle::Heat),
+            Some(Fault::PowerBrake) => reading.throttle = Some(Throttle::PowerBrake),
+            Some(Fault::Enforced(most)) => {
+                reading.enforced = Some(reading.cap.min(most));
+                reading.power = reading.power.map(|power| power.min(most));
+            }
+            _ => {}
+        }
+        if reading.throttle.is_some() {
+            reading.power_limited = reading.power_limited.map(|_| false);
         }
     }
 
@@ -337,18 +451,6 @@ impl Device {
 fn held(plant: &Plant) -> Vec<Watts> {
     let gpus = plant.gpus().map(|gpu| gpu.cap);
     gpus.chain(plant.cpus().map(|cpu| cpu.limit)).collect()
-}
-
-fn refusal(error: Cause, cause: &str) -> Refusal {
-    Refusal {
-        error,
-        cause: cause.to_owned(),
-        range: None,
-    }
-}
-
-fn no_such_device() -> Refusal {
-    refusal(Cause::Gone, "no device has this address")
 }
 
 /// The PCI address of a GPU of the simulated node.

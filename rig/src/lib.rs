@@ -13,11 +13,13 @@
 
 mod clock;
 mod daemon;
+mod delay;
 mod fault;
 mod hardware;
 mod job;
 mod ledger;
 mod node;
+mod refused;
 mod rig;
 mod rules;
 
@@ -25,16 +27,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use clock::{Clock, ClockError, Frames};
 pub use daemon::{Daemon, DaemonError, Killer, Layout, default_config};
+pub use delay::delayed;
 pub use fault::Fault;
-pub use hardware::{Hardware, SharedHardware, gpu_address};
+pub use hardware::{Hardware, Residency, SharedHardware, gpu_address};
 pub use job::{Job, JobError, JobSpec, RankState};
 pub use ledger::{Author, Entry, Ledger};
 pub use node::Node;
+pub use refused::Refused;
 pub use rig::{Rig, RigError};
 pub use rules::{Bounds, Rule, Violation};
 
 /// Locks, also after a thread has panicked with the lock held: in a rig that thread's test has
 /// failed already, and the others want to end.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+#[doc(hidden)]
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

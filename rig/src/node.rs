@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use litd_power::simulated::{Answer, Cause, LONGEST_LINE, Refusal, Request};
 
-use crate::fault::Fault;
+use crate::delay::delayed;
 use crate::hardware::SharedHardware;
 use crate::lock;
 
@@ -80,7 +79,7 @@ impl Drop for Node {
         for connection in lock(&self.shared.connections).drain(..) {
             let _ = connection.shutdown(std::net::Shutdown::Both);
         }
-        lock(&self.shared.hardware).changed().notify_all();
+        lock(&self.shared.hardware).ring();
         let _ = fs::remove_file(&self.socket);
     }
 }
@@ -143,23 +142,9 @@ impl Shared {
             | Request::Holders { device }
             | Request::Release { device } => lock(&self.hardware).find(device),
         };
-        let fault = device.and_then(|device| lock(&self.hardware).fault(device));
-        if let (Some(device), Some(fault @ Fault::Slow(time))) = (device, fault) {
-            self.wait(device, fault, time);
-        }
-        let answer = lock(&self.hardware).answer(request);
-        if let (Some(device), Some(fault @ Fault::Block(time))) = (device, fault) {
-            self.wait(device, fault, time);
-        }
-        answer
-    }
-
-    /// Waits for `time`, or until the device is mended or the node stops.
-    fn wait(&self, device: usize, fault: Fault, time: Duration) {
-        let hardware = lock(&self.hardware);
-        let changed = hardware.changed();
-        let _ = changed.wait_timeout_while(hardware, time, |hardware| {
-            hardware.fault(device) == Some(fault) && !self.stop.load(Ordering::Acquire)
-        });
+        let stopped = || self.stop.load(Ordering::Acquire);
+        delayed(&self.hardware, device, stopped, |hardware| {
+            hardware.answer(request)
+        })
     }
 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{SOON, domains, rig, write};
-use litd_power::{DeviceKind, Operation, PowerError, Reply, simulated};
+use litd_power::{DeviceKind, Operation, PowerError, Reply, Throttle, simulated};
 use litd_rig::{Author, Fault, gpu_address};
 use litd_units::{Celsius, Watts};
 
@@ -138,6 +138,82 @@ fn a_lie_is_seen_by_reading_back() {
     let entry = &rig.ledger().entries()[0];
     assert!(entry.accepted);
     assert_eq!((entry.before, entry.after), (Watts(700.0), Watts(700.0)));
+}
+
+#[test]
+fn a_device_that_nobody_may_write_to_or_that_is_locked_still_reads() {
+    let rig = rig();
+    let mut domains = domains(&rig);
+    for (fault, kind) in [
+        (Fault::NoPermission, "permission"),
+        (Fault::Locked, "driver"),
+    ] {
+        rig.hardware().inject(0, fault);
+        let error = domains[0].set_cap(Watts(600.0)).unwrap_err();
+        assert_eq!(error.kind(), kind);
+        assert_eq!(domains[0].cap().unwrap(), Watts(700.0));
+    }
+    let entries = rig.ledger().entries();
+    assert_eq!(entries.len(), 2);
+    assert!(entries.iter().all(|entry| !entry.accepted));
+}
+
+#[test]
+fn a_device_in_reset_answers_nothing_until_that_is_over() {
+    let rig = rig();
+    let mut domains = domains(&rig);
+    rig.hardware().inject(0, Fault::InReset);
+    assert_eq!(domains[0].read().unwrap_err().kind(), "driver");
+    let error = domains[0].set_cap(Watts(600.0)).unwrap_err();
+    assert_eq!(error.kind(), "driver");
+    rig.hardware().heal(0);
+    write(&mut domains, &[(0, 600.0)]);
+    assert_eq!(domains[0].cap().unwrap(), Watts(600.0));
+}
+
+#[test]
+fn a_cached_cap_reads_as_written_and_power_tells_otherwise() {
+    let rig = rig();
+    let mut domains = domains(&rig);
+    rig.hardware().run_iteration();
+    rig.hardware().inject(0, Fault::Cached);
+    write(&mut domains, &[(0, 500.0)]);
+    let reading = domains[0].read().unwrap();
+    assert_eq!(reading.cap, Watts(500.0));
+    assert_eq!(reading.power, Some(Watts(700.0)));
+    let entry = &rig.ledger().entries()[0];
+    assert!(entry.accepted);
+    assert_eq!(entry.after, Watts(700.0));
+    rig.hardware().heal(0);
+    assert_eq!(domains[0].cap().unwrap(), Watts(700.0));
+}
+
+#[test]
+fn what_else_holds_a_device_back_is_told_and_lasts() {
+    let rig = rig();
+    let mut domains = domains(&rig);
+    let faults = [
+        (Fault::Heat, Throttle::Heat),
+        (Fault::PowerBrake, Throttle::PowerBrake),
+    ];
+    for (fault, throttle) in faults {
+        rig.hardware().inject(0, fault);
+        rig.hardware().run_iteration();
+        let reading = domains[0].read().unwrap();
+        assert_eq!(reading.throttle, Some(throttle));
+        assert_eq!(reading.power_limited, Some(false));
+    }
+    rig.hardware().inject(0, Fault::Enforced(Watts(450.0)));
+    rig.hardware().run_iteration();
+    let reading = domains[0].read().unwrap();
+    assert_eq!(reading.cap, Watts(700.0));
+    assert_eq!(reading.enforced, Some(Watts(450.0)));
+    assert_eq!(reading.power, Some(Watts(450.0)));
+    // An iteration of each.
+    let residency = rig.hardware().residency(0);
+    let all = residency.heat + residency.brake + residency.power;
+    assert!(residency.heat.0 > 0.0 && residency.brake.0 > 0.0 && residency.power.0 > 0.0);
+    assert!((all.0 - residency.total.0).abs() < 1e-6);
 }
 
 #[test]
