@@ -1,0 +1,303 @@
+//! One GPU as a power domain.
+
+use std::fs;
+use std::path::Path;
+
+use litd_units::{Celsius, Hertz, Joules, Watts};
+use nvml_wrapper::Device;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor, TemperatureThreshold};
+use nvml_wrapper::enums::device::{GpuLockedClocksSetting, SampleValue};
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_POWER_INSTANT;
+
+use super::session::Client;
+use super::{GPU_NOT_FOUND, in_words};
+use crate::domain::{CapRange, ClockRange, Identity, PowerDomain, Reading, Sharing, Throttle};
+use crate::error::PowerError;
+
+/// NVML takes milliwatts and does not say what the firmware makes of them; `nvidia-smi` and its
+/// peers set whole watts.
+const RESOLUTION: Watts = Watts(1.0);
+
+/// What the kernel keeps of the name `nvidia-cuda-mps-server` (`/proc/PID/comm` has 15 bytes).
+const MPS_SERVER: &str = "nvidia-cuda-mps";
+
+/// A list of processes that grows while it is read is read so often.
+const TRIES: u32 = 3;
+
+pub(super) struct Gpu {
+    identity: Identity,
+    /// The address as NVML writes it: handles don't outlive a session.
+    bus_id: String,
+    client: Client,
+    /// How many calls in a row found it gone.
+    gone: u32,
+}
+
+impl Gpu {
+    pub(super) fn new(identity: Identity, bus_id: String, client: Client) -> Self {
+        Self {
+            identity,
+            bus_id,
+            client,
+            gone: 0,
+        }
+    }
+
+    /// Has the driver do something.
+    fn call<T>(
+        &mut self,
+        action: &'static str,
+        run: impl FnOnce(&mut Device<'_>) -> Result<T, NvmlError>,
+    ) -> Result<T, PowerError> {
+        self.try_call(run)
+            .map_err(|error| self.failed(action, &error))
+    }
+
+    fn try_call<T>(
+        &mut self,
+        run: impl FnOnce(&mut Device<'_>) -> Result<T, NvmlError>,
+    ) -> Result<T, NvmlError> {
+        let nvml = self.client.open()?;
+        let mut device = nvml.device_by_pci_bus_id(self.bus_id.as_str())?;
+        let result = run(&mut device)?;
+        self.gone = 0;
+        Ok(result)
+    }
+
+    fn failed(&mut self, action: &'static str, error: &NvmlError) -> PowerError {
+        let device = self.identity.address.clone();
+        let cause = in_words(error);
+        let permission = |hint: &str| PowerError::Permission {
+            device: device.clone(),
+            action,
+            hint: hint.to_owned(),
+        };
+        match error {
+            NvmlError::NoPermission => {
+                permission("the NVIDIA driver wants root or CAP_SYS_ADMIN for it")
+            }
+            NvmlError::OperatingSystem => {
+                permission("let litd open /dev/nvidia* (unit, cgroup, container)")
+            }
+            NvmlError::GpuLost
+            | NvmlError::ResetRequired
+            | NvmlError::Uninitialized
+            | NvmlError::NotFound
+            | NvmlError::UnexpectedVariant(GPU_NOT_FOUND)
+            | NvmlError::DriverNotLoaded
+            | NvmlError::LibRmVersionMismatch
+            | NvmlError::LibloadingError(_) => {
+                // Only a new session sees it come back. It disturbs the other GPUs, so the
+                // longer this one is gone, the less often.
+                self.gone = self.gone.saturating_add(1);
+                if self.gone.is_power_of_two() {
+                    self.client.renew();
+                }
+                PowerError::Gone { device, cause }
+            }
+            _ => PowerError::Driver {
+                device,
+                action,
+                cause,
+            },
+        }
+    }
+
+    /// Why a cap is an invalid argument: it is out of range, unless it isn't.
+    fn invalid(&mut self, action: &'static str, asked: Watts) -> PowerError {
+        match self.range() {
+            Ok(range) if asked >= range.lowest && asked <= range.highest => {
+                self.failed(action, &NvmlError::InvalidArg)
+            }
+            Ok(CapRange {
+                lowest, highest, ..
+            }) => PowerError::OutOfRange {
+                device: self.identity.address.clone(),
+                asked,
+                lowest,
+                highest,
+            },
+            Err(error) => error,
+        }
+    }
+}
+
+impl PowerDomain for Gpu {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn range(&mut self) -> Result<CapRange, PowerError> {
+        self.call("reading the range of caps", |device| {
+            let constraints = device.power_management_limit_constraints()?;
+            Ok(CapRange {
+                lowest: watts(constraints.min_limit),
+                highest: watts(constraints.max_limit),
+                default: watts(device.power_management_limit_default()?),
+                resolution: RESOLUTION,
+            })
+        })
+    }
+
+    fn cap(&mut self) -> Result<Watts, PowerError> {
+        self.call("reading the cap", |device| {
+            device.power_management_limit().map(watts)
+        })
+    }
+
+    fn set_cap(&mut self, cap: Watts) -> Result<(), PowerError> {
+        const ACTION: &str = "setting the cap";
+        if !cap.is_finite() {
+            return Err(PowerError::Driver {
+                device: self.identity.address.clone(),
+                action: ACTION,
+                cause: format!("{cap} is no cap"),
+            });
+        }
+        // Never more than was asked for. The hair keeps whole milliwatts whole, and what does not
+        // fit into 32 bits is out of range anyway.
+        let milliwatts = (cap.0 * 1e3 + 1e-3).floor() as u32;
+        match self.try_call(|device| device.set_power_management_limit(milliwatts)) {
+            Ok(()) => Ok(()),
+            Err(NvmlError::InvalidArg) => Err(self.invalid(ACTION, cap)),
+            Err(error) => Err(self.failed(ACTION, &error)),
+        }
+    }
+
+    fn read(&mut self) -> Result<Reading, PowerError> {
+        self.call("reading the sensors", |device| {
+            let cap = watts(device.power_management_limit()?);
+            let reasons = device.current_throttle_reasons().ok();
+            let megahertz = |clock| Hertz(f64::from(clock) * 1e6);
+            let celsius = |degrees| Celsius(f64::from(degrees));
+            let slowdown = device.temperature_threshold(TemperatureThreshold::Slowdown);
+            Ok(Reading {
+                cap,
+                enforced: device.enforced_power_limit().ok().map(watts),
+                power: power(device),
+                energy: device
+                    .total_energy_consumption()
+                    .ok()
+                    .map(|millijoules| Joules(millijoules as f64 / 1e3)),
+                temperature: device.temperature(TemperatureSensor::Gpu).ok().map(celsius),
+                slowdown: slowdown.ok().map(celsius),
+                clock: device.clock_info(Clock::SM).ok().map(megahertz),
+                power_limited: reasons
+                    .map(|reasons| reasons.contains(ThrottleReasons::SW_POWER_CAP)),
+                throttle: reasons.and_then(throttle),
+            })
+        })
+    }
+
+    fn holders(&mut self) -> Result<Vec<u32>, PowerError> {
+        let mig = self.identity.sharing == Sharing::Mig;
+        self.call("listing the processes", |device| {
+            let mut pids = pids(device)?;
+            if mig {
+                for index in 0..device.mig_device_count().unwrap_or(0) {
+                    // Most places for an instance are empty.
+                    if let Ok(instance) = device.mig_device_by_index(index) {
+                        pids.extend(self::pids(&instance)?);
+                    }
+                }
+            }
+            pids.sort_unstable();
+            pids.dedup();
+            Ok(pids)
+        })
+    }
+
+    fn lock_clocks(&mut self, range: ClockRange) -> Result<(), PowerError> {
+        let megahertz = |clock: Hertz| (clock.0 / 1e6).round() as u32;
+        self.call("locking clocks", |device| {
+            device.set_gpu_locked_clocks(GpuLockedClocksSetting::Numeric {
+                min_clock_mhz: megahertz(range.lowest),
+                max_clock_mhz: megahertz(range.highest),
+            })
+        })
+    }
+
+    fn unlock_clocks(&mut self) -> Result<(), PowerError> {
+        self.call("unlocking clocks", |device| {
+            device.reset_gpu_locked_clocks()
+        })
+    }
+
+    fn release(&mut self) {
+        self.client.release();
+    }
+}
+
+fn watts(milliwatts: u32) -> Watts {
+    Watts(f64::from(milliwatts) / 1e3)
+}
+
+/// The power of this moment where the driver tells it; else its usual value, which H100 averages
+/// over a second.
+fn power(device: &Device<'_>) -> Option<Watts> {
+    let fields = device.field_values_for(&[FieldId(NVML_FI_DEV_POWER_INSTANT)]);
+    let field = fields.ok().and_then(|mut fields| fields.pop()?.ok());
+    match field.map(|field| field.value) {
+        // No GPU draws nothing: that is an old driver which has left the field alone.
+        Some(Ok(SampleValue::U32(milliwatts))) if milliwatts > 0 => Some(watts(milliwatts)),
+        _ => device.power_usage().ok().map(watts),
+    }
+}
+
+/// What slows it down besides the power limit (`nvmlClocksEventReason*`).
+fn throttle(reasons: ThrottleReasons) -> Option<Throttle> {
+    let heat = ThrottleReasons::SW_THERMAL_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN;
+    if reasons.intersects(heat) {
+        Some(Throttle::Heat)
+    } else if reasons.contains(ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN) {
+        Some(Throttle::PowerBrake)
+    } else if reasons.contains(ThrottleReasons::HW_SLOWDOWN) {
+        Some(Throttle::Hardware)
+    } else {
+        None
+    }
+}
+
+/// The processes with a compute or graphics context, and the clients of MPS.
+fn pids(device: &Device<'_>) -> Result<Vec<u32>, NvmlError> {
+    let compute = list(|| device.running_compute_processes())?;
+    let graphics = optional(list(|| device.running_graphics_processes()))?;
+    let mps = optional(list(|| device.mps_running_compute_processes()))?;
+    let all = compute.into_iter().chain(graphics).chain(mps);
+    Ok(all.map(|process| process.pid).collect())
+}
+
+fn list(
+    mut read: impl FnMut() -> Result<Vec<ProcessInfo>, NvmlError>,
+) -> Result<Vec<ProcessInfo>, NvmlError> {
+    for _ in 1..TRIES {
+        match read() {
+            Err(NvmlError::InsufficientSize(_)) => {}
+            other => return other,
+        }
+    }
+    read()
+}
+
+/// What this GPU or driver doesn't know, nobody does with it.
+fn optional<T>(list: Result<Vec<T>, NvmlError>) -> Result<Vec<T>, NvmlError> {
+    match list {
+        Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+/// Whether the Multi-Process Service has it: the server holds it, or its clients do.
+pub(super) fn has_mps(device: &Device<'_>, proc: &Path) -> bool {
+    let clients = list(|| device.mps_running_compute_processes());
+    let is_server = |pid: u32| {
+        let name = fs::read_to_string(proc.join(pid.to_string()).join("comm"));
+        name.is_ok_and(|name| name.starts_with(MPS_SERVER))
+    };
+    clients.is_ok_and(|clients| !clients.is_empty())
+        || pids(device).is_ok_and(|pids| pids.into_iter().any(is_server))
+}
