@@ -13,9 +13,9 @@ use crate::domain::PowerDomain;
 use crate::error::PowerError;
 use crate::operation::{Operation, Reply};
 
-/// A driver call needs little, and a node has up to 18 of these threads: 2 MiB each, as is usual,
-/// would show in the daemon's address space for nothing.
-const STACK: usize = 128 * 1024;
+/// Opening NVML alone takes 100 KiB, and what a vendor's library takes is not ours to know. 2 MiB,
+/// as is usual, would show in the daemon's address space: a node has up to 18 of these threads.
+const STACK: usize = 1024 * 1024;
 
 /// The domain's thread has ended, which it does only if its driver panicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

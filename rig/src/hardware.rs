@@ -9,6 +9,7 @@ use litd_units::{Joules, Millis, Watts};
 
 use crate::fault::Fault;
 use crate::ledger::{Author, Change, Ledger};
+use crate::nvidia::NvidiaDriver;
 use crate::refused::Refused;
 use crate::rules::Bounds;
 
@@ -21,6 +22,7 @@ pub struct Hardware {
     plant: Plant,
     devices: Vec<Device>,
     ledger: Ledger,
+    nvidia: NvidiaDriver,
     /// Rings when a fault comes or goes, for whoever waits because of one.
     changed: Arc<Condvar>,
 }
@@ -83,6 +85,7 @@ impl Hardware {
         });
         let ledger = Ledger::open(plant.gpu_count(), held(&plant), bounds.collect());
         Ok(Self {
+            nvidia: NvidiaDriver::new(plant.gpu_count()),
             plant,
             devices,
             ledger,
@@ -106,6 +109,17 @@ impl Hardware {
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         self.ledger.clone()
+    }
+
+    /// The NVIDIA driver, for whoever loads the stand-in library.
+    #[must_use]
+    pub fn nvidia(&self) -> &NvidiaDriver {
+        &self.nvidia
+    }
+
+    /// The same, for tests to change.
+    pub fn nvidia_mut(&mut self) -> &mut NvidiaDriver {
+        &mut self.nvidia
     }
 
     /// Runs one training iteration on all GPUs.

@@ -4,6 +4,7 @@
 //! of it is in litd.
 //!
 //! - [`Hardware`] and [`Node`]: the devices, and the socket that litd finds them behind;
+//! - [`install_nvml`]: a `libnvidia-ml.so.1` over the same devices;
 //! - [`Ledger`]: every change of a cap, and every rule that one broke;
 //! - [`Fault`]: what can be wrong with a device;
 //! - [`Clock`]: the daemon's time;
@@ -19,6 +20,7 @@ mod hardware;
 mod job;
 mod ledger;
 mod node;
+mod nvidia;
 mod refused;
 mod rig;
 mod rules;
@@ -33,6 +35,7 @@ pub use hardware::{Hardware, Residency, SharedHardware, gpu_address};
 pub use job::{Job, JobError, JobSpec, RankState};
 pub use ledger::{Author, Entry, Ledger};
 pub use node::Node;
+pub use nvidia::{NvidiaDriver, NvidiaGpu, install_nvml};
 pub use refused::Refused;
 pub use rig::{Rig, RigError};
 pub use rules::{Bounds, Rule, Violation};

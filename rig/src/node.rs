@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use litd_power::simulated::{Answer, Cause, LONGEST_LINE, Refusal, Request};
+use litd_rig_nvml as nvml;
 
 use crate::delay::delayed;
-use crate::hardware::SharedHardware;
+use crate::hardware::{Hardware, SharedHardware};
 use crate::lock;
 
 /// A server of simulated hardware. Dropping it closes all connections and removes the socket,
@@ -104,34 +105,53 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
 /// Answers one connection until it ends. Errors end it.
 fn serve(stream: UnixStream, shared: &Shared) {
     let mut reader = BufReader::new(stream);
+    let mut session = false;
     loop {
         let mut line = Vec::new();
         match (&mut reader)
             .take(LONGEST_LINE)
             .read_until(b'\n', &mut line)
         {
-            Ok(0) | Err(_) => return,
+            Ok(0) | Err(_) => break,
             Ok(_) => {}
         }
-        let answer = match serde_json::from_slice::<Request>(&line) {
-            Ok(request) => shared.answer(&request),
-            Err(error) => Answer::Bad(Refusal {
-                error: Cause::Driver,
-                cause: format!("not a request: {error}"),
-                range: None,
-            }),
-        };
-        let Ok(mut text) = serde_json::to_vec(&answer) else {
-            return;
+        let Ok(mut text) = shared.reply(&line, &mut session) else {
+            break;
         };
         text.push(b'\n');
         if reader.get_mut().write_all(&text).is_err() {
-            return;
+            break;
         }
+    }
+    if session {
+        // A process that ends has shut NVML down.
+        lock(&shared.hardware).answer_nvml(&nvml::Request::Shutdown);
     }
 }
 
 impl Shared {
+    /// The answer to one line. `session`: whether NVML is open over this connection.
+    fn reply(&self, line: &[u8], session: &mut bool) -> serde_json::Result<Vec<u8>> {
+        let error = match serde_json::from_slice(line) {
+            Ok(request) => return serde_json::to_vec(&self.answer(&request)),
+            Err(error) => error,
+        };
+        let Ok(request) = serde_json::from_slice::<nvml::Request>(line) else {
+            return serde_json::to_vec(&Answer::Bad(Refusal {
+                error: Cause::Driver,
+                cause: format!("not a request: {error}"),
+                range: None,
+            }));
+        };
+        let answer = self.delayed(request.device(), |hardware| hardware.answer_nvml(&request));
+        match request {
+            nvml::Request::Init => *session = matches!(answer, nvml::Answer::Boards(_)),
+            nvml::Request::Shutdown => *session = false,
+            _ => {}
+        }
+        serde_json::to_vec(&answer)
+    }
+
     /// Answers one request, when the device's fault lets it.
     fn answer(&self, request: &Request) -> Answer {
         let device = match request {
@@ -140,11 +160,14 @@ impl Shared {
             | Request::Range { device }
             | Request::Set { device, .. }
             | Request::Holders { device }
-            | Request::Release { device } => lock(&self.hardware).find(device),
+            | Request::Release { device } => Some(device.as_str()),
         };
+        self.delayed(device, |hardware| hardware.answer(request))
+    }
+
+    fn delayed<T>(&self, address: Option<&str>, act: impl FnOnce(&mut Hardware) -> T) -> T {
+        let device = address.and_then(|address| lock(&self.hardware).find(address));
         let stopped = || self.stop.load(Ordering::Acquire);
-        delayed(&self.hardware, device, stopped, |hardware| {
-            hardware.answer(request)
-        })
+        delayed(&self.hardware, device, stopped, act)
     }
 }

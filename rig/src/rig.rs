@@ -1,7 +1,7 @@
 //! A whole node for tests and the demo: directory, hardware, ledger, clock.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
 
 use litd_sim::{PlantError, Scenario};
@@ -16,6 +16,7 @@ use crate::job::{Job, JobError, JobSpec};
 use crate::ledger::Ledger;
 use crate::lock;
 use crate::node::Node;
+use crate::nvidia::install_nvml;
 
 /// Why a rig can't be set up.
 #[derive(Debug, Error)]
@@ -86,6 +87,14 @@ impl Rig {
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Puts a `libnvidia-ml.so.1` beside the sockets whose GPUs are those of this node.
+    ///
+    /// # Errors
+    /// The library has not been built, or can't be copied.
+    pub fn install_nvml(&self) -> io::Result<PathBuf> {
+        install_nvml(&self.layout.directory, &self.layout.hardware())
     }
 
     /// Unloads all drivers: connections break, and nobody answers. The hardware keeps its caps.

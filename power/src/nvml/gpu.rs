@@ -160,7 +160,7 @@ impl PowerDomain for Gpu {
         }
         // Never more than was asked for. The hair keeps whole milliwatts whole, and what does not
         // fit into 32 bits is out of range anyway.
-        let milliwatts = (cap.0 * 1e3 + 1e-3).floor() as u32;
+        let milliwatts = (cap.0 * 1e3 + 0.4e-3).floor() as u32;
         match self.try_call(|device| device.set_power_management_limit(milliwatts)) {
             Ok(()) => Ok(()),
             Err(NvmlError::InvalidArg) => Err(self.invalid(ACTION, cap)),

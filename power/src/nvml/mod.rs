@@ -22,7 +22,7 @@ use gpu::Gpu;
 use session::{Client, Session};
 
 /// A library that is not loaded after so long never will be.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What NVIDIA's devices have in their sysfs file `vendor`.
 const VENDOR: &str = "0x10de";

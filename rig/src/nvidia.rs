@@ -1,0 +1,252 @@
+//! The node's NVIDIA driver: what a process is answered that has the stand-in `libnvidia-ml`.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use litd_power::{DeviceKind, Reading, Sharing, Throttle};
+use litd_rig_nvml::{Answer, Board, Request, Sensors, code};
+use litd_units::Watts;
+
+use crate::fault::Fault;
+use crate::hardware::Hardware;
+use crate::refused::Refused;
+
+/// How Cargo calls the stand-in.
+const BUILT: &str = "liblitd_rig_nvml.so";
+
+/// How NVIDIA calls its library, and so its clients do.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// Clock event reasons (`nvmlClocksEventReason*`).
+mod reason {
+    pub const SW_POWER_CAP: u64 = 0x4;
+    pub const HW_SLOWDOWN: u64 = 0x8;
+    pub const SW_THERMAL: u64 = 0x20;
+    pub const HW_POWER_BRAKE: u64 = 0x80;
+}
+
+/// Puts a `libnvidia-ml.so.1` into `directory` that talks to the node at `socket`. Each directory
+/// has a library of its own: one process may have many.
+///
+/// # Errors
+/// The library has not been built, or can't be copied.
+pub fn install_nvml(directory: &Path, socket: &Path) -> io::Result<PathBuf> {
+    let library = directory.join(LIBRARY);
+    fs::copy(built()?, &library)?;
+    let mut note = library.clone().into_os_string();
+    note.push(".socket");
+    fs::write(note, socket.as_os_str().as_encoded_bytes())?;
+    Ok(library)
+}
+
+/// Cargo puts it beside the program that depends on this crate, or into `deps` there.
+fn built() -> io::Result<PathBuf> {
+    let program = env::current_exe()?;
+    let places = program.ancestors().skip(1).take(2);
+    let mut candidates =
+        places.flat_map(|place| [place.join("deps").join(BUILT), place.join(BUILT)]);
+    candidates.find(|path| path.exists()).ok_or_else(|| {
+        let text = format!("{BUILT} is not beside {}", program.display());
+        io::Error::new(io::ErrorKind::NotFound, text)
+    })
+}
+
+/// The driver, as far as it is more than its devices.
+#[derive(Debug, Default)]
+pub struct NvidiaDriver {
+    /// What `nvmlInit` returns, if no session.
+    pub refuses: Option<u32>,
+    /// Settings of each GPU.
+    pub gpus: Vec<NvidiaGpu>,
+    sessions: u64,
+    clients: u64,
+}
+
+/// What is special about an NVIDIA GPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NvidiaGpu {
+    /// Persistence mode.
+    pub persistence: bool,
+    /// Clocks that the multiprocessors are locked to, MHz.
+    pub clocks: Option<(u32, u32)>,
+    /// Clocks that the memory is locked to, MHz.
+    pub memory: Option<(u32, u32)>,
+    /// Clock event reasons, if not those of the plant.
+    pub reasons: Option<u64>,
+    /// Whether the driver tells the power of the moment (field 186).
+    pub instant: bool,
+    /// What it tells as power over the last second, if not the same.
+    pub average: Option<Watts>,
+    /// Processes with a graphics context.
+    pub graphics: Vec<u32>,
+}
+
+impl Default for NvidiaGpu {
+    fn default() -> Self {
+        Self {
+            persistence: true,
+            clocks: None,
+            memory: None,
+            reasons: None,
+            instant: true,
+            average: None,
+            graphics: Vec::new(),
+        }
+    }
+}
+
+impl NvidiaDriver {
+    pub(crate) fn new(gpus: usize) -> Self {
+        Self {
+            gpus: vec![NvidiaGpu::default(); gpus],
+            ..Self::default()
+        }
+    }
+
+    /// How many sessions there have been.
+    #[must_use]
+    pub fn sessions(&self) -> u64 {
+        self.sessions
+    }
+
+    /// How many processes have a session now: while there are any, no GPU can be reset.
+    #[must_use]
+    pub fn clients(&self) -> u64 {
+        self.clients
+    }
+}
+
+impl Hardware {
+    pub(crate) fn answer_nvml(&mut self, request: &Request) -> Answer {
+        self.try_nvml(request).unwrap_or_else(Answer::Error)
+    }
+
+    fn try_nvml(&mut self, request: &Request) -> Result<Answer, u32> {
+        let gpu = match request.device() {
+            Some(address) => self.nvidia_gpu(address)?,
+            None => 0,
+        };
+        match request {
+            Request::Init => return self.begin(),
+            Request::Shutdown => {
+                let driver = self.nvidia_mut();
+                driver.clients = driver.clients.saturating_sub(1);
+            }
+            Request::Read { .. } => return Ok(Answer::Sensors(self.sensors(gpu)?)),
+            Request::SetLimit { milliwatts, .. } => {
+                let cap = Watts(f64::from(*milliwatts) / 1e3);
+                self.set_cap(gpu, cap)
+                    .map_err(|refused| returned(&refused))?;
+            }
+            Request::SetPersistence { on, .. } => self.setting(gpu)?.persistence = *on,
+            Request::LockClocks { range, .. } => self.setting(gpu)?.clocks = *range,
+            Request::LockMemory { range, .. } => self.setting(gpu)?.memory = *range,
+        }
+        Ok(Answer::Done)
+    }
+
+    fn begin(&mut self) -> Result<Answer, u32> {
+        if let Some(code) = self.nvidia().refuses {
+            return Err(code);
+        }
+        let driver = self.nvidia_mut();
+        driver.sessions += 1;
+        driver.clients += 1;
+        let listed = (0..self.len()).filter_map(|device| self.listed(device));
+        let boards = listed
+            .map(|listed| listed.identity)
+            .filter(|identity| identity.kind == DeviceKind::Gpu)
+            .map(|identity| Board {
+                address: identity.address,
+                uuid: identity.uuid,
+                serial: identity.serial,
+                name: identity.model,
+                driver: identity.driver,
+            });
+        Ok(Answer::Boards(boards.collect()))
+    }
+
+    fn nvidia_gpu(&self, address: &str) -> Result<usize, u32> {
+        let gpu = self
+            .find(address)
+            .filter(|gpu| *gpu < self.nvidia().gpus.len());
+        let gpu = gpu.ok_or(code::NOT_FOUND)?;
+        self.reachable(gpu).map_err(|refused| returned(&refused))?;
+        Ok(gpu)
+    }
+
+    /// What an administrator's call changes.
+    fn setting(&mut self, gpu: usize) -> Result<&mut NvidiaGpu, u32> {
+        match self.fault(gpu) {
+            Some(Fault::NoPermission) => return Err(code::NO_PERMISSION),
+            Some(Fault::Refuse) => return Err(code::UNKNOWN),
+            _ => {}
+        }
+        self.nvidia_mut().gpus.get_mut(gpu).ok_or(code::NOT_FOUND)
+    }
+
+    fn sensors(&self, gpu: usize) -> Result<Sensors, u32> {
+        let settings = self.nvidia().gpus.get(gpu).ok_or(code::NOT_FOUND)?;
+        let listed = self.listed(gpu).ok_or(code::NOT_FOUND)?;
+        let reading = self.reading(gpu).ok_or(code::NOT_FOUND)?;
+        let sharing = listed.identity.sharing;
+        let power = reading.power.unwrap_or_default();
+        let holders = self.holders(gpu).to_vec();
+        let (compute, mps) = match sharing {
+            Sharing::Mps => (Vec::new(), holders),
+            _ => (holders, Vec::new()),
+        };
+        Ok(Sensors {
+            limit: milliwatts(reading.cap),
+            enforced: milliwatts(reading.enforced.unwrap_or(reading.cap)),
+            default: milliwatts(listed.range.default),
+            lowest: milliwatts(listed.range.lowest),
+            highest: milliwatts(listed.range.highest),
+            power: milliwatts(settings.average.unwrap_or(power)),
+            instant: settings.instant.then_some(milliwatts(power)),
+            energy: (reading.energy.unwrap_or_default().0 * 1e3) as u64,
+            temperature: reading.temperature.unwrap_or_default().0.round() as u32,
+            slowdown: reading.slowdown.unwrap_or_default().0.round() as u32,
+            clock: (reading.clock.unwrap_or_default().0 / 1e6).round() as u32,
+            reasons: settings.reasons.unwrap_or_else(|| reasons(&reading)),
+            persistence: settings.persistence,
+            mig: sharing == Sharing::Mig,
+            compute,
+            graphics: settings.graphics.clone(),
+            mps,
+        })
+    }
+}
+
+fn milliwatts(watts: Watts) -> u32 {
+    (watts.0 * 1e3).round() as u32
+}
+
+fn reasons(reading: &Reading) -> u64 {
+    let power = match reading.power_limited {
+        Some(true) => reason::SW_POWER_CAP,
+        _ => 0,
+    };
+    power
+        | match reading.throttle {
+            Some(Throttle::Heat) => reason::SW_THERMAL,
+            Some(Throttle::PowerBrake) => reason::HW_SLOWDOWN | reason::HW_POWER_BRAKE,
+            Some(Throttle::Hardware) => reason::HW_SLOWDOWN,
+            _ => 0,
+        }
+}
+
+/// The return code of a refusal.
+fn returned(refused: &Refused) -> u32 {
+    match refused {
+        Refused::Unknown => code::NOT_FOUND,
+        Refused::Gone => code::GPU_IS_LOST,
+        Refused::Permission => code::NO_PERMISSION,
+        Refused::Reset => code::RESET_REQUIRED,
+        Refused::Locked => code::NOT_SUPPORTED,
+        Refused::Range { .. } => code::INVALID_ARGUMENT,
+        Refused::Firmware | Refused::Plant(_) => code::UNKNOWN,
+    }
+}

@@ -1,0 +1,206 @@
+//! Drivers that refuse, lie, hang and vanish.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use litd_power::{Operation, PowerError, Reply, Severity, Throttle, Worker, nvml};
+use litd_rig::Fault;
+use litd_units::Watts;
+
+use crate::common::{SOON, rig};
+use crate::{discover, gpus, search};
+
+/// For ever, as far as a test is concerned.
+const LONG: Duration = Duration::from_secs(600);
+
+fn kind<T>(result: Result<T, PowerError>) -> Result<T, &'static str> {
+    result.map_err(|error| error.kind())
+}
+
+#[test]
+fn a_write_that_is_refused_is_an_error_and_reads_go_on() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    for (fault, error) in [
+        (Fault::Refuse, "driver"),
+        (Fault::NoPermission, "permission"),
+        (Fault::Locked, "driver"),
+    ] {
+        rig.hardware().inject(0, fault);
+        assert_eq!(kind(gpus[0].set_cap(Watts(600.0))), Err(error));
+        assert_eq!(gpus[0].read().unwrap().cap, Watts(700.0));
+        assert!(!rig.ledger().entries().last().unwrap().accepted);
+    }
+    rig.hardware().heal(0);
+    gpus[0].set_cap(Watts(600.0)).unwrap();
+    assert_eq!(gpus[0].cap().unwrap(), Watts(600.0));
+}
+
+#[test]
+fn a_missing_right_is_named() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    rig.hardware().inject(0, Fault::NoPermission);
+    let error = gpus[0].set_cap(Watts(600.0)).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "0000:05:00.0: no permission for setting the cap: the NVIDIA driver wants root or \
+         CAP_SYS_ADMIN for it"
+    );
+}
+
+#[test]
+fn a_write_that_changes_nothing_is_seen_by_reading_back() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    rig.hardware().inject(0, Fault::Lie);
+    let reply = Operation::Set(Watts(600.0)).perform(gpus[0].as_mut());
+    assert_eq!(reply, Reply::Set(Ok(Watts(700.0))));
+}
+
+#[test]
+fn a_cap_that_is_answered_from_memory_shows_in_nothing_but_the_ledger() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    rig.hardware().inject(0, Fault::Cached);
+    gpus[0].set_cap(Watts(600.0)).unwrap();
+    assert_eq!(gpus[0].cap().unwrap(), Watts(600.0));
+    assert_eq!(rig.ledger().held()[0], Watts(700.0));
+}
+
+#[test]
+fn heat_and_the_power_brake_are_told_from_the_power_limit() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    for (fault, throttle) in [
+        (Fault::Heat, Throttle::Heat),
+        (Fault::PowerBrake, Throttle::PowerBrake),
+    ] {
+        rig.hardware().inject(0, fault);
+        let reading = gpus[0].read().unwrap();
+        assert_eq!(reading.throttle, Some(throttle));
+        assert_eq!(reading.power_limited, Some(false));
+    }
+}
+
+#[test]
+fn a_lost_gpu_is_gone_for_everything_until_it_is_back() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    for fault in [Fault::Gone, Fault::InReset] {
+        rig.hardware().inject(0, fault);
+        assert_eq!(kind(gpus[0].read()), Err("gone"));
+        assert_eq!(kind(gpus[0].range()), Err("gone"));
+        assert_eq!(kind(gpus[0].holders()), Err("gone"));
+        assert_eq!(kind(gpus[0].set_cap(Watts(600.0))), Err("gone"));
+        assert_eq!(kind(gpus[0].unlock_clocks()), Err("gone"));
+        assert_eq!(gpus[1].read().unwrap().cap, Watts(700.0));
+        rig.hardware().heal(0);
+        // It tries anew now and then, not each time.
+        let back = (0..8).any(|_| gpus[0].cap() == Ok(Watts(700.0)));
+        assert!(back, "after {fault:?} it does not come back");
+    }
+}
+
+#[test]
+fn a_gpu_that_stays_lost_disturbs_the_others_less_and_less() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    rig.hardware().inject(0, Fault::Gone);
+    let before = rig.hardware().nvidia().sessions();
+    for _ in 0..100 {
+        assert_eq!(kind(gpus[0].cap()), Err("gone"));
+        gpus[1].cap().unwrap();
+    }
+    let sessions = rig.hardware().nvidia().sessions() - before;
+    // After 1, 2, 4 ... 64 failures.
+    assert_eq!(sessions, 7);
+}
+
+#[test]
+fn a_driver_that_is_unloaded_and_loaded_again_is_noticed() {
+    let mut rig = rig();
+    let mut gpus = gpus(&rig);
+    gpus[3].set_cap(Watts(600.0)).unwrap();
+    rig.unload();
+    let error = gpus[3].read().unwrap_err();
+    assert_eq!(error.kind(), "gone");
+    let error = gpus[3].read().unwrap_err().to_string();
+    assert!(error.contains("driver not loaded"), "{error}");
+    rig.load().unwrap();
+    assert_eq!(gpus[3].cap().unwrap(), Watts(600.0));
+    assert_eq!(gpus[4].cap().unwrap(), Watts(700.0));
+}
+
+#[test]
+fn a_gpu_that_hangs_holds_nobody_else_up() {
+    for fault in [Fault::Block(LONG), Fault::Slow(LONG)] {
+        let rig = rig();
+        let mut gpus = gpus(&rig);
+        rig.hardware().inject(0, fault);
+        let mut hung = gpus.remove(0);
+        let (done, answer) = mpsc::channel();
+        let caller = thread::spawn(move || done.send(hung.set_cap(Watts(600.0))).unwrap());
+        for gpu in &mut gpus {
+            gpu.set_cap(Watts(650.0)).unwrap();
+            assert_eq!(gpu.read().unwrap().cap, Watts(650.0));
+            gpu.release();
+        }
+        assert!(answer.try_recv().is_err(), "{fault:?} answers at once");
+        rig.hardware().heal(0);
+        answer.recv_timeout(SOON).unwrap().unwrap();
+        caller.join().unwrap();
+        assert_eq!(rig.ledger().held()[0], Watts(600.0));
+    }
+}
+
+#[test]
+fn a_gpu_whose_cap_cannot_be_read_is_listed_with_the_reason() {
+    let rig = rig();
+    rig.hardware().inject(2, Fault::InReset);
+    let found = discover(&rig);
+    let mut gpus = found.domains;
+    assert_eq!(gpus.len(), 8);
+    let errors = found.notices.iter();
+    let mut errors = errors.filter(|notice| notice.severity == Severity::Error);
+    let error = errors.next().unwrap();
+    assert_eq!(error.subject, "0000:25:00.0");
+    assert!(error.text.contains("reset"), "{error}");
+    assert_eq!(errors.next(), None);
+    rig.hardware().heal(2);
+    assert_eq!(gpus[2].cap().unwrap(), Watts(700.0));
+}
+
+/// The thread that the daemon gives a device is small, and a library is opened on it.
+#[test]
+fn a_devices_thread_has_room_for_opening_the_library() {
+    let rig = rig();
+    let library = rig.install_nvml().unwrap();
+    let mut gpus = nvml::discover(&search(&rig, &library)).domains;
+    gpus.truncate(1);
+    let (report, replies) = mpsc::channel();
+    let worker = Worker::start(gpus.remove(0), "gpu", move |reply| {
+        report.send(reply).unwrap();
+    })
+    .unwrap();
+    let before = rig.hardware().nvidia().sessions();
+    for operation in [
+        Operation::Release,
+        Operation::Read,
+        Operation::Set(Watts(600.0)),
+        Operation::Range,
+        Operation::Holders,
+    ] {
+        worker.submit(operation).unwrap();
+        let reply = replies.recv_timeout(SOON).unwrap();
+        match reply {
+            Reply::Released => assert_eq!(rig.hardware().nvidia().clients(), 0),
+            Reply::Read(reading) => assert_eq!(reading.unwrap().cap, Watts(700.0)),
+            Reply::Set(held) => assert_eq!(held, Ok(Watts(600.0))),
+            Reply::Range(range) => assert_eq!(range.unwrap().highest, Watts(750.0)),
+            Reply::Holders(pids) => assert_eq!(pids, Ok(vec![std::process::id()])),
+        }
+    }
+    assert_eq!(rig.hardware().nvidia().sessions(), before + 1);
+}

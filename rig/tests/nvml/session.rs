@@ -1,0 +1,67 @@
+//! Handles that can be closed: an open NVML client blocks a GPU reset and a driver upgrade.
+
+use litd_units::Watts;
+
+use crate::common::rig;
+use crate::{discover, gpus, set};
+
+#[test]
+fn all_gpus_share_one_session() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    for gpu in &mut gpus {
+        gpu.read().unwrap();
+    }
+    assert_eq!(rig.hardware().nvidia().sessions(), 1);
+    assert_eq!(rig.hardware().nvidia().clients(), 1);
+}
+
+#[test]
+fn the_last_gpu_that_is_released_closes_the_library() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    for (index, gpu) in gpus.iter_mut().enumerate() {
+        assert_eq!(rig.hardware().nvidia().clients(), 1, "before {index}");
+        gpu.release();
+        // Twice is once.
+        gpu.release();
+    }
+    assert_eq!(rig.hardware().nvidia().clients(), 0);
+    assert!(!is_loaded(&rig), "the library is still mapped");
+}
+
+/// Whether this process has the rig's library in its memory: an upgrade would replace its file.
+fn is_loaded(rig: &litd_rig::Rig) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let directory = rig.layout().directory.display().to_string();
+    maps.lines().any(|line| line.contains(&directory))
+}
+
+#[test]
+fn a_reset_between_release_and_the_next_call_shows_the_default_cap() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    gpus[0].set_cap(Watts(600.0)).unwrap();
+    for gpu in &mut gpus {
+        gpu.release();
+    }
+    assert_eq!(rig.hardware().nvidia().clients(), 0);
+    rig.hardware().reset(0).unwrap();
+    rig.hardware().range_mut(0).unwrap().highest = Watts(720.0);
+    // The next call opens it again, for itself and the others.
+    assert_eq!(gpus[0].cap().unwrap(), Watts(750.0));
+    assert_eq!(gpus[0].range().unwrap().highest, Watts(720.0));
+    assert_eq!(gpus[7].read().unwrap().cap, Watts(700.0));
+    assert_eq!(rig.hardware().nvidia().sessions(), 2);
+    assert_eq!(rig.hardware().nvidia().clients(), 1);
+}
+
+#[test]
+fn gpus_that_are_dropped_or_not_there_leave_nothing_open() {
+    let rig = rig();
+    set(&rig, 0, |gpu| gpu.persistence = false);
+    let found = discover(&rig);
+    assert_eq!(rig.hardware().nvidia().clients(), 1);
+    drop(found);
+    assert_eq!(rig.hardware().nvidia().clients(), 0);
+}
