@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use litd_api::{DeviceState, Event as Told, EventKind, Events, Mode};
+use litd_api::{Event as Told, EventKind, Events, Mode};
 use litd_policies::{Actuator, Policy};
 use litd_units::{Nanos, Watts};
 
@@ -257,9 +257,7 @@ impl<S: Store> Core<S> {
     /// Reads all devices, but for those that were let go of: reading would open them again.
     fn read_all(&mut self) {
         for device in 0..self.devices.iter().count() {
-            let released = |unit: &Unit| unit.standing == DeviceState::Released;
-            let let_go = self.devices.get(device).is_some_and(released);
-            if !let_go || self.is_journaled(device) {
+            if !self.devices.is_released(device) || self.is_journaled(device) {
                 self.devices.want_read(device);
             }
             if self.devices.get(device).is_some_and(|unit| unit.ranging) {

@@ -219,6 +219,12 @@ impl Devices {
         self.get(device).is_some_and(free)
     }
 
+    /// Whether an administrator had it let go of: its handles are to stay closed.
+    pub fn is_released(&self, device: usize) -> bool {
+        self.get(device)
+            .is_some_and(|unit| unit.standing == DeviceState::Released)
+    }
+
     pub fn want_read(&mut self, device: usize) {
         if let Some(unit) = self.get_mut(device) {
             unit.wanted.read = true;

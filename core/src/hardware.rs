@@ -53,6 +53,11 @@ impl<S: Store> Core<S> {
             let note = Note::info(EventKind::Fault, "answers again").device(unit.address());
             self.note(note);
         }
+        // A new rank's question has opened it again, or one that was under way.
+        let closed = operation == Operation::Release;
+        if !closed && self.devices.is_released(device) && !self.is_journaled(device) {
+            self.devices.want_release(device);
+        }
         // One that failed waits for its time; another was only waited for no longer.
         let waits = self.actuator.is_writing(device) || self.waits_for_retry(device);
         if !waits && self.actuator.has_failed(device) {

@@ -291,7 +291,10 @@ impl<S: Store> Core<S> {
         let ranks = self.jobs.values().flat_map(|job| job.ranks.values());
         let connected = ranks.filter(|rank| rank.session.is_some());
         for device in connected.map(|rank| rank.device).collect::<Vec<_>>() {
-            self.devices.want_holders(device);
+            // Asking would open one again that was let go of.
+            if !self.devices.is_released(device) {
+                self.devices.want_holders(device);
+            }
         }
     }
 
@@ -443,7 +446,9 @@ impl<S: Store> Core<S> {
         }
         if job.measured.is_some() {
             for device in job.gpus() {
-                self.devices.want_read(device);
+                if !self.devices.is_released(device) {
+                    self.devices.want_read(device);
+                }
             }
         }
     }

@@ -233,7 +233,8 @@ impl<S: Store> Core<S> {
         let gpus: Vec<usize> = job.gpus().collect();
         let fresh = |&device: &usize| {
             let unit = self.devices.get(device);
-            unit.is_some_and(|unit| unit.read_at >= measured.at)
+            // One that was let go of is not read, and its job is not steered.
+            unit.is_some_and(|unit| unit.read_at >= measured.at) || self.devices.is_released(device)
         };
         if !gpus.iter().all(fresh) {
             return;

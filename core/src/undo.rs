@@ -200,8 +200,7 @@ impl<S: Store> Core<S> {
             let Some(device) = self.devices.called(&address) else {
                 continue;
             };
-            let unit = self.devices.get(device);
-            if unit.is_some_and(|unit| unit.standing == DeviceState::Released) {
+            if self.devices.is_released(device) {
                 // Nothing is left to do there: let go of it.
                 self.devices.want_release(device);
             }
