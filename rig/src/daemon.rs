@@ -92,8 +92,9 @@ impl Layout {
 }
 
 /// A configuration whose sockets, hardware and state lie below `directory` as [`Layout`] has
-/// them, with metrics on any free port. `extra` is TOML; what it has of these keys stays. What is
-/// no TOML stands in front as it is: the daemon is to refuse it.
+/// them, with metrics on any free port. `extra` is TOML; what it has of these keys stays, and
+/// where it says anything about hardware, that is all the hardware there is. What is no TOML
+/// stands in front as it is: the daemon is to refuse it.
 #[must_use]
 pub fn default_config(directory: &Path, extra: &str) -> String {
     let (mut table, nonsense) = match extra.parse::<Table>() {
@@ -102,8 +103,12 @@ pub fn default_config(directory: &Path, extra: &str) -> String {
     };
     let layout = Layout::new(directory);
     let path = |path: PathBuf| path.display().to_string();
+    if !table.contains_key("hardware") {
+        let simulated =
+            Table::from_iter([("simulated".to_owned(), path(layout.hardware()).into())]);
+        table.insert("hardware".to_owned(), simulated.into());
+    }
     for (section, key, value) in [
-        ("hardware", "simulated", path(layout.hardware())),
         ("ingest", "socket", path(layout.ingest())),
         ("control", "socket", path(layout.control())),
         ("metrics", "listen", "127.0.0.1:0".to_owned()),

@@ -105,7 +105,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
 /// Answers one connection until it ends. Errors end it.
 fn serve(stream: UnixStream, shared: &Shared) {
     let mut reader = BufReader::new(stream);
-    let mut session = false;
+    let mut client = Client::default();
     loop {
         let mut line = Vec::new();
         match (&mut reader)
@@ -115,7 +115,7 @@ fn serve(stream: UnixStream, shared: &Shared) {
             Ok(0) | Err(_) => break,
             Ok(_) => {}
         }
-        let Ok(mut text) = shared.reply(&line, &mut session) else {
+        let Ok(mut text) = shared.reply(&line, &mut client) else {
             break;
         };
         text.push(b'\n');
@@ -123,15 +123,28 @@ fn serve(stream: UnixStream, shared: &Shared) {
             break;
         }
     }
-    if session {
-        // A process that ends has shut NVML down.
-        lock(&shared.hardware).answer_nvml(&nvml::Request::Shutdown);
+    // A process that ends has shut NVML down.
+    let mut hardware = lock(&shared.hardware);
+    if client.session {
+        hardware.answer_nvml(&nvml::Request::Shutdown);
+    }
+    if let Some(gpu) = client.gpu {
+        hardware.detach(&gpu);
     }
 }
 
+/// What a process has open over a connection.
+#[derive(Default)]
+struct Client {
+    /// NVML.
+    session: bool,
+    /// A GPU, by its address.
+    gpu: Option<String>,
+}
+
 impl Shared {
-    /// The answer to one line. `session`: whether NVML is open over this connection.
-    fn reply(&self, line: &[u8], session: &mut bool) -> serde_json::Result<Vec<u8>> {
+    /// The answer to one line.
+    fn reply(&self, line: &[u8], client: &mut Client) -> serde_json::Result<Vec<u8>> {
         let error = match serde_json::from_slice(line) {
             Ok(request) => return serde_json::to_vec(&self.answer(&request)),
             Err(error) => error,
@@ -143,10 +156,14 @@ impl Shared {
                 range: None,
             }));
         };
+        if let (Some(device), None) = (request.device(), &client.gpu) {
+            client.gpu = Some(device.to_owned());
+            lock(&self.hardware).attach(device);
+        }
         let answer = self.delayed(request.device(), |hardware| hardware.answer_nvml(&request));
         match request {
-            nvml::Request::Init => *session = matches!(answer, nvml::Answer::Boards(_)),
-            nvml::Request::Shutdown => *session = false,
+            nvml::Request::Init => client.session = matches!(answer, nvml::Answer::Boards(_)),
+            nvml::Request::Shutdown => client.session = false,
             _ => {}
         }
         serde_json::to_vec(&answer)

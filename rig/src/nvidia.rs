@@ -81,6 +81,8 @@ pub struct NvidiaGpu {
     pub average: Option<Watts>,
     /// Processes with a graphics context.
     pub graphics: Vec<u32>,
+    /// How many NVML clients have it open: while there are any, it can't be reset.
+    pub clients: u64,
 }
 
 impl Default for NvidiaGpu {
@@ -93,6 +95,7 @@ impl Default for NvidiaGpu {
             instant: true,
             average: None,
             graphics: Vec::new(),
+            clients: 0,
         }
     }
 }
@@ -111,7 +114,7 @@ impl NvidiaDriver {
         self.sessions
     }
 
-    /// How many processes have a session now: while there are any, no GPU can be reset.
+    /// How many processes have a session now.
     #[must_use]
     pub fn clients(&self) -> u64 {
         self.clients
@@ -121,6 +124,25 @@ impl NvidiaDriver {
 impl Hardware {
     pub(crate) fn answer_nvml(&mut self, request: &Request) -> Answer {
         self.try_nvml(request).unwrap_or_else(Answer::Error)
+    }
+
+    /// A client has opened a GPU.
+    pub(crate) fn attach(&mut self, address: &str) {
+        if let Some(gpu) = self.gpu_at(address) {
+            gpu.clients += 1;
+        }
+    }
+
+    /// It has closed it.
+    pub(crate) fn detach(&mut self, address: &str) {
+        if let Some(gpu) = self.gpu_at(address) {
+            gpu.clients = gpu.clients.saturating_sub(1);
+        }
+    }
+
+    fn gpu_at(&mut self, address: &str) -> Option<&mut NvidiaGpu> {
+        let gpu = self.find(address)?;
+        self.nvidia_mut().gpus.get_mut(gpu)
     }
 
     fn try_nvml(&mut self, request: &Request) -> Result<Answer, u32> {

@@ -28,6 +28,9 @@ const MPS_SERVER: &str = "nvidia-cuda-mps";
 /// A list of processes that grows while it is read is read so often.
 const TRIES: u32 = 3;
 
+/// A GPU that is gone is looked for at least once in so many calls: litd makes one a second.
+const SEEN_AGAIN: u32 = 16;
+
 pub(super) struct Gpu {
     identity: Identity,
     /// The address as NVML writes it: handles don't outlive a session.
@@ -91,10 +94,10 @@ impl Gpu {
             | NvmlError::DriverNotLoaded
             | NvmlError::LibRmVersionMismatch
             | NvmlError::LibloadingError(_) => {
-                // Only a new session sees it come back. It disturbs the other GPUs, so the
-                // longer this one is gone, the less often.
+                // Only a new session sees it come back. It disturbs the other GPUs: less often
+                // the longer this one is gone, but never much later than it is back.
                 self.gone = self.gone.saturating_add(1);
-                if self.gone.is_power_of_two() {
+                if self.gone.is_power_of_two() || self.gone.is_multiple_of(SEEN_AGAIN) {
                     self.client.renew();
                 }
                 PowerError::Gone { device, cause }

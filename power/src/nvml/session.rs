@@ -1,5 +1,5 @@
-//! One open library for all GPUs, closed when none of them needs it: an open NVML client blocks
-//! the reset of any GPU and an upgrade of the driver.
+//! One open library for all GPUs, closed when one of them is let go of: an NVML client blocks the
+//! reset of every GPU that it has a handle of, and an upgrade of the driver.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -67,8 +67,16 @@ impl Client {
         Ok(nvml)
     }
 
-    /// Lets go; with the last one the library is shut down and unloaded.
+    /// Lets go, and shuts the library down for all: a session keeps every GPU open of which it
+    /// had a handle. The others' next call opens it again, for their own GPUs only.
     pub(super) fn release(&mut self) {
+        if self.uses {
+            self.leave();
+            self.renew();
+        }
+    }
+
+    fn leave(&mut self) {
         let mut state = self.session.lock();
         state.users -= usize::from(self.uses);
         self.uses = false;
@@ -87,6 +95,6 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.release();
+        self.leave();
     }
 }

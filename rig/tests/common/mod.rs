@@ -3,7 +3,8 @@
 
 pub mod server;
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use litd_power::{PowerDomain, simulated};
 use litd_rig::Rig;
@@ -27,5 +28,14 @@ pub fn domains(rig: &Rig) -> Vec<Box<dyn PowerDomain>> {
 pub fn write(domains: &mut [Box<dyn PowerDomain>], caps: &[(usize, f64)]) {
     for &(device, cap) in caps {
         domains[device].set_cap(Watts(cap)).unwrap();
+    }
+}
+
+/// Waits until something is so.
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !done() {
+        assert!(Instant::now() < deadline, "not {what} within {SOON:?}");
+        thread::sleep(Duration::from_millis(2));
     }
 }

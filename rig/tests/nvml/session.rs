@@ -2,7 +2,7 @@
 
 use litd_units::Watts;
 
-use crate::common::rig;
+use crate::common::{rig, wait_for};
 use crate::{discover, gpus, set};
 
 #[test]
@@ -17,16 +17,34 @@ fn all_gpus_share_one_session() {
 }
 
 #[test]
-fn the_last_gpu_that_is_released_closes_the_library() {
+fn one_gpu_that_is_released_is_closed_and_the_others_are_served() {
     let rig = rig();
     let mut gpus = gpus(&rig);
-    for (index, gpu) in gpus.iter_mut().enumerate() {
-        assert_eq!(rig.hardware().nvidia().clients(), 1, "before {index}");
+    let clients = |gpu: usize| rig.hardware().nvidia().gpus[gpu].clients;
+    gpus[0].set_cap(Watts(600.0)).unwrap();
+    assert_eq!(clients(0), 1);
+    gpus[0].release();
+    for gpu in &mut gpus[1..] {
+        gpu.read().unwrap();
+    }
+    // The node hears of it when the connection ends.
+    wait_for("closed", || clients(0) == 0);
+    assert_eq!((clients(1), clients(7)), (1, 1));
+    rig.hardware().reset(0).unwrap();
+    assert_eq!(gpus[0].cap().unwrap(), Watts(750.0));
+}
+
+#[test]
+fn gpus_that_are_all_released_close_the_library() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    for gpu in &mut gpus {
         gpu.release();
         // Twice is once.
         gpu.release();
     }
     assert_eq!(rig.hardware().nvidia().clients(), 0);
+    assert_eq!(rig.hardware().nvidia().sessions(), 1);
     assert!(!is_loaded(&rig), "the library is still mapped");
 }
 
