@@ -18,6 +18,8 @@ mod disk;
 mod fuzz;
 #[path = "whole/jobs.rs"]
 mod jobs;
+#[path = "whole/nvml.rs"]
+mod nvml;
 #[path = "whole/operation.rs"]
 mod operation;
 #[path = "whole/others.rs"]

@@ -57,6 +57,11 @@ impl Stand {
     /// A node without a daemon yet; see [`Stand::start`].
     pub fn bare(config: &str, clocked: bool) -> Self {
         let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
+        Self::on(rig, config, clocked)
+    }
+
+    /// The same on a node that is there already.
+    pub fn on(rig: Rig, config: &str, clocked: bool) -> Self {
         // A node that warms up is a node that drifts.
         rig.hardware().settle();
         Self {
