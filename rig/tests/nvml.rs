@@ -3,6 +3,8 @@
 //! be had.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "nvml/clients.rs"]
+mod clients;
 mod common;
 #[path = "nvml/domain.rs"]
 mod domain;

@@ -21,8 +21,9 @@ use crate::domain::{DeviceKind, Identity, PowerDomain, Sharing};
 use gpu::Gpu;
 use session::{Client, Session};
 
-/// A library that is not loaded after so long never will be.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A library that is not loaded after so long never will be; less than what the daemon allows for
+/// finding devices.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What NVIDIA's devices have in their sysfs file `vendor`.
 const VENDOR: &str = "0x10de";

@@ -2,7 +2,7 @@
 
 use std::ffi::c_uint;
 
-use super::{change, give, give_list, gpu, sensors};
+use super::{change, getters, give_list, gpu, sensors};
 use crate::code;
 use crate::protocol::Request;
 use crate::session::Handle;
@@ -18,34 +18,17 @@ const LOWEST: c_uint = 345;
 const HIGHEST: c_uint = 1980;
 const STEP: usize = 15;
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetClockInfo(
-    device: Handle,
-    kind: c_uint,
-    out: *mut c_uint,
-) -> c_uint {
-    let clock = sensors(device).and_then(|sensors| match kind {
-        GRAPHICS | SM => Ok(sensors.clock),
+getters! {
+    nvmlDeviceGetClockInfo(kind): c_uint = |device, kind| match kind {
+        GRAPHICS | SM => Ok(sensors(device)?.clock),
         MEMORY => Ok(MEMORY_CLOCK),
         _ => Err(code::NOT_SUPPORTED),
-    });
-    // SAFETY: `out` is as nvml.h says.
-    unsafe { give(out, clock) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetMaxClockInfo(
-    device: Handle,
-    kind: c_uint,
-    out: *mut c_uint,
-) -> c_uint {
-    let clock = gpu(device).and(match kind {
+    };
+    nvmlDeviceGetMaxClockInfo(kind): c_uint = |_: Handle, kind| match kind {
         GRAPHICS | SM => Ok(HIGHEST),
         MEMORY => Ok(MEMORY_CLOCK),
         _ => Err(code::NOT_SUPPORTED),
-    });
-    // SAFETY: `out` is as nvml.h says.
-    unsafe { give(out, clock) }
+    };
 }
 
 #[unsafe(no_mangle)]
@@ -74,40 +57,28 @@ unsafe extern "C" fn nvmlDeviceGetSupportedGraphicsClocks(
     unsafe { give_list(count, out, clocks) }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceSetGpuLockedClocks(
-    device: Handle,
-    lowest: c_uint,
-    highest: c_uint,
-) -> c_uint {
-    if lowest > highest {
-        return code::INVALID_ARGUMENT;
-    }
-    let range = Some((lowest, highest));
-    change(device, |device| Request::LockClocks { device, range })
+macro_rules! locks {
+    ($($request:ident: $lock:ident, $unlock:ident;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            extern "C" fn $lock(device: Handle, lowest: c_uint, highest: c_uint) -> c_uint {
+                if lowest > highest {
+                    return code::INVALID_ARGUMENT;
+                }
+                let range = Some((lowest, highest));
+                change(device, |device| Request::$request { device, range })
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn $unlock(device: Handle) -> c_uint {
+                let range = None;
+                change(device, |device| Request::$request { device, range })
+            }
+        )*
+    };
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceResetGpuLockedClocks(device: Handle) -> c_uint {
-    let range = None;
-    change(device, |device| Request::LockClocks { device, range })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceSetMemoryLockedClocks(
-    device: Handle,
-    lowest: c_uint,
-    highest: c_uint,
-) -> c_uint {
-    if lowest > highest {
-        return code::INVALID_ARGUMENT;
-    }
-    let range = Some((lowest, highest));
-    change(device, |device| Request::LockMemory { device, range })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceResetMemoryLockedClocks(device: Handle) -> c_uint {
-    let range = None;
-    change(device, |device| Request::LockMemory { device, range })
+locks! {
+    LockClocks: nvmlDeviceSetGpuLockedClocks, nvmlDeviceResetGpuLockedClocks;
+    LockMemory: nvmlDeviceSetMemoryLockedClocks, nvmlDeviceResetMemoryLockedClocks;
 }

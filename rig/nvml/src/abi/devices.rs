@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use nvml_wrapper_sys::bindings::{nvmlMemory_t, nvmlPciInfo_t, nvmlUtilization_t};
+use nvml_wrapper_sys::bindings::{nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlUtilization_t};
 
 use super::{change, getters, give, give_text, given, gpu, sensors};
 use crate::code;
@@ -117,25 +117,34 @@ fn write(field: &mut [c_char], text: &str) {
 }
 
 getters! {
-    nvmlDeviceGetPciInfo_v3: nvmlPciInfo_t = |device| pci_info(&*gpu(device)?);
-    nvmlDeviceGetIndex: c_uint = |device| Ok(gpu(device)?.index as c_uint);
-    nvmlDeviceGetMinorNumber: c_uint = |device| Ok(gpu(device)?.index as c_uint);
-    nvmlDeviceGetComputeMode: c_uint = |device| gpu(device).map(|_| 0);
-    nvmlDeviceGetPerformanceState: c_uint = |device| gpu(device).map(|_| 0);
-    nvmlDeviceGetPersistenceMode: c_uint = |device| Ok(sensors(device)?.persistence.into());
-    nvmlDeviceGetMemoryInfo: nvmlMemory_t = |device| gpu(device).map(|_| nvmlMemory_t {
+    nvmlDeviceGetPciInfo_v3(): nvmlPciInfo_t = |device: Handle| pci_info(&*gpu(device)?);
+    nvmlDeviceGetIndex(): c_uint = |device: Handle| Ok(gpu(device)?.index as c_uint);
+    nvmlDeviceGetMinorNumber(): c_uint = |device: Handle| Ok(gpu(device)?.index as c_uint);
+    nvmlDeviceGetComputeMode(): c_uint = |device: Handle| gpu(device).map(|_| 0);
+    nvmlDeviceGetPerformanceState(): c_uint = |device: Handle| gpu(device).map(|_| 0);
+    nvmlDeviceGetPersistenceMode(): c_uint = |device: Handle| Ok(sensors(device)?.persistence.into());
+    nvmlDeviceGetMemoryInfo(): nvmlMemory_t = |device: Handle| gpu(device).map(|_| nvmlMemory_t {
         total: MEMORY,
         free: MEMORY / 2,
         used: MEMORY / 2,
     });
-    nvmlDeviceGetUtilizationRates: nvmlUtilization_t = |device| {
+    nvmlDeviceGetMemoryInfo_v2(): nvmlMemory_v2_t = |device: Handle| {
+        gpu(device).map(|_| nvmlMemory_v2_t {
+            version: size_of::<nvmlMemory_v2_t>() as c_uint | (2 << 24),
+            total: MEMORY,
+            reserved: 0,
+            free: MEMORY / 2,
+            used: MEMORY / 2,
+        })
+    };
+    nvmlDeviceGetUtilizationRates(): nvmlUtilization_t = |device: Handle| {
         let busy = !sensors(device)?.compute.is_empty();
         Ok(nvmlUtilization_t {
             gpu: c_uint::from(busy) * 100,
             memory: c_uint::from(busy) * 50,
         })
     };
-    nvmlDeviceGetMaxMigDeviceCount: c_uint = |device| Ok(match sensors(device)?.mig {
+    nvmlDeviceGetMaxMigDeviceCount(): c_uint = |device: Handle| Ok(match sensors(device)?.mig {
         true => MIG_INSTANCES,
         false => 0,
     });

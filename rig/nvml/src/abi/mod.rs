@@ -128,18 +128,19 @@ fn change(handle: Handle, request: impl FnOnce(String) -> Request) -> c_uint {
     })())
 }
 
-/// Functions that tell one number about a device.
+/// Functions that tell one thing about a device; some are asked for one of several.
 macro_rules! getters {
-    ($($name:ident: $type:ty = $read:expr;)*) => {
+    ($($name:ident($($kind:ident)?): $type:ty = $read:expr;)*) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(
                 device: crate::session::Handle,
+                $($kind: std::ffi::c_uint,)?
                 out: *mut $type,
             ) -> std::ffi::c_uint {
-                let read: fn(crate::session::Handle) -> Result<$type, u32> = $read;
+                let result: Result<$type, u32> = $read(device $(, $kind)?);
                 // SAFETY: `out` is as nvml.h says.
-                unsafe { super::give(out, read(device)) }
+                unsafe { super::give(out, result) }
             }
         )*
     };

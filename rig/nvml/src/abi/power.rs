@@ -24,15 +24,24 @@ const MARGIN: c_uint = 5;
 const REASONS: c_ulonglong = 0x1 | 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
 
 getters! {
-    nvmlDeviceGetPowerManagementLimit: c_uint = |device| Ok(sensors(device)?.limit);
-    nvmlDeviceGetPowerManagementDefaultLimit: c_uint = |device| Ok(sensors(device)?.default);
-    nvmlDeviceGetEnforcedPowerLimit: c_uint = |device| Ok(sensors(device)?.enforced);
-    nvmlDeviceGetPowerUsage: c_uint = |device| Ok(sensors(device)?.power);
-    nvmlDeviceGetTotalEnergyConsumption: c_ulonglong = |device| Ok(sensors(device)?.energy);
-    nvmlDeviceGetCurrentClocksThrottleReasons: c_ulonglong = |device| Ok(sensors(device)?.reasons);
-    nvmlDeviceGetCurrentClocksEventReasons: c_ulonglong = |device| Ok(sensors(device)?.reasons);
-    nvmlDeviceGetSupportedClocksThrottleReasons: c_ulonglong = |device| gpu(device).map(|_| REASONS);
-    nvmlDeviceGetSupportedClocksEventReasons: c_ulonglong = |device| gpu(device).map(|_| REASONS);
+    nvmlDeviceGetPowerManagementLimit(): c_uint = |device: Handle| Ok(sensors(device)?.limit);
+    nvmlDeviceGetPowerManagementDefaultLimit(): c_uint = |device: Handle| Ok(sensors(device)?.default);
+    nvmlDeviceGetEnforcedPowerLimit(): c_uint = |device: Handle| Ok(sensors(device)?.enforced);
+    nvmlDeviceGetPowerUsage(): c_uint = |device: Handle| Ok(sensors(device)?.power);
+    nvmlDeviceGetTotalEnergyConsumption(): c_ulonglong = |device: Handle| Ok(sensors(device)?.energy);
+    nvmlDeviceGetCurrentClocksThrottleReasons(): c_ulonglong = |device: Handle| Ok(sensors(device)?.reasons);
+    nvmlDeviceGetCurrentClocksEventReasons(): c_ulonglong = |device: Handle| Ok(sensors(device)?.reasons);
+    nvmlDeviceGetSupportedClocksThrottleReasons(): c_ulonglong = |device: Handle| gpu(device).map(|_| REASONS);
+    nvmlDeviceGetSupportedClocksEventReasons(): c_ulonglong = |device: Handle| gpu(device).map(|_| REASONS);
+    nvmlDeviceGetTemperature(sensor): c_uint = |device, sensor| match sensor {
+        GPU_SENSOR => Ok(sensors(device)?.temperature),
+        _ => Err(code::INVALID_ARGUMENT),
+    };
+    nvmlDeviceGetTemperatureThreshold(kind): c_uint = |device, kind| match kind {
+        SHUTDOWN => Ok(sensors(device)?.slowdown + MARGIN),
+        SLOWDOWN => Ok(sensors(device)?.slowdown),
+        _ => Err(code::NOT_SUPPORTED),
+    };
 }
 
 #[unsafe(no_mangle)]
@@ -51,35 +60,6 @@ unsafe extern "C" fn nvmlDeviceGetPowerManagementLimitConstraints(
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceSetPowerManagementLimit(device: Handle, milliwatts: c_uint) -> c_uint {
     change(device, |device| Request::SetLimit { device, milliwatts })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetTemperature(
-    device: Handle,
-    sensor: c_uint,
-    out: *mut c_uint,
-) -> c_uint {
-    let degrees = match sensor {
-        GPU_SENSOR => sensors(device).map(|sensors| sensors.temperature),
-        _ => Err(code::INVALID_ARGUMENT),
-    };
-    // SAFETY: `out` is as nvml.h says.
-    unsafe { give(out, degrees) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetTemperatureThreshold(
-    device: Handle,
-    kind: c_uint,
-    out: *mut c_uint,
-) -> c_uint {
-    let degrees = sensors(device).and_then(|sensors| match kind {
-        SHUTDOWN => Ok(sensors.slowdown + MARGIN),
-        SLOWDOWN => Ok(sensors.slowdown),
-        _ => Err(code::NOT_SUPPORTED),
-    });
-    // SAFETY: `out` is as nvml.h says.
-    unsafe { give(out, degrees) }
 }
 
 /// The call succeeds also if no field does: each has a code of its own.
