@@ -1,0 +1,37 @@
+//! Covering `/sys` itself, for libraries that look nowhere else.
+
+use std::io;
+use std::path::Path;
+use std::thread;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+/// Calls `work` where `sys` covers `/sys`, on a thread in a mount namespace of its own: for it,
+/// for the threads that it starts and for the processes that it starts, and for nobody else. The
+/// namespace is gone when they are.
+///
+/// # Errors
+/// It takes root (CAP_SYS_ADMIN), or `sys` is no directory; `work` was not called.
+pub fn with_sys_covered<T: Send>(sys: &Path, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let covered = || -> io::Result<T> {
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            // Nothing that is mounted here is to be seen elsewhere.
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
+            mount(
+                Some(sys),
+                "/sys",
+                None::<&str>,
+                MsFlags::MS_BIND,
+                None::<&str>,
+            )?;
+            Ok(work())
+        };
+        match scope.spawn(covered).join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
