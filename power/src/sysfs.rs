@@ -75,7 +75,9 @@ impl FileError {
                 action,
                 hint: format!("{cause}: {permission}"),
             },
-            Some(Errno::ENODEV | Errno::ENXIO | Errno::EIO) => PowerError::Gone { device, cause },
+            Some(Errno::ENODEV | Errno::ENXIO) => PowerError::Gone { device, cause },
+            // Firmware that refuses a value says so as well; what can't even be read is not there.
+            Some(Errno::EIO) if self.step != Step::Write => PowerError::Gone { device, cause },
             Some(Errno::ENOENT) if !home.exists() => PowerError::Gone { device, cause },
             _ => PowerError::Driver {
                 device,
