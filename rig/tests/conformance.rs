@@ -1,0 +1,44 @@
+//! What every back end owes, whoever made the device: one duty after the other, on each back end
+//! of the table. A back end is reached as litd reaches it, by [`litd_power::discover`], and finds
+//! nothing but files, ioctls, sockets and libraries; what they do to the plant is looked up in
+//! the plant and its ledger.
+//!
+//! A new back end is a row in `conformance/table.rs` and a line below.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "conformance/duties.rs"]
+mod duties;
+#[path = "conformance/stand.rs"]
+mod stand;
+#[path = "conformance/table.rs"]
+mod table;
+
+/// A test for each duty, on the back end `$row`.
+macro_rules! tests_of {
+    ($row:path; $($duty:ident)*) => {
+        $(#[test]
+        fn $duty() {
+            let row = $row();
+            if let Some(stand) = crate::stand::Stand::start(&row) {
+                crate::duties::$duty(&stand, &row);
+            }
+        })*
+    };
+}
+
+/// All duties of each back end: tests called `back_end::duty`.
+macro_rules! back_ends {
+    ($($row:ident)*) => {
+        $(mod $row {
+            tests_of! { crate::table::$row;
+                identity units range rounding refusal
+                read_back a_lie a_cache a_refusal_by_the_firmware
+                no_permission locked in_reset gone_and_back slow
+                concurrent_readers foreign_writes release
+                holders energy power_from_energy temperature limiters a_lower_limit
+            }
+        })*
+    };
+}
+
+back_ends! { simulated_gpu simulated_cpu amdgpu amdgpu_mi200 powercap }

@@ -1,0 +1,451 @@
+//! The duties. Each gets a node of its own.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use litd_power::{PowerError, Throttle};
+use litd_rig::Fault;
+use litd_units::Watts;
+
+use crate::stand::{Stand, set};
+use crate::table::Row;
+
+/// Long enough for anything that does happen.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Whether two powers are the same to a microwatt.
+fn same(a: Watts, b: Watts) -> bool {
+    (a.0 - b.0).abs() < 1e-6
+}
+
+pub fn identity(stand: &Stand, row: &Row) {
+    let found = stand.inventory();
+    let kind = row.kind();
+    let all: Vec<_> = found
+        .domains
+        .iter()
+        .map(|domain| domain.identity().clone())
+        .filter(|identity| identity.kind == kind)
+        .collect();
+    let expected = match kind {
+        litd_power::DeviceKind::Gpu => 8,
+        litd_power::DeviceKind::Cpu => 2,
+    };
+    assert_eq!(all.len(), expected, "{found:?}");
+    let one = stand.domain();
+    let identity = one.identity();
+    assert_eq!(identity.backend, row.backend);
+    assert!(!identity.model.is_empty() && !identity.driver.is_empty());
+    // The same each time, and no other's.
+    assert_eq!(stand.domain().identity(), identity);
+    let same = all.iter().filter(|other| other.address == identity.address);
+    assert_eq!(same.count(), 1);
+}
+
+pub fn units(stand: &Stand, row: &Row) {
+    let mut domain = stand.domain();
+    assert_eq!(domain.cap().unwrap(), stand.held());
+    let cap = stand.cap(0.8);
+    domain.set_cap(cap).unwrap();
+    assert_eq!(stand.held(), cap, "what was asked for is what is held");
+    assert_eq!(stand.entries().len(), 1);
+    let (truth, reading) = (stand.truth(), domain.read().unwrap());
+    assert_eq!(reading.cap, cap);
+    if row.tells.power {
+        let (power, expected) = (reading.power.unwrap(), truth.power.unwrap());
+        assert!((power - expected).abs() < Watts(1.0), "{power} {expected}");
+    }
+    if row.tells.temperature {
+        let (clock, expected) = (reading.clock.unwrap(), truth.clock.unwrap());
+        assert!(
+            (clock.0 - expected.0).abs() <= 1e6,
+            "{clock:?} {expected:?}"
+        );
+    }
+}
+
+pub fn range(stand: &Stand, row: &Row) {
+    let expected = stand.hardware().listed(row.device).unwrap().range;
+    let range = stand.domain().range().unwrap();
+    assert_eq!(range.highest, expected.highest);
+    assert_eq!(range.default, expected.default);
+    assert_eq!(range.resolution, Watts(row.resolution));
+    let lowest = if row.tells.lowest {
+        expected.lowest
+    } else {
+        Watts::ZERO
+    };
+    assert_eq!(range.lowest, lowest);
+    // Drivers have other ideas after a reset.
+    if row.kind() == litd_power::DeviceKind::Gpu {
+        stand.hardware().range_mut(row.device).unwrap().highest = Watts(650.0);
+        assert_eq!(stand.domain().range().unwrap().highest, Watts(650.0));
+    }
+}
+
+/// A cap is never rounded up: the sum of all caps would be more than litd has counted. What is a
+/// whole number of units stays what it is.
+pub fn rounding(stand: &Stand, row: &Row) {
+    let mut domain = stand.domain();
+    for part in [0.0, 0.3, 0.99, 1.01, 2.0, 2.7] {
+        let units = (stand.cap(0.7).0 / row.resolution).floor() + part;
+        let asked = Watts(units * row.resolution);
+        let back = set(domain.as_mut(), asked).unwrap();
+        assert!(same(back, stand.held()), "{back}, held {}", stand.held());
+        let lost = (asked - back).0 / row.resolution;
+        assert!((-1e-6..1.0 - 1e-6).contains(&lost), "{asked}: {back}");
+        assert!(part.fract() > 0.0 || same(asked, back), "{asked}: {back}");
+    }
+}
+
+pub fn refusal(stand: &Stand, row: &Row) {
+    let mut domain = stand.domain();
+    let range = domain.range().unwrap();
+    let mut out = vec![range.highest + Watts(1.0), range.highest * 10.0];
+    if row.tells.lowest {
+        out.push(range.lowest - Watts(1.0));
+    }
+    for asked in out {
+        let error = domain.set_cap(asked).unwrap_err();
+        let PowerError::OutOfRange {
+            device,
+            asked: told,
+            lowest,
+            highest,
+        } = &error
+        else {
+            panic!("{asked}: {error:?}");
+        };
+        assert_eq!((device, told), (&row.address(), &asked));
+        assert_eq!(*highest, range.highest);
+        assert!(*lowest >= range.lowest);
+    }
+    for asked in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0] {
+        let error = domain.set_cap(Watts(asked));
+        assert!(error.is_err(), "{asked}");
+    }
+    let changed = stand
+        .entries()
+        .iter()
+        .any(|entry| entry.before != entry.after);
+    assert!(!changed, "{:?}", stand.entries());
+}
+
+pub fn read_back(stand: &Stand, _: &Row) {
+    let mut domain = stand.domain();
+    for part in [0.8, 0.7, 0.9, 0.7] {
+        let cap = stand.cap(part);
+        assert_eq!(set(domain.as_mut(), cap), Ok(cap));
+        assert_eq!(stand.held(), cap);
+    }
+    assert_eq!(stand.entries().len(), 4);
+}
+
+/// A driver that reports success and changes nothing is seen by reading back.
+pub fn a_lie(stand: &Stand, _: &Row) {
+    let mut domain = stand.domain();
+    let before = stand.held();
+    stand.inject(Fault::Lie);
+    let back = set(domain.as_mut(), stand.cap(0.7));
+    // A back end may also say itself that it has looked.
+    assert_ne!(back, Ok(stand.cap(0.7)));
+    assert_eq!(stand.held(), before);
+    assert_eq!(domain.cap().unwrap(), before);
+}
+
+/// Where the driver answers from its memory, measured power tells.
+pub fn a_cache(stand: &Stand, row: &Row) {
+    if !row.tells.power {
+        return;
+    }
+    let mut domain = stand.domain();
+    let before = stand.held();
+    stand.inject(Fault::Cached);
+    let cap = stand.truth().power.unwrap() * 0.7;
+    let cap = Watts(cap.0.floor());
+    assert_eq!(set(domain.as_mut(), cap), Ok(cap));
+    assert_eq!(stand.held(), before);
+    stand.hardware().run_iteration();
+    assert!(domain.read().unwrap().power.unwrap() > cap);
+}
+
+pub fn a_refusal_by_the_firmware(stand: &Stand, row: &Row) {
+    let mut domain = stand.domain();
+    let before = stand.held();
+    stand.inject(Fault::Refuse);
+    let error = domain.set_cap(stand.cap(0.7)).unwrap_err();
+    assert!(error.to_string().contains(&row.address()), "{error}");
+    // It is there, and reads.
+    assert_eq!(error.kind(), "driver", "{error}");
+    assert_eq!(domain.cap().unwrap(), before);
+    stand.heal();
+    assert_eq!(set(domain.as_mut(), stand.cap(0.7)), Ok(stand.cap(0.7)));
+}
+
+pub fn no_permission(stand: &Stand, row: &Row) {
+    let mut open = stand.domain();
+    let before = set(open.as_mut(), stand.cap(0.8)).unwrap();
+    stand.inject(Fault::NoPermission);
+    let mut domain = stand.domain();
+    let error = domain.set_cap(stand.cap(0.7)).unwrap_err();
+    let PowerError::Permission { device, hint, .. } = &error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(device, &row.address());
+    assert!(!hint.is_empty());
+    // Where files were open before, what drivers say then is less clear.
+    assert!(open.set_cap(stand.cap(0.7)).is_err());
+    for mut domain in [domain, open] {
+        assert_eq!(domain.cap().unwrap(), before);
+        assert_eq!(domain.read().unwrap().cap, before);
+    }
+    assert_eq!(stand.held(), before);
+}
+
+pub fn locked(stand: &Stand, row: &Row) {
+    let mut open = stand.domain();
+    let before = open.cap().unwrap();
+    stand.inject(Fault::Locked);
+    for mut domain in [open, stand.domain()] {
+        let error = domain.set_cap(stand.cap(0.7)).unwrap_err();
+        assert_eq!(error.kind(), row.locked, "{error}");
+        assert!(error.to_string().contains(&row.address()), "{error}");
+        assert_eq!(domain.read().unwrap().cap, before);
+    }
+    assert_eq!(stand.held(), before);
+}
+
+/// A reset is an error while it lasts, and nothing after it.
+pub fn in_reset(stand: &Stand, row: &Row) {
+    let mut domain = stand.domain();
+    domain.read().unwrap();
+    stand.inject(Fault::InReset);
+    for error in [
+        domain.set_cap(stand.cap(0.7)).unwrap_err(),
+        domain.read().map(|_| ()).unwrap_err(),
+    ] {
+        let is_right = matches!(error, PowerError::Permission { .. });
+        assert!(!is_right, "nothing that a right would help: {error}");
+        if row.tells.reset {
+            assert_eq!(error.kind(), "driver", "{error}");
+        }
+    }
+    stand.heal();
+    assert_eq!(set(domain.as_mut(), stand.cap(0.7)), Ok(stand.cap(0.7)));
+}
+
+/// The same domain works again when its device is back, whatever its files are called then.
+pub fn gone_and_back(stand: &Stand, row: &Row) {
+    let mut domain = stand.domain();
+    set(domain.as_mut(), stand.cap(0.8)).unwrap();
+    domain.read().unwrap();
+    for _ in 0..2 {
+        let before = stand.held();
+        stand.inject(Fault::Gone);
+        let errors = [
+            domain.set_cap(stand.cap(0.7)).unwrap_err(),
+            domain.cap().map(|_| ()).unwrap_err(),
+            domain.read().map(|_| ()).unwrap_err(),
+            domain.range().map(|_| ()).unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), "gone", "{error}");
+            assert!(error.to_string().contains(&row.address()), "{error}");
+        }
+        assert_eq!(stand.held(), before);
+        stand.heal();
+        assert_eq!(domain.cap(), Ok(before));
+        for part in [0.7, 0.8] {
+            assert_eq!(set(domain.as_mut(), stand.cap(part)), Ok(stand.cap(part)));
+        }
+        assert_eq!(stand.held(), stand.cap(0.8));
+    }
+}
+
+/// A slow device does it later, and holds up no other.
+pub fn slow(stand: &Stand, row: &Row) {
+    let (mut domain, mut other) = (stand.domain(), stand.another());
+    let cap = stand.cap(0.7);
+    stand.inject(Fault::Slow(Duration::from_secs(600)));
+    let (answer, answered) = mpsc::channel();
+    let writer = thread::spawn(move || answer.send(set(domain.as_mut(), cap)));
+    let kept = other.cap().unwrap();
+    assert_eq!(set(other.as_mut(), kept), Ok(kept));
+    assert_ne!(stand.held(), cap);
+    stand.heal();
+    let result = answered.recv_timeout(SOON).unwrap();
+    if row.waits {
+        assert_eq!(result, Ok(cap));
+        assert_eq!(stand.held(), cap);
+    } else {
+        assert_eq!(result.unwrap_err().kind(), "timeout");
+    }
+    writer.join().unwrap().unwrap();
+}
+
+pub fn concurrent_readers(stand: &Stand, row: &Row) {
+    let caps = [0.7, 0.8, 0.9].map(|part| stand.cap(part));
+    let mut domain = stand.domain();
+    set(domain.as_mut(), caps[0]).unwrap();
+    let readers: Vec<_> = (0..4).map(|_| stand.domain()).collect();
+    thread::scope(|scope| {
+        for mut reader in readers {
+            scope.spawn(move || {
+                for _ in 0..30 {
+                    let reading = reader.read().unwrap();
+                    assert!(caps.contains(&reading.cap), "{reading:?}");
+                    assert!(reading.power.is_some() || !row.tells.power);
+                    assert!(caps.contains(&reader.cap().unwrap()));
+                }
+            });
+        }
+        for cap in caps.iter().cycle().take(30) {
+            assert_eq!(set(domain.as_mut(), *cap), Ok(*cap));
+        }
+    });
+}
+
+/// What somebody else sets is read, by a domain that has set another.
+pub fn foreign_writes(stand: &Stand, row: &Row) {
+    let mut domain = stand.domain();
+    set(domain.as_mut(), stand.cap(0.8)).unwrap();
+    let theirs = stand.cap(0.7);
+    stand.hardware().foreign_set(row.device, theirs).unwrap();
+    assert_eq!(domain.cap(), Ok(theirs));
+    assert_eq!(domain.read().unwrap().cap, theirs);
+}
+
+pub fn release(stand: &Stand, _: &Row) {
+    let mut domain = stand.domain();
+    for part in [0.8, 0.7] {
+        domain.read().unwrap();
+        domain.release();
+        domain.release();
+        assert_eq!(set(domain.as_mut(), stand.cap(part)), Ok(stand.cap(part)));
+        domain.release();
+        assert_eq!(domain.cap(), Ok(stand.cap(part)));
+    }
+}
+
+pub fn holders(stand: &Stand, row: &Row) {
+    let mut domain = stand.domain();
+    if !row.tells.holders {
+        // Nobody holds a socket, or the back end can't tell.
+        let holders = domain.holders();
+        assert!(holders.as_ref().map_or(true, Vec::is_empty), "{holders:?}");
+        return;
+    }
+    stand.hardware().set_holders(row.device, vec![4711, 4712]);
+    assert_eq!(domain.holders(), Ok(vec![4711, 4712]));
+    assert!(!stand.another().holders().unwrap().contains(&4711));
+    stand.hardware().set_holders(row.device, Vec::new());
+    assert_eq!(domain.holders(), Ok(Vec::new()));
+}
+
+pub fn energy(stand: &Stand, row: &Row) {
+    let mut domain = stand.domain();
+    let mut read = || domain.read().unwrap().energy;
+    let first = read();
+    if !row.tells.energy {
+        assert_eq!(first, None);
+        return;
+    }
+    let mut last = first.unwrap();
+    for _ in 0..3 {
+        let before = stand.truth().energy.unwrap();
+        stand.hardware().run_iteration();
+        let grown = stand.truth().energy.unwrap() - before;
+        let now = read().unwrap();
+        let (shown, truth) = ((now - last).0, grown.0);
+        assert!(truth > 10.0, "{truth}");
+        assert!(
+            (shown - truth).abs() < 1e-3 * truth,
+            "{shown} J, not {truth} J"
+        );
+        last = now;
+    }
+}
+
+/// Where there is only a counter of energy, power is what it grew by over the time that passed.
+pub fn power_from_energy(stand: &Stand, row: &Row) {
+    if row.tells.power || !row.tells.energy {
+        return;
+    }
+    let mut domain = stand.domain();
+    let begin = Instant::now();
+    assert_eq!(domain.read().unwrap().power, None, "power over no time");
+    let after = Instant::now();
+    let before = stand.truth().energy.unwrap();
+    stand.hardware().run_iteration();
+    let grown = stand.truth().energy.unwrap() - before;
+    // More than it takes for a counter to tell anything.
+    thread::sleep(Duration::from_millis(30));
+    let shortest = after.elapsed();
+    let power = domain.read().unwrap().power.unwrap();
+    let longest = begin.elapsed();
+    let over = |time: Duration| grown.0 / time.as_secs_f64();
+    let possible = 0.999 * over(longest)..=1.001 * over(shortest);
+    assert!(possible.contains(&power.0), "{power}, not {possible:?}");
+}
+
+pub fn temperature(stand: &Stand, row: &Row) {
+    let mut domain = stand.domain();
+    let reading = domain.read().unwrap();
+    if !row.tells.temperature {
+        assert_eq!(reading.temperature, None);
+        return;
+    }
+    let hot = (
+        reading.temperature.unwrap(),
+        stand.truth().temperature.unwrap(),
+    );
+    assert!((hot.0 - hot.1).0.abs() <= 1.0, "{hot:?}");
+    assert_eq!(reading.slowdown, stand.truth().slowdown);
+    // Less power, less heat.
+    domain.set_cap(stand.cap(0.7)).unwrap();
+    stand.hardware().settle();
+    stand.hardware().run_iteration();
+    let cool = domain.read().unwrap();
+    assert!(cool.temperature.unwrap() < hot.0);
+    assert!(cool.clock.unwrap() < reading.clock.unwrap());
+}
+
+pub fn limiters(stand: &Stand, row: &Row) {
+    let mut domain = stand.domain();
+    let mut read = || {
+        // Some drivers tell what has been since they were asked last.
+        domain.read().unwrap();
+        stand.hardware().run_iteration();
+        let reading = domain.read().unwrap();
+        (reading.power_limited, reading.throttle)
+    };
+    if !row.tells.limiter {
+        assert_eq!(read(), (None, None));
+        return;
+    }
+    assert_eq!(read(), (Some(true), None));
+    stand.inject(Fault::Heat);
+    let (power, throttle) = read();
+    assert_eq!((power, throttle), (Some(false), Some(Throttle::Heat)));
+    stand.inject(Fault::PowerBrake);
+    let (power, throttle) = read();
+    assert_eq!(power, Some(false));
+    let brake = matches!(throttle, Some(Throttle::PowerBrake | Throttle::Hardware));
+    assert!(brake, "{throttle:?}");
+    stand.heal();
+    assert_eq!(read(), (Some(true), None));
+}
+
+/// What a board controller allows below the cap that is set.
+pub fn a_lower_limit(stand: &Stand, row: &Row) {
+    let mut domain = stand.domain();
+    let (cap, lower) = (stand.cap(0.9), stand.cap(0.3));
+    stand.inject(Fault::Enforced(lower));
+    assert_eq!(set(domain.as_mut(), cap), Ok(cap));
+    let reading = domain.read().unwrap();
+    assert_eq!(reading.cap, cap);
+    let expected = row.tells.enforced.then_some(lower);
+    assert_eq!(reading.enforced, expected);
+    assert!(!row.tells.power || reading.power.unwrap() <= lower);
+}

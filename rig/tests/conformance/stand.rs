@@ -1,0 +1,133 @@
+//! Hardware, drivers over it, and the back end over those.
+
+use std::sync::MutexGuard;
+
+use litd_power::{Inventory, Operation, PowerDomain, PowerError, Reading, Reply, Search};
+use litd_power::{discover, simulated};
+use litd_rig::{Entry, Fault, Hardware, Rig};
+use litd_rig_sysfs::{Board, Mount, obstacle};
+use litd_sim::Scenario;
+use litd_units::Watts;
+
+use crate::table::Row;
+
+/// What lies under a back end.
+#[derive(Debug, Clone, Copy)]
+pub enum Drivers {
+    /// The rig's socket.
+    Node,
+    /// Files below a made-up `/sys` and `/dev`.
+    Files(Board),
+}
+
+/// A node of eight GPUs and two sockets with the drivers of one row.
+pub struct Stand {
+    pub rig: Rig,
+    search: Search,
+    device: usize,
+    row: Row,
+    _mount: Option<Mount>,
+}
+
+impl Stand {
+    /// None where this can't be had here.
+    pub fn start(row: &Row) -> Option<Self> {
+        let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
+        // Warm, and with readings of a whole iteration.
+        rig.hardware().settle();
+        rig.hardware().run_iteration();
+        let mut mount = None;
+        let nowhere = rig.layout().directory.join("nowhere");
+        let search = match row.drivers {
+            Drivers::Node => Search {
+                sys: nowhere,
+                ..Search::default()
+            },
+            Drivers::Files(board) => {
+                if let Some(why) = obstacle() {
+                    eprintln!("SKIPPED: {why}");
+                    return None;
+                }
+                let mounted = Mount::start(rig.shared_hardware(), board).unwrap();
+                mount.insert(mounted).search()
+            }
+        };
+        Some(Self {
+            rig,
+            search,
+            device: row.device,
+            row: row.clone(),
+            _mount: mount,
+        })
+    }
+
+    /// Everything that the row's back end finds.
+    pub fn inventory(&self) -> Inventory {
+        match self.row.source {
+            Some(source) => discover(&self.search, source),
+            None => Inventory {
+                domains: simulated::discover(&self.rig.layout().hardware()).unwrap(),
+                notices: Vec::new(),
+            },
+        }
+    }
+
+    /// The device that is tried, found anew.
+    pub fn domain(&self) -> Box<dyn PowerDomain> {
+        let found = self.inventory();
+        let (address, text) = (self.row.address(), format!("{found:?}"));
+        let mut domains = found.domains.into_iter();
+        domains
+            .find(|domain| domain.identity().address == address)
+            .unwrap_or_else(|| panic!("no {address} in {text}"))
+    }
+
+    /// Another device of the same back end.
+    pub fn another(&self) -> Box<dyn PowerDomain> {
+        let address = self.row.address();
+        let mut domains = self.inventory().domains.into_iter();
+        domains
+            .find(|domain| domain.identity().address != address)
+            .unwrap()
+    }
+
+    pub fn hardware(&self) -> MutexGuard<'_, Hardware> {
+        self.rig.hardware()
+    }
+
+    pub fn inject(&self, fault: Fault) {
+        self.hardware().inject(self.device, fault);
+    }
+
+    pub fn heal(&self) {
+        self.hardware().heal(self.device);
+    }
+
+    /// What the plant holds.
+    pub fn held(&self) -> Watts {
+        self.rig.ledger().held()[self.device]
+    }
+
+    /// What the plant measures.
+    pub fn truth(&self) -> Reading {
+        self.hardware().reading(self.device).unwrap()
+    }
+
+    /// A cap well within the device's range: so much of the highest.
+    pub fn cap(&self, part: f64) -> Watts {
+        let range = self.hardware().listed(self.device).unwrap().range;
+        Watts((range.highest.0 * part).floor())
+    }
+
+    pub fn entries(&self) -> Vec<Entry> {
+        self.rig.ledger().entries()
+    }
+}
+
+/// Sets and reads back, as litd's device threads do.
+pub fn set(domain: &mut dyn PowerDomain, cap: Watts) -> Result<Watts, PowerError> {
+    match Operation::Set(cap).perform(domain) {
+        Reply::Set(result) => result,
+        other => panic!("{other:?}"),
+    }
+}

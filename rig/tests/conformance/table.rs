@@ -1,0 +1,157 @@
+//! The back ends.
+
+use litd_power::{DeviceKind, Source};
+use litd_rig_sysfs::{Board, Cpus, Metrics};
+
+use crate::stand::Drivers;
+
+/// The rig's third GPU and second socket, so that a back end that mixes devices up is seen.
+pub const GPU: usize = 2;
+pub const CPU: usize = 9;
+
+/// A back end, the device that is tried, and what it can tell of it.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// What it calls itself.
+    pub backend: &'static str,
+    /// Whose devices it is looked for among.
+    pub source: Option<Source>,
+    /// What lies under it.
+    pub drivers: Drivers,
+    /// Which of the rig's devices is tried.
+    pub device: usize,
+    /// Its unit, in watts.
+    pub resolution: f64,
+    /// What it can tell.
+    pub tells: Tells,
+    /// The kind of error of a locked device.
+    pub locked: &'static str,
+    /// Whether it waits for a slow driver; else there is a deadline.
+    pub waits: bool,
+}
+
+/// What a back end can tell of a device, if its driver does.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tells {
+    /// The lowest cap that the driver takes.
+    pub lowest: bool,
+    /// Power, without having to count energy.
+    pub power: bool,
+    /// Energy.
+    pub energy: bool,
+    /// Temperature and clock.
+    pub temperature: bool,
+    /// Whether power limits it, and what else does.
+    pub limiter: bool,
+    /// A limit lower than the one that is set.
+    pub enforced: bool,
+    /// That it is in reset, rather than nothing special.
+    pub reset: bool,
+    /// The processes that hold it.
+    pub holders: bool,
+}
+
+impl Row {
+    pub fn kind(&self) -> DeviceKind {
+        match self.device {
+            0..8 => DeviceKind::Gpu,
+            _ => DeviceKind::Cpu,
+        }
+    }
+
+    /// The address that litd is to know it by.
+    pub fn address(&self) -> String {
+        match self.device.checked_sub(8) {
+            None => litd_rig::gpu_address(self.device),
+            Some(socket) => format!("cpu{socket}"),
+        }
+    }
+}
+
+/// litd's own stand-in behind a socket: what all others are compared with.
+pub fn simulated_gpu() -> Row {
+    Row {
+        backend: "simulated",
+        source: None,
+        drivers: Drivers::Node,
+        device: GPU,
+        resolution: 1.0,
+        tells: Tells {
+            lowest: true,
+            power: true,
+            energy: true,
+            temperature: true,
+            limiter: true,
+            enforced: true,
+            reset: true,
+            holders: true,
+        },
+        locked: "driver",
+        waits: true,
+    }
+}
+
+pub fn simulated_cpu() -> Row {
+    Row {
+        device: CPU,
+        tells: Tells {
+            temperature: false,
+            limiter: false,
+            ..simulated_gpu().tells
+        },
+        ..simulated_gpu()
+    }
+}
+
+/// MI300X.
+pub fn amdgpu() -> Row {
+    Row {
+        backend: "amdgpu",
+        source: Some(Source::Amd),
+        drivers: Drivers::Files(Board::default()),
+        // A virtual function is refused like a value out of range.
+        locked: "driver",
+        tells: Tells {
+            enforced: false,
+            ..simulated_gpu().tells
+        },
+        ..simulated_gpu()
+    }
+}
+
+/// MI200, whose table of metrics is another.
+pub fn amdgpu_mi200() -> Row {
+    Row {
+        drivers: Drivers::Files(Board {
+            metrics: Metrics::V1_3,
+            ..Board::default()
+        }),
+        tells: Tells {
+            // Counted in a unit that its table does not name.
+            energy: false,
+            ..amdgpu().tells
+        },
+        ..amdgpu()
+    }
+}
+
+/// An Intel socket.
+pub fn powercap() -> Row {
+    Row {
+        backend: "powercap",
+        source: Some(Source::Cpus),
+        drivers: Drivers::Files(Board {
+            amdgpu: false,
+            cpus: Cpus::Powercap,
+            ..Board::default()
+        }),
+        // Whole watts are whole units in all of the units that there are.
+        resolution: 1.0,
+        tells: Tells {
+            lowest: false,
+            energy: true,
+            ..Tells::default()
+        },
+        ..simulated_cpu()
+    }
+}
