@@ -47,10 +47,7 @@ pub fn discover(search: &Search) -> Inventory {
 /// Each socket's folder. They are made in the order of the sockets: on one device, or on one
 /// device per socket.
 fn folders(sys: &Path) -> Vec<PathBuf> {
-    let all = sysfs::numbered(&sys.join("class/hwmon"), "hwmon");
-    let mut folders: Vec<(Option<String>, u32, PathBuf)> = all
-        .into_iter()
-        .filter(|(_, path)| sysfs::line(path.join("name")).as_deref() == Some("amd_hsmp_hwmon"))
+    let mut folders: Vec<(Option<String>, u32, PathBuf)> = port::folders(&sys.join("class/hwmon"))
         .map(|(number, path)| (sysfs::link_name(&path.join("device")), number, path))
         .collect();
     folders.sort();

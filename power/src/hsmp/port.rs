@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::libc::O_NONBLOCK;
 
 use super::ioctl::{self, Message};
-use crate::sysfs::{Attribute, FileError, Step};
+use crate::sysfs::{self, Attribute, FileError, Step};
 
 /// What can be asked of and told to a socket.
 pub(super) trait Port: Send {
@@ -33,14 +33,21 @@ pub(super) trait Port: Send {
 /// A socket's folder of sensors (Linux, `drivers/platform/x86/amd/hsmp/hwmon.c`).
 #[derive(Debug)]
 pub(super) struct Hwmon {
+    files: Files,
+    /// The socket's device, which outlives the folder, where it is no other socket's as well.
+    device: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Files {
     folder: PathBuf,
     limit: Attribute,
     highest: Attribute,
     power: Attribute,
 }
 
-impl Hwmon {
-    pub fn new(folder: PathBuf) -> Self {
+impl Files {
+    fn new(folder: PathBuf) -> Self {
         let file = |name: &str| Attribute::new(folder.join(name));
         Self {
             limit: file("power1_cap"),
@@ -51,33 +58,73 @@ impl Hwmon {
     }
 }
 
+/// What the driver calls its folders.
+const NAME: &str = "amd_hsmp_hwmon";
+
+/// The folders of sensors below `parent` that are HSMP's, by their numbers.
+pub(super) fn folders(parent: &Path) -> impl Iterator<Item = (u32, PathBuf)> {
+    let all = sysfs::numbered(parent, "hwmon").into_iter();
+    all.filter(|(_, path)| sysfs::line(path.join("name")).as_deref() == Some(NAME))
+}
+
+impl Hwmon {
+    pub fn new(folder: PathBuf) -> Self {
+        let device = folder.join("device").canonicalize().ok();
+        let alone = |device: &PathBuf| folders(&device.join("hwmon")).count() == 1;
+        Self {
+            device: device.filter(alone),
+            files: Files::new(folder),
+        }
+    }
+
+    /// Does something with the files. A driver that is loaded anew may give its folder another
+    /// number: then with those.
+    fn with<T>(
+        &mut self,
+        act: impl Fn(&mut Files) -> Result<T, FileError>,
+    ) -> Result<T, FileError> {
+        let result = act(&mut self.files);
+        let is_missing = |error: &FileError| error.errno() == Some(Errno::ENOENT);
+        match &self.device {
+            Some(device) if result.as_ref().is_err_and(is_missing) => {
+                let Some((_, folder)) = folders(&device.join("hwmon")).next() else {
+                    return result;
+                };
+                self.files = Files::new(folder);
+                act(&mut self.files)
+            }
+            _ => result,
+        }
+    }
+}
+
 impl Port for Hwmon {
     fn limit(&mut self) -> Result<u64, FileError> {
-        self.limit.number()
+        self.with(|files| files.limit.number())
     }
 
     fn highest(&mut self) -> Result<u64, FileError> {
-        self.highest.number()
+        self.with(|files| files.highest.number())
     }
 
     fn power(&mut self) -> Result<u64, FileError> {
-        self.power.number()
+        self.with(|files| files.power.number())
     }
 
     fn set(&mut self, microwatts: u64) -> Result<(), FileError> {
-        self.limit.write(microwatts)
+        self.with(|files| files.limit.write(microwatts))
     }
 
     fn check(&mut self) -> Result<(), FileError> {
-        self.limit.open_writer()
+        self.with(|files| files.limit.open_writer())
     }
 
     fn close(&mut self) {
-        *self = Self::new(std::mem::take(&mut self.folder));
+        self.files = Files::new(std::mem::take(&mut self.files.folder));
     }
 
     fn home(&self) -> &Path {
-        &self.folder
+        &self.files.folder
     }
 }
 
