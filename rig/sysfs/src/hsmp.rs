@@ -25,9 +25,11 @@ const PROTOCOL: u32 = 6;
 /// Puts a socket's hwmon there, after the GPUs'.
 pub(crate) fn add_hwmon(sys: &mut Directory, hardware: &Hardware, socket: &Device, gpus: usize) {
     let name = hwmon(hwmons(gpus) + socket.number, socket);
-    let path = format!("devices/platform/amd_hsmp/hwmon/{name}");
+    // The driver hsmp_acpi has a device for each socket.
+    let device = format!("AMDI0097:{:02}", socket.number);
+    let path = format!("devices/platform/{device}/hwmon/{name}");
     sys.link(&format!("class/hwmon/{name}"), &format!("../../{path}"));
-    sys.link(&format!("{path}/device"), "../../../amd_hsmp");
+    sys.link(&format!("{path}/device"), &format!("../../../{device}"));
     sys.texts(&path, &[("name", "amd_hsmp_hwmon")]);
     let socket = *socket;
     let mut sensor = |name: &str, value: fn(&Reading, CapRange) -> Option<Watts>| {

@@ -155,3 +155,29 @@ pub fn powercap() -> Row {
         ..simulated_cpu()
     }
 }
+
+/// An EPYC socket on a newer kernel.
+pub fn hsmp_hwmon() -> Row {
+    Row {
+        backend: "hsmp",
+        drivers: Drivers::Files(Board::default()),
+        resolution: 0.001,
+        tells: Tells {
+            power: true,
+            reset: true,
+            ..Tells::default()
+        },
+        ..powercap()
+    }
+}
+
+/// An EPYC socket behind `/dev/hsmp`.
+pub fn hsmp_device() -> Row {
+    Row {
+        drivers: Drivers::Files(Board {
+            cpus: Cpus::HsmpDevice,
+            ..Board::default()
+        }),
+        ..hsmp_hwmon()
+    }
+}
