@@ -1,10 +1,12 @@
 //! Where administrators and site tools ask and command ([`litd_api`]).
 
+use std::time::Duration;
+
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, Request, StatusCode};
-use litd_api::{Command, Problem};
+use litd_api::{Command, Done, Problem};
 use serde::Serialize;
 use tokio::net::UnixListener;
 
@@ -17,6 +19,9 @@ const PLACES: usize = 16;
 
 /// No command is longer, in bytes.
 const LONGEST_BODY: usize = 64 * 1024;
+
+/// For so long the answer to a cap set by hand waits for the driver.
+const LONGEST_SET: Duration = Duration::from_secs(4);
 
 /// Answers for ever.
 pub async fn serve(listener: UnixListener, admins: Admins, hub: Shared) {
@@ -100,10 +105,45 @@ async fn command(
             return problem(StatusCode::BAD_REQUEST, format!("no command: {error}"));
         }
     };
+    let by_hand = match &command {
+        Command::SetCap { device, .. } => Some(device.clone()),
+        _ => None,
+    };
     let outcome = hub.borrow_mut().command(caller.uid, command);
+    let outcome = match (outcome, by_hand) {
+        (Ok(_), Some(device)) => set_by_hand(hub, &device).await,
+        (outcome, _) => outcome,
+    };
     match outcome {
         Ok(done) => json(StatusCode::OK, &done),
         Err(refused) => json(StatusCode::CONFLICT, &refused),
+    }
+}
+
+/// A cap set by hand is answered once it has been read back, or is not to be.
+async fn set_by_hand(hub: &Shared, device: &str) -> Result<Done, Problem> {
+    let changed = hub.borrow().changed();
+    let outcome = async {
+        loop {
+            let next = changed.notified();
+            let outcome = hub.borrow().outcome_by_hand(device);
+            match outcome {
+                Some(outcome) => return outcome,
+                None => next.await,
+            }
+        }
+    };
+    match tokio::time::timeout(LONGEST_SET, outcome).await {
+        Ok(Ok(held)) => Ok(Done {
+            message: format!("{device} holds {held}"),
+        }),
+        Ok(Err(why)) => Err(Problem { error: why }),
+        Err(_) => Err(Problem {
+            error: format!(
+                "{device} has not taken the cap within {} s: litd goes on trying",
+                LONGEST_SET.as_secs()
+            ),
+        }),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use litd_api::{Command, Done, Events, Problem, Status};
 use litd_core::{Core, DeviceId, Effect, Event, Peer, Reply, SessionId};
-use litd_units::Nanos;
+use litd_units::{Nanos, Watts};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
@@ -39,6 +39,7 @@ pub struct Hub {
     stopped: bool,
     progress: Rc<Notify>,
     end: Rc<Notify>,
+    changed: Rc<Notify>,
 }
 
 impl Hub {
@@ -56,6 +57,7 @@ impl Hub {
             stopped: false,
             progress: Rc::new(Notify::new()),
             end: Rc::new(Notify::new()),
+            changed: Rc::new(Notify::new()),
         }
     }
 
@@ -197,6 +199,18 @@ impl Hub {
         self.progress.clone()
     }
 
+    /// Tells everyone who waits for something to have become of what was asked.
+    #[must_use]
+    pub fn changed(&self) -> Rc<Notify> {
+        self.changed.clone()
+    }
+
+    /// What became of a cap set by hand; nothing, as long as it is under way.
+    #[must_use]
+    pub fn outcome_by_hand(&self, device: &str) -> Option<Result<Watts, String>> {
+        self.core.outcome_by_hand(device)
+    }
+
     /// Told when everything has been given back.
     #[must_use]
     pub fn end(&self) -> Rc<Notify> {
@@ -226,6 +240,7 @@ impl Hub {
             }
         }
         self.progress.notify_one();
+        self.changed.notify_waiters();
     }
 
     fn alive(&mut self) {

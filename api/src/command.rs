@@ -19,7 +19,7 @@ pub enum Command {
     },
     /// Sets one device's cap by hand, within its range and the budget. It is the administrator's
     /// from then on: what the device came with, which goes back when steering ends. Refused while
-    /// litd moves that cap.
+    /// litd moves that cap. Answered once the cap has been read back.
     SetCap {
         /// The device's address or name.
         device: String,

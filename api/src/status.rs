@@ -162,9 +162,6 @@ pub struct DeviceStatus {
     pub job: Option<String>,
     /// The cap found at start, which goes back at stop.
     pub found: Option<Watts>,
-    /// The cap that an administrator has asked for by hand, until it is set or has failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Watts>,
     /// The cap it holds, as read last.
     pub cap: Option<Watts>,
     /// The cap in force, where the driver tells.

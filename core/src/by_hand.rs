@@ -28,9 +28,11 @@ impl<S: Store> Core<S> {
         };
         let name = unit.name.clone();
         if held.is_some_and(|held| held.is_same_cap(cap)) {
+            unit.hand_failed = None;
             return Ok(format!("{name} holds {cap} already"));
         }
         unit.by_hand = Some(cap);
+        unit.hand_failed = None;
         self.dirty = true;
         Ok(match cap.is_same_cap(asked) {
             true => format!("{name} is to hold {cap}"),
@@ -90,8 +92,23 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
+    /// What became of a cap set by hand: nothing yet, the cap that is held, or why it is not.
+    #[must_use]
+    pub fn outcome_by_hand(&self, name: &str) -> Option<Result<Watts, String>> {
+        let devices = self.named(Some(name)).ok()?;
+        let unit = self.devices.get(*devices.first()?)?;
+        if unit.by_hand.is_some() {
+            return None;
+        }
+        Some(match (&unit.hand_failed, unit.found) {
+            (Some(why), _) => Err(why.clone()),
+            (None, Some(found)) => Ok(found),
+            (None, None) => Err("its cap is not known".to_owned()),
+        })
+    }
+
     /// A write has ended. If it was one by hand, it is settled with it, one way or the other.
-    pub(crate) fn set_by_hand(&mut self, device: usize, held: Option<Watts>) {
+    pub(crate) fn set_by_hand(&mut self, device: usize, held: Result<Watts, String>) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -100,15 +117,20 @@ impl<S: Store> Core<S> {
         };
         self.dirty = true;
         let address = unit.address().to_owned();
-        if held.is_some_and(|held| held.is_same_cap(cap)) {
-            unit.found = Some(cap);
-            let text = format!("holds {cap}, set by hand: it stays when litd ends");
-            self.note(Note::info(EventKind::Command, text).device(&address));
-            self.forget_entry(&address);
-        } else {
-            let text = format!("could not be set to {cap} by hand: what was found goes back");
-            self.note(Note::warning(EventKind::Command, text).device(&address));
-        }
+        let why = match held {
+            Ok(held) if held.is_same_cap(cap) => {
+                unit.found = Some(cap);
+                let text = format!("holds {cap}, set by hand: it stays when litd ends");
+                self.note(Note::info(EventKind::Command, text).device(&address));
+                self.forget_entry(&address);
+                return;
+            }
+            Ok(held) => format!("it was set to {cap} and holds {held}"),
+            Err(why) => why,
+        };
+        let text = format!("could not be set by hand, and what was found goes back: {why}");
+        unit.hand_failed = Some(why);
+        self.note(Note::warning(EventKind::Command, text).device(&address));
     }
 
     /// Caps that were to be set by hand are not, because litd ends first.

@@ -31,6 +31,8 @@ pub(crate) struct Unit {
     pub found: Option<Watts>,
     /// The cap that an administrator has asked for by hand, until it is set.
     pub by_hand: Option<Watts>,
+    /// Why the last such cap could not be set.
+    pub hand_failed: Option<String>,
     /// Whose its cap is.
     pub standing: DeviceState,
     /// The job that uses it.
@@ -78,6 +80,7 @@ impl Unit {
             name,
             found: device.reading.map(|reading| reading.cap),
             by_hand: None,
+            hand_failed: None,
             device,
             read_at: now,
             standing: DeviceState::Ours,

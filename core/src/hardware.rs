@@ -94,10 +94,11 @@ impl<S: Store> Core<S> {
 
     fn has_written(&mut self, device: usize, outcome: Result<Watts, PowerError>) {
         let before = self.actuator.held(device);
-        if matches!(outcome, Err(PowerError::Changed { .. })) {
-            self.set_by_hand(device, None);
+        if let Err(error @ PowerError::Changed { .. }) = &outcome {
+            self.set_by_hand(device, Err(error.to_string()));
             return self.not_written(device);
         }
+        let by_hand = outcome.as_ref().copied().map_err(ToString::to_string);
         let (held, error) = match outcome {
             Ok(held) => (Some(held), None),
             Err(error) => (None, Some(error)),
@@ -119,7 +120,7 @@ impl<S: Store> Core<S> {
             }
             Written::Stray => {}
         }
-        self.set_by_hand(device, held);
+        self.set_by_hand(device, by_hand);
         // What others may have depends on what this one holds.
         self.dirty = true;
     }
@@ -217,7 +218,10 @@ impl<S: Store> Core<S> {
     pub(crate) fn standing_changed(&mut self, device: usize) {
         self.dirty = true;
         if let Some(unit) = self.devices.get_mut(device).filter(|unit| !unit.is_ours()) {
-            unit.by_hand = None;
+            let state = unit.standing.name();
+            if unit.by_hand.take().is_some() {
+                unit.hand_failed = Some(format!("it is {state} now"));
+            }
         }
         let job = self.devices.get(device).and_then(|unit| unit.job.clone());
         if let Some(name) = job {

@@ -131,7 +131,6 @@ impl<S: Store> Core<S> {
             },
             job: unit.job.clone(),
             found: unit.found,
-            asked: unit.by_hand,
             cap: self.actuator.held(device),
             enforced: reading.enforced,
             floor: limits.floor,

@@ -1,14 +1,12 @@
 //! `litctl caps`: what every device may hold and holds; and one cap set by hand.
 
 use std::fmt::Write as _;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use clap::Subcommand;
-use litd_api::{Command, DeviceStatus, Done, Status};
+use litd_api::{Command, Status};
 use litd_units::Watts;
 
-use crate::control::{Client, ControlError, Socket};
+use crate::control::{self, Client, Socket};
 use crate::show::{SIMULATED, or_dash};
 use crate::{Outcome, output};
 
@@ -45,9 +43,6 @@ Examples:
   litctl caps                  list
   litctl caps set gpu3 650     from now on, also without litd";
 
-/// A driver that has not taken a cap for so long is waited for no longer.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// Reads a number of watts, as people write it.
 pub fn watts(text: &str) -> Result<Watts, &'static str> {
     let number = text.strip_suffix(['W', 'w']).unwrap_or(text).trim_end();
@@ -70,53 +65,13 @@ pub fn run(args: &Args, json: bool) -> Outcome {
             device,
             watts,
             socket,
-        }) => set(socket, device, *watts, json),
-    }
-}
-
-/// Sets a cap and waits until it is read back: "asked for" is not "set".
-fn set(socket: &Socket, device: &str, watts: Watts, json: bool) -> Outcome {
-    let client = Client::new(socket)?;
-    let command = Command::SetCap {
-        device: device.to_owned(),
-        watts,
-    };
-    let done: Done = client.command(&command)?;
-    let held = confirmed(&client, device, watts)?;
-    match json {
-        true => output::json(&held),
-        false => {
-            let cap = or_dash(held.cap, |cap| cap.to_string());
-            output::text(&format!("{}; read back: {cap}\n", done.message))
+        }) => {
+            let command = Command::SetCap {
+                device: device.clone(),
+                watts: *watts,
+            };
+            control::change(socket, json, &command)
         }
-    }
-}
-
-fn confirmed(client: &Client, device: &str, watts: Watts) -> Result<DeviceStatus, ControlError> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let status = client.status()?;
-        let named =
-            |unit: &&DeviceStatus| unit.name == device || unit.address.eq_ignore_ascii_case(device);
-        let found = status.devices.iter().find(named);
-        // The driver may cut the cap off to its unit.
-        let near = |unit: &&DeviceStatus| {
-            let found = unit.found.is_some() && unit.found == unit.cap;
-            found
-                && unit
-                    .cap
-                    .is_some_and(|cap| cap <= watts && watts - cap < Watts(2.0))
-        };
-        if let Some(unit) = found.filter(near) {
-            return Ok(unit.clone());
-        }
-        let given_up = found.is_none_or(|unit| unit.asked.is_none());
-        if given_up || Instant::now() >= deadline {
-            return Err(ControlError::Refused(format!(
-                "{device} does not hold {watts}: `litctl events` says why"
-            )));
-        }
-        sleep(Duration::from_millis(20));
     }
 }
 

@@ -24,7 +24,6 @@ fn a_cap_set_by_hand_stays_when_litd_ends() {
     let mut stand = Stand::clocked("");
     stand.rig.ledger().permit_found();
     stand.command(&set("gpu3", 650.4));
-    stand.finish();
     assert_eq!(stand.held()[3], Watts(650.0));
     assert_eq!(stand.device(3).found, Some(Watts(650.0)));
     assert_eq!(stand.terminate(), Some(0));
@@ -68,7 +67,8 @@ fn while_litd_moves_a_cap_nobody_sets_it_through_litd() {
 fn one_that_the_driver_refuses_changes_nothing() {
     let mut stand = Stand::clocked("");
     stand.rig.hardware().inject(2, Fault::Refuse);
-    stand.command(&set("gpu2", 600.0));
+    let why = refused(&stand, &set("gpu2", 600.0));
+    assert!(why.contains("the firmware refuses"), "{why}");
     stand.pass(3.0);
     stand.rig.hardware().heal(2);
     stand.pass(6.0);

@@ -65,7 +65,6 @@ fn gpu(number: u32) -> DeviceStatus {
         },
         job: Some("train".into()),
         found: Some(Watts(700.0)),
-        asked: None,
         cap: Some(Watts(if is_straggler { 740.0 } else { 680.0 })),
         enforced: None,
         floor: Watts(450.0),

@@ -18,6 +18,7 @@ use nvml_wrapper::{Device, Nvml};
 
 use crate::discovery::{Inventory, Notice, Search, Severity};
 use crate::domain::{DeviceKind, Identity, PowerDomain, Sharing};
+use crate::node;
 use gpu::Gpu;
 use session::{Client, Session};
 
@@ -27,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What NVIDIA's devices have in their sysfs file `vendor`.
 const VENDOR: &str = "0x10de";
+
+/// Programs that set these GPUs' limits (nv-hostengine is DCGM's).
+const OTHER_TOOLS: [&str; 3] = ["nv-hostengine", "zeusd", "geopmd"];
 
 /// `NVML_ERROR_GPU_NOT_FOUND`, which the wrapper does not know.
 const GPU_NOT_FOUND: u32 = 28;
@@ -63,6 +67,10 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
             return found;
         }
     };
+    if count > 0 {
+        let tools = node::other_tools(&search.proc, &OTHER_TOOLS);
+        found.notices.extend(tools);
+    }
     for index in 0..count {
         if let Err(error) = add(&mut found, search, &session, &nvml, index) {
             let subject = format!("NVIDIA GPU {index}");
