@@ -127,9 +127,10 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     }
     let damage = recovered.and_then(|it| it.damaged);
     on_one_thread(async {
+        let signals = Signals::catch()?;
         let found = discover(&config).await?;
         let (hub, answers) = assemble(&config, found, Clock::Kernel)?;
-        let mut life = Life::new(hub.clone(), answers)?;
+        let mut life = Life::new(hub.clone(), answers, signals);
         hub.borrow_mut().begin();
         life.stop();
         life.live(None, std::future::pending()).await?;
@@ -182,11 +183,12 @@ fn on_one_thread(work: impl Future<Output = Result<(), DaemonError>>) -> Result<
 }
 
 async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
+    let signals = Signals::catch()?;
     let sockets = Sockets::open(&config.shell).await?;
     let found = discover(&config).await?;
     let (clock, rig) = clock(options.rig_clock.as_deref()).await?;
     let (hub, answers) = assemble(&config, found, clock)?;
-    let mut life = Life::new(hub.clone(), answers)?;
+    let mut life = Life::new(hub.clone(), answers, signals);
     let _cleanup = sockets.serve(&config, &hub);
     hub.borrow_mut().begin();
     let reload = Reload {
@@ -317,27 +319,41 @@ impl Reload {
     }
 }
 
+/// What systemd and people at a terminal send. Caught before devices are looked for, which takes a
+/// while: a daemon that is stopped meanwhile ends in order as well.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn catch() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
 /// The loop around the hub.
 struct Life {
     hub: Shared,
     answers: UnboundedReceiver<Report>,
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
+    signals: Signals,
     /// Until when giving back may take.
     stop_by: Option<Instant>,
 }
 
 impl Life {
-    fn new(hub: Shared, answers: UnboundedReceiver<Report>) -> io::Result<Self> {
-        Ok(Self {
+    fn new(hub: Shared, answers: UnboundedReceiver<Report>, signals: Signals) -> Self {
+        Self {
             hub,
             answers,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
+            signals,
             stop_by: None,
-        })
+        }
     }
 
     fn stop(&mut self) {
@@ -369,9 +385,9 @@ impl Life {
                 () = end.notified() => {}
                 // Deadlines may have moved.
                 () = progress.notified(), if runs => {}
-                _ = self.terminate.recv() => self.stop(),
-                _ = self.interrupt.recv() => self.stop(),
-                _ = self.hangup.recv() => {
+                _ = self.signals.terminate.recv() => self.stop(),
+                _ = self.signals.interrupt.recv() => self.stop(),
+                _ = self.signals.hangup.recv() => {
                     if let Some(reload) = &reload {
                         reload.perform(&self.hub);
                     }
