@@ -1,6 +1,5 @@
 //! One GPU as a power domain.
 
-use std::fs;
 use std::path::Path;
 
 use litd_units::{Celsius, Hertz, Joules, Watts};
@@ -17,6 +16,7 @@ use super::session::Client;
 use super::{GPU_NOT_FOUND, in_words};
 use crate::domain::{CapRange, ClockRange, Identity, PowerDomain, Reading, Sharing, Throttle};
 use crate::error::PowerError;
+use crate::sysfs;
 
 /// NVML takes milliwatts and does not say what the firmware makes of them; `nvidia-smi` and its
 /// peers set whole watts.
@@ -298,8 +298,8 @@ fn optional<T>(list: Result<Vec<T>, NvmlError>) -> Result<Vec<T>, NvmlError> {
 pub(super) fn has_mps(device: &Device<'_>, proc: &Path) -> bool {
     let clients = list(|| device.mps_running_compute_processes());
     let is_server = |pid: u32| {
-        let name = fs::read_to_string(proc.join(pid.to_string()).join("comm"));
-        name.is_ok_and(|name| name.starts_with(MPS_SERVER))
+        let name = sysfs::line(proc.join(pid.to_string()).join("comm"));
+        name.is_some_and(|name| name == MPS_SERVER)
     };
     clients.is_ok_and(|clients| !clients.is_empty())
         || pids(device).is_ok_and(|pids| pids.into_iter().any(is_server))

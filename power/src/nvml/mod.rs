@@ -18,7 +18,7 @@ use nvml_wrapper::{Device, Nvml};
 
 use crate::discovery::{Inventory, Notice, Search, Severity};
 use crate::domain::{DeviceKind, Identity, PowerDomain, Sharing};
-use crate::node;
+use crate::{node, sysfs};
 use gpu::Gpu;
 use session::{Client, Session};
 
@@ -29,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// What NVIDIA's devices have in their sysfs file `vendor`.
 const VENDOR: &str = "0x10de";
 
-/// Programs that set these GPUs' limits (nv-hostengine is DCGM's).
-const OTHER_TOOLS: [&str; 3] = ["nv-hostengine", "zeusd", "geopmd"];
+/// Programs that may set power limits as well, as `/proc/PID/comm` has them; the first is DCGM's.
+const OTHER_TOOLS: [&str; 5] = ["nv-hostengine", "nvidia-powerd", "zeusd", "lactd", "geopmd"];
 
 /// `NVML_ERROR_GPU_NOT_FOUND`, which the wrapper does not know.
 const GPU_NOT_FOUND: u32 = 28;
@@ -67,10 +67,6 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
             return found;
         }
     };
-    if count > 0 {
-        let tools = node::other_tools(&search.proc, &OTHER_TOOLS);
-        found.notices.extend(tools);
-    }
     for index in 0..count {
         if let Err(error) = add(&mut found, search, &session, &nvml, index) {
             let subject = format!("NVIDIA GPU {index}");
@@ -80,6 +76,13 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
                     .remedy("see what `nvidia-smi` and `journalctl -k` say of it"),
             );
         }
+    }
+    if !found.domains.is_empty() {
+        let tools = node::other_tools(&search.proc, &OTHER_TOOLS);
+        found.notices.extend(tools);
+    } else if found.notices.is_empty() {
+        let notice = Notice::new(Severity::Info, library, "the driver has no GPU");
+        found.notices.push(notice);
     }
     found
 }
@@ -214,7 +217,7 @@ fn pci_gpus(sys: &Path) -> Vec<String> {
         .flatten()
     {
         let says = |file: &str, what: &[&str]| {
-            let text = fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+            let text = sysfs::line(entry.path().join(file)).unwrap_or_default();
             what.iter().any(|what| text.starts_with(what))
         };
         if says("vendor", &[VENDOR]) && says("class", &["0x0300", "0x0302"]) {

@@ -93,6 +93,23 @@ fn without_its_node_the_stand_in_has_no_driver() {
     assert_eq!(notice(&search(&rig, &library)).text, "driver not loaded");
 }
 
+#[test]
+fn another_tool_that_sets_power_limits_is_named() {
+    let rig = rig();
+    let library = rig.install_nvml().unwrap();
+    let search = search(&rig, &library);
+    let process = search.proc.join("4711");
+    fs::create_dir_all(&process).unwrap();
+    fs::write(process.join("comm"), "nv-hostengine\n").unwrap();
+    let found = nvml::discover(&search);
+    let [notice] = &found.notices[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(notice.severity, Severity::Warning);
+    assert_eq!(notice.subject, "nv-hostengine");
+    assert_eq!(found.domains.len(), 8);
+}
+
 /// Has the C compiler make a library of `source`.
 fn compile(directory: &Path, source: &str) -> Option<PathBuf> {
     let (text, library) = (directory.join("broken.c"), directory.join("broken.so"));
