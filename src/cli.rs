@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use litd_power::rocm_smi;
 
 use crate::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
 use crate::daemon::{self, DaemonError, Options};
@@ -47,6 +48,10 @@ const USAGE: u8 = 2;
 /// Runs litd as the command line `args` says, the first of which is the program's name.
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+    if args.get(1).is_some_and(|name| name == rocm_smi::COMMAND) {
+        return rocm_smi::serve(args.into_iter().skip(2));
+    }
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {

@@ -29,6 +29,9 @@ pub struct Search {
     pub nvml_library: PathBuf,
     /// ROCm SMI: a name that the dynamic linker finds, or a path.
     pub rocm_smi_library: PathBuf,
+    /// The program that calls [`rocm_smi::serve`] when its first argument is
+    /// [`rocm_smi::COMMAND`].
+    pub rocm_smi_program: PathBuf,
 }
 
 impl Default for Search {
@@ -42,6 +45,8 @@ impl Default for Search {
             cpus: true,
             nvml_library: "libnvidia-ml.so.1".into(),
             rocm_smi_library: "librocm_smi64.so.1".into(),
+            // This one, also after its file was replaced by another version.
+            rocm_smi_program: "/proc/self/exe".into(),
         }
     }
 }

@@ -100,6 +100,7 @@ impl Hardware {
             cpus: self.cpus,
             nvml_library: self.nvml_library.clone(),
             rocm_smi_library: self.rocm_smi_library.clone(),
+            ..Search::default()
         }
     }
 }

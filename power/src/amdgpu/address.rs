@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// A function of a device on a PCI bus, as the kernel writes it: `0000:85:00.0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Address {
+pub(crate) struct Address {
     domain: u32,
     bus: u8,
     device: u8,

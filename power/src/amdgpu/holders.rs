@@ -17,7 +17,7 @@ use crate::sysfs::{self, Attribute};
 
 /// A GPU as other parts of the kernel know it: its partitions, if it has several.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     /// kfd's numbers.
     pub ids: BTreeSet<u64>,
     /// Names of device nodes in `/dev/dri`: `card0`, `renderD128`.

@@ -13,9 +13,9 @@
 //!
 //! Caps are per socket: partitions of a GPU share its PCI address and its cap.
 
-mod address;
+pub(crate) mod address;
 mod gpu;
-mod holders;
+pub(crate) mod holders;
 mod metrics;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,7 @@ pub fn discover(search: &Search) -> Inventory {
 }
 
 /// The folders of AMD GPUs that have a card, by their PCI addresses.
-fn cards(sys: &Path, notices: &mut Vec<Notice>) -> BTreeMap<Address, PathBuf> {
+pub(crate) fn cards(sys: &Path, notices: &mut Vec<Notice>) -> BTreeMap<Address, PathBuf> {
     let mut cards = BTreeMap::new();
     for (number, card) in sysfs::numbered(&sys.join("class/drm"), "card") {
         let device = match card.join("device").canonicalize() {
@@ -160,7 +160,12 @@ fn examine(
     Some(Box::new(Gpu::new(identity, address, device, sys, proc)))
 }
 
-fn identity(device: &Path, address: Address, unique_id: Option<u64>, driver: String) -> Identity {
+pub(crate) fn identity(
+    device: &Path,
+    address: Address,
+    unique_id: Option<u64>,
+    driver: String,
+) -> Identity {
     let line = |name: &str| sysfs::line(device.join(name));
     let partition = line("current_compute_partition");
     let number = sysfs::hexadecimal(device.join("device"));

@@ -1,0 +1,362 @@
+//! AMD GPUs through ROCm SMI (`librocm_smi64`).
+//!
+//! The library aborts on GPUs that it does not expect, and anybody on the node can block it: its
+//! mutexes in `/dev/shm` are open to all. So it never is in litd's own process. Each GPU has a
+//! process of litd's program with the library in it, started when it is first used, asked over a
+//! socket with a deadline, and killed and started again where it fails. What happens to one GPU's
+//! process costs that GPU one error.
+//!
+//! litd's memory is not shared with it, but its program is: the processes of eight GPUs need a
+//! few megabytes each, most of them the library's.
+
+mod process;
+mod protocol;
+mod server;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use litd_units::Watts;
+use nix::unistd::geteuid;
+
+use self::process::{Process, Recipe, Unanswered};
+use self::protocol::{Answer, Cause, Description, Refusal, Request};
+use crate::amdgpu::{self, address::Address, holders::Nodes};
+use crate::discovery::{Inventory, Notice, Search, Severity};
+use crate::domain::{CapRange, Identity, PowerDomain, Reading};
+use crate::error::PowerError;
+use crate::node;
+
+/// The first argument of a program that is to be the process with the library in it.
+pub const COMMAND: &str = "rocm-smi-process";
+
+/// What a program does that is called with [`COMMAND`]; `arguments` are those after it. It
+/// answers on standard input until that is closed.
+pub fn serve(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    server::serve(arguments)
+}
+
+/// What a cap that is not allowed needs.
+const PERMISSION: &str = "the library sets caps for root only: run litd as root";
+
+/// What a held mutex needs.
+const MUTEX: &str = "`fuser /dev/shm/rocm_smi_card*` tells who holds it; amd = \"amdgpu\" needs \
+                     no mutex";
+
+/// Finds all AMD GPUs that the library `search.rocm_smi_library` serves.
+#[must_use]
+pub fn discover(search: &Search) -> Inventory {
+    let mut found = Inventory::default();
+    let recipe = Recipe {
+        program: search.rocm_smi_program.clone(),
+        library: search.rocm_smi_library.clone(),
+    };
+    let addresses = match list(&recipe) {
+        Ok(addresses) => addresses,
+        Err(unanswered) => {
+            found.notices.push(without_library(search, unanswered));
+            return found;
+        }
+    };
+    if addresses.is_empty() {
+        let notice = Notice::new(Severity::Info, "AMD GPUs", "ROCm SMI lists none");
+        found
+            .notices
+            .push(notice.remedy("`modprobe amdgpu`, if the node has some"));
+        return found;
+    }
+    let cards = amdgpu::cards(&search.sys, &mut found.notices);
+    let mut descriptions = Descriptions::new(recipe.clone());
+    let mut sockets = BTreeSet::new();
+    for name in addresses {
+        let description = descriptions.of(&name, &mut found.notices);
+        let Ok(address) = name.parse::<Address>() else {
+            let text = "ROCm SMI calls a GPU so, which is no PCI address: it is left alone";
+            found.notices.push(Notice::new(Severity::Error, name, text));
+            continue;
+        };
+        // Another function of the same device with the same number is the same socket.
+        if let Some(id) = description.unique_id
+            && !sockets.insert((address.slot(), id))
+        {
+            continue;
+        }
+        let device = cards.get(&address).cloned();
+        let device = device.unwrap_or_else(|| search.sys.join("bus/pci/devices").join(&name));
+        found.domains.push(Box::new(Gpu {
+            identity: identity(search, &device, address, description),
+            process: Process::new(recipe.clone(), name),
+            address,
+            device,
+            sys: search.sys.clone(),
+            proc: search.proc.clone(),
+        }));
+    }
+    if !geteuid().is_root() {
+        let notice = Notice::new(Severity::Warning, "AMD GPUs", "their caps may not be set");
+        found.notices.push(notice.remedy(PERMISSION));
+    }
+    found.sort();
+    found
+}
+
+fn list(recipe: &Recipe) -> Result<Vec<String>, Unanswered> {
+    let mut process = Process::new(recipe.clone(), "AMD GPUs".into());
+    process.ask(&Request::List, "listing them", |answer| match answer {
+        Answer::Devices(addresses) => Some(addresses),
+        _ => None,
+    })
+}
+
+/// Why no GPU is found, and what to do about it.
+fn without_library(search: &Search, unanswered: Unanswered) -> Notice {
+    let library = search.rocm_smi_library.display();
+    let (text, remedy) = match unanswered {
+        Unanswered::Refused(Refusal {
+            cause: Cause::Load,
+            text,
+        }) => (
+            text,
+            format!(
+                "install ROCm SMI (Debian: librocm-smi64-1), say where {library} is with \
+                 rocm_smi_library, or use amd = \"amdgpu\", which needs no library"
+            ),
+        ),
+        Unanswered::Refused(refusal) => (
+            refusal.text,
+            format!(
+                "it needs a loaded driver (`modprobe amdgpu`) and nobody on its mutexes: {MUTEX}"
+            ),
+        ),
+        Unanswered::Error(error) => (
+            error.to_string(),
+            "use amd = \"amdgpu\", which needs no library".into(),
+        ),
+    };
+    Notice::new(Severity::Error, format!("{library}"), text).remedy(remedy)
+}
+
+/// Asks one process what all GPUs are called, and another where a GPU takes that down.
+struct Descriptions {
+    recipe: Recipe,
+    process: Option<Process>,
+}
+
+impl Descriptions {
+    fn new(recipe: Recipe) -> Self {
+        Self {
+            recipe,
+            process: None,
+        }
+    }
+
+    fn of(&mut self, device: &str, notices: &mut Vec<Notice>) -> Description {
+        const ACTION: &str = "asking for its name";
+        let new = || Process::new(self.recipe.clone(), device.to_owned());
+        let mut process = self.process.take().unwrap_or_else(new);
+        let request = Request::Describe(device.to_owned());
+        let answer = process.ask(&request, ACTION, |answer| match answer {
+            Answer::Description(description) => Some(description),
+            _ => None,
+        });
+        let text = match answer {
+            Ok(description) => {
+                self.process = Some(process);
+                return description;
+            }
+            Err(Unanswered::Refused(refusal)) => refusal.text,
+            Err(Unanswered::Error(error)) => error.to_string(),
+        };
+        let text = format!("its name can't be read: {text}");
+        notices.push(Notice::new(Severity::Warning, device, text));
+        Description::default()
+    }
+}
+
+/// What the driver's files say of the GPU, and what the library does where it says more.
+fn identity(
+    search: &Search,
+    device: &Path,
+    address: Address,
+    description: Description,
+) -> Identity {
+    let Description {
+        unique_id,
+        serial,
+        model,
+        driver,
+    } = description;
+    let driver = match driver {
+        Some(version) => format!("amdgpu {version}"),
+        None => node::driver(&search.sys, &search.proc, "amdgpu"),
+    };
+    let identity = amdgpu::identity(device, address, unique_id, driver);
+    // Without a list of names the library says the number of the model.
+    let named = model.filter(|model| !model.starts_with("0x"));
+    Identity {
+        serial: serial.or(identity.serial),
+        model: named.unwrap_or(identity.model),
+        backend: "rocm_smi".into(),
+        ..identity
+    }
+}
+
+/// A GPU and the process that has the library for it.
+struct Gpu {
+    identity: Identity,
+    process: Process,
+    address: Address,
+    /// Its folder in sysfs.
+    device: PathBuf,
+    sys: PathBuf,
+    proc: PathBuf,
+}
+
+impl Gpu {
+    fn name(&self) -> String {
+        self.identity.address.clone()
+    }
+
+    fn ask<T>(
+        &mut self,
+        request: &Request,
+        action: &'static str,
+        take: impl FnOnce(Answer) -> Option<T>,
+    ) -> Result<T, PowerError> {
+        let answer = self.process.ask(request, action, take);
+        answer.map_err(|unanswered| match unanswered {
+            Unanswered::Error(error) => error,
+            Unanswered::Refused(refusal) => self.refused(refusal, action),
+        })
+    }
+
+    fn refused(&self, Refusal { cause, text }: Refusal, action: &'static str) -> PowerError {
+        let device = self.name();
+        match cause {
+            Cause::Permission => PowerError::Permission {
+                device,
+                action,
+                hint: format!("{text}: {PERMISSION}"),
+            },
+            Cause::Gone => PowerError::Gone {
+                device,
+                cause: text,
+            },
+            Cause::Busy | Cause::Init => PowerError::Driver {
+                device,
+                action,
+                cause: format!("{text}: {MUTEX}"),
+            },
+            _ if !self.device.exists() => PowerError::Gone {
+                device,
+                cause: text,
+            },
+            _ => PowerError::Driver {
+                device,
+                action,
+                cause: text,
+            },
+        }
+    }
+
+    fn driver(&self, action: &'static str, cause: String) -> PowerError {
+        PowerError::Driver {
+            device: self.name(),
+            action,
+            cause,
+        }
+    }
+
+    /// Why a cap is not as it was asked for: `cause`, unless it is out of range.
+    fn unset(&mut self, asked: Watts, action: &'static str, cause: String) -> PowerError {
+        let lowest = |range: CapRange| range.lowest.max(range.resolution);
+        match self.range() {
+            Ok(range) if !(lowest(range)..=range.highest).contains(&asked) => {
+                PowerError::OutOfRange {
+                    device: self.name(),
+                    asked,
+                    lowest: lowest(range),
+                    highest: range.highest,
+                }
+            }
+            Ok(_) => self.driver(action, cause),
+            Err(error) => error,
+        }
+    }
+}
+
+impl PowerDomain for Gpu {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn range(&mut self) -> Result<CapRange, PowerError> {
+        let request = Request::Range(self.name());
+        self.ask(
+            &request,
+            "reading the range of caps",
+            |answer| match answer {
+                Answer::Range(range) => Some(range),
+                _ => None,
+            },
+        )
+    }
+
+    fn cap(&mut self) -> Result<Watts, PowerError> {
+        let request = Request::Cap(self.name());
+        self.ask(&request, "reading the cap", |answer| match answer {
+            Answer::Cap(cap) => Some(cap),
+            _ => None,
+        })
+    }
+
+    fn set_cap(&mut self, cap: Watts) -> Result<(), PowerError> {
+        const ACTION: &str = "setting the cap";
+        // As the driver does it. The cast takes what is no number, or negative, for 0, which the
+        // library would take for "the default".
+        let watts = cap.0.floor() as u32;
+        if watts == 0 {
+            return Err(self.unset(cap, ACTION, format!("{cap} is no cap")));
+        }
+        let request = Request::Set(self.name(), watts);
+        let answer = self.process.ask(&request, ACTION, |answer| match answer {
+            Answer::Cap(read) => Some(read),
+            _ => None,
+        });
+        match answer {
+            Ok(read) if read.0.floor() == f64::from(watts) => Ok(()),
+            Ok(read) => {
+                let cause = format!("the library reports success, and the cap is {read}");
+                Err(self.unset(cap, ACTION, cause))
+            }
+            Err(Unanswered::Refused(refusal)) if refusal.cause == Cause::OutOfRange => {
+                Err(self.unset(cap, ACTION, refusal.text))
+            }
+            Err(Unanswered::Refused(refusal)) => Err(self.refused(refusal, ACTION)),
+            Err(Unanswered::Error(error)) => Err(error),
+        }
+    }
+
+    fn read(&mut self) -> Result<Reading, PowerError> {
+        let request = Request::Read(self.name());
+        self.ask(&request, "reading the sensors", |answer| match answer {
+            Answer::Reading(reading) => Some(reading),
+            _ => None,
+        })
+    }
+
+    fn holders(&mut self) -> Result<Vec<u32>, PowerError> {
+        let nodes = Nodes::find(&self.sys, &self.device, &self.address);
+        let holders = nodes.holders(&self.sys, &self.proc);
+        holders.map_err(|error| {
+            let cause = format!("{}: {error}", self.proc.display());
+            self.driver("listing the processes", cause)
+        })
+    }
+
+    fn release(&mut self) {
+        self.process.close();
+    }
+}

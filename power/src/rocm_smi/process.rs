@@ -1,0 +1,429 @@
+//! The other process as litd sees it: started when it is needed, asked with a deadline, killed
+//! when it misses one or answers nonsense, and started again, ever later if it keeps failing.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::protocol::{Answer, Cause, LONGEST_LINE, Numbered, Refusal, Request};
+use crate::error::PowerError;
+
+/// How long the library has to set itself up.
+const START: Duration = Duration::from_secs(2);
+
+/// How long each call has. With [`START`] and [`TURNS`] as long as litd waits for a device.
+const CALL: Duration = Duration::from_secs(2);
+
+/// How long it waits for others to start; that of eight GPUs takes half as long.
+const TURNS: Duration = Duration::from_secs(1);
+
+/// How long a killed process has to be gone. One that hangs in the kernel is looked for later.
+const END: Duration = Duration::from_millis(200);
+
+/// A process that has lived so long was a good one.
+const GOOD: Duration = Duration::from_secs(60);
+
+/// The longest wait before another process is started.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// How another process is made.
+#[derive(Debug, Clone)]
+pub(super) struct Recipe {
+    /// The program, which calls [`super::serve`].
+    pub program: PathBuf,
+    /// The library that it is to load.
+    pub library: PathBuf,
+}
+
+/// One process at a time, for one device or for the list of all.
+#[derive(Debug)]
+pub(super) struct Process {
+    recipe: Recipe,
+    /// What errors call it.
+    name: String,
+    running: Option<Running>,
+    /// A killed process that is not gone.
+    dying: Option<Child>,
+    /// Failures since the last good process.
+    failures: u32,
+    /// The last one, in words, and when there may be another process.
+    wait: Option<(String, Instant)>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+enum Failure {
+    /// The deadline has passed.
+    Silence(Duration),
+    /// It has ended, or closed its side.
+    End,
+    /// What it says is no answer.
+    Nonsense(String),
+}
+
+impl Process {
+    pub fn new(recipe: Recipe, name: String) -> Self {
+        Self {
+            recipe,
+            name,
+            running: None,
+            dying: None,
+            failures: 0,
+            wait: None,
+        }
+    }
+
+    /// Asks, and waits for the answer no longer than [`TURNS`], [`START`] and [`CALL`] together. `take` has
+    /// what it wants of the answer, if that is one to this question.
+    pub fn ask<T>(
+        &mut self,
+        request: &Request,
+        action: &'static str,
+        take: impl FnOnce(Answer) -> Option<T>,
+    ) -> Result<T, Unanswered> {
+        let mut running = match self.running.take() {
+            Some(running) => running,
+            None => self.start(action)?,
+        };
+        let answer = match running.ask(request) {
+            Ok(Answer::Refused(refusal)) => {
+                match refusal.cause {
+                    // A driver that was loaded anew has other files than the library knows, and a
+                    // process that is started anew has another mutex.
+                    Cause::Gone | Cause::Busy | Cause::Other => {
+                        self.end(running);
+                        self.failed(refusal.text.clone());
+                    }
+                    _ => self.running = Some(running),
+                }
+                return Err(Unanswered::Refused(refusal));
+            }
+            Ok(answer) => take(answer)
+                .ok_or_else(|| Failure::Nonsense("an answer to another question".into())),
+            Err(failure) => Err(failure),
+        };
+        match answer {
+            Ok(answer) => {
+                if running.since.elapsed() > GOOD {
+                    self.failures = 0;
+                }
+                self.running = Some(running);
+                Ok(answer)
+            }
+            Err(failure) => Err(Unanswered::Error(self.lose(running, failure, action))),
+        }
+    }
+
+    /// Ends the process, if there is one.
+    pub fn close(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.end(running);
+        }
+    }
+
+    fn start(&mut self, action: &'static str) -> Result<Running, Unanswered> {
+        if let Some(mut child) = self.dying.take()
+            && let Ok(None) = child.try_wait()
+        {
+            self.dying = Some(child);
+            let text = "its last process hangs in the kernel and can't be ended".to_owned();
+            return Err(Unanswered::Error(self.error(action, text)));
+        }
+        if let Some((before, until)) = &self.wait
+            && let Some(left) = until.checked_duration_since(Instant::now())
+        {
+            let left = left.as_secs_f64();
+            let text = format!("{before}; ROCm SMI is started again in {left:.1} s");
+            return Err(Unanswered::Error(self.error(action, text)));
+        }
+        let _turn = turn();
+        let mut running = Running::start(&self.recipe).map_err(|error| {
+            let text = format!(
+                "{} can't be started: {error}",
+                self.recipe.program.display()
+            );
+            self.failed(text.clone());
+            Unanswered::Error(self.error(action, text))
+        })?;
+        match running.answer(0, START) {
+            Ok(Answer::Ready) => Ok(running),
+            Ok(Answer::Refused(refusal)) => {
+                let said = running.last_words();
+                self.end(running);
+                let text = join(refusal.text, said);
+                self.failed(text.clone());
+                Err(Unanswered::Refused(Refusal {
+                    cause: refusal.cause,
+                    text,
+                }))
+            }
+            Ok(other) => {
+                let failure = Failure::Nonsense(format!("{other:?}"));
+                Err(Unanswered::Error(self.lose(running, failure, action)))
+            }
+            Err(Failure::Silence(time)) => {
+                self.end(running);
+                let seconds = time.as_secs_f64();
+                let text = format!("the library has not set itself up for {seconds:.1} s");
+                self.failed(text.clone());
+                let cause = Cause::Init;
+                Err(Unanswered::Refused(Refusal { cause, text }))
+            }
+            Err(failure) => Err(Unanswered::Error(self.lose(running, failure, action))),
+        }
+    }
+
+    /// Ends a process that failed.
+    fn lose(&mut self, mut running: Running, failure: Failure, action: &'static str) -> PowerError {
+        let said = running.last_words();
+        let status = self.end(running);
+        let text = match &failure {
+            Failure::Silence(time) => {
+                let seconds = time.as_secs_f64();
+                self.failed(format!("ROCm SMI has not answered for {seconds:.1} s"));
+                let device = self.name.clone();
+                return PowerError::Timeout { device, seconds };
+            }
+            Failure::End => {
+                let status = status.map_or("has ended".into(), ended);
+                join(format!("the process with ROCm SMI {status}"), said)
+            }
+            Failure::Nonsense(what) => join(
+                format!("the process with ROCm SMI said nonsense: {what}"),
+                said,
+            ),
+        };
+        self.failed(text.clone());
+        self.error(action, text)
+    }
+
+    /// Kills a process and waits a little for its end.
+    fn end(&mut self, running: Running) -> Option<ExitStatus> {
+        let Running {
+            mut child,
+            mut socket,
+            ..
+        } = running;
+        let _ = child.kill();
+        // Its end closes its side of the socket, just before it can be waited for.
+        let gone = socket.set_read_timeout(Some(END)).is_ok() && drain(&mut socket);
+        let status = match gone {
+            true => child.wait().ok(),
+            false => child.try_wait().ok().flatten(),
+        };
+        if status.is_none() {
+            self.dying = Some(child);
+        }
+        status
+    }
+
+    /// Counts a failure. The first one costs no waiting: a crash is one error.
+    fn failed(&mut self, text: String) {
+        let wait = match self.failures {
+            0 => Duration::ZERO,
+            n => LONGEST_WAIT.min(Duration::from_secs(1 << (n - 1).min(6))),
+        };
+        self.failures = self.failures.saturating_add(1);
+        self.wait = Some((text, Instant::now() + wait));
+    }
+
+    fn error(&self, action: &'static str, cause: String) -> PowerError {
+        PowerError::Driver {
+            device: self.name.clone(),
+            action,
+            cause,
+        }
+    }
+}
+
+/// One process starts at a time: the library makes its mutexes in several steps and uses those
+/// that another process has begun to make. Who has waited for too long goes without.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let until = Instant::now() + TURNS;
+    loop {
+        match TURN.try_lock() {
+            Ok(turn) => return Some(turn),
+            Err(TryLockError::Poisoned(turn)) => return Some(turn.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() > until => return None,
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// What came instead of an answer.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// The library, or the process, refuses.
+    Refused(Refusal),
+    /// There is no process that answers.
+    Error(PowerError),
+}
+
+/// A process that is there.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    socket: UnixStream,
+    /// Its standard error.
+    words: UnixStream,
+    number: u64,
+    since: Instant,
+}
+
+impl Running {
+    fn start(recipe: &Recipe) -> io::Result<Self> {
+        let (socket, theirs) = UnixStream::pair()?;
+        let (words, error) = UnixStream::pair()?;
+        // A library that says much must not block on it.
+        error.set_nonblocking(true)?;
+        words.set_nonblocking(true)?;
+        socket.set_write_timeout(Some(CALL))?;
+        let child = Command::new(&recipe.program)
+            .arg0("litd")
+            .arg(super::COMMAND)
+            .arg(&recipe.library)
+            .arg(std::process::id().to_string())
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(OwnedFd::from(error))
+            .spawn()?;
+        Ok(Self {
+            child,
+            socket,
+            words,
+            number: 0,
+            since: Instant::now(),
+        })
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Answer, Failure> {
+        self.last_words();
+        self.number += 1;
+        let number = self.number;
+        let mut line = serde_json::to_vec(&Numbered {
+            number,
+            body: request,
+        })
+        .map_err(|error| Failure::Nonsense(error.to_string()))?;
+        line.push(b'\n');
+        self.socket
+            .write_all(&line)
+            .map_err(|error| failure(&error, CALL))?;
+        self.answer(number, CALL)
+    }
+
+    fn answer(&mut self, number: u64, patience: Duration) -> Result<Answer, Failure> {
+        let line = self.line(patience)?;
+        let answer: Numbered<Answer> = serde_json::from_slice(&line)
+            .map_err(|error| Failure::Nonsense(format!("{error}: {}", Excerpt(&line))))?;
+        if answer.number != number {
+            let text = format!("answer {} to question {number}", answer.number);
+            return Err(Failure::Nonsense(text));
+        }
+        Ok(answer.body)
+    }
+
+    /// The next line, however slowly it comes, if it is whole in time.
+    fn line(&mut self, patience: Duration) -> Result<Vec<u8>, Failure> {
+        let deadline = Instant::now() + patience;
+        let mut line = Vec::new();
+        let mut piece = [0; 1024];
+        while line.last() != Some(&b'\n') {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Failure::Silence(patience));
+            }
+            let read = self.socket.set_read_timeout(Some(left));
+            match read.and_then(|()| self.socket.read(&mut piece)) {
+                Ok(0) => return Err(Failure::End),
+                Ok(count) => line.extend(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failure(&error, patience)),
+            }
+            if line.len() > LONGEST_LINE {
+                let text = format!("a line of more than {LONGEST_LINE} bytes");
+                return Err(Failure::Nonsense(text));
+            }
+        }
+        Ok(line)
+    }
+
+    /// The last line that it has written on standard error since this was asked last.
+    fn last_words(&mut self) -> Option<String> {
+        let mut tail = Vec::new();
+        let mut piece = [0; 1024];
+        while let Ok(count @ 1..) = self.words.read(&mut piece) {
+            tail.extend(&piece[..count]);
+            let excess = tail.len().saturating_sub(piece.len());
+            tail.drain(..excess);
+        }
+        let text = String::from_utf8_lossy(&tail);
+        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+        line.map(str::to_owned)
+    }
+}
+
+fn failure(error: &io::Error, patience: Duration) -> Failure {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::Silence(patience),
+        _ => Failure::End,
+    }
+}
+
+/// Reads what is left; whether the other side was closed.
+fn drain(socket: &mut UnixStream) -> bool {
+    let mut piece = [0; 1024];
+    // At most so much was under way: nobody writes any more.
+    for _ in 0..1024 {
+        match socket.read(&mut piece) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() == io::ErrorKind::ConnectionReset,
+        }
+    }
+    false
+}
+
+fn ended(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => match Signal::try_from(signal) {
+            Ok(signal) => format!("was ended by {signal}"),
+            Err(_) => format!("was ended by signal {signal}"),
+        },
+        (None, Some(code)) => format!("has ended with status {code}"),
+        (None, None) => "has ended".into(),
+    }
+}
+
+fn join(text: String, said: Option<String>) -> String {
+    match said {
+        Some(said) => format!("{text}: {said}"),
+        None => text,
+    }
+}
+
+/// The beginning of what was no answer.
+struct Excerpt<'l>(&'l [u8]);
+
+impl fmt::Display for Excerpt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = &self.0[..self.0.len().min(60)];
+        write!(f, "{:?}", String::from_utf8_lossy(shown).trim_end())
+    }
+}
