@@ -25,6 +25,7 @@ pub struct Hardware {
     nvidia: NvidiaDriver,
     /// Rings when a fault comes or goes, for whoever waits because of one.
     changed: Arc<Condvar>,
+    revision: u64,
 }
 
 #[derive(Debug)]
@@ -90,6 +91,7 @@ impl Hardware {
             devices,
             ledger,
             changed: Arc::default(),
+            revision: 0,
         })
     }
 
@@ -155,6 +157,7 @@ impl Hardware {
 
     /// What a device is, for tests to change: another serial, another way of sharing.
     pub fn identity_mut(&mut self, device: usize) -> Option<&mut Identity> {
+        self.revision += 1;
         self.devices
             .get_mut(device)
             .map(|device| &mut device.identity)
@@ -162,6 +165,7 @@ impl Hardware {
 
     /// What a device's cap may be, for tests to change: drivers have other ideas after a reset.
     pub fn range_mut(&mut self, device: usize) -> Option<&mut CapRange> {
+        self.revision += 1;
         self.devices.get_mut(device).map(|device| &mut device.range)
     }
 
@@ -213,6 +217,13 @@ impl Hardware {
         self.devices.is_empty()
     }
 
+    /// How often anything has changed by hand: faults, identities, ranges, holders. What a
+    /// stand-in has made of them is good for as long as this stays.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
     /// How often a device has come back after [`Fault::Gone`]: handles from before are dead.
     #[must_use]
     pub fn generation(&self, device: usize) -> u64 {
@@ -223,6 +234,7 @@ impl Hardware {
 
     /// Sets which processes hold a device open.
     pub fn set_holders(&mut self, device: usize, pids: Vec<u32>) {
+        self.revision += 1;
         if let Some(device) = self.devices.get_mut(device) {
             device.holders = pids;
         }
@@ -245,6 +257,7 @@ impl Hardware {
     }
 
     fn set_fault(&mut self, device: usize, fault: Option<Fault>) {
+        self.revision += 1;
         if let Some(device) = self.devices.get_mut(device) {
             let was_gone = device.fault == Some(Fault::Gone);
             device.generation += u64::from(was_gone && fault != Some(Fault::Gone));

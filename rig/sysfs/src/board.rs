@@ -1,6 +1,5 @@
 //! Which drivers a made-up node has, and what stands in its `/sys` and `/dev`.
 
-use litd_power::Sharing;
 use litd_rig::{Fault, Hardware};
 use litd_units::{Joules, Watts};
 
@@ -173,25 +172,4 @@ fn devices(hardware: &Hardware) -> (Vec<Device>, Vec<Device>) {
         (0..gpus).map(device).collect(),
         (gpus..hardware.len()).map(cpu).collect(),
     )
-}
-
-/// All of the hardware's state that decides which files there are.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Topology(Vec<(u64, Option<Fault>, Vec<u32>, Sharing)>);
-
-impl Topology {
-    pub fn of(hardware: &Hardware) -> Self {
-        let state = |device| {
-            let sharing = hardware
-                .listed(device)
-                .map(|listed| listed.identity.sharing);
-            (
-                hardware.generation(device),
-                hardware.fault(device),
-                hardware.holders(device).to_vec(),
-                sharing.unwrap_or_default(),
-            )
-        };
-        Self((0..hardware.len()).map(state).collect())
-    }
 }

@@ -15,7 +15,7 @@ use fuser::{
 use litd_rig::{Fault, Hardware, SharedHardware, delayed, lock};
 use nix::errno::Errno;
 
-use crate::board::{Board, Topology};
+use crate::board::Board;
 use crate::cpu::Register;
 use crate::hsmp;
 use crate::tree::{Attribute, Call, Directory, Leaf};
@@ -38,8 +38,8 @@ pub(crate) struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the hardware was like when the entries were made.
-    topology: Option<Topology>,
+    /// The hardware's revision when the entries were made.
+    revision: Option<u64>,
     entries: HashMap<u64, Entry>,
     /// A path has the same inode for ever.
     inodes: HashMap<String, u64>,
@@ -119,13 +119,13 @@ impl Shared {
     /// Looks at the files that there are now.
     fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         let hardware = lock(&self.hardware);
-        let topology = Topology::of(&hardware);
+        let revision = Some(hardware.revision());
         let mut state = lock(&self.state);
-        if state.topology.as_ref() != Some(&topology) {
+        if state.revision != revision {
             let tree = self.board.tree(&hardware, &self.short_term);
             state.entries.clear();
             state.add(String::new(), INodeNo::ROOT.0, tree);
-            state.topology = Some(topology);
+            state.revision = revision;
         }
         drop(hardware);
         look(&mut state)
