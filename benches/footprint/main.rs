@@ -4,10 +4,11 @@
 //! else runs on the machine shows in the times.
 
 mod process;
+#[path = "../common/report.rs"]
+mod report;
 mod training;
 
 use std::error::Error;
-use std::fs;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use litd_rig::{Daemon, Rig};
 use litd_sim::Scenario;
 
 use process::{Process, ask_status};
+use report::{load, percentile, wanted};
 use training::{KERNELS, RANKS, Training};
 
 const MIB: f64 = (1 << 20) as f64;
@@ -62,27 +64,6 @@ fn print(what: &str, found: f64, limit: f64, unit: &str) {
         "{what}: {found:.3} {unit} ({:.2} of the limit of {limit} {unit})",
         found / limit
     );
-}
-
-/// Whether the command line asks for a part, or for none.
-fn wanted(part: &str) -> bool {
-    // cargo adds `--bench`.
-    let mut asked = std::env::args()
-        .skip(1)
-        .filter(|word| !word.starts_with('-'))
-        .peekable();
-    asked.peek().is_none() || asked.any(|word| word == part)
-}
-
-fn load() -> String {
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    load.split(' ').take(3).collect::<Vec<_>>().join(" ")
-}
-
-/// The value below which so many per cent lie.
-fn percentile(sorted: &[f64], percent: usize) -> f64 {
-    let at = (sorted.len() * percent).div_ceil(100).max(1) - 1;
-    sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
