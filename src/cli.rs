@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use litd_power::rocm_smi;
 
 use crate::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
@@ -44,6 +44,12 @@ enum Command {
 
 /// What ends with an error of the caller's.
 const USAGE: u8 = 2;
+
+/// What the command line may be, for manual pages and shell completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
 
 /// Runs litd as the command line `args` says, the first of which is the program's name.
 #[must_use]

@@ -25,4 +25,4 @@ mod server;
 pub mod session;
 pub mod state;
 
-pub use cli::main;
+pub use cli::{command, main};

@@ -11,6 +11,7 @@ mod draw;
 mod events;
 mod forget;
 mod output;
+mod packaging;
 mod policy;
 mod restore;
 mod resume;
@@ -59,6 +60,8 @@ enum Command {
     Restore(restore::Args),
     Resume(resume::Args),
     Forget(forget::Args),
+    #[command(hide = true)]
+    Packaging(packaging::Args),
 }
 
 /// The exit status where litd can't be asked.
@@ -105,6 +108,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Restore(args) => restore::run(args, cli.json),
         Command::Resume(args) => resume::run(args, cli.json),
         Command::Forget(args) => forget::run(args, cli.json),
+        Command::Packaging(args) => packaging::run(args),
     }
 }
 
