@@ -2,23 +2,18 @@
 
 #![allow(clippy::expect_used, reason = "in tests a panic is the report")]
 
+mod booted;
+mod built;
 mod tools;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Mutex, PoisonError};
 
+use booted::Life;
+use built::{built, repository};
 use tools::have;
-
-/// The exit status of `boot.sh` on a machine that can't boot a container.
-const CANNOT_BOOT: i32 = 77;
-
-fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 fn unit() -> String {
     fs::read_to_string(repository().join("systemd/litd.service")).expect("the unit is there")
@@ -101,99 +96,53 @@ fn its_exposure_is_3_or_lower() {
     assert!(!is_hardened(&lax), "the threshold does nothing");
 }
 
-/// What a booted systemd shows of the unit.
-struct Life {
-    seen: BTreeMap<String, String>,
-    journal: Vec<String>,
+/// Boots with the unit, its companions and `files` (source, place); nothing where that can't be
+/// done. One of the files is `/usr/sbin/litd`, and one the hardware that it finds
+/// (`tests/systemd/standin.sh` says what that one has).
+fn live(files: &[(PathBuf, &str)]) -> Option<Life> {
+    let companions = [
+        ("litd.service", "/usr/lib/systemd/system/litd.service"),
+        ("sysusers.conf", "/usr/lib/sysusers.d/litd.conf"),
+        ("tmpfiles.conf", "/usr/lib/tmpfiles.d/litd.conf"),
+    ]
+    .map(|(name, place)| (repository().join("systemd").join(name), place));
+    Life::with("systemd/probe.sh", &[&companions, files].concat())
 }
 
-impl Life {
-    /// Boots, with `files` (source, place) besides the unit and its companions; nothing, and says
-    /// why, where that can't be done. One of the files is `/usr/sbin/litd`, and one the hardware
-    /// that it finds (`tests/systemd/standin.sh` says what that one has).
-    fn with(files: &[(PathBuf, &str)]) -> Option<Self> {
-        // One at a time: they share what a machine has once, such as control groups.
-        static BOOTED: Mutex<()> = Mutex::new(());
-        let _booted = BOOTED.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = repository();
-        let companions = [
-            ("litd.service", "/usr/lib/systemd/system/litd.service"),
-            ("sysusers.conf", "/usr/lib/sysusers.d/litd.conf"),
-            ("tmpfiles.conf", "/usr/lib/tmpfiles.d/litd.conf"),
-        ]
-        .map(|(name, place)| (here.join("systemd").join(name), place));
-        let installed = companions.iter().chain(files);
-        let output = Command::new(here.join("tests/systemd/boot.sh"))
-            .arg(here.join("tests/systemd/probe.sh"))
-            .args(installed.map(|(from, to)| format!("{}:{to}", from.display())))
-            .output()
-            .expect("bash runs");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        if output.status.code() == Some(CANNOT_BOOT) {
-            eprintln!("SKIPPED: {errors}");
-            return None;
-        }
-        let text = String::from_utf8_lossy(&output.stdout);
-        // The test's report has it, should it fail.
-        eprintln!("{text}{errors}");
-        assert!(output.status.success(), "the probe did not end: {output:?}");
-        let (seen, journal) = text
-            .split_once("journal:\n")
-            .expect("the probe got to its end");
-        let pairs = seen.lines().filter_map(|line| line.split_once('='));
-        Some(Self {
-            seen: pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
-            journal: journal.lines().map(str::to_owned).collect(),
-        })
-    }
+/// What holds for whatever the unit starts.
+fn is_right(life: &Life) {
+    assert_eq!(life.of("runtime_directory"), "755 root");
+    assert_eq!(life.of("state_directory"), "700 root");
+    assert_eq!(life.of("started"), "active success");
+    assert!(!life.of("status").is_empty(), "a status line for people");
+    assert_eq!(life.of("watchdog"), "2s");
+    assert_ne!(life.of("steered"), life.of("found"));
+    assert_eq!(life.of("reload"), "0");
+    assert_eq!(life.of("reloaded"), "0", "SIGHUP was not heeded");
 
-    fn of(&self, name: &str) -> &str {
-        self.seen.get(name).map_or("(not seen)", String::as_str)
-    }
+    assert_eq!(life.of("after_hang"), "running 1");
+    assert!(life.tells(&["Watchdog timeout", "restart counter is at 1", "Started"]));
+    assert_ne!(life.of("after_hang_caps"), life.of("found"));
+    assert_eq!(life.of("after_kill"), "running 2");
+    assert!(life.tells(&["status=9/KILL", "restart counter is at 2", "Started"]));
 
-    /// Whether the journal has lines with these texts, in this order.
-    fn tells(&self, texts: &[&str]) -> bool {
-        let mut lines = self.journal.iter();
-        texts
-            .iter()
-            .all(|text| lines.any(|line| line.contains(text)))
-    }
-
-    /// What holds for whatever the unit starts.
-    fn is_right(&self) {
-        assert_eq!(self.of("runtime_directory"), "755 root");
-        assert_eq!(self.of("state_directory"), "700 root");
-        assert_eq!(self.of("started"), "active success");
-        assert!(!self.of("status").is_empty(), "a status line for people");
-        assert_eq!(self.of("watchdog"), "2s");
-        assert_ne!(self.of("steered"), self.of("found"));
-        assert_eq!(self.of("reload"), "0");
-        assert_eq!(self.of("reloaded"), "0", "SIGHUP was not heeded");
-
-        assert_eq!(self.of("after_hang"), "running 1");
-        assert!(self.tells(&["Watchdog timeout", "restart counter is at 1", "Started"]));
-        assert_ne!(self.of("after_hang_caps"), self.of("found"));
-        assert_eq!(self.of("after_kill"), "running 2");
-        assert!(self.tells(&["status=9/KILL", "restart counter is at 2", "Started"]));
-
-        assert_eq!(self.of("stopped"), "inactive success");
-        assert_eq!(self.of("after_stop_caps"), self.of("found"));
-        assert_eq!(self.of("after_stop_directory"), "755 root");
-        assert_eq!(self.of("bad_configuration"), "failed 2 0");
-        assert_eq!(self.of("after_bad_caps"), self.of("found"));
-    }
+    assert_eq!(life.of("stopped"), "inactive success");
+    assert_eq!(life.of("after_stop_caps"), life.of("found"));
+    assert_eq!(life.of("after_stop_directory"), "755 root");
+    assert_eq!(life.of("bad_configuration"), "failed 2 0");
+    assert_eq!(life.of("after_bad_caps"), life.of("found"));
 }
 
 #[test]
 fn the_unit_carries_a_daemon_through_its_life() {
     let rig = repository().join("tests/systemd");
-    let Some(life) = Life::with(&[
+    let Some(life) = live(&[
         (rig.join("standin.pl"), "/usr/sbin/litd"),
         (rig.join("standin.sh"), "/opt/litd-test/hardware.sh"),
     ]) else {
         return;
     };
-    life.is_right();
+    is_right(&life);
     assert_eq!(life.of("found"), "700");
     assert_eq!(life.of("steered"), "500");
     assert_eq!(life.of("control_group"), "litd-admin");
@@ -211,32 +160,12 @@ fn the_unit_carries_a_daemon_through_its_life() {
     }
 }
 
-/// The program `litd-rig-node`, built with the daemon under test.
-fn rig_node() -> PathBuf {
-    let litd = Path::new(env!("CARGO_BIN_EXE_litd"));
-    let directory = litd.parent().expect("programs lie in a directory");
-    let profile = match directory.ends_with("release") {
-        true => "release",
-        false => "dev",
-    };
-    // Another package's programs are not built for this test, unless all are.
-    let built = Command::new(env!("CARGO"))
-        .current_dir(repository())
-        .args(["build", "--quiet", "--locked", "--bin=litd-rig-node"])
-        .args(["--profile", profile, "--target-dir"])
-        .arg(directory.parent().expect("it is below target"))
-        .status()
-        .expect("cargo runs");
-    assert!(built.success(), "litd-rig-node is not built: {built}");
-    directory.join("litd-rig-node")
-}
-
 #[test]
 fn litd_lives_under_its_unit_and_never_leaves_a_cap() {
-    let node = rig_node();
-    let Some(life) = Life::with(&[
+    let node = built(&["litd-rig-node"]);
+    let Some(life) = live(&[
         (PathBuf::from(env!("CARGO_BIN_EXE_litd")), "/usr/sbin/litd"),
-        (node, "/opt/litd-test/litd-rig-node"),
+        (node.join("litd-rig-node"), "/opt/litd-test/litd-rig-node"),
         (
             repository().join("tests/systemd/rig.sh"),
             "/opt/litd-test/hardware.sh",
@@ -244,7 +173,7 @@ fn litd_lives_under_its_unit_and_never_leaves_a_cap() {
     ]) else {
         return;
     };
-    life.is_right();
+    is_right(&life);
     assert_eq!(life.of("control_group"), "litd");
     // Before each start after a crash everything is back where it was found.
     for (end, start) in [

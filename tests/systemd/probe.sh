@@ -2,32 +2,10 @@
 # Runs in the booted container: takes litd.service through its life and says what was seen, one
 # `name=value` a line. What is right is for tests/systemd.rs to say.
 set -uo pipefail
+# shellcheck source=service.sh
+source /opt/litd-test/service.sh
 # shellcheck source=standin.sh
 source /opt/litd-test/hardware.sh
-
-show() {
-  systemctl show --property="$1" --value litd.service
-}
-
-say() {
-  printf '%s=%s\n' "$1" "$2"
-}
-
-# until_true SECONDS COMMAND...
-until_true() {
-  local tries=$((10 * $1))
-  shift
-  until "$@"; do
-    ((tries-- > 0)) || return 1
-    sleep 0.1
-  done
-}
-
-# Since systemctl may be asked while a restart is on its way.
-is_running() { [[ $(show SubState) == running ]]; }
-has_restarted() { [[ $(show NRestarts) -ge $1 ]] && is_running; }
-is_steering() { [[ $(caps) != "$found" ]]; }
-has_status() { [[ -n $(show StatusText) ]]; }
 
 hardware_start
 found=$(caps)
