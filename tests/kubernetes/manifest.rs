@@ -1,0 +1,106 @@
+//! The manifests as `kubectl apply -k` would send them.
+
+use serde_json::{Map, Value};
+use yaml_rust2::{Yaml, YamlLoader};
+
+use crate::built::repository;
+
+/// One way to install: the objects, by kind.
+pub struct Manifest(Vec<Value>);
+
+impl Manifest {
+    /// For AMD GPUs: `deploy/kubernetes`.
+    pub fn base() -> Self {
+        Self(read("litd.yaml"))
+    }
+
+    /// For NVIDIA GPUs: `deploy/kubernetes/nvidia`.
+    pub fn nvidia() -> Self {
+        let mut manifest = Self::base();
+        let overlay = read("nvidia/kustomization.yaml").remove(0);
+        assert_eq!(overlay["resources"][0], "..");
+        for patch in overlay["patches"].as_array().expect("patches") {
+            let kind = patch["target"]["kind"].as_str().expect("a kind");
+            let object = manifest.of_mut(kind);
+            assert_eq!(patch["target"]["name"], object["metadata"]["name"]);
+            let operations = documents(patch["patch"].as_str().expect("a patch")).remove(0);
+            for operation in operations.as_array().expect("operations") {
+                apply(object, operation);
+            }
+        }
+        manifest
+    }
+
+    /// All objects.
+    pub fn objects(&self) -> &[Value] {
+        &self.0
+    }
+
+    /// The only object of a kind.
+    pub fn of(&self, kind: &str) -> &Value {
+        let mut found = self.0.iter().filter(|it| it["kind"] == kind);
+        let object = found.next().expect("there is one of the kind");
+        assert!(found.next().is_none(), "two of {kind}");
+        object
+    }
+
+    fn of_mut(&mut self, kind: &str) -> &mut Value {
+        let found = self.0.iter_mut().find(|it| it["kind"] == kind);
+        found.expect("there is one of the kind")
+    }
+
+    /// The pod that the daemon set makes.
+    pub fn pod(&self) -> &Value {
+        &self.of("DaemonSet")["spec"]["template"]["spec"]
+    }
+
+    /// The configuration in it.
+    pub fn configuration(&self) -> &str {
+        let text = self.of("ConfigMap")["data"]["litd.toml"].as_str();
+        text.expect("the configuration")
+    }
+}
+
+/// An `add` or `replace` of RFC 6902.
+fn apply(object: &mut Value, operation: &Value) {
+    let path = operation["path"].as_str().expect("a path");
+    let (parent, key) = path.rsplit_once('/').expect("a path below the top");
+    let parent = object.pointer_mut(parent).expect("the parent is there");
+    let value = operation["value"].clone();
+    match (operation["op"].as_str(), parent) {
+        (Some("add"), Value::Array(list)) if key == "-" => list.push(value),
+        (Some("add"), Value::Object(map)) => {
+            assert!(map.insert(key.into(), value).is_none(), "{path} was there");
+        }
+        (Some("replace"), Value::Object(map)) => {
+            assert!(map.insert(key.into(), value).is_some(), "{path} was absent");
+        }
+        (op, _) => panic!("what is {op:?} of {path}?"),
+    }
+}
+
+fn read(name: &str) -> Vec<Value> {
+    let path = repository().join("deploy/kubernetes").join(name);
+    documents(&std::fs::read_to_string(path).expect("the manifest is there"))
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    let documents = YamlLoader::load_from_str(text).expect("it is YAML");
+    documents.iter().map(json).collect()
+}
+
+fn json(yaml: &Yaml) -> Value {
+    match yaml {
+        Yaml::String(text) => text.as_str().into(),
+        Yaml::Integer(number) => (*number).into(),
+        Yaml::Boolean(truth) => (*truth).into(),
+        Yaml::Array(list) => list.iter().map(json).collect(),
+        Yaml::Hash(map) => map
+            .iter()
+            .map(|(key, value)| (key.as_str().expect("keys are texts").into(), json(value)))
+            .collect::<Map<_, _>>()
+            .into(),
+        Yaml::Null => Value::Null,
+        other => panic!("no manifest has {other:?}"),
+    }
+}
