@@ -231,8 +231,8 @@ fn status_of(pid: u32, name: &str) -> String {
 /// Whether a place is mounted read-only, as a process sees it.
 fn is_read_only(pid: u32, place: &str) -> bool {
     let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).expect("it runs");
-    let fields = mounts.lines().map(|it| it.split(' ').collect::<Vec<_>>());
-    let on_top = fields.filter(|it| it[4] == place).last();
+    let mut fields = mounts.lines().map(|it| it.split(' ').collect::<Vec<_>>());
+    let on_top = fields.rfind(|it| it[4] == place);
     on_top.expect("it is a mount")[5].starts_with("ro")
 }
 
@@ -338,8 +338,8 @@ fn shell(node: &Node, image: &Image, capabilities: &[&str], script: &str) -> boo
         let source = fs::canonicalize(path).expect("it is there");
         pod.bound.push((place, source));
     }
-    let loader = pod.bound.iter().map(|(place, _)| place);
-    let loader = loader.filter(|it| it.contains("/ld-linux")).next_back();
+    let mut places = pod.bound.iter().map(|(place, _)| place);
+    let loader = places.rfind(|it| it.contains("/ld-linux"));
     let loader = loader.expect("bash has one").clone();
     let program = [
         &loader,
