@@ -102,7 +102,7 @@ fn a_machine_is_left_as_it_was_found() {
 
 fn installs(life: &Life) {
     assert_eq!(life.of("install"), "0");
-    assert_eq!(life.of("attempted"), "0", "the service was not started");
+    assert_eq!(life.of("fresh"), "active success", "without any device");
     assert_eq!(life.of("enabled"), "enabled");
     assert_eq!(life.of("shipped_configuration"), "0", "another default");
     let version = env!("CARGO_PKG_VERSION");

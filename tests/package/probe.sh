@@ -18,7 +18,6 @@ files() {
     -not -path "$node*" -not -name 'litd-probe.service*' | sort | tr '\n' ' '
 }
 
-has_attempted() { [[ $(show ExecMainStartTimestampMonotonic) != 0 ]]; }
 is_dead() { [[ $(show MainPID) == 0 && $(show ActiveState) != activating ]]; }
 has_job() { litctl status --json | grep --quiet '"boot"'; }
 has_balance() { has_job && is_steering; }
@@ -30,8 +29,8 @@ say before "$(files)"
 # On a machine that has never seen it.
 package --install /opt/litd-test/old.deb
 say install $?
-until_true 10 has_attempted
-say attempted $?
+until_true 10 is_running
+say fresh "$(show ActiveState) $(show Result)"
 say enabled "$(systemctl is-enabled litd.service)"
 cmp --silent /etc/litd/litd.toml <(litd default-config)
 say shipped_configuration $?
