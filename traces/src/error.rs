@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::gather::Fault;
+
 /// Why a trace cannot be used. Each text names the file, the cause and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -71,6 +73,34 @@ pub enum ReadError {
         /// The file as the user named it.
         file: String,
         /// How it differs.
+        what: String,
+    },
+    /// None of the formats that are read.
+    #[error(
+        "{file}: is none of the formats that are read: Kineto JSON, Perfetto, rocprofv3 (rocpd, JSON, CSV), rocmProfileData, xplane.pb, Nsight Systems' SQLite export; plain, gzip or zstd"
+    )]
+    UnknownFormat {
+        /// The file as the user named it.
+        file: String,
+    },
+    /// A binary file that breaks the rules of its format.
+    #[error("{file}: the {format} is damaged at byte {offset}: {what}; copy or record it again")]
+    Damaged {
+        /// The file as the user named it.
+        file: String,
+        /// Its format.
+        format: &'static str,
+        /// Where that shows.
+        offset: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// An SQLite file that can't be read, or that no known profiler wrote.
+    #[error("{file}: as an SQLite file: {what}")]
+    Sqlite {
+        /// The file as the user named it.
+        file: String,
+        /// What SQLite said, or what was missed.
         what: String,
     },
     /// A trace of the host alone.
@@ -156,4 +186,20 @@ pub enum ReadError {
     /// Nothing was given to read.
     #[error("no trace was given")]
     NoTraces,
+}
+
+impl ReadError {
+    /// What is wrong with the content of `file`.
+    pub(crate) fn of(fault: Fault, file: &str) -> Self {
+        let file = file.to_owned();
+        match fault {
+            Fault::Kernel { event, name, what } => Self::BadKernel {
+                file,
+                what,
+                event,
+                kernel: name,
+            },
+            Fault::Value { event, what } => Self::BadEvent { file, what, event },
+        }
+    }
 }

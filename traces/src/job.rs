@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::error::ReadError;
-use crate::kineto::Trace;
+use crate::gather::Trace;
 use crate::timeline::Timeline;
 
 /// The timelines of all traces in the order of their ranks, and all notes.

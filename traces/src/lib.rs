@@ -7,11 +7,16 @@ pub mod analysis;
 mod class;
 mod cut;
 mod error;
+#[cfg(feature = "formats")]
+pub mod formats;
+mod gather;
 mod job;
+mod json;
 pub mod kineto;
 pub mod leads;
 pub mod live;
 mod pace;
+mod source;
 mod spans;
 mod text;
 pub mod timeline;
@@ -20,8 +25,8 @@ pub use align::{AlignError, AlignOptions, Alignment, LeftOut, Selection, align};
 pub use analysis::{AnalysisOptions, LeadValues, RankReport, Report, analyse};
 pub use class::class_of;
 pub use error::ReadError;
+pub use gather::Trace;
 pub use job::join;
-pub use kineto::Trace;
 pub use leads::{Aggregation, Leads, aggregate, leads, straggler_wave};
 pub use live::{Live, LiveError, LiveKernel, LiveReport};
 pub use timeline::{

@@ -9,12 +9,26 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use litd_traces::{ReadError, Trace, kineto};
+use litd_traces::{ReadError, Trace, formats};
 
 use crate::output;
 
 /// What takes less time than this needs no progress bar.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How the names of traces in folders end, apart from .gz and .zst.
+const ENDINGS: [&str; 10] = [
+    ".json",
+    ".pftrace",
+    ".perfetto-trace",
+    ".proto",
+    ".db",
+    ".rpd",
+    ".sqlite",
+    ".csv",
+    ".xplane.pb",
+    ".pb",
+];
 
 /// A file to be read.
 pub struct Source {
@@ -46,16 +60,22 @@ fn traces_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
         let name = path
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());
-        let is_trace =
-            name.is_some_and(|name| name.ends_with(".json") || name.ends_with(".json.gz"));
+        let is_trace = name.is_some_and(|name| {
+            let packed = [".gz", ".zst"]
+                .iter()
+                .find_map(|end| name.strip_suffix(end));
+            let name = packed.unwrap_or(&name);
+            ENDINGS.iter().any(|ending| name.ends_with(ending))
+        });
         if is_trace && path.is_file() {
             traces.push(path);
         }
     }
     if traces.is_empty() {
         return Err(format!(
-            "{}: the folder holds no *.json or *.json.gz (subfolders are not read)",
-            folder.display()
+            "{}: the folder holds no {} (subfolders are not read)",
+            folder.display(),
+            ENDINGS.map(|ending| format!("*{ending}")).join(", ")
         ));
     }
     traces.sort();
@@ -102,7 +122,11 @@ pub fn traces(
     for (at, trace) in read {
         match trace {
             // Where ranks are named for all files, each of them was meant.
-            Err(other @ ReadError::NotKineto { .. }) if files[at].found && ranks.is_empty() => {
+            Err(
+                other @ (ReadError::NotKineto { .. }
+                | ReadError::UnknownFormat { .. }
+                | ReadError::Sqlite { .. }),
+            ) if files[at].found && ranks.is_empty() => {
                 notes.push(format!("skipped {other}"));
             }
             trace => traces.push(trace?),
@@ -117,7 +141,7 @@ pub fn traces(
 fn one(path: &Path, rank: Option<u32>, progress: &Progress) -> Result<Trace, ReadError> {
     let name = path.display().to_string();
     match File::open(path) {
-        Ok(file) => kineto::read(Counted { file, progress }, &name, rank),
+        Ok(file) => formats::read(Counted { file, progress }, Some(path), &name, rank),
         Err(cause) => Err(ReadError::Io { file: name, cause }),
     }
 }

@@ -4,34 +4,17 @@
 
 mod collect;
 mod event;
-mod kept;
-mod number;
-mod ranks;
-mod scan;
 
 use std::fs::File;
-use std::io::{self, BufReader, Chain, Cursor, Read};
+use std::io::{self, Read};
 use std::path::Path;
 
-use flate2::bufread::MultiGzDecoder;
-
 use crate::error::ReadError;
+use crate::gather::Trace;
+use crate::json::scan::{EVENT_LIMIT, ScanError, Scanner};
+use crate::source::{Packing, Source};
 use crate::text::printable;
-use crate::timeline::Timeline;
 use collect::{Collected, Fault};
-use scan::{EVENT_LIMIT, ScanError, Scanner};
-
-/// What one file holds.
-#[derive(Debug, Clone)]
-pub struct Trace {
-    /// A timeline per rank, in the order of the ranks.
-    pub timelines: Vec<Timeline>,
-    /// Whether the ranks are the file's own (or were given); if not, there is one timeline and
-    /// its rank 0 is a guess.
-    pub rank_known: bool,
-    /// What the user should know, such as what was left out and why.
-    pub notes: Vec<String>,
-}
 
 /// Reads the file at `path`. `rank` is the rank that the user gave it, if he did.
 ///
@@ -54,17 +37,27 @@ pub fn read(source: impl Read, file: &str, rank: Option<u32>) -> Result<Trace, R
         file: file.into(),
         cause,
     })?;
-    let gzip = matches!(source, Source::Gzip(_));
+    read_source(source, file, rank)
+}
+
+/// Reads a trace whose packing is known.
+pub(crate) fn read_source(
+    source: Source<impl Read>,
+    file: &str,
+    rank: Option<u32>,
+) -> Result<Trace, ReadError> {
+    let gzip = source.packing() != Packing::None;
     let mut scanner = Scanner::new(source);
     let mut collected = Collected::default();
     let walked = scanner.walk(|event, part| collected.take(event, part));
     let events = scanner.progress.events;
     let result = walked.and_then(|()| {
-        if collected.kernels.is_empty() {
+        let Collected(mut gathered) = collected;
+        if gathered.kernels.is_empty() {
             return Ok(None);
         }
-        collected.simulated = scanner.progress.simulated;
-        ranks::timelines(collected, file, rank).map(Some)
+        gathered.simulated = scanner.progress.simulated;
+        Ok(gathered.into_trace(file, rank).map(Some)?)
     });
     match result {
         Ok(Some(trace)) => Ok(trace),
@@ -80,43 +73,9 @@ pub fn read(source: impl Read, file: &str, rank: Option<u32>) -> Result<Trace, R
     }
 }
 
-/// A source whose first bytes were looked at.
-type Peeked<R> = Chain<Cursor<Vec<u8>>, R>;
-
-/// The document, whether it was compressed or not.
-enum Source<R: Read> {
-    Plain(Peeked<R>),
-    // Several members one after the other are one document.
-    Gzip(Box<MultiGzDecoder<BufReader<Peeked<R>>>>),
-}
-
-impl<R: Read> Source<R> {
-    fn of(mut source: R) -> io::Result<Self> {
-        let mut magic = Vec::new();
-        source.by_ref().take(2).read_to_end(&mut magic)?;
-        let gzip = magic == [0x1F, 0x8B];
-        let source = Cursor::new(magic).chain(source);
-        Ok(if gzip {
-            let buffered = BufReader::with_capacity(64 << 10, source);
-            Self::Gzip(Box::new(MultiGzDecoder::new(buffered)))
-        } else {
-            Self::Plain(source)
-        })
-    }
-}
-
-impl<R: Read> Read for Source<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(source) => source.read(into),
-            Self::Gzip(source) => source.read(into),
-        }
-    }
-}
-
 fn not_kineto(file: &str, keys: &[String]) -> ReadError {
     let what = if keys.iter().any(|key| key == "rocprofiler-sdk-tool") {
-        "it is rocprofv3's own JSON; record with PyTorch's profiler instead".into()
+        "it is rocprofv3's own JSON, which another reader takes (formats)".into()
     } else if keys.is_empty() {
         "it holds no GPU kernel, and nothing tells that Kineto wrote it".into()
     } else {
@@ -134,13 +93,7 @@ fn explain<R: Read>(fault: Fault, file: &str, gzip: bool, scanner: &Scanner<R>) 
     let events = scanner.progress.events;
     let offset = scanner.offset();
     match fault {
-        Fault::Kernel { event, name, what } => ReadError::BadKernel {
-            file,
-            what,
-            event,
-            kernel: name,
-        },
-        Fault::Value { event, what } => ReadError::BadEvent { file, what, event },
+        Fault::Content(fault) => ReadError::of(fault, &file),
         Fault::Scan(ScanError::TooLong) => ReadError::EventTooLong {
             file,
             offset,

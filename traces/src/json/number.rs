@@ -3,17 +3,17 @@
 
 /// Microseconds as decimal text, in nanoseconds; rounds half away from zero beyond the third
 /// decimal. `None` if it is no number or leaves the range of `i64`.
-pub(super) fn micros_to_nanos(text: &[u8]) -> Option<i64> {
+pub(crate) fn micros_to_nanos(text: &[u8]) -> Option<i64> {
     scaled(text, 3, false)
 }
 
 /// A whole number as decimal text, rounded like [`micros_to_nanos`].
-pub(super) fn integer(text: &[u8]) -> Option<i64> {
+pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     scaled(text, 0, false)
 }
 
 /// A whole number as decimal text; `None` if it has a fraction other than zero.
-pub(super) fn whole(text: &[u8]) -> Option<i64> {
+pub(crate) fn whole(text: &[u8]) -> Option<i64> {
     scaled(text, 0, true)
 }
 

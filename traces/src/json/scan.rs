@@ -6,12 +6,12 @@ use std::io::{self, Read};
 use memchr::memchr2;
 
 /// The longest event that is read.
-pub(super) const EVENT_LIMIT: usize = 16 << 20;
+pub(crate) const EVENT_LIMIT: usize = 16 << 20;
 /// How much is asked of the source at a time.
 const CHUNK: usize = 256 << 10;
 
 /// A piece of the document.
-pub(super) enum Part<'a> {
+pub(crate) enum Part<'a> {
     /// An element of `traceEvents` (or of a bare array of events).
     Event(&'a [u8]),
     /// The value of `distributedInfo`.
@@ -22,7 +22,7 @@ pub(super) enum Part<'a> {
 
 /// Why the document could not be walked to its end.
 #[derive(Debug)]
-pub(super) enum ScanError {
+pub(crate) enum ScanError {
     /// The source failed.
     Source(io::Error),
     /// The document ends too early.
@@ -35,20 +35,20 @@ pub(super) enum ScanError {
 
 /// Where in the document the walk is, or where it ended.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     /// Elements of `traceEvents` seen.
-    pub(super) events: u64,
+    pub(crate) events: u64,
     /// Whether there was a list of events at all.
-    pub(super) has_events: bool,
+    pub(crate) has_events: bool,
     /// Whether the document says that a simulator wrote it.
-    pub(super) simulated: bool,
+    pub(crate) simulated: bool,
     /// The first few keys of the document.
-    pub(super) keys: Vec<String>,
+    pub(crate) keys: Vec<String>,
 }
 
 /// Follows one JSON value through pieces of text.
 #[derive(Debug, Default)]
-pub(super) struct ValueScan {
+pub(crate) struct ValueScan {
     depth: usize,
     in_string: bool,
     escaped: bool,
@@ -59,7 +59,7 @@ impl ValueScan {
     /// Reads on in `bytes`; the count of bytes up to the value's end, or `None` if it goes on.
     /// Inside a value the text is not judged: what matters is where it ends, and words such as
     /// `NaN`, which some profilers write, are let pass.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Option<usize> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         loop {
             if self.in_string {
@@ -127,19 +127,23 @@ static STRUCTURAL: [bool; 256] = {
     table
 };
 
+/// Takes a member of an object, whose value is the scanner's next.
+#[cfg(feature = "formats")]
+type TakeMember<'a, R> = &'a mut dyn FnMut(&mut Scanner<R>, &[u8]) -> Result<(), ScanError>;
+
 /// A refillable window on the document.
-pub(super) struct Scanner<R> {
+pub(crate) struct Scanner<R> {
     source: R,
     bytes: Vec<u8>,
     /// The next byte to look at.
     at: usize,
     /// How many bytes left the window before its first one.
     gone: u64,
-    pub(super) progress: Progress,
+    pub(crate) progress: Progress,
 }
 
 impl<R: Read> Scanner<R> {
-    pub(super) fn new(source: R) -> Self {
+    pub(crate) fn new(source: R) -> Self {
         Self {
             source,
             bytes: Vec::with_capacity(2 * CHUNK),
@@ -150,22 +154,22 @@ impl<R: Read> Scanner<R> {
     }
 
     /// The offset of the next byte in the document.
-    pub(super) fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.gone + self.at as u64
     }
 
     /// How many bytes of the document were read.
-    pub(super) fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         self.gone + self.bytes.len() as u64
     }
 
     /// Whether the document holds nothing but blanks.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.progress.keys.is_empty() && !self.progress.has_events && self.at == self.bytes.len()
     }
 
     /// Walks the whole document and hands out its parts.
-    pub(super) fn walk<E: From<ScanError>>(
+    pub(crate) fn walk<E: From<ScanError>>(
         &mut self,
         mut take: impl FnMut(u64, Part<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -233,6 +237,57 @@ impl<R: Read> Scanner<R> {
         }
     }
 
+    /// Hands out the members of the next value, an object, by their keys (without quotes). The
+    /// callee takes or skips each value. What is no object is skipped.
+    #[cfg(feature = "formats")]
+    pub(crate) fn members(&mut self, take: TakeMember<'_, R>) -> Result<(), ScanError> {
+        if self.peek()? != Some(b'{') {
+            return self.skip();
+        }
+        self.listed(b'{', b'}', &mut |scanner| {
+            if scanner.peek()? != Some(b'"') {
+                return Err(scanner.unexpected());
+            }
+            let key = scanner.value()?.to_vec();
+            scanner.expect(b':')?;
+            take(scanner, key.get(1..key.len() - 1).unwrap_or_default())
+        })
+    }
+
+    /// Hands out the elements of the next value, a list; what is no list is skipped.
+    #[cfg(feature = "formats")]
+    pub(crate) fn elements(
+        &mut self,
+        take: &mut dyn FnMut(&mut Self) -> Result<(), ScanError>,
+    ) -> Result<(), ScanError> {
+        if self.peek()? != Some(b'[') {
+            return self.skip();
+        }
+        self.listed(b'[', b']', take)
+    }
+
+    /// What stands between two brackets, with commas between.
+    #[cfg(feature = "formats")]
+    fn listed(
+        &mut self,
+        open: u8,
+        close: u8,
+        take: &mut dyn FnMut(&mut Self) -> Result<(), ScanError>,
+    ) -> Result<(), ScanError> {
+        self.expect(open)?;
+        if self.peek()? == Some(close) {
+            return self.expect(close);
+        }
+        loop {
+            take(self)?;
+            match self.peek()? {
+                Some(b',') => self.expect(b',')?,
+                Some(byte) if byte == close => return self.expect(close),
+                _ => return Err(self.unexpected()),
+            }
+        }
+    }
+
     /// The elements of the list of events.
     fn events<E: From<ScanError>>(
         &mut self,
@@ -291,7 +346,7 @@ impl<R: Read> Scanner<R> {
     }
 
     /// Takes the next value, whole.
-    fn value(&mut self) -> Result<&[u8], ScanError> {
+    pub(crate) fn value(&mut self) -> Result<&[u8], ScanError> {
         let first = self.peek()?;
         let mut start = self.at;
         let mut scan = ValueScan::default();
@@ -317,7 +372,7 @@ impl<R: Read> Scanner<R> {
     }
 
     /// Passes over the next value without holding it.
-    fn skip(&mut self) -> Result<(), ScanError> {
+    pub(crate) fn skip(&mut self) -> Result<(), ScanError> {
         let first = self.peek()?;
         let mut scan = ValueScan::default();
         let from = self.offset();

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use litd_units::Nanos;
 
-use super::Trace;
-use super::collect::{Collected, Fault, Launch, Mark, RawKernel, shortened};
 use super::kept::{DEVICE_LIMIT, few};
+use super::{Fault, Gathered, Launch, Mark, RawKernel, Trace, shortened};
 use crate::timeline::{Iteration, Kernel, NameId, StreamId, Timeline};
 
 /// The kernels of one rank's GPU, still in the file's terms.
@@ -17,11 +16,7 @@ struct Share {
 }
 
 /// The timelines of a file. `file` is how the user named it, `given` the rank he gave it.
-pub(super) fn timelines(
-    mut all: Collected,
-    file: &str,
-    given: Option<u32>,
-) -> Result<Trace, Fault> {
+pub(crate) fn timelines(mut all: Gathered, file: &str, given: Option<u32>) -> Result<Trace, Fault> {
     let mut notes = Vec::new();
     let known = given
         .or(all.rank)
@@ -43,7 +38,7 @@ pub(super) fn timelines(
 
 /// Splits the kernels by rank; `false` if the rank is a guess.
 fn shares(
-    all: &mut Collected,
+    all: &mut Gathered,
     file: &str,
     known: Option<u32>,
     notes: &mut Vec<String>,
@@ -93,7 +88,7 @@ fn shares(
 
 /// Of a rank's devices, the one with most kernel time.
 fn busiest(
-    all: &Collected,
+    all: &Gathered,
     mut shares: Vec<Share>,
     file: &str,
     notes: &mut Vec<String>,
@@ -122,7 +117,7 @@ fn busiest(
 
 /// A file of several devices that names no rank: each device is one, in their order.
 fn ranks_of_devices(
-    all: &Collected,
+    all: &Gathered,
     groups: BTreeMap<(Option<u32>, u32), Vec<RawKernel>>,
     file: &str,
     notes: &mut Vec<String>,
@@ -151,7 +146,7 @@ fn ranks_of_devices(
 }
 
 fn timeline(
-    all: &mut Collected,
+    all: &mut Gathered,
     share: Share,
     file: &str,
     shares_names: bool,
@@ -224,7 +219,7 @@ struct Marks<'a> {
 }
 
 impl<'a> Marks<'a> {
-    fn of(all: &'a Collected, share: &Share) -> Self {
+    fn of(all: &'a Gathered, share: &Share) -> Self {
         let mine = |mark: &&Mark| {
             mark.rank.is_none_or(|rank| rank == share.rank)
                 && mark.device.is_none_or(|device| device == share.device)

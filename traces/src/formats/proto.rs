@@ -1,0 +1,231 @@
+//! Protocol buffers' wire format, read field by field without copying.
+
+use std::io::{self, Read};
+
+use prost::encoding::{WireType, decode_key, decode_varint};
+
+/// The longest message that is held in memory at once, in bytes.
+pub(super) const MESSAGE_LIMIT: u64 = 64 << 20;
+/// How much is asked of the source at a time, in bytes.
+const CHUNK: usize = 256 << 10;
+
+/// A field's value; a fixed-width number counts as its bits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Value<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    /// The number; 0 for anything else.
+    pub(super) fn number(self) -> u64 {
+        match self {
+            Self::Number(number) => number,
+            Self::Bytes(_) => 0,
+        }
+    }
+
+    /// The bytes; none for anything else.
+    pub(super) fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::Number(_) => &[],
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    pub(super) fn text(self) -> std::borrow::Cow<'a, str> {
+        String::from_utf8_lossy(self.bytes())
+    }
+}
+
+/// The bytes are no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// The fields of a message, each with its number. Ends at the first that is broken.
+#[derive(Debug, Clone)]
+pub(super) struct Fields<'a>(&'a [u8]);
+
+/// The fields of a message.
+pub(super) fn fields(message: &[u8]) -> Fields<'_> {
+    Fields(message)
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(u32, Value<'a>), Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let field = take(&mut self.0);
+        if field.is_none() {
+            self.0 = &[];
+        }
+        Some(field.ok_or(Malformed))
+    }
+}
+
+fn take<'a>(rest: &mut &'a [u8]) -> Option<(u32, Value<'a>)> {
+    let (number, wire) = decode_key(rest).ok()?;
+    let value = match wire {
+        WireType::Varint => Value::Number(decode_varint(rest).ok()?),
+        WireType::SixtyFourBit => {
+            let (bits, behind) = rest.split_first_chunk::<8>()?;
+            *rest = behind;
+            Value::Number(u64::from_le_bytes(*bits))
+        }
+        WireType::ThirtyTwoBit => {
+            let (bits, behind) = rest.split_first_chunk::<4>()?;
+            *rest = behind;
+            Value::Number(u32::from_le_bytes(*bits).into())
+        }
+        WireType::LengthDelimited => {
+            let length = usize::try_from(decode_varint(rest).ok()?).ok()?;
+            let (bytes, behind) = rest.split_at_checked(length)?;
+            *rest = behind;
+            Value::Bytes(bytes)
+        }
+        WireType::StartGroup | WireType::EndGroup => return None,
+    };
+    Some((number, value))
+}
+
+/// What a field of a stream holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    Number(u64),
+    /// So many bytes, which are still to be taken or passed over.
+    Bytes(u64),
+}
+
+/// Why a stream of messages ends early.
+#[derive(Debug)]
+pub(super) enum StreamError {
+    Source(io::Error),
+    /// The bytes stop in the middle of something.
+    Cut,
+    Malformed,
+    /// One message exceeds [`MESSAGE_LIMIT`].
+    TooLong,
+}
+
+impl From<Malformed> for StreamError {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+/// A refillable window on a message of any length.
+pub(super) struct Stream<R> {
+    source: R,
+    bytes: Vec<u8>,
+    at: usize,
+    gone: u64,
+    ended: bool,
+}
+
+impl<R: Read> Stream<R> {
+    pub(super) fn new(source: R) -> Self {
+        Self {
+            source,
+            bytes: Vec::new(),
+            at: 0,
+            gone: 0,
+            ended: false,
+        }
+    }
+
+    /// The offset of the next byte.
+    pub(super) fn offset(&self) -> u64 {
+        self.gone + self.at as u64
+    }
+
+    /// The next field before the offset `until`; `None` there, or at the end of the stream.
+    pub(super) fn next(&mut self, until: u64) -> Result<Option<(u32, Next)>, StreamError> {
+        if self.offset() >= until {
+            return Ok(None);
+        }
+        // A key and a number take at most 15 bytes.
+        self.fill(20)?;
+        let window = self.bytes.get(self.at..).unwrap_or_default();
+        if window.is_empty() {
+            return Ok(None);
+        }
+        let mut rest = window;
+        let field = head(&mut rest).ok_or(match self.ended && window.len() < 20 {
+            true => StreamError::Cut,
+            false => StreamError::Malformed,
+        })?;
+        self.at += window.len() - rest.len();
+        match field.1 {
+            Next::Bytes(length) if length > until.saturating_sub(self.offset()) => {
+                Err(StreamError::Malformed)
+            }
+            _ => Ok(Some(field)),
+        }
+    }
+
+    /// Takes so many bytes at once.
+    pub(super) fn take(&mut self, length: u64) -> Result<&[u8], StreamError> {
+        if length > MESSAGE_LIMIT {
+            return Err(StreamError::TooLong);
+        }
+        let length = length as usize;
+        self.fill(length)?;
+        let taken = self.bytes.get(self.at..self.at + length);
+        let taken = taken.ok_or(StreamError::Cut)?;
+        self.at += length;
+        Ok(taken)
+    }
+
+    /// Passes over so many bytes.
+    pub(super) fn skip(&mut self, mut length: u64) -> Result<(), StreamError> {
+        while length > 0 {
+            self.fill(1)?;
+            let held = self.bytes.len() - self.at;
+            if held == 0 {
+                return Err(StreamError::Cut);
+            }
+            let step = usize::try_from(length).map_or(held, |length| length.min(held));
+            self.at += step;
+            length -= step as u64;
+        }
+        Ok(())
+    }
+
+    /// Holds so many bytes, or all that there are.
+    fn fill(&mut self, wanted: usize) -> Result<(), StreamError> {
+        while self.bytes.len() - self.at < wanted && !self.ended {
+            self.bytes.drain(..self.at);
+            self.gone += self.at as u64;
+            self.at = 0;
+            let held = self.bytes.len();
+            self.bytes.resize(held + CHUNK.max(held), 0);
+            let room = self.bytes.get_mut(held..).unwrap_or_default();
+            let read = loop {
+                match self.source.read(room) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    other => break other,
+                }
+            };
+            self.bytes
+                .truncate(held + read.as_ref().map_or(0, |&count| count));
+            self.ended = read.map_err(StreamError::Source)? == 0;
+        }
+        Ok(())
+    }
+}
+
+/// A key, and a number or a length.
+fn head(rest: &mut &[u8]) -> Option<(u32, Next)> {
+    let (number, wire) = decode_key(rest).ok()?;
+    let next = match wire {
+        WireType::LengthDelimited => Next::Bytes(decode_varint(rest).ok()?),
+        WireType::Varint => Next::Number(decode_varint(rest).ok()?),
+        WireType::SixtyFourBit => Next::Bytes(8),
+        WireType::ThirtyTwoBit => Next::Bytes(4),
+        WireType::StartGroup | WireType::EndGroup => return None,
+    };
+    Some((number, next))
+}

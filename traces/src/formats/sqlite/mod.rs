@@ -1,0 +1,251 @@
+//! SQLite files: rocprofv3's rocpd, rocmProfileData's .rpd and Nsight Systems' export. Which of
+//! them one is, its tables tell. Only tables are read, one after the other: a view of a hostile
+//! file could compute for ever.
+
+mod nsys;
+mod rocpd;
+mod rpd;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
+
+use super::Found;
+use crate::error::ReadError;
+use crate::gather::{Fault, Gathered};
+
+/// The longest value that is read, in bytes.
+const VALUE_LIMIT: i32 = 16 << 20;
+
+/// Reads an SQLite file: the one at `path`, or a copy of what `source` yields.
+pub(super) fn read(source: impl Read, path: Option<&Path>, file: &str) -> Result<Found, ReadError> {
+    let io = |cause| ReadError::Io {
+        file: file.into(),
+        cause,
+    };
+    let copy;
+    let path = match path {
+        Some(path) => path,
+        None => {
+            copy = spooled(source).map_err(io)?;
+            copy.path()
+        }
+    };
+    let size = std::fs::metadata(path).map_err(io)?.len();
+    let explain = |trouble: Trouble| match trouble {
+        Trouble::Content(fault) => ReadError::of(fault, file),
+        Trouble::Sqlite(what) => ReadError::Sqlite {
+            file: file.into(),
+            what,
+        },
+    };
+    Tables::open(path, size)
+        .and_then(|tables| tables.read())
+        .map_err(explain)
+}
+
+/// A temporary file with all that a source yields.
+fn spooled(mut source: impl Read) -> io::Result<tempfile::NamedTempFile> {
+    let mut copy = tempfile::NamedTempFile::new()?;
+    io::copy(&mut source, &mut copy)?;
+    copy.as_file_mut().seek(SeekFrom::Start(0))?;
+    Ok(copy)
+}
+
+/// What is wrong, without the file's name.
+enum Trouble {
+    Sqlite(String),
+    Content(Fault),
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error.to_string())
+    }
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        Self::Content(fault)
+    }
+}
+
+/// The tables of an open file, by name.
+struct Tables {
+    connection: Connection,
+    /// The columns of each.
+    columns: HashMap<String, Vec<String>>,
+    /// More records than this no file of this size can have; a damaged one may seem to.
+    most: u64,
+}
+
+impl Tables {
+    fn open(path: &Path, size: u64) -> Result<Self, Trouble> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_LIMIT)?;
+        connection.execute_batch(
+            "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA cache_size = -16384;",
+        )?;
+        let mut columns = HashMap::new();
+        {
+            let query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0";
+            let mut names = connection.prepare(query)?;
+            let names = names.query_map([], |row| row.get::<_, String>(0))?;
+            let names = names.collect::<Result<Vec<_>, _>>()?;
+            let mut of_table = connection.prepare("SELECT name FROM pragma_table_info(?)")?;
+            for name in names {
+                let found = of_table.query_map([&name], |row| row.get::<_, String>(0))?;
+                let found = found.collect::<Result<Vec<_>, _>>()?;
+                columns.insert(name, found);
+            }
+        }
+        Ok(Self {
+            connection,
+            columns,
+            most: size / 4,
+        })
+    }
+
+    fn read(&self) -> Result<Found, Trouble> {
+        if self.has("CUPTI_ACTIVITY_KIND_KERNEL") || self.has("TARGET_INFO_GPU") {
+            nsys::read(self)
+        } else if self.has("rocpd_op") {
+            rpd::read(self)
+        } else if self.suffixes("rocpd_kernel_dispatch").next().is_some() {
+            rocpd::read(self)
+        } else {
+            Err(Trouble::Sqlite(
+                "its tables are of none of rocpd, rocmProfileData and Nsight Systems".into(),
+            ))
+        }
+    }
+
+    fn has(&self, table: &str) -> bool {
+        self.columns.contains_key(table)
+    }
+
+    /// What stands behind the beginning of a table's name, for each such table, in order.
+    fn suffixes<'a>(&'a self, beginning: &'a str) -> impl Iterator<Item = &'a str> {
+        let mut found = Vec::from_iter(
+            self.columns
+                .keys()
+                .filter_map(move |table| table.strip_prefix(beginning)),
+        );
+        found.sort_unstable();
+        found.into_iter()
+    }
+
+    /// The first of some columns that a table has.
+    fn column<'a>(&self, table: &str, wanted: &[&'a str]) -> Option<&'a str> {
+        let columns = self.columns.get(table)?;
+        let has = |name: &&&str| columns.iter().any(|column| column == **name);
+        wanted.iter().find(has).copied()
+    }
+
+    /// Hands out some columns of all rows of a table; one that it lacks is null. A table that is
+    /// not there has no rows.
+    fn scan(
+        &self,
+        table: &str,
+        columns: &[Option<&str>],
+        mut take: impl FnMut(u64, &Row<'_>) -> Result<(), Trouble>,
+    ) -> Result<u64, Trouble> {
+        if !self.has(table) {
+            return Ok(0);
+        }
+        let list = columns
+            .iter()
+            .map(|column| column.map_or("NULL".into(), quoted));
+        let list = list.collect::<Vec<_>>().join(", ");
+        let query = format!("SELECT {list} FROM {}", quoted(table));
+        let mut statement = self.connection.prepare(&query)?;
+        let mut rows = statement.query([])?;
+        let mut count = 0;
+        while let Some(row) = rows.next()? {
+            count += 1;
+            if count > self.most {
+                return Err(Trouble::Sqlite(format!(
+                    "table {table} has more rows than the file has room for; copy it again"
+                )));
+            }
+            take(count, row)?;
+        }
+        Ok(count)
+    }
+
+    /// Looks texts up by their numbers.
+    fn texts<'a>(&'a self, table: &str, text: &[&str], key: &str) -> Result<Texts<'a>, Trouble> {
+        let statement = match self.column(table, text) {
+            Some(text) => Some(self.connection.prepare(&format!(
+                "SELECT {} FROM {} WHERE {} = ?",
+                quoted(text),
+                quoted(table),
+                quoted(key)
+            ))?),
+            None => None,
+        };
+        Ok(Texts {
+            statement,
+            known: HashMap::new(),
+        })
+    }
+}
+
+/// Texts by their numbers, looked up once each.
+struct Texts<'a> {
+    statement: Option<rusqlite::Statement<'a>>,
+    known: HashMap<i64, String>,
+}
+
+impl Texts<'_> {
+    /// The text, or none.
+    fn get(&mut self, key: Option<i64>) -> Result<Option<&str>, Trouble> {
+        let (Some(key), Some(statement)) = (key, &mut self.statement) else {
+            return Ok(None);
+        };
+        let text = match self.known.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let found = statement.query_row([key], |row| row.get::<_, Option<String>>(0));
+                new.insert(found.optional()?.flatten().unwrap_or_default())
+            }
+        };
+        Ok(Some(text.as_str()).filter(|text| !text.is_empty()))
+    }
+}
+
+/// A name as SQL has it.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A label of a row: a number or a text as text, nothing for null.
+fn label(row: &Row<'_>, at: usize) -> Result<String, Trouble> {
+    use rusqlite::types::ValueRef;
+    Ok(match row.get_ref(at)? {
+        ValueRef::Integer(number) => number.to_string(),
+        ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        _ => String::new(),
+    })
+}
+
+/// A GPU's label, which has to tell apart GPUs of several processes that number theirs from 0.
+fn gpu_label(gpu: &str, process: &str, several: bool) -> String {
+    match several {
+        true => format!("{gpu} of process {process}"),
+        false => gpu.to_owned(),
+    }
+}
+
+fn found(gathered: Gathered, events: u64) -> Found {
+    Found {
+        gathered,
+        events,
+        notes: Vec::new(),
+    }
+}

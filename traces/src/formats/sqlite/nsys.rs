@@ -1,0 +1,63 @@
+//! Nsight Systems' SQLite export (`nsys export --type sqlite`): tables named after CUPTI's
+//! activities, made only where there was such activity. Columns: the user guide's "SQLite Export
+//! Schema Reference".
+
+use std::collections::BTreeSet;
+
+use super::{Tables, Trouble, found, gpu_label, label};
+use crate::formats::Found;
+use crate::gather::{Gathered, KernelText};
+use crate::timeline::KernelClass;
+
+/// Table, name column, and what its records are called if that is no name of a kernel.
+const TABLES: [(&str, &[&str], Option<&str>); 3] = [
+    (
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        &["demangledName", "shortName"],
+        None,
+    ),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY", &[], Some("Memcpy")),
+    ("CUPTI_ACTIVITY_KIND_MEMSET", &[], Some("Memset")),
+];
+
+pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
+    let mut names = tables.texts("StringIds", &["value"], "id")?;
+    let mut gathered = Gathered::default();
+    let mut events = 0;
+    let kernels = TABLES[0].0;
+    let mut processes = BTreeSet::new();
+    let process = tables.column(kernels, &["globalPid"]);
+    tables.scan(kernels, &[process], |_, row| {
+        processes.insert(row.get::<_, Option<i64>>(0)?);
+        Ok(())
+    })?;
+    let several = processes.len() > 1;
+    for (table, name, called) in TABLES {
+        let columns = [
+            tables.column(table, name),
+            tables.column(table, &["globalPid"]),
+            Some("deviceId"),
+            Some("streamId"),
+            Some("start"),
+            Some("end"),
+        ];
+        events += tables.scan(table, &columns, |number, row| {
+            let name = match called {
+                Some(name) => name,
+                None => names.get(row.get(0)?)?.unwrap_or("unnamed kernel"),
+            };
+            // The upper bits of a global process number name the machine.
+            let process = row.get::<_, Option<i64>>(1)?.unwrap_or(0) >> 24 & 0xFF_FFFF;
+            let kernel = KernelText {
+                name,
+                class: called.map(|_| KernelClass::Copy),
+                stream: &label(row, 3)?,
+                device: &gpu_label(&label(row, 2)?, &process.to_string(), several),
+                start: row.get(4)?,
+                end: row.get(5)?,
+            };
+            Ok(gathered.kernel(number, &kernel)?)
+        })?;
+    }
+    Ok(found(gathered, events))
+}

@@ -1,0 +1,218 @@
+//! rocprofv3's rocpd, its default since ROCm 7: tables whose names end in the recording's UUID,
+//! one set per process in a merged file. Schema 3 has times in the dispatches themselves; the
+//! next has them in `rocpd_timestamp`, by way of numbers, and the GPU and stream in `rocpd_track`
+//! (rocprofiler-sdk, `rocpd_tables.sql`).
+
+use std::collections::HashMap;
+
+use rusqlite::Row;
+
+use super::{Tables, Trouble, found, gpu_label, label};
+use crate::formats::Found;
+use crate::formats::rocprof_csv::stream_label;
+use crate::gather::{Fault, Gathered, KernelText};
+use crate::timeline::KernelClass;
+
+/// Where a kernel ran.
+#[derive(Clone, Default)]
+struct Place {
+    process: String,
+    agent: Option<i64>,
+    queue: String,
+    stream: String,
+}
+
+pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
+    let mut gathered = Gathered::default();
+    let mut events = 0;
+    let recordings = Vec::from_iter(tables.suffixes("rocpd_kernel_dispatch"));
+    let mut processes = 0;
+    for uuid in &recordings {
+        let table = format!("rocpd_info_process{uuid}");
+        processes += tables.scan(&table, &[], |_, _| Ok(())).unwrap_or(1).max(1);
+    }
+    for uuid in recordings {
+        let recording = Recording::open(tables, uuid, processes > 1)?;
+        events += recording.kernels(&mut gathered)?;
+        events += recording.copies(&mut gathered)?;
+    }
+    Ok(found(gathered, events))
+}
+
+/// One process's recording.
+struct Recording<'a> {
+    tables: &'a Tables,
+    uuid: &'a str,
+    several: bool,
+    /// GPUs by their agents' numbers.
+    gpus: HashMap<i64, String>,
+    tracks: HashMap<i64, Place>,
+    times: HashMap<i64, i64>,
+}
+
+impl<'a> Recording<'a> {
+    fn open(tables: &'a Tables, uuid: &'a str, several: bool) -> Result<Self, Trouble> {
+        let mut recording = Self {
+            tables,
+            uuid,
+            several,
+            gpus: HashMap::new(),
+            tracks: HashMap::new(),
+            times: HashMap::new(),
+        };
+        let table = recording.table("rocpd_info_agent");
+        let index = tables.column(&table, &["type_index", "logical_index", "absolute_index"]);
+        let gpus = &mut recording.gpus;
+        tables.scan(&table, &[Some("id"), index, Some("type")], |_, row| {
+            if label(row, 2)? == "GPU" {
+                gpus.insert(row.get(0)?, label(row, 1)?);
+            }
+            Ok(())
+        })?;
+        if tables
+            .column(&recording.table("rocpd_kernel_dispatch"), &["start"])
+            .is_none()
+        {
+            recording.indirect()?;
+        }
+        Ok(recording)
+    }
+
+    fn table(&self, name: &str) -> String {
+        format!("{name}{}", self.uuid)
+    }
+
+    /// Loads times and tracks, which dispatches refer to by number.
+    fn indirect(&mut self) -> Result<(), Trouble> {
+        let tables = self.tables;
+        let columns = ["id", "value"].map(Some);
+        let times = &mut self.times;
+        tables.scan(
+            &format!("rocpd_timestamp{}", self.uuid),
+            &columns,
+            |_, row| {
+                times.insert(row.get(0)?, row.get(1)?);
+                Ok(())
+            },
+        )?;
+        let columns = ["id", "pid", "agent_id", "queue_id", "stream_id"].map(Some);
+        let tracks = &mut self.tracks;
+        tables.scan(&format!("rocpd_track{}", self.uuid), &columns, |_, row| {
+            tracks.insert(row.get(0)?, Place::of(row, 1)?);
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Hands out two numbers, the place and the times of each row of a table.
+    fn rows(
+        &self,
+        table: &str,
+        own: [Option<&str>; 2],
+        agents: &[&str],
+        mut take: impl FnMut(u64, &Row<'_>, Place, [i64; 2]) -> Result<(), Trouble>,
+    ) -> Result<u64, Trouble> {
+        let table = self.table(table);
+        let column = |wanted: &[&'static str]| self.tables.column(&table, wanted);
+        let agent = self.tables.column(&table, agents);
+        let columns = [
+            own[0],
+            own[1],
+            column(&["pid"]),
+            agent,
+            column(&["queue_id"]),
+            column(&["stream_id"]),
+            column(&["start", "start_id"]),
+            column(&["end", "end_id"]),
+            column(&["track_id"]),
+        ];
+        let direct = column(&["start"]).is_some();
+        self.tables.scan(&table, &columns, |number, row| {
+            let time = |at: usize| {
+                let time = row.get::<_, Option<i64>>(at)?;
+                let time = match direct {
+                    true => time,
+                    false => time.and_then(|id| self.times.get(&id).copied()),
+                };
+                let what = || format!("a row of {table} has no time");
+                time.ok_or_else(|| {
+                    Trouble::from(Fault::Value {
+                        event: number,
+                        what: what(),
+                    })
+                })
+            };
+            let track = row.get::<_, Option<i64>>(8)?;
+            let place = match track.and_then(|track| self.tracks.get(&track)) {
+                Some(place) => place.clone(),
+                None => Place::of(row, 2)?,
+            };
+            take(number, row, place, [time(6)?, time(7)?])
+        })
+    }
+
+    fn kernels(&self, gathered: &mut Gathered) -> Result<u64, Trouble> {
+        let symbols = self.table("rocpd_info_kernel_symbol");
+        let mut shown = self.tables.texts(&symbols, &["display_name"], "id")?;
+        let mut plain = self.tables.texts(&symbols, &["kernel_name"], "id")?;
+        let own = [Some("kernel_id"), None];
+        let take = |number, row: &Row<'_>, place: Place, [start, end]: [i64; 2]| {
+            let kernel = row.get(0)?;
+            let name = match shown.get(kernel)? {
+                Some(name) => Some(name),
+                None => plain.get(kernel)?,
+            };
+            let kernel = KernelText {
+                name: name.unwrap_or("unnamed kernel"),
+                class: None,
+                stream: &stream_label(&place.stream, &place.queue),
+                device: &self.device(&place),
+                start,
+                end,
+            };
+            Ok(gathered.kernel(number, &kernel)?)
+        };
+        self.rows("rocpd_kernel_dispatch", own, &["agent_id"], take)
+    }
+
+    fn copies(&self, gathered: &mut Gathered) -> Result<u64, Trouble> {
+        let strings = self.table("rocpd_string");
+        let mut names = self.tables.texts(&strings, &["string"], "id")?;
+        let own = [Some("name_id"), Some("src_agent_id")];
+        let take = |number, row: &Row<'_>, mut place: Place, [start, end]: [i64; 2]| {
+            // The GPU is the receiver, or the sender where the receiver is the host.
+            let agents = [place.agent, row.get(1)?];
+            let gpu = |agent: &&Option<i64>| agent.is_some_and(|id| self.gpus.contains_key(&id));
+            place.agent = agents.iter().find(gpu).copied().flatten().or(place.agent);
+            let kernel = KernelText {
+                name: names.get(row.get(0)?)?.unwrap_or("MEMORY_COPY_"),
+                class: Some(KernelClass::Copy),
+                stream: &stream_label(&place.stream, &place.queue),
+                device: &self.device(&place),
+                start,
+                end,
+            };
+            Ok(gathered.kernel(number, &kernel)?)
+        };
+        self.rows("rocpd_memory_copy", own, &["dst_agent_id"], take)
+    }
+
+    fn device(&self, place: &Place) -> String {
+        let agent = place.agent.unwrap_or(0);
+        let gpu = self.gpus.get(&agent).cloned();
+        let gpu = gpu.unwrap_or_else(|| agent.to_string());
+        gpu_label(&gpu, &place.process, self.several)
+    }
+}
+
+impl Place {
+    /// From four columns: process, agent, queue, stream.
+    fn of(row: &Row<'_>, first: usize) -> Result<Self, Trouble> {
+        Ok(Self {
+            process: label(row, first)?,
+            agent: row.get(first + 1)?,
+            queue: label(row, first + 2)?,
+            stream: label(row, first + 3)?,
+        })
+    }
+}

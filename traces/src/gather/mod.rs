@@ -1,0 +1,164 @@
+//! What one file holds, gathered before it is known which ranks its kernels belong to; the same
+//! for every format.
+
+mod kept;
+mod ranks;
+
+use litd_units::Nanos;
+
+use self::kept::Kept;
+pub(crate) use self::kept::within;
+use crate::class::class_of;
+use crate::text::printable;
+use crate::timeline::{Collective, CollectiveId, KernelClass, NameId, Timeline};
+
+/// What one file holds.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    /// A timeline per rank, in the order of the ranks.
+    pub timelines: Vec<Timeline>,
+    /// Whether the ranks are the file's own (or were given); if not, there is one timeline and
+    /// its rank 0 is a guess.
+    pub rank_known: bool,
+    /// What the user should know, such as what was left out and why.
+    pub notes: Vec<String>,
+}
+
+/// A kernel as its event has it; times lack the file's base.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawKernel {
+    pub(crate) name: NameId,
+    pub(crate) class: KernelClass,
+    pub(crate) stream: NameId,
+    pub(crate) device: NameId,
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+    pub(crate) collective: Option<CollectiveId>,
+    pub(crate) correlation: Option<u64>,
+    pub(crate) rank: Option<u32>,
+    /// The number of its event, for messages.
+    pub(crate) event: u64,
+}
+
+/// A mark of an iteration; times lack the file's base.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    pub(crate) number: u32,
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+    pub(crate) rank: Option<u32>,
+    /// The device, for a mark that the profiler carried over to it.
+    pub(crate) device: Option<NameId>,
+}
+
+/// When a kernel with this correlation was launched; the time lacks the file's base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Launch {
+    pub(crate) rank: Option<u32>,
+    pub(crate) correlation: u64,
+    pub(crate) at: i64,
+}
+
+/// All that one file tells.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    pub(crate) kept: Kept,
+    pub(crate) kernels: Vec<RawKernel>,
+    pub(crate) collectives: Vec<Collective>,
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) launches: Vec<Launch>,
+    /// The rank of `distributedInfo`.
+    pub(crate) rank: Option<u32>,
+    /// The rank that the host's record of a collective names.
+    pub(crate) comms_rank: Option<u32>,
+    pub(crate) world_size: Option<u32>,
+    /// Whether a simulator wrote the file.
+    pub(crate) simulated: bool,
+    /// What to add to all times.
+    pub(crate) base: Nanos,
+    /// The class of each name.
+    classes: Vec<KernelClass>,
+}
+
+/// What is wrong with a file, without its name.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// A kernel makes no sense.
+    Kernel {
+        event: u64,
+        name: String,
+        what: String,
+    },
+    /// Something else does not.
+    Value { event: u64, what: String },
+}
+
+/// A kernel's description in a file, for [`Gathered::kernel`].
+#[cfg(feature = "formats")]
+pub(crate) struct KernelText<'a> {
+    pub(crate) name: &'a str,
+    /// The class, where the file tells; else the name does.
+    pub(crate) class: Option<KernelClass>,
+    pub(crate) stream: &'a str,
+    pub(crate) device: &'a str,
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+}
+
+impl Gathered {
+    /// Takes one kernel of a format that tells no more than this; `event` counts.
+    #[cfg(feature = "formats")]
+    pub(crate) fn kernel(&mut self, event: u64, kernel: &KernelText<'_>) -> Result<(), Fault> {
+        let fault = |what: String| Fault::Kernel {
+            event,
+            name: shortened(kernel.name),
+            what,
+        };
+        if kernel.end < kernel.start {
+            return Err(fault(
+                "a kernel ends before it starts: times run backwards".into(),
+            ));
+        }
+        let name = self.kept.name(kernel.name).map_err(fault)?;
+        let class = kernel.class.unwrap_or_else(|| self.class(name));
+        let stream = self.kept.stream(kernel.stream).map_err(fault)?;
+        let device = self.kept.device(kernel.device).map_err(fault)?;
+        self.kernels.push(RawKernel {
+            name,
+            class,
+            stream,
+            device,
+            start: kernel.start,
+            end: kernel.end,
+            collective: None,
+            correlation: None,
+            rank: None,
+            event,
+        });
+        Ok(())
+    }
+
+    /// The class that a name tells, which is looked up once.
+    pub(crate) fn class(&mut self, name: NameId) -> KernelClass {
+        while self.classes.len() < self.kept.names.len() {
+            let next = NameId(u32::try_from(self.classes.len()).unwrap_or(u32::MAX));
+            self.classes.push(class_of(self.kept.names.get(next)));
+        }
+        let known = self.classes.get(name.0 as usize).copied();
+        known.unwrap_or(KernelClass::Computation)
+    }
+
+    /// The timelines; `file` is how the user named the file, `given` the rank that he gave it.
+    pub(crate) fn into_trace(self, file: &str, given: Option<u32>) -> Result<Trace, Fault> {
+        ranks::timelines(self, file, given)
+    }
+}
+
+/// A text short enough for a message, and fit for one.
+pub(crate) fn shortened(text: &str) -> String {
+    const SHOWN: usize = 80;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", printable(text.get(..end).unwrap_or_default())),
+        None => printable(text),
+    }
+}

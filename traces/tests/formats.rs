@@ -1,0 +1,222 @@
+//! All formats: the same simulated iteration in each gives equal timelines, real files give what
+//! other programs counted in them, and damaged files give errors.
+
+// In tests a panic is the report.
+#![allow(clippy::unwrap_used)]
+#![cfg(feature = "formats")]
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use litd_traces::{KernelClass, ReadError, StreamId, Timeline, Trace, formats, join, kineto};
+use proptest::prelude::*;
+
+/// Every sample of the iteration but the Kineto files that the others were made from.
+const SAMPLES: [&str; 16] = [
+    "plain.pftrace.gz",
+    "interned.pftrace.gz",
+    "in_time_order.pftrace.gz",
+    "incremental.pftrace.gz",
+    "defaults.pftrace.gz",
+    "split.pftrace.gz",
+    "lost.pftrace.gz",
+    "zlib.pftrace",
+    "zstd.pftrace",
+    "render_stages.pftrace.gz",
+    "sample.xplane.pb.gz",
+    "sample.rpd.gz",
+    "rocpd.db.gz",
+    "rocpd_timestamps.db.gz",
+    "nsys.sqlite.gz",
+    "results.json.zst",
+];
+const CSV: &str = "kernel_trace.csv.gz";
+
+fn samples() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/samples"))
+}
+
+/// The iteration as the Kineto reader has it.
+fn iteration() -> Vec<Timeline> {
+    let files = [0, 1].map(|rank| samples().join(format!("kineto/rank{rank}.json.gz")));
+    let traces = files.map(|file| kineto::read_file(&file, None).unwrap());
+    join(traces.into()).unwrap().0
+}
+
+/// The same kernels, whatever their streams are called.
+fn assert_same(read: &Timeline, expected: &Timeline, what: &str) {
+    assert_eq!(read.kernels.len(), expected.kernels.len(), "{what}");
+    let mut streams = HashMap::<StreamId, StreamId>::new();
+    let text = |timeline: &Timeline| {
+        let kernels = timeline.kernels.iter();
+        let mut all = Vec::from_iter(kernels.map(|kernel| {
+            let name = timeline.name_of(kernel).to_owned();
+            (kernel.start, kernel.end, name, kernel.class, kernel.stream)
+        }));
+        all.sort();
+        all
+    };
+    for (got, wanted) in text(read).into_iter().zip(text(expected)) {
+        assert_eq!(
+            (got.0, got.1, &got.2, got.3),
+            (wanted.0, wanted.1, &wanted.2, wanted.3),
+            "{what}"
+        );
+        let known = *streams.entry(got.4).or_insert(wanted.4);
+        assert_eq!(known, wanted.4, "{what}: streams are mixed up");
+    }
+    assert_eq!(streams.len(), expected.streams.len(), "{what}");
+}
+
+#[test]
+fn one_iteration_is_the_same_in_every_format() {
+    let expected = iteration();
+    assert_eq!(expected.len(), 2);
+    for file in SAMPLES.into_iter().chain([CSV]) {
+        let trace = formats::read_file(&samples().join(file), None).unwrap();
+        let (read, _) = join(vec![trace]).unwrap();
+        assert_eq!(read.len(), 2, "{file}");
+        for (read, expected) in read.iter().zip(&expected) {
+            assert_eq!(read.rank, expected.rank, "{file}");
+            assert_same(read, expected, file);
+        }
+    }
+}
+
+#[test]
+fn packets_that_mean_nothing_after_a_loss_are_left_out_and_counted() {
+    let trace = formats::read_file(&samples().join("lost.pftrace.gz"), None).unwrap();
+    let notes = trace.notes.join("\n");
+    assert!(
+        notes.contains("2 packets can't be understood because others before them were lost"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn what_is_none_of_the_formats_says_so_in_one_sentence() {
+    for bytes in [
+        &b"hello, world"[..],
+        &[0; 100],
+        &[0x0A, 0x03, 1, 2, 3],
+        &[0xFF; 9],
+    ] {
+        let error = formats::read(bytes, None, "some.file", None).unwrap_err();
+        assert!(
+            matches!(error, ReadError::UnknownFormat { .. }),
+            "{bytes:?}: {error}"
+        );
+    }
+    let error = formats::read(&b""[..], None, "some.file", None).unwrap_err();
+    assert!(matches!(error, ReadError::Empty { .. }), "{error}");
+}
+
+/// The folder of real traces, where it is there.
+fn shared() -> Option<PathBuf> {
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/traces"));
+    let there = folder.is_dir();
+    if !there {
+        let note = "SKIPPED: ../shared/traces is absent\n";
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), note.as_bytes());
+    }
+    there.then_some(folder)
+}
+
+fn counts(timeline: &Timeline) -> [usize; 3] {
+    use KernelClass::{Communication, Computation, Copy};
+    [Computation, Communication, Copy]
+        .map(|class| timeline.kernels.iter().filter(|k| k.class == class).count())
+}
+
+#[test]
+fn real_files_of_other_profilers_hold_what_others_counted() {
+    let Some(folder) = shared() else { return };
+    for (file, expected) in [
+        (
+            "tracelens/rocprof/908_results.json.gz",
+            [36_239, 1_310, 6_366],
+        ),
+        ("rocmprofiledata/mytrace.rpd.gz", [1_228, 0, 1_176]),
+        ("rocmprofiledata/matmul_result.json", [29, 0, 56]),
+    ] {
+        let trace = formats::read_file(&folder.join(file), None).unwrap();
+        let read = Vec::from_iter(trace.timelines.iter().map(counts));
+        assert_eq!(read, [expected], "{file}");
+    }
+    let file = "tracelens/traces/mi300/jax_conv_minimal_08/tw003.xplane.pb";
+    let trace = formats::read_file(&folder.join(file), None).unwrap();
+    let mut expected = [[25, 0, 0]; 8];
+    expected[0][2] = 35;
+    let read = Vec::from_iter(trace.timelines.iter().map(counts));
+    assert_eq!(read, expected);
+}
+
+/// All samples, unpacked where they are packed with gzip: damage should reach the readers.
+fn unpacked() -> Vec<(&'static str, Vec<u8>)> {
+    let all = SAMPLES.into_iter().chain([CSV]);
+    let all = all.map(|name| {
+        let bytes = std::fs::read(samples().join(name)).unwrap();
+        let mut plain = Vec::new();
+        match flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_end(&mut plain) {
+            Ok(_) => (name, plain),
+            Err(_) => (name, bytes),
+        }
+    });
+    all.collect()
+}
+
+/// A reader may refuse what is damaged, in one sentence with the file's name, or read what is
+/// left of it; a kernel never ends before it starts.
+fn is_sane(outcome: &Result<Trace, ReadError>) -> bool {
+    match outcome {
+        Ok(trace) => trace
+            .timelines
+            .iter()
+            .flat_map(|timeline| &timeline.kernels)
+            .all(|kernel| kernel.start <= kernel.end),
+        Err(error) => error.to_string().starts_with("broken"),
+    }
+}
+
+fn cases() -> u32 {
+    let told = std::env::var("PROPTEST_CASES").ok();
+    told.and_then(|cases| cases.parse().ok()).unwrap_or(400)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #[test]
+    fn damaged_files_never_panic(
+        which in 0..SAMPLES.len() + 1,
+        cut in prop::option::of(0.0..1.0),
+        flips in prop::collection::vec((0.0..1.0, any::<u8>()), 0..8)
+    ) {
+        thread_local! {
+            static ALL: Vec<(&'static str, Vec<u8>)> = unpacked();
+        }
+        ALL.with(|all| {
+            let (name, bytes) = &all[which];
+            let mut bytes = bytes.clone();
+            for (at, with) in flips {
+                let at = (at * bytes.len() as f64) as usize;
+                bytes[at] ^= with;
+            }
+            if let Some(cut) = cut {
+                bytes.truncate((cut * bytes.len() as f64) as usize);
+            }
+            let outcome = formats::read(&bytes[..], None, "broken", None);
+            prop_assert!(is_sane(&outcome), "{name}: {outcome:?}");
+            Ok(())
+        })?;
+    }
+}
+
+#[test]
+fn a_path_that_is_not_there_is_named() {
+    let error = formats::read_file(Path::new("no/such.pftrace"), None).unwrap_err();
+    assert!(
+        error.to_string().starts_with("no/such.pftrace: "),
+        "{error}"
+    );
+}
