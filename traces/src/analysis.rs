@@ -201,7 +201,7 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
 }
 
 /// When any communication kernel ran.
-fn communication(timeline: &Timeline) -> Spans {
+pub(crate) fn communication(timeline: &Timeline) -> Spans {
     let kernels = timeline.kernels.iter();
     let communication = kernels.filter(|kernel| kernel.class == KernelClass::Communication);
     Spans::union(communication.map(|kernel| (kernel.start, kernel.end)))

@@ -18,6 +18,7 @@ pub mod live;
 mod pace;
 mod source;
 mod spans;
+pub mod study;
 mod text;
 pub mod timeline;
 

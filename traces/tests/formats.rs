@@ -112,6 +112,34 @@ fn what_is_none_of_the_formats_says_so_in_one_sentence() {
     assert!(matches!(error, ReadError::Empty { .. }), "{error}");
 }
 
+#[test]
+fn what_is_written_for_perfetto_is_read_back() {
+    let timelines = iteration();
+    let leads = litd_traces::leads(&timelines, &litd_traces::AlignOptions::default()).unwrap();
+    let mut bytes = Vec::new();
+    formats::write_perfetto(&timelines, Some(&leads), &mut bytes).unwrap();
+    let trace = formats::read(&bytes[..], None, "written", None).unwrap();
+    assert_eq!(trace.timelines.len(), 2);
+    for (read, expected) in trace.timelines.iter().zip(&timelines) {
+        assert_eq!(read.rank, expected.rank);
+        assert!(read.simulated);
+        assert_eq!(read.streams, expected.streams);
+        assert_same(read, expected, "written");
+    }
+}
+
+#[test]
+fn a_report_on_collectives_names_the_rank_that_waits_least() {
+    let Some(folder) = shared() else { return };
+    let file =
+        "tracelens/traces/mi300/llama_70b_fsdp/nccl_analysis_report_csvs/nccl_summary_long.csv";
+    let source = std::fs::File::open(folder.join(file)).unwrap();
+    let waits = formats::nccl_summary::read(source, file).unwrap().unwrap();
+    assert_eq!(waits.straggler_rank, Some(4));
+    let order = Vec::from_iter(waits.ranks.iter().map(|rank| rank.rank));
+    assert_eq!(order, [0, 6, 7, 1, 3, 2, 5, 4]);
+}
+
 /// The folder of real traces, where it is there.
 fn shared() -> Option<PathBuf> {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/traces"));

@@ -1,6 +1,7 @@
 //! Every format that is read, told apart by what stands in the file, never by its name.
 
 mod csv;
+pub mod nccl_summary;
 mod perfetto;
 mod proto;
 mod rocprof_csv;
@@ -16,6 +17,8 @@ use crate::error::ReadError;
 use crate::gather::{Gathered, Trace};
 use crate::kineto;
 use crate::source::{HEAD, Packing, Source};
+
+pub use perfetto::write_perfetto;
 
 /// What wrote a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

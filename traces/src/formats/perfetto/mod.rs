@@ -8,6 +8,7 @@
 mod clock;
 mod sequence;
 mod slices;
+mod write;
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -21,6 +22,8 @@ use crate::source::Source;
 use clock::Clocks;
 use sequence::Sequence;
 use slices::Slices;
+
+pub use write::write_perfetto;
 
 /// Fields of TracePacket that are known here; others are passed over.
 mod packet {

@@ -1,0 +1,112 @@
+//! A summary of collectives per rank, as AMD's TraceLens writes it (`nccl_summary_long.csv`):
+//! durations without times. They tell who waits for whom: all ranks leave a collective together,
+//! so the rank that spends least time in them is the one that arrives last.
+
+use std::io::{BufReader, Read};
+
+use serde::Serialize;
+
+use super::csv;
+use crate::error::ReadError;
+use crate::source::Source;
+
+/// What a summary says of one rank.
+#[derive(Debug, Clone, Serialize)]
+pub struct RankWait {
+    /// The rank.
+    pub rank: u32,
+    /// Time in synchronising collectives, in milliseconds.
+    pub time_ms: f64,
+    /// How many there were.
+    pub count: u64,
+    /// Time beyond that of the rank that has least, per collective, in milliseconds: by how much
+    /// it arrives earlier.
+    pub wait_ms: f64,
+}
+
+/// Who waits for whom.
+#[derive(Debug, Clone, Serialize)]
+pub struct Waits {
+    /// The rank that arrives last; null on ties.
+    pub straggler_rank: Option<u32>,
+    /// The ranks, the one that waits most first.
+    pub ranks: Vec<RankWait>,
+}
+
+/// Whether a file that begins like this is such a summary.
+#[must_use]
+pub fn wrote(head: &[u8]) -> bool {
+    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
+    line.starts_with(b"rank,") && has(b"Collective name") && has(b"dur_sum")
+}
+
+/// Reads a summary; `None` if the source is something else.
+///
+/// # Errors
+/// The source fails, or a number in it is none.
+pub fn read(source: impl Read, file: &str) -> Result<Option<Waits>, ReadError> {
+    let io = |cause| ReadError::Io {
+        file: file.into(),
+        cause,
+    };
+    let mut source = Source::of(source).map_err(io)?;
+    if !wrote(source.head()) {
+        return Ok(None);
+    }
+    let mut source = BufReader::new(source);
+    let mut record = Vec::new();
+    csv::record(&mut source, &mut record).map_err(io)?;
+    let column = |name: &str| record.iter().position(|column| column == name);
+    let columns = ["rank", "Collective name", "dur_sum", "operation_count"].map(column);
+    let mut waits = Vec::<RankWait>::new();
+    let mut line = 1;
+    while csv::record(&mut source, &mut record).map_err(io)? {
+        line += 1;
+        let field = |at: usize| columns[at].and_then(|at| record.get(at)).map_or("", |f| f);
+        let bad = |what: &str| ReadError::BadEvent {
+            file: file.into(),
+            what: format!("{what} is no number"),
+            event: line,
+        };
+        let name = field(1).replace('_', "");
+        if !["allreduce", "allgather", "reducescatter"]
+            .iter()
+            .any(|kind| name.contains(kind))
+        {
+            continue;
+        }
+        let rank = field(0).parse().map_err(|_| bad("rank"))?;
+        let micros = field(2).parse::<f64>().ok().filter(|time| time.is_finite());
+        let micros = micros.ok_or_else(|| bad("dur_sum"))?;
+        let count = field(3).parse().map_err(|_| bad("operation_count"))?;
+        match waits.iter_mut().find(|known| known.rank == rank) {
+            Some(known) => {
+                known.time_ms += micros / 1000.0;
+                known.count += count;
+            }
+            None => waits.push(RankWait {
+                rank,
+                time_ms: micros / 1000.0,
+                count,
+                wait_ms: 0.0,
+            }),
+        }
+    }
+    Ok(Some(order(waits)))
+}
+
+fn order(mut ranks: Vec<RankWait>) -> Waits {
+    ranks.sort_by(|a, b| b.time_ms.total_cmp(&a.time_ms));
+    let least = ranks.last().map_or(0.0, |rank| rank.time_ms);
+    for rank in &mut ranks {
+        rank.wait_ms = (rank.time_ms - least) / rank.count.max(1) as f64;
+    }
+    let mut last = ranks.iter().rev();
+    let straggler = last.next();
+    let alone = last.next().is_some_and(|next| next.time_ms > least);
+    Waits {
+        straggler_rank: straggler.filter(|_| alone).map(|rank| rank.rank),
+        ranks,
+    }
+}

@@ -1,0 +1,121 @@
+//! The Lit Silicon paper's analysis of a node: clock skew out of the way, then overlap (section
+//! III), lead curves (Figure 7), models (section IV) and a diagnosis.
+
+mod cause;
+mod matrix;
+mod models;
+mod overlap;
+mod skew;
+mod waves;
+
+use litd_units::Nanos;
+use serde::Serialize;
+
+pub use cause::{Cause, Diagnosis, Marks};
+pub use models::{Aligned, ModelOptions, Models, Prediction, predict};
+pub use overlap::{IterationOverlap, KernelOverlap, LayerOverlap, OverlapKind, cosine, pearson};
+pub use skew::Skew;
+pub use waves::{Plateau, Stretch, Wave};
+
+use crate::align::{AlignError, AlignOptions};
+use crate::timeline::Timeline;
+use matrix::Matrix;
+
+/// What the paper's analysis says of the ranks of a node. Lists over GPUs are in the order of
+/// the timelines.
+#[derive(Debug, Clone, Serialize)]
+pub struct Study {
+    /// The clocks, from the ends of collectives.
+    pub skew: Skew,
+    /// What holds the node back, and why.
+    pub diagnosis: Diagnosis,
+    /// Whether another rank is last in another part of an iteration.
+    pub straggler_changes: bool,
+    /// Predicted speed-up and power.
+    pub models: Models,
+    /// Overlap and its correlation with duration, by kernel; most time first.
+    pub kernels: Vec<KernelOverlap>,
+    /// Overlap by layer, where kernels' names tell layers.
+    pub layers: Vec<LayerOverlap>,
+    /// Overlap by iteration.
+    pub iterations: Vec<IterationOverlap>,
+    /// Lead curves by iteration.
+    pub waves: Vec<Wave>,
+    /// What all of this comes from, kernel by kernel.
+    #[serde(skip)]
+    pub matched: Vec<MatchedKernel>,
+}
+
+/// One computation kernel that was matched on all GPUs; lists have one entry per GPU.
+#[derive(Debug, Clone)]
+pub struct MatchedKernel {
+    /// Its name.
+    pub name: String,
+    /// Its name without the number of its layer.
+    pub plain_name: String,
+    /// Its iteration; none where traces mark none.
+    pub iteration: Option<u32>,
+    /// When it started.
+    pub start: Vec<Nanos>,
+    /// How long it took.
+    pub duration: Vec<Nanos>,
+    /// How much of that a collective ran beside it, from 0 to 1.
+    pub overlap: Vec<f64>,
+    /// By how much it started before the last GPU started it.
+    pub lead: Vec<Nanos>,
+}
+
+/// Takes clear clock skew out of the timelines of two or more ranks.
+pub fn remove_skew(timelines: &mut [Timeline]) -> Skew {
+    skew::remove(timelines)
+}
+
+/// Studies the timelines of two or more ranks of a node, whose skew was removed.
+///
+/// # Errors
+/// When too few kernels match; see [`AlignError`].
+pub fn study(
+    timelines: &[Timeline],
+    skew: Skew,
+    align: &AlignOptions,
+    options: &ModelOptions,
+) -> Result<Study, AlignError> {
+    let matrix = Matrix::of(timelines, align)?;
+    let kinds = overlap::kinds(&matrix, options.varying_threshold);
+    let ranks = Vec::from_iter(timelines.iter().map(|timeline| timeline.rank));
+    let waves = waves::waves(&matrix, &ranks);
+    let changes = |wave: &Wave| {
+        let mut last = wave.last.iter().map(|stretch| stretch.gpu);
+        let first = last.next();
+        last.any(|gpu| Some(gpu) != first)
+    };
+    Ok(Study {
+        diagnosis: cause::diagnose(timelines, &matrix, &kinds, &skew),
+        skew,
+        straggler_changes: waves.iter().any(changes),
+        models: Models::of(&matrix, options),
+        kernels: overlap::per_kernel(&matrix, &kinds),
+        layers: overlap::per_layer(&matrix),
+        iterations: overlap::per_iteration(&matrix),
+        waves,
+        matched: matched(matrix),
+    })
+}
+
+fn matched(matrix: Matrix) -> Vec<MatchedKernel> {
+    fn column<T: Copy>(of: &[Vec<T>], k: usize) -> Vec<T> {
+        of.iter().map(|row| row[k]).collect()
+    }
+    let (start, duration) = (matrix.start, matrix.duration);
+    let columns = matrix.columns.into_iter().enumerate();
+    let kernel = |(k, of): (usize, matrix::Column)| MatchedKernel {
+        plain_name: overlap::plain_name(&of.name),
+        name: of.name,
+        iteration: of.iteration,
+        start: column(&start, k),
+        duration: column(&duration, k),
+        overlap: column(&matrix.overlap, k),
+        lead: column(&matrix.lead, k),
+    };
+    columns.map(kernel).collect()
+}
