@@ -1,20 +1,28 @@
 //! `litctl analyze`: which GPU the others wait for, from the kernel traces of a job's ranks.
 
+mod files;
+mod html;
 mod read;
 mod text;
+mod words;
 
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use litd_traces::{AlignOptions, AnalysisOptions, Selection, Timeline, analyse, join};
-use litd_units::Aggregation;
+use litd_traces::study::{ModelOptions, Study, remove_skew, study};
+use litd_traces::{
+    AlignOptions, AnalysisOptions, Report, Selection, Timeline, analyse, formats, join, leads,
+};
+use litd_units::{Aggregation, Watts};
+use serde::Serialize;
 
 use crate::{Outcome, output};
 
 /// Find the GPU that the others wait for, in the kernel traces of a job's ranks
 ///
-/// Reads the Kineto JSON of PyTorch's profiler, plain or gzip, one file per rank or several ranks
-/// in one file. Prints for each rank its kernels, how busy its GPU was, how much of its
+/// Reads what profilers write, one file per rank or several ranks in one file, plain or compressed
+/// with gzip or zstd: Kineto JSON (PyTorch), Perfetto, rocpd, JSON and CSV (rocprofv3), rocmProfileData,
+/// xplane.pb (XLA), Nsight Systems' SQLite export. The content tells which. Prints for each rank its kernels, how busy its GPU was, how much of its
 /// computation ran beside communication, and by how much it started matching kernels before the
 /// rank that started them last (its lead).
 ///
@@ -23,7 +31,7 @@ use crate::{Outcome, output};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Trace files, or folders whose *.json and *.json.gz are read (not those of subfolders)
+    /// Trace files, or folders whose traces are read (not those of subfolders)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Which kernels are matched across ranks; "all" is computation and communication
@@ -44,6 +52,30 @@ pub struct Args {
     /// Let iterations begin wherever a kernel starts whose name contains NAME
     #[arg(long, value_name = "NAME")]
     cut_at: Option<String>,
+    /// Also print what the paper's models predict: speed-up and power if all GPUs were equal
+    #[arg(long)]
+    models: bool,
+    /// Also print the overlap of each kernel and how it goes with its duration
+    #[arg(long)]
+    overlap: bool,
+    /// What a GPU draws before anything is changed, for the power model
+    #[arg(long, value_name = "WATTS", default_value_t = 700.0, value_parser = watts)]
+    baseline_power: f64,
+    /// What an idle GPU draws, for the power model
+    #[arg(long, value_name = "WATTS", default_value_t = 140.0, value_parser = watts)]
+    idle_power: f64,
+    /// Overlap ratios that differ by more across GPUs are varying (the paper's set V)
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction)]
+    varying: f64,
+    /// Write a report with pictures: one HTML file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the kernels of all ranks with their leads as a trace for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
+    /// Write start, duration, overlap and lead of each matched kernel
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
@@ -52,6 +84,7 @@ Examples:
   litctl analyze rank*.json.gz --kernels all   match collectives too
   litctl analyze traces/ --iteration 12        the kernels of ProfilerStep#12
   litctl analyze a.json b.json --ranks 0,1     where files tell no ranks
+  litctl analyze traces/ --models --html r.html   what fixing it would gain; pictures
   litctl --json analyze traces/ | jq .straggler_rank";
 
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -72,6 +105,12 @@ enum How {
     Last,
 }
 
+fn watts(text: &str) -> Result<f64, String> {
+    let watts = text.parse::<f64>().ok();
+    let watts = watts.filter(|watts| watts.is_finite() && *watts >= 0.0);
+    watts.ok_or_else(|| "must be a number of watts of at least 0".into())
+}
+
 fn fraction(text: &str) -> Result<f64, String> {
     let fraction = text
         .parse::<f64>()
@@ -81,11 +120,20 @@ fn fraction(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
+    if let [path] = &args.paths[..]
+        && let Some(waits) = read::waits(path)?
+    {
+        return match json {
+            true => output::json(&waits),
+            false => output::text(&text::waits(&waits)),
+        };
+    }
     let files = read::files(&args.paths)?;
     let (traces, mut notes) = read::traces(&files, &args.ranks)?;
     let (timelines, more) = join(traces)?;
     notes.extend(more);
-    let timelines = chosen(timelines, args)?;
+    let mut timelines = chosen(timelines, args)?;
+    let skew = remove_skew(&mut timelines);
     let options = AnalysisOptions {
         align: AlignOptions {
             selection: match args.kernels {
@@ -102,11 +150,85 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     };
     let mut report = analyse(&timelines, &options)?;
     report.notes.splice(..0, notes);
+    let study = studied(&timelines, skew, &options, args, &mut report);
+    write_files(args, &report, study.as_ref(), &timelines, &options)?;
     if json {
-        output::json(&report)
-    } else {
-        output::text(&text::render(&report, options.aggregation))
+        return output::json(&Document {
+            report: &report,
+            study: study.as_ref(),
+        });
     }
+    let mut text = text::render(&report, options.aggregation);
+    if let Some(study) = &study {
+        text.push_str(&words::diagnosis(study));
+        if args.models {
+            text.push_str(&words::models(&study.models));
+        }
+        if args.overlap {
+            text.push_str(&words::overlap(study));
+        }
+    }
+    output::text(&text)
+}
+
+/// The JSON document: docs/analyze.md has its schema.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(flatten)]
+    study: Option<&'a Study>,
+}
+
+/// The paper's analysis, which needs two ranks with computation that matches.
+fn studied(
+    timelines: &[Timeline],
+    skew: litd_traces::study::Skew,
+    options: &AnalysisOptions,
+    args: &Args,
+    report: &mut Report,
+) -> Option<Study> {
+    if timelines.len() < 2 {
+        return None;
+    }
+    let models = ModelOptions {
+        baseline_power: Watts(args.baseline_power),
+        idle_power: Watts(args.idle_power),
+        varying_threshold: args.varying,
+    };
+    match study(timelines, skew, &options.align, &models) {
+        Ok(study) => Some(study),
+        Err(error) => {
+            report.notes.push(format!("no diagnosis: {error}"));
+            None
+        }
+    }
+}
+
+fn write_files(
+    args: &Args,
+    report: &Report,
+    study: Option<&Study>,
+    timelines: &[Timeline],
+    options: &AnalysisOptions,
+) -> Result<(), Box<dyn std::error::Error>> {
+    if let Some(path) = &args.perfetto {
+        let leads = leads(timelines, &options.align).ok();
+        files::write(path, |out| {
+            formats::write_perfetto(timelines, leads.as_ref(), out)
+        })?;
+    }
+    let needed =
+        || study.ok_or("--html and --csv need at least two ranks whose computation matches");
+    if let Some(path) = &args.html {
+        let page = html::render(report, needed()?, timelines);
+        files::write(path, |out| out.write_all(page.as_bytes()))?;
+    }
+    if let Some(path) = &args.csv {
+        let study = needed()?;
+        files::write(path, |out| files::csv(study, timelines, out))?;
+    }
+    Ok(())
 }
 
 /// The part of the timelines that was asked for.

@@ -93,7 +93,7 @@ fn eight_real_ranks_have_the_known_leads() {
         return;
     };
     let report = report(&["--kernels", "all"], &[&folder]);
-    assert_eq!(report["schema"], 1);
+    assert_eq!(report["schema"], 2);
     assert_eq!(report["matched_kernels"], 244);
     assert!((report["matched_fraction"].as_f64().unwrap() - 244.0 / 245.0).abs() < 1e-12);
     assert_eq!(report["straggler_rank"], 7);

@@ -124,7 +124,7 @@ pub fn analyse(timelines: &[Timeline], options: &AnalysisOptions) -> Result<Repo
     let wall = wall_time(timelines);
     let ranks = timelines.iter().map(|timeline| statistics(timeline, wall));
     let mut report = Report {
-        schema: 1,
+        schema: 2,
         simulated: timelines.iter().any(|timeline| timeline.simulated),
         matched_kernels: None,
         matched_fraction: None,

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use litd_traces::formats::nccl_summary::{self, Waits};
 use litd_traces::{ReadError, Trace, formats};
 
 use crate::output;
@@ -80,6 +81,16 @@ fn traces_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     }
     traces.sort();
     Ok(traces)
+}
+
+/// What a summary of collectives says, if the path is one.
+pub fn waits(path: &Path) -> Result<Option<Waits>, ReadError> {
+    let name = path.display().to_string();
+    match File::open(path) {
+        Ok(file) if path.is_file() => nccl_summary::read(file, &name),
+        // Whatever is wrong is told where the path is read as a trace.
+        _ => Ok(None),
+    }
 }
 
 /// Reads all files, and notes which were skipped; `ranks` are theirs, or empty if they tell

@@ -7,6 +7,7 @@ use litd_policies::Leads;
 use litd_policies::config::Guard;
 use litd_policies::diagnosis::{Clock, clock_of};
 use litd_traces::align::in_words;
+use litd_traces::formats::nccl_summary::Waits;
 use litd_traces::{LeadValues, RankReport, Report};
 use litd_units::{Aggregation, Nanos};
 
@@ -188,6 +189,29 @@ fn clock(report: &Report, straggler: u32, aggregation: Aggregation) -> String {
                 .into()
         }
     }
+}
+
+/// The report on a summary of collectives.
+pub fn waits(waits: &Waits) -> String {
+    let mut out = format!("{HEAD}rank  collectives  time in them  waits in each{HEAD:#}\n");
+    for rank in &waits.ranks {
+        let _ = writeln!(
+            out,
+            "{:>4} {:>12} {:>10.3} s {:>11.3} ms",
+            rank.rank,
+            rank.count,
+            rank.time_ms / 1000.0,
+            rank.wait_ms
+        );
+    }
+    let _ = match waits.straggler_rank {
+        Some(rank) => writeln!(
+            out,
+            "{LATE}Rank {rank} is the straggler{LATE:#}: it waits least in collectives, the others wait for it."
+        ),
+        None => writeln!(out, "No straggler: several ranks wait least."),
+    };
+    out
 }
 
 fn left_out(out: &mut String, report: &Report) -> fmt::Result {

@@ -1,0 +1,333 @@
+//! The report as one HTML file: no script, nothing from a network; it fits a phone and paper.
+
+mod svg;
+
+use std::fmt::Write as _;
+
+use litd_traces::study::{Aligned, MatchedKernel, Study, Wave};
+use litd_traces::{KernelClass, Report, Timeline};
+use litd_units::Nanos;
+
+use super::words;
+use svg::{Chart, colour, escaped};
+
+/// The most kernels that the straggler wave draws.
+const WAVE_LINES: usize = 80;
+/// The most dots of one chart of overlap against duration, per rank.
+const DOTS: usize = 150;
+/// How many kernels are on either side of the one with the greatest lead.
+const AROUND: usize = 12;
+
+const STYLE: &str = "
+:root{color-scheme:light dark;--line:#8884}
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;padding:1rem}
+h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}
+svg{width:100%;height:auto;display:block}
+svg text{font-size:11px;fill:currentColor}.title{font-size:12px}
+.grid{stroke:var(--line);fill:none}.curve{fill:none;stroke-width:1.4}.thin{fill:none;stroke-width:.7;opacity:.7}
+table{border-collapse:collapse;display:block;overflow-x:auto}
+td,th{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere}
+.key span{display:inline-block;margin-right:.8rem}.key i{display:inline-block;width:.8rem;height:.8rem;margin-right:.3rem}
+.verdict{font-size:1.15rem;border-left:.3rem solid #d55e00;padding-left:.8rem}
+@media print{body{max-width:none;font-size:10pt}figure,table,section{break-inside:avoid}}
+";
+
+/// The whole file.
+pub fn render(report: &Report, study: &Study, timelines: &[Timeline]) -> String {
+    let mut out = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>litctl analyze</title><style>{STYLE}</style></head><body>\n<h1>Which GPU holds this node back?</h1>\n"
+    );
+    if report.simulated {
+        out.push_str("<p><strong>SIMULATED</strong>: a simulator wrote these traces.</p>\n");
+    }
+    verdict(&mut out, study);
+    key(&mut out, timelines);
+    for (title, text, chart) in [
+        (
+            "Straggler wave",
+            "Each line joins the starts of one kernel on all ranks, around the greatest lead: the rank where the lines reach furthest right is the one that the others wait for.",
+            straggler_wave(study, timelines),
+        ),
+        (
+            "Lead curves",
+            "By how much each rank started each kernel before the last rank did, through the iterations. A curve that stays at zero is the straggler's.",
+            lead_curves(&study.waves),
+        ),
+        (
+            "Overlap against duration",
+            "Executions of the kernel whose overlap varies most: where communication runs beside it, it takes longer.",
+            scatter(study),
+        ),
+        (
+            "Around the worst layer",
+            "What each rank ran where the lead is greatest: computation above, communication below.",
+            timeline(study, timelines),
+        ),
+    ] {
+        let _ = writeln!(
+            out,
+            "<section><h2>{title}</h2><p>{text}</p><figure style=\"margin:0\">{chart}</figure></section>"
+        );
+    }
+    last(&mut out, study);
+    predictions(&mut out, study);
+    kernels(&mut out, study);
+    for note in &report.notes {
+        let _ = writeln!(out, "<p>Note: {}</p>", escaped(note));
+    }
+    out.push_str("</body></html>\n");
+    out
+}
+
+fn verdict(out: &mut String, study: &Study) {
+    let _ = write!(
+        out,
+        "<p class=\"verdict\">{}</p><ul>",
+        escaped(&words::headline(&study.diagnosis))
+    );
+    for reason in study.diagnosis.evidence.iter().chain(&words::skew(study)) {
+        let _ = write!(out, "<li>{}</li>", escaped(reason));
+    }
+    out.push_str("</ul>\n");
+}
+
+fn key(out: &mut String, timelines: &[Timeline]) {
+    out.push_str("<p class=\"key\">");
+    for (at, timeline) in timelines.iter().enumerate() {
+        let _ = write!(
+            out,
+            "<span><i style=\"background:{}\"></i>rank {}</span>",
+            colour(at),
+            timeline.rank
+        );
+    }
+    out.push_str("</p>\n");
+}
+
+fn millis(time: Nanos) -> f64 {
+    time.to_millis().0
+}
+
+/// The place of the kernel with the greatest lead.
+fn worst(matched: &[MatchedKernel]) -> usize {
+    let most = |kernel: &MatchedKernel| kernel.lead.iter().copied().max().unwrap_or_default();
+    let worst = matched
+        .iter()
+        .enumerate()
+        .max_by_key(|(_, kernel)| most(kernel));
+    worst.map_or(0, |(at, _)| at)
+}
+
+/// The kernels around the one with the greatest lead.
+fn around(matched: &[MatchedKernel], each_side: usize) -> &[MatchedKernel] {
+    let at = worst(matched);
+    let end = (at + each_side + 1).min(matched.len());
+    &matched[at.saturating_sub(each_side)..end]
+}
+
+fn straggler_wave(study: &Study, timelines: &[Timeline]) -> String {
+    let kernels = around(&study.matched, WAVE_LINES / 2);
+    let starts = || {
+        kernels
+            .iter()
+            .flat_map(|kernel| kernel.start.iter().copied())
+    };
+    let (Some(first), Some(last)) = (starts().min(), starts().max()) else {
+        return String::new();
+    };
+    let ranks = timelines.len() as f64;
+    let names = timelines.iter().enumerate();
+    let names =
+        names.map(|(at, timeline)| (ranks - 1.0 - at as f64, format!("rank {}", timeline.rank)));
+    let range = (0.0, millis(last - first));
+    let mut chart = Chart::new(range, (-0.3, ranks - 0.7), 60.0 + 32.0 * ranks)
+        .horizontal_axis("time, ms")
+        .rows(names);
+    for kernel in kernels {
+        let points = kernel.start.iter().enumerate();
+        let points = points.map(|(at, start)| (millis(*start - first), ranks - 1.0 - at as f64));
+        chart.line(points, "currentColor", "thin");
+    }
+    chart.finish("Starts of the same kernels on all ranks")
+}
+
+fn lead_curves(waves: &[Wave]) -> String {
+    let total = waves.iter().map(|wave| wave.kernels).sum::<usize>() as f64;
+    let leads = waves.iter().flat_map(|wave| wave.lead_ns.iter().flatten());
+    let most = millis(leads.copied().max().unwrap_or_default());
+    let mut chart = Chart::new((0.0, total), (0.0, most * 1.05), 300.0)
+        .horizontal_axis("matched kernel")
+        .vertical_axis("lead, ms");
+    let mut before = 0.0;
+    for wave in waves {
+        for (at, leads) in wave.lead_ns.iter().enumerate() {
+            let points = wave.at.iter().zip(leads);
+            let points = points.map(|(k, lead)| (before + *k as f64, millis(*lead)));
+            chart.line(points, colour(at), "curve");
+        }
+        before += wave.kernels as f64;
+    }
+    chart.finish("Lead of each rank by kernel")
+}
+
+fn scatter(study: &Study) -> String {
+    let most = study.kernels.iter().max_by(|a, b| {
+        let weight = |kernel: &litd_traces::study::KernelOverlap| {
+            kernel.varying as f64 * kernel.time_ms.iter().sum::<f64>()
+        };
+        weight(a).total_cmp(&weight(b))
+    });
+    let Some(chosen) = most else {
+        return String::new();
+    };
+    let kernels = study.matched.iter();
+    let kernels = kernels.filter(|kernel| kernel.plain_name == chosen.name);
+    let kernels = Vec::from_iter(kernels);
+    let times = kernels
+        .iter()
+        .flat_map(|kernel| kernel.duration.iter().copied());
+    let longest = millis(times.max().unwrap_or_default());
+    let mut chart = Chart::new((0.0, 1.0), (0.0, longest * 1.05), 300.0)
+        .horizontal_axis(&format!("overlap ratio of {}", chosen.name))
+        .vertical_axis("duration, ms");
+    let step = kernels.len().div_ceil(DOTS).max(1);
+    for kernel in kernels.iter().step_by(step) {
+        for (at, (overlap, time)) in kernel.overlap.iter().zip(&kernel.duration).enumerate() {
+            chart.dot(*overlap, millis(*time), colour(at));
+        }
+    }
+    chart.finish("Duration by overlap ratio")
+}
+
+fn timeline(study: &Study, timelines: &[Timeline]) -> String {
+    let kernels = around(&study.matched, AROUND);
+    let starts = kernels
+        .iter()
+        .flat_map(|kernel| kernel.start.iter().copied());
+    let ends = kernels.iter().flat_map(|kernel| {
+        let pairs = kernel.start.iter().zip(&kernel.duration);
+        pairs.map(|(start, time)| *start + *time)
+    });
+    let (Some(first), Some(last)) = (starts.min(), ends.max()) else {
+        return String::new();
+    };
+    let ranks = timelines.len() as f64;
+    let names = timelines.iter().enumerate();
+    let names =
+        names.map(|(at, timeline)| (ranks - 0.5 - at as f64, format!("rank {}", timeline.rank)));
+    let range = (0.0, millis(last - first));
+    let mut chart = Chart::new(range, (0.0, ranks), 60.0 + 40.0 * ranks)
+        .horizontal_axis("time, ms")
+        .rows(names);
+    for (at, timeline) in timelines.iter().enumerate() {
+        let base = ranks - 1.0 - at as f64;
+        let from = timeline
+            .kernels
+            .partition_point(|kernel| kernel.start < first);
+        // Long collectives may have started before.
+        for kernel in timeline.kernels[from.saturating_sub(50)..].iter() {
+            if kernel.start > last {
+                break;
+            }
+            if kernel.end < first {
+                continue;
+            }
+            let span = (
+                millis(kernel.start.max(first) - first),
+                millis(kernel.end.min(last) - first),
+            );
+            let (rows, fill) = match kernel.class {
+                KernelClass::Computation => ((0.5, 0.9), colour(at)),
+                KernelClass::Communication => ((0.1, 0.45), "#999"),
+                KernelClass::Copy => ((0.1, 0.45), "#555"),
+            };
+            let title = format!(
+                "{}: {:.3} ms",
+                timeline.name_of(kernel),
+                millis(kernel.duration())
+            );
+            chart.area(span, (base + rows.0, base + rows.1), fill, &title);
+        }
+    }
+    chart.finish("Kernels of all ranks around the greatest lead")
+}
+
+fn last(out: &mut String, study: &Study) {
+    out.push_str("<section><h2>Who is last</h2><table><tr><th>from kernel</th><th>iteration</th><th>kernels</th><th>rank</th><th>behind the next, ms</th></tr>");
+    for wave in &study.waves {
+        for stretch in &wave.last {
+            let iteration = wave
+                .iteration
+                .map_or("-".into(), |number| number.to_string());
+            let _ = write!(
+                out,
+                "<tr><td>{}</td><td>{iteration}</td><td>{} to {}</td><td>{}</td><td>{:.3}</td></tr>",
+                escaped(&words::short(&stretch.from_kernel)),
+                stretch.first,
+                stretch.end - 1,
+                stretch.rank,
+                millis(stretch.behind_ns)
+            );
+        }
+    }
+    out.push_str("</table></section>\n");
+}
+
+fn predictions(out: &mut String, study: &Study) {
+    let models = &study.models;
+    let _ = write!(
+        out,
+        "<section><h2>What fixing it would gain</h2><p>{}</p><table><tr><th>policy</th><th>speed-up (above 1 is faster)</th><th>without noise</th><th>from iteration to iteration</th><th>power after / before</th></tr>",
+        escaped(&words::assumptions(models))
+    );
+    for Aligned {
+        policy,
+        speedup,
+        speedup_without_noise,
+        speedup_interval,
+        node_power_ratio,
+        ..
+    } in [&models.max, &models.med, &models.min]
+    {
+        let interval = speedup_interval.map_or("-".into(), |[least, most]| {
+            format!("{least:.4} to {most:.4}")
+        });
+        let _ = write!(
+            out,
+            "<tr><td>{policy}</td><td>{speedup:.4}</td><td>{speedup_without_noise:.4}</td><td>{interval}</td><td>{node_power_ratio:.4}</td></tr>"
+        );
+    }
+    out.push_str("</table></section>\n");
+}
+
+fn kernels(out: &mut String, study: &Study) {
+    out.push_str("<section><h2>Overlap and duration by kernel</h2><table><tr><th>kernel</th><th>executions</th><th>varying</th><th>overlap, % (least to most)</th><th>Pearson (median)</th><th>cosine (median)</th></tr>");
+    for kernel in study.kernels.iter().take(20) {
+        let overlaps = || {
+            kernel
+                .overlap_ratio
+                .iter()
+                .flatten()
+                .map(|ratio| ratio * 100.0)
+        };
+        let middle = |of: &[Option<f64>]| {
+            let mut known = Vec::from_iter(of.iter().flatten().copied());
+            known.sort_by(f64::total_cmp);
+            let middle = known.get(known.len() / 2);
+            middle.map_or("-".into(), |middle| format!("{middle:.2}"))
+        };
+        let _ = write!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1} to {:.1}</td><td>{}</td><td>{}</td></tr>",
+            escaped(&words::short(&kernel.name)),
+            kernel.executions,
+            kernel.varying,
+            overlaps().fold(f64::INFINITY, f64::min),
+            overlaps().fold(f64::NEG_INFINITY, f64::max),
+            middle(&kernel.pearson),
+            middle(&kernel.cosine)
+        );
+    }
+    out.push_str("</table></section>\n");
+}

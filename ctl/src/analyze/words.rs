@@ -1,0 +1,199 @@
+//! The paper's analysis in words, for a terminal and for the HTML report.
+
+use std::fmt::{self, Write};
+
+use litd_traces::study::{Cause, Diagnosis, Models, Study};
+use litd_units::Nanos;
+
+use crate::output::{WIDTH, wrap};
+use crate::show::{HEAD, time};
+
+/// The longest name that is shown, in characters.
+const NAME: usize = 60;
+
+/// What holds the node back, in one sentence.
+pub fn headline(diagnosis: &Diagnosis) -> String {
+    let rank = diagnosis
+        .rank
+        .map_or("a rank".into(), |rank| format!("rank {rank}"));
+    match diagnosis.cause {
+        Cause::Healthy => "Healthy: no rank holds the others back.".into(),
+        Cause::SlowClock => format!("Slow clock: the others wait for {rank}; power can help it."),
+        Cause::HostBound => {
+            format!("Late host: the others wait for {rank}; look at its host, power can't help.")
+        }
+        Cause::Communication => {
+            format!("Slow link: the others wait for {rank}; look at its links, power can't help.")
+        }
+        Cause::DataDependent => format!(
+            "More work: the others wait for {rank}; look at how work is divided, power only hides it."
+        ),
+        Cause::Unknown => {
+            format!("Unknown: the others wait for {rank}, and traces don't tell why.")
+        }
+    }
+}
+
+/// What is to be said of the clocks, if anything.
+pub fn skew(study: &Study) -> Vec<String> {
+    let ranks = study.diagnosis.ranks.iter().map(|marks| marks.rank);
+    let skew = &study.skew;
+    let each = ranks.zip(&skew.ahead_ns).zip(&skew.removed);
+    let removed = each.filter(|(_, removed)| **removed);
+    removed
+        .map(|((rank, ahead), _)| {
+            let side = if *ahead > Nanos::ZERO { "ahead" } else { "behind" };
+            format!(
+                "the clock of rank {rank} is {} {side}, by the ends of {} collectives; it was set right",
+                time(Nanos(ahead.0.abs())),
+                skew.collectives
+            )
+        })
+        .collect()
+}
+
+/// What the models assume.
+pub fn assumptions(models: &Models) -> String {
+    format!(
+        "Sections IV.A and IV.B of the Lit Silicon paper, if all GPUs were equal: {} kernels of constant overlap, {} of varying; assumed are {:.0} W per GPU before and {:.0} W idle.",
+        models.constant,
+        models.varying,
+        models.options.baseline_power.0,
+        models.options.idle_power.0
+    )
+}
+
+/// A name that fits a line.
+pub fn short(name: &str) -> String {
+    match name.char_indices().nth(NAME) {
+        Some((end, _)) => format!("{}…", name.get(..end).unwrap_or_default()),
+        None => name.to_owned(),
+    }
+}
+
+/// The diagnosis for a terminal.
+pub fn diagnosis(study: &Study) -> String {
+    let mut out = format!(
+        "\n{HEAD}diagnosis{HEAD:#}\n{}\n",
+        headline(&study.diagnosis)
+    );
+    for reason in study.diagnosis.evidence.iter().chain(&skew(study)) {
+        for (at, line) in wrap(reason, WIDTH - 2).iter().enumerate() {
+            let bullet = if at == 0 { "- " } else { "  " };
+            out.push_str(bullet);
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    if study.straggler_changes {
+        let _ = last(&mut out, study);
+    }
+    out
+}
+
+/// Who is last, from stretch to stretch.
+fn last(out: &mut String, study: &Study) -> fmt::Result {
+    for wave in study.waves.iter().take(1) {
+        let stretch = |stretch: &litd_traces::study::Stretch| {
+            format!("rank {} from kernel {}", stretch.rank, stretch.first)
+        };
+        let all = Vec::from_iter(wave.last.iter().map(stretch));
+        let text = format!(
+            "- the straggler changes within an iteration of {} kernels: {}",
+            wave.kernels,
+            all.join(", ")
+        );
+        for line in wrap(&text, WIDTH) {
+            writeln!(out, "{line}")?;
+        }
+    }
+    Ok(())
+}
+
+/// The models for a terminal.
+pub fn models(models: &Models) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_models(&mut out, models);
+    out
+}
+
+fn write_models(out: &mut String, models: &Models) -> fmt::Result {
+    writeln!(out, "\n{HEAD}predicted{HEAD:#}")?;
+    for line in wrap(&assumptions(models), WIDTH) {
+        writeln!(out, "{line}")?;
+    }
+    writeln!(
+        out,
+        "{HEAD}aligned to  policy       speed-up  of that noise  per iteration     power{HEAD:#}"
+    )?;
+    for (name, aligned) in [
+        ("slowest", &models.max),
+        ("median", &models.med),
+        ("fastest", &models.min),
+    ] {
+        let noise = aligned.noise_share;
+        let noise = noise.map_or("-".into(), |share| format!("{:.0} %", share * 100.0));
+        let interval = aligned.speedup_interval;
+        let interval = interval.map_or("-".into(), |[least, most]| {
+            format!("{least:.3} to {most:.3}")
+        });
+        writeln!(
+            out,
+            "{name:<11} {:<12} {:>8.4} {noise:>14}  {interval:<16} {:>6.4}",
+            aligned.policy, aligned.speedup, aligned.node_power_ratio
+        )?;
+    }
+    writeln!(
+        out,
+        "speed-up: time before / after, above 1 is faster; power: after / before, below 1 is less"
+    )
+}
+
+/// Overlap by kernel, for a terminal.
+pub fn overlap(study: &Study) -> String {
+    let mut out = String::new();
+    let _ = write_overlap(&mut out, study);
+    out
+}
+
+fn write_overlap(out: &mut String, study: &Study) -> fmt::Result {
+    writeln!(
+        out,
+        "\n{HEAD}overlap, %    kernels of overlap      correlation with duration{HEAD:#}"
+    )?;
+    writeln!(
+        out,
+        "{HEAD}least  most  least varying most      Pearson  cosine  kernel{HEAD:#}"
+    )?;
+    for kernel in study.kernels.iter().take(20) {
+        let ratios = || {
+            kernel
+                .overlap_ratio
+                .iter()
+                .flatten()
+                .map(|ratio| ratio * 100.0)
+        };
+        let mean = |of: &[Option<f64>]| {
+            let known = Vec::from_iter(of.iter().flatten());
+            let sum: f64 = known.iter().copied().sum();
+            match known.len() {
+                0 => "-".into(),
+                count => format!("{:.2}", sum / count as f64),
+            }
+        };
+        writeln!(
+            out,
+            "{:>5.1} {:>5.1} {:>6} {:>7} {:>4} {:>12} {:>7}  {}",
+            ratios().fold(f64::INFINITY, f64::min),
+            ratios().fold(f64::NEG_INFINITY, f64::max),
+            kernel.constant_minimum,
+            kernel.varying,
+            kernel.constant_maximum,
+            mean(&kernel.pearson),
+            mean(&kernel.cosine),
+            short(&kernel.name)
+        )?;
+    }
+    Ok(())
+}
