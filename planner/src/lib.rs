@@ -1,0 +1,23 @@
+//! Perseus: the time-energy frontier of one training iteration of a pipeline.
+//!
+//! A [`Graph`] of operations and a [`Curve`] of cost for each kind of operation make a
+//! [`Problem`]; [`Frontier::characterise`] finds, for every whole unit of time from the longest
+//! sensible iteration (T*) down to the shortest possible one (Tmin), the least cost at which the
+//! iteration ends in time. The cost is the effective one: energy less what blocking would have
+//! used in the same time (section 4.1, equation 4). [`certificate::check`] proves a point
+//! optimal without knowing how it was found.
+
+pub mod certificate;
+mod curve;
+mod frontier;
+mod graph;
+mod problem;
+mod spec;
+mod units;
+
+pub use curve::{Curve, CurveError};
+pub use frontier::{Frontier, Point, State};
+pub use graph::{Arc, Graph, GraphError, Kind, Operation};
+pub use problem::{Problem, ProblemError};
+pub use spec::{ClockOption, Entry, Spec, SpecError};
+pub use units::Units;
