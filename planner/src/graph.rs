@@ -2,7 +2,7 @@
 
 mod file;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use serde::Serialize;
@@ -266,7 +266,8 @@ impl Graph {
     }
 }
 
-/// The nodes so that each comes after its predecessors (Kahn), early ones of the list first.
+/// The nodes so that each comes after its predecessors (Kahn). What follows upon each other
+/// stands together, which spares the flow's long paths many misses of the cache.
 fn sort(nodes: &[Node], dependencies: &[(usize, usize)]) -> Result<Vec<usize>, GraphError> {
     let mut waits_for = vec![0_u32; nodes.len()];
     let mut successors = vec![Vec::new(); nodes.len()];
@@ -275,14 +276,14 @@ fn sort(nodes: &[Node], dependencies: &[(usize, usize)]) -> Result<Vec<usize>, G
         successors[from].push(to);
     }
     let free = |node: &usize| waits_for[*node] == 0;
-    let mut ready: VecDeque<usize> = (0..nodes.len()).filter(free).collect();
+    let mut ready: Vec<usize> = (0..nodes.len()).rev().filter(free).collect();
     let mut order = Vec::with_capacity(nodes.len());
-    while let Some(node) = ready.pop_front() {
+    while let Some(node) = ready.pop() {
         order.push(node);
         for &next in &successors[node] {
             waits_for[next] -= 1;
             if waits_for[next] == 0 {
-                ready.push_back(next);
+                ready.push(next);
             }
         }
     }

@@ -10,44 +10,24 @@ const ENDLESS: i64 = 1 << 61;
 /// An arc between two events. Its bounds depend only on how far apart these are.
 #[derive(Debug, Clone, Copy)]
 struct Line {
-    from: u32,
-    to: u32,
+    /// Its exit at the earlier event; the sister is the one at the later.
+    exit: u32,
     /// The shortest distance, for an operation its shortest time.
     shortest: i32,
     /// Where its bounds stand in the table, and the index past which they are all 0.
     bounds: u32,
     slack: u32,
-    flow: i64,
 }
 
-/// An arc as seen from one of its ends: the number, doubled, and one at its later end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way(u32);
-
-impl Way {
-    /// No way at all.
-    pub const NONE: Self = Self(u32::MAX);
-
-    fn arc(self) -> usize {
-        (self.0 >> 1) as usize
-    }
-
-    /// Whether it leads from the later event to the earlier.
-    fn is_back(self) -> bool {
-        self.0 & 1 == 1
-    }
-
-    /// The same arc seen from its other end.
-    pub fn reversed(self) -> Self {
-        Self(self.0 ^ 1)
-    }
-}
-
-/// A way out of an event, and where it leads.
+/// An arc as seen from one of its ends. What the maximum flow reads stands together.
 #[derive(Debug, Clone, Copy)]
 pub struct Exit {
+    /// Where it leads.
     pub event: u32,
-    pub way: Way,
+    /// The same arc seen from there.
+    pub sister: u32,
+    /// How much more may flow this way.
+    pub residual: i64,
 }
 
 pub struct Network {
@@ -56,9 +36,11 @@ pub struct Network {
     /// Most that an arc may carry by its distance beyond the shortest: endless, then what each
     /// unit less costs, then 0. One place further stands the least it must carry.
     bounds: Vec<i64>,
-    /// All ways out of event n, between `first[n]` and `first[n + 1]`.
+    /// All exits of event n, between `first[n]` and `first[n + 1]`.
     exits: Vec<Exit>,
     first: Vec<u32>,
+    /// For each exit its arc, doubled, and one at the later end.
+    arc_of: Vec<u32>,
     /// When each event happens, up to a shift of all.
     moments: Vec<i32>,
 }
@@ -67,11 +49,10 @@ impl Network {
     /// Everything at its longest, as early as possible, without flow.
     pub fn new(problem: &Problem) -> Self {
         let graph = problem.graph();
-        let operations = graph.operations().len();
         // The first three serve dependencies.
         let mut bounds = vec![ENDLESS, 0, 0];
         let mut of_kind: Vec<Option<u32>> = vec![None; graph.kinds().len()];
-        let lines = graph.arcs().iter().enumerate().map(|(number, arc)| {
+        let lines = (0..graph.arcs().len()).map(|number| {
             let (mut shortest, mut place, mut slack) = (0, 0, 1);
             if let Some(operation) = graph.operations().get(number) {
                 let steps = problem.steps(number);
@@ -86,25 +67,67 @@ impl Network {
                 });
             }
             Line {
-                from: arc.from,
-                to: arc.to,
+                exit: 0,
                 shortest,
                 bounds: place,
                 slack,
-                flow: 0,
             }
         });
-        let lines: Vec<Line> = lines.collect();
-        let (first, exits) = exits(&lines, graph.events());
+        let lines = lines.collect();
         let moments = graph.earliest(|op| problem.curve(op).longest().0.into());
-        Self {
-            operations,
+        let mut network = Self {
+            operations: graph.operations().len(),
             lines,
             bounds,
-            exits,
-            first,
+            exits: Vec::new(),
+            first: Vec::new(),
+            arc_of: Vec::new(),
             moments: moments.into_iter().map(|moment| moment as i32).collect(),
+        };
+        network.join(graph);
+        for number in 0..network.lines.len() {
+            network.set_flow(number, 0);
         }
+        network
+    }
+
+    /// Lists the exits of each event.
+    fn join(&mut self, graph: &Graph) {
+        let mut first = vec![0_u32; graph.events() + 1];
+        for arc in graph.arcs() {
+            first[arc.from as usize + 1] += 1;
+            first[arc.to as usize + 1] += 1;
+        }
+        for event in 0..graph.events() {
+            first[event + 1] += first[event];
+        }
+        let nowhere = Exit {
+            event: 0,
+            sister: 0,
+            residual: 0,
+        };
+        self.exits = vec![nowhere; 2 * graph.arcs().len()];
+        self.arc_of = vec![0; self.exits.len()];
+        let mut next = first.clone();
+        let mut place = |event: u32| {
+            let next = &mut next[event as usize];
+            *next += 1;
+            *next - 1
+        };
+        for (number, arc) in (0_u32..).zip(graph.arcs()) {
+            let (ahead, back) = (place(arc.from), place(arc.to));
+            self.lines[number as usize].exit = ahead;
+            self.arc_of[ahead as usize] = number << 1;
+            self.arc_of[back as usize] = number << 1 | 1;
+            for (exit, event, sister) in [(ahead, arc.to, back), (back, arc.from, ahead)] {
+                self.exits[exit as usize] = Exit {
+                    event,
+                    sister,
+                    residual: 0,
+                };
+            }
+        }
+        self.first = first;
     }
 
     pub fn events(&self) -> usize {
@@ -126,90 +149,93 @@ impl Network {
 
     /// What each arc carries.
     pub fn flows(&self) -> Vec<i64> {
-        self.lines.iter().map(|line| line.flow).collect()
+        let lines = self.lines.iter();
+        lines
+            .map(|line| self.flow(line, self.place(line)))
+            .collect()
     }
 
-    pub fn exits(&self, event: u32) -> &[Exit] {
-        let event = event as usize;
-        &self.exits[self.first[event] as usize..self.first[event + 1] as usize]
+    /// The exits of an event, by number.
+    pub fn exits_of(&self, event: u32) -> std::ops::Range<u32> {
+        self.first[event as usize]..self.first[event as usize + 1]
     }
 
-    /// Where a way comes from.
-    pub fn origin(&self, way: Way) -> u32 {
-        let line = &self.lines[way.arc()];
-        if way.is_back() { line.to } else { line.from }
+    #[inline]
+    pub fn exit(&self, exit: u32) -> &Exit {
+        &self.exits[exit as usize]
     }
 
-    /// Where a way leads.
-    pub fn goal(&self, way: Way) -> u32 {
-        self.origin(way.reversed())
-    }
-
-    /// How much more may flow this way.
-    pub fn residual(&self, way: Way) -> i64 {
-        let line = &self.lines[way.arc()];
-        let place = (line.bounds + self.beyond(line).min(line.slack)) as usize;
-        if way.is_back() {
-            line.flow - self.bounds[place + 1]
+    /// How much more may flow out by this exit, or in.
+    #[inline]
+    pub fn residual(&self, exit: u32, inwards: bool) -> i64 {
+        let here = &self.exits[exit as usize];
+        if inwards {
+            self.exits[here.sister as usize].residual
         } else {
-            self.bounds[place] - line.flow
+            here.residual
         }
+    }
+
+    /// Lets more flow out by this exit, or in; says how much more is then possible.
+    #[inline]
+    pub fn push(&mut self, exit: u32, inwards: bool, amount: i64) -> i64 {
+        let sister = self.exits[exit as usize].sister;
+        let (from, to) = if inwards {
+            (sister, exit)
+        } else {
+            (exit, sister)
+        };
+        self.exits[to as usize].residual += amount;
+        self.exits[from as usize].residual -= amount;
+        self.exits[from as usize].residual
+    }
+
+    /// Where in the table the bounds of an arc stand at its present distance.
+    fn place(&self, line: &Line) -> usize {
+        (line.bounds + self.beyond(line).min(line.slack)) as usize
     }
 
     /// By how much the arc's events are further apart than they must be.
     fn beyond(&self, line: &Line) -> u32 {
-        let apart = self.moments[line.to as usize] - self.moments[line.from as usize];
+        let ahead = self.exits[line.exit as usize];
+        let back = self.exits[ahead.sister as usize];
+        let apart = self.moments[ahead.event as usize] - self.moments[back.event as usize];
         (apart - line.shortest).unsigned_abs()
     }
 
-    pub fn push(&mut self, way: Way, amount: i64) {
-        let line = &mut self.lines[way.arc()];
-        line.flow += if way.is_back() { -amount } else { amount };
+    /// The flow of an arc whose residuals were made for this place in the table.
+    fn flow(&self, line: &Line, place: usize) -> i64 {
+        let back = self.exits[line.exit as usize].sister;
+        self.exits[back as usize].residual + self.bounds[place + 1]
     }
 
+    fn set_flow(&mut self, number: usize, flow: i64) {
+        let line = self.lines[number];
+        let place = self.place(&line);
+        let back = self.exits[line.exit as usize].sister;
+        self.exits[line.exit as usize].residual = self.bounds[place] - flow;
+        self.exits[back as usize].residual = flow - self.bounds[place + 1];
+    }
+
+    /// Moves an event by a unit. Arcs to events that do not move with it must be told.
     pub fn shift(&mut self, event: u32, by: i32) {
         self.moments[event as usize] += by;
     }
 
-    /// The operation on this way whose time is less than its longest on at least one side of a
-    /// step that has just moved its ends by a unit; `longer` if the step took them apart.
-    pub fn changed(&self, way: Way, longer: bool) -> Option<usize> {
-        let number = way.arc();
-        let line = &self.lines[number];
-        let before = self.beyond(line) + u32::from(!longer) - u32::from(longer);
-        let least = before.min(before + u32::from(longer) - u32::from(!longer));
-        (number < self.operations && least + 1 < line.slack).then_some(number)
+    /// Tells an arc that the event at this exit has just been moved away from the other end.
+    /// Yields the operation whose time has changed by that, and whether it has become longer.
+    pub fn follow(&mut self, exit: u32, by: i32) -> Option<(usize, bool)> {
+        let code = self.arc_of[exit as usize];
+        let number = (code >> 1) as usize;
+        let line = self.lines[number];
+        // The earlier end moved back or the later end moved on.
+        let longer = (code & 1 == 1) == (by > 0);
+        let after = self.beyond(&line);
+        let before = if longer { after - 1 } else { after + 1 };
+        let flow = self.flow(&line, (line.bounds + before.min(line.slack)) as usize);
+        self.set_flow(number, flow);
+        // At their longest, operations let events move apart and wait.
+        let within = before.min(after) + 1 < line.slack;
+        (number < self.operations && within).then_some((number, longer))
     }
-
-    /// Whether the step takes the ends of this way apart, if its origin moves by `by`.
-    pub fn stretches(way: Way, by: i32) -> bool {
-        way.is_back() == (by > 0)
-    }
-}
-
-fn exits(lines: &[Line], events: usize) -> (Vec<u32>, Vec<Exit>) {
-    let mut first = vec![0_u32; events + 1];
-    for line in lines {
-        first[line.from as usize + 1] += 1;
-        first[line.to as usize + 1] += 1;
-    }
-    for event in 0..events {
-        first[event + 1] += first[event];
-    }
-    let nowhere = Exit {
-        event: 0,
-        way: Way::NONE,
-    };
-    let mut exits = vec![nowhere; 2 * lines.len()];
-    let mut next = first.clone();
-    for (number, line) in (0_u32..).zip(lines) {
-        let mut put = |at: u32, event, way| {
-            let place = &mut next[at as usize];
-            exits[*place as usize] = Exit { event, way };
-            *place += 1;
-        };
-        put(line.from, line.to, Way(number << 1));
-        put(line.to, line.from, Way(number << 1 | 1));
-    }
-    (first, exits)
 }

@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 
 use super::Change;
-use super::network::{Network, Way};
+use super::network::Network;
 use crate::graph::Graph;
 
 /// Which tree an event belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+enum Side {
     /// More could flow to it from the beginning.
     Source,
     /// More could flow from it to the end.
@@ -17,41 +17,61 @@ pub enum Side {
     Neither,
 }
 
-pub struct Trees {
-    side: Vec<Side>,
-    /// The way to the parent, towards the root, seen from the child.
-    parent: Vec<Way>,
+/// No exit: a root has no parent, nor has an orphan.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    /// The exit to the parent.
+    up: u32,
+    /// Where that leads.
+    parent: u32,
     /// How far the root is, and when that was last known for certain.
-    distance: Vec<u32>,
-    known: Vec<u32>,
+    distance: u32,
+    known: u32,
+    side: Side,
+    is_active: bool,
+}
+
+pub struct Trees {
+    nodes: Vec<Node>,
     now: u32,
     active: VecDeque<u32>,
-    is_active: Vec<bool>,
     orphans: VecDeque<u32>,
+    /// The events that a step moves.
+    moving: Vec<u32>,
+    /// The events of an augmenting path, by which exit and whether inwards.
+    path: Vec<(u32, u32, bool)>,
 }
 
 impl Trees {
     pub fn new(network: &Network) -> Self {
-        let events = network.events();
+        let free = Node {
+            up: NONE,
+            parent: 0,
+            distance: 0,
+            known: 0,
+            side: Side::Neither,
+            is_active: false,
+        };
         let mut trees = Self {
-            side: vec![Side::Neither; events],
-            parent: vec![Way::NONE; events],
-            distance: vec![0; events],
-            known: vec![0; events],
+            nodes: vec![free; network.events()],
             now: 0,
             active: VecDeque::new(),
-            is_active: vec![false; events],
             orphans: VecDeque::new(),
+            moving: Vec::new(),
+            path: Vec::new(),
         };
-        trees.side[Graph::SOURCE as usize] = Side::Source;
-        trees.side[Graph::SINK as usize] = Side::Sink;
-        trees.activate(Graph::SOURCE);
-        trees.activate(Graph::SINK);
+        for (root, side) in [(Graph::SOURCE, Side::Source), (Graph::SINK, Side::Sink)] {
+            trees.nodes[root as usize].side = side;
+            trees.activate(root);
+        }
         trees
     }
 
     fn activate(&mut self, event: u32) {
-        if !std::mem::replace(&mut self.is_active[event as usize], true) {
+        let is_active = &mut self.nodes[event as usize].is_active;
+        if !std::mem::replace(is_active, true) {
             self.active.push_back(event);
         }
     }
@@ -62,70 +82,77 @@ impl Trees {
         while let Some(&event) = self.active.front() {
             match self.grow(network, event) {
                 // The event stays active: it may touch the other tree elsewhere, too.
-                Some(way) => raised += self.augment(network, way),
+                Some(exit) => raised += self.augment(network, event, exit),
                 None => {
                     self.active.pop_front();
-                    self.is_active[event as usize] = false;
+                    self.nodes[event as usize].is_active = false;
                 }
             }
         }
         raised
     }
 
-    /// Adds the free neighbours of an event to its tree; the way from the source's tree to the
-    /// sink's, if there is one here.
-    fn grow(&mut self, network: &Network, event: u32) -> Option<Way> {
-        let own = self.side[event as usize];
-        if own == Side::Neither {
+    /// Adds the free neighbours of an event to its tree; the exit to the other tree, if there is
+    /// one here.
+    fn grow(&mut self, network: &Network, event: u32) -> Option<u32> {
+        let Node {
+            side,
+            distance,
+            known,
+            ..
+        } = self.nodes[event as usize];
+        if side == Side::Neither {
             return None;
         }
-        for exit in network.exits(event) {
-            let other = self.side[exit.event as usize];
-            if other == own {
+        for number in network.exits_of(event) {
+            let exit = network.exit(number);
+            let other = &mut self.nodes[exit.event as usize];
+            if other.side == side || network.residual(number, side == Side::Sink) == 0 {
                 continue;
             }
-            let outward = if own == Side::Source {
-                exit.way
-            } else {
-                exit.way.reversed()
-            };
-            if network.residual(outward) == 0 {
-                continue;
+            if other.side != Side::Neither {
+                return Some(number);
             }
-            if other != Side::Neither {
-                return Some(outward);
-            }
-            let child = exit.event as usize;
-            self.side[child] = own;
-            self.parent[child] = exit.way.reversed();
-            self.distance[child] = self.distance[event as usize] + 1;
-            self.known[child] = self.known[event as usize];
+            other.side = side;
+            other.up = exit.sister;
+            other.parent = event;
+            other.distance = distance + 1;
+            other.known = known;
             self.activate(exit.event);
         }
         None
     }
 
-    /// Pushes all that fits along the path through `bridge`, and mends the trees.
-    fn augment(&mut self, network: &mut Network, bridge: Way) -> i64 {
-        let (left, right) = (network.origin(bridge), network.goal(bridge));
-        let mut fits = network.residual(bridge);
-        for (mut event, side) in [(left, Side::Source), (right, Side::Sink)] {
-            while let Some((parent, flows)) = self.towards_root(network, event, side) {
-                fits = fits.min(network.residual(flows));
+    /// Pushes all that fits along the path through an event's exit to the other tree, and mends
+    /// the trees.
+    fn augment(&mut self, network: &mut Network, event: u32, bridge: u32) -> i64 {
+        let side = self.nodes[event as usize].side;
+        let other = network.exit(bridge).event;
+        let (left, right) = match side {
+            Side::Source => (event, other),
+            _ => (other, event),
+        };
+        let mut path = std::mem::take(&mut self.path);
+        path.clear();
+        path.push((event, bridge, side == Side::Sink));
+        for (mut event, inwards) in [(left, true), (right, false)] {
+            while self.nodes[event as usize].up != NONE {
+                let Node { up, parent, .. } = self.nodes[event as usize];
+                path.push((event, up, inwards));
                 event = parent;
             }
         }
-        network.push(bridge, fits);
-        for (mut event, side) in [(left, Side::Source), (right, Side::Sink)] {
-            while let Some((parent, flows)) = self.towards_root(network, event, side) {
-                network.push(flows, fits);
-                if network.residual(flows) == 0 {
-                    self.parent[event as usize] = Way::NONE;
-                    self.orphans.push_front(event);
-                }
-                event = parent;
+        let residuals = path
+            .iter()
+            .map(|&(_, exit, inwards)| network.residual(exit, inwards));
+        let fits = residuals.min().unwrap_or(0);
+        for (place, &(event, exit, inwards)) in path.iter().enumerate() {
+            if network.push(exit, inwards, fits) == 0 && place > 0 {
+                self.nodes[event as usize].up = NONE;
+                self.orphans.push_front(event);
             }
         }
+        self.path = path;
         self.now += 1;
         while let Some(orphan) = self.orphans.pop_front() {
             self.adopt(network, orphan);
@@ -133,136 +160,112 @@ impl Trees {
         fits
     }
 
-    /// The parent of an event, and the way that the flow takes between them.
-    fn towards_root(&self, network: &Network, event: u32, side: Side) -> Option<(u32, Way)> {
-        let up = self.parent[event as usize];
-        if up == Way::NONE {
-            return None;
-        }
-        let flows = if side == Side::Source {
-            up.reversed()
-        } else {
-            up
-        };
-        Some((network.goal(up), flows))
-    }
-
     /// Finds a new parent for an event that has lost its own, the nearest to the root, or sets
     /// it free and makes orphans of its children.
     fn adopt(&mut self, network: &Network, orphan: u32) {
-        let side = self.side[orphan as usize];
-        let mut best: Option<(u32, Way)> = None;
-        for exit in network.exits(orphan) {
-            if self.side[exit.event as usize] != side {
-                continue;
-            }
-            let flows = if side == Side::Source {
-                exit.way.reversed()
-            } else {
-                exit.way
-            };
-            if network.residual(flows) == 0 {
-                continue;
-            }
-            if let Some(distance) = self.root_distance(network, exit.event)
-                && best.is_none_or(|(least, _)| distance < least)
+        let side = self.nodes[orphan as usize].side;
+        let mut best = (u32::MAX, NONE);
+        for number in network.exits_of(orphan) {
+            let other = network.exit(number).event;
+            if self.nodes[other as usize].side == side
+                && network.residual(number, side == Side::Source) > 0
+                && let Some(distance) = self.root_distance(other)
             {
-                best = Some((distance, exit.way));
+                best = best.min((distance, number));
             }
         }
-        if let Some((distance, way)) = best {
-            self.parent[orphan as usize] = way;
-            self.distance[orphan as usize] = distance + 1;
-            self.known[orphan as usize] = self.now;
+        let (distance, up) = best;
+        if up != NONE {
+            let known = self.now;
+            let node = &mut self.nodes[orphan as usize];
+            node.parent = network.exit(up).event;
+            (node.up, node.distance, node.known) = (up, distance + 1, known);
             return;
         }
-        for exit in network.exits(orphan) {
+        self.nodes[orphan as usize].side = Side::Neither;
+        for number in network.exits_of(orphan) {
+            let exit = network.exit(number);
+            let other = &mut self.nodes[exit.event as usize];
+            if other.side == Side::Neither {
+                continue;
+            }
             // Whoever could take the event in looks at it again, in the other tree as well: a
             // step may have opened a way that only the orphan was to follow.
-            let flows = match self.side[exit.event as usize] {
-                Side::Source => exit.way.reversed(),
-                Side::Sink => exit.way,
-                Side::Neither => continue,
-            };
-            if network.residual(flows) > 0 {
-                self.activate(exit.event);
-            }
-            let neighbour = exit.event as usize;
-            if self.side[neighbour] == side && self.parent[neighbour] == exit.way.reversed() {
-                self.parent[neighbour] = Way::NONE;
+            let could = network.residual(number, other.side == Side::Source) > 0;
+            if other.up == exit.sister {
+                other.up = NONE;
                 self.orphans.push_back(exit.event);
             }
+            if could {
+                self.activate(exit.event);
+            }
         }
-        self.side[orphan as usize] = Side::Neither;
     }
 
     /// How far the root of an event is; nothing if there is an orphan on the way.
-    fn root_distance(&mut self, network: &Network, event: u32) -> Option<u32> {
+    fn root_distance(&mut self, event: u32) -> Option<u32> {
         let mut length = 0;
         let mut at = event;
         loop {
-            if self.known[at as usize] == self.now {
-                length += self.distance[at as usize];
+            let node = &mut self.nodes[at as usize];
+            if node.known == self.now {
+                length += node.distance;
                 break;
             }
-            let up = self.parent[at as usize];
-            if up == Way::NONE {
+            if node.up == NONE {
                 if at != Graph::SOURCE && at != Graph::SINK {
                     return None;
                 }
-                self.known[at as usize] = self.now;
-                self.distance[at as usize] = 0;
+                (node.known, node.distance) = (self.now, 0);
                 break;
             }
             length += 1;
-            at = network.goal(up);
+            at = node.parent;
         }
         let mut distance = length;
         let mut at = event;
-        while self.known[at as usize] != self.now {
-            self.known[at as usize] = self.now;
-            self.distance[at as usize] = distance;
+        loop {
+            let node = &mut self.nodes[at as usize];
+            if node.known == self.now {
+                return Some(length);
+            }
+            (node.known, node.distance) = (self.now, distance);
             distance -= 1;
-            at = network.goal(self.parent[at as usize]);
+            at = node.parent;
         }
-        Some(length)
     }
 
     /// Makes the iteration a unit shorter along a minimum cut, and notes whose time changes. Of
     /// the two cuts that the trees are, the one with fewer events to move.
     pub fn step(&mut self, network: &mut Network, changes: &mut Vec<Change>) {
-        let count = |side| self.side.iter().filter(|&&other| other == side).count();
-        let side = if count(Side::Source) <= count(Side::Sink) {
-            Side::Source
-        } else {
-            Side::Sink
-        };
+        let count = |side| self.nodes.iter().filter(|node| node.side == side).count();
+        let sources_move = count(Side::Source) <= count(Side::Sink);
         // The events after the cut become a unit earlier against those before it.
-        let by = if side == Side::Source { 1 } else { -1 };
-        let members =
-            (0..self.side.len() as u32).filter(|&event| self.side[event as usize] == side);
-        let members: Vec<u32> = members.collect();
-        for &event in &members {
+        let (side, by) = match sources_move {
+            true => (Side::Source, 1),
+            false => (Side::Sink, -1),
+        };
+        let mut moving = std::mem::take(&mut self.moving);
+        moving.clear();
+        let all = (0..).zip(&self.nodes);
+        moving.extend(all.filter_map(|(event, node)| (node.side == side).then_some(event)));
+        for &event in &moving {
             network.shift(event, by);
         }
-        for &event in &members {
-            for exit in network.exits(event) {
-                if self.side[exit.event as usize] == side {
+        for &event in &moving {
+            for number in network.exits_of(event) {
+                let other = network.exit(number).event;
+                if self.nodes[other as usize].side == side {
                     continue;
                 }
-                let longer = Network::stretches(exit.way, by);
-                if let Some(operation) = network.changed(exit.way, longer) {
+                if let Some((operation, longer)) = network.follow(number, by) {
                     changes.push(Change::new(operation, longer));
                 }
-                let outward = if side == Side::Source {
-                    exit.way
-                } else {
-                    exit.way.reversed()
-                };
-                if network.residual(outward) > 0 {
+                if network.residual(number, !sources_move) > 0 {
                     self.activate(event);
                 }
             }
         }
+        self.moving = moving;
     }
 }
