@@ -1,24 +1,43 @@
 //! How long whole frontiers take: `cargo bench -p litd-planner`.
 
-use std::path::Path;
 use std::time::Instant;
 
-use litd_planner::{Frontier, Graph, Problem, Spec};
+use litd_planner::{Frontier, Pricing, Problem, Rounding, Schedule, synthetic};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Outcome<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/planner/dags");
-    for name in ["n2_m8", "n2_m128", "n4_m32", "n8_m8", "n8_m32", "n8_m128"] {
-        let read = |file: String| std::fs::read_to_string(folder.join(file));
-        let graph: Graph = read(format!("dag_{name}.csv"))?.parse()?;
-        let curves = read(format!("spec_{name}_tau1ms.json"))?
-            .parse::<Spec>()?
-            .curves()?;
+    let args: Vec<u32> = std::env::args().filter_map(|a| a.parse().ok()).collect();
+    let sizes = if args.len() == 2 {
+        vec![(args[0], args[1])]
+    } else {
+        vec![
+            (2, 8),
+            (2, 32),
+            (4, 8),
+            (4, 32),
+            (8, 8),
+            (8, 32),
+            (8, 128),
+            (16, 128),
+        ]
+    };
+    for (stages, microbatches) in sizes {
+        let pricing = Pricing {
+            rounding: Rounding::Down,
+            ..Pricing::default()
+        };
+        let (spec, _) = synthetic::profile(stages, 1).price(&pricing)?;
+        let curves = spec.curves()?;
+        let graph = Schedule::OneForwardOneBackward.graph(stages, microbatches)?;
         let problem = Problem::new(graph, |kind| curves.get(kind).cloned())?;
         let start = Instant::now();
         let frontier = Frontier::characterise(&problem);
-        println!("{name} {} {:?}", frontier.len(), start.elapsed());
+        println!(
+            "{stages}x{microbatches} {} {:?}",
+            frontier.len(),
+            start.elapsed()
+        );
     }
     Ok(())
 }

@@ -9,15 +9,24 @@
 
 pub mod certificate;
 mod curve;
+mod fit;
 mod frontier;
 mod graph;
+mod partition;
 mod problem;
+mod profile;
+mod schedule;
 mod spec;
+pub mod synthetic;
 mod units;
 
 pub use curve::{Curve, CurveError};
+pub use fit::{Fit, Quality};
 pub use frontier::{Frontier, Point, State};
 pub use graph::{Arc, Graph, GraphError, Kind, Operation};
+pub use partition::{Partition, PartitionError, partition};
 pub use problem::{Problem, ProblemError};
+pub use profile::{Measurement, Priced, Pricing, Profile, ProfileError, Rounding, Shape};
+pub use schedule::{Schedule, ScheduleError};
 pub use spec::{ClockOption, Entry, Spec, SpecError};
 pub use units::Units;

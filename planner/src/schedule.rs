@@ -1,0 +1,242 @@
+//! The graphs of the pipeline schedules that people use (section 4.4).
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::graph::{Graph, GraphError, Kind, Node};
+
+/// In which order stages work on microbatches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// One forward, one backward (PipeDream's, synchronous): instructions forward, backward.
+    OneForwardOneBackward,
+    /// All forwards, then all backwards, the last microbatch first.
+    GPipe,
+    /// Megatron's: each GPU has so many chunks of layers. Chunk c of GPU g is stage
+    /// `c * stages + g` of the profile.
+    Interleaved {
+        /// How many chunks each GPU has.
+        chunks: u32,
+    },
+    /// 1F1B in which the forward is computed again before each backward, ahead of the gradient's
+    /// arrival: forward, recompute, backward. The last stage needs no recomputation.
+    EarlyRecomputation,
+    /// ZB-H1 of zero bubble: the backward computes only what the stage before waits for; the
+    /// weights' gradients follow later and fill bubbles: forward, backward, weight.
+    ZeroBubble,
+}
+
+/// Why there is no such schedule.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum ScheduleError {
+    #[error("a pipeline has at least 1 stage and 1 microbatch, and at most {MAX_SIDE} of each")]
+    Size,
+    #[error(
+        "interleaving wants 1 to {MAX_SIDE} chunks, and microbatches in multiples of the {stages} stages, not {microbatches}"
+    )]
+    Interleaving { stages: u32, microbatches: u32 },
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+const MAX_SIDE: u32 = 65_536;
+
+/// An instruction on one GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Step {
+    what: What,
+    /// The stage in the profile's sense: with interleaving, there are several on a GPU.
+    stage: u32,
+    microbatch: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum What {
+    Forward,
+    Recompute,
+    Backward,
+    Weight,
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            What::Forward => "forward",
+            What::Recompute => "recompute",
+            What::Backward => "backward",
+            What::Weight => "weight",
+        }
+    }
+}
+
+impl Schedule {
+    /// The graph of one iteration on so many GPUs in a row.
+    ///
+    /// # Errors
+    /// If there is no stage or microbatch, too many, or they don't fit the schedule.
+    pub fn graph(self, stages: u32, microbatches: u32) -> Result<Graph, ScheduleError> {
+        let possible = 1..=MAX_SIDE;
+        if !(possible.contains(&stages) && possible.contains(&microbatches)) {
+            return Err(ScheduleError::Size);
+        }
+        let mut chunks = 1;
+        if let Schedule::Interleaved { chunks: wanted } = self {
+            if !possible.contains(&wanted) || !microbatches.is_multiple_of(stages) {
+                return Err(ScheduleError::Interleaving {
+                    stages,
+                    microbatches,
+                });
+            }
+            chunks = wanted;
+        }
+        let operations = u64::from(stages) * u64::from(microbatches) * u64::from(chunks) * 3;
+        if operations > 1 << 26 {
+            return Err(GraphError::TooMany(operations as usize).into());
+        }
+        let lanes: Vec<Vec<Step>> = (0..stages)
+            .map(|gpu| self.lane(gpu, stages, microbatches))
+            .collect();
+        Ok(join(&lanes, stages * chunks)?)
+    }
+
+    /// What one GPU does, in order.
+    fn lane(self, gpu: u32, stages: u32, microbatches: u32) -> Vec<Step> {
+        let step = |what| {
+            move |microbatch| Step {
+                what,
+                stage: gpu,
+                microbatch,
+            }
+        };
+        let (forward, backward) = (step(What::Forward), step(What::Backward));
+        let ahead = (stages - 1 - gpu).min(microbatches);
+        let mut lane = Vec::new();
+        match self {
+            Schedule::OneForwardOneBackward => {
+                alternate(&mut lane, ahead, microbatches, forward, |lane, n| {
+                    lane.push(backward(n));
+                });
+            }
+            Schedule::GPipe => {
+                lane.extend((0..microbatches).map(forward));
+                lane.extend((0..microbatches).rev().map(backward));
+            }
+            Schedule::Interleaved { chunks } => {
+                return interleaved(gpu, stages, microbatches, chunks);
+            }
+            Schedule::EarlyRecomputation => {
+                let recompute = step(What::Recompute);
+                alternate(&mut lane, ahead, microbatches, forward, |lane, n| {
+                    if gpu + 1 < stages {
+                        lane.push(recompute(n));
+                    }
+                    lane.push(backward(n));
+                });
+            }
+            Schedule::ZeroBubble => {
+                let weight = step(What::Weight);
+                // Later stages put off more: their bubbles are at the end.
+                let late = gpu.min(microbatches);
+                alternate(&mut lane, ahead, microbatches, forward, |lane, n| {
+                    lane.push(backward(n));
+                    if n >= late {
+                        lane.push(weight(n - late));
+                    }
+                });
+                lane.extend((microbatches - late..microbatches).map(weight));
+            }
+        }
+        lane
+    }
+}
+
+/// So many forwards ahead; then one for each backward, as long as there are some.
+fn alternate(
+    lane: &mut Vec<Step>,
+    ahead: u32,
+    microbatches: u32,
+    forward: impl Fn(u32) -> Step,
+    mut backward: impl FnMut(&mut Vec<Step>, u32),
+) {
+    lane.extend((0..ahead).map(&forward));
+    for microbatch in 0..microbatches {
+        if ahead + microbatch < microbatches {
+            lane.push(forward(ahead + microbatch));
+        }
+        backward(lane, microbatch);
+    }
+}
+
+/// Megatron's interleaved 1F1B: microbatches go through each chunk in groups of as many as there
+/// are stages.
+fn interleaved(gpu: u32, stages: u32, microbatches: u32, chunks: u32) -> Vec<Step> {
+    let total = microbatches * chunks;
+    let group = stages * chunks;
+    let step = |what: What, number: u32| {
+        let (round, within) = (number / group, number % group);
+        let chunk = match what {
+            What::Forward => within / stages,
+            _ => chunks - 1 - within / stages,
+        };
+        Step {
+            what,
+            stage: chunk * stages + gpu,
+            microbatch: round * stages + within % stages,
+        }
+    };
+    let ahead = match chunks {
+        1 => stages - 1 - gpu,
+        _ => (stages - 1 - gpu) * 2 + (chunks - 1) * stages,
+    };
+    let mut lane = Vec::new();
+    alternate(
+        &mut lane,
+        ahead.min(total),
+        total,
+        |number| step(What::Forward, number),
+        |lane, number| lane.push(step(What::Backward, number)),
+    );
+    lane
+}
+
+/// Each GPU does one after the other; activations go to the next stage, gradients to the one
+/// before.
+fn join(lanes: &[Vec<Step>], stages: u32) -> Result<Graph, GraphError> {
+    let all = lanes.iter().flatten();
+    let number: HashMap<Step, u64> = all.clone().copied().zip(2..).collect();
+    let nodes: Vec<Node> = all
+        .zip(2..)
+        .map(|(step, id)| Node {
+            id,
+            kind: Kind {
+                stage: step.stage,
+                instruction: step.what.name().into(),
+            },
+            microbatch: step.microbatch,
+        })
+        .collect();
+    let mut edges = Vec::new();
+    for lane in lanes {
+        let pairs = lane.windows(2);
+        edges.extend(pairs.map(|pair| (number[&pair[0]], number[&pair[1]])));
+    }
+    for (step, &from) in &number {
+        let next = match step.what {
+            What::Forward if step.stage + 1 < stages => step.stage + 1,
+            What::Backward if step.stage > 0 => step.stage - 1,
+            _ => continue,
+        };
+        edges.push((
+            from,
+            number[&Step {
+                stage: next,
+                ..*step
+            }],
+        ));
+    }
+    Graph::new(&nodes, &edges)
+}
