@@ -96,7 +96,6 @@ impl Frontier {
     }
 
     /// The same; `observe` is shown every point, with its certificate for the asking.
-    #[must_use]
     pub fn observed(problem: &Problem, mut observe: impl FnMut(&State)) -> Self {
         let mut network = Network::new(problem);
         let mut trees = Trees::new(&network);
