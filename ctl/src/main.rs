@@ -12,6 +12,7 @@ mod events;
 mod forget;
 mod output;
 mod packaging;
+mod plan;
 mod policy;
 mod restore;
 mod resume;
@@ -51,6 +52,7 @@ enum Command {
     Decide(decide::Args),
     Demo(demo::Args),
     Doctor(doctor::Args),
+    Plan(plan::Args),
     Status(status::Args),
     Top(top::Args),
     Events(events::Args),
@@ -99,6 +101,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Decide(args) => decide::run(args, cli.json),
         Command::Demo(args) => demo::run(args, cli.json),
         Command::Doctor(args) => doctor::run(args, cli.json),
+        Command::Plan(args) => plan::run(args, cli.json),
         Command::Status(args) => status::run(args, cli.json),
         Command::Top(args) => top::run(args, cli.json),
         Command::Events(args) => events::run(args, cli.json),
