@@ -134,7 +134,7 @@ fn lowtime(python: &Path, stages: u32, microbatches: u32) -> Outcome<f64> {
     );
     fs::write(&dag, csv(&graph(stages, microbatches)?)?)?;
     fs::write(&costs, serde_json::to_string(&spec(stages)?)?)?;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/lowtime.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/public_solver.py");
     let output = Command::new(python).args([script, dag, costs]).output()?;
     let text = String::from_utf8(output.stdout.clone())?;
     let seconds = text.split_whitespace().next();

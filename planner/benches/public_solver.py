@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The public solver, lowtime 0.3.0, on a graph and costs in the formats that litctl reads.
 
-usage: lowtime.py DAG.csv SPEC.json
+usage: public_solver.py DAG.csv SPEC.json
 
 Prints CPU seconds of its solving alone, the number of points and the cost of the last.
 """
