@@ -1,0 +1,316 @@
+//! The routes.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::plans::Plans;
+use crate::registry::{Refusal, Registry};
+use crate::store::Store;
+
+/// Bodies beyond so many bytes are refused.
+const BODY: usize = 64 << 20;
+/// Headers must have come after so long.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What all connections share.
+pub struct Server {
+    registry: Mutex<Registry>,
+    store: Store,
+    stages: u32,
+    /// The plans, once they are made; before that, nothing. An error if they can't be.
+    plans: watch::Receiver<Option<Result<Arc<Plans>, String>>>,
+    /// Counts what may let somebody go on who waits.
+    changes: watch::Sender<u64>,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+/// A refusal with its status.
+struct Failure(StatusCode, String);
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self(StatusCode::BAD_REQUEST, refusal.0)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(cause: std::io::Error) -> Self {
+        let text = format!("the state can't be written: {cause}");
+        Self(StatusCode::INTERNAL_SERVER_ERROR, text)
+    }
+}
+
+fn now() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
+}
+
+impl Server {
+    /// The state of a server whose plans are for so many stages.
+    pub fn new(
+        (store, registry): (Store, Registry),
+        stages: u32,
+        plans: watch::Receiver<Option<Result<Arc<Plans>, String>>>,
+    ) -> Self {
+        Self {
+            registry: Mutex::new(registry),
+            store,
+            stages,
+            plans,
+            changes: watch::Sender::new(0),
+        }
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        // Nothing panics while it holds the lock; and what it left would still be consistent.
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Serves for ever.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener) {
+        tokio::spawn(self.clone().follow_announcements());
+        loop {
+            // Out of file descriptors: later there may be some.
+            let Ok((stream, _)) = listener.accept().await else {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let server = self.clone();
+            tokio::spawn(async move {
+                let service = service_fn(|request| {
+                    let server = server.clone();
+                    async move { Ok::<_, Infallible>(server.respond(request).await) }
+                });
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(PATIENCE)
+                    .serve_connection(TokioIo::new(stream), service);
+                // A client that vanishes is its own affair.
+                let _ = connection.await;
+            });
+        }
+    }
+
+    /// Lets stragglers that were announced come true in time.
+    async fn follow_announcements(self: Arc<Self>) {
+        let mut changes = self.changes.subscribe();
+        loop {
+            if self.registry().apply_due(now()) {
+                // It is in the state either way, and is saved with the next change at the latest.
+                let _ = self.store.save(&self.registry());
+                self.changed();
+            }
+            let next = self.registry().next_due();
+            let wait = next.map(|due| Duration::from_secs_f64((due - now()).max(0.001)));
+            tokio::select! {
+                () = tokio::time::sleep(wait.unwrap_or(Duration::MAX)) => {}
+                _ = changes.changed() => {}
+            }
+        }
+    }
+
+    async fn respond(&self, request: Request<Incoming>) -> Answer {
+        let (status, body, version) = match self.route(request).await {
+            Ok((body, version)) => (StatusCode::OK, body, version),
+            Err(Failure(status, detail)) => (
+                status,
+                serde_json::json!({ "detail": detail }).to_string(),
+                None,
+            ),
+        };
+        let mut answer = Response::new(Full::new(Bytes::from(body)));
+        *answer.status_mut() = status;
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(version) = version {
+            headers.insert("plan-version", HeaderValue::from(version));
+        }
+        answer
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> Result<(String, Option<u64>), Failure> {
+        let path = request.uri().path().to_owned();
+        let (call, id) = path
+            .trim_start_matches('/')
+            .split_once('/')
+            .unwrap_or((path.trim_start_matches('/'), ""));
+        let id = decoded(id)?;
+        let is_post = request.method() == Method::POST;
+        match (call, is_post) {
+            ("register_job", true) => {
+                let info = body(request).await?;
+                let mut registry = self.registry();
+                let id = registry.register_job(info, self.stages, name)?;
+                self.store.save(&registry)?;
+                json(&id)
+            }
+            ("register_rank", true) => {
+                let rank = body(request).await?;
+                let mut registry = self.registry();
+                registry.register_rank(&id, rank)?;
+                self.store.save(&registry)?;
+                json(&())
+            }
+            ("result", true) => {
+                let result = body(request).await?;
+                self.registry().check_result(&id, &result)?;
+                self.store.add_result(&id, &result)?;
+                json(&())
+            }
+            ("set_straggler", true) => {
+                let straggler = body(request).await?;
+                let mut registry = self.registry();
+                registry.set_straggler(&id, straggler, now())?;
+                self.store.save(&registry)?;
+                self.changed();
+                json(&())
+            }
+            ("schedule", false) if request.method() == Method::GET => {
+                let query = request.uri().query().unwrap_or_default();
+                let rank = parameter(query, "rank")?;
+                let rank = rank.ok_or_else(|| unprocessable("the parameter rank is missing"))?;
+                let rank = u32::try_from(rank).map_err(|_| unprocessable("rank is too large"))?;
+                let after = parameter(query, "after")?.unwrap_or(0);
+                self.schedule(&id, rank, after).await
+            }
+            ("register_job" | "register_rank" | "result" | "set_straggler" | "schedule", _) => {
+                Err(Failure(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    format!("not with {}", request.method()),
+                ))
+            }
+            _ => Err(Failure(
+                StatusCode::NOT_FOUND,
+                format!("there is nothing at {path:?}"),
+            )),
+        }
+    }
+
+    /// A rank's schedule: when all ranks have asked, the plans are made, and, for who has a plan
+    /// already, there is a newer one.
+    async fn schedule(
+        &self,
+        id: &str,
+        rank: u32,
+        after: u64,
+    ) -> Result<(String, Option<u64>), Failure> {
+        let mut changes = self.changes.subscribe();
+        let mut first = true;
+        let (version, info, degree) = loop {
+            changes.mark_unchanged();
+            let asked = {
+                let mut registry = self.registry();
+                let asked = registry.ask(id, rank)?;
+                if first {
+                    self.store.save(&registry)?;
+                }
+                asked
+            };
+            if first {
+                first = false;
+                // Maybe this was the last that the others wait for.
+                self.changed();
+                changes.mark_unchanged();
+                if asked.is_none() {
+                    continue;
+                }
+            }
+            match asked {
+                Some(plan) if plan.0 > after => break plan,
+                _ => drop(changes.changed().await),
+            }
+        };
+        let mut plans = self.plans.clone();
+        let ready = plans.wait_for(Option::is_some).await;
+        let plans = match ready.as_deref() {
+            Ok(Some(Ok(plans))) => plans.clone(),
+            Ok(Some(Err(why))) => {
+                return Err(Failure(StatusCode::INTERNAL_SERVER_ERROR, why.clone()));
+            }
+            _ => {
+                return Err(Failure(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "planning was stopped".into(),
+                ));
+            }
+        };
+        let (body, _) = json(&plans.schedule(&info, degree))?;
+        Ok((body, Some(version)))
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<(String, Option<u64>), Failure> {
+    let failed =
+        |cause: serde_json::Error| Failure(StatusCode::INTERNAL_SERVER_ERROR, cause.to_string());
+    Ok((serde_json::to_string(value).map_err(failed)?, None))
+}
+
+fn unprocessable(text: impl Into<String>) -> Failure {
+    Failure(StatusCode::UNPROCESSABLE_ENTITY, text.into())
+}
+
+async fn body<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Failure> {
+    let collected = Limited::new(request.into_body(), BODY).collect().await;
+    let bytes = collected
+        .map_err(|cause| unprocessable(format!("the body: {cause}")))?
+        .to_bytes();
+    serde_json::from_slice(&bytes).map_err(|cause| unprocessable(format!("the body: {cause}")))
+}
+
+/// A job's name from the path. A plus is a plus; only percent signs stand for something else.
+fn decoded(id: &str) -> Result<String, Failure> {
+    let mut bytes = Vec::with_capacity(id.len());
+    let mut rest = id.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        let pair = digit().zip(digit());
+        let (high, low) =
+            pair.ok_or_else(|| unprocessable("a % without two digits in the path"))?;
+        bytes.push((high * 16 + low) as u8);
+    }
+    String::from_utf8(bytes).map_err(|_| unprocessable("the path is not UTF-8"))
+}
+
+fn parameter(query: &str, name: &str) -> Result<Option<u64>, Failure> {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let value = pairs
+        .filter(|(key, _)| *key == name)
+        .map(|(_, value)| value)
+        .last();
+    let parse = |value: &str| {
+        value
+            .parse()
+            .map_err(|_| unprocessable(format!("{name} {value:?} is no whole number")))
+    };
+    value.map(parse).transpose()
+}
+
+/// A job's name by the time, so many seconds later.
+fn name(later: u64) -> String {
+    let seconds = now() as i64 + later as i64;
+    let time = Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH);
+    time.strftime("%Y-%m-%d-%H-%M-%S").to_string()
+}

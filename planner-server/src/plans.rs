@@ -1,0 +1,73 @@
+//! Schedules from plans, made when they are first wanted.
+
+use litd_planner::{Graph, Job, JobError, Plan, Scale, Spec};
+use litd_units::Millis;
+
+use crate::protocol::{FrequencySchedule, RankInfo};
+
+/// A pipeline's frontier, and the time that degrees are relative to.
+#[derive(Debug)]
+pub struct Plans {
+    job: Job,
+    full_speed: Millis,
+}
+
+impl Plans {
+    /// Finds the frontier.
+    ///
+    /// # Errors
+    /// If costs are missing or unusable.
+    pub fn new(graph: Graph, spec: &Spec, scale: Scale) -> Result<Self, JobError> {
+        let job = Job::new(graph, spec, scale, |_, _| {})?;
+        let full_speed = job.full_speed(None).realised;
+        Ok(Self { job, full_speed })
+    }
+
+    /// The plan while the latest pipeline is `degree` times as long as this one at full clock.
+    fn plan(&self, degree: f64) -> Plan {
+        let straggler = (degree > 1.0).then_some(self.full_speed * degree);
+        self.job.lookup(straggler)
+    }
+
+    /// What a rank is to do in one iteration, beside others that are `degree` times as long.
+    #[must_use]
+    pub fn schedule(&self, rank: &RankInfo, degree: f64) -> FrequencySchedule {
+        let plan = self.plan(degree);
+        let graph = self.job.problem().graph();
+        let moments = plan.moments(graph);
+        let mut own: Vec<usize> = (0..moments.len())
+            .filter(|&op| graph.kind(op).stage == rank.pp_rank)
+            .collect();
+        // Topological order breaks the ties of operations that take no time.
+        own.sort_by(|&a, &b| moments[a][0].0.total_cmp(&moments[b][0].0).then(a.cmp(&b)));
+        let clock = |op: usize| {
+            plan.operations[op]
+                .clock
+                .map_or(0, |clock| (clock.0 / 1e6).round() as u32)
+        };
+        let entry = |op| {
+            (
+                graph.kind(op).instruction.clone(),
+                possible(clock(op), rank),
+            )
+        };
+        FrequencySchedule {
+            rank: rank.rank,
+            frequencies: own.into_iter().map(entry).collect(),
+        }
+    }
+}
+
+/// The slowest clock that the GPU has and that is no slower; its fastest where all are. A rank
+/// that names no clocks gets the plan's.
+fn possible(clock: u32, rank: &RankInfo) -> u32 {
+    let clocks = &rank.available_frequencies;
+    if clock == 0 || clocks.is_empty() {
+        return clock;
+    }
+    let enough = clocks.iter().copied().filter(|&other| other >= clock);
+    enough
+        .min()
+        .or(clocks.iter().copied().max())
+        .unwrap_or(clock)
+}

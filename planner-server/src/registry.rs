@@ -1,0 +1,267 @@
+//! The jobs that the server knows: a state without I/O or a clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::protocol::{JobInfo, ProfilingResult, RankInfo, Straggler};
+
+/// More than anybody trains at once; a client that registers in a loop ends here.
+const MAX_JOBS: usize = 1000;
+const MAX_WORLD: u32 = 1 << 20;
+const MAX_METADATA: usize = 200;
+const MAX_CLOCKS: usize = 10_000;
+
+/// All jobs, by name.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Registry {
+    jobs: BTreeMap<String, Job>,
+}
+
+/// One job.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Job {
+    info: JobInfo,
+    ranks: BTreeMap<u32, RankInfo>,
+    /// The ranks that have asked for their schedule.
+    asked: BTreeSet<u32>,
+    /// How late each GPU makes its pipeline, where it does.
+    degrees: BTreeMap<u32, f64>,
+    /// What will be so later: when, in Unix seconds.
+    pending: Vec<(f64, Straggler)>,
+    /// Counts changes of plans, from 1.
+    version: u64,
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+fn refuse<T>(what: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal(what.into()))
+}
+
+impl Registry {
+    /// Takes a job in; `name` makes its name from the time, `stages` is what the plans are for.
+    ///
+    /// # Errors
+    /// If its degrees contradict each other or the plans, or there are too many jobs.
+    pub fn register_job(
+        &mut self,
+        info: JobInfo,
+        stages: u32,
+        name: impl Fn(u64) -> String,
+    ) -> Result<String, Refusal> {
+        let degrees = [info.pp_degree, info.dp_degree, info.tp_degree];
+        let product = degrees
+            .iter()
+            .try_fold(1_u32, |product, &degree| product.checked_mul(degree));
+        if !info.job_id.is_empty() {
+            return refuse("job_id must be empty: the server chooses it");
+        }
+        if product != Some(info.world_size) || info.world_size == 0 || info.world_size > MAX_WORLD {
+            return refuse(format!(
+                "world_size {} must be pp_degree x dp_degree x tp_degree = {} x {} x {}, and at most {MAX_WORLD}",
+                info.world_size, info.pp_degree, info.dp_degree, info.tp_degree
+            ));
+        }
+        if info.pp_degree != stages {
+            return refuse(format!(
+                "pp_degree {} is not the profile's {stages} stages",
+                info.pp_degree
+            ));
+        }
+        let metadata = info.job_metadata.as_deref().unwrap_or_default();
+        if metadata.len() > MAX_METADATA
+            || metadata
+                .chars()
+                .any(|c| c.is_control() || "/?#%".contains(c))
+        {
+            return refuse(format!(
+                "job_metadata must be at most {MAX_METADATA} bytes of text without / ? # %"
+            ));
+        }
+        if self.jobs.len() >= MAX_JOBS {
+            return refuse(format!("there are {MAX_JOBS} jobs already"));
+        }
+        let suffix = format!(
+            "+dp{}+pp{}+tp{}+Perseus{}{metadata}",
+            info.dp_degree,
+            info.pp_degree,
+            info.tp_degree,
+            if metadata.is_empty() { "" } else { "+" }
+        );
+        // Two jobs of one second: the later one is named after the next.
+        let mut names = (0..=MAX_JOBS as u64).map(|later| name(later) + &suffix);
+        let id = names.find(|id| !self.jobs.contains_key(id));
+        let id = id.ok_or_else(|| Refusal("too many jobs in one second".into()))?;
+        let job = Job {
+            info,
+            ranks: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            degrees: BTreeMap::new(),
+            pending: Vec::new(),
+            version: 1,
+        };
+        self.jobs.insert(id.clone(), job);
+        Ok(id)
+    }
+
+    fn job(&mut self, id: &str) -> Result<&mut Job, Refusal> {
+        let unknown = || Refusal(format!("there is no job {id:?}"));
+        self.jobs.get_mut(id).ok_or_else(unknown)
+    }
+
+    /// Takes a rank in. One that says the same again is taken again: clients restart.
+    ///
+    /// # Errors
+    /// If it is outside the job, or another rank has its place.
+    pub fn register_rank(&mut self, id: &str, rank: RankInfo) -> Result<(), Refusal> {
+        let job = self.job(id)?;
+        let JobInfo {
+            pp_degree,
+            dp_degree,
+            tp_degree,
+            world_size,
+            ..
+        } = job.info;
+        let places = [
+            ("rank", rank.rank, world_size),
+            ("pp_rank", rank.pp_rank, pp_degree),
+            ("dp_rank", rank.dp_rank, dp_degree),
+            ("tp_rank", rank.tp_rank, tp_degree),
+        ];
+        if let Some((name, value, end)) = places.into_iter().find(|(_, value, end)| value >= end) {
+            return refuse(format!("{name} {value} must be below {end}"));
+        }
+        if rank.available_frequencies.len() > MAX_CLOCKS {
+            return refuse(format!("more than {MAX_CLOCKS} available_frequencies"));
+        }
+        let place = |rank: &RankInfo| (rank.pp_rank, rank.dp_rank, rank.tp_rank);
+        let mut others = job.ranks.values().filter(|other| other.rank != rank.rank);
+        if let Some(other) = others.find(|other| place(other) == place(&rank)) {
+            return refuse(format!("rank {} has this place already", other.rank));
+        }
+        match job.ranks.get(&rank.rank) {
+            Some(known) if place(known) != place(&rank) => {
+                refuse(format!("rank {} is registered at another place", rank.rank))
+            }
+            _ => {
+                job.ranks.insert(rank.rank, rank);
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes that a rank asks for its schedule. What it is, with the plan's version, once all
+    /// have registered and asked.
+    ///
+    /// # Errors
+    /// If the job or the rank is unknown.
+    pub fn ask(&mut self, id: &str, rank: u32) -> Result<Option<(u64, RankInfo, f64)>, Refusal> {
+        let job = self.job(id)?;
+        let Some(info) = job.ranks.get(&rank).cloned() else {
+            return refuse(format!("rank {rank} has not registered"));
+        };
+        job.asked.insert(rank);
+        let ready = job.asked.len() == job.info.world_size as usize;
+        Ok(ready.then(|| (job.version, info.clone(), job.degree_beside(info.dp_rank))))
+    }
+
+    /// Checks that a result is of a rank of the job.
+    ///
+    /// # Errors
+    /// If it is not, or has numbers that can't be.
+    pub fn check_result(&mut self, id: &str, result: &ProfilingResult) -> Result<(), Refusal> {
+        if !self.job(id)?.ranks.contains_key(&result.rank) {
+            return refuse(format!("rank {} has not registered", result.rank));
+        }
+        let breakdowns = [&result.time_breakdown, &result.energy_breakdown];
+        let inner = breakdowns
+            .into_iter()
+            .flat_map(|breakdown| breakdown.values().flatten().flatten());
+        let mut all = inner.chain(&result.iter_time).chain(&result.iter_energy);
+        match all.find(|number| !(number.is_finite() && **number >= 0.0)) {
+            Some(number) => refuse(format!("{number} is no time or energy")),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that a GPU will be late, or no longer; when, in Unix seconds.
+    ///
+    /// # Errors
+    /// If the GPU is none of the job's, or a number can't be.
+    pub fn set_straggler(
+        &mut self,
+        id: &str,
+        straggler: Straggler,
+        now: f64,
+    ) -> Result<f64, Refusal> {
+        let job = self.job(id)?;
+        let Straggler {
+            id: rank,
+            delay,
+            degree,
+        } = straggler;
+        if !job.ranks.contains_key(&rank) {
+            return refuse(format!("rank {rank} has not registered"));
+        }
+        if !(degree.is_finite() && (1.0..=1000.0).contains(&degree)) {
+            return refuse(format!(
+                "degree {degree} must be from 1 (as fast as the others) to 1000"
+            ));
+        }
+        if !(delay.is_finite() && (0.0..=1e7).contains(&delay)) {
+            return refuse(format!("delay {delay} must be from 0 to 10000000 seconds"));
+        }
+        // What is said later about the same GPU counts.
+        job.pending.retain(|(_, other)| other.id != rank);
+        job.pending.push((now + delay, straggler));
+        Ok(now + delay)
+    }
+
+    /// Lets what was announced come true. Whether a plan has changed.
+    pub fn apply_due(&mut self, now: f64) -> bool {
+        let mut changed = false;
+        for job in self.jobs.values_mut() {
+            let due: Vec<_> = job
+                .pending
+                .extract_if(.., |(when, _)| *when <= now)
+                .collect();
+            for (_, straggler) in due {
+                let before = job.degrees.clone();
+                if straggler.degree > 1.0 {
+                    job.degrees.insert(straggler.id, straggler.degree);
+                } else {
+                    job.degrees.remove(&straggler.id);
+                }
+                if job.degrees != before {
+                    job.version += 1;
+                    changed = true;
+                }
+            }
+        }
+        changed
+    }
+
+    /// When the next announcement comes true.
+    #[must_use]
+    pub fn next_due(&self) -> Option<f64> {
+        let all = self.jobs.values().flat_map(|job| &job.pending);
+        all.map(|(when, _)| *when).min_by(f64::total_cmp)
+    }
+}
+
+impl Job {
+    /// How late the latest of the other pipelines is: what this one need not be faster than.
+    fn degree_beside(&self, pipeline: u32) -> f64 {
+        let others = self.degrees.iter().filter(|(rank, _)| {
+            self.ranks
+                .get(rank)
+                .is_some_and(|rank| rank.dp_rank != pipeline)
+        });
+        others.map(|(_, degree)| *degree).fold(1.0, f64::max)
+    }
+}

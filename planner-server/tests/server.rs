@@ -1,0 +1,331 @@
+//! The server as a process, over HTTP.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "in tests a panic is the report"
+)]
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use litd_planner::synthetic;
+use serde_json::{Value, json};
+
+const MICROBATCHES: usize = 4;
+
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    /// A server for two stages.
+    fn start(folder: &Path) -> Self {
+        let profile = folder.join("profile.csv");
+        std::fs::write(&profile, profile_csv()).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_litd-planner"))
+            .args([
+                "--listen",
+                "127.0.0.1:0",
+                "--microbatches",
+                &MICROBATCHES.to_string(),
+            ])
+            .args(["--state".as_ref(), folder.join("state").as_os_str()])
+            .args(["--profile".as_ref(), profile.as_os_str()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = line
+            .trim()
+            .strip_prefix("listening on ")
+            .unwrap()
+            .to_owned();
+        Self { child, address }
+    }
+
+    fn send(&self, method: &str, target: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {target} HTTP/1.1\r\nhost: planner\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        stream
+    }
+
+    fn post(&self, target: &str, body: &Value) -> (u16, Value) {
+        let (status, _, body) = answer(self.send("POST", target, &body.to_string()));
+        (status, body)
+    }
+
+    /// Registers a job of two pipelines with two stages each, and its ranks.
+    fn job(&self) -> String {
+        let (status, id) = self.post("/register_job", &job(2, 2, 1));
+        assert_eq!(status, 200, "{id}");
+        let id = id.as_str().unwrap().to_owned();
+        for number in 0..4 {
+            assert_eq!(
+                self.post(&format!("/register_rank/{id}"), &rank(number)),
+                (200, Value::Null)
+            );
+        }
+        id
+    }
+
+    fn ask(&self, id: &str, rank: u32, after: u64) -> thread::JoinHandle<(u64, Value)> {
+        let stream = self.send(
+            "GET",
+            &format!("/schedule/{id}?rank={rank}&after={after}"),
+            "",
+        );
+        thread::spawn(move || {
+            let (status, head, body) = answer(stream);
+            assert_eq!(status, 200, "{body}");
+            let version = head
+                .lines()
+                .find_map(|line| line.strip_prefix("plan-version: "));
+            (version.unwrap().parse().unwrap(), body)
+        })
+    }
+}
+
+fn profile_csv() -> String {
+    let mut text = String::from("stage,instruction,frequency,time,energy\n");
+    for (kind, measurements) in synthetic::profile(2, 1).measurements() {
+        for one in measurements {
+            let (clock, time, energy) = (one.clock.0 / 1e6, one.time.0 / 1e3, one.energy.0);
+            writeln!(
+                text,
+                "{},{},{clock},{time},{energy}",
+                kind.stage, kind.instruction
+            )
+            .unwrap();
+        }
+    }
+    text
+}
+
+fn answer(mut stream: TcpStream) -> (u16, String, Value) {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, head.to_owned(), serde_json::from_str(body).unwrap())
+}
+
+fn job(pp: u32, dp: u32, tp: u32) -> Value {
+    json!({"job_id": "", "pp_degree": pp, "dp_degree": dp, "tp_degree": tp,
+        "world_size": pp * dp * tp, "job_metadata": "try"})
+}
+
+fn rank(number: u32) -> Value {
+    let clocks: Vec<u32> = (210..=1410).rev().step_by(15).collect();
+    json!({"rank": number, "dp_rank": number / 2, "pp_rank": number % 2, "tp_rank": 0,
+        "available_frequencies": clocks})
+}
+
+fn clocks(schedule: &Value) -> Vec<u64> {
+    let entries = schedule["frequencies"].as_array().unwrap().iter();
+    entries.map(|entry| entry[1].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn ranks_get_their_schedules_once_all_have_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let id = server.job();
+    assert!(id.ends_with("+dp2+pp2+tp1+Perseus+try"), "{id}");
+    let waiting: Vec<_> = (0..3).map(|rank| server.ask(&id, rank, 0)).collect();
+    assert!(waiting.iter().all(|one| !one.is_finished()));
+    let last = server.ask(&id, 3, 0).join().unwrap().1;
+    let mut schedules: Vec<Value> = waiting
+        .into_iter()
+        .map(|one| one.join().unwrap().1)
+        .collect();
+    schedules.push(last);
+    for (number, schedule) in schedules.iter().enumerate() {
+        assert_eq!(schedule["rank"], number);
+        let names: Vec<&str> = schedule["frequencies"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| entry[0].as_str().unwrap())
+            .collect();
+        // 1F1B: the first stage is one forward ahead.
+        let wanted = match number % 2 {
+            0 => "forward forward backward forward backward forward backward backward",
+            _ => "forward backward forward backward forward backward forward backward",
+        };
+        assert_eq!(names.join(" "), wanted);
+        assert!(
+            clocks(schedule)
+                .iter()
+                .all(|clock| (210..=1410).contains(clock) && clock % 15 == 0)
+        );
+    }
+    assert_eq!(schedules[0]["frequencies"], schedules[2]["frequencies"]);
+}
+
+#[test]
+fn a_straggler_slows_the_other_pipeline_until_it_recovers() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let id = server.job();
+    let ask_all = |after| {
+        let asked: Vec<_> = (0..4).map(|rank| server.ask(&id, rank, after)).collect();
+        asked
+            .into_iter()
+            .map(|one| one.join().unwrap())
+            .collect::<Vec<_>>()
+    };
+    let before = ask_all(0);
+    let straggler = |degree: f64| json!({"id": 0, "delay": 0.05, "degree": degree});
+    let set = format!("/set_straggler/{id}");
+    // Who has the first plan waits for the next one.
+    let waiting: Vec<_> = (0..4)
+        .map(|rank| server.ask(&id, rank, before[0].0))
+        .collect();
+    assert_eq!(server.post(&set, &straggler(1.2)), (200, Value::Null));
+    let during: Vec<_> = waiting.into_iter().map(|one| one.join().unwrap()).collect();
+    assert_eq!(
+        during[0].1, before[0].1,
+        "the straggler itself is not slowed"
+    );
+    let sum = |schedule: &(u64, Value)| clocks(&schedule.1).iter().sum::<u64>();
+    assert!(sum(&during[2]) < sum(&before[2]) && sum(&during[3]) < sum(&before[3]));
+    assert_eq!(server.post(&set, &straggler(1.0)), (200, Value::Null));
+    let after = ask_all(during[0].0);
+    assert_eq!(after[2].1, before[2].1);
+}
+
+#[test]
+fn jobs_survive_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let id = server.job();
+    let asked: Vec<_> = (0..4).map(|rank| server.ask(&id, rank, 0)).collect();
+    let before: Vec<Value> = asked.into_iter().map(|one| one.join().unwrap().1).collect();
+    let result = json!({"rank": 1, "iter_time": [1.0], "iter_energy": [300.0],
+        "time_breakdown": {"forward": [[0.03, 0.03]]}, "energy_breakdown": {}});
+    assert_eq!(
+        server.post(&format!("/result/{id}"), &result),
+        (200, Value::Null)
+    );
+    drop(server);
+    let server = Server::start(folder.path());
+    // All have asked before, so nobody has to wait for the others.
+    assert_eq!(server.ask(&id, 1, 0).join().unwrap().1, before[1]);
+    let results = std::fs::read_to_string(folder.path().join("state/results.jsonl")).unwrap();
+    let line: Value = serde_json::from_str(&results).unwrap();
+    assert_eq!(
+        (&line["job_id"], &line["iter_energy"][0]),
+        (&json!(id), &json!(300.0))
+    );
+}
+
+#[test]
+fn what_can_not_be_is_refused_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let id = server.job();
+    let mut wrong = job(2, 2, 1);
+    wrong["world_size"] = json!(5);
+    let mut named = job(2, 2, 1);
+    named["job_id"] = json!("mine");
+    let mut endless = job(2, 1, 1);
+    endless["job_metadata"] = json!("x".repeat(1000));
+    let mut outside = rank(0);
+    outside["rank"] = json!(4);
+    let mut taken = rank(0);
+    taken["rank"] = json!(1);
+    let straggler = |id: u32, degree: f64| json!({"id": id, "delay": 0.0, "degree": degree});
+    let (ranks, set) = (
+        format!("/register_rank/{id}"),
+        format!("/set_straggler/{id}"),
+    );
+    for (status, target, body, why) in [
+        (400, "/register_job", &wrong, "world_size 5"),
+        (400, "/register_job", &named, "job_id must be empty"),
+        (400, "/register_job", &endless, "job_metadata"),
+        (
+            400,
+            "/register_job",
+            &job(3, 1, 1),
+            "pp_degree 3 is not the profile's 2 stages",
+        ),
+        (
+            422,
+            "/register_job",
+            &json!({"job_id": ""}),
+            "missing field",
+        ),
+        (400, ranks.as_str(), &outside, "rank 4 must be below 4"),
+        (400, ranks.as_str(), &taken, "rank 0 has this place"),
+        (
+            400,
+            "/register_rank/%2e%2e%2fetc",
+            &rank(0),
+            "there is no job",
+        ),
+        (
+            422,
+            "/register_rank/%zz",
+            &rank(0),
+            "a % without two digits",
+        ),
+        (
+            400,
+            set.as_str(),
+            &straggler(9, 1.2),
+            "rank 9 has not registered",
+        ),
+        (400, set.as_str(), &straggler(0, 0.5), "degree 0.5"),
+        (404, "/nothing", &json!(null), "there is nothing"),
+    ] {
+        let (found, detail) = server.post(target, body);
+        let text = detail["detail"].as_str().unwrap_or_default();
+        assert!(
+            found == status && text.contains(why),
+            "{target} {body}: {found} {detail}"
+        );
+    }
+    for (status, target) in [
+        (422, format!("/schedule/{id}")),
+        (422, format!("/schedule/{id}?rank=x")),
+        (400, format!("/schedule/{id}?rank=7")),
+        (405, "/register_job".to_owned()),
+    ] {
+        assert_eq!(
+            answer(server.send("GET", &target, "")).0,
+            status,
+            "{target}"
+        );
+    }
+    // A client that vanishes while it waits.
+    drop(server.send("GET", &format!("/schedule/{id}?rank=0"), ""));
+    let asked: Vec<_> = (0..4).map(|rank| server.ask(&id, rank, 0)).collect();
+    for one in asked {
+        assert_eq!(clocks(&one.join().unwrap().1).len(), 2 * MICROBATCHES);
+    }
+}
