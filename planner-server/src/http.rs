@@ -299,7 +299,7 @@ fn parameter(query: &str, name: &str) -> Result<Option<u64>, Failure> {
     let value = pairs
         .filter(|(key, _)| *key == name)
         .map(|(_, value)| value)
-        .last();
+        .next_back();
     let parse = |value: &str| {
         value
             .parse()
