@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use litd_api::{DeviceState, EventKind};
 use litd_power::Sharing;
-use litd_proto::{FromHook, Hello, Kernels, Refusal, RefusalCode, Tick, ToHook, Welcome};
+use litd_proto::{FromHook, Hello, Kernels, Notice, Refusal, RefusalCode, Tick, ToHook, Welcome};
 use litd_units::Nanos;
 
 use crate::core::{Core, seconds};
@@ -30,6 +30,9 @@ const KNOWN_USERS: usize = 1024;
 
 /// A kernel name is not longer, in bytes. Templates make names of some thousands.
 const LONGEST_NAME: usize = 16 * 1024;
+
+/// So many notices of one connection are logged.
+const NOTICES: u32 = 8;
 
 /// A refused hook may try again after so long, where the reason may pass.
 const RETRY: Nanos = Nanos(5_000_000_000);
@@ -162,6 +165,7 @@ impl<S: Store> Core<S> {
                     FromHook::Kernels(kernels) => self.kernels(id, &job, rank, &kernels),
                     FromHook::Tick(tick) => self.tick(&job, rank, tick),
                     FromHook::Bye(_) => self.left(id, &job, rank),
+                    FromHook::Notice(notice) => self.noticed(id, &job, rank, &notice),
                     FromHook::Hello(_) | FromHook::Unknown => {
                         let reason = "a second hello on one connection";
                         self.refuse(id, No::new(RefusalCode::Malformed, "malformed", reason));
@@ -487,6 +491,19 @@ impl<S: Store> Core<S> {
             known.iteration = known.iteration.max(tick.iteration);
         }
         job.ticks.add(tick.iteration, tick.duration);
+    }
+
+    /// A hook has something to tell. A connection may do so a few times.
+    fn noticed(&mut self, id: SessionId, name: &str, rank: u32, notice: &Notice) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        if session.notices >= NOTICES {
+            return self.record.refuse("notices");
+        }
+        session.notices += 1;
+        let text = format!("rank {rank} says: {}", notice.text);
+        self.note(Note::warning(EventKind::Job, text).job(name));
     }
 
     /// A job was heard of.

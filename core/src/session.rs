@@ -51,6 +51,8 @@ pub(crate) struct Session {
     pub names: Vec<NameId>,
     /// Bytes of those names.
     pub name_bytes: usize,
+    /// Notices that were logged.
+    pub notices: u32,
 }
 
 impl Session {
@@ -63,6 +65,7 @@ impl Session {
             too_fast: 0,
             names: Vec::new(),
             name_bytes: 0,
+            notices: 0,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::error::WireError;
 use crate::limits::Limits;
 use crate::text::{naming, printable};
 use crate::walk::{self, Bound, Measure};
-use crate::wire::{self, from_hook::Message};
+use crate::wire::{self, from_hook::Message, notice::Kind};
 
 /// How many entries [`Hello::versions`] may have.
 const VERSIONS: usize = 32;
@@ -26,6 +26,8 @@ pub enum FromHook {
     Tick(Tick),
     /// The hook goes.
     Bye(Bye),
+    /// Something that the node's operator should know.
+    Notice(Notice),
     /// Something that a later protocol has: to be ignored.
     Unknown,
 }
@@ -110,6 +112,25 @@ pub struct Bye {
     pub reason: String,
 }
 
+/// Something that the node's operator should know.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Notice {
+    /// What about.
+    pub kind: NoticeKind,
+    /// In words. Control characters have been replaced.
+    pub text: String,
+}
+
+/// What a [`Notice`] is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum NoticeKind {
+    /// None of the others, or one of a later protocol.
+    #[default]
+    Unspecified,
+    /// The profiler is not used on this node any more.
+    ProfilingOff,
+}
+
 impl FromHook {
     /// Reads one frame (without its length prefix) that a hook sent.
     ///
@@ -119,14 +140,15 @@ impl FromHook {
     /// `limits` allow. That is seen before memory is taken for it: what is taken is within a
     /// small multiple of the limits, whatever the frame.
     pub fn decode(frame: &[u8], limits: &Limits) -> Result<Self, WireError> {
-        let Some((number, message)) = walk::member(frame, 4)? else {
+        let Some((number, message)) = walk::member(frame, 5)? else {
             return Ok(Self::Unknown);
         };
         Ok(match number {
             1 => Self::Hello(Hello::decode(message, limits)?),
             2 => Self::Kernels(Kernels::decode(message, limits)?),
             3 => Self::Tick(Tick::decode(message)?),
-            _ => Self::Bye(Bye::decode(message, limits)?),
+            4 => Self::Bye(Bye::decode(message, limits)?),
+            _ => Self::Notice(Notice::decode(message, limits)?),
         })
     }
 
@@ -141,6 +163,7 @@ impl FromHook {
             Self::Bye(bye) => Some(Message::Bye(wire::Bye {
                 reason: bye.reason.clone(),
             })),
+            Self::Notice(notice) => Some(Message::Notice(notice.to_wire())),
             Self::Unknown => None,
         };
         wire::FromHook { message }.encode_to_vec()
@@ -298,6 +321,30 @@ impl Bye {
         walk::check(message, &[Bound::text(1, "bytes of reason", limits)])?;
         let reason = printable(wire::Bye::decode(message)?.reason);
         Ok(Self { reason })
+    }
+}
+
+impl Notice {
+    fn decode(message: &[u8], limits: &Limits) -> Result<Self, WireError> {
+        walk::check(message, &[Bound::text(2, "bytes of text", limits)])?;
+        let notice = wire::Notice::decode(message)?;
+        let kind = match Kind::try_from(notice.kind) {
+            Ok(Kind::ProfilingOff) => NoticeKind::ProfilingOff,
+            Ok(Kind::Unspecified) | Err(_) => NoticeKind::Unspecified,
+        };
+        let text = printable(notice.text);
+        Ok(Self { kind, text })
+    }
+
+    fn to_wire(&self) -> wire::Notice {
+        let kind = match self.kind {
+            NoticeKind::Unspecified => Kind::Unspecified,
+            NoticeKind::ProfilingOff => Kind::ProfilingOff,
+        };
+        wire::Notice {
+            kind: kind.into(),
+            text: self.text.clone(),
+        }
     }
 }
 

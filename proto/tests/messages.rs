@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use litd_proto::{
-    Bye, Class, Directive, FromHook, Hello, Kernels, Limits, Refusal, RefusalCode, Tick, ToHook,
-    Welcome, WireError, wire,
+    Bye, Class, Directive, FromHook, Hello, Kernels, Limits, Notice, NoticeKind, Refusal,
+    RefusalCode, Tick, ToHook, Welcome, WireError, wire,
 };
 use litd_units::Nanos;
 use prost::Message as _;
@@ -37,7 +37,7 @@ fn kernels() -> Kernels {
     }
 }
 
-fn from_hook() -> [(FromHook, Vec<u8>); 4] {
+fn from_hook() -> [(FromHook, Vec<u8>); 5] {
     let tick = Tick {
         iteration: 300,
         duration: Nanos(1_000_000),
@@ -45,6 +45,10 @@ fn from_hook() -> [(FromHook, Vec<u8>); 4] {
     };
     let bye = Bye {
         reason: "done".into(),
+    };
+    let notice = Notice {
+        kind: NoticeKind::ProfilingOff,
+        text: "off".into(),
     };
     [
         (
@@ -70,6 +74,10 @@ fn from_hook() -> [(FromHook, Vec<u8>); 4] {
             b"\x1a\x09\x08\xac\x02\x10\xc0\x84\x3d\x18\x01".to_vec(),
         ),
         (FromHook::Bye(bye), b"\x22\x06\x0a\x04done".to_vec()),
+        (
+            FromHook::Notice(notice),
+            b"\x2a\x07\x08\x01\x12\x03off".to_vec(),
+        ),
     ]
 }
 
@@ -207,7 +215,7 @@ fn unknown_fields_are_ignored() {
 
 #[test]
 fn unknown_messages_and_values_are_ignored() {
-    for bytes in [LATER, b"", b"\x2a\x03abc"] {
+    for bytes in [LATER, b"", b"\x32\x03abc"] {
         assert_eq!(decode(bytes), Ok(FromHook::Unknown));
         let answer = ToHook::decode(bytes, &Limits::default());
         assert_eq!(answer, Ok(ToHook::Unknown));

@@ -6,8 +6,8 @@
 
 use litd_proto::frame::{self, Reader};
 use litd_proto::{
-    Bye, Class, Directive, FromHook, Hello, Kernels, Limits, Refusal, RefusalCode, Tick, ToHook,
-    Welcome,
+    Bye, Class, Directive, FromHook, Hello, Kernels, Limits, Notice, NoticeKind, Refusal,
+    RefusalCode, Tick, ToHook, Welcome,
 };
 use litd_units::Nanos;
 use proptest::collection::{btree_map, vec};
@@ -103,6 +103,11 @@ fn from_hook() -> impl Strategy<Value = FromHook> {
         kernels().prop_map(FromHook::Kernels),
         tick,
         name().prop_map(|reason| FromHook::Bye(Bye { reason })),
+        (
+            select(vec![NoticeKind::Unspecified, NoticeKind::ProfilingOff]),
+            name()
+        )
+            .prop_map(|(kind, text)| FromHook::Notice(Notice { kind, text })),
     ]
 }
 
@@ -163,6 +168,7 @@ fn assert_sound(decoded: &FromHook) {
         }
         FromHook::Tick(tick) => assert!(tick.duration >= Nanos::ZERO),
         FromHook::Bye(bye) => assert!(!bye.reason.contains(char::is_control)),
+        FromHook::Notice(notice) => assert!(!notice.text.contains(char::is_control)),
         FromHook::Unknown => {}
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use litd_api::JobState;
-use litd_proto::{Hello, RefusalCode};
+use litd_api::{EventKind, JobState};
+use litd_proto::{FromHook, Hello, Notice, NoticeKind, RefusalCode};
 use litd_rig::{JobSpec, RankState, gpu_address};
 
 use crate::stand::{GPUS, SOON, Stand, quick, wait_for};
@@ -132,5 +132,31 @@ fn a_rank_that_sends_garbage_loses_its_connection_and_no_more() {
     stand.play(&mut job, 3);
     let after = stand.job_status("train");
     assert!(after.samples > before && after.state != JobState::Gathering);
+    stand.stop();
+}
+
+#[test]
+fn what_a_hook_has_to_tell_is_logged_a_few_times() {
+    let mut stand = Stand::clocked(&quick("gpu-red"));
+    let mut job = stand.train();
+    let notice = FromHook::Notice(Notice {
+        kind: NoticeKind::ProfilingOff,
+        text: "slower since it was profiled\nerror: forged".to_owned(),
+    });
+    for _ in 0..20 {
+        assert!(job.send_frame(3, &notice.encode()));
+    }
+    stand.finish();
+    let told = stand.events(EventKind::Job);
+    let told = told
+        .iter()
+        .filter(|text| text.contains("rank 3 says: slower"));
+    let told: Vec<_> = told.collect();
+    assert_eq!(told.len(), 8);
+    assert!(told.iter().all(|text| !text.contains('\n')));
+    assert_eq!(stand.counted("notices"), 12);
+    // And it stays welcome.
+    stand.play(&mut job, 1);
+    assert_eq!(stand.job_status("train").samples, 1);
     stand.stop();
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use litd_proto::{Bye, Class, FromHook, Hello, Kernels, Tick, frame};
+use litd_proto::{Bye, Class, FromHook, Hello, Kernels, Notice, Tick, frame};
 use litd_rig::gpu_address;
 use litd_sim::rng::Rng;
 use litd_units::Nanos;
@@ -67,6 +67,10 @@ fn message(rng: &mut Rng) -> FromHook {
     match below(rng, 10) {
         0 => FromHook::Hello(hello(rng)),
         1..=4 => FromHook::Kernels(kernels(rng)),
+        8 => FromHook::Notice(Notice {
+            text: "fuzz".to_owned(),
+            ..Notice::default()
+        }),
         9 => FromHook::Bye(Bye {
             reason: "fuzz".to_owned(),
         }),

@@ -3,7 +3,7 @@
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FromHook {
     /// Exactly one member; a frame with two is refused.
-    #[prost(oneof = "from_hook::Message", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "from_hook::Message", tags = "1, 2, 3, 4, 5")]
     pub message: ::core::option::Option<from_hook::Message>,
 }
 /// Nested message and enum types in `FromHook`.
@@ -23,6 +23,9 @@ pub mod from_hook {
         /// The hook goes.
         #[prost(message, tag = "4")]
         Bye(super::Bye),
+        /// Something that the node's operator should know.
+        #[prost(message, tag = "5")]
+        Notice(super::Notice),
     }
 }
 /// From litd to a hook: one message per frame.
@@ -134,6 +137,58 @@ pub struct Bye {
     /// Why, in words.
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
+}
+/// Something that the node's operator should know: litd puts it into its log.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Notice {
+    /// What about.
+    #[prost(enumeration = "notice::Kind", tag = "1")]
+    pub kind: i32,
+    /// In words.
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
+}
+/// Nested message and enum types in `Notice`.
+pub mod notice {
+    /// What about.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Kind {
+        /// None of the others; see text.
+        Unspecified = 0,
+        /// The profiler is not used on this node any more; see text.
+        ProfilingOff = 1,
+    }
+    impl Kind {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "KIND_UNSPECIFIED",
+                Self::ProfilingOff => "KIND_PROFILING_OFF",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "KIND_UNSPECIFIED" => Some(Self::Unspecified),
+                "KIND_PROFILING_OFF" => Some(Self::ProfilingOff),
+                _ => None,
+            }
+        }
+    }
 }
 /// litd listens: its answer to Hello.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
