@@ -1,3 +1,45 @@
-"""litd: tells the node's power-cap balancer what this training process's GPU does."""
+"""litd: tells the node's power-cap balancer what this training process's GPU does.
+
+    with litd.attach():
+        train()
+
+or `litd.attach(optimizer)` anywhere before training. Where no daemon listens this costs nothing;
+whatever goes wrong, training goes on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from litd.hook import Hook
 
 __version__ = "0.1.0"
+__all__ = ["attach"]
+
+_current: Hook | None = None
+
+
+def attach(
+    optimizer: Any = None,
+    *,
+    job: str | None = None,
+    gpu: str | None = None,
+    socket: str | None = None,
+) -> Hook:
+    """Attaches this process to litd, as one rank of a training job.
+
+    Iterations are the steps of `optimizer`, or of the first optimizer that steps; `Hook.step`
+    counts them by hand. Rank, job and GPU are found at the first step; `job` and `gpu` (a PCI
+    address or a UUID) say them where they can't be. `socket` is where litd listens
+    (`LITD_SOCKET`, or `/run/litd/ingest.sock`).
+
+    A hook that is attached already is closed.
+    """
+    global _current  # noqa: PLW0603
+    from litd.hook import Hook
+
+    if _current is not None:
+        _current.close("attached anew")
+    _current = Hook(optimizer, job=job, gpu_address=gpu, socket=socket)
+    return _current

@@ -1,0 +1,385 @@
+"""The connection to litd, served by a thread of its own.
+
+The training thread only appends to a queue and reads an attribute. Whatever the other end does
+(it is not there, goes, refuses, is slow, talks nonsense) is this thread's business: it tries again
+later, and later each time, and warns once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import random
+import select
+import socket
+import threading
+import time
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from litd import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litd.kernels import Columns, NameTable
+
+log = logging.getLogger("litd")
+
+DEFAULT_SOCKET = "/run/litd/ingest.sock"
+
+WELCOME_SECONDS = 30.0
+"""litd asks a driver before it answers a hello."""
+
+STUCK_SECONDS = 10.0
+"""A litd that has read nothing for so long is left alone for a while."""
+
+QUEUED = 10_000
+"""Messages that wait for the thread, at most."""
+
+FULL = 1 << 20
+"""With so many bytes unsent nothing more is queued behind them."""
+
+CHUNK = 1 << 16
+
+
+class Pending(Protocol):
+    """A measured iteration whose kernels are still to be collected, which may take a while."""
+
+    iteration: int
+    duration_ns: int
+
+    def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
+        """The kernels; `None` if they can't be had, or are not `wanted` any more."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait before trying again, in seconds: twice as long each time."""
+
+    first: float = 1.0
+    most: float = 60.0
+
+    def after(self, failures: int) -> float:
+        """The wait after so many failures in a row, up to half of it left to chance.
+
+        All ranks of a node lose their connections at once, and need not come back at once.
+        """
+        longest = min(self.first * 2.0 ** min(failures - 1, 30), self.most)
+        return longest * random.uniform(0.5, 1.0)
+
+
+class _LeftError(Exception):
+    """The connection has ended; tells why."""
+
+    def __init__(self, why: str, *, wait: float = 0.0, final: bool = False) -> None:
+        super().__init__(why)
+        self.wait = wait
+        self.final = final
+
+
+@dataclass
+class _Connection:
+    """What goes with one connection and ends with it."""
+
+    socket: socket.socket
+    reader: wire.FrameReader = field(default_factory=wire.FrameReader)
+    unsent: bytearray = field(default_factory=bytearray)
+    names_sent: int = 0
+    welcomed: bool = False
+    since: float = field(default_factory=time.monotonic)
+    progress: float = field(default_factory=time.monotonic)
+
+
+class Link:
+    """Keeps a connection to litd for as long as the job trains.
+
+    `introduce` is asked once, by the thread, who this rank is; `None` ends the link. `watch` is
+    called about once a second.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        introduce: Callable[[], wire.Hello | None],
+        names: NameTable,
+        watch: Callable[[], None] | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self.directive = wire.Directive()
+        """What litd wants profiled now; nothing while there is no connection."""
+        self.welcomed = False
+        self._path = path
+        self._introduce = introduce
+        self._names = names
+        self._watch = watch
+        self._patience = patience or Patience()
+        self._queue: deque[wire.Tick | Pending] = deque()
+        self._notices: deque[wire.Notice] = deque(maxlen=8)
+        self._failures = 0
+        self._warned = False
+        self._closing = False
+        self._signalled = False
+        self._bye = ""
+        self._connection: _Connection | None = None
+        self._ear, self._bell = socket.socketpair()
+        self._ear.setblocking(False)
+        self._bell.setblocking(False)
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="litd", daemon=True)
+        _links.add(self)
+
+    # For the training thread.
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def send(self, message: wire.Tick | wire.Notice | Pending) -> None:
+        """Queues a message. Only notices wait for a connection; others are dropped without one."""
+        if isinstance(message, wire.Notice):
+            self._notices.append(message)
+        elif self.welcomed and len(self._queue) < QUEUED:
+            self._queue.append(message)
+        else:
+            return
+        self._ring()
+
+    def close(self, reason: str, timeout: float = 2.0) -> None:
+        """Says goodbye and ends the thread, within `timeout` seconds."""
+        if self._pid != os.getpid():
+            return
+        self._bye = reason
+        self._closing = True
+        self._ring()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def _ring(self) -> None:
+        if self._signalled:
+            return
+        self._signalled = True
+        # If it is full it has rung; if it is closed nobody is there to hear.
+        with contextlib.suppress(OSError):
+            self._bell.send(b"!")
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            hello = self._introduce()
+            while hello is not None and not self._closing:
+                self._sleep(self._attempt(hello))
+        except Exception:
+            log.exception("litd's thread has failed; training goes on without litd")
+        finally:
+            self._disconnect()
+            self._ear.close()
+            self._bell.close()
+
+    def _attempt(self, hello: wire.Hello) -> float:
+        """Connects and serves until the connection ends; answers after how long to try again."""
+        try:
+            self._serve(hello)
+        except _LeftError as left:
+            if left.final:
+                self._closing = True
+            return self._failed(str(left), left.wait)
+        except (OSError, ValueError) as error:
+            return self._failed(f"{self._path}: {error}", 0.0)
+        finally:
+            self._disconnect()
+        return 0.0
+
+    def _failed(self, why: str, wait: float) -> float:
+        if self._closing and self._bye:
+            return 0.0
+        self._failures += 1
+        wait = max(wait, self._patience.after(self._failures))
+        level = logging.DEBUG if self._warned else logging.WARNING
+        self._warned = True
+        then = "no further try" if self._closing else "trying again from time to time"
+        log.log(level, "no connection to litd (training goes on; %s): %s", then, why)
+        return wait
+
+    def _disconnect(self) -> None:
+        self.welcomed = False
+        self.directive = wire.Directive()
+        self._queue.clear()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.socket.close()
+
+    def _serve(self, hello: wire.Hello) -> None:
+        stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection = self._connection = _Connection(stream)
+        stream.settimeout(WELCOME_SECONDS)
+        stream.connect(self._path)
+        stream.setblocking(False)
+        connection.unsent += wire.frame(hello.encode())
+        while not self._closing:
+            self._turn(connection)
+        if connection.welcomed:
+            connection.unsent += wire.frame(wire.Bye(self._bye[:500]).encode())
+            stream.settimeout(0.5)
+            stream.sendall(connection.unsent)
+
+    def _turn(self, connection: _Connection) -> None:
+        """Waits until there is something to do, and does it."""
+        stream = connection.socket
+        # A deadline wants to be looked at; otherwise nothing happens by itself.
+        busy = connection.unsent or not connection.welcomed or self._watch
+        ready = _ready(
+            {
+                self._ear: select.POLLIN,
+                stream: select.POLLIN | (select.POLLOUT if connection.unsent else 0),
+            },
+            1.0 if busy else 60.0,
+        )
+        if ready.get(self._ear.fileno()):
+            self._hear()
+        if self._watch:
+            self._watch()
+        if ready.get(stream.fileno(), 0) & ~select.POLLOUT:
+            self._receive(connection)
+        if connection.welcomed:
+            self._drain(connection)
+        if ready.get(stream.fileno(), 0) & select.POLLOUT:
+            self._write(connection)
+        self._check(connection)
+
+    def _hear(self) -> None:
+        try:
+            self._ear.recv(CHUNK)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EINTR):
+                raise
+        # What is queued after this rings again.
+        self._signalled = False
+
+    def _receive(self, connection: _Connection) -> None:
+        try:
+            data = connection.socket.recv(CHUNK)
+        except BlockingIOError:
+            return
+        if not data:
+            raise _LeftError("litd has closed the connection")
+        try:
+            for message in connection.reader.take(data):
+                self._take(connection, wire.decode(message))
+        except wire.WireError as error:
+            raise _LeftError(f"what litd says makes no sense: {error}") from error
+
+    def _take(self, connection: _Connection, message: wire.ToHook | None) -> None:
+        match message:
+            case wire.Welcome(protocol, daemon, directive):
+                if not 1 <= protocol <= wire.PROTOCOL:
+                    raise _LeftError(
+                        f"litd {daemon} wants to speak protocol {protocol}", final=True
+                    )
+                log.info("connected to litd %s", daemon)
+                self._failures = 0
+                connection.welcomed = self.welcomed = True
+                self.directive = directive
+            case wire.Directive() if connection.welcomed:
+                self.directive = message
+            case wire.Refusal(code, reason, after):
+                why = f"refused ({code.name.lower()}): {reason}"
+                raise _LeftError(why, wait=after / 1e3, final=after == 0)
+            case _:
+                pass
+
+    def _drain(self, connection: _Connection) -> None:
+        while self._notices:
+            connection.unsent += wire.frame(self._notices.popleft().encode())
+        while self._queue and not self._closing:
+            message = self._queue.popleft()
+            if len(connection.unsent) > FULL:
+                continue
+            if isinstance(message, wire.Tick):
+                connection.unsent += wire.frame(message.encode())
+            else:
+                self._collect(connection, message)
+
+    def _collect(self, connection: _Connection, pending: Pending) -> None:
+        try:
+            columns = pending.collect(self._names, lambda: not self._closing)
+            if columns is None:
+                return
+            new = self._names.since(connection.names_sent)
+            message = columns.message(pending.iteration, pending.duration_ns, new)
+            frame = wire.frame(message.encode())
+        except Exception:
+            log.warning("iteration %d was not collected", pending.iteration, exc_info=True)
+            return
+        if len(frame) <= wire.MAX_FRAME:
+            connection.names_sent += len(new)
+            connection.unsent += frame
+
+    def _write(self, connection: _Connection) -> None:
+        try:
+            sent = connection.socket.send(memoryview(connection.unsent)[:CHUNK].tobytes())
+        except BlockingIOError:
+            return
+        del connection.unsent[:sent]
+        connection.progress = time.monotonic()
+
+    def _check(self, connection: _Connection) -> None:
+        now = time.monotonic()
+        if not connection.unsent:
+            connection.progress = now
+        elif now - connection.progress > STUCK_SECONDS:
+            raise _LeftError(f"litd has read nothing for {STUCK_SECONDS:.0f} s")
+        if not connection.welcomed and now - connection.since > WELCOME_SECONDS:
+            raise _LeftError(f"litd has not answered within {WELCOME_SECONDS:.0f} s")
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleeps, unless the link is closed meanwhile."""
+        end = time.monotonic() + seconds
+        while not self._closing and (left := end - time.monotonic()) > 0:
+            if self._watch:
+                self._watch()
+                left = min(left, 1.0)
+            if _ready({self._ear: select.POLLIN}, left):
+                self._hear()
+
+    # A forked child has the sockets, and neither the thread nor any business with them.
+
+    def _forked(self) -> None:
+        self.welcomed = False
+        self.directive = wire.Directive()
+        self._ear.close()
+        self._bell.close()
+        if self._connection is not None:
+            self._connection.socket.close()
+
+
+def _ready(wanted: dict[socket.socket, int], seconds: float) -> dict[int, int]:
+    """What has happened to which file within so many seconds.
+
+    By poll: select takes no files above 1,024, and training opens many.
+    """
+    poll = select.poll()
+    for stream, events in wanted.items():
+        poll.register(stream, events)
+    return dict(poll.poll(max(1.0, seconds * 1e3)))
+
+
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for link in list(_links):
+        link._forked()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_after_fork)

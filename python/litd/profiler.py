@@ -1,0 +1,244 @@
+"""Measures an iteration with torch's profiler: device activity alone, raw events.
+
+The profiler is started and stopped in a thread of its own, and the training thread waits for that
+only for so long: a profiler that hangs must not hang the job. A profiler of the user's own goes
+first: while one runs nothing is measured here, and one that begins ends ours.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from litd.kernels import MOST_KERNELS, Columns, Expectation, NameTable, extract
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger("litd")
+
+HANG_SECONDS = 30.0
+"""Starting or stopping the profiler takes no longer, unless it hangs."""
+
+_GUARDED = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
+
+
+class ProfilerError(RuntimeError):
+    """The profiler failed, or hangs: it is not used again."""
+
+
+def torch_profile(torch: Any) -> Any:
+    """A profiler for device activity alone."""
+    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+
+
+class ProfilerMeasure:
+    """Measures iterations with torch's profiler, or with what `make` yields."""
+
+    name = "profiler"
+
+    def __init__(
+        self,
+        torch: Any,
+        index: int = 0,
+        make: Callable[[Any], Any] = torch_profile,
+        hang_seconds: float = HANG_SECONDS,
+    ) -> None:
+        self._torch = torch
+        self._index = index
+        self._make = make
+        self._hang_seconds = hang_seconds
+        self._profile: Any = None
+        self._expected = Expectation()
+        self._worker = _Worker()
+        self._turns = _Turns(torch, self._worker, self.abort)
+
+    def begin(self) -> bool:
+        """Begins to measure; false while the user's own profiler runs."""
+        if self._turns.is_others():
+            return False
+        self._worker.do(self._start, self._hang_seconds)
+        return self._profile is not None
+
+    def end(self, iteration: int) -> ProfiledEvents | None:
+        """Ends the measured iteration; what it was made of is collected later."""
+        if self._profile is None:
+            return None
+        events: list[Any] = self._worker.do(self._stop, self._hang_seconds)
+        return ProfiledEvents(iteration, 0, events, self._expected)
+
+    def abort(self) -> None:
+        """Stops measuring, whatever was measured."""
+        if self._profile is not None:
+            self._worker.do(self._stop, self._hang_seconds)
+
+    def close(self) -> None:
+        """Ends for good."""
+        try:
+            self.abort()
+        except ProfilerError:
+            log.debug("the profiler did not end", exc_info=True)
+        self._turns.close()
+        self._worker.close()
+
+    # In the profiler's thread.
+
+    def _start(self) -> None:
+        self._synchronize()
+        profile = self._make(self._torch)
+        profile.start()
+        # Some releases build a tree of all events when they stop, which takes seconds.
+        inner: Any = getattr(profile, "profiler", None)
+        if hasattr(inner, "_parse_kineto_results"):
+            inner._parse_kineto_results = _nothing  # noqa: SLF001
+        self._profile = profile
+
+    def _stop(self) -> list[Any]:
+        profile, self._profile = self._profile, None
+        # What was launched belongs to the iteration.
+        self._synchronize()
+        profile.stop()
+        return list(profile.profiler.kineto_results.events())
+
+    def _synchronize(self) -> None:
+        cuda = getattr(self._torch, "cuda", None)
+        if cuda is not None and cuda.is_available():
+            cuda.set_device(self._index)
+            cuda.synchronize(self._index)
+
+
+def _nothing(_results: Any) -> list[Any]:
+    return []
+
+
+@dataclass
+class ProfiledEvents:
+    """A profiled iteration: raw events, of which most are no kernels."""
+
+    iteration: int
+    duration_ns: int
+    events: list[Any]
+    expected: Expectation
+
+    def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
+        """The kernels; `None` if there are none, too many, or some are missing."""
+        columns = extract(self.events, names, wanted)
+        if columns is None or not len(columns):
+            return None
+        if len(columns) > MOST_KERNELS:
+            log.info("iteration %d has %d kernels: too many", self.iteration, len(columns))
+            return None
+        missing = self.expected.missing(columns)
+        if missing:
+            log.info("iteration %d is left out: the profiler has %s", self.iteration, missing)
+            return None
+        return columns
+
+
+class _Worker:
+    """A thread that does one thing at a time, and may be given up."""
+
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]] | None]
+        self._tasks = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._hangs = False
+
+    def is_me(self) -> bool:
+        """Whether the caller runs in this thread."""
+        return threading.current_thread() is self._thread
+
+    def do(self, task: Callable[[], Any], seconds: float) -> Any:
+        """Has something done and waits for it. `ProfilerError` if it fails or takes longer."""
+        if self._hangs:
+            raise ProfilerError("the profiler hangs")
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="litd-profiler", daemon=True)
+            self._thread.start()
+        done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._tasks.put((task, done))
+        try:
+            result, error = done.get(timeout=seconds)
+        except queue.Empty:
+            self._hangs = True
+            raise ProfilerError(f"the profiler has hung for {seconds:.0f} s") from None
+        if error is not None:
+            raise ProfilerError(f"the profiler failed: {error}") from error
+        return result
+
+    def close(self) -> None:
+        """Ends the thread, unless it hangs."""
+        if self._thread is not None and not self._hangs:
+            self._tasks.put(None)
+            self._thread.join(5.0)
+
+    def _run(self) -> None:
+        while (entry := self._tasks.get()) is not None:
+            task, done = entry
+            result: Any = None
+            failure: Exception | None = None
+            try:
+                result = task()
+            except Exception as error:
+                failure = error
+            done.put((result, failure))
+            # A thread that waits must not keep a sample alive.
+            del entry, task, done, result, failure
+
+
+class _Turns:
+    """Knows whether somebody else's profiler runs, and lets it go first.
+
+    While this rank is attached, the three functions through which torch's profilers begin and end
+    go through here.
+    """
+
+    def __init__(self, torch: Any, worker: _Worker, abort: Callable[[], None]) -> None:
+        self._worker = worker
+        self._abort = abort
+        self._running = 0
+        self._enabled: Callable[[], bool] = lambda: False
+        self._module: Any = None
+        self._replaced: dict[str, tuple[Any, Any]] = {}
+        module = getattr(getattr(torch, "autograd", None), "profiler", None)
+        if module is None or not all(hasattr(module, name) for name in _GUARDED):
+            return
+        self._module = module
+        self._enabled = getattr(torch.autograd, "_profiler_enabled", self._enabled)
+        for name in _GUARDED:
+            original = getattr(module, name)
+            mine = self._guarded(name, original)
+            self._replaced[name] = (original, mine)
+            setattr(module, name, mine)
+
+    def is_others(self) -> bool:
+        """Whether a profiler of the user's own runs, or is about to."""
+        return self._running > 0 or self._enabled()
+
+    def close(self) -> None:
+        """Puts the functions back."""
+        for name, (original, mine) in self._replaced.items():
+            if getattr(self._module, name) is mine:
+                setattr(self._module, name, original)
+        self._replaced.clear()
+
+    def _guarded(self, name: str, original: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not self._worker.is_me():
+                self._theirs(name)
+            return original(*args, **kwargs)
+
+        return call
+
+    def _theirs(self, name: str) -> None:
+        if name == "_disable_profiler":
+            self._running = 0
+            return
+        self._running = 1
+        try:
+            self._abort()
+        except Exception:
+            log.debug("the profiler did not end", exc_info=True)

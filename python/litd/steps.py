@@ -1,0 +1,99 @@
+"""Counts iterations by an optimizer's steps.
+
+A step of the optimizer is one iteration however many micro-batches it has taken, so gradient
+accumulation needs no attention. Where nobody names an optimizer, the first one that steps counts:
+jobs with several step each of them once per iteration.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class StepCounter:
+    """Calls `stepped` after every step of one optimizer, until it is stopped."""
+
+    def __init__(self, stepped: Callable[[Any], None]) -> None:
+        self._stepped = stepped
+        self._handle: Any = None
+        self._optimizer: weakref.ref[Any] | None = None
+
+    def follow(self, torch: Any, optimizer: Any = None) -> bool:
+        """Counts this optimizer's steps, or those of the first that steps.
+
+        False if that can't be done: then somebody must say where iterations end.
+        """
+        if optimizer is not None:
+            optimizer = innermost(optimizer)
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                return False
+            self._optimizer = weakref.ref(optimizer)
+            if hasattr(optimizer, "register_step_post_hook"):
+                self._handle = optimizer.register_step_post_hook(self._after)
+                return True
+        self._handle = _hook_all(torch, self._after)
+        return self._handle is not None
+
+    def stop(self) -> None:
+        """Counts no more."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _after(self, optimizer: Any, _args: Any = (), _kwargs: Any = None) -> None:
+        known = self._optimizer() if self._optimizer is not None else None
+        if known is None:
+            self._optimizer = weakref.ref(optimizer)
+        elif known is not optimizer:
+            return
+        self._stepped(optimizer)
+
+    # torch.compile leaves functions with this mark alone.
+    _after._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def innermost(optimizer: Any) -> Any:
+    """The optimizer that steps in the end: Accelerate, DeepSpeed and others wrap it."""
+    for _ in range(10):
+        inner = getattr(optimizer, "optimizer", None)
+        if inner is None or not hasattr(inner, "step"):
+            break
+        optimizer = inner
+    return optimizer
+
+
+def _hook_all(torch: Any, after: Callable[..., None]) -> Any:
+    """Has `after` called after every optimizer's step; `None` if this torch has no way."""
+    module = torch.optim.optimizer
+    if hasattr(module, "register_optimizer_step_post_hook"):
+        return module.register_optimizer_step_post_hook(after)
+    if hasattr(torch.optim.Optimizer, "_optimizer_step_code"):
+        return _OldHook(torch.optim.Optimizer, after)
+    return None
+
+
+class _OldHook:
+    """For torch 1.13, which has no hooks, but a method that it calls after every step."""
+
+    def __init__(self, cls: Any, after: Callable[..., None]) -> None:
+        self._cls = cls
+        self._before = before = cls._optimizer_step_code
+        self._is_on = True
+
+        def after_step(optimizer: Any) -> None:
+            before(optimizer)
+            if self._is_on:
+                after(optimizer)
+
+        self._mine = after_step
+        cls._optimizer_step_code = after_step
+
+    def remove(self) -> None:
+        """Calls no more, and puts the method back unless somebody else has replaced it since."""
+        self._is_on = False
+        if self._cls._optimizer_step_code is self._mine:  # noqa: SLF001
+            self._cls._optimizer_step_code = self._before  # noqa: SLF001
