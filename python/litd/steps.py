@@ -7,6 +7,7 @@ jobs with several step each of them once per iteration.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,8 @@ def innermost(optimizer: Any) -> Any:
 
 def _hook_all(torch: Any, after: Callable[..., None]) -> Any:
     """Has `after` called after every optimizer's step; `None` if this torch has no way."""
-    module = torch.optim.optimizer
+    # `torch.optim` does not show its module of this name in every release.
+    module = sys.modules[torch.optim.Optimizer.__module__]
     if hasattr(module, "register_optimizer_step_post_hook"):
         return module.register_optimizer_step_post_hook(after)
     if hasattr(torch.optim.Optimizer, "_optimizer_step_code"):

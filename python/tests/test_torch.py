@@ -1,0 +1,430 @@
+"""With a real torch: steps, modules, the profiler, and what must not change by them."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from litd.kernels import NameTable
+from litd.modules import ModuleMeasure
+from litd.profiler import ProfilerError, ProfilerMeasure
+from litd.steps import StepCounter
+from tests.standin import NewEvent, Profile, StandInClock, wait_for
+
+torch = pytest.importorskip("torch", reason="SKIPPED: no torch")
+
+IS_NEW = hasattr(torch.optim.Optimizer, "register_step_post_hook")
+
+
+class Block(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = torch.nn.Linear(8, 8)
+        self.two = torch.nn.Linear(8, 8)
+
+    def forward(self, values: Any) -> Any:
+        return values + self.two(torch.relu(self.one(values)))
+
+
+def model() -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(Block(), Block(), torch.nn.Linear(8, 1))
+
+
+def train(net: Any, optimizer: Any, steps: int, after: Callable[[], None] = lambda: None) -> Any:
+    """Losses, exactly."""
+    torch.manual_seed(1)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = net(torch.randn(4, 8)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        after()
+    return losses
+
+
+@pytest.fixture
+def counter() -> Iterator[Any]:
+    counted: list[Any] = []
+    one = StepCounter(counted.append)
+    one.counted = counted  # type: ignore[attr-defined]
+    yield one
+    one.stop()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_steps_are_counted_until_nobody_counts(counter: Any, named: bool) -> None:
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    assert counter.follow(torch, optimizer if named else None)
+    train(net, optimizer, 3)
+    assert counter.counted == [optimizer] * 3
+    counter.stop()
+    train(net, optimizer, 2)
+    assert len(counter.counted) == 3
+
+
+def test_only_the_named_or_the_first_optimizer_counts(counter: Any) -> None:
+    net = model()
+    first, second = (torch.optim.SGD(net.parameters(), lr=0.1) for _ in range(2))
+    assert counter.follow(torch)
+    for _ in range(3):
+        train(net, first, 1)
+        train(net, second, 1)
+    assert counter.counted == [first] * 3
+
+
+def test_accumulated_gradients_are_one_step(counter: Any) -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    assert counter.follow(torch)
+    for micro in range(12):
+        (net(torch.randn(4, 8)).mean() / 4).backward()
+        if micro % 4 == 3:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert len(counter.counted) == 3
+
+
+def test_schedulers_and_wrappers_of_optimizers_change_nothing(counter: Any) -> None:
+    net = model()
+    inner = torch.optim.SGD(net.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(inner, 1)
+
+    class Wrapper:
+        optimizer = inner
+
+        def step(self) -> None:
+            self.optimizer.step()
+
+    assert counter.follow(torch, Wrapper())
+    later = torch.optim.lr_scheduler.StepLR(inner, 1)
+    for _ in range(2):
+        train(net, inner, 1)
+        scheduler.step()
+        later.step()
+    assert len(counter.counted) == 2
+    pickle.dumps(inner)
+    copy.deepcopy(inner)
+
+
+def test_what_is_no_optimizer_can_not_be_followed(counter: Any) -> None:
+    assert not counter.follow(torch, object())
+
+
+def test_optimizers_are_not_kept_alive(counter: Any) -> None:
+    import gc
+    import weakref
+
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    assert counter.follow(torch)
+    train(net, optimizer, 1)
+    counter.counted.clear()
+    seen = weakref.ref(optimizer), weakref.ref(net)
+    del optimizer, net
+    gc.collect()
+    assert [one() for one in seen] == [None, None]
+    # And the next one takes its place.
+    net = model()
+    train(net, torch.optim.SGD(net.parameters(), lr=0.1), 2)
+    assert len(counter.counted) == 2
+
+
+# Modules.
+
+
+def collected(measure: ModuleMeasure, clock: StandInClock) -> list[tuple[str, int, int]]:
+    pending = measure.end(3)
+    assert pending is not None
+    names = NameTable()
+    out: queue.Queue[Any] = queue.Queue()
+    threading.Thread(target=lambda: out.put(pending.collect(names, lambda: True))).start()
+    columns = out.get(timeout=30)
+    if columns is None:
+        return []
+    texts = names.since(0)
+    ends = [
+        start + duration
+        for start, duration in zip(columns.start_ns, columns.duration_ns, strict=True)
+    ]
+    # One stream: where a piece ends the next begins.
+    assert columns.start_ns[1:] == ends[:-1]
+    return [
+        (texts[at], start, duration)
+        for at, start, duration in zip(
+            columns.name, columns.start_ns, columns.duration_ns, strict=True
+        )
+    ]
+
+
+def test_modules_are_pieces_forward_and_backward() -> None:
+    clock = StandInClock()
+    measure = ModuleMeasure(torch, clock)
+    net = model()
+    assert measure.begin()
+    train(net, torch.optim.SGD(net.parameters(), lr=0.1), 1)
+    names = [name for name, _, _ in collected(measure, clock)]
+    block = ["/Sequential/Block", "/Sequential/Block/Linear", "/Sequential/Block"]
+    block += ["/Sequential/Block/Linear", "/Sequential/Block", "/Sequential"]
+    forward = ["outside modules", "/Sequential", *block, *block, "/Sequential/Linear"]
+    assert names[: len(forward)] == forward
+    backward = names[len(forward) :]
+    assert backward[:2] == ["/Sequential", "outside modules"]
+    assert sorted(backward[2:]) == sorted(
+        ["/Sequential'", "/Sequential/Linear'"]
+        + 2 * ["/Sequential/Block'"]
+        + 4 * ["/Sequential/Block/Linear'"]
+    )
+
+
+def test_nothing_of_the_measuring_stays() -> None:
+    before = torch.nn.Module.__call__
+    clock = StandInClock()
+    measure = ModuleMeasure(torch, clock)
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    state = {name: dict(vars(module)) for name, module in net.named_modules()}
+    measure.begin()
+    assert torch.nn.Module.__call__ is not before
+    output = net(torch.randn(4, 8))
+    torch.save(net, io.BytesIO())
+    copy.deepcopy(net)
+    torch.jit.script(torch.nn.Linear(2, 2))
+    torch.jit.trace(torch.nn.Linear(2, 2), torch.zeros(1, 2))
+    torch.fx.symbolic_trace(net)
+    measure.end(1)
+    assert torch.nn.Module.__call__ is before
+    marks = clock.marks
+    # Gradients that arrive later are nobody's business.
+    output.mean().backward()
+    train(net, optimizer, 1)
+    assert clock.marks == marks
+    assert {name: set(vars(module)) for name, module in net.named_modules()} == {
+        name: set(fields) for name, fields in state.items()
+    }
+
+
+def test_losses_are_the_same_to_the_last_bit() -> None:
+    def losses(measured: bool) -> Any:
+        net = model()
+        optimizer = torch.optim.AdamW(net.parameters())
+        measure = ModuleMeasure(torch, StandInClock())
+
+        def after() -> None:
+            if measured:
+                measure.end(1)
+                measure.begin()
+
+        result = train(net, optimizer, 10, after)
+        measure.close()
+        return result
+
+    assert losses(True) == losses(False)
+
+
+def test_an_iteration_at_the_hosts_pace_is_no_sample() -> None:
+    clock = StandInClock(behind=False)
+    measure = ModuleMeasure(torch, clock)
+    measure.begin()
+    net = model()
+    train(net, torch.optim.SGD(net.parameters(), lr=0.1), 1)
+    assert collected(measure, clock) == []
+
+
+def test_odd_calls_odd_outputs_and_errors_go_through() -> None:
+    class Odd(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, kind: str, *, more: Any = None) -> Any:
+            if kind == "raise":
+                raise KeyError(kind)
+            return {"a": [None, (more, kind)], "self": None}
+
+    measure = ModuleMeasure(torch, StandInClock())
+    measure.begin()
+    odd = Odd()
+    assert odd("x", more=5) == {"a": [None, (5, "x")], "self": None}
+    with pytest.raises(KeyError):
+        odd("raise")
+    with pytest.raises(TypeError):
+        odd()
+    with pytest.raises(KeyboardInterrupt):
+        Interrupted()()
+    assert measure.end(1) is not None
+
+
+class Interrupted(torch.nn.Module):  # type: ignore[misc]
+    def forward(self) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_clock_that_fails_ends_the_marks_and_nothing_else() -> None:
+    class Broken(StandInClock):
+        def mark(self) -> Any:
+            if self.marks > 5:
+                raise RuntimeError("CUDA error")
+            return super().mark()
+
+    measure = ModuleMeasure(torch, Broken())
+    measure.begin()
+    net = model()
+    assert len(train(net, torch.optim.SGD(net.parameters(), lr=0.1), 2)) == 2
+    measure.close()
+
+
+def test_modules_of_other_threads_are_theirs() -> None:
+    clock = StandInClock()
+    measure = ModuleMeasure(torch, clock)
+    measure.begin()
+    net = model()
+    marks = clock.marks
+    thread = threading.Thread(target=lambda: net(torch.randn(4, 8)))
+    thread.start()
+    thread.join()
+    assert clock.marks == marks
+    measure.close()
+
+
+@pytest.mark.skipif(not IS_NEW, reason="SKIPPED: this torch is too old for torch.compile")
+def test_compiled_code_does_not_see_the_measuring() -> None:
+    def run(measured: bool) -> tuple[list[Any], int]:
+        torch._dynamo.reset()
+        compiles = 0
+
+        def backend(graph: Any, _inputs: Any) -> Any:
+            nonlocal compiles
+            compiles += 1
+            return graph.forward
+
+        net = model()
+        fast = torch.compile(net, backend=backend, fullgraph=True)
+        measure = ModuleMeasure(torch, StandInClock())
+        if measured:
+            measure.begin()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+        def after() -> None:
+            if measured:
+                measure.end(1)
+                measure.begin()
+
+        losses = train(fast, optimizer, 6, after)
+        measure.close()
+        losses += train(fast, optimizer, 2)
+        return losses, compiles
+
+    assert run(measured=True) == run(measured=False)
+
+
+# The profiler.
+
+
+def test_the_raw_events_of_this_torch_have_what_is_read() -> None:
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    measure = ProfilerMeasure(torch, make=lambda one: one.profiler.profile(activities=activities))
+    assert measure.begin()
+    # Of the host a profiler sees its own thread alone, of a device everything.
+    measure._worker.do(lambda: model()(torch.randn(4, 8)), 30)
+    pending = measure.end(3)
+    measure.close()
+    assert pending is not None
+    event = pending.events[0]
+    for method in ("name", "device_type", "device_index", "device_resource_id"):
+        assert getattr(event, method)() is not None
+    unit = "ns" if hasattr(event, "start_ns") else "us"
+    start = getattr(event, f"start_{unit}")() * (1 if unit == "ns" else 1000)
+    assert abs(start - time.time_ns()) < 600e9
+    assert getattr(event, f"duration_{unit}")() >= 0
+    assert int(event.device_type()) == 0
+    # Of the host's events none is taken.
+    assert pending.collect(NameTable(), lambda: True) is None
+
+
+def profiling(events: Any = (), **more: Any) -> ProfilerMeasure:
+    return ProfilerMeasure(torch, make=lambda _torch: Profile(lambda: list(events)), **more)
+
+
+def test_a_profiled_iteration_is_its_kernels() -> None:
+    measure = profiling([NewEvent("gemm", 10, 5), NewEvent("host", 1, 1, device_type=0)])
+    assert measure.begin()
+    pending = measure.end(3)
+    assert pending is not None
+    columns = pending.collect(NameTable(), lambda: True)
+    assert columns is not None
+    assert (columns.start_ns, columns.duration_ns) == ([10], [5])
+    measure.close()
+
+
+def test_the_users_own_profiler_goes_first() -> None:
+    measure = profiling([NewEvent("gemm", 10, 5)])
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        assert not measure.begin()
+    assert measure.begin()
+    # It may also begin while ours runs.
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:
+        model()(torch.randn(4, 8))
+        assert measure.end(3) is None
+    assert any("addmm" in event.key for event in theirs.key_averages())
+    assert measure.begin()
+    assert measure.end(4) is not None
+    measure.close()
+
+
+def test_a_user_who_warms_a_profiler_up_has_it_to_himself() -> None:
+    measure = profiling()
+    schedule = torch.profiler.schedule(wait=1, warmup=1, active=1, repeat=1)
+    cpu = torch.profiler.ProfilerActivity.CPU
+    free = []
+    with torch.profiler.profile(activities=[cpu], schedule=schedule) as theirs:
+        for _ in range(4):
+            free.append(measure.begin())
+            measure.abort()
+            theirs.step()
+    assert free == [True, False, False, True]
+    measure.close()
+
+
+def test_torchs_functions_are_its_own_again() -> None:
+    module = torch.autograd.profiler
+    before = (module._prepare_profiler, module._enable_profiler, module._disable_profiler)
+    measure = profiling()
+    measure.begin()
+    measure.close()
+    assert (module._prepare_profiler, module._enable_profiler, module._disable_profiler) == before
+    assert not [one for one in threading.enumerate() if one.name == "litd-profiler"]
+
+
+def test_a_profiler_that_raises_or_hangs_is_told_of() -> None:
+    def broken(_torch: Any) -> Any:
+        raise RuntimeError("CUPTI is in use")
+
+    measure = ProfilerMeasure(torch, make=broken)
+    with pytest.raises(ProfilerError, match="CUPTI is in use"):
+        measure.begin()
+    measure.close()
+
+    gate = threading.Event()
+
+    def hanging(_torch: Any) -> Any:
+        gate.wait(60)
+        return Profile(list)
+
+    measure = ProfilerMeasure(torch, make=hanging, hang_seconds=0.1)
+    with pytest.raises(ProfilerError, match="hung"):
+        measure.begin()
+    began = time.monotonic()
+    with pytest.raises(ProfilerError, match="hangs"):
+        measure.begin()
+    measure.close()
+    assert time.monotonic() - began < 20
+    gate.set()
+    wait_for("thread ends", lambda: True)
