@@ -70,8 +70,10 @@ class ModuleMeasure:
         self._recorder = recorder = _Recorder(self._clock)
         recorder.mark("")
         module = self._torch.nn.Module
-        self._original = module.__call__
-        self._mine = _wrapped(self._original, recorder, _compiling(self._torch))
+        if self._original is not module.__call__:
+            # The same function each time: what was compiled meanwhile stays valid.
+            self._original = module.__call__
+            self._mine = self._wrapped(self._original, _compiling(self._torch))
         module.__call__ = self._mine
         return True
 
@@ -95,6 +97,23 @@ class ModuleMeasure:
         """Ends for good."""
         self._stop()
 
+    def _wrapped(self, original: Any, compiling: Callable[[], bool]) -> Any:
+        def call(module: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if compiling():
+                return original(module, *args, **kwargs)
+            recorder = self._recorder
+            if recorder is None or not recorder.enter(module):
+                return original(module, *args, **kwargs)
+            name = ""
+            try:
+                result = original(module, *args, **kwargs)
+            finally:
+                name = recorder.leave()
+            recorder.follow(result, name)
+            return result
+
+        return call
+
     def _stop(self) -> _Recorder | None:
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
@@ -113,21 +132,6 @@ def _compiling(torch: Any) -> Callable[[], bool]:
         if known is not None:
             return known
     return lambda: False
-
-
-def _wrapped(original: Any, recorder: _Recorder, compiling: Callable[[], bool]) -> Any:
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if compiling() or not recorder.enter(self):
-            return original(self, *args, **kwargs)
-        name = ""
-        try:
-            result = original(self, *args, **kwargs)
-        finally:
-            name = recorder.leave()
-        recorder.follow(result, name)
-        return result
-
-    return call
 
 
 class _Recorder:

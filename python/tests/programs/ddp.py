@@ -1,0 +1,127 @@
+"""One rank of a small DDP job on gloo that trains once per variant of the hook.
+
+    ddp.py VARIANT=SOCKET ...
+
+Prints one line of JSON: per variant the losses as exact texts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from litd.hook import Hook
+from litd.link import Patience
+from litd.modules import ModuleMeasure
+from litd.profiler import ProfilerMeasure
+from tests.standin import NewEvent, Profile, StandInClock
+
+STEPS = 40
+
+
+class Ways:
+    """Measures every iteration that is asked for in one way."""
+
+    def __init__(self, measure: Any) -> None:
+        self.measure = measure
+        self.tell = print
+        self.off = False
+
+    def prepare(self, job: str) -> None:
+        pass
+
+    def watch(self) -> None:
+        pass
+
+    def choose(self) -> Any:
+        return None if self.off else self.measure
+
+    def step(self, seconds: float, *, measured: bool) -> None:
+        pass
+
+    def failed(self, error: Exception) -> None:
+        self.off = True
+
+    def close(self) -> None:
+        self.measure.close()
+
+
+def raising(_torch: Any) -> Any:
+    raise RuntimeError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED")
+
+
+def hanging(_torch: Any) -> Any:
+    threading.Event().wait()
+
+
+def profile(_torch: Any) -> Any:
+    now = time.time_ns()
+    return Profile(lambda: [NewEvent("gemm", now + at, 1) for at in range(100)])
+
+
+class BrokenClock(StandInClock):
+    def mark(self) -> Any:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+
+def ways(variant: str) -> Ways:
+    if variant == "raises":
+        return Ways(ProfilerMeasure(torch, make=raising))
+    if variant == "hangs":
+        return Ways(ProfilerMeasure(torch, make=hanging, hang_seconds=0.2))
+    if variant == "profiles":
+        return Ways(ProfilerMeasure(torch, make=profile))
+    clock = BrokenClock() if variant == "breaks" else StandInClock()
+    return Ways(ModuleMeasure(torch, clock))
+
+
+def train(variant: str, socket: str) -> list[str]:
+    torch.manual_seed(0)
+    rank = torch.distributed.get_rank()
+    layers = [torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Dropout(0.1)]
+    net = DistributedDataParallel(torch.nn.Sequential(*layers, torch.nn.Linear(16, 1)))
+    optimizer = torch.optim.AdamW(net.parameters())
+    hook = None
+    if variant != "bare":
+        hook = Hook(
+            optimizer,
+            job=variant,
+            gpu_address=f"0000:0{rank}:00.0",
+            socket=socket,
+            ways=ways(variant),
+            patience=Patience(0.02, 0.1),
+        )
+    torch.manual_seed(rank + 1)
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        # Two micro-batches are one iteration.
+        for _ in range(2):
+            loss = net(torch.randn(8, 16)).square().mean()
+            loss.backward()
+        optimizer.step()
+        losses.append(loss.item().hex())
+        time.sleep(0.01)
+    if hook is not None:
+        assert hook.iteration == STEPS, hook.iteration
+        hook.close()
+    return losses
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    pairs = [argument.split("=", 1) for argument in sys.argv[1:]]
+    result = {variant: train(variant, socket) for variant, socket in pairs}
+    print(json.dumps(result), flush=True)
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

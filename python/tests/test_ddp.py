@@ -1,0 +1,138 @@
+"""A DDP job of several processes: whatever happens to the hook, losses are the same."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import standin
+from tests.standin import StandIn
+
+pytest.importorskip("torch", reason="SKIPPED: no torch")
+
+RANKS = 2
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment(rank: int, port: int) -> dict[str, str]:
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS}
+    return {
+        **os.environ,
+        **{name: str(number) for name, number in numbers.items()},
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+def run_ranks(arguments: list[str]) -> list[dict[str, Any]]:
+    port = free_port()
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.programs.ddp", *arguments],
+            env=environment(rank, port),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(RANKS)
+    ]
+    results = []
+    try:
+        for process in ranks:
+            out, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+            results.append(json.loads(out.splitlines()[-1]))
+    finally:
+        for process in ranks:
+            process.kill()
+    return results
+
+
+@contextlib.contextmanager
+def mortal(path: Path) -> Iterator[list[int]]:
+    """A daemon that is killed whenever it has heard a few ticks, and started again."""
+    lives: list[int] = []
+    over = threading.Event()
+
+    def live() -> None:
+        while not over.is_set():
+            with StandIn(path, standin.welcome(0, 1)) as litd:
+                while len(litd.heard("tick")) < 8 and not over.wait(0.005):
+                    pass
+                lives.append(len(litd.heard("tick")))
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    yield lives
+    over.set()
+    thread.join()
+
+
+def test_losses_are_the_same_whatever_happens(tmp_path: Path) -> None:
+    paths = {
+        variant: tmp_path / f"{variant}.sock"
+        for variant in (
+            "bare",
+            "alone",
+            "profiles",
+            "modules",
+            "killed",
+            "garbage",
+            "directory",
+            "deaf",
+            "raises",
+            "hangs",
+            "breaks",
+        )
+    }
+    paths["directory"].mkdir()
+    every = standin.welcome(0, 1)
+    with contextlib.ExitStack() as stack:
+        daemons = {
+            variant: stack.enter_context(StandIn(paths[variant], every))
+            for variant in ("profiles", "modules", "raises", "hangs", "breaks")
+        }
+        stack.enter_context(StandIn(paths["garbage"], b"\x07" * 999))
+        stack.enter_context(StandIn(paths["deaf"], reads=False))
+        lives = stack.enter_context(mortal(paths["killed"]))
+        results = run_ranks([f"{variant}={path}" for variant, path in paths.items()])
+        for variant, daemon in daemons.items():
+            ticks = daemon.heard("tick")
+            hellos = {said.rank: said for said in daemon.heard("hello")}
+            assert set(hellos) == set(range(RANKS)), variant
+            assert hellos[1].gpu == "0000:01:00.0"
+            assert len(ticks) > RANKS, variant
+            assert len(daemon.heard("bye")) == RANKS, variant
+        for variant in ("profiles", "modules"):
+            told = daemons[variant].heard("kernels")
+            profiled = [tick for tick in daemons[variant].heard("tick") if tick.profiled]
+            assert len(told) > RANKS, variant
+            # Each rank's samples are of iterations that it has ticked as profiled.
+            assert {said.iteration for said in told} <= {tick.iteration for tick in profiled}
+        assert {len(said.name) for said in daemons["profiles"].heard("kernels")} == {100}
+        assert daemons["raises"].heard("kernels") == []
+    assert len(lives) > 1
+    for rank, losses in enumerate(results):
+        assert set(losses) == set(paths)
+        for variant, series in losses.items():
+            assert series == losses["bare"], (rank, variant)
+    assert results[0]["bare"] != results[1]["bare"]

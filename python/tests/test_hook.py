@@ -1,0 +1,298 @@
+"""What a training script has of it: `litd.attach`, without torch and with a stand-in daemon."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import litd
+from litd import wire
+from litd.hook import Hook
+from litd.kernels import Columns, NameTable
+from litd.link import Patience
+from tests import standin
+from tests.standin import StandIn, wait_for
+
+ROOT = Path(__file__).resolve().parents[1]
+JOB = {
+    "RANK": "1",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_WORLD_SIZE": "2",
+    "LITD_JOB": "job",
+}
+
+
+class Pieces:
+    def __init__(self, iteration: int) -> None:
+        self.iteration = iteration
+        self.duration_ns = 0
+
+    def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
+        columns = Columns()
+        columns.add(names.id_of("gemm"), 7, wire.Class.COMPUTATION, 1000, 3000)
+        return columns
+
+
+class Ways:
+    """Remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.name = "stand-in"
+        self.did: list[str] = []
+        self.fault: dict[str, BaseException] = {}
+        self.tell: Callable[[wire.Notice], None] = lambda _notice: None
+
+    def prepare(self, job: str) -> None:
+        self.did.append(f"prepare {job}")
+
+    def watch(self) -> None:
+        pass
+
+    def choose(self) -> Any:
+        self._do("choose")
+        return self
+
+    def step(self, seconds: float, *, measured: bool) -> None:
+        pass
+
+    def failed(self, error: Exception) -> None:
+        self.did.append(f"failed {error}")
+
+    def begin(self) -> bool:
+        self._do("begin")
+        return True
+
+    def end(self, iteration: int) -> Pieces:
+        self._do(f"end {iteration}")
+        return Pieces(iteration)
+
+    def abort(self) -> None:
+        self._do("abort")
+
+    def close(self) -> None:
+        self._do("close")
+
+    def _do(self, what: str) -> None:
+        self.did.append(what)
+        if (fault := self.fault.get(what.partition(" ")[0])) is not None:
+            raise fault
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    with standin.environment(**JOB):
+        yield tmp_path / "ingest.sock"
+
+
+@pytest.fixture
+def ways() -> Ways:
+    return Ways()
+
+
+@pytest.fixture
+def hook(path: Path, ways: Ways) -> Iterator[Hook]:
+    one = Hook(
+        gpu_address="0000:05:00.0", socket=str(path), ways=ways, patience=Patience(0.01, 0.05)
+    )
+    yield one
+    one.close()
+
+
+def connected(hook: Hook) -> None:
+    hook.step()
+    wait_for("connection", lambda: hook.is_connected)
+
+
+def test_iterations_are_counted_ticked_and_measured_as_asked(
+    path: Path, hook: Hook, ways: Ways
+) -> None:
+    with StandIn(path, standin.welcome(4, 3)) as daemon:
+        connected(hook)
+        for _ in range(10):
+            hook.step()
+        wait_for("ticks", lambda: len(daemon.heard("tick")) == 10)
+        ticks = daemon.heard("tick")
+        assert [tick.iteration for tick in ticks] == list(range(1, 11))
+        assert [tick.iteration for tick in ticks if tick.profiled] == [4, 7, 10]
+        wait_for("samples", lambda: len(daemon.heard("kernels")) == 3)
+        for said in daemon.heard("kernels"):
+            [tick] = [tick for tick in ticks if tick.iteration == said.iteration]
+            assert said.duration_ns == tick.duration_ns
+        assert ways.did[:4] == ["prepare job", "choose", "begin", "end 4"]
+        [hello] = daemon.heard("hello")
+        assert (hello.job, hello.rank, hello.local_rank) == ("job", 1, 1)
+        assert hello.versions["litd"] == litd.__version__
+        hook.close()
+        wait_for("bye", lambda: [said.reason for said in daemon.heard("bye")])
+
+
+def test_durations_are_those_of_iterations(path: Path, hook: Hook) -> None:
+    with StandIn(path, standin.welcome()) as daemon:
+        connected(hook)
+        began = time.perf_counter_ns()
+        time.sleep(0.05)
+        hook.step()
+        longest = time.perf_counter_ns() - began
+        [tick] = wait_for("tick", lambda: daemon.heard("tick"))
+        assert 0 < tick.duration_ns <= longest + 50_000_000
+        assert tick.duration_ns >= 50_000_000
+
+
+def test_a_pause_ends_measuring(path: Path, hook: Hook, ways: Ways) -> None:
+    with StandIn(path, standin.welcome(0, 1)) as daemon:
+        connected(hook)
+        hook.step()
+        daemon.session().say(standin.directive(0, 1, pause=True))
+        wait_for("pause", lambda: hook._link is not None and hook._link.directive.pause)
+        hook.step()
+        before = len(ways.did)
+        hook.step()
+        hook.step()
+        assert len(ways.did) == before
+
+
+def test_a_job_of_one_rank_is_never_measured(path: Path, hook: Hook, ways: Ways) -> None:
+    with (
+        standin.environment(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1"),
+        StandIn(path, standin.welcome(0, 1)) as daemon,
+    ):
+        connected(hook)
+        for _ in range(5):
+            hook.step()
+        wait_for("ticks", lambda: len(daemon.heard("tick")) == 5)
+        assert ways.did == []
+
+
+@pytest.mark.parametrize("what", ["choose", "begin", "end", "abort", "close"])
+def test_faults_end_here(path: Path, hook: Hook, ways: Ways, what: str) -> None:
+    ways.fault[what] = RuntimeError("broken")
+    with StandIn(path, standin.welcome(0, 1)):
+        connected(hook)
+        for _ in range(10):
+            hook.step()
+        hook.close()
+        hook.step()
+        hook.close()
+
+
+@pytest.mark.parametrize("what", ["choose", "begin", "end"])
+def test_interrupts_go_through(path: Path, hook: Hook, ways: Ways, what: str) -> None:
+    with StandIn(path, standin.welcome(0, 1)):
+        connected(hook)
+        ways.fault[what] = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            for _ in range(3):
+                hook.step()
+        ways.fault.clear()
+        hook.step()
+
+
+def test_an_end_in_the_middle_of_a_measured_iteration(path: Path, hook: Hook, ways: Ways) -> None:
+    with StandIn(path, standin.welcome(0, 1)) as daemon:
+        connected(hook)
+        hook.step()
+        hook.close()
+        assert ways.did[-2:] == ["abort", "close"]
+        wait_for("bye", lambda: daemon.heard("bye"))
+        assert daemon.heard("kernels") == []
+
+
+def test_an_error_of_the_training_goes_through_and_is_told(path: Path) -> None:
+    with StandIn(path, standin.welcome()) as daemon:
+        with (
+            pytest.raises(ZeroDivisionError),
+            litd.attach(gpu="0000:05:00.0", socket=str(path)) as hook,
+        ):
+            connected(hook)
+            raise ZeroDivisionError
+        said = wait_for("bye", lambda: daemon.heard("bye"))
+        assert said[0].reason == "training ended with ZeroDivisionError"
+
+
+def test_attached_anew_the_old_hook_ends(path: Path) -> None:
+    with StandIn(path, standin.welcome()) as daemon:
+        first = litd.attach(gpu="0000:05:00.0", socket=str(path))
+        connected(first)
+        second = litd.attach(gpu="0000:05:00.0", socket=str(path))
+        wait_for("bye", lambda: daemon.heard("bye"))
+        connected(second)
+        second.close()
+
+
+def test_without_a_gpu_litd_is_not_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with StandIn(path, standin.welcome()) as daemon, litd.attach(socket=str(path)) as hook:
+        hook.step()
+        wait_for("warning", lambda: "no GPU was found" in caplog.text)
+        for _ in range(5):
+            hook.step()
+        assert daemon.sessions == []
+
+
+def test_odd_optimizers_are_no_reason_to_fail(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for odd in ("text", 7, object(), [1]):
+        with litd.attach(odd, gpu="0000:05:00.0", socket=str(path)) as hook:
+            hook.step()
+    assert "hook.step()" in caplog.text
+
+
+def test_a_forked_worker_has_no_hook(path: Path, hook: Hook) -> None:
+    with StandIn(path, standin.welcome(0, 1)) as daemon:
+        connected(hook)
+        child = os.fork()
+        if child == 0:
+            hook.step()
+            hook.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        hook.step()
+        wait_for("tick", lambda: len(daemon.heard("tick")) == 1)
+        assert daemon.heard("bye") == []
+
+
+SCRIPT = """
+import litd, sys
+assert "torch" not in sys.modules
+sys.modules["torch"] = None
+hook = litd.attach(gpu="0000:05:00.0", socket=sys.argv[1])
+import time
+while not hook.is_connected:
+    hook.step()
+    time.sleep(0.01)
+hook.step()
+assert "google" not in sys.modules and "numpy" not in sys.modules
+"""
+
+
+def test_a_script_that_just_ends_says_goodbye(path: Path) -> None:
+    with StandIn(path, standin.welcome()) as daemon:
+        child = subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(path)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            timeout=60,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert child.returncode == 0, child.stderr
+        wait_for("bye", lambda: daemon.heard("bye"))
+        assert child.stderr == ""
+
+
+def test_what_goes_wrong_is_said_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with litd.attach(gpu="0000:05:00.0", socket=str(path)) as hook:
+        for _ in range(100):
+            hook.step()
+        wait_for("warning", lambda: caplog.records)
+        for _ in range(100):
+            hook.step()
+    warnings = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert len(warnings) == 1
