@@ -20,36 +20,10 @@ from litd.hook import Hook
 from litd.link import Patience
 from litd.modules import ModuleMeasure
 from litd.profiler import ProfilerMeasure
+from tests.programs.ways import Ways
 from tests.standin import NewEvent, Profile, StandInClock
 
 STEPS = 40
-
-
-class Ways:
-    """Measures every iteration that is asked for in one way."""
-
-    def __init__(self, measure: Any) -> None:
-        self.measure = measure
-        self.tell = print
-        self.off = False
-
-    def prepare(self, job: str) -> None:
-        pass
-
-    def watch(self) -> None:
-        pass
-
-    def choose(self) -> Any:
-        return None if self.off else self.measure
-
-    def step(self, seconds: float, *, measured: bool) -> None:
-        pass
-
-    def failed(self, error: Exception) -> None:
-        self.off = True
-
-    def close(self) -> None:
-        self.measure.close()
 
 
 def raising(_torch: Any) -> Any:
