@@ -12,10 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from litd.hook import Hook
+    from litd.recording import Recorder
 
 __version__ = "0.1.0"
-__all__ = ["attach"]
+__all__ = ["attach", "record"]
 
 _current: Hook | None = None
 
@@ -26,13 +29,14 @@ def attach(
     job: str | None = None,
     gpu: str | None = None,
     socket: str | None = None,
+    steps_by_hand: bool = False,
 ) -> Hook:
     """Attaches this process to litd, as one rank of a training job.
 
     Iterations are the steps of `optimizer`, or of the first optimizer that steps; `Hook.step`
     counts them by hand. Rank, job and GPU are found at the first step; `job` and `gpu` (a PCI
     address or a UUID) say them where they can't be. `socket` is where litd listens
-    (`LITD_SOCKET`, or `/run/litd/ingest.sock`).
+    (`LITD_SOCKET`, or `/run/litd/ingest.sock`). With `steps_by_hand` no optimizer is watched.
 
     A hook that is attached already is closed.
     """
@@ -41,5 +45,18 @@ def attach(
 
     if _current is not None:
         _current.close("attached anew")
-    _current = Hook(optimizer, job=job, gpu_address=gpu, socket=socket)
+    _current = Hook(optimizer, job=job, gpu_address=gpu, socket=socket, steps_by_hand=steps_by_hand)
     return _current
+
+
+def record(
+    directory: str | Path, optimizer: Any = None, *, skip: int = 10, iterations: int = 3
+) -> Recorder:
+    """Records some iterations as Kineto files, `rank0.json.gz` and so on, for `litctl analyze`.
+
+    Iterations are counted as by `attach`. The first `skip` are not recorded; after `iterations`
+    more the file is written, which takes a while. It needs no daemon.
+    """
+    from litd.recording import Recorder
+
+    return Recorder(directory, optimizer, skip=skip, iterations=iterations)

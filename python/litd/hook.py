@@ -69,6 +69,7 @@ class Hook:
         job: str | None = None,
         gpu_address: str | None = None,
         socket: str | None = None,
+        steps_by_hand: bool = False,
         ways: Ways | None = None,
         patience: Patience | None = None,
     ) -> None:
@@ -88,7 +89,7 @@ class Hook:
         self._counter: StepCounter | None = None
         self._index: int | None = None
         self._torch = _torch()
-        if self._torch is not None:
+        if self._torch is not None and not steps_by_hand:
             self._follow(optimizer)
         elif optimizer is not None:
             log.warning("torch is not there: call hook.step() after each iteration")

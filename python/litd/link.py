@@ -229,6 +229,8 @@ class Link:
         while not self._closing:
             self._turn(connection)
         if connection.welcomed:
+            # Of what is queued, samples are not waited for any more.
+            self._drain(connection)
             connection.unsent += wire.frame(wire.Bye(self._bye[:500]).encode())
             stream.settimeout(0.5)
             stream.sendall(connection.unsent)
@@ -301,7 +303,7 @@ class Link:
     def _drain(self, connection: _Connection) -> None:
         while self._notices:
             connection.unsent += wire.frame(self._notices.popleft().encode())
-        while self._queue and not self._closing:
+        while self._queue:
             message = self._queue.popleft()
             if len(connection.unsent) > FULL:
                 continue

@@ -65,7 +65,7 @@ def links(path: Path) -> Iterator[Links]:
     yield make
     for link in made:
         link.close("test is over")
-        wait_for("thread ends", lambda link=link: not link.is_alive)
+    wait_for("threads end", lambda: not any(link.is_alive for link in made))
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -19,12 +19,15 @@ from litd.profiler import ProfilerError, ProfilerMeasure
 from litd.steps import StepCounter
 from tests.standin import NewEvent, Profile, StandInClock, wait_for
 
-torch = pytest.importorskip("torch", reason="SKIPPED: no torch")
+torch: Any = pytest.importorskip("torch", reason="SKIPPED: no torch")
 
 IS_NEW = hasattr(torch.optim.Optimizer, "register_step_post_hook")
 
 
-class Block(torch.nn.Module):  # type: ignore[misc]
+Module: Any = torch.nn.Module
+
+
+class Block(Module):
     def __init__(self) -> None:
         super().__init__()
         self.one = torch.nn.Linear(8, 8)
@@ -243,7 +246,7 @@ def test_an_iteration_at_the_hosts_pace_is_no_sample() -> None:
 
 
 def test_odd_calls_odd_outputs_and_errors_go_through() -> None:
-    class Odd(torch.nn.Module):  # type: ignore[misc]
+    class Odd(Module):
         def forward(self, kind: str, *, more: Any = None) -> Any:
             if kind == "raise":
                 raise KeyError(kind)
@@ -262,7 +265,7 @@ def test_odd_calls_odd_outputs_and_errors_go_through() -> None:
     assert measure.end(1) is not None
 
 
-class Interrupted(torch.nn.Module):  # type: ignore[misc]
+class Interrupted(Module):
     def forward(self) -> None:
         raise KeyboardInterrupt
 
