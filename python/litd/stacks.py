@@ -57,8 +57,9 @@ def of(torch: Any) -> Stack:
     hip, cuda = getattr(version, "hip", None), getattr(version, "cuda", None)
     if hip:
         return Stack(str(torch.__version__), f"rocm {hip}", _rocm_library())
-    runtime = f"cuda {cuda}" if cuda else UNKNOWN
-    return Stack(str(torch.__version__), runtime, _cupti(str(cuda or "")))
+    if not cuda:
+        return Stack(str(torch.__version__), UNKNOWN, UNKNOWN)
+    return Stack(str(torch.__version__), f"cuda {cuda}", _cupti(str(cuda)))
 
 
 def _cupti(cuda: str) -> str:

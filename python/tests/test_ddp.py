@@ -18,7 +18,7 @@ import pytest
 from tests import standin
 from tests.standin import StandIn
 
-pytest.importorskip("torch", reason="SKIPPED: no torch")
+torch: Any = pytest.importorskip("torch", reason="SKIPPED: no torch")
 
 RANKS = 2
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,7 +42,7 @@ def environment(rank: int, port: int) -> dict[str, str]:
     }
 
 
-def run_ranks(arguments: list[str]) -> list[dict[str, Any]]:
+def run_ranks(*arguments: str) -> list[dict[str, Any]]:
     port = free_port()
     ranks = [
         subprocess.Popen(
@@ -114,7 +114,7 @@ def test_losses_are_the_same_whatever_happens(tmp_path: Path) -> None:
         stack.enter_context(StandIn(paths["garbage"], b"\x07" * 999))
         stack.enter_context(StandIn(paths["deaf"], reads=False))
         lives = stack.enter_context(mortal(paths["killed"]))
-        results = run_ranks([f"{variant}={path}" for variant, path in paths.items()])
+        results = run_ranks("ddp", *[f"{variant}={path}" for variant, path in paths.items()])
         for variant, daemon in daemons.items():
             ticks = daemon.heard("tick")
             hellos = {said.rank: said for said in daemon.heard("hello")}
@@ -136,3 +136,26 @@ def test_losses_are_the_same_whatever_happens(tmp_path: Path) -> None:
         for variant, series in losses.items():
             assert series == losses["bare"], (rank, variant)
     assert results[0]["bare"] != results[1]["bare"]
+
+
+@pytest.mark.skipif(
+    tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6),
+    reason="SKIPPED: this torch has no FSDP for CPUs; .ci/run --full has one",
+)
+@pytest.mark.parametrize("wrapper", ["fsdp1", "fsdp2"])
+def test_sharded_jobs_train_the_same(tmp_path: Path, wrapper: str) -> None:
+    measured = ("profiles", "modules")
+    paths = {variant: tmp_path / variant for variant in ("bare", "alone", *measured, "hangs")}
+    with contextlib.ExitStack() as stack:
+        daemons = {
+            variant: stack.enter_context(StandIn(paths[variant], standin.welcome(0, 1)))
+            for variant in (*measured, "hangs")
+        }
+        results = run_ranks(wrapper, *[f"{variant}={path}" for variant, path in paths.items()])
+        for variant in measured:
+            assert len(daemons[variant].heard("kernels")) > RANKS
+            assert {tick.iteration for tick in daemons[variant].heard("tick")} >= {20, 30, 39}
+        [*_, last] = daemons["modules"].heard("kernels")
+        assert len(last.name) > 10
+    for losses in results:
+        assert [losses[variant] == losses["bare"] for variant in paths] == [True] * len(paths)

@@ -1,12 +1,15 @@
-"""One rank of a small DDP job on gloo that trains once per variant of the hook.
+"""One rank of a small job on gloo that trains once per variant of the hook.
 
-    ddp.py VARIANT=SOCKET ...
+    ddp.py WRAPPER VARIANT=SOCKET ...
+
+`WRAPPER` is `ddp`, `fsdp1` or `fsdp2`.
 
 Prints one line of JSON: per variant the losses as exact texts.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import threading
@@ -24,6 +27,12 @@ from tests.programs.ways import Ways
 from tests.standin import NewEvent, Profile, StandInClock
 
 STEPS = 40
+
+try:
+    fsdp: Any = importlib.import_module("torch.distributed.fsdp")
+except ImportError:
+    # Debian's torch 1.13 can't import it.
+    fsdp = None
 
 
 def raising(_torch: Any) -> Any:
@@ -55,11 +64,21 @@ def ways(variant: str) -> Ways:
     return Ways(ModuleMeasure(torch, clock))
 
 
-def train(variant: str, socket: str) -> list[str]:
+def wrapped(wrapper: str, net: Any) -> Any:
+    if wrapper == "ddp":
+        return DistributedDataParallel(net)
+    if wrapper == "fsdp1":
+        return fsdp.FullyShardedDataParallel(net, device_id=torch.device("cpu"))
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    fsdp.fully_shard(net[0], mesh=mesh)
+    return fsdp.fully_shard(net, mesh=mesh)
+
+
+def train(wrapper: str, variant: str, socket: str) -> list[str]:
     torch.manual_seed(0)
     rank = torch.distributed.get_rank()
     layers = [torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Dropout(0.1)]
-    net = DistributedDataParallel(torch.nn.Sequential(*layers, torch.nn.Linear(16, 1)))
+    net = wrapped(wrapper, torch.nn.Sequential(*layers, torch.nn.Linear(16, 1)))
     optimizer = torch.optim.AdamW(net.parameters())
     hook = None
     if variant != "bare":
@@ -91,8 +110,9 @@ def train(variant: str, socket: str) -> list[str]:
 def main() -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
-    pairs = [argument.split("=", 1) for argument in sys.argv[1:]]
-    result = {variant: train(variant, socket) for variant, socket in pairs}
+    wrapper, *arguments = sys.argv[1:]
+    pairs = [argument.split("=", 1) for argument in arguments]
+    result = {variant: train(wrapper, variant, socket) for variant, socket in pairs}
     print(json.dumps(result), flush=True)
     torch.distributed.destroy_process_group()
 
