@@ -2,7 +2,7 @@
 
 mod files;
 mod html;
-mod read;
+pub mod read;
 mod text;
 mod words;
 

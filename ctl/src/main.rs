@@ -14,6 +14,7 @@ mod output;
 mod packaging;
 mod plan;
 mod policy;
+mod replay;
 mod restore;
 mod resume;
 mod show;
@@ -49,6 +50,7 @@ struct Cli {
 enum Command {
     Analyze(analyze::Args),
     Simulate(simulate::Args),
+    Replay(replay::Args),
     Decide(decide::Args),
     Demo(demo::Args),
     Doctor(doctor::Args),
@@ -98,6 +100,7 @@ fn run(cli: &Cli) -> Outcome {
     match &cli.command {
         Command::Analyze(args) => analyze::run(args, cli.json),
         Command::Simulate(args) => simulate::run(args, cli.json),
+        Command::Replay(args) => replay::run(args, cli.json),
         Command::Decide(args) => decide::run(args, cli.json),
         Command::Demo(args) => demo::run(args, cli.json),
         Command::Doctor(args) => doctor::run(args, cli.json),

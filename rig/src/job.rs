@@ -351,7 +351,7 @@ impl Job {
         let Some(timeline) = last.timelines.get(rank.gpu) else {
             return false;
         };
-        let kernels = columns(timeline, &mut rank.names, iteration, last.duration);
+        let kernels = sample_of(timeline, &mut rank.names, iteration, last.duration);
         self.send(index, &FromHook::Kernels(kernels))
     }
 
@@ -427,7 +427,8 @@ impl Rank {
 }
 
 /// A timeline as a hook sends it. Names that `known` lacks are added there and sent along.
-fn columns(
+#[must_use]
+pub fn sample_of(
     timeline: &Timeline,
     known: &mut HashMap<String, u32>,
     iteration: u64,

@@ -18,7 +18,7 @@ use litd_sim::Scenario;
 
 use crate::{Outcome, output};
 use daemon::OverSockets;
-pub use daemon::is_called_litd;
+pub use daemon::{is_called_litd, program as daemon_program};
 use in_process::InProcess;
 use run::{Frame, Run, Summary, Watched};
 

@@ -5,7 +5,7 @@ mod text;
 use crate::control::{Client, Socket};
 use crate::{Outcome, output};
 
-pub use text::profiled;
+pub use text::{profiled, render};
 
 /// Show caps, power, leads and jobs as litd has them now
 ///

@@ -1,0 +1,112 @@
+//! `litctl replay` as people run it: recorded traces, a real daemon, a simulated node.
+
+// In tests a panic is the report.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn litctl(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_litctl"));
+    command.env_remove("LITD_SOCKET").args(arguments);
+    command.output().unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = litctl(&[&["--json"], arguments].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The traces of four ranks, made by the simulator.
+fn simulated(folder: &Path) {
+    let workload = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../testdata/oracle/tiny-fsdp.json"
+    );
+    let folder = folder.to_str().unwrap();
+    let arguments = ["simulate", "--workload", workload, "--contention", "1.15"];
+    let more = ["--speeds", "0.9,1.05,1.2,1.1", "--write-kineto", folder];
+    assert!(litctl(&[&arguments[..], &more].concat()).status.success());
+}
+
+/// Milliseconds of a lead, in replay's report and in the analysis of the same traces.
+fn leads(traces: &str) -> [Vec<f64>; 2] {
+    let analysis = json(&["analyze", traces]);
+    let report = json(&["replay", traces, "--stand-in"]);
+    assert_eq!(
+        (&report["iterations"], &report["sampled"]),
+        (&1.into(), &1.into())
+    );
+    let ranks = analysis["ranks"].as_array().unwrap();
+    let analysed = ranks
+        .iter()
+        .map(|rank| rank["lead"]["sum_ns"].as_f64().unwrap() / 1e6);
+    let devices = report["status"]["devices"].as_array().unwrap().iter();
+    let shown = devices
+        .take(ranks.len())
+        .map(|device| device["lead"].as_f64().unwrap());
+    [analysed.collect(), shown.collect()]
+}
+
+fn assert_same([analysed, shown]: [Vec<f64>; 2]) {
+    assert!(analysed.iter().any(|lead| *lead > 0.0), "{analysed:?}");
+    for (analysed, shown) in analysed.iter().zip(&shown) {
+        assert!((analysed - shown).abs() < 1e-6, "{analysed} and {shown}");
+    }
+}
+
+#[test]
+fn the_daemon_shows_the_leads_that_the_traces_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    simulated(folder.path());
+    assert_same(leads(folder.path().to_str().unwrap()));
+}
+
+#[test]
+fn real_traces_are_played_too() {
+    let traces = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../shared/traces/param_dlrm_v100x8"
+    );
+    if !Path::new(traces).is_dir() {
+        eprintln!("SKIPPED: ../shared/traces is absent");
+        return;
+    }
+    assert_same(leads(traces));
+}
+
+#[test]
+fn traces_are_played_as_often_as_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    simulated(folder.path());
+    let traces = folder.path().to_str().unwrap();
+    let report = json(&["replay", traces, "--stand-in", "--times", "4"]);
+    assert_eq!(report["iterations"], 4);
+    assert_eq!(report["sampled"], 4);
+    let text = litctl(&["replay", traces, "--stand-in"]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.starts_with("played 1 iteration of 4 ranks; the daemon asked for 1\n"));
+    assert!(text.contains("SIMULATED"), "{text}");
+}
+
+#[test]
+fn what_can_not_be_played_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    simulated(folder.path());
+    let traces = folder.path().to_str().unwrap();
+    let refused = |arguments: &[&str]| {
+        let output = litctl(&[&["replay", traces], arguments].concat());
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(refused(&[]).contains("--gpus"));
+    assert!(refused(&["--gpus", "0000:05:00.0"]).contains("--gpus names 1 GPU for 4 ranks"));
+    let nobody = folder.path().join("nobody.sock");
+    let gpus = "0000:05:00.0,0000:15:00.0,0000:25:00.0,0000:35:00.0";
+    let said = refused(&["--gpus", gpus, "--ingest", nobody.to_str().unwrap()]);
+    assert!(said.contains("is litd running?"), "{said}");
+}
