@@ -80,11 +80,13 @@ def mortal(path: Path) -> Iterator[list[int]]:
                     pass
                 lives.append(len(litd.heard("tick")))
 
-    thread = threading.Thread(target=live)
+    thread = threading.Thread(target=live, daemon=True)
     thread.start()
-    yield lives
-    over.set()
-    thread.join()
+    try:
+        yield lives
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_losses_are_the_same_whatever_happens(tmp_path: Path) -> None:

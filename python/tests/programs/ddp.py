@@ -28,12 +28,6 @@ from tests.standin import NewEvent, Profile, StandInClock
 
 STEPS = 40
 
-try:
-    fsdp: Any = importlib.import_module("torch.distributed.fsdp")
-except ImportError:
-    # Debian's torch 1.13 can't import it.
-    fsdp = None
-
 
 def raising(_torch: Any) -> Any:
     raise RuntimeError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED")
@@ -67,6 +61,8 @@ def ways(variant: str) -> Ways:
 def wrapped(wrapper: str, net: Any) -> Any:
     if wrapper == "ddp":
         return DistributedDataParallel(net)
+    # Debian's torch 1.13 can't import it.
+    fsdp: Any = importlib.import_module("torch.distributed.fsdp")
     if wrapper == "fsdp1":
         return fsdp.FullyShardedDataParallel(net, device_id=torch.device("cpu"))
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
