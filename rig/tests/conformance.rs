@@ -44,4 +44,5 @@ macro_rules! back_ends {
 back_ends! {
     simulated_gpu simulated_cpu
     amdgpu amdgpu_mi200 powercap hsmp_hwmon hsmp_device
+    nvml
 }

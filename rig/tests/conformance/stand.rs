@@ -16,6 +16,8 @@ use crate::table::Row;
 pub enum Drivers {
     /// The rig's socket.
     Node,
+    /// The stand-in library, which talks to that.
+    Nvml,
     /// Files below a made-up `/sys` and `/dev`.
     Files(Board),
 }
@@ -41,6 +43,11 @@ impl Stand {
         let search = match row.drivers {
             Drivers::Node => Search {
                 sys: nowhere,
+                ..Search::default()
+            },
+            Drivers::Nvml => Search {
+                sys: nowhere,
+                nvml_library: rig.install_nvml().unwrap(),
                 ..Search::default()
             },
             Drivers::Files(board) => {

@@ -181,3 +181,18 @@ pub fn hsmp_device() -> Row {
         ..hsmp_hwmon()
     }
 }
+
+/// An NVIDIA GPU, behind a library that stands in for `libnvidia-ml`.
+pub fn nvml() -> Row {
+    Row {
+        backend: "nvml",
+        source: Some(Source::Nvidia),
+        drivers: Drivers::Nvml,
+        tells: Tells {
+            // A GPU that wants a reset counts as gone until it has had it.
+            reset: false,
+            ..simulated_gpu().tells
+        },
+        ..simulated_gpu()
+    }
+}
