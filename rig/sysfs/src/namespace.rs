@@ -7,7 +7,8 @@ use std::thread;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// Calls `work` where `sys` covers `/sys`, on a thread in a mount namespace of its own: for it,
+/// Calls `work` where `sys` covers `/sys` and `/dev/shm` is empty (ROCm SMI has its mutexes there,
+/// which are anybody's), on a thread in a mount namespace of its own: for it,
 /// for the threads that it starts and for the processes that it starts, and for nobody else. The
 /// namespace is gone when they are.
 ///
@@ -27,6 +28,17 @@ pub fn with_sys_covered<T: Send>(sys: &Path, work: impl FnOnce() -> T + Send) ->
                 MsFlags::MS_BIND,
                 None::<&str>,
             )?;
+            let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+            let shared = Path::new("/dev/shm");
+            if shared.is_dir() {
+                mount(
+                    Some("tmpfs"),
+                    shared,
+                    Some("tmpfs"),
+                    flags,
+                    Some("mode=1777"),
+                )?;
+            }
             Ok(work())
         };
         match scope.spawn(covered).join() {

@@ -15,7 +15,7 @@
 //!
 //! It ends, and unmounts, when its input does.
 //!
-//!   litd-rig-sysfs [powercap | hsmp-hwmon | hsmp-device] [SCENARIO]
+//!   litd-rig-sysfs [powercap | hsmp-hwmon | hsmp-device] [mi200 | mi300] [SCENARIO]
 
 use std::error::Error;
 use std::io::{self, BufRead, Write};
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use litd_rig::{Fault, Hardware, SharedHardware, lock};
-use litd_rig_sysfs::{Board, Cpus, Mount};
+use litd_rig_sysfs::{Board, Cpus, Metrics, Mount};
 use litd_sim::Scenario;
 use litd_units::Watts;
 
@@ -39,18 +39,19 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
-    let cpus = match arguments.first().map(String::as_str) {
-        Some("powercap") => Cpus::Powercap,
-        None | Some("hsmp-hwmon") => Cpus::HsmpHwmon,
-        Some("hsmp-device") => Cpus::HsmpDevice,
-        Some(other) => return Err(format!("{other:?} is no kind of CPU power driver").into()),
-    };
-    let scenario = arguments.get(1).map_or("default", String::as_str);
+    let mut board = Board::default();
+    let mut scenario = "default";
+    for argument in arguments {
+        match argument.as_str() {
+            "powercap" => board.cpus = Cpus::Powercap,
+            "hsmp-hwmon" => board.cpus = Cpus::HsmpHwmon,
+            "hsmp-device" => board.cpus = Cpus::HsmpDevice,
+            "mi200" => board.metrics = Metrics::V1_3,
+            "mi300" => board.metrics = Metrics::V1_6,
+            name => scenario = name,
+        }
+    }
     let hardware = Hardware::new(&Scenario::builtin(scenario)?, 1)?.shared();
-    let board = Board {
-        cpus,
-        ..Board::default()
-    };
     let mount = Mount::start(hardware.clone(), board)?;
     let mut output = io::stdout();
     let (sys, dev) = (mount.sys(), mount.dev());
