@@ -114,6 +114,33 @@ fn problems() -> impl Strategy<Value = Problem> {
         .prop_map(|(count, edges, kinds)| problem(&graph(count, &edges), &spec(&kinds)).unwrap())
 }
 
+/// The public solver stops in the middle of a frontier where costs are large.
+#[test]
+fn costs_may_be_nanojoules_or_gigajoules() {
+    let edges = [(0, 1), (1, 2), (0, 3), (3, 4), (4, 2), (2, 5)];
+    let scaled = |scale: f64| {
+        let kinds = [(120.0, 30, 18), (340.0, 59, 40), (80.0, 12, 9)];
+        let kinds = kinds.map(|(a, shortest, more)| (a * scale, -0.1, shortest, more));
+        let problem = problem(&graph(6, &edges), &spec(&kinds)).unwrap();
+        let points: Vec<_> = Frontier::characterise(&problem).points().collect();
+        points
+    };
+    let plain = scaled(1.0);
+    assert!(plain.len() > 50);
+    for scale in [1e-9, 1e5, 1e12] {
+        let points = scaled(scale);
+        assert_eq!(points.len(), plain.len());
+        for (point, plain) in points.iter().zip(&plain) {
+            // Six operations have a joule each that is not scaled.
+            let wanted = (plain.cost.0 - 6.0) * scale + 6.0;
+            assert!(
+                (point.cost.0 / wanted - 1.0).abs() < 1e-9,
+                "{point:?}, not {wanted}"
+            );
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn every_point_is_proved_optimal(problem in problems()) {

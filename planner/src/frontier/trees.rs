@@ -9,6 +9,7 @@ use crate::graph::Graph;
 
 /// Which tree an event belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 enum Side {
     /// More could flow to it from the beginning.
     Source,
@@ -29,11 +30,12 @@ struct Node {
     /// How far the root is, and when that was last known for certain.
     distance: u32,
     known: u32,
-    side: Side,
     is_active: bool,
 }
 
 pub struct Trees {
+    /// By itself, because it is asked for far more often than the rest.
+    sides: Vec<Side>,
     nodes: Vec<Node>,
     now: u32,
     active: VecDeque<u32>,
@@ -51,10 +53,10 @@ impl Trees {
             parent: 0,
             distance: 0,
             known: 0,
-            side: Side::Neither,
             is_active: false,
         };
         let mut trees = Self {
+            sides: vec![Side::Neither; network.events()],
             nodes: vec![free; network.events()],
             now: 0,
             active: VecDeque::new(),
@@ -63,7 +65,7 @@ impl Trees {
             path: Vec::new(),
         };
         for (root, side) in [(Graph::SOURCE, Side::Source), (Graph::SINK, Side::Sink)] {
-            trees.nodes[root as usize].side = side;
+            trees.sides[root as usize] = side;
             trees.activate(root);
         }
         trees
@@ -95,25 +97,24 @@ impl Trees {
     /// Adds the free neighbours of an event to its tree; the exit to the other tree, if there is
     /// one here.
     fn grow(&mut self, network: &Network, event: u32) -> Option<u32> {
+        let side = self.sides[event as usize];
         let Node {
-            side,
-            distance,
-            known,
-            ..
+            distance, known, ..
         } = self.nodes[event as usize];
         if side == Side::Neither {
             return None;
         }
         for number in network.exits_of(event) {
             let exit = network.exit(number);
-            let other = &mut self.nodes[exit.event as usize];
-            if other.side == side || network.residual(number, side == Side::Sink) == 0 {
+            let there = self.sides[exit.event as usize];
+            if there == side || network.residual(number, side == Side::Sink) == 0 {
                 continue;
             }
-            if other.side != Side::Neither {
+            if there != Side::Neither {
                 return Some(number);
             }
-            other.side = side;
+            self.sides[exit.event as usize] = side;
+            let other = &mut self.nodes[exit.event as usize];
             other.up = exit.sister;
             other.parent = event;
             other.distance = distance + 1;
@@ -126,7 +127,7 @@ impl Trees {
     /// Pushes all that fits along the path through an event's exit to the other tree, and mends
     /// the trees.
     fn augment(&mut self, network: &mut Network, event: u32, bridge: u32) -> i64 {
-        let side = self.nodes[event as usize].side;
+        let side = self.sides[event as usize];
         let other = network.exit(bridge).event;
         let (left, right) = match side {
             Side::Source => (event, other),
@@ -163,11 +164,11 @@ impl Trees {
     /// Finds a new parent for an event that has lost its own, the nearest to the root, or sets
     /// it free and makes orphans of its children.
     fn adopt(&mut self, network: &Network, orphan: u32) {
-        let side = self.nodes[orphan as usize].side;
+        let side = self.sides[orphan as usize];
         let mut best = (u32::MAX, NONE);
         for number in network.exits_of(orphan) {
             let other = network.exit(number).event;
-            if self.nodes[other as usize].side == side
+            if self.sides[other as usize] == side
                 && network.residual(number, side == Side::Source) > 0
                 && let Some(distance) = self.root_distance(other)
             {
@@ -182,16 +183,17 @@ impl Trees {
             (node.up, node.distance, node.known) = (up, distance + 1, known);
             return;
         }
-        self.nodes[orphan as usize].side = Side::Neither;
+        self.sides[orphan as usize] = Side::Neither;
         for number in network.exits_of(orphan) {
             let exit = network.exit(number);
-            let other = &mut self.nodes[exit.event as usize];
-            if other.side == Side::Neither {
+            let there = self.sides[exit.event as usize];
+            if there == Side::Neither {
                 continue;
             }
+            let other = &mut self.nodes[exit.event as usize];
             // Whoever could take the event in looks at it again, in the other tree as well: a
             // step may have opened a way that only the orphan was to follow.
-            let could = network.residual(number, other.side == Side::Source) > 0;
+            let could = network.residual(number, there == Side::Source) > 0;
             if other.up == exit.sister {
                 other.up = NONE;
                 self.orphans.push_back(exit.event);
@@ -238,7 +240,7 @@ impl Trees {
     /// Makes the iteration a unit shorter along a minimum cut, and notes whose time changes. Of
     /// the two cuts that the trees are, the one with fewer events to move.
     pub fn step(&mut self, network: &mut Network, changes: &mut Vec<Change>) {
-        let count = |side| self.nodes.iter().filter(|node| node.side == side).count();
+        let count = |side| self.sides.iter().filter(|&&other| other == side).count();
         let sources_move = count(Side::Source) <= count(Side::Sink);
         // The events after the cut become a unit earlier against those before it.
         let (side, by) = match sources_move {
@@ -247,15 +249,15 @@ impl Trees {
         };
         let mut moving = std::mem::take(&mut self.moving);
         moving.clear();
-        let all = (0..).zip(&self.nodes);
-        moving.extend(all.filter_map(|(event, node)| (node.side == side).then_some(event)));
+        let all = (0..).zip(&self.sides);
+        moving.extend(all.filter_map(|(event, other)| (*other == side).then_some(event)));
         for &event in &moving {
             network.shift(event, by);
         }
         for &event in &moving {
             for number in network.exits_of(event) {
                 let other = network.exit(number).event;
-                if self.nodes[other as usize].side == side {
+                if self.sides[other as usize] == side {
                     continue;
                 }
                 if let Some((operation, longer)) = network.follow(number, by) {
