@@ -42,7 +42,7 @@ fn every_point_of_every_reference_frontier_comes_out() {
 #[test]
 fn every_point_has_its_certificate() {
     let Some(folder) = reference() else { return };
-    for size in [(2, 8), (4, 8), (8, 8), (2, 32)] {
+    for size in SIZES {
         let problem = reference_problem(&folder, size);
         Frontier::observed(&problem, |state| {
             let fault = certificate::check(&problem, &state.certificate()).err();
