@@ -329,7 +329,7 @@ impl<S: Store> Core<S> {
         let job = self
             .jobs
             .entry(hello.job.clone())
-            .or_insert_with(|| Job::new(&hello.job, peer.uid, hello.local_world_size, now));
+            .or_insert_with(|| Job::new(hello, peer.uid, now));
         let rank = job.ranks.entry(hello.rank).or_insert_with(|| Rank {
             device,
             session: None,

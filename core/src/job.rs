@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use litd_policies::{CapVector, Controller, GpuReading, Plan, PlanError, Sample, State};
-use litd_proto::{Directive, Kernels};
+use litd_proto::{Directive, Hello, Kernels};
 use litd_traces::live::{Live, LiveKernel, LiveReport};
 use litd_traces::{Aggregation, AlignOptions, KernelClass, NameId, NameTable};
 use litd_units::{Celsius, Kelvins, Nanos, Watts};
@@ -79,6 +79,8 @@ pub(crate) struct Job {
     pub uid: u32,
     /// Ranks on this node, as its hooks say.
     pub expected: u32,
+    /// Ranks on all nodes, as the hook says that came first.
+    pub world_size: u32,
     /// Ranks on this node that have been here.
     pub ranks: BTreeMap<u32, Rank>,
     /// Kernel names of all its ranks.
@@ -130,11 +132,13 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub fn new(name: &str, uid: u32, expected: u32, now: Nanos) -> Self {
+    /// A job of which one rank is here: its hook's word counts for all.
+    pub fn new(hello: &Hello, uid: u32, now: Nanos) -> Self {
         Self {
-            name: name.to_owned(),
+            name: hello.job.clone(),
             uid,
-            expected,
+            expected: hello.local_world_size,
+            world_size: hello.world_size,
             ranks: BTreeMap::new(),
             names: NameTable::default(),
             classes: Vec::new(),
@@ -170,6 +174,12 @@ impl Job {
             self.classes.push(litd_traces::class_of(name));
         }
         id
+    }
+
+    /// Whether it runs on other nodes, too. Then this node's straggler may not be the job's: what
+    /// all ranks here wait for may be elsewhere, and no hook can tell so far.
+    pub fn leaves_the_node(&self) -> bool {
+        self.world_size > self.expected
     }
 
     /// Whether all of its ranks on this node are connected.

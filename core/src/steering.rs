@@ -13,6 +13,10 @@ use crate::learned::Confidence;
 use crate::record::Note;
 use crate::store::Store;
 
+/// Why nothing is done for a job that has ranks on other nodes.
+const ELSEWHERE: &str = "it runs on several nodes, and whether this one waits for the others is \
+                         not known";
+
 impl<S: Store> Core<S> {
     /// All ranks of a job are here, perhaps: then its loop begins.
     pub(crate) fn gathered(&mut self, name: &str) {
@@ -130,7 +134,10 @@ impl<S: Store> Core<S> {
 
     /// The plan for a job under the policy, budget and limits of now.
     fn plan(&self, job: &Job) -> (Result<Plan, PlanError>, Vec<usize>, Option<PlanError>) {
-        let watched = job.suspended.is_some() || job.stale || self.stopping.is_some();
+        let watched = job.suspended.is_some()
+            || job.stale
+            || job.leaves_the_node()
+            || self.stopping.is_some();
         let policy = match watched {
             true => Policy::Observe,
             false => self.policy(),
@@ -203,6 +210,7 @@ impl<S: Store> Core<S> {
                 job.ask = caps.filter(|_| policy != Policy::Observe);
                 match &obstacle {
                     Some(why) => (format!("watched only: {why}"), false),
+                    None if job.leaves_the_node() => (format!("watched only: {ELSEWHERE}"), false),
                     None => (format!("warm-up under {policy}"), false),
                 }
             }
