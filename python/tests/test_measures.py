@@ -1,0 +1,165 @@
+"""Which way to measure is taken, and the device's clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from litd import stacks
+from litd.gpu import TorchClock
+from litd.measures import Measures
+from litd.profiler import ProfilerError
+from litd.stacks import Canary, NodeRecord, Verdict
+from litd.wire import Kind, Notice
+from tests import standin
+
+
+class CudaEvent:
+    """An event of a device whose clock began an hour ago and is exact to a microsecond."""
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        self.at = 0.0
+
+    def record(self, stream: Any) -> None:
+        self.at = time.time() - 3600
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, later: CudaEvent) -> float:
+        return (later.at - self.at) * 1e3
+
+
+def torch(**cuda: Any) -> Any:
+    stream = SimpleNamespace(cuda_stream=1234)
+    return SimpleNamespace(
+        __version__="2.9.1",
+        version=SimpleNamespace(cuda="12.8", hip=None),
+        device=lambda kind, index: (kind, index),
+        nn=SimpleNamespace(Module=type("Module", (), {"__call__": lambda self: None})),
+        cuda=SimpleNamespace(
+            **{
+                "Event": CudaEvent,
+                "is_available": lambda: False,
+                "synchronize": lambda _device: None,
+                "current_stream": lambda _device: stream,
+                "is_current_stream_capturing": lambda: False,
+                **cuda,
+            }
+        ),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with standin.environment(LITD_RUNTIME_DIR=str(tmp_path / "run"), LITD_PROFILER="on"):
+        yield tmp_path / "run"
+
+
+def prepared(job: str = "job") -> tuple[Measures, list[Notice]]:
+    measures = Measures(torch(), 0)
+    told: list[Notice] = []
+    measures.tell = told.append
+    measures.prepare(job)
+    return measures, told
+
+
+def steps(measures: Measures, count: int, *, measured: bool = False) -> None:
+    for _ in range(count):
+        measures.step(0.001, measured=measured)
+
+
+def test_modules_are_timed_unless_the_stack_is_on_the_list(folder: Path) -> None:
+    for wish in ("auto", "off", "nonsense"):
+        with standin.environment(LITD_PROFILER=wish):
+            measures, _ = prepared()
+            assert measures.profiler is None
+            assert measures.choose() is measures.modules
+            measures.close()
+
+
+def test_a_canary_profiles_once_and_then_waits_for_its_verdict(folder: Path) -> None:
+    measures, told = prepared()
+    other, _ = prepared("another job")
+    assert other.profiler is None
+    for _ in range(Canary.BEFORE):
+        assert measures.choose() is measures.modules
+        steps(measures, 1)
+    assert measures.choose() is measures.profiler
+    steps(measures, 1, measured=True)
+    assert measures.choose() is None
+    steps(measures, Canary.AFTER + Canary.SETTLE)
+    measures.watch()
+    assert measures.choose() is measures.profiler
+    assert told == []
+    later, _ = prepared("a later job")
+    assert later.choose() is later.profiler
+    for one in (measures, other, later):
+        one.close()
+
+
+def test_a_profiler_that_fails_is_off_for_the_node_and_litd_is_told(folder: Path) -> None:
+    measures, told = prepared()
+    steps(measures, Canary.BEFORE)
+    assert measures.choose() is measures.profiler
+    measures.failed(ProfilerError("the profiler has hung for 30 s"))
+    assert measures.choose() is measures.modules
+    [notice] = told
+    assert notice.kind == Kind.PROFILING_OFF
+    assert "hung" in notice.text
+    later, _ = prepared("a later job")
+    assert later.profiler is None
+    # A fault of another kind is no reason.
+    later.failed(RuntimeError("CUDA error"))
+    assert later.choose() is later.modules
+    measures.close()
+    later.close()
+
+
+def test_what_another_rank_finds_out_holds_for_this_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("litd.measures.WATCH_SECONDS", 0.0)
+    measures, told = prepared()
+    NodeRecord(folder, stacks.of(torch()), "job").settle("off", "it is slower")
+    measures.watch()
+    assert measures.choose() is measures.modules
+    assert len(told) == 1
+    measures.close()
+
+
+def test_a_job_that_ends_early_leaves_the_canary_to_the_next(folder: Path) -> None:
+    measures, _ = prepared()
+    measures.close()
+    later, _ = prepared("a later job")
+    assert later.canary is not None
+    later.close()
+    assert NodeRecord(folder, stacks.of(torch()), "x").enter() == Verdict("canary")
+
+
+def test_the_devices_clock_is_told_in_the_hosts_time() -> None:
+    clock = TorchClock(torch(), 0)
+    clock.anchor()
+    before = time.time_ns()
+    made = clock.mark()
+    after = time.time_ns()
+    assert made is not None
+    event, stream = made
+    assert stream == 0
+    assert clock.is_reached(event)
+    # The clocks are compared to within the time that a comparison takes.
+    assert before - 50_000_000 <= clock.time_ns(event) <= after + 50_000_000
+
+
+def test_streams_under_capture_take_no_marks() -> None:
+    clock = TorchClock(torch(is_current_stream_capturing=lambda: True), 0)
+    assert clock.mark() is None
