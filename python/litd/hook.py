@@ -182,7 +182,8 @@ class Hook:
                 pending = measure.end(self._iteration)
             except Exception as error:
                 self._failed(error)
-        duration = max(0, time.perf_counter_ns() - self._began_ns)
+        ended = pending.ended_ns if pending is not None else 0
+        duration = max(0, (ended or time.perf_counter_ns()) - self._began_ns)
         if self._ways is not None:
             self._ways.step(duration / 1e9, measured=measure is not None)
         link.send(wire.Tick(self._iteration, duration, profiled=measure is not None))

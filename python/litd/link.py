@@ -52,6 +52,8 @@ class Pending(Protocol):
 
     iteration: int
     duration_ns: int
+    ended_ns: int
+    """When the iteration was over, by `time.perf_counter_ns`; 0: when it was handed over."""
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         """The kernels; `None` if they can't be had, or are not `wanted` any more."""

@@ -87,7 +87,7 @@ class ModuleMeasure:
         if len(marks) >= MOST_MARKS:
             log.debug("iteration %d has too many modules to be measured", iteration)
             return None
-        return ModulePieces(iteration, 0, marks, self._clock)
+        return ModulePieces(iteration, marks, self._clock)
 
     def abort(self) -> None:
         """Stops measuring, whatever was measured."""
@@ -222,9 +222,10 @@ class ModulePieces:
     """A measured iteration: its marks, of which the device may not have come to all yet."""
 
     iteration: int
-    duration_ns: int
     marks: list[_Mark]
     clock: Clock
+    duration_ns: int = 0
+    ended_ns: int = 0
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         """The pieces between the marks; `None` if they tell of the host."""

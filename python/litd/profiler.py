@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +68,8 @@ class ProfilerMeasure:
         """Ends the measured iteration; what it was made of is collected later."""
         if self._profile is None:
             return None
-        events: list[Any] = self._worker.do(self._stop, self._hang_seconds)
-        return ProfiledEvents(iteration, 0, events, self._expected)
+        ended_ns, events = self._worker.do(self._stop, self._hang_seconds)
+        return ProfiledEvents(iteration, events, self._expected, ended_ns=ended_ns)
 
     def abort(self) -> None:
         """Stops measuring, whatever was measured."""
@@ -96,12 +97,13 @@ class ProfilerMeasure:
             inner._parse_kineto_results = _nothing  # noqa: SLF001
         self._profile = profile
 
-    def _stop(self) -> list[Any]:
+    def _stop(self) -> tuple[int, list[Any]]:
         profile, self._profile = self._profile, None
-        # What was launched belongs to the iteration.
+        # What was launched belongs to the iteration; what the profiler does then does not.
         self._synchronize()
+        ended_ns = time.perf_counter_ns()
         profile.stop()
-        return list(profile.profiler.kineto_results.events())
+        return ended_ns, list(profile.profiler.kineto_results.events())
 
     def _synchronize(self) -> None:
         cuda = getattr(self._torch, "cuda", None)
@@ -119,9 +121,10 @@ class ProfiledEvents:
     """A profiled iteration: raw events, of which most are no kernels."""
 
     iteration: int
-    duration_ns: int
     events: list[Any]
     expected: Expectation
+    duration_ns: int = 0
+    ended_ns: int = 0
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         """The kernels; `None` if there are none, too many, or some are missing."""

@@ -35,6 +35,7 @@ class Pieces:
     def __init__(self, iteration: int) -> None:
         self.iteration = iteration
         self.duration_ns = 0
+        self.ended_ns = 0
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         columns = Columns()
@@ -296,3 +297,23 @@ def test_what_goes_wrong_is_said_once(path: Path, caplog: pytest.LogCaptureFixtu
             hook.step()
     warnings = [one for one in caplog.records if one.levelno >= logging.WARNING]
     assert len(warnings) == 1
+
+
+def test_what_the_profiler_does_at_the_end_is_no_time_of_the_iteration(
+    path: Path, hook: Hook, ways: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(iteration: int) -> Pieces:
+        pieces = Pieces(iteration)
+        pieces.ended_ns = time.perf_counter_ns()
+        time.sleep(2.0)
+        return pieces
+
+    monkeypatch.setattr(ways, "end", end)
+    with StandIn(path, standin.welcome(2, 100)) as daemon:
+        connected(hook)
+        hook.step()
+        hook.step()
+        [said] = wait_for("sample", lambda: daemon.heard("kernels"))
+        assert said.duration_ns < 1_900_000_000
+        ticks = daemon.heard("tick")
+        assert [tick.duration_ns for tick in ticks if tick.profiled] == [said.duration_ns]

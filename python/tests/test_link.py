@@ -30,6 +30,7 @@ class Sample:
     kernels: int
     names: int = 1
     duration_ns: int = 5
+    ended_ns: int = 0
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         columns = Columns()

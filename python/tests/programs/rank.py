@@ -23,6 +23,7 @@ from typing import Any
 sys.modules["torch"] = None  # type: ignore[assignment]
 
 from litd import hook as hooks
+from litd import profiler
 from litd.hook import Hook
 from litd.link import Patience
 from litd.profiler import ProfilerMeasure
@@ -45,7 +46,8 @@ class Rank:
         self.node = stream.makefile("rw", encoding="utf-8")
         assert self.ask(f"hold {gpu} {os.getpid()}") == "ok"
         # A simulated iteration lasts as long as the node says, not as long as it takes here.
-        hooks.time = SimpleNamespace(perf_counter_ns=lambda: self.now)  # type: ignore[assignment,attr-defined]
+        clock: Any = SimpleNamespace(perf_counter_ns=lambda: self.now)
+        hooks.time = profiler.time = clock  # type: ignore[attr-defined]
         # Some with a new torch, some with an old one, which has microseconds only.
         self.event = OldEvent if gpu == 3 else NewEvent
         measure = ProfilerMeasure(SimpleNamespace(), make=lambda _: Profile(self.take))
