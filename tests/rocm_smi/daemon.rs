@@ -6,16 +6,21 @@ use std::time::{Duration, Instant};
 use litd_api::Status;
 use litd_rig::Daemon;
 use litd_units::Watts;
-use nix::sys::signal::Signal;
 
 use crate::control::ask;
 use crate::node::{ADDRESSES, LITD, on_a_node};
 use crate::processes;
+use crate::stand_in::Library;
 
 fn start(directory: &Path) -> Daemon {
-    let path = directory.display();
+    start_with("librocm_smi64.so.1".as_ref(), directory)
+}
+
+fn start_with(library: &Path, directory: &Path) -> Daemon {
+    let (library, path) = (library.display(), directory.display());
     let config = format!(
         "[hardware]\namd = \"rocm_smi\"\nnvidia = \"off\"\ncpus = false\n\
+         rocm_smi_library = \"{library}\"\n\
          [state]\ndirectory = \"{path}/state\"\n[ingest]\nsocket = \"{path}/ingest\"\n\
          [control]\nsocket = \"{path}/control\"\nread_group = \"\"\nadmin_group = \"\"\n\
          [metrics]\nlisten = \"off\"\n"
@@ -105,12 +110,22 @@ fn the_processes_end_with_a_daemon_that_is_killed() {
             let daemon = start(directory.path());
             let processes = processes::of(daemon.pid());
             assert_eq!(processes.len(), ADDRESSES.len());
-            // One of them can't see that its socket is closed.
-            processes::signal(processes[0], Signal::SIGSTOP);
             daemon.kill();
             for pid in processes {
                 processes::wait_for_end(pid);
             }
         },
     );
+}
+
+#[test]
+fn a_process_that_hangs_in_the_library_ends_with_the_daemon_too() {
+    let library = Library::build();
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start_with(&library.path(), directory.path());
+    library.fail(0, "hang");
+    // It is asked once a second, and would be killed by its deadline seconds later.
+    wait_for("a process that hangs", || library.hung().is_some());
+    daemon.kill();
+    processes::wait_for_end(library.hung().unwrap());
 }

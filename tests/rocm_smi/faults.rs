@@ -112,6 +112,18 @@ fn a_library_that_keeps_crashing_is_not_started_again_at_once() {
     assert!(error.contains("SIGSEGV"), "{error}");
 }
 
+#[test]
+fn a_gpu_that_is_back_is_used_at_once_however_long_it_was_gone() {
+    let library = Library::build();
+    let mut found = discover(&library, Path::new(LITD));
+    library.fail(0, "unsupported");
+    for _ in 0..4 {
+        assert_eq!(read(&mut found.domains[0]).unwrap_err().kind(), "gone");
+    }
+    library.fail(0, "");
+    read(&mut found.domains[0]).unwrap();
+}
+
 /// The error of a GPU whose process says `script`'s output instead, once it is started anew.
 fn answered_by(script: &str) -> PowerError {
     let library = Library::build();

@@ -20,7 +20,14 @@ static uint32_t fault(uint32_t index) {
     if (!fgets(text, sizeof text, file)) text[0] = 0;
     fclose(file);
   }
-  if (!strcmp(text, "hang")) for (;;) pause();
+  if (!strcmp(text, "hang")) {
+    FILE *hung = fopen(DIRECTORY "/hung", "w");
+    if (hung) {
+      fprintf(hung, "%d\n", getpid());
+      fclose(hung);
+    }
+    for (;;) pause();
+  }
   if (!strcmp(text, "slow")) usleep(400 * 1000);
   if (!strcmp(text, "segfault")) *(volatile int *)0 = 1;
   if (!strcmp(text, "exit")) exit(3);

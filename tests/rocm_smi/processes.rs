@@ -10,7 +10,7 @@ use crate::node::{ADDRESSES, on_a_node};
 use crate::{read, read_all};
 
 /// Anonymous memory of one process, in KiB: its program and libraries are shared.
-const MOST_MEMORY: u64 = 16 * 1024;
+const MOST_MEMORY: u64 = 4 * 1024;
 
 /// A line of a process's status.
 fn status(pid: u32, key: &str) -> Option<String> {

@@ -36,6 +36,12 @@ impl Library {
         fs::write(file, how).unwrap();
     }
 
+    /// The process that hangs in the library, once one does.
+    pub fn hung(&self) -> Option<u32> {
+        let text = fs::read_to_string(self.directory.path().join("hung")).ok()?;
+        text.strip_suffix('\n')?.parse().ok()
+    }
+
     /// A program that does as litd does, or runs `instead` (of a shell's) where there is a file of
     /// that name.
     pub fn program(&self, instead: &str) -> (PathBuf, PathBuf) {

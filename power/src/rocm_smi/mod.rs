@@ -5,9 +5,6 @@
 //! process of litd's program with the library in it, started when it is first used, asked over a
 //! socket with a deadline, and killed and started again where it fails. What happens to one GPU's
 //! process costs that GPU one error.
-//!
-//! litd's memory is not shared with it, but its program is: the processes of eight GPUs need a
-//! few megabytes each, most of them the library's.
 
 mod process;
 mod protocol;

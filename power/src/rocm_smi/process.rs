@@ -98,10 +98,10 @@ impl Process {
             Ok(Answer::Refused(refusal)) => {
                 match refusal.cause {
                     // A driver that was loaded anew has other files than the library knows, and a
-                    // process that is started anew has another mutex.
+                    // process that is started anew has another mutex. It did what it could: the
+                    // next one may start at once.
                     Cause::Gone | Cause::Busy | Cause::Other => {
                         self.end(running);
-                        self.failed(refusal.text.clone());
                     }
                     _ => self.running = Some(running),
                 }
