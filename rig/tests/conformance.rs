@@ -20,7 +20,7 @@ macro_rules! tests_of {
         fn $duty() {
             let row = $row();
             if let Some(stand) = crate::stand::Stand::start(&row) {
-                crate::duties::$duty(&stand, &row);
+                stand.run(|stand| crate::duties::$duty(stand, &row));
             }
         })*
     };
@@ -44,5 +44,5 @@ macro_rules! back_ends {
 back_ends! {
     simulated_gpu simulated_cpu
     amdgpu amdgpu_mi200 powercap hsmp_hwmon hsmp_device
-    nvml
+    nvml rocm_smi
 }

@@ -4,6 +4,8 @@
 //! what the ledger has seen: one `name=value` a line.
 //!
 //!   litd-rig-node DIRECTORY INGEST-SOCKET
+//!
+//! As litd does, it serves the process with ROCm SMI in it, if that is its first argument.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -14,6 +16,7 @@ use std::process::ExitCode;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
+use litd_power::rocm_smi;
 use litd_rig::{Hardware, Job, JobSpec, Ledger, Node, RankState, SharedHardware};
 use litd_sim::Scenario;
 use litd_units::Watts;
@@ -28,7 +31,11 @@ const RETRY: Duration = Duration::from_millis(100);
 const WELCOME: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
-    let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let mut words = std::env::args_os().skip(1).peekable();
+    if words.next_if(|word| word == rocm_smi::COMMAND).is_some() {
+        return rocm_smi::serve(words);
+    }
+    let arguments: Vec<PathBuf> = words.map(PathBuf::from).collect();
     let [directory, ingest] = arguments.as_slice() else {
         eprintln!("usage: litd-rig-node DIRECTORY INGEST-SOCKET");
         return ExitCode::from(2);

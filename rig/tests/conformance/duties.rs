@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use litd_power::{PowerError, Throttle};
+use litd_power::{PowerDomain, PowerError, Throttle};
 use litd_rig::Fault;
 use litd_units::Watts;
 
@@ -17,6 +17,17 @@ const SOON: Duration = Duration::from_secs(60);
 /// Whether two powers are the same to a microwatt.
 fn same(a: Watts, b: Watts) -> bool {
     (a.0 - b.0).abs() < 1e-6
+}
+
+/// A device that is back works: at once, or once its back end has started its own process again.
+fn works_again(domain: &mut dyn PowerDomain, cap: Watts, row: &Row) {
+    let deadline = Instant::now() + SOON;
+    let mut result = set(domain, cap);
+    while !row.waits && result.is_err() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(50));
+        result = set(domain, cap);
+    }
+    assert_eq!(result, Ok(cap));
 }
 
 pub fn identity(stand: &Stand, row: &Row) {
@@ -56,7 +67,7 @@ pub fn units(stand: &Stand, row: &Row) {
         let (power, expected) = (reading.power.unwrap(), truth.power.unwrap());
         assert!((power - expected).abs() < Watts(1.0), "{power} {expected}");
     }
-    if row.tells.temperature {
+    if row.tells.clock {
         let (clock, expected) = (reading.clock.unwrap(), truth.clock.unwrap());
         assert!(
             (clock.0 - expected.0).abs() <= 1e6,
@@ -232,7 +243,7 @@ pub fn in_reset(stand: &Stand, row: &Row) {
         }
     }
     stand.heal();
-    assert_eq!(set(domain.as_mut(), stand.cap(0.7)), Ok(stand.cap(0.7)));
+    works_again(domain.as_mut(), stand.cap(0.7), row);
 }
 
 /// The same domain works again when its device is back, whatever its files are called then.
@@ -250,14 +261,16 @@ pub fn gone_and_back(stand: &Stand, row: &Row) {
             domain.range().map(|_| ()).unwrap_err(),
         ];
         for error in errors {
-            assert_eq!(error.kind(), "gone", "{error}");
+            assert!(error.kind() == "gone" || !row.tells.gone, "{error}");
             assert!(error.to_string().contains(&row.address()), "{error}");
         }
         assert_eq!(stand.held(), before);
         stand.heal();
-        assert_eq!(domain.cap(), Ok(before));
+        if row.waits {
+            assert_eq!(domain.cap(), Ok(before));
+        }
         for part in [0.7, 0.8] {
-            assert_eq!(set(domain.as_mut(), stand.cap(part)), Ok(stand.cap(part)));
+            works_again(domain.as_mut(), stand.cap(part), row);
         }
         assert_eq!(stand.held(), stand.cap(0.8));
     }
@@ -273,13 +286,14 @@ pub fn slow(stand: &Stand, row: &Row) {
     let kept = other.cap().unwrap();
     assert_eq!(set(other.as_mut(), kept), Ok(kept));
     assert_ne!(stand.held(), cap);
-    stand.heal();
-    let result = answered.recv_timeout(SOON).unwrap();
     if row.waits {
-        assert_eq!(result, Ok(cap));
+        stand.heal();
+        assert_eq!(answered.recv_timeout(SOON).unwrap(), Ok(cap));
         assert_eq!(stand.held(), cap);
     } else {
-        assert_eq!(result.unwrap_err().kind(), "timeout");
+        let error = answered.recv_timeout(SOON).unwrap().unwrap_err();
+        assert_eq!(error.kind(), "timeout", "{error}");
+        stand.heal();
     }
     writer.join().unwrap().unwrap();
 }
@@ -359,8 +373,9 @@ pub fn energy(stand: &Stand, row: &Row) {
         let now = read().unwrap();
         let (shown, truth) = ((now - last).0, grown.0);
         assert!(truth > 10.0, "{truth}");
+        // ROCm SMI takes the unit, 15.259 uJ, for 15.3 uJ.
         assert!(
-            (shown - truth).abs() < 1e-3 * truth,
+            (shown - truth).abs() < 3e-3 * truth,
             "{shown} J, not {truth} J"
         );
         last = now;
@@ -408,7 +423,7 @@ pub fn temperature(stand: &Stand, row: &Row) {
     stand.hardware().run_iteration();
     let cool = domain.read().unwrap();
     assert!(cool.temperature.unwrap() < hot.0);
-    assert!(cool.clock.unwrap() < reading.clock.unwrap());
+    assert!(!row.tells.clock || cool.clock.unwrap() < reading.clock.unwrap());
 }
 
 pub fn limiters(stand: &Stand, row: &Row) {

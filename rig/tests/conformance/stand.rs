@@ -1,11 +1,14 @@
 //! Hardware, drivers over it, and the back end over those.
 
+use std::process::Command;
 use std::sync::MutexGuard;
 
-use litd_power::{Inventory, Operation, PowerDomain, PowerError, Reading, Reply, Search};
+use litd_power::{
+    AmdBackEnd, Inventory, Operation, PowerDomain, PowerError, Reading, Reply, Search,
+};
 use litd_power::{discover, simulated};
 use litd_rig::{Entry, Fault, Hardware, Rig};
-use litd_rig_sysfs::{Board, Mount, obstacle};
+use litd_rig_sysfs::{Board, Metrics, Mount, obstacle, with_sys_covered};
 use litd_sim::Scenario;
 use litd_units::Watts;
 
@@ -20,6 +23,8 @@ pub enum Drivers {
     Nvml,
     /// Files below a made-up `/sys` and `/dev`.
     Files(Board),
+    /// Files that cover `/sys`, for the real library.
+    RocmSmi,
 }
 
 /// A node of eight GPUs and two sockets with the drivers of one row.
@@ -28,7 +33,7 @@ pub struct Stand {
     search: Search,
     device: usize,
     row: Row,
-    _mount: Option<Mount>,
+    mount: Option<Mount>,
 }
 
 impl Stand {
@@ -50,13 +55,22 @@ impl Stand {
                 nvml_library: rig.install_nvml().unwrap(),
                 ..Search::default()
             },
-            Drivers::Files(board) => {
-                if let Some(why) = obstacle() {
-                    eprintln!("SKIPPED: {why}");
+            Drivers::Files(board) => mounted(&rig, board, &mut mount)?.search(),
+            Drivers::RocmSmi => {
+                if !is_installed(ROCM_SMI) {
+                    eprintln!("SKIPPED: there is no {ROCM_SMI}");
                     return None;
                 }
-                let mounted = Mount::start(rig.shared_hardware(), board).unwrap();
-                mount.insert(mounted).search()
+                let board = Board {
+                    metrics: Metrics::V1_3,
+                    ..Board::default()
+                };
+                mounted(&rig, board, &mut mount)?;
+                Search {
+                    amd: AmdBackEnd::RocmSmi,
+                    rocm_smi_program: env!("CARGO_BIN_EXE_litd-rig-node").into(),
+                    ..Search::default()
+                }
             }
         };
         Some(Self {
@@ -64,8 +78,18 @@ impl Stand {
             search,
             device: row.device,
             row: row.clone(),
-            _mount: mount,
+            mount,
         })
+    }
+
+    /// Does one duty, where the drivers' files are where the row wants them.
+    pub fn run(self, duty: impl FnOnce(&Self) + Send) {
+        match (self.row.drivers, &self.mount) {
+            (Drivers::RocmSmi, Some(mount)) => {
+                with_sys_covered(&mount.sys(), || duty(&self)).unwrap();
+            }
+            _ => duty(&self),
+        }
     }
 
     /// Everything that the row's back end finds.
@@ -129,6 +153,24 @@ impl Stand {
     pub fn entries(&self) -> Vec<Entry> {
         self.rig.ledger().entries()
     }
+}
+
+/// The library of ROCm SMI.
+const ROCM_SMI: &str = "librocm_smi64.so.1";
+
+fn mounted<'a>(rig: &Rig, board: Board, mount: &'a mut Option<Mount>) -> Option<&'a Mount> {
+    if let Some(why) = obstacle() {
+        eprintln!("SKIPPED: {why}");
+        return None;
+    }
+    let mounted = Mount::start(rig.shared_hardware(), board).unwrap();
+    Some(mount.insert(mounted))
+}
+
+/// Whether the dynamic linker would find a library.
+fn is_installed(library: &str) -> bool {
+    let listed = Command::new("ldconfig").arg("-p").output();
+    listed.is_ok_and(|listed| String::from_utf8_lossy(&listed.stdout).contains(library))
 }
 
 /// Sets and reads back, as litd's device threads do.

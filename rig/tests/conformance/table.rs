@@ -26,7 +26,8 @@ pub struct Row {
     pub tells: Tells,
     /// The kind of error of a locked device.
     pub locked: &'static str,
-    /// Whether it waits for a slow driver; else there is a deadline.
+    /// Whether it waits for a slow driver, and works as soon as its device does. Else there is a
+    /// deadline, and a process that is started anew.
     pub waits: bool,
 }
 
@@ -39,12 +40,16 @@ pub struct Tells {
     pub power: bool,
     /// Energy.
     pub energy: bool,
-    /// Temperature and clock.
+    /// Temperature.
     pub temperature: bool,
+    /// Clock.
+    pub clock: bool,
     /// Whether power limits it, and what else does.
     pub limiter: bool,
     /// A limit lower than the one that is set.
     pub enforced: bool,
+    /// That it is gone, rather than nothing special.
+    pub gone: bool,
     /// That it is in reset, rather than nothing special.
     pub reset: bool,
     /// The processes that hold it.
@@ -81,8 +86,10 @@ pub fn simulated_gpu() -> Row {
             power: true,
             energy: true,
             temperature: true,
+            clock: true,
             limiter: true,
             enforced: true,
+            gone: true,
             reset: true,
             holders: true,
         },
@@ -96,6 +103,7 @@ pub fn simulated_cpu() -> Row {
         device: CPU,
         tells: Tells {
             temperature: false,
+            clock: false,
             limiter: false,
             ..simulated_gpu().tells
         },
@@ -150,6 +158,7 @@ pub fn powercap() -> Row {
         tells: Tells {
             lowest: false,
             energy: true,
+            gone: true,
             ..Tells::default()
         },
         ..simulated_cpu()
@@ -164,6 +173,7 @@ pub fn hsmp_hwmon() -> Row {
         resolution: 0.001,
         tells: Tells {
             power: true,
+            gone: true,
             reset: true,
             ..Tells::default()
         },
@@ -194,5 +204,24 @@ pub fn nvml() -> Row {
             ..simulated_gpu().tells
         },
         ..simulated_gpu()
+    }
+}
+
+/// The real `librocm_smi64` of Debian, in processes of their own: files that cover `/sys`.
+pub fn rocm_smi() -> Row {
+    Row {
+        backend: "rocm_smi",
+        drivers: Drivers::RocmSmi,
+        waits: false,
+        tells: Tells {
+            // The library's structures differ between its versions: scalar calls alone.
+            clock: false,
+            limiter: false,
+            enforced: false,
+            // It is not in the library's list then.
+            gone: false,
+            ..simulated_gpu().tells
+        },
+        ..amdgpu_mi200()
     }
 }
