@@ -9,7 +9,7 @@ mod words;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use litd_traces::study::{ModelOptions, Study, remove_skew, study};
+use litd_traces::study::{Cause, ModelOptions, Study, remove_skew, study};
 use litd_traces::{
     AlignOptions, AnalysisOptions, Report, Selection, Timeline, analyse, formats, join, leads,
 };
@@ -158,7 +158,9 @@ pub fn run(args: &Args, json: bool) -> Outcome {
             study: study.as_ref(),
         });
     }
-    let mut text = text::render(&report, options.aggregation);
+    let cause = study.as_ref().map(|study| study.diagnosis.cause);
+    let clock = cause.is_none_or(|cause| cause == Cause::SlowClock);
+    let mut text = text::render(&report, options.aggregation, clock);
     if let Some(study) = &study {
         text.push_str(&words::diagnosis(study));
         if args.models {

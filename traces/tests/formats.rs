@@ -208,7 +208,8 @@ fn is_sane(outcome: &Result<Trace, ReadError>) -> bool {
 }
 
 fn cases() -> u32 {
-    let told = std::env::var("PROPTEST_CASES").ok();
+    // The gate's --full sets it.
+    let told = std::env::var("LITD_FUZZ").ok();
     told.and_then(|cases| cases.parse().ok()).unwrap_or(400)
 }
 

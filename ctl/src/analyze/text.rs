@@ -31,14 +31,22 @@ const LATE: Style = AnsiColor::Yellow.on_default().bold();
 const LEADS: Style = AnsiColor::Cyan.on_default();
 
 /// The whole report; colours are removed on the way to what is no terminal.
-pub fn render(report: &Report, aggregation: Aggregation) -> String {
+///
+/// `clock` is whether the daemon's rule about the straggler's clock is to be told: not where a
+/// diagnosis that looks at more says something else.
+pub fn render(report: &Report, aggregation: Aggregation, clock: bool) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = write_report(&mut out, report, aggregation);
+    let _ = write_report(&mut out, report, aggregation, clock);
     out
 }
 
-fn write_report(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Result {
+fn write_report(
+    out: &mut String,
+    report: &Report,
+    aggregation: Aggregation,
+    clock: bool,
+) -> fmt::Result {
     if report.simulated {
         writeln!(
             out,
@@ -58,7 +66,7 @@ fn write_report(out: &mut String, report: &Report, aggregation: Aggregation) -> 
     if leads.is_some() {
         bars(out, report, aggregation)?;
         writeln!(out)?;
-        straggler(out, report, aggregation)?;
+        straggler(out, report, aggregation, clock)?;
         left_out(out, report)?;
     } else {
         writeln!(
@@ -133,7 +141,12 @@ fn bars(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Res
     Ok(())
 }
 
-fn straggler(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Result {
+fn straggler(
+    out: &mut String,
+    report: &Report,
+    aggregation: Aggregation,
+    with_clock: bool,
+) -> fmt::Result {
     let Some((straggler, lead)) = report.straggler().and_then(|rank| Some((rank, rank.lead?)))
     else {
         return writeln!(out, "No straggler: several ranks have the smallest lead.");
@@ -147,7 +160,10 @@ fn straggler(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt
         out,
         "{LATE}Rank {rank} is the straggler{LATE:#}: its {word} lead is the smallest ({lead})."
     )?;
-    writeln!(out, "{}", clock(report, straggler.rank, aggregation))
+    match with_clock {
+        true => writeln!(out, "{}", clock(report, straggler.rank, aggregation)),
+        false => Ok(()),
+    }
 }
 
 /// Whether the straggler's clock explains that it is late, by the rule that the daemon uses.

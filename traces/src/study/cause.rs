@@ -149,7 +149,7 @@ pub(super) fn diagnose(
     let Some(last) = last.cloned() else {
         return verdict(Cause::Unknown, None, Vec::new(), marks);
     };
-    let (evidence, causes) = weigh(&last, matrix);
+    let (evidence, causes) = weigh(&last);
     let spread = marks.iter().map(|mark| mark.lead).fold(0.0, f64::max);
     let rank = Some(last.rank);
     match causes[..] {
@@ -192,7 +192,7 @@ fn verdict(cause: Cause, rank: Option<u32>, evidence: Vec<String>, ranks: Vec<Ma
 }
 
 /// What the marks of the last rank say, in words, and the causes that they speak for.
-fn weigh(last: &Marks, matrix: &Matrix) -> (Vec<String>, Vec<Cause>) {
+fn weigh(last: &Marks) -> (Vec<String>, Vec<Cause>) {
     let rank = last.rank;
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let (mut evidence, mut causes) = (Vec::new(), Vec::new());
@@ -216,18 +216,11 @@ fn weigh(last: &Marks, matrix: &Matrix) -> (Vec<String>, Vec<Cause>) {
         }
         (Some(compute), None) if compute > least => {
             evidence.push(format!(
-                "rank {rank}'s computation of constant overlap takes {} longer than the median rank's; too few kernels are limited by memory to tell a slow clock from more work{}",
+                "rank {rank}'s computation of constant overlap takes {} longer than the median rank's: its clock is slow, or it has more work; too few kernels are limited by memory to tell which",
                 percent(compute),
-                match matrix.iterations().len() {
-                    0..3 => "",
-                    _ => ", but it is the same in all iterations",
-                }
             ));
-            // Work changes from iteration to iteration; a clock does so slowly.
-            causes.push(match matrix.iterations().len() {
-                0..3 => Cause::Unknown,
-                _ => Cause::SlowClock,
-            });
+            // The daemon would try power, which helps in both cases.
+            causes.push(Cause::SlowClock);
         }
         (Some(compute), _) => evidence.push(format!(
             "rank {rank}'s computation of constant overlap takes {} longer than the median rank's: no slower than can be told",

@@ -1,0 +1,207 @@
+//! `litctl analyze` beyond leads: predictions, a diagnosis, and the files that it writes.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use litd_traces::formats;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const ORACLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/oracle");
+
+fn litctl(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_litctl"))
+        .args(args)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{args:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn skip(why: &str) {
+    let _ = std::io::Write::write_all(
+        &mut std::io::stderr(),
+        format!("SKIPPED: {why}\n").as_bytes(),
+    );
+}
+
+/// A folder of its own with the simulated node of one of the oracle's cases, and the case.
+fn node(at: usize) -> (TempDir, Value) {
+    let cases = std::fs::read_to_string(format!("{ORACLE}/node.json")).unwrap();
+    let cases: Vec<Value> = serde_json::from_str(&cases).unwrap();
+    let case = cases[at].clone();
+    let folder = TempDir::new().unwrap();
+    let speeds = case["speeds"].as_array().unwrap().iter();
+    let speeds = Vec::from_iter(speeds.map(ToString::to_string)).join(",");
+    let workload = format!("{ORACLE}/{}.json", case["workload"].as_str().unwrap());
+    litctl(&[
+        "simulate",
+        "--workload",
+        &workload,
+        "--speeds",
+        &speeds,
+        "--contention",
+        &case["contention"].to_string(),
+        "--write-kineto",
+        folder.path().to_str().unwrap(),
+    ]);
+    (folder, case)
+}
+
+#[test]
+fn predictions_are_the_oracles() {
+    for at in 0..6 {
+        let (folder, case) = node(at);
+        let report = litctl(&[
+            "--json",
+            "analyze",
+            "--models",
+            folder.path().to_str().unwrap(),
+        ]);
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let expected = &case["predict_700w_idle_140w"];
+        assert_eq!(report["models"]["constant"], expected["constant"]);
+        assert_eq!(report["models"]["varying"], expected["varying"]);
+        for name in ["max", "med", "min"] {
+            for value in ["speedup", "node_power_ratio"] {
+                let got = report["models"][name][value].as_f64().unwrap();
+                let wanted = expected[name][value].as_f64().unwrap();
+                assert!((got - wanted).abs() < 1e-6, "{at} {name} {value}: {got}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_text_names_the_cause_and_the_direction_of_each_number() {
+    let (folder, _) = node(0);
+    let text = litctl(&[
+        "analyze",
+        "--models",
+        "--overlap",
+        folder.path().to_str().unwrap(),
+    ]);
+    for part in [
+        "Slow clock: the others wait for rank 4",
+        "above 1 is faster; power: after / before, below 1 is less",
+        "b.gate_proj",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[test]
+fn pictures_a_trace_and_a_table_are_written() {
+    let (folder, _) = node(4);
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (html, trace, csv) = (path("r.html"), path("r.pftrace"), path("r.csv"));
+    let ranks = [path("rank0.json.gz"), path("rank1.json.gz")];
+    litctl(&[
+        "analyze",
+        &ranks[0],
+        &ranks[1],
+        "--html",
+        &html,
+        "--perfetto",
+        &trace,
+        "--csv",
+        &csv,
+    ]);
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert_eq!(page.matches("<svg").count(), 4);
+    assert_eq!(page.matches("</svg>").count(), 4);
+    assert!(page.contains("SIMULATED") && page.contains("rank 0"));
+    // Self-contained: nothing is fetched, nothing runs.
+    for foreign in ["http://", "https://", "<script", "url(", "NaN", "inf"] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    let written = formats::read_file(Path::new(&trace), None).unwrap();
+    let kernels = written
+        .timelines
+        .iter()
+        .map(|timeline| timeline.kernels.len());
+    assert_eq!(Vec::from_iter(kernels), [91, 91]);
+    // A head, and 80 computation kernels on two ranks.
+    let table = std::fs::read_to_string(&csv).unwrap();
+    assert_eq!(table.lines().count(), 161);
+    let columns = table.lines().map(|line| line.split(',').count());
+    assert!(columns.into_iter().all(|count| count == 8));
+}
+
+#[test]
+fn a_browser_draws_the_report() {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let programs =
+        std::env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name)));
+    let Some(browser) = programs.into_iter().find(|program| program.is_file()) else {
+        return skip("no Chromium in PATH");
+    };
+    let (folder, _) = node(4);
+    let html = folder.path().join("r.html");
+    let html = html.to_str().unwrap();
+    litctl(&["analyze", folder.path().to_str().unwrap(), "--html", html]);
+    let shot = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("analyze-report.png");
+    let output = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+        ])
+        .args(["--window-size=412,4000", "--enable-logging=stderr"])
+        .arg(format!(
+            "--user-data-dir={}",
+            folder.path().join("profile").display()
+        ))
+        .arg(format!("--screenshot={}", shot.display()))
+        .arg(format!("file://{html}"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(!said.contains("CONSOLE"), "{said}");
+    // A page of one colour would take less.
+    assert!(
+        std::fs::metadata(&shot).unwrap().len() > 30_000,
+        "{}",
+        shot.display()
+    );
+}
+
+#[test]
+fn a_report_on_collectives_is_read_too() {
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../shared/traces/tracelens/traces/mi300/llama_70b_fsdp/nccl_analysis_report_csvs/nccl_summary_long.csv"
+    );
+    if !Path::new(file).is_file() {
+        return skip("../shared/traces is absent");
+    }
+    let text = litctl(&["analyze", file]);
+    assert!(text.contains("Rank 4 is the straggler"), "{text}");
+    let report: Value = serde_json::from_str(&litctl(&["--json", "analyze", file])).unwrap();
+    assert_eq!(report["straggler_rank"], 4);
+}
+
+#[test]
+fn the_straggler_of_a_real_step_changes_from_forward_to_backward() {
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../shared/traces/param_dlrm_v100x8"
+    );
+    if !Path::new(folder).is_dir() {
+        return skip("../shared/traces is absent");
+    }
+    let report: Value = serde_json::from_str(&litctl(&["--json", "analyze", folder])).unwrap();
+    assert_eq!(report["straggler_changes"], true);
+    let last = report["waves"][0]["last"].as_array().unwrap();
+    let ranks = Vec::from_iter(last.iter().map(|stretch| stretch["rank"].as_u64().unwrap()));
+    assert_eq!(ranks[0], 7);
+    assert!(
+        ranks[1..].iter().all(|rank| [4, 5].contains(rank)),
+        "{ranks:?}"
+    );
+    assert_eq!(report["diagnosis"]["cause"], "host-bound");
+}
