@@ -1,6 +1,27 @@
 //! Kernel traces of GPU nodes: readers that turn a profiler's files into a [`Timeline`] per
 //! GPU, the alignment of those timelines, and what is computed from aligned timelines: lead
-//! values (Algorithm 1 of the Lit Silicon paper), overlap ratios and busy fractions.
+//! values (Algorithm 1 of the Lit Silicon paper), overlap ratios, busy fractions, and the paper's
+//! whole analysis with a diagnosis ([`study`]).
+//!
+//! The feature `formats` (on by default) reads every format; without it only Kineto's JSON is.
+#![cfg_attr(
+    feature = "formats",
+    doc = r#"
+```no_run
+use litd_traces::{AlignOptions, formats, join, study};
+
+fn diagnose(files: &[std::path::PathBuf]) -> Result<(), Box<dyn std::error::Error>> {
+    let traces = files.iter().map(|file| formats::read_file(file, None));
+    let (mut timelines, _notes) = join(traces.collect::<Result<_, _>>()?)?;
+    let skew = study::remove_skew(&mut timelines);
+    let options = study::ModelOptions::default();
+    let study = study::study(&timelines, skew, &AlignOptions::default(), &options)?;
+    println!("{:?}: {:?}", study.diagnosis.cause, study.diagnosis.evidence);
+    Ok(())
+}
+```
+"#
+)]
 
 pub mod align;
 pub mod analysis;

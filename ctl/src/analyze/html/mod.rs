@@ -20,14 +20,14 @@ const AROUND: usize = 12;
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--line:#8884}
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;padding:1rem}
+body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:auto;padding:1rem}
 h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}
 svg{width:100%;height:auto;display:block}
 svg text{font-size:11px;fill:currentColor}.title{font-size:12px}
 .grid{stroke:var(--line);fill:none}.curve{fill:none;stroke-width:1.4}.thin{fill:none;stroke-width:.7;opacity:.7}
 table{border-collapse:collapse;display:block;overflow-x:auto}
 td,th{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
-td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere}
+td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:9rem}
 .key span{display:inline-block;margin-right:.8rem}.key i{display:inline-block;width:.8rem;height:.8rem;margin-right:.3rem}
 .verdict{font-size:1.15rem;border-left:.3rem solid #d55e00;padding-left:.8rem}
 @media print{body{max-width:none;font-size:10pt}figure,table,section{break-inside:avoid}}

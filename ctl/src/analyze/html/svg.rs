@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 /// The size of a chart, in SVG units; a browser scales it to the page.
-const WIDTH: f64 = 720.0;
-const LEFT: f64 = 64.0;
+const WIDTH: f64 = 480.0;
+const LEFT: f64 = 56.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 42.0;

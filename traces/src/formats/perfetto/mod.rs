@@ -110,6 +110,8 @@ pub(super) fn read(source: impl Read, file: &str) -> Result<Found, ReadError> {
 struct Trace {
     sequences: Vec<Sequence>,
     by_id: HashMap<u64, usize>,
+    /// The sequence of the last packet, and its place.
+    last: (u64, usize),
     clocks: Clocks,
     slices: Slices,
     packets: u64,
@@ -190,10 +192,7 @@ impl Trace {
                 false => self.unpack(number, packed),
             };
         }
-        let at = *self.by_id.entry(packet.sequence).or_insert_with(|| {
-            self.sequences.push(Sequence::default());
-            self.sequences.len() - 1
-        });
+        let at = self.sequence_of(packet.sequence);
         let sequence = &mut self.sequences[at];
         if packet.cleared || packet.flags & 1 != 0 {
             sequence.clear();
@@ -237,6 +236,18 @@ impl Trace {
             self.slices.stage(stage, time, sequence)?;
         }
         Ok(())
+    }
+
+    /// The place of a sequence; most packets are of the one before's.
+    fn sequence_of(&mut self, number: u64) -> usize {
+        if self.last.0 != number || self.sequences.is_empty() {
+            let at = *self.by_id.entry(number).or_insert_with(|| {
+                self.sequences.push(Sequence::default());
+                self.sequences.len() - 1
+            });
+            self.last = (number, at);
+        }
+        self.last.1
     }
 
     /// Reads packets that were compressed together.

@@ -75,10 +75,10 @@ struct Event {
 }
 
 /// What a category says of a slice: that it is a kernel (whose class its name tells) or a copy.
-fn class_of_category(category: &str) -> Option<Option<KernelClass>> {
+fn class_of_category(category: &[u8]) -> Option<Option<KernelClass>> {
     match category {
-        "kernel_dispatch" | "rocm_kernel_dispatch" | "rocm_hip_stream" | "kernel" => Some(None),
-        "memory_copy" | "rocm_memory_copy" | "gpu_memcpy" | "gpu_memset" => {
+        b"kernel_dispatch" | b"rocm_kernel_dispatch" | b"rocm_hip_stream" | b"kernel" => Some(None),
+        b"memory_copy" | b"rocm_memory_copy" | b"gpu_memcpy" | b"gpu_memset" => {
             Some(Some(KernelClass::Copy))
         }
         _ => None,
@@ -199,6 +199,7 @@ impl Slices {
         Ok(())
     }
 
+    /// What an event is, and, if it is a kernel, all about it: most events are calls of the host.
     fn parse(&mut self, message: &[u8], sequence: &mut Sequence) -> Result<Event, Trouble> {
         let mut event = Event::default();
         for field in fields(message) {
@@ -206,13 +207,11 @@ impl Slices {
             match number {
                 9 => event.kind = value.number(),
                 11 => event.track = Some(value.number()),
-                23 => event.name = Some(self.text(&value.text())?),
-                10 => event.name = sequence.names.get(&value.number()).copied(),
-                22 => event.class = class_of_category(&value.text()).or(event.class),
+                22 => event.class = class_of_category(value.bytes()).or(event.class),
                 3 => {
                     let id = sequence.categories.get(&value.number());
                     let category = id.map_or("", |&id| self.names.get(id));
-                    event.class = class_of_category(category).or(event.class);
+                    event.class = class_of_category(category.as_bytes()).or(event.class);
                 }
                 16 => event.time = Some((value.number() as i64).saturating_mul(1000)),
                 1 => {
@@ -221,23 +220,18 @@ impl Slices {
                     sequence.reference = Some(now);
                     event.time = Some(now.saturating_mul(1000));
                 }
-                4 => self.annotation(value.bytes(), sequence, &mut event)?,
-                6 => {
-                    let (mut phase, mut length) = (0, None);
-                    for field in fields(value.bytes()) {
-                        match field? {
-                            (2, value) => phase = value.number(),
-                            (3, value) => length = Some(value.number() as i64),
-                            _ => {}
-                        }
-                    }
-                    match u8::try_from(phase) {
-                        Ok(b'X') => event.length = length,
-                        Ok(b'B') => event.kind = 1,
-                        Ok(b'E') => event.kind = 2,
-                        _ => {}
-                    }
-                }
+                6 => legacy(value.bytes(), &mut event)?,
+                _ => {}
+            }
+        }
+        if event.class.is_none() {
+            return Ok(event);
+        }
+        for field in fields(message) {
+            match field? {
+                (23, value) => event.name = Some(self.text(&value.text())?),
+                (10, value) => event.name = sequence.names.get(&value.number()).copied(),
+                (4, value) => self.annotation(value.bytes(), sequence, &mut event)?,
                 _ => {}
             }
         }
@@ -441,6 +435,25 @@ impl Slices {
         let stream = text(slice.stream).or_else(of_track).unwrap_or(name);
         (rank, device.to_owned(), shortened(stream))
     }
+}
+
+/// Takes a LegacyEvent, Chrome's: a phase, and the length of one that begins and ends at once.
+fn legacy(message: &[u8], event: &mut Event) -> Result<(), Malformed> {
+    let (mut phase, mut length) = (0, None);
+    for field in fields(message) {
+        match field? {
+            (2, value) => phase = value.number(),
+            (3, value) => length = Some(value.number() as i64),
+            _ => {}
+        }
+    }
+    match u8::try_from(phase) {
+        Ok(b'X') => event.length = length,
+        Ok(b'B') => event.kind = 1,
+        Ok(b'E') => event.kind = 2,
+        _ => {}
+    }
+    Ok(())
 }
 
 impl Slice {

@@ -95,8 +95,8 @@ struct Track {
 
 #[derive(Clone, PartialEq, Message)]
 struct Process {
-    #[prost(int32, tag = "1")]
-    pid: i32,
+    #[prost(int32, optional, tag = "1")]
+    pid: Option<i32>,
     #[prost(string, tag = "6")]
     name: String,
 }
@@ -181,7 +181,7 @@ impl<W: Write> Writer<W> {
         };
         let process = self.track(Track {
             process: Some(Process {
-                pid: i32::try_from(timeline.rank).unwrap_or(i32::MAX),
+                pid: i32::try_from(timeline.rank).ok(),
                 name: format!("rank {}{simulated}", timeline.rank),
             }),
             ..Track::default()

@@ -1,0 +1,114 @@
+//! Readers on large files, a process each so that memory is each one's own:
+//! `cargo bench -p litd-traces --bench formats`. The Perfetto file is made here (1 GB of kernels
+//! with few names); the JSON is a real one of ../shared/traces, whose peers' times are beside it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use litd_traces::{Kernel, KernelClass, Timeline, formats};
+use litd_units::Nanos;
+use nix::sys::resource::{UsageWho, getrusage};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const JSON: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../shared/traces/tracelens/traces/mi300/google_owlv2-large-patch14-ensemble__1016001.json.gz"
+);
+
+/// A Perfetto trace of 100,000 kernels, without leads.
+fn kernels() -> Vec<u8> {
+    let mut timeline = Timeline::new(0, "bench");
+    let stream = timeline.stream("7");
+    let names = Vec::from_iter((0..200).map(|i| {
+        timeline.names.intern(&format!(
+            "void gemm_kernel_number_{i}<float, 128, 64>(float*, float*)"
+        ))
+    }));
+    for (i, name) in (0..100_000).zip(names.iter().cycle()) {
+        timeline.kernels.push(Kernel {
+            name: *name,
+            stream,
+            class: KernelClass::Computation,
+            start: Nanos(1_000_000_000 + 10_000 * i),
+            end: Nanos(1_000_000_000 + 10_000 * i + 9_000),
+            collective: None,
+            iteration: None,
+        });
+    }
+    let mut bytes = Vec::new();
+    let _: std::io::Result<()> = formats::write_perfetto(&[timeline], None, &mut bytes);
+    bytes
+}
+
+/// About 1 GB, of which kernels are a tenth: the rest are a host's calls, as in real traces.
+fn write_perfetto(path: &Path) -> Outcome<()> {
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+    file.write_all(&kernels())?;
+    // A slice of a host's call: sequence 2, its own name and category, 100 bytes.
+    let name = "hipLaunchKernel with some arguments that nobody wants to read";
+    let mut event = vec![0x48, 1, 0x58, 99, 0xB2, 0x01, 7];
+    event.extend(b"hip_api");
+    event.extend([0xBA, 0x01, name.len() as u8]);
+    event.extend(name.as_bytes());
+    let mut packet = vec![
+        0x40,
+        0x80,
+        0x94,
+        0xEB,
+        0xDC,
+        0x03,
+        0x50,
+        2,
+        0x5A,
+        event.len() as u8,
+    ];
+    packet.extend(event);
+    let mut framed = vec![0x0A, packet.len() as u8];
+    framed.extend(packet);
+    let block = framed.repeat(10_000);
+    for _ in 0..1_000_000_000 / block.len() {
+        file.write_all(&block)?;
+    }
+    Ok(file.flush()?)
+}
+
+/// Reads a file and prints what that took of this process.
+fn measure(path: &Path) -> Outcome<()> {
+    let trace = formats::read_file(path, None)?;
+    let kernels: usize = trace.timelines.iter().map(|t| t.kernels.len()).sum();
+    let size = std::fs::metadata(path)?.len() as f64 / 1e6;
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    // Of the processor, so that what else runs on the machine counts little.
+    let times = [usage.user_time(), usage.system_time()];
+    let seconds = times.map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 * 1e-6);
+    let time: f64 = seconds.iter().sum();
+    println!(
+        "{:>9.1} MB  {kernels:>8} kernels  {time:>7.3} s of a core  {:>7.0} MB/s  {:>5} MiB at most",
+        size,
+        size / time,
+        usage.max_rss() / 1024
+    );
+    Ok(())
+}
+
+fn main() -> Outcome<()> {
+    let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    if let Some(path) = args.next() {
+        return measure(&PathBuf::from(path));
+    }
+    let folder = tempfile::tempdir()?;
+    let perfetto = folder.path().join("large.pftrace");
+    write_perfetto(&perfetto)?;
+    let me = std::env::current_exe()?;
+    println!("Perfetto");
+    Command::new(&me).arg(&perfetto).status()?;
+    if Path::new(JSON).is_file() {
+        println!(
+            "Kineto JSON, 61 MB in gzip (peers: TraceLens 3.2 s, Holistic Trace Analysis 4.6 s)"
+        );
+        Command::new(&me).arg(JSON).status()?;
+    }
+    Ok(())
+}
