@@ -169,6 +169,9 @@ fn aside<T: Send + 'static>(
 }
 
 fn tell(found: &Inventory) {
+    if !nix::unistd::Uid::effective().is_root() {
+        log::warn!("not root: drivers will refuse new caps, and not all of the node can be seen");
+    }
     for notice in &found.notices {
         match notice.severity {
             Severity::Info => log::info!("{notice}"),

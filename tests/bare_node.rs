@@ -99,6 +99,7 @@ fn litd_runs_where_there_is_nothing_to_cap_and_says_so() {
         "{said}"
     );
     assert!(said.contains("litctl doctor"), "{said}");
+    assert!(said.contains("not root"), "{said}");
 }
 
 #[test]

@@ -56,8 +56,8 @@ impl<S: Store> Core<S> {
         let steered = self.jobs.values().any(uses);
         if steered || self.is_journaled(device) || unit.by_hand.is_some() {
             return Err(problem(format!(
-                "litd is moving the cap of {name}: `litctl restore {name}`, then `litctl resume \
-                 {name}`, or `litctl policy observe`, first"
+                "litd moves the cap of {name} itself: `litctl policy observe` first, which gives \
+                 all caps back"
             )));
         }
         let limits = unit.limits_by_hand(&self.config.caps);
@@ -81,6 +81,10 @@ impl<S: Store> Core<S> {
         let Some(budget) = self.set_budget().filter(|_| unit.is_gpu()) else {
             return Ok(());
         };
+        // Less is never too much, whatever the others hold.
+        if self.actuator.held(device).is_some_and(|held| cap <= held) {
+            return Ok(());
+        }
         let others = self.devices.gpus().filter(|&(other, _)| other != device);
         let others: Watts = others.map(|(other, _)| self.actuator.most_of(other)).sum();
         if others + cap > budget {

@@ -162,7 +162,7 @@ impl<S: Store> Core<S> {
         let gpus = self.devices.gpus().count();
         let cpus = self.devices.cpus().count();
         let doing = match self.policy() {
-            Policy::Observe => "measuring only, nothing is written".to_owned(),
+            Policy::Observe => "measuring only, no cap is moved".to_owned(),
             policy => format!("steering with {policy}, budget {}", self.gpu_budget()),
         };
         let text = format!("started on {gpus} GPUs and {cpus} CPU sockets; {doing}");

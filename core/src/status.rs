@@ -5,12 +5,16 @@ use litd_api::{
     RankStatus, Status, Totals,
 };
 use litd_policies::{Policy, State};
+use litd_power::Reading;
 use litd_units::{Nanos, Watts};
 
-use crate::core::Core;
+use crate::core::{Core, seconds};
 use crate::devices::Unit;
 use crate::job::Job;
 use crate::store::Store;
+
+/// A reading may be so much older than drivers may take: one round, and some more.
+const STALE: Nanos = Nanos(2_000_000_000);
 
 impl<S: Store> Core<S> {
     /// The state now.
@@ -45,7 +49,7 @@ impl<S: Store> Core<S> {
         let policy = self.policy();
         let gpus = || self.devices.gpus();
         let held = gpus().filter_map(|(device, _)| self.actuator.held(device));
-        let power = |(_, unit): (usize, &Unit)| unit.device.reading?.power;
+        let power = |(_, unit): (usize, &Unit)| self.fresh_reading(unit)?.power;
         let lent = |(device, unit)| {
             let held = self.actuator.held(device)?;
             Some(self.came_with(device, unit) - held)
@@ -65,6 +69,13 @@ impl<S: Store> Core<S> {
             estimated_saving: saving.sum(),
             summary: self.summary(),
         }
+    }
+
+    /// What a device told last, unless that is so long ago that it says nothing about now.
+    fn fresh_reading(&self, unit: &Unit) -> Option<Reading> {
+        let patience = seconds(self.config.caps.answer_seconds) + STALE;
+        let fresh = self.now < unit.read_at + patience;
+        unit.device.reading.filter(|_| fresh)
     }
 
     /// Power now against that in the job's warm-up, where caps are steered.
@@ -112,7 +123,8 @@ impl<S: Store> Core<S> {
         let identity = &unit.device.identity;
         // What was let go of is not read: nothing is known of it now.
         let let_go = unit.standing == DeviceState::Released && !self.is_journaled(device);
-        let reading = unit.device.reading.filter(|_| !let_go).unwrap_or_default();
+        let reading = self.fresh_reading(unit).filter(|_| !let_go);
+        let reading = reading.unwrap_or_default();
         let limits = unit.limits(&self.config.caps);
         let job = unit.job.as_ref().and_then(|name| self.jobs.get(name));
         let place = job.and_then(|job| job.gpus().position(|gpu| gpu == device));

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use clap::Subcommand;
 use litd_api::{Command, Status};
 use litd_units::Watts;
+use serde_json::json;
 
 use crate::control::{self, Client, Socket};
 use crate::show::{SIMULATED, or_dash};
@@ -12,9 +13,10 @@ use crate::{Outcome, output};
 
 /// List what every device may hold and holds, or set one cap by hand
 ///
-/// A cap set by hand is yours: litd checks it against the device's range and the budget, writes it,
-/// reads it back, and leaves it there when it ends. Where a job is steered, litd moves caps itself
-/// and refuses. Root and litd's admin group may set caps.
+/// litd checks a cap set by hand against the device's range and the budget, if one is set, writes
+/// it and reads it back. From then on it is what the device came with: steering begins from it and
+/// goes back to it, and it stays when litd ends. Where a job is steered, litd moves caps itself and
+/// refuses. Root and litd's admin group may set caps.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Args {
@@ -41,7 +43,7 @@ enum Action {
 const EXAMPLES: &str = "\
 Examples:
   litctl caps                  list
-  litctl caps set gpu3 650     from now on, also without litd";
+  litctl caps set gpu3 650     what gpu3 holds while nothing is steered";
 
 /// Reads a number of watts, as people write it.
 pub fn watts(text: &str) -> Result<Watts, &'static str> {
@@ -57,7 +59,11 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         None => {
             let status = Client::new(&args.socket)?.status()?;
             match json {
-                true => output::json(&status.devices),
+                true => output::json(&json!({
+                    "schema": 1,
+                    "simulated": status.simulated,
+                    "devices": status.devices,
+                })),
                 false => output::text(&table(&status)),
             }
         }

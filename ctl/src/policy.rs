@@ -37,7 +37,7 @@ fn show(status: &Status, json: bool) -> Outcome {
         return output::json(&json!({ "policy": node.policy, "mode": node.mode }));
     }
     let mode = match node.mode {
-        Mode::Observe => "mode observe: nothing is written",
+        Mode::Observe => "mode observe: no cap is moved",
         Mode::Steer => "mode steer",
     };
     output::text(&format!("{} ({mode})\n", node.policy))

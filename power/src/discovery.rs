@@ -206,6 +206,28 @@ fn order(a: &dyn PowerDomain, b: &dyn PowerDomain) -> Ordering {
 /// Finds the devices of one source. It may block for as long as a driver likes.
 #[must_use]
 pub fn discover(search: &Search, source: Source) -> Inventory {
+    let mut found = found_by(search, source);
+    if source == Source::ALL[0] {
+        found.notices.extend(missing_roots(search));
+    }
+    found
+}
+
+/// A root that is not there looks like a node without devices.
+fn missing_roots(search: &Search) -> impl Iterator<Item = Notice> {
+    let roots = [&search.sys, &search.dev, &search.proc].into_iter();
+    let missing = roots.filter(|root| !root.exists());
+    missing.map(|root| {
+        Notice::new(
+            Severity::Error,
+            root.display().to_string(),
+            "is not there: devices are looked for below it",
+        )
+        .remedy("mount it there, or name the right place in [hardware]")
+    })
+}
+
+fn found_by(search: &Search, source: Source) -> Inventory {
     match source {
         Source::Amd => match search.amd {
             AmdBackEnd::Amdgpu => amdgpu::discover(search),

@@ -209,7 +209,7 @@ fn a_cap_that_the_driver_offers_for_reading_only_is_a_hosts() {
     let tree = one();
     tree.mode(format!("{}/power1_cap", hwmon(ADDRESS)), 0o444);
     let found = discover(&tree.search());
-    let notice = notice(&found, Severity::Warning);
+    let notice = notice(&found, Severity::Error);
     assert!(notice.to_string().contains("virtual machine"), "{notice}");
     assert_eq!(addresses(&found), [ADDRESS]);
 }

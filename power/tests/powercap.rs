@@ -185,7 +185,7 @@ fn limits_that_are_switched_off_are_not_set() {
     tree.put(format!("{}/enabled", zone("0")), "0\n");
     let found = discover(&tree.search());
     assert!(
-        notice(&found, Severity::Warning)
+        notice(&found, Severity::Error)
             .text
             .contains("switched off")
     );

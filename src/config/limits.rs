@@ -220,6 +220,17 @@ fn paths(config: &Config) -> impl Iterator<Item = Violation> {
     ] {
         paths.push((key, path, usize::MAX));
     }
+    let libraries = [
+        ("hardware.nvml_library", &hardware.nvml_library),
+        ("hardware.rocm_smi_library", &hardware.rocm_smi_library),
+    ];
+    let nameless = libraries
+        .into_iter()
+        .filter(|(_, library)| library.as_os_str().is_empty())
+        .map(|(key, _)| Violation {
+            keys: vec![key],
+            reason: format!("{key} is empty; it must be a library's name or path"),
+        });
     if let Some(path) = &hardware.simulated {
         paths.push(socket("hardware.simulated", path));
     }
@@ -234,7 +245,10 @@ fn paths(config: &Config) -> impl Iterator<Item = Violation> {
             reason: format!("{key} is \"{}\"; {reason}", path.display()),
         })
     });
-    bad.chain(same).collect::<Vec<_>>().into_iter()
+    bad.chain(same)
+        .chain(nameless)
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 fn unusable(path: &Path, longest: usize) -> Option<String> {

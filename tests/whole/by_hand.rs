@@ -58,7 +58,7 @@ fn while_litd_moves_a_cap_nobody_sets_it_through_litd() {
     let mut job = stand.train();
     stand.play_into_steering(&mut job);
     let refused = refused(&stand, &set("gpu0", 600.0));
-    assert!(refused.contains("litctl restore gpu0"), "{refused}");
+    assert!(refused.contains("litctl policy observe"), "{refused}");
     stand.play(&mut job, 3);
     stand.stop();
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use litd::config::Hardware;
-use litd_power::{CapRange, Identity, Inventory, Notice, PowerDomain, Reading, Sharing};
+use litd_power::{CapRange, Identity, Inventory, Notice, PowerDomain, Reading, Severity, Sharing};
 use litd_units::Watts;
 use serde::Serialize;
 
@@ -33,9 +33,19 @@ impl Examined {
 /// Finds and asks all devices.
 pub fn examine(hardware: &Hardware) -> Result<(Vec<Examined>, Vec<Notice>), Box<dyn Error>> {
     let Inventory { domains, notices } = match &hardware.simulated {
-        Some(socket) => Inventory {
-            domains: litd_power::simulated::discover(socket)?,
-            notices: Vec::new(),
+        Some(socket) => match litd_power::simulated::discover(socket) {
+            Ok(domains) => Inventory {
+                domains,
+                notices: Vec::new(),
+            },
+            Err(error) => Inventory {
+                domains: Vec::new(),
+                notices: vec![Notice::new(
+                    Severity::Error,
+                    socket.display().to_string(),
+                    format!("the stand-in hardware does not answer: {error}"),
+                )],
+            },
         },
         None => {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -44,7 +54,11 @@ pub fn examine(hardware: &Hardware) -> Result<(Vec<Examined>, Vec<Notice>), Box<
             runtime.block_on(litd::devices::search(&hardware.search(), PATIENCE))?
         }
     };
-    Ok((ask_all(domains)?, notices))
+    let mut examined = ask_all(domains)?;
+    for it in &mut examined {
+        it.heed(&notices);
+    }
+    Ok((examined, notices))
 }
 
 /// Asks all at the same time: drivers are slow, and one that hangs is waited for once.
@@ -103,6 +117,17 @@ impl Examined {
         let text = error.to_string();
         if !self.trouble.contains(&text) {
             self.trouble.push(text);
+        }
+    }
+
+    /// What was noticed of this very device.
+    fn heed(&mut self, notices: &[Notice]) {
+        let errors = notices
+            .iter()
+            .filter(|notice| notice.severity == Severity::Error)
+            .filter(|notice| notice.subject == self.identity.address);
+        for notice in errors {
+            self.trouble.push(notice.text.clone());
         }
     }
 

@@ -47,6 +47,14 @@ fn verdict(report: &Report) -> String {
         (all + 1, usable + usize::from(it.is_usable()))
     });
     match (all, usable) {
+        (0, _)
+            if report
+                .notices
+                .iter()
+                .any(|it| it.severity == Severity::Error) =>
+        {
+            "litd can cap no GPU here; see above why".to_owned()
+        }
         (0, _) => "litd can cap no GPU here: it found none".to_owned(),
         (_, 0) => format!("litd can cap none of the {all} GPUs here"),
         (1, 1) if report.exit_status == 0 => "litd can cap the GPU that is here".to_owned(),

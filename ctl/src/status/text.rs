@@ -44,7 +44,7 @@ fn page(out: &mut String, status: &Status) -> fmt::Result {
 fn node(out: &mut String, status: &Status) -> fmt::Result {
     let node = &status.node;
     let mode = match node.mode {
-        Mode::Observe => "observe (nothing is written)",
+        Mode::Observe => "observe (no cap is moved)",
         Mode::Steer => "steer",
     };
     let version = format!("litd {}", status.build.version);

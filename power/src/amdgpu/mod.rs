@@ -137,13 +137,13 @@ fn examine(
         );
     } else if cap.is_read_only() {
         notice(
-            Severity::Warning,
+            Severity::Error,
             "its cap can't be set: the driver offers it for reading only".into(),
             "a virtual machine's GPU is capped by its host: run litd there",
         );
     } else if let Err(error) = cap.open_writer() {
         notice(
-            Severity::Warning,
+            Severity::Error,
             format!("its cap may not be set: {error}"),
             sysfs::PERMISSION,
         );

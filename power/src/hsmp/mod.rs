@@ -90,7 +90,7 @@ fn add(identity: Identity, mut port: Box<dyn Port>, found: &mut Inventory) {
         ),
         Ok(_) => port.check().err().map(|error| {
             let text = format!("its limit may not be set: {error}");
-            Notice::new(Severity::Warning, &identity.address, text).remedy(sysfs::PERMISSION)
+            Notice::new(Severity::Error, &identity.address, text).remedy(sysfs::PERMISSION)
         }),
     };
     found.notices.extend(notice);

@@ -132,11 +132,11 @@ fn examine(subject: &str, files: &mut Files, notices: &mut Vec<Notice>) -> u64 {
     };
     if let Err(error) = files.cap().open_writer() {
         let text = format!("its limit may not be set: {error}");
-        notice(Severity::Warning, text, sysfs::PERMISSION);
+        notice(Severity::Error, text, sysfs::PERMISSION);
     }
     if !files.is_enabled() {
         notice(
-            Severity::Warning,
+            Severity::Error,
             "its limits are switched off and can't be set".into(),
             "write 1 to `enabled` in its folder",
         );

@@ -92,7 +92,7 @@ pub fn discover(search: &Search) -> Inventory {
         }));
     }
     if !geteuid().is_root() {
-        let notice = Notice::new(Severity::Warning, "AMD GPUs", "their caps may not be set");
+        let notice = Notice::new(Severity::Error, "AMD GPUs", "their caps may not be set");
         found.notices.push(notice.remedy(PERMISSION));
     }
     found.sort();
