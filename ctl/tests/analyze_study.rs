@@ -170,6 +170,40 @@ fn a_browser_draws_the_report() {
     );
 }
 
+/// Counts what Perfetto's own classes find in a file: begins, counters, arrows and their ends.
+const DECODE: &str = "
+import collections, sys
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+trace = pb.Trace()
+trace.ParseFromString(open(sys.argv[1], 'rb').read())
+events = [packet.track_event for packet in trace.packet if packet.HasField('track_event')]
+flows = collections.Counter(flow for event in events for flow in event.flow_ids)
+kinds = collections.Counter(event.type for event in events)
+print(kinds[1], kinds[2], kinds[4], len(flows), *sorted(set(flows.values())))
+";
+
+#[test]
+fn perfettos_own_classes_decode_the_trace() {
+    let (folder, _) = node(4);
+    let trace = folder.path().join("r.pftrace");
+    let trace = trace.to_str().unwrap();
+    litctl(&[
+        "analyze",
+        folder.path().to_str().unwrap(),
+        "--perfetto",
+        trace,
+    ]);
+    let output = Command::new("python3").args(["-c", DECODE, trace]).output();
+    match output {
+        Ok(output) if output.status.success() => {
+            let counted = String::from_utf8(output.stdout).unwrap();
+            // 91 kernels and 80 leads on each of two ranks; every arrow joins two kernels.
+            assert_eq!(counted.trim(), "182 182 160 80 2");
+        }
+        _ => skip("no Python with the package perfetto"),
+    }
+}
+
 #[test]
 fn a_report_on_collectives_is_read_too() {
     let file = concat!(
