@@ -219,7 +219,7 @@ fn missing_roots(search: &Search) -> impl Iterator<Item = Notice> {
     let missing = roots.filter(|root| !root.exists());
     missing.map(|root| {
         Notice::new(
-            Severity::Error,
+            Severity::Warning,
             root.display().to_string(),
             "is not there: devices are looked for below it",
         )
