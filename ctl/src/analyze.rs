@@ -84,7 +84,7 @@ Examples:
   litctl analyze rank*.json.gz --kernels all   match collectives too
   litctl analyze traces/ --iteration 12        the kernels of ProfilerStep#12
   litctl analyze a.json b.json --ranks 0,1     where files tell no ranks
-  litctl analyze traces/ --models --html r.html   what fixing it would gain; pictures
+  litctl analyze traces/ --models --html r.html   gains, and pictures
   litctl --json analyze traces/ | jq .straggler_rank";
 
 #[derive(Clone, Copy, Default, ValueEnum)]
