@@ -138,12 +138,16 @@ async fn set_by_hand(hub: &Shared, device: &str) -> Result<Done, Problem> {
             message: format!("{device} holds {held}"),
         }),
         Ok(Err(why)) => Err(Problem { error: why }),
-        Err(_) => Err(Problem {
-            error: format!(
-                "{device} has not taken the cap within {} s: litd goes on trying",
-                LONGEST_SET.as_secs()
-            ),
-        }),
+        Err(_) => {
+            hub.borrow_mut().give_up_by_hand(device);
+            Err(Problem {
+                error: format!(
+                    "{device} has not taken the cap within {} s; it keeps what it has \
+                     (`litctl events` may say why)",
+                    LONGEST_SET.as_secs()
+                ),
+            })
+        }
     }
 }
 

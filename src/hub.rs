@@ -211,6 +211,12 @@ impl Hub {
         self.core.outcome_by_hand(device)
     }
 
+    /// Nobody waits any longer for a cap to be set by hand.
+    pub fn give_up_by_hand(&mut self, device: &str) {
+        self.core.give_up_by_hand(self.clock.now(), device);
+        self.carry_out();
+    }
+
     /// Told when everything has been given back.
     #[must_use]
     pub fn end(&self) -> Rc<Notify> {

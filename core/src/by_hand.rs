@@ -5,7 +5,7 @@
 use litd_api::{EventKind, Problem};
 use litd_policies::Limits;
 use litd_power::DeviceKind;
-use litd_units::Watts;
+use litd_units::{Nanos, Watts};
 
 use crate::admin::problem;
 use crate::core::Core;
@@ -86,7 +86,11 @@ impl<S: Store> Core<S> {
             return Ok(());
         }
         let others = self.devices.gpus().filter(|&(other, _)| other != device);
-        let others: Watts = others.map(|(other, _)| self.actuator.most_of(other)).sum();
+        let most = |(other, unit): (usize, &Unit)| {
+            let asked = unit.by_hand.unwrap_or(Watts::ZERO);
+            self.actuator.most_of(other).max(asked)
+        };
+        let others: Watts = others.map(most).sum();
         if others + cap > budget {
             return Err(problem(format!(
                 "{}: {cap} would be above the budget: the other GPUs hold {others} of {budget}",
@@ -140,7 +144,26 @@ impl<S: Store> Core<S> {
     /// Caps that were to be set by hand are not, because litd ends first.
     pub(crate) fn forget_by_hand(&mut self) {
         for (_, unit) in self.devices.iter_mut() {
-            unit.by_hand = None;
+            if unit.by_hand.take().is_some() {
+                unit.hand_failed = Some("litd is stopping".to_owned());
+            }
+        }
+    }
+
+    /// Nobody waits any longer for a cap to be set by hand: it is not to be set later, unseen.
+    pub fn give_up_by_hand(&mut self, now: Nanos, name: &str) {
+        self.now = self.now.max(now);
+        let device = self
+            .named(Some(name))
+            .ok()
+            .and_then(|devices| devices.first().copied());
+        let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) else {
+            return;
+        };
+        if unit.by_hand.take().is_some() {
+            unit.hand_failed = Some("it was not done in time, and is given up".to_owned());
+            self.dirty = true;
+            self.settle_up();
         }
     }
 }

@@ -103,7 +103,10 @@ impl<S: Store> Core<S> {
             Ok(held) => (Some(held), None),
             Err(error) => (None, Some(error)),
         };
-        match self.actuator.written(device, held) {
+        let most = self.actuator.most_of(device);
+        let written = self.actuator.written(device, held);
+        self.doubt_socket(device, most);
+        match written {
             Written::Confirmed => self.confirmed(device, before, held),
             Written::Ignored { wanted, held } => {
                 if let Some(unit) = self.devices.get(device) {
@@ -151,16 +154,12 @@ impl<S: Store> Core<S> {
             reading.enforced = None;
         }
         let lowered = before.is_none_or(|before| held < before);
-        unit.settling = lowered.then_some(Settling { cap: held, until });
-        let is_gpu = unit.is_gpu();
-        let highest = unit.device.range.highest;
+        // A CPU socket's is awaited where its watts are others' meanwhile: `doubt_socket`.
+        if unit.is_gpu() || !lowered {
+            unit.settling = lowered.then_some(Settling { cap: held, until });
+        }
         if sure {
             self.journal.confirmed(unit.address(), held);
-        }
-        if lowered && !is_gpu {
-            // Its watts are others' only once it is seen not to draw them any more.
-            self.actuator.doubt(device, before.unwrap_or(highest));
-            self.devices.want_read(device);
         }
     }
 
@@ -264,11 +263,16 @@ impl<S: Store> Core<S> {
         let first = unit.found.is_none();
         self.untidy = true;
         let known = self.actuator.held(device);
+        let most = self.actuator.most_of(device);
         match known {
             Some(held) if !first && !held.is_same_cap(reading.cap) => {
                 self.cap_moved(device, held, reading.cap)
             }
             _ => self.actuator.observe(device, reading.cap),
+        }
+        if known.is_none() && self.is_journaled(device) {
+            // A write that failed, and was done all the same.
+            self.doubt_socket(device, most);
         }
         self.forget_predecessor(device, asked);
         if first || known.is_none() {
@@ -366,9 +370,9 @@ impl<S: Store> Core<S> {
         // What a CPU socket gives is given to GPUs: there it must be gone to the last watt.
         let margin = if is_gpu { caps.settle_margin } else { 0.0 };
         let seconds = caps.settle_seconds;
-        let told = reading
-            .power
-            .filter(|power| power.is_finite() && *power >= Watts::ZERO);
+        // A CPU that draws nothing is a counter that stands still.
+        let real = |power: &Watts| power.is_finite() && (is_gpu || *power > Watts::ZERO);
+        let told = reading.power.filter(real);
         let why = match told {
             Some(power) if power <= cap * (1.0 + margin) => {
                 unit.settling = None;

@@ -123,7 +123,9 @@ impl<S: Store> Core<S> {
         let mut cpus = Vec::new();
         let mut devices = Vec::new();
         for (device, unit) in sockets {
-            if let Some(draw) = unit.device.reading.and_then(|reading| reading.power) {
+            let draw = unit.device.reading.and_then(|reading| reading.power);
+            // One that draws nothing tells nothing.
+            if let Some(draw) = draw.filter(|draw| *draw > Watts::ZERO) {
                 let limits = unit.limits(caps);
                 cpus.push(Cpu { limits, draw });
                 devices.push(device);

@@ -157,6 +157,10 @@ impl<S: Store> Core<S> {
         let since = self.stopping.map(|stopping| stopping.since);
         for device in 0..self.devices.iter().count() {
             let journaled = self.is_journaled(device);
+            if since.is_some() {
+                // What goes back waits for nobody's sensor.
+                self.actuator.believe(device);
+            }
             let Some(unit) = self.devices.get(device) else {
                 continue;
             };

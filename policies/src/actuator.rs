@@ -10,6 +10,9 @@ use litd_units::Watts;
 
 use crate::envelope::{CapVector, Microwatts, microwatts, watts};
 
+/// No device holds more: sums of it are no overflow.
+const MOST: Microwatts = Microwatts::MAX / 1024;
+
 /// One device's line in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Line {
@@ -36,6 +39,13 @@ impl Line {
     fn with(&self, cap: Microwatts) -> Microwatts {
         let most = self.late.max(self.drawn);
         most.map_or(cap, |most| most.max(cap))
+    }
+
+    fn hold(&mut self, cap: Microwatts) {
+        self.held = Some(cap);
+        self.most = cap;
+        // What it may draw is no more than what it may hold again.
+        self.drawn = self.drawn.filter(|&drawn| drawn > cap);
     }
 
     fn wants(&self) -> Option<Microwatts> {
@@ -86,7 +96,7 @@ impl Actuator {
             let held = held.and_then(microwatts);
             Line {
                 held,
-                most: held.unwrap_or(microwatts(highest).unwrap_or(Microwatts::MAX / 1024)),
+                most: held.unwrap_or(microwatts(highest).unwrap_or(MOST).min(MOST)),
                 target: None,
                 writing: None,
                 falling: false,
@@ -206,8 +216,7 @@ impl Actuator {
             line.failed = true;
             return Written::Failed;
         };
-        line.held = Some(held);
-        line.most = held;
+        line.hold(held);
         if held == wanted {
             return Written::Confirmed;
         }
@@ -231,8 +240,7 @@ impl Actuator {
         if let Some(line) = self.lines.get_mut(device)
             && let (None, Some(cap)) = (line.writing, microwatts(cap))
         {
-            line.held = Some(cap);
-            line.most = cap;
+            line.hold(cap);
         }
     }
 

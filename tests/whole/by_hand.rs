@@ -1,10 +1,12 @@
 //! Caps that an administrator sets by hand.
 
+use std::time::Duration;
+
 use litd_api::Command;
 use litd_rig::Fault;
 use litd_units::Watts;
 
-use crate::stand::{Stand, quick};
+use crate::stand::{GPUS, Stand, quick, wait_for};
 
 fn refused(stand: &Stand, command: &Command) -> String {
     let (code, why) = stand.try_command(command);
@@ -74,5 +76,33 @@ fn one_that_the_driver_refuses_changes_nothing() {
     stand.pass(6.0);
     assert_eq!(stand.held()[2], Watts(700.0));
     assert_eq!(stand.device(2).found, Some(Watts(700.0)));
+    stand.stop();
+}
+
+#[test]
+fn a_socket_that_goes_on_drawing_blocks_nobody_else() {
+    let mut stand = Stand::clocked("");
+    stand.rig.ledger().permit_found();
+    stand.rig.hardware().inject(GPUS, Fault::Overdraw);
+    stand.command(&set("cpu0", 200.0));
+    stand.pass(12.0);
+    stand.command(&set("gpu0", 500.0));
+    stand.command(&set("gpu0", 700.0));
+    assert_eq!(stand.held()[0], Watts(700.0));
+    assert_eq!(stand.terminate(), Some(0));
+}
+
+#[test]
+fn one_that_takes_too_long_is_given_up_and_undone() {
+    let stand = Stand::real("");
+    let found = stand.held()[5];
+    let slow = Fault::Slow(Duration::from_secs(6));
+    stand.rig.hardware().inject(5, slow);
+    let why = refused(&stand, &set("gpu5", 600.0));
+    assert!(why.contains("within 4 s"), "{why}");
+    stand.rig.hardware().heal(5);
+    wait_for("the old cap", || {
+        stand.held()[5] == found && stand.journaled().is_empty()
+    });
     stand.stop();
 }
