@@ -20,8 +20,8 @@ const PLACES: usize = 16;
 /// No command is longer, in bytes.
 const LONGEST_BODY: usize = 64 * 1024;
 
-/// For so long the answer to a cap set by hand waits for the driver.
-const LONGEST_SET: Duration = Duration::from_secs(4);
+/// For so long the answer to a cap set by hand waits for the driver: less than a connection lasts.
+const LONGEST_SET: Duration = Duration::from_millis(1500);
 
 /// Answers for ever.
 pub async fn serve(listener: UnixListener, admins: Admins, hub: Shared) {
@@ -144,7 +144,7 @@ async fn set_by_hand(hub: &Shared, device: &str) -> Result<Done, Problem> {
                 error: format!(
                     "{device} has not taken the cap within {} s; it keeps what it has \
                      (`litctl events` may say why)",
-                    LONGEST_SET.as_secs()
+                    LONGEST_SET.as_secs_f64()
                 ),
             })
         }

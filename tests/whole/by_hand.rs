@@ -96,10 +96,10 @@ fn a_socket_that_goes_on_drawing_blocks_nobody_else() {
 fn one_that_takes_too_long_is_given_up_and_undone() {
     let stand = Stand::real("");
     let found = stand.held()[5];
-    let slow = Fault::Slow(Duration::from_secs(6));
+    let slow = Fault::Slow(Duration::from_secs(3));
     stand.rig.hardware().inject(5, slow);
     let why = refused(&stand, &set("gpu5", 600.0));
-    assert!(why.contains("within 4 s"), "{why}");
+    assert!(why.contains("within 1.5 s"), "{why}");
     stand.rig.hardware().heal(5);
     wait_for("the old cap", || {
         stand.held()[5] == found && stand.journaled().is_empty()
