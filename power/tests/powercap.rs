@@ -18,6 +18,9 @@ const INTEL: &str = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel name\t: X
 const LONG: &str = "constraint_0_power_limit_uw";
 const SHORT: &str = "constraint_1_power_limit_uw";
 
+/// 15 bits of eighths of a watt.
+const REGISTER: Watts = Watts(4095.875);
+
 fn zone(n: &str) -> String {
     format!("sys/class/powercap/intel-rapl:{n}")
 }
@@ -89,7 +92,7 @@ fn the_cap_is_the_long_term_limit() {
     assert_eq!((reading.enforced, reading.power), (None, None));
     let range = CapRange {
         lowest: Watts(0.0),
-        highest: Watts(350.0),
+        highest: REGISTER,
         default: Watts(350.0),
         resolution: Watts(1.0),
     };
@@ -147,14 +150,36 @@ fn a_socket_with_one_limit_is_capped_by_it() {
 fn what_the_hardware_would_cut_off_is_refused() {
     let tree = one();
     let mut cpu = only(discover(&tree.search()));
-    for asked in [0.0, -1.0, 351.0, 5000.0, f64::NAN, f64::INFINITY] {
+    for asked in [0.0, -1.0, 4095.876, 5000.0, f64::NAN, f64::INFINITY] {
         let error = cpu.set_cap(Watts(asked)).unwrap_err();
         assert!(
-            matches!(error, PowerError::OutOfRange { highest, .. } if highest == Watts(350.0)),
+            matches!(error, PowerError::OutOfRange { highest, .. } if highest == REGISTER),
             "{error}"
         );
     }
     assert_eq!(limits(&tree), both("350000000", "420000000"));
+}
+
+/// A daemon that comes after a crash finds its predecessor's cap, and must put back what that
+/// had found.
+#[test]
+fn what_was_found_can_go_back_after_a_crash_whatever_the_vendor_names() {
+    for named in [Some("0\n"), Some("300000000\n"), None] {
+        let tree = one();
+        let file = format!("{}/constraint_0_max_power_uw", zone("0"));
+        match named {
+            Some(text) => tree.put(file, text),
+            None => tree.remove(file),
+        }
+        only(discover(&tree.search()))
+            .set_cap(Watts(175.0))
+            .unwrap();
+        let mut cpu = only(discover(&tree.search()));
+        let range = cpu.range().unwrap();
+        assert_eq!((range.highest, range.default), (REGISTER, Watts(175.0)));
+        cpu.set_cap(Watts(350.0)).unwrap();
+        assert_eq!(cpu.cap().unwrap(), Watts(350.0));
+    }
 }
 
 #[test]
@@ -163,19 +188,13 @@ fn a_limit_above_the_vendors_is_possible_and_one_that_is_none_is_noticed() {
     tree.put(format!("{}/{LONG}", zone("0")), "400000000\n");
     let found = discover(&tree.search());
     assert_eq!(found.notices, []);
-    assert_eq!(only(found).range().unwrap().highest, Watts(400.0));
+    assert_eq!(only(found).range().unwrap().default, Watts(400.0));
     tree.put(format!("{}/{LONG}", zone("0")), "4095875000\n");
     let found = discover(&tree.search());
     assert!(
         notice(&found, Severity::Warning)
             .text
             .contains("4095.875 W")
-    );
-    // The vendor names no highest: what is there is.
-    tree.put(format!("{}/constraint_0_max_power_uw", zone("0")), "0\n");
-    assert_eq!(
-        only(discover(&tree.search())).range().unwrap().highest,
-        Watts(4095.875)
     );
 }
 

@@ -14,6 +14,11 @@ use crate::sysfs::{self, Attribute, FileError, Step};
 /// RAPL counts power in 1/2^n W, mostly eighths: it holds whole watts exactly, everywhere.
 const RESOLUTION: u64 = 1_000_000;
 
+/// What the register of a limit can hold, in microwatts: 15 bits of eighths of a watt, which is
+/// the unit of all server processors (Intel SDM, `MSR_PKG_POWER_LIMIT`). More would be cut off,
+/// not refused.
+const REGISTER: u64 = 0x7fff * 125_000;
+
 const LOCKED: &str = "locked by the BIOS: unlock the package power limits in its setup \
                       (\"Package Power Limit Lock\" or \"RAPL lock\")";
 
@@ -196,16 +201,16 @@ impl Socket {
         }
     }
 
-    /// The highest cap. Limits above the vendor's are common: what is there is possible.
-    fn highest(&mut self) -> Result<u64, FileError> {
+    /// The cap that litd takes for the usual one, in microwatts: the one that it came to, else
+    /// the vendor's.
+    fn usual(&mut self) -> Result<u64, FileError> {
         let default = self.default;
         let files = self.files()?;
-        let now: u64 = files.cap().number()?;
-        let highest = files.highest().max(now).max(default);
-        if highest == 0 {
-            return Err(files.cap().invalid("says 0 W, and there is no other limit"));
-        }
-        Ok(highest)
+        // Where it can't be read, there is no range to be told.
+        files.cap().number::<u64>()?;
+        let named = files.highest();
+        let known = [default, named].into_iter().find(|&limit| limit > 0);
+        Ok(known.unwrap_or(REGISTER).min(REGISTER))
     }
 
     /// Writes both limits, the higher one first if they go up: the short-term one is never below
@@ -235,13 +240,14 @@ impl PowerDomain for Socket {
         &self.identity
     }
 
+    /// Up to what the register holds: limits above the vendor's are common, and what was found
+    /// must be able to go back, whatever is there now.
     fn range(&mut self) -> Result<CapRange, PowerError> {
-        let default = self.default;
-        self.highest()
-            .map(|highest| CapRange {
+        self.usual()
+            .map(|usual| CapRange {
                 lowest: Watts::ZERO,
-                highest: sysfs::from_micro(highest),
-                default: sysfs::from_micro(if default > 0 { default } else { highest }),
+                highest: sysfs::from_micro(REGISTER),
+                default: sysfs::from_micro(usual),
                 resolution: sysfs::from_micro(RESOLUTION),
             })
             .map_err(|error| self.failed(error, "reading the range of caps"))
@@ -255,14 +261,12 @@ impl PowerDomain for Socket {
 
     fn set_cap(&mut self, cap: Watts) -> Result<(), PowerError> {
         const ACTION: &str = "setting the cap";
-        let highest = self.highest().map_err(|error| self.failed(error, ACTION))?;
-        // The hardware's field is 15 bits wide: what is more would be cut off, not refused.
-        let Some(long) = sysfs::to_micro(cap).filter(|&long| long <= highest) else {
+        let Some(long) = sysfs::to_micro(cap).filter(|&long| long <= REGISTER) else {
             return Err(PowerError::OutOfRange {
                 device: self.identity.address.clone(),
                 asked: cap,
                 lowest: Watts::ZERO,
-                highest: sysfs::from_micro(highest),
+                highest: sysfs::from_micro(REGISTER),
             });
         };
         let read = |files: &mut Files| {

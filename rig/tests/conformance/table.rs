@@ -36,6 +36,8 @@ pub struct Row {
 pub struct Tells {
     /// The lowest cap that the driver takes.
     pub lowest: bool,
+    /// The highest cap that the vendor means; else the range ends where the register does.
+    pub highest: bool,
     /// Power, without having to count energy.
     pub power: bool,
     /// Energy.
@@ -83,6 +85,7 @@ pub fn simulated_gpu() -> Row {
         resolution: 1.0,
         tells: Tells {
             lowest: true,
+            highest: true,
             power: true,
             energy: true,
             temperature: true,
@@ -172,6 +175,7 @@ pub fn hsmp_hwmon() -> Row {
         drivers: Drivers::Files(Board::default()),
         resolution: 0.001,
         tells: Tells {
+            highest: true,
             power: true,
             gone: true,
             reset: true,
