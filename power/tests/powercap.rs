@@ -4,12 +4,17 @@
 
 mod tree;
 
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use litd_power::powercap::discover;
 use litd_power::{CapRange, DeviceKind, Operation, PowerError, Reply, Severity};
 use litd_units::{Joules, Watts};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use proptest::prelude::*;
 use tree::{Tree, addresses, notice, only};
 
@@ -135,6 +140,47 @@ fn a_proportion_that_somebody_else_sets_is_the_new_one() {
     tree.put(format!("{}/{SHORT}", zone("0")), "300000000\n");
     cpu.set_cap(Watts(150.0)).unwrap();
     assert_eq!(limits(&tree), both("150000000", "150000000"));
+}
+
+/// Makes one of the limits' files one that can be read and opened, and takes nothing.
+fn seal(tree: &Tree, name: &str) -> File {
+    let path = format!("{}/{name}", zone("0"));
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let mut file = File::from(memfd_create("sealed", flags).unwrap());
+    file.write_all(tree.get(&path).as_bytes()).unwrap();
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)).unwrap();
+    tree.remove(&path);
+    tree.link(path, format!("/proc/self/fd/{}", file.as_raw_fd()));
+    file
+}
+
+/// What is there when litd is killed between its two writes is what was written first.
+#[test]
+fn the_short_term_limit_is_lowered_first_and_raised_last() {
+    for (first, second, cap) in [(SHORT, LONG, 175.0), (LONG, SHORT, 400.0)] {
+        let tree = one();
+        let _sealed = seal(&tree, first);
+        let other = File::open(tree.path(zone("0")).join(second)).unwrap();
+        other.set_modified(UNIX_EPOCH).unwrap();
+        let mut cpu = only(discover(&tree.search()));
+        let error = cpu.set_cap(Watts(cap)).unwrap_err();
+        assert!(error.to_string().contains(first), "{error}");
+        // Not even written to and put back.
+        let modified = other.metadata().unwrap().modified().unwrap();
+        assert_eq!(modified, UNIX_EPOCH, "{second}");
+    }
+}
+
+#[test]
+fn a_change_of_which_half_is_refused_is_none() {
+    for (second, cap) in [(LONG, 175.0), (SHORT, 400.0)] {
+        let tree = one();
+        let _sealed = seal(&tree, second);
+        let mut cpu = only(discover(&tree.search()));
+        let error = cpu.set_cap(Watts(cap)).unwrap_err();
+        assert!(error.to_string().contains(second), "{error}");
+        assert_eq!(limits(&tree), both("350000000", "420000000"));
+    }
 }
 
 #[test]

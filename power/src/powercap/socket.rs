@@ -115,14 +115,18 @@ struct Limits {
 
 impl Limits {
     /// Both limits for a cap, in the proportion of these: exactly these for the cap that is in
-    /// these. The short-term limit stays at or above the cap, and within its own `highest`.
+    /// these. The short-term limit stays at or above the cap, and within its own `highest` (0 if
+    /// that is not told) or where it was.
     fn with_cap(self, long: u64, highest: u64) -> Self {
         let short = self.short.map(|short| {
             if long == self.long {
                 return short;
             }
             let scaled = u128::from(short) * u128::from(long) / u128::from(self.long.max(1));
-            let most = short.max(highest);
+            let most = match highest {
+                0 => REGISTER,
+                named => short.max(named),
+            };
             u64::try_from(scaled).unwrap_or(most).min(most).max(long)
         });
         Self { long, short }
@@ -213,23 +217,24 @@ impl Socket {
         Ok(known.unwrap_or(REGISTER).min(REGISTER))
     }
 
-    /// Writes both limits, the higher one first if they go up: the short-term one is never below
-    /// the other.
+    /// Writes both limits, the short-term one first if it goes down and last if it goes up: half
+    /// of it, where litd is killed in between, is never more than the cap in proportion to it.
     fn write(&mut self, wanted: Limits, now: Limits) -> Result<(), FileError> {
         let files = self.files()?;
-        let (long, short) = (&mut files.long, files.short.as_mut());
-        let Some((short, wanted_short)) = short.zip(wanted.short) else {
-            return long.limit.write(wanted.long);
+        let long = (&mut files.long.limit, wanted.long, now.long);
+        let (Some(file), Some(to), Some(from)) = (&mut files.short, wanted.short, now.short) else {
+            return long.0.write(wanted.long);
         };
-        if wanted.long < now.long {
-            long.limit.write(wanted.long)?;
-            return short.limit.write(wanted_short);
-        }
-        short.limit.write(wanted_short)?;
-        let result = long.limit.write(wanted.long);
-        if let (Err(_), Some(before)) = (&result, now.short) {
+        let short = (&mut file.limit, to, from);
+        let ((first, value, before), (second, last, _)) = match to < from {
+            true => (short, long),
+            false => (long, short),
+        };
+        first.write(value)?;
+        let result = second.write(last);
+        if result.is_err() {
             // Nobody has use for half of it; and the error is told in any case.
-            let _ = short.limit.write(before);
+            let _ = first.write(before);
         }
         result
     }
@@ -345,9 +350,9 @@ mod tests {
     proptest! {
         #[test]
         fn the_short_term_limit_is_in_proportion_and_never_below(
-            long in 1u64..5_000_000_000,
-            more in 0u64..5_000_000_000,
-            cap in 1u64..5_000_000_000,
+            long in 1..REGISTER,
+            more in 0..REGISTER,
+            cap in 1..REGISTER,
             highest: u64,
         ) {
             let short = Some(long + more);
@@ -360,6 +365,18 @@ mod tests {
                 prop_assert!(limits.short <= found.short);
             }
         }
+    }
+
+    #[test]
+    fn a_short_term_limit_goes_up_to_its_own_highest_or_the_registers() {
+        let lowered = Limits {
+            long: 100_000_000,
+            short: Some(120_000_000),
+        };
+        let raised = |cap, highest| lowered.with_cap(cap, highest).short;
+        assert_eq!(raised(200_000_000, 0), Some(240_000_000));
+        assert_eq!(raised(200_000_000, 220_000_000), Some(220_000_000));
+        assert_eq!(raised(4_000_000_000, 0), Some(REGISTER));
     }
 
     #[test]
