@@ -4,6 +4,7 @@
 mod tree;
 
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
 use litd_power::amdgpu::discover;
@@ -79,6 +80,21 @@ fn a_gpu_that_vanishes_is_gone_and_comes_back_under_another_number() {
         "600000000\n",
     );
     assert_eq!(gpu.read().unwrap().cap, Watts(600.0));
+}
+
+#[test]
+fn a_driver_that_is_loaded_anew_under_another_number_is_found() {
+    let tree = one();
+    let mut gpu = only(discover(&tree.search()));
+    gpu.read().unwrap();
+    let folder = hwmon(ADDRESS);
+    let anew = format!("{}/hwmon/hwmon9", device(ADDRESS));
+    fs::rename(tree.path(&folder), tree.path(&anew)).unwrap();
+    // At the latest with the call after the one that finds the old files missing.
+    gpu.set_cap(Watts(500.0)).unwrap_err();
+    gpu.set_cap(Watts(500.0)).unwrap();
+    assert_eq!(tree.get(format!("{anew}/power1_cap")), "500000000");
+    assert_eq!(gpu.read().unwrap().cap, Watts(500.0));
 }
 
 #[test]

@@ -161,13 +161,15 @@ impl Gpu {
                 cause: format!("{error}: the GPU is in reset or suspended"),
             };
         }
+        // A driver that was loaded anew may give the folder of sensors another number.
+        let is_missing = error.errno() == Some(Errno::ENOENT);
         let error = error.of(
             &self.identity.address,
             action,
             &self.device,
             sysfs::PERMISSION,
         );
-        if matches!(error, PowerError::Gone { .. }) {
+        if is_missing || matches!(error, PowerError::Gone { .. }) {
             self.files = None;
         }
         error
