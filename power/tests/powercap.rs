@@ -266,12 +266,12 @@ fn energy_only_grows_and_power_is_its_rate() {
     let mut cpu = only(discover(&tree.search()));
     let begin = Instant::now();
     let energy = cpu.read().unwrap().energy.unwrap();
-    thread::sleep(Duration::from_millis(20));
+    thread::sleep(Duration::from_millis(60));
     // 5 J, over the counter's end.
     tree.put(format!("{}/max_energy_range_uj", zone("0")), "1003000000\n");
     tree.put(&file, "2000000\n");
     let reading = cpu.read().unwrap();
-    let (least, most) = (5.0 / begin.elapsed().as_secs_f64(), 5.0 / 0.02);
+    let (least, most) = (5.0 / begin.elapsed().as_secs_f64(), 5.0 / 0.06);
     assert_eq!(reading.energy, Some(energy + Joules(5.0)));
     let power = reading.power.unwrap().0;
     assert!((least..=most).contains(&power), "{power}");
@@ -279,6 +279,27 @@ fn energy_only_grows_and_power_is_its_rate() {
     cpu.release();
     let reading = cpu.read().unwrap();
     assert_eq!((reading.energy, reading.power), (None, None));
+}
+
+#[test]
+fn power_from_before_a_cap_was_set_is_told_no_more() {
+    let tree = one();
+    let file = format!("{}/energy_uj", zone("0"));
+    let mut cpu = only(discover(&tree.search()));
+    cpu.read().unwrap();
+    thread::sleep(Duration::from_millis(60));
+    tree.put(&file, "1018000000\n");
+    assert!(cpu.read().unwrap().power.is_some());
+    let begin = Instant::now();
+    cpu.set_cap(Watts(175.0)).unwrap();
+    let power = cpu.read().unwrap().power;
+    // Nothing was used since, however long that took.
+    assert_eq!(power, None);
+    thread::sleep(Duration::from_millis(60));
+    tree.put(&file, "1023000000\n");
+    let power = cpu.read().unwrap().power.unwrap().0;
+    let (least, most) = (5.0 / begin.elapsed().as_secs_f64(), 5.0 / 0.06);
+    assert!((least..=most).contains(&power), "{power}");
 }
 
 #[test]

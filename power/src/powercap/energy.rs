@@ -4,15 +4,18 @@ use std::time::{Duration, Instant};
 
 use litd_units::{Joules, Watts};
 
-/// The hardware counts anew about every millisecond: power over less than a few of these is
-/// noise.
-const SHORTEST: Duration = Duration::from_millis(10);
+/// The hardware counts anew about every millisecond: power over less than many of these is noise,
+/// and a counter that stands still for as long does not count.
+const SHORTEST: Duration = Duration::from_millis(50);
+
+/// No socket draws as many watts: a counter that seems to have gone round so fast was reset.
+const ABSURD: f64 = 5000.0;
 
 /// What has been counted.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Meter {
-    /// Microjoules in the counter when it was read last.
-    last: Option<u64>,
+    /// Microjoules in the counter when it was read last, and when that was.
+    last: Option<(u64, Instant)>,
     /// Microjoules since this began to count, with those in the counter then.
     total: u64,
     /// The total some time ago: where the next measure of power begins.
@@ -24,26 +27,32 @@ impl Meter {
     /// Counts on to `counter`, in microjoules, which goes up to `highest` and then begins anew.
     /// Between two calls it must not go round twice: at 300 W a package takes 15 minutes.
     pub fn count(&mut self, counter: u64, highest: u64, now: Instant) {
-        let last = self.last.replace(counter);
-        let used = match last {
+        let used = match self.last.replace((counter, now)) {
             None => counter,
-            Some(last) if counter >= last => counter - last,
-            Some(last) if last <= highest => (highest - last).saturating_add(counter),
-            // It is no such counter: it was reset.
-            Some(_) => 0,
+            Some((last, _)) if counter >= last => counter - last,
+            Some((last, then)) => match round(last, counter, highest, now - then) {
+                Some(used) => used,
+                None => {
+                    self.restart();
+                    0
+                }
+            },
         };
         self.total = self.total.saturating_add(used);
-        match self.since {
-            Some((total, then)) => {
-                let span = now.saturating_duration_since(then);
-                if span >= SHORTEST {
-                    let used = (self.total - total) as f64 / 1e6;
-                    self.power = Some(Watts(used / span.as_secs_f64()));
-                    self.since = Some((self.total, now));
-                }
-            }
-            None => self.since = Some((self.total, now)),
+        let (total, then) = *self.since.get_or_insert((self.total, now));
+        let span = now.saturating_duration_since(then);
+        if span >= SHORTEST {
+            let used = (self.total - total) as f64 / 1e6;
+            // No socket draws nothing.
+            self.power = (used > 0.0).then(|| Watts(used / span.as_secs_f64()));
+            self.since = Some((self.total, now));
         }
+    }
+
+    /// Forgets the power: the next measure of it begins with the next count.
+    pub fn restart(&mut self) {
+        self.since = None;
+        self.power = None;
     }
 
     /// Energy that only grows.
@@ -55,6 +64,13 @@ impl Meter {
     pub fn power(&self) -> Option<Watts> {
         self.power
     }
+}
+
+/// What was used by a counter that went from `last` round to `counter`; nothing if it was reset.
+fn round(last: u64, counter: u64, highest: u64, span: Duration) -> Option<u64> {
+    let used = highest.checked_sub(last)?.checked_add(counter)?;
+    let watts = used as f64 / 1e6 / span.max(SHORTEST).as_secs_f64();
+    (watts < ABSURD).then_some(used)
 }
 
 #[cfg(test)]
@@ -71,25 +87,63 @@ mod tests {
         // Too soon to tell.
         meter.count(5_100_000, 10_000_000, start + Duration::from_millis(1));
         assert_eq!(meter.power(), None);
-        meter.count(6_000_000, 10_000_000, start + Duration::from_millis(10));
+        meter.count(10_000_000, 10_000_000, start + Duration::from_millis(50));
         assert_eq!(meter.power(), Some(Watts(100.0)));
         // Still true a moment later.
-        meter.count(6_010_000, 10_000_000, start + Duration::from_millis(11));
+        meter.count(10_000_000, 10_000_000, start + Duration::from_millis(51));
         assert_eq!(meter.power(), Some(Watts(100.0)));
-        // It wraps: 4 J to its end, and 1 J.
-        meter.count(1_000_000, 10_000_000, start + Duration::from_millis(1010));
+        // It wraps.
+        meter.count(5_000_000, 10_000_000, start + Duration::from_millis(1050));
         assert_eq!(meter.power(), Some(Watts(5.0)));
-        assert_eq!(meter.energy(), Some(Joules(11.0)));
+        assert_eq!(meter.energy(), Some(Joules(15.0)));
     }
 
     #[test]
-    fn a_counter_without_an_end_that_falls_was_reset() {
+    fn a_counter_that_was_reset_tells_no_power_until_it_is_measured_anew() {
+        // One that has no end, and one that would have used 262 kJ in a second.
+        for highest in [0, 262_143_328_850] {
+            let start = Instant::now();
+            let mut meter = Meter::default();
+            let mut count = |counter, seconds| {
+                meter.count(counter, highest, start + Duration::from_secs(seconds));
+                (meter.energy().unwrap().0, meter.power())
+            };
+            count(5_000_000, 0);
+            assert_eq!(count(305_000_000, 1), (305.0, Some(Watts(300.0))));
+            assert_eq!(count(1_000_000, 2), (305.0, None));
+            assert_eq!(count(201_000_000, 3), (505.0, Some(Watts(200.0))));
+        }
+    }
+
+    #[test]
+    fn a_counter_that_stands_still_tells_no_power() {
         let start = Instant::now();
         let mut meter = Meter::default();
-        meter.count(5_000_000, 0, start);
-        meter.count(1_000_000, 0, start + Duration::from_secs(1));
-        assert_eq!(meter.energy(), Some(Joules(5.0)));
-        assert_eq!(meter.power(), Some(Watts(0.0)));
+        let mut count = |counter, milliseconds| {
+            meter.count(counter, 0, start + Duration::from_millis(milliseconds));
+            meter.power()
+        };
+        count(5_000_000, 0);
+        assert_eq!(count(15_000_000, 100), Some(Watts(100.0)));
+        assert_eq!(count(15_000_000, 200), None);
+        assert_eq!(count(25_000_000, 300), Some(Watts(100.0)));
+    }
+
+    #[test]
+    fn a_measure_that_begins_anew_has_nothing_of_what_was_before() {
+        let start = Instant::now();
+        let mut meter = Meter::default();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        meter.count(0, 0, at(0));
+        meter.count(300_000_000, 0, at(1000));
+        meter.restart();
+        assert_eq!(meter.power(), None);
+        meter.count(450_000_000, 0, at(1500));
+        meter.count(451_000_000, 0, at(1549));
+        assert_eq!(meter.power(), None);
+        meter.count(460_000_000, 0, at(1600));
+        assert_eq!(meter.power(), Some(Watts(100.0)));
+        assert_eq!(meter.energy(), Some(Joules(460.0)));
     }
 
     proptest! {
@@ -108,7 +162,7 @@ mod tests {
                 prop_assert!(energy >= before);
                 before = energy;
                 if let Some(power) = meter.power() {
-                    prop_assert!(power.is_finite() && power >= Watts::ZERO);
+                    prop_assert!(power.is_finite() && power > Watts::ZERO);
                 }
             }
         }
@@ -118,11 +172,14 @@ mod tests {
             highest in 1_000u64..1 << 40,
             steps in prop::collection::vec(0.0f64..0.9, 1..20),
         ) {
-            let (mut meter, now) = (Meter::default(), Instant::now());
+            let (mut meter, mut now) = (Meter::default(), Instant::now());
             let mut used = 0;
             meter.count(0, highest, now);
             for step in steps {
-                used += (step * highest as f64) as u64;
+                let more = (step * highest as f64) as u64;
+                used += more;
+                // At 1 kW.
+                now += Duration::from_nanos(more);
                 meter.count(used % highest, highest, now);
             }
             prop_assert_eq!(meter.energy(), Some(Joules(used as f64 / 1e6)));

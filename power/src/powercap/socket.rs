@@ -217,6 +217,20 @@ impl Socket {
         Ok(known.unwrap_or(REGISTER).min(REGISTER))
     }
 
+    /// Counts the energy used until now, and tells whether that can be read.
+    fn count(&mut self) -> bool {
+        let Some(files) = &mut self.files else {
+            return false;
+        };
+        let Ok(counter) = files.energy.number() else {
+            self.meter.restart();
+            return false;
+        };
+        let highest = files.highest_energy.number().unwrap_or(0);
+        self.meter.count(counter, highest, Instant::now());
+        true
+    }
+
     /// Writes both limits, the short-term one first if it goes down and last if it goes up: half
     /// of it, where litd is killed in between, is never more than the cap in proportion to it.
     fn write(&mut self, wanted: Limits, now: Limits) -> Result<(), FileError> {
@@ -294,6 +308,9 @@ impl PowerDomain for Socket {
         };
         let wanted = found.with_cap(long, highest_short);
         let written = self.write(wanted, now);
+        // Power from before says nothing about this cap.
+        self.meter.restart();
+        self.count();
         let after = self.files().and_then(Files::limits);
         self.written = after.as_ref().ok().copied();
         written.map_err(|error| self.failed(error, ACTION))?;
@@ -314,13 +331,8 @@ impl PowerDomain for Socket {
                 ..Reading::default()
             });
         };
-        let counted = files.energy.number();
-        if let Ok(counter) = counted {
-            let highest = files.highest_energy.number().unwrap_or(0);
-            self.meter.count(counter, highest, Instant::now());
-        }
         let other = files.other.as_mut().and_then(|file| file.watts().ok());
-        let measured = counted.is_ok();
+        let measured = self.count();
         Ok(Reading {
             cap,
             enforced: other
