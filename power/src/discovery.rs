@@ -177,10 +177,27 @@ impl fmt::Debug for Inventory {
 }
 
 impl Inventory {
-    /// Adds what another search found.
+    /// Adds what another search found. Of two devices with one address the first stays: two hands
+    /// on one cap would undo each other's work.
     pub fn extend(&mut self, other: Self) {
-        self.domains.extend(other.domains);
         self.notices.extend(other.notices);
+        for domain in other.domains {
+            let identity = domain.identity();
+            let mut known = self.domains.iter().map(|domain| domain.identity());
+            let Some(first) =
+                known.find(|first| first.address.eq_ignore_ascii_case(&identity.address))
+            else {
+                self.domains.push(domain);
+                continue;
+            };
+            let text = format!(
+                "{} finds a second device with this address: only the one of {} is used",
+                identity.backend, first.backend
+            );
+            let notice = Notice::new(Severity::Error, &identity.address, text);
+            let remedy = "switch off one of the two in [hardware], or what makes two of one";
+            self.notices.push(notice.remedy(remedy));
+        }
     }
 
     /// GPUs by PCI address, then CPU sockets by number: the same each time.

@@ -67,6 +67,33 @@ pub struct CapRange {
     pub resolution: Watts,
 }
 
+/// No device is capped at as much.
+const ABSURD: Watts = Watts(100_000.0);
+
+impl CapRange {
+    /// The range as the driver of `device` told it, if that can be.
+    ///
+    /// # Errors
+    /// The highest cap is no number or above 100 kW, or the lowest is above it or below 0.
+    pub(crate) fn checked(self, device: &str) -> Result<Self, PowerError> {
+        let Self {
+            lowest, highest, ..
+        } = self;
+        let cause = if !(Watts::ZERO..=ABSURD).contains(&highest) {
+            format!("the driver names {highest} as the highest cap, which no device has")
+        } else if !(Watts::ZERO..=highest).contains(&lowest) {
+            format!("the driver names {lowest} as the lowest cap and {highest} as the highest")
+        } else {
+            return Ok(self);
+        };
+        Err(PowerError::Driver {
+            device: device.to_owned(),
+            action: "reading the range of caps",
+            cause,
+        })
+    }
+}
+
 /// What a domain tells of itself at one moment. What there is no sensor for is absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -190,4 +217,36 @@ pub trait PowerDomain: Send {
     /// Closes whatever handles are open, so that the device can be reset or its driver upgraded.
     /// The next call opens them again.
     fn release(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_that_can_not_be_is_the_drivers_error_and_names_the_value() {
+        let range = |lowest, highest| {
+            let range = CapRange {
+                lowest: Watts(lowest),
+                highest: Watts(highest),
+                default: Watts(highest),
+                resolution: Watts(1.0),
+            };
+            range.checked("cpu0").map(|_| ()).map_err(|error| {
+                assert_eq!(error.kind(), "driver");
+                error.to_string()
+            })
+        };
+        assert_eq!(range(0.0, 750.0), Ok(()));
+        assert_eq!(range(750.0, 750.0), Ok(()));
+        assert_eq!(range(0.0, 100_000.0), Ok(()));
+        assert!(range(0.0, 100_001.0).unwrap_err().contains("100001 W"));
+        assert!(range(751.0, 750.0).unwrap_err().contains("751 W"));
+        for highest in [f64::NAN, f64::INFINITY, -1.0] {
+            range(0.0, highest).unwrap_err();
+        }
+        for lowest in [f64::NAN, f64::NEG_INFINITY, -1.0] {
+            range(lowest, 750.0).unwrap_err();
+        }
+    }
 }

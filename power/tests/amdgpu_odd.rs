@@ -40,6 +40,24 @@ fn a_gpu_whose_cap_is_garbage_is_listed_all_the_same() {
 }
 
 #[test]
+fn an_absurd_range_is_the_drivers_error() {
+    for (name, text, named) in [
+        (
+            "power1_cap_max",
+            "18446744073709551615\n",
+            "the highest cap",
+        ),
+        ("power1_cap_min", "751000000\n", "751 W"),
+    ] {
+        let tree = one();
+        tree.put(format!("{}/{name}", hwmon(ADDRESS)), text);
+        let error = only(discover(&tree.search())).range().unwrap_err();
+        assert_eq!(error.kind(), "driver", "{error}");
+        assert!(error.to_string().contains(named), "{error}");
+    }
+}
+
+#[test]
 fn sensors_that_fail_are_absent() {
     let tree = one();
     let hwmon = hwmon(ADDRESS);

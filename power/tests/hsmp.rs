@@ -191,6 +191,35 @@ fn other_processors_are_worth_a_word_at_most() {
     assert_eq!(discover(&tree.search()).notices, []);
 }
 
+#[test]
+fn of_two_devices_with_one_address_the_first_is_used() {
+    let tree = one();
+    let zone = "sys/class/powercap/intel-rapl:0";
+    for (name, text) in [
+        ("name", "package-0"),
+        ("constraint_0_name", "long_term"),
+        ("constraint_0_power_limit_uw", "350000000"),
+        ("energy_uj", "0"),
+    ] {
+        tree.put(format!("{zone}/{name}"), format!("{text}\n"));
+    }
+    let found = litd_power::discover(&tree.search(), Source::Cpus);
+    assert_eq!(addresses(&found), ["cpu0"]);
+    let notice = notice(&found, Severity::Error);
+    assert_eq!(notice.subject, "cpu0");
+    assert!(notice.text.contains("hsmp") && notice.text.contains("powercap"));
+    assert_eq!(only(found).identity().backend, "powercap");
+}
+
+#[test]
+fn an_absurd_range_is_the_drivers_error() {
+    let tree = one();
+    let file = format!("{}/power1_cap_max", hwmon(3));
+    tree.put(file, "18446744073709551615\n");
+    let error = only(discover(&tree.search())).range().unwrap_err();
+    assert_eq!(error.kind(), "driver", "{error}");
+}
+
 /// As in a container without anything: all sources, none of them an error.
 #[test]
 fn a_machine_with_nothing_has_nothing_and_no_error() {

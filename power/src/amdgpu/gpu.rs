@@ -248,7 +248,8 @@ impl PowerDomain for Gpu {
 
     fn range(&mut self) -> Result<CapRange, PowerError> {
         self.read_range()
-            .map_err(|error| self.failed(error, "reading the range of caps"))
+            .map_err(|error| self.failed(error, "reading the range of caps"))?
+            .checked(&self.identity.address)
     }
 
     fn cap(&mut self) -> Result<Watts, PowerError> {

@@ -93,12 +93,13 @@ impl PowerDomain for Socket {
             0 => highest,
             default => default,
         };
-        Ok(CapRange {
+        let range = CapRange {
             lowest: Watts::ZERO,
             highest: sysfs::from_micro(highest),
             default: sysfs::from_micro(default),
             resolution: sysfs::from_micro(RESOLUTION),
-        })
+        };
+        range.checked(&self.identity.address)
     }
 
     fn cap(&mut self) -> Result<Watts, PowerError> {

@@ -143,7 +143,8 @@ impl PowerDomain for Gpu {
                 default: watts(device.power_management_limit_default()?),
                 resolution: RESOLUTION,
             })
-        })
+        })?
+        .checked(&self.identity.address)
     }
 
     fn cap(&mut self) -> Result<Watts, PowerError> {

@@ -298,7 +298,8 @@ impl PowerDomain for Gpu {
                 Answer::Range(range) => Some(range),
                 _ => None,
             },
-        )
+        )?
+        .checked(&self.identity.address)
     }
 
     fn cap(&mut self) -> Result<Watts, PowerError> {
