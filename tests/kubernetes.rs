@@ -9,6 +9,8 @@
 mod built;
 #[path = "kubernetes/manifest.rs"]
 mod manifest;
+#[path = "kubernetes/page.rs"]
+mod page;
 #[path = "kubernetes/pod.rs"]
 mod pod;
 mod tools;
@@ -21,8 +23,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use built::built;
+use litd::config::Config;
 use litd_api::Status;
-use manifest::Manifest;
+use manifest::{Manifest, documents, on_the_node};
 use pod::{Container, Image, Pod};
 use serde_json::{Value, json};
 use tools::have;
@@ -118,7 +121,62 @@ fn a_pod_has_no_more_rights_than_are_named_here() {
         .iter()
         .filter_map(|it| it["hostPath"]["path"].as_str())
         .collect();
-    assert_eq!(hosts, ["/sys/devices", "/run/litd", "/var/lib/litd"]);
+    assert_eq!(hosts, ["/sys/devices", "/run/litd-ingest", "/var/lib/litd"]);
+}
+
+#[test]
+fn a_training_pod_mounts_the_hooks_socket_and_not_the_control_socket() {
+    let hooks = Config::default().shell.ingest.socket;
+    let example = documents(&page::example("spec:")).remove(0);
+    let training = &example["spec"];
+    assert_eq!(
+        training["containers"][0]["volumeMounts"][0]["readOnly"],
+        true
+    );
+    for manifest in [Manifest::base(), Manifest::nvidia()] {
+        let (pod, shell) = (manifest.pod(), manifest.config().shell);
+        let ingest = on_the_node(pod, &shell.ingest.socket);
+        assert!(ingest.is_some());
+        assert_eq!(on_the_node(training, &hooks), ingest);
+        assert_eq!(on_the_node(pod, &shell.control.socket), None);
+        let environment = pod["containers"][0]["env"].as_array().expect("a list");
+        let control = json!({"name": "LITD_CONTROL", "value": shell.control.socket});
+        assert!(environment.contains(&control), "{environment:?}");
+    }
+}
+
+#[test]
+fn a_container_beside_the_package_mounts_the_hooks_socket_and_not_the_control_socket() {
+    let example = page::example("[ingest]");
+    let shell = Config::parse(&example, Path::new("install.md")).expect("it is good");
+    let shell = shell.shell;
+    let directory = shell.ingest.socket.parent().expect("a directory");
+    assert!(!shell.control.socket.starts_with(directory));
+    let name = directory.strip_prefix("/run").expect("below /run");
+    let unit = format!("[Service]\nRuntimeDirectory={}\n", name.display());
+    assert_eq!(page::example("[Service]"), unit);
+    let hooks = Config::default().shell.ingest.socket;
+    let inside = hooks.parent().expect("a directory");
+    let volume = format!("--volume {}:{}:ro", directory.display(), inside.display());
+    assert!(page::example("docker run").contains(&volume), "{volume}");
+}
+
+#[test]
+fn no_other_pod_has_a_part_in_the_probes_and_the_caps_have_time_to_go_back() {
+    let manifest = Manifest::base();
+    let pod = manifest.pod();
+    let time = |it: &Value| it["terminationGracePeriodSeconds"].as_u64();
+    assert!(time(pod) >= Some(30));
+    for name in ["livenessProbe", "startupProbe"] {
+        let probe = &pod["containers"][0][name];
+        for other in ["httpGet", "tcpSocket", "grpc"] {
+            assert!(probe[other].is_null(), "{name}: {other}");
+        }
+        assert!(probe["exec"]["command"].is_array(), "{name}");
+        assert!(time(probe).or(time(pod)) >= Some(30), "{name}");
+        // litctl's own patience: its message says more than the kubelet's.
+        assert!(probe["timeoutSeconds"].as_u64() > Some(5), "{name}");
+    }
 }
 
 #[test]
@@ -145,7 +203,7 @@ struct Node {
 impl Node {
     fn start(programs: &Path) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        for name in ["configuration", "sockets", "state", "rig"] {
+        for name in ["configuration", "ingest", "control", "state", "rig"] {
             fs::create_dir(directory.path().join(name)).expect("a directory");
         }
         let rig = directory.path().join("rig");
@@ -160,7 +218,7 @@ impl Node {
         fs::write(file, configuration).expect("it is written");
         let job = Command::new(programs.join("litd-rig-node"))
             .arg(&rig)
-            .arg(directory.path().join("sockets/ingest.sock"))
+            .arg(directory.path().join("ingest/ingest.sock"))
             .spawn()
             .expect("the node starts");
         let node = Self {
@@ -188,7 +246,8 @@ impl Node {
     fn bound(&self) -> Vec<(String, PathBuf)> {
         let ours = [
             ("/etc/litd", "configuration"),
-            ("/run/litd", "sockets"),
+            ("/run/litd", "ingest"),
+            ("/run/litd-control", "control"),
             ("/var/lib/litd", "state"),
             (RIG, "rig"),
         ]
@@ -241,6 +300,15 @@ fn asked(container: &Container) -> Option<Status> {
     serde_json::from_slice(&output.stdout).ok()
 }
 
+/// Whether the daemon set's liveness probe succeeds.
+fn is_alive(container: &Container) -> bool {
+    let manifest = Manifest::base();
+    let probe = &manifest.pod()["containers"][0]["livenessProbe"]["exec"];
+    let command = probe["command"].as_array().expect("a program");
+    let command: Vec<&str> = command.iter().filter_map(Value::as_str).collect();
+    container.exec(&command).status.success()
+}
+
 #[test]
 fn a_pod_steers_and_gives_back_with_the_rights_that_it_has() {
     if !can_run() {
@@ -267,6 +335,16 @@ fn a_pod_steers_and_gives_back_with_the_rights_that_it_has() {
     assert!(!is_read_only(pid, "/sys/devices"));
     let status = until("litctl in the pod is answered", || asked(&first));
     assert_eq!(status.jobs.len(), 1);
+    assert!(is_alive(&first));
+
+    // What training pods mount, in which any user may be root.
+    let shared = fs::read_dir(node.directory.path().join("ingest")).expect("it is there");
+    let shared: Vec<_> = shared.map(|it| it.expect("a name").file_name()).collect();
+    assert_eq!(shared, ["ingest.sock"]);
+
+    // It hangs.
+    first.signal("STOP");
+    assert!(!is_alive(&first));
 
     // Killed: nobody cleans up after it until its container starts anew.
     first.signal("KILL");

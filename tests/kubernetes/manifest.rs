@@ -1,5 +1,8 @@
 //! The manifests as `kubectl apply -k` would send them.
 
+use std::path::{Path, PathBuf};
+
+use litd::config::Config;
 use serde_json::{Map, Value};
 use yaml_rust2::{Yaml, YamlLoader};
 
@@ -59,6 +62,31 @@ impl Manifest {
         let text = self.of("ConfigMap")["data"]["litd.toml"].as_str();
         text.expect("the configuration")
     }
+
+    /// The same as the daemon reads it.
+    pub fn config(&self) -> Config {
+        Config::parse(self.configuration(), Path::new("litd.toml")).expect("it is good")
+    }
+}
+
+/// Where a file of a pod's only container is on the node; none: in a directory of the pod's own.
+pub fn on_the_node(pod: &Value, file: &Path) -> Option<PathBuf> {
+    let mounts = pod["containers"][0]["volumeMounts"].as_array();
+    let mounts = mounts.expect("mounts").iter().filter_map(|mount| {
+        let place = mount["mountPath"].as_str().expect("a place");
+        Some((file.strip_prefix(place).ok()?, &mount["name"]))
+    });
+    let innermost = mounts.min_by_key(|(below, _)| below.components().count());
+    let (below, name) = innermost.expect("it is in a volume");
+    let mut volumes = pod["volumes"].as_array().expect("volumes").iter();
+    let volume = volumes.find(|it| it["name"] == *name).expect("its volume");
+    match volume["hostPath"]["path"].as_str() {
+        Some(host) => Some(Path::new(host).join(below)),
+        None => {
+            assert!(volume["emptyDir"].is_object(), "{volume}");
+            None
+        }
+    }
 }
 
 /// An `add` or `replace` of RFC 6902.
@@ -84,7 +112,8 @@ fn read(name: &str) -> Vec<Value> {
     documents(&std::fs::read_to_string(path).expect("the manifest is there"))
 }
 
-fn documents(text: &str) -> Vec<Value> {
+/// The documents of a YAML text.
+pub fn documents(text: &str) -> Vec<Value> {
     let documents = YamlLoader::load_from_str(text).expect("it is YAML");
     documents.iter().map(json).collect()
 }

@@ -134,7 +134,7 @@ impl Pod<'_> {
                 "user": {"uid": security["runAsUser"], "gid": 0},
                 "cwd": "/",
                 "args": program,
-                "env": self.image.config["Env"],
+                "env": self.environment(),
                 "capabilities": {
                     "bounding": capabilities,
                     "effective": capabilities,
@@ -155,6 +155,15 @@ impl Pod<'_> {
                 },
             },
         })
+    }
+
+    /// The image's, and what the manifest adds.
+    fn environment(&self) -> Vec<String> {
+        let text = |it: &Value| it.as_str().expect("a text").to_owned();
+        let images = self.image.config["Env"].as_array().into_iter().flatten();
+        let ours = self.container()["env"].as_array().into_iter().flatten();
+        let ours = ours.map(|it| format!("{}={}", text(&it["name"]), text(&it["value"])));
+        images.map(text).chain(ours).collect()
     }
 
     fn capabilities(&self) -> Vec<String> {
