@@ -399,7 +399,7 @@ pub fn power_from_energy(stand: &Stand, row: &Row) {
     stand.hardware().run_iteration();
     let grown = stand.truth().energy.unwrap() - before;
     // More than it takes for a counter to tell anything.
-    thread::sleep(Duration::from_millis(30));
+    thread::sleep(Duration::from_millis(60));
     let shortest = after.elapsed();
     let power = domain.read().unwrap().power.unwrap();
     let longest = begin.elapsed();
