@@ -19,8 +19,8 @@ pub fn built(programs: &[&str]) -> PathBuf {
         true => "release",
         false => "dev",
     };
-    let there = |program: &&str| directory.join(program).exists();
-    if std::env::var_os("LITD_BUILT").is_some() && programs.iter().all(|it| there(&it)) {
+    let there = |program: &str| directory.join(program).exists();
+    if std::env::var_os("LITD_BUILT").is_some() && programs.iter().all(|it| there(it)) {
         return directory.to_owned();
     }
     // Another package's programs are not built for a test, unless all are.
