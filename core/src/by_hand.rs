@@ -61,17 +61,17 @@ impl<S: Store> Core<S> {
             )));
         }
         let limits = unit.limits_by_hand(&self.config.caps);
-        // Written so that a NaN is refused.
-        if !(asked >= limits.floor && asked <= limits.ceiling) {
+        // The hair keeps whole units whole where the division does not come out even.
+        let unit_of = limits.resolution;
+        let cap = unit_of * (asked / unit_of + 1e-9).floor();
+        let cap = if unit_of > Watts::ZERO { cap } else { asked };
+        // Written so that a NaN is refused, and what is rounded down below the floor.
+        if !(cap >= limits.floor && asked <= limits.ceiling) {
             return Err(problem(format!(
                 "{name}: {asked} is outside this device's {} to {}",
                 limits.floor, limits.ceiling
             )));
         }
-        // The hair keeps whole units whole where the division does not come out even.
-        let unit_of = limits.resolution;
-        let cap = unit_of * (asked / unit_of + 1e-9).floor();
-        let cap = if unit_of > Watts::ZERO { cap } else { asked };
         self.check_room(device, unit, cap)?;
         Ok(cap)
     }
