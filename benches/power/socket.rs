@@ -1,6 +1,6 @@
 //! One GPU's cap set through litd's control socket, and through zeusd's, on the same stand-in
-//! `libnvidia-ml`, in turns. litd checks who asks, writes its undo journal to the disk, looks at
-//! the cap, sets it, reads it back and takes it out of the journal again; zeusd sets it. Every
+//! `libnvidia-ml`, in turns. litd checks who asks, the range and the budget, looks at the cap, sets it and
+//! reads it back; zeusd sets it. Every
 //! request is a connection of its own, as command-line tools make it.
 //!
 //! zeusd is looked for as `$LITD_ZEUSD`, then as target/tools/bin/zeusd

@@ -1,6 +1,8 @@
 //! A cap that an administrator sets by hand, through litd: within the same limits, written and
 //! read back in the same way, and theirs from then on. What they set is what the device came
-//! with: steering begins from it and goes back to it, and litd's end does not undo it.
+//! with: steering begins from it and goes back to it, and litd's end does not undo it. So the undo
+//! journal need not know: should litd die in the middle, the device holds what they asked for, or
+//! what was there before.
 
 use litd_api::{EventKind, Problem};
 use litd_policies::Limits;
@@ -115,6 +117,18 @@ impl<S: Store> Core<S> {
         })
     }
 
+    /// Whether a device may hold a cap that was to be set by hand and was answered as not set.
+    pub(crate) fn owes_undo(&self, device: usize, unit: &Unit) -> bool {
+        let held = self.actuator.held(device).zip(unit.found);
+        unit.hand_undo && !held.is_some_and(|(held, found)| held.is_same_cap(found))
+    }
+
+    /// Whether this write is an administrator's.
+    pub(crate) fn is_by_hand(&self, device: usize, cap: Watts) -> bool {
+        let asked = self.devices.get(device).and_then(|unit| unit.by_hand);
+        asked.is_some_and(|asked| asked.is_same_cap(cap))
+    }
+
     /// A write has ended. If it was one by hand, it is settled with it, one way or the other.
     pub(crate) fn set_by_hand(&mut self, device: usize, held: Result<Watts, String>) {
         let Some(unit) = self.devices.get_mut(device) else {
@@ -128,9 +142,9 @@ impl<S: Store> Core<S> {
         let why = match held {
             Ok(held) if held.is_same_cap(cap) => {
                 unit.found = Some(cap);
+                unit.hand_undo = false;
                 let text = format!("holds {cap}, set by hand: it stays when litd ends");
                 self.note(Note::info(EventKind::Command, text).device(&address));
-                self.forget_entry(&address);
                 return;
             }
             Ok(held) => format!("it was set to {cap} and holds {held}"),
@@ -138,6 +152,7 @@ impl<S: Store> Core<S> {
         };
         let text = format!("could not be set by hand, and what was found goes back: {why}");
         unit.hand_failed = Some(why);
+        unit.hand_undo = true;
         self.note(Note::warning(EventKind::Command, text).device(&address));
     }
 
@@ -146,6 +161,7 @@ impl<S: Store> Core<S> {
         for (_, unit) in self.devices.iter_mut() {
             if unit.by_hand.take().is_some() {
                 unit.hand_failed = Some("litd is stopping".to_owned());
+                unit.hand_undo = true;
             }
         }
     }
@@ -162,6 +178,7 @@ impl<S: Store> Core<S> {
         };
         if unit.by_hand.take().is_some() {
             unit.hand_failed = Some("it was not done in time, and is given up".to_owned());
+            unit.hand_undo = true;
             self.dirty = true;
             self.settle_up();
         }

@@ -138,7 +138,7 @@ impl<S: Store> Core<S> {
                 _ if unit.ranging => self.actuator.leave(device),
                 (DeviceState::Ours, Some(_)) => {}
                 (DeviceState::Released | DeviceState::Faulty, Some(found))
-                    if self.is_journaled(device) =>
+                    if self.is_journaled(device) || self.owes_undo(device, unit) =>
                 {
                     self.actuator.give_back(device, found);
                 }
@@ -192,13 +192,18 @@ impl<S: Store> Core<S> {
         if writes.is_empty() {
             return;
         }
-        let trouble = self.journal_writes(&writes);
+        let ours: Vec<(usize, Watts)> = writes
+            .iter()
+            .filter(|&&(device, cap)| !self.is_by_hand(device, cap))
+            .copied()
+            .collect();
+        let trouble = !ours.is_empty() && self.journal_writes(&ours);
         for (device, cap) in writes {
             let found = self.devices.get(device).and_then(|unit| unit.found);
             // What is not in the journal holds nothing of litd's that could be undone.
             let undoes =
                 self.is_journaled(device) && found.is_some_and(|found| found.is_same_cap(cap));
-            if trouble && !undoes {
+            if trouble && !undoes && !self.is_by_hand(device, cap) {
                 self.actuator.not_written(device);
                 if let Some(unit) = self.devices.get_mut(device) {
                     unit.retry_at = Some(self.now + JOURNAL_RETRY);

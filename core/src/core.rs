@@ -359,7 +359,9 @@ impl<S: Store> Core<S> {
     /// Stopped, once every cap is back.
     fn finish_stopping(&mut self) {
         let waits = self.stopping.is_some_and(|stopping| !stopping.done);
-        let busy = |(device, _): (usize, _)| self.actuator.is_writing(device);
+        let busy = |(device, unit): (usize, &Unit)| {
+            self.actuator.is_writing(device) || self.owes_undo(device, unit)
+        };
         if waits && self.reachable_entries() == 0 && !self.devices.iter().any(busy) {
             self.say_stopped();
         }

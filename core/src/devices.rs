@@ -31,6 +31,8 @@ pub(crate) struct Unit {
     pub found: Option<Watts>,
     /// The cap that an administrator has asked for by hand, until it is set.
     pub by_hand: Option<Watts>,
+    /// The last such cap was not set, and something else than what was found may be there.
+    pub hand_undo: bool,
     /// Why the last such cap could not be set.
     pub hand_failed: Option<String>,
     /// Whose its cap is.
@@ -80,6 +82,7 @@ impl Unit {
             name,
             found: device.reading.map(|reading| reading.cap),
             by_hand: None,
+            hand_undo: false,
             hand_failed: None,
             device,
             read_at: now,

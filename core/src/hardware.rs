@@ -220,6 +220,7 @@ impl<S: Store> Core<S> {
             let state = unit.standing.name();
             if unit.by_hand.take().is_some() {
                 unit.hand_failed = Some(format!("it is {state} now"));
+                unit.hand_undo = true;
             }
         }
         let job = self.devices.get(device).and_then(|unit| unit.job.clone());

@@ -166,7 +166,7 @@ impl<S: Store> Core<S> {
             };
             let read = since.is_none_or(|since| unit.read_at >= since);
             let theirs = unit.standing == DeviceState::Foreign;
-            let ours = journaled || unit.by_hand.is_some();
+            let ours = journaled || unit.by_hand.is_some() || self.owes_undo(device, unit);
             match unit.base() {
                 Some(base) if ours && read && !theirs => {
                     self.actuator.give_back(device, base);
