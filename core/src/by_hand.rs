@@ -12,9 +12,40 @@ use litd_units::{Nanos, Watts};
 use crate::admin::problem;
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::job::Job;
 use crate::record::Note;
 use crate::store::Store;
+
+/// What has become of the cap that an administrator asked for by hand.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) enum ByHand {
+    /// None was asked for, or the last one is what the device came with by now.
+    #[default]
+    Settled,
+    /// It is to hold this, and was not seen to yet.
+    Asked(Watts),
+    /// It was answered as not set, for this reason. It may be there all the same: then what was
+    /// found goes back.
+    Failed(String),
+}
+
+impl ByHand {
+    /// The cap that was asked for and has not been answered yet.
+    pub fn asked(&self) -> Option<Watts> {
+        match self {
+            Self::Asked(cap) => Some(*cap),
+            Self::Settled | Self::Failed(_) => None,
+        }
+    }
+
+    /// What was asked for is not to be any more. Returns whether anything was.
+    pub fn fail(&mut self, why: impl FnOnce() -> String) -> bool {
+        let open = self.asked().is_some();
+        if open {
+            *self = Self::Failed(why());
+        }
+        open
+    }
+}
 
 impl<S: Store> Core<S> {
     /// Sets a device's cap by hand.
@@ -29,16 +60,16 @@ impl<S: Store> Core<S> {
             return Err(problem("the device is gone"));
         };
         let name = unit.name.clone();
-        if held.is_some_and(|held| held.is_same_cap(cap)) {
-            unit.hand_failed = None;
-            return Ok(format!("{name} holds {cap} already"));
-        }
-        unit.by_hand = Some(cap);
-        unit.hand_failed = None;
+        // One that it holds already is settled before this is answered, also where it is there
+        // only because a write that was given up has landed after all.
+        unit.by_hand = ByHand::Asked(cap);
         self.dirty = true;
-        Ok(match cap.is_same_cap(asked) {
-            true => format!("{name} is to hold {cap}"),
-            false => format!("{name} is to hold {cap}: its driver takes no finer steps"),
+        Ok(if held.is_some_and(|held| held.is_same_cap(cap)) {
+            format!("{name} holds {cap} already")
+        } else if cap.is_same_cap(asked) {
+            format!("{name} is to hold {cap}")
+        } else {
+            format!("{name} is to hold {cap}: its driver takes no finer steps")
         })
     }
 
@@ -54,19 +85,15 @@ impl<S: Store> Core<S> {
                 "{name} is not litd's to set ({state}): `litctl resume {name}` first"
             )));
         }
-        let uses = |job: &Job| job.is_steered() && job.devices().contains(&device);
-        let steered = self.jobs.values().any(uses);
-        if steered || self.is_journaled(device) || unit.by_hand.is_some() {
+        let asked_for = unit.by_hand.asked().is_some();
+        if self.is_moved(device) || self.is_journaled(device) || asked_for {
             return Err(problem(format!(
                 "litd moves the cap of {name} itself: `litctl policy observe` first, which gives \
                  all caps back"
             )));
         }
         let limits = unit.limits_by_hand(&self.config.caps);
-        // The hair keeps whole units whole where the division does not come out even.
-        let unit_of = limits.resolution;
-        let cap = unit_of * (asked / unit_of + 1e-9).floor();
-        let cap = if unit_of > Watts::ZERO { cap } else { asked };
+        let cap = asked.cut_to(limits.resolution);
         // Written so that a NaN is refused, and what is rounded down below the floor.
         if !(cap >= limits.floor && asked <= limits.ceiling) {
             return Err(problem(format!(
@@ -89,7 +116,7 @@ impl<S: Store> Core<S> {
         }
         let others = self.devices.gpus().filter(|&(other, _)| other != device);
         let most = |(other, unit): (usize, &Unit)| {
-            let asked = unit.by_hand.unwrap_or(Watts::ZERO);
+            let asked = unit.by_hand.asked().unwrap_or(Watts::ZERO);
             self.actuator.most_of(other).max(asked)
         };
         let others: Watts = others.map(most).sum();
@@ -107,78 +134,101 @@ impl<S: Store> Core<S> {
     pub fn outcome_by_hand(&self, name: &str) -> Option<Result<Watts, String>> {
         let devices = self.named(Some(name)).ok()?;
         let unit = self.devices.get(*devices.first()?)?;
-        if unit.by_hand.is_some() {
-            return None;
-        }
-        Some(match (&unit.hand_failed, unit.found) {
-            (Some(why), _) => Err(why.clone()),
-            (None, Some(found)) => Ok(found),
-            (None, None) => Err("its cap is not known".to_owned()),
+        Some(match (&unit.by_hand, unit.found) {
+            (ByHand::Asked(_), _) => return None,
+            (ByHand::Failed(why), _) => Err(why.clone()),
+            (ByHand::Settled, Some(found)) => Ok(found),
+            (ByHand::Settled, None) => Err("its cap is not known".to_owned()),
         })
+    }
+
+    /// Whether any job's loop moves a device's cap now.
+    pub(crate) fn is_moved(&self, device: usize) -> bool {
+        self.jobs.values().any(|job| job.moves(device))
     }
 
     /// Whether a device may hold a cap that was to be set by hand and was answered as not set.
     pub(crate) fn owes_undo(&self, device: usize, unit: &Unit) -> bool {
         let held = self.actuator.held(device).zip(unit.found);
-        unit.hand_undo && !held.is_some_and(|(held, found)| held.is_same_cap(found))
+        matches!(unit.by_hand, ByHand::Failed(_))
+            && !held.is_some_and(|(held, found)| held.is_same_cap(found))
     }
 
     /// Whether this write is an administrator's.
     pub(crate) fn is_by_hand(&self, device: usize, cap: Watts) -> bool {
-        let asked = self.devices.get(device).and_then(|unit| unit.by_hand);
+        let asked = self
+            .devices
+            .get(device)
+            .and_then(|unit| unit.by_hand.asked());
         asked.is_some_and(|asked| asked.is_same_cap(cap))
     }
 
-    /// A write has ended. If it was one by hand, it is settled with it, one way or the other.
-    pub(crate) fn set_by_hand(&mut self, device: usize, held: Result<Watts, String>) {
+    /// An administrator's write has ended. If the device does not hold what was asked for, that
+    /// is the answer, and what was found goes back.
+    pub(crate) fn wrote_by_hand(&mut self, device: usize, held: Result<Watts, String>) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let Some(cap) = unit.by_hand.take() else {
+        let Some(cap) = unit.by_hand.asked() else {
             return;
         };
-        self.dirty = true;
-        let address = unit.address().to_owned();
         let why = match held {
-            Ok(held) if held.is_same_cap(cap) => {
-                unit.found = Some(cap);
-                unit.hand_undo = false;
-                let text = format!("holds {cap}, set by hand: it stays when litd ends");
-                self.note(Note::info(EventKind::Command, text).device(&address));
-                return;
-            }
+            Ok(held) if held.is_same_cap(cap) => return,
             Ok(held) => format!("it was set to {cap} and holds {held}"),
             Err(why) => why,
         };
         let text = format!("could not be set by hand, and what was found goes back: {why}");
-        unit.hand_failed = Some(why);
-        unit.hand_undo = true;
+        unit.by_hand.fail(|| why);
+        self.dirty = true;
+        let address = unit.address().to_owned();
         self.note(Note::warning(EventKind::Command, text).device(&address));
+    }
+
+    /// A device that holds what was asked for by hand came with it from now on.
+    pub(crate) fn settle_by_hand(&mut self) {
+        let mut settled = Vec::new();
+        for (device, unit) in self.devices.iter_mut() {
+            let Some(cap) = unit.by_hand.asked() else {
+                continue;
+            };
+            let held = self.actuator.held(device);
+            let holds = held.is_some_and(|held| held.is_same_cap(cap));
+            if !holds || self.actuator.is_writing(device) {
+                continue;
+            }
+            unit.by_hand = ByHand::Settled;
+            if !unit
+                .found
+                .replace(cap)
+                .is_some_and(|it| it.is_same_cap(cap))
+            {
+                settled.push((unit.address().to_owned(), cap));
+            }
+            self.dirty = true;
+        }
+        for (address, cap) in settled {
+            let text = format!("holds {cap}, set by hand: it stays when litd ends");
+            self.note(Note::info(EventKind::Command, text).device(&address));
+        }
     }
 
     /// Caps that were to be set by hand are not, because litd ends first.
     pub(crate) fn forget_by_hand(&mut self) {
         for (_, unit) in self.devices.iter_mut() {
-            if unit.by_hand.take().is_some() {
-                unit.hand_failed = Some("litd is stopping".to_owned());
-                unit.hand_undo = true;
-            }
+            unit.by_hand.fail(|| "litd is stopping".to_owned());
         }
     }
 
     /// Nobody waits any longer for a cap to be set by hand: it is not to be set later, unseen.
     pub fn give_up_by_hand(&mut self, now: Nanos, name: &str) {
         self.now = self.now.max(now);
-        let device = self
-            .named(Some(name))
-            .ok()
-            .and_then(|devices| devices.first().copied());
+        let devices = self.named(Some(name)).unwrap_or_default();
+        let device = devices.first().copied();
         let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) else {
             return;
         };
-        if unit.by_hand.take().is_some() {
-            unit.hand_failed = Some("it was not done in time, and is given up".to_owned());
-            unit.hand_undo = true;
+        let late = || "it was not done in time, and is given up".to_owned();
+        if unit.by_hand.fail(late) {
             self.dirty = true;
             self.settle_up();
         }
@@ -188,7 +238,7 @@ impl<S: Store> Core<S> {
 impl Unit {
     /// The cap that the device is to have while no loop moves it.
     pub(crate) fn base(&self) -> Option<Watts> {
-        self.by_hand.or(self.found)
+        self.by_hand.asked().or(self.found)
     }
 
     /// What may be set by hand: all that the driver accepts and the configuration allows.

@@ -238,6 +238,7 @@ impl<S: Store> Core<S> {
     /// Brings targets, writes, reads and the journal up to what is known now.
     pub(crate) fn settle_up(&mut self) {
         self.retry_writes();
+        self.settle_by_hand();
         if std::mem::take(&mut self.dirty) {
             self.retarget();
             self.untidy = true;

@@ -6,6 +6,7 @@ use litd_policies::Limits;
 use litd_power::{CapRange, DeviceKind, Operation};
 use litd_units::{Nanos, Watts};
 
+use crate::by_hand::ByHand;
 use crate::config::Caps;
 use crate::event::{Device, DeviceId, Effect};
 
@@ -29,12 +30,8 @@ pub(crate) struct Unit {
     pub read_at: Nanos,
     /// The cap that goes back at the end. Not known: the device is never touched.
     pub found: Option<Watts>,
-    /// The cap that an administrator has asked for by hand, until it is set.
-    pub by_hand: Option<Watts>,
-    /// The last such cap was not set, and something else than what was found may be there.
-    pub hand_undo: bool,
-    /// Why the last such cap could not be set.
-    pub hand_failed: Option<String>,
+    /// What has become of the cap that an administrator asked for by hand.
+    pub by_hand: ByHand,
     /// Whose its cap is.
     pub standing: DeviceState,
     /// The job that uses it.
@@ -81,9 +78,7 @@ impl Unit {
         Self {
             name,
             found: device.reading.map(|reading| reading.cap),
-            by_hand: None,
-            hand_undo: false,
-            hand_failed: None,
+            by_hand: ByHand::default(),
             device,
             read_at: now,
             standing: DeviceState::Ours,

@@ -7,7 +7,6 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
 use crate::devices::Settling;
-use crate::job::Job;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -67,7 +66,11 @@ impl<S: Store> Core<S> {
         match reply {
             Reply::Read(Ok(reading)) => self.has_read(device, asked, reading),
             Reply::Read(Err(error)) => self.read_failed(device, &error),
-            Reply::Set(outcome) => self.has_written(device, outcome),
+            Reply::Set(outcome) => {
+                let by_hand =
+                    matches!(operation, Operation::Set(cap) if self.is_by_hand(device, cap));
+                self.has_written(device, outcome, by_hand);
+            }
             Reply::Range(Ok(range)) => self.has_range(device, range),
             // Asked for again in the next round.
             Reply::Range(Err(error)) => self.count_error(device, &error),
@@ -92,13 +95,16 @@ impl<S: Store> Core<S> {
         }
     }
 
-    fn has_written(&mut self, device: usize, outcome: Result<Watts, PowerError>) {
+    /// A write has ended; it may have been one of an administrator's, `by_hand`.
+    fn has_written(&mut self, device: usize, outcome: Result<Watts, PowerError>, by_hand: bool) {
         let before = self.actuator.held(device);
-        if let Err(error @ PowerError::Changed { .. }) = &outcome {
-            self.set_by_hand(device, Err(error.to_string()));
+        let told = outcome.as_ref().copied().map_err(ToString::to_string);
+        if let Err(PowerError::Changed { .. }) = &outcome {
+            if by_hand {
+                self.wrote_by_hand(device, told);
+            }
             return self.not_written(device);
         }
-        let by_hand = outcome.as_ref().copied().map_err(ToString::to_string);
         let (held, error) = match outcome {
             Ok(held) => (Some(held), None),
             Err(error) => (None, Some(error)),
@@ -123,7 +129,9 @@ impl<S: Store> Core<S> {
             }
             Written::Stray => {}
         }
-        self.set_by_hand(device, by_hand);
+        if by_hand {
+            self.wrote_by_hand(device, told);
+        }
         // What others may have depends on what this one holds.
         self.dirty = true;
     }
@@ -218,21 +226,14 @@ impl<S: Store> Core<S> {
         self.dirty = true;
         if let Some(unit) = self.devices.get_mut(device).filter(|unit| !unit.is_ours()) {
             let state = unit.standing.name();
-            if unit.by_hand.take().is_some() {
-                unit.hand_failed = Some(format!("it is {state} now"));
-                unit.hand_undo = true;
-            }
+            unit.by_hand.fail(|| format!("it is {state} now"));
         }
         let job = self.devices.get(device).and_then(|unit| unit.job.clone());
         if let Some(name) = job {
             self.suspend_or_resume(&name);
         }
         // A CPU socket has no job of its own, and may be part of a plan.
-        let part = |job: &&Job| job.cpus.contains(&device);
-        let planned = self.jobs.values().find(part).map(|job| job.name.clone());
-        if let Some(name) = planned {
-            self.plan_anew(&name);
-        }
+        self.plan_around(device);
     }
 
     fn has_read(&mut self, device: usize, asked: Nanos, reading: Reading) {
@@ -301,8 +302,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let address = unit.address().to_owned();
-        let steers = |job: &Job| job.is_steered() && job.devices().contains(&device);
-        let steered = self.jobs.values().any(steers);
+        let steered = self.is_moved(device);
         if self.is_leftover(&address, cap) {
             return;
         }

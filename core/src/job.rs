@@ -198,6 +198,16 @@ impl Job {
         self.gpus().chain(self.cpus.iter().copied()).collect()
     }
 
+    /// Whether its plan counts on a CPU socket's watts.
+    pub fn counts_on(&self, socket: usize) -> bool {
+        self.cpus.contains(&socket)
+    }
+
+    /// Whether its loop moves a device's cap now.
+    pub fn moves(&self, device: usize) -> bool {
+        self.is_steered() && (self.counts_on(device) || self.gpus().any(|gpu| gpu == device))
+    }
+
     /// The sessions of its ranks.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
         self.ranks.values().filter_map(|rank| rank.session)

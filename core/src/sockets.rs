@@ -24,7 +24,7 @@ impl<S: Store> Core<S> {
         let until = self.now + seconds(self.config.caps.settle_seconds);
         let unit = self.devices.get_mut(device).filter(|unit| !unit.is_gpu());
         // What is lowered by hand is given to nobody.
-        let Some(unit) = unit.filter(|unit| unit.by_hand.is_none() && held < most) else {
+        let Some(unit) = unit.filter(|unit| unit.by_hand.asked().is_none() && held < most) else {
             return;
         };
         unit.settling = Some(Settling { cap: held, until });
@@ -40,7 +40,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let lent = self.jobs.values().any(|job| job.cpus.contains(&device));
+        let lent = self.jobs.values().any(|job| job.counts_on(device));
         if unit.is_gpu() || unit.settling.is_some() || !lent {
             return;
         }
@@ -79,11 +79,9 @@ impl<S: Store> Core<S> {
     }
 
     /// The jobs that count on a socket go on without it.
-    fn plan_around(&mut self, device: usize) {
-        let counts = |(name, job): (&String, &crate::job::Job)| {
-            job.cpus.contains(&device).then(|| name.clone())
-        };
-        let names: Vec<String> = self.jobs.iter().filter_map(counts).collect();
+    pub(crate) fn plan_around(&mut self, device: usize) {
+        let counting = self.jobs.values().filter(|job| job.counts_on(device));
+        let names: Vec<String> = counting.map(|job| job.name.clone()).collect();
         for name in names {
             self.plan_anew(&name);
         }

@@ -6,7 +6,6 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::job::Job;
 use crate::journal::{Entry, Recovered, Undo};
 use crate::learned::Key;
 use crate::record::Note;
@@ -166,7 +165,7 @@ impl<S: Store> Core<S> {
             };
             let read = since.is_none_or(|since| unit.read_at >= since);
             let theirs = unit.standing == DeviceState::Foreign;
-            let ours = journaled || unit.by_hand.is_some() || self.owes_undo(device, unit);
+            let ours = journaled || unit.by_hand.asked().is_some() || self.owes_undo(device, unit);
             match unit.base() {
                 Some(base) if ours && read && !theirs => {
                     self.actuator.give_back(device, base);
@@ -184,8 +183,7 @@ impl<S: Store> Core<S> {
         self.forget_foreign();
         let mut back = Vec::new();
         for (device, unit) in self.devices.iter() {
-            let uses = |job: &Job| job.is_steered() && job.devices().contains(&device);
-            let in_use = self.stopping.is_none() && self.jobs.values().any(uses);
+            let in_use = self.stopping.is_none() && self.is_moved(device);
             let (Some(found), Some(held)) = (unit.found, self.actuator.held(device)) else {
                 continue;
             };

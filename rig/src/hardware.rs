@@ -421,12 +421,8 @@ impl Hardware {
             _ if !(asked >= range.lowest && asked <= range.highest) => {
                 Err(Refused::Range { asked, range })
             }
-            // The plant cuts GPU caps off to whole units itself, but takes any CPU limit. The
-            // hair keeps whole units whole where the division doesn't come out even.
-            _ => {
-                let units = (asked / range.resolution + 1e-9).floor();
-                Ok((state, range.resolution * units))
-            }
+            // The plant cuts GPU caps off to whole units itself, but takes any CPU limit.
+            _ => Ok((state, asked.cut_to(range.resolution))),
         }
     }
 }

@@ -160,9 +160,7 @@ impl Plant {
             resolution,
             ..
         } = self.caps;
-        // The hair keeps a whole number of units whole where the division doesn't come out even.
-        let units = (asked / resolution + 1e-9).floor();
-        let cap = resolution * units;
+        let cap = asked.cut_to(resolution);
         let state = find_mut(&mut self.gpus, "GPU", gpu)?;
         if !(asked <= tdp && cap >= driver_min) {
             return Err(PlantError::Refused {

@@ -125,6 +125,21 @@ quantity!(
     Watts, "W"
 );
 linear!(Watts);
+
+impl Watts {
+    /// What a driver holds that takes only whole `unit`s and cuts off the rest. A unit of zero or
+    /// less cuts off nothing.
+    #[must_use]
+    pub fn cut_to(self, unit: Self) -> Self {
+        if unit > Self::ZERO {
+            // The hair keeps whole units whole where the division does not come out even.
+            unit * (self / unit + 1e-9).floor()
+        } else {
+            self
+        }
+    }
+}
+
 quantity!(
     /// Energy.
     Joules, "J"
@@ -262,6 +277,15 @@ pub enum Aggregation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_driver_can_not_hold_is_cut_off() {
+        assert_eq!(Watts(650.9).cut_to(Watts(1.0)), Watts(650.0));
+        assert_eq!(Watts(650.0).cut_to(Watts(0.125)), Watts(650.0));
+        // 0.3 / 0.1 is a hair less than 3.
+        assert!((Watts(0.3).cut_to(Watts(0.1)) - Watts(0.3)).abs() < Watts(1e-9));
+        assert_eq!(Watts(650.9).cut_to(Watts::ZERO), Watts(650.9));
+    }
 
     #[test]
     fn temperatures_differ_by_kelvins() {

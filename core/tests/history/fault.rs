@@ -72,6 +72,7 @@ faults! {
     Restore "restore",
     Resume "resume",
     Forget "forget",
+    CapByHand "a cap is set by hand",
     ReloadAdjusting "the configuration is reloaded while caps move",
     ReloadLaw "the law's knobs are reloaded",
     ObserveMoved "the mode becomes observe while caps are moved",

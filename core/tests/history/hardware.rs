@@ -3,6 +3,7 @@
 use litd_power::{CapRange, DeviceKind, Identity, Operation, PowerError, Reading, Sharing};
 use litd_units::{Celsius, Hertz, Joules, Nanos, Watts};
 
+use crate::by_hand::Hand;
 use crate::rng::Rng;
 
 pub const SECOND: i64 = 1_000_000_000;
@@ -76,6 +77,8 @@ pub struct Hw {
     pub foreign: bool,
     /// litd has seen that.
     pub foreign_seen: bool,
+    /// What was asked of it by hand.
+    pub hand: Hand,
 }
 
 impl Hw {
@@ -177,6 +180,7 @@ impl Hw {
             stuck_power: 0.0,
             foreign: false,
             foreign_seen: false,
+            hand: Hand::default(),
         }
     }
 

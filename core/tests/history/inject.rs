@@ -1,6 +1,6 @@
 //! Things go wrong, and administrators do things.
 
-use litd_api::{Command, Mode};
+use litd_api::{Command, Done, Mode, Problem};
 use litd_core::event::Peer;
 use litd_core::{Event, SessionId};
 use litd_policies::Policy;
@@ -81,6 +81,7 @@ impl World {
             | Fault::Resume
             | Fault::Forget => self.administrator(fault),
             Fault::ReloadAdjusting | Fault::ReloadLaw | Fault::ObserveMoved => self.reload(fault),
+            Fault::CapByHand => self.set_by_hand(),
             Fault::LoweredStuck => self.lowered_stuck(),
             Fault::ClockJump => self.clock_jump(),
             Fault::StopMoving | Fault::StopBlocked => self.stop_badly(fault),
@@ -457,13 +458,20 @@ impl World {
         self.after(delay, Ev::Fault(Fault::BudgetLowered));
     }
 
-    fn command(&mut self, command: Command, invalid: bool) {
-        let before = self.limit();
+    /// Asks the daemon for something; what it wants done then is to be done by [`World::act`].
+    pub fn ask(&mut self, command: &Command) -> Option<Result<Done, Problem>> {
         let clock = self.clock();
         self.note(|| format!("command {command:?}"));
-        let Some(core) = &mut self.core else { return };
+        let core = self.core.as_mut()?;
+        Some(core.command(clock, 0, command.clone()))
+    }
+
+    fn command(&mut self, command: Command, invalid: bool) {
+        let before = self.limit();
         let stopping = self.stop_sent.is_some();
-        let outcome = core.command(clock, 0, command.clone());
+        let Some(outcome) = self.ask(&command) else {
+            return;
+        };
         if invalid && outcome.is_ok() {
             self.broke("budget", format!("{command:?} was accepted"));
         }

@@ -59,6 +59,11 @@ struct Lowered {
 }
 
 impl Ledger {
+    /// What a device holds above what is known of it is litd's to take back, in a while.
+    pub fn excuse(&mut self, device: usize, more: i64, now: i64) {
+        self.excess.push((device, now + ROOM, more));
+    }
+
     /// Something else has happened since the budget came down.
     pub fn nothing_lowered(&mut self) {
         self.lowered = None;
@@ -95,6 +100,11 @@ impl World {
             let at = self.now as f64 / 1e9;
             self.ledger.broken = Some(format!("rule {rule} at {at:.3} s: {text}"));
         }
+    }
+
+    /// The budget that was set, by command or by configuration.
+    pub fn budget_set(&self) -> Option<Watts> {
+        self.ledger.budget.or(self.config.caps.budget)
     }
 
     fn policy(&self) -> Policy {
@@ -143,12 +153,15 @@ impl World {
     }
 
     fn limit_of(&self, said: &[Said]) -> i64 {
-        let came_with = |(hw, said): (&Hw, &Said)| said.found.unwrap_or(micro(hw.range.highest));
+        let came_with = |(hw, said): (&Hw, &Said)| {
+            let by_hand = hw.hand.open.map(|(cap, _)| cap);
+            let known = by_hand.or(said.found);
+            known.unwrap_or(micro(hw.range.highest))
+        };
         let all = || self.hw.iter().zip(said);
         let gpus: i64 = all().filter(|(hw, _)| hw.is_gpu()).map(came_with).sum();
         let cpus: i64 = all().filter(|(hw, _)| !hw.is_gpu()).map(came_with).sum();
-        let set = self.ledger.budget.or(self.config.caps.budget);
-        let budget = set.map_or(gpus, micro);
+        let budget = self.budget_set().map_or(gpus, micro);
         let steering = self.policy() != Policy::Observe && self.stop_sent.is_none();
         if steering {
             return budget + cpus;
@@ -240,9 +253,12 @@ impl World {
             return self.broke("4 found", format!("device {device} was never read"));
         };
         let give_back = cap == found;
-        self.check_whose(device, give_back, &said[device]);
-        self.check_bounds(device, cap, found);
-        self.check_journal(device, cap, found);
+        let by_hand = self.is_by_hand(device, cap);
+        self.check_whose(device, give_back || by_hand, &said[device]);
+        if !by_hand {
+            self.check_bounds(device, cap, found);
+            self.check_journal(device, cap, found);
+        }
         let hw = &self.hw[device];
         if cap > hw.cap.max(hw.known) {
             // What a CPU socket gave is others' once its power was seen to follow.
@@ -516,6 +532,7 @@ impl World {
                 self.ledger.budget = *watts;
                 self.ledger.reason = true;
             }
+            Command::SetCap { .. } => self.ledger.reason = true,
             Command::SetPolicy { policy } => self.ledger.policy = policy.parse().ok(),
             Command::Restore { device } => {
                 for hw in &mut self.hw {
@@ -560,7 +577,7 @@ impl World {
         if let Some(job) = status.jobs.first() {
             return self.broke("5 job end", format!("{} is still there: {job:?}", job.name));
         }
-        let set = self.ledger.budget.or(self.config.caps.budget);
+        let set = self.budget_set();
         let gpus = self.hw.iter().zip(&all).filter(|(hw, _)| hw.is_gpu());
         let found: i64 = gpus.filter_map(|(_, said)| said.found).sum();
         if set.is_some_and(|budget| micro(budget) < found) {

@@ -60,6 +60,8 @@ pub enum Ev {
     Look,
     /// The budget came down then: by now the others have made room for a device that is stuck.
     Room { lowered: i64 },
+    /// Nobody waits any longer for a cap that was asked for by hand.
+    HandPatience { device: usize, asked: i64 },
     /// No more faults from now on; jobs end.
     Calm,
     /// The daemon is to stop.
@@ -268,6 +270,7 @@ impl World {
 
     /// Does what the daemon wants done.
     pub fn act(&mut self) {
+        self.watch_hands();
         let Some(core) = &mut self.core else { return };
         let effects = core.effects();
         if self.disk.with(|disk| disk.dead) {
@@ -359,6 +362,7 @@ impl World {
                 self.after(500 * MILLI, Ev::Look);
             }
             Ev::Room { lowered } => self.check_room(lowered),
+            Ev::HandPatience { device, asked } => self.hand_patience(device, asked),
             Ev::Calm => self.calm_down(),
             Ev::Stop => self.stop(),
         }
@@ -412,6 +416,7 @@ impl World {
     /// The process is gone; the node goes on.
     pub fn crash(&mut self, late: bool) {
         self.remember_limit();
+        self.hands_are_gone();
         let Some(core) = self.core.take() else { return };
         self.harvest(&core);
         let journal = self
@@ -552,6 +557,7 @@ impl World {
                     self.seen.mark(Fault::LateLanding);
                 }
                 self.note(|| format!("    device {device} holds {} W", whole(holds).0));
+                self.hand_landed(device, holds);
                 self.hold(device, holds, cap, epoch != self.epoch);
                 self.results.insert(serial, Ok(()));
             }
@@ -594,7 +600,9 @@ impl World {
             Operation::Set(_) => {
                 let outcome = self.results.remove(&serial).unwrap_or(Ok(()));
                 hw.known = if outcome.is_ok() { hw.cap } else { i64::MIN };
-                if outcome.is_ok() && !hw.is_gpu() && hw.cap < op.before {
+                // What is lowered by hand is given to nobody.
+                let given = hw.hand.open.is_none_or(|(asked, _)| asked != hw.cap);
+                if outcome.is_ok() && !hw.is_gpu() && hw.cap < op.before && given {
                     hw.owes = hw.owes.max(op.before);
                 }
                 Reply::Set(outcome.map(|()| whole(hw.cap)))
@@ -613,6 +621,9 @@ impl World {
             }
             Operation::Release => Reply::Released,
         };
+        if !matches!(op.operation, Operation::Range | Operation::Holders) {
+            self.hand_read(device);
+        }
         self.note(|| format!("    device {device} answers {reply:?}"));
         let device = DeviceId(device);
         self.tell(Event::Device { device, reply });
