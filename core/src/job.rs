@@ -371,6 +371,7 @@ impl Job {
         let report = &measured.report;
         for (at, gpu) in gpus.iter_mut().enumerate() {
             gpu.pace = report.pace.get(at).copied().flatten();
+            gpu.slowness = report.slowness.get(at).copied().flatten();
             gpu.busy = report.busy.get(at).copied();
         }
         let leads: Vec<Nanos> = report

@@ -313,6 +313,7 @@ impl<S: Store> Core<S> {
             power: reading.power,
             clock: reading.clock,
             pace: None,
+            slowness: None,
             busy: None,
         }
     }

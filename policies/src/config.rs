@@ -1,7 +1,13 @@
 //! Every knob of the loop, with the paper's defaults (Table II) and ours.
 
+use std::fmt;
+use std::str::FromStr;
+
 use litd_units::{Aggregation, Kelvins, Watts};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::model::Worth;
 
 /// Whether Algorithm 2 scales its increments down as the leads shrink (Table II, "Scale").
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,10 +20,58 @@ pub enum Scale {
     Local,
 }
 
+/// How caps are computed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Law {
+    /// The paper's: small steps in the direction that leads show (Algorithms 2 and 3).
+    #[default]
+    Paper,
+    /// From a model of each GPU's clock, learned from kernel durations (docs/laws.md). The
+    /// paper's law stands in where durations are missing.
+    Model,
+}
+
+impl Law {
+    /// Both, the paper's first.
+    pub const ALL: [Self; 2] = [Self::Paper, Self::Model];
+
+    /// The name as users write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::Model => "model",
+        }
+    }
+}
+
+impl fmt::Display for Law {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is no law's.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("no law is called {0:?}: there are paper and model")]
+pub struct UnknownLaw(String);
+
+impl FromStr for Law {
+    type Err = UnknownLaw;
+
+    fn from_str(name: &str) -> Result<Self, UnknownLaw> {
+        let known = Self::ALL.into_iter().find(|law| law.name() == name);
+        known.ok_or_else(|| UnknownLaw(name.to_owned()))
+    }
+}
+
 /// All knobs of the loop.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// How caps are computed.
+    pub law: Law,
     /// Table II, "Baseline calibration".
     pub calibration: Calibration,
     /// Table II, "Straggler detection".
@@ -26,6 +80,8 @@ pub struct Config {
     pub mitigation: Mitigation,
     /// What the paper leaves open: when to stop, and when to give up.
     pub guard: Guard,
+    /// The knobs of the model law.
+    pub model: Model,
 }
 
 /// Table II, "Baseline calibration".
@@ -103,6 +159,57 @@ impl Mitigation {
     #[must_use]
     pub fn rise(&self) -> Watts {
         self.max_rise.unwrap_or(self.max_adjustment)
+    }
+}
+
+/// The knobs of the model law.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Model {
+    /// The most that one cap changes in one adjustment, up or down.
+    pub max_step: Watts,
+    /// By which part the iteration may become longer to save power, without prices.
+    pub slowdown: f64,
+    /// What a kilowatt hour costs. With `gpu_hour`: what costs least is done, instead of what
+    /// `slowdown` allows.
+    pub kilowatt_hour: Option<f64>,
+    /// What an hour of one GPU costs, its power aside, in the same currency.
+    pub gpu_hour: Option<f64>,
+    /// Clocks that differ from what is wanted by less than this part, beyond what noise
+    /// explains, are left alone.
+    pub dead_band: f64,
+    /// Samples after an adjustment after which the next is made however noisy they are.
+    pub most_samples: u32,
+    /// The part by which an adjustment must promise a shorter iteration, ...
+    pub least_speed: f64,
+    /// ... or less power, to be made.
+    pub least_power: f64,
+}
+
+impl Model {
+    pub(crate) fn worth(&self) -> Worth {
+        match (self.kilowatt_hour, self.gpu_hour) {
+            (Some(kilowatt_hour), Some(gpu_hour)) => Worth::Prices {
+                kilowatt_hour,
+                gpu_hour,
+            },
+            _ => Worth::Slowdown(self.slowdown),
+        }
+    }
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            max_step: Watts(60.0),
+            slowdown: 5e-4,
+            kilowatt_hour: None,
+            gpu_hour: None,
+            dead_band: 1e-3,
+            most_samples: 30,
+            least_speed: 5e-4,
+            least_power: 1.5e-3,
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 //! From everywhere, a new plan or a restart leads back to warm-up.
 
 mod anew;
+mod by_model;
 
 use std::collections::VecDeque;
 
@@ -23,6 +24,7 @@ use crate::decision::{Decision, State, Why, adjusted};
 use crate::diagnosis::{Diagnosis, close, diagnose, too_hot_to_rise};
 use crate::envelope::CapVector;
 use crate::law::{adj_power_node, inc_power_gpu};
+use crate::model::ModelLaw;
 use crate::plan::{Plan, Policy};
 use crate::sample::{GpuReading, Mean, Sample, SampleError, Samples};
 
@@ -81,6 +83,10 @@ pub struct Controller {
     hint: Option<Hint>,
     /// Whether the caps have yet to rise into a new plan.
     lifting: bool,
+    /// What the model law knows of the node; none while the paper's law is followed.
+    model: Option<ModelLaw>,
+    /// How often the model law has gone back for a larger margin since warm-up.
+    retreats: u32,
 }
 
 /// How many adjustments can be taken back one by one.
@@ -118,6 +124,8 @@ impl Controller {
             read: None,
             hint: None,
             lifting: false,
+            model: None,
+            retreats: 0,
             plan,
         }
     }
@@ -251,11 +259,17 @@ impl Controller {
         self.best = (mean.leads.spread(), 0);
         self.baseline = Some(mean.clone());
         let hint = self.hint.take();
+        let modelled = self.begin_model(&mean, gpus);
+        if self.power_helps(&diagnosis)
+            && let Some(recalled) = self.recall(hint, gpus)
+        {
+            return recalled;
+        }
+        if modelled {
+            return self.first_by_model(&mean, diagnosis, gpus);
+        }
         if self.power_helps(&diagnosis) {
-            return match self.recall(hint, gpus) {
-                Some(decision) => decision,
-                None => self.adjust(&mean, gpus),
-            };
+            return self.adjust(&mean, gpus);
         }
         let blocked = !matches!(diagnosis, Diagnosis::Level { .. });
         self.converge(&mean, blocked, Why::Seen(diagnosis))
@@ -265,6 +279,9 @@ impl Controller {
         self.record(mean);
         if let Some(rollback) = self.judge_last_adjustments(gpus) {
             return rollback;
+        }
+        if self.model.is_some() {
+            return self.window_by_model(mean, diagnosis, gpus);
         }
         if let Some(back) = self.step_back(mean, gpus) {
             return back;
@@ -330,15 +347,11 @@ impl Controller {
         if self.plan.policy() != Policy::GpuRed || judged > self.judged_for() {
             return None;
         }
-        let (before, now) = (self.baseline.as_ref()?, self.since.mean()?);
-        let slowdown = now.iteration_time / before.iteration_time - 1.0;
-        // Twice the standard error of the difference of two means: less may be chance.
-        let samples =
-            1.0 / f64::from(judged) + 1.0 / f64::from(self.config.calibration.warm_up.max(1));
-        let chance = 2.0 * (before.time_noise / before.iteration_time) * samples.sqrt();
-        if slowdown <= guard.gpu_red_slowdown + chance {
+        let slowdown = self.slowdown(judged, 2.0)?;
+        if slowdown <= guard.gpu_red_slowdown {
             return None;
         }
+        let before = self.baseline.as_ref()?;
         // One adjustment back the GPUs are further apart than now: that is no drift.
         let spread = before.leads.spread().max(self.close(mean));
         let last = self.trail.pop()?;
@@ -532,16 +545,7 @@ impl Controller {
             let warm_up = warm_up.filter(|&before| worse(before))?;
             (warm_up, self.home.clone())
         };
-        // Back at once, however far; but no hot GPU's cap rises, not even back.
-        let caps = self.project(&caps.to_watts(), gpus, Watts(f64::INFINITY));
-        self.state = State::Rollback;
-        self.hold_now(&caps);
-        self.history.clear();
-        self.trail.clear();
-        Some(Decision {
-            state: self.state,
-            apply: Some(caps),
-            why: Why::RolledBack { before, after },
-        })
+        let why = Why::RolledBack { before, after };
+        Some(self.back_to(&caps, gpus, why))
     }
 }

@@ -128,6 +128,13 @@ pub enum Why {
         /// How many times as far apart first and last are as at convergence.
         growth: f64,
     },
+    /// Durations no longer fit what was learned: the node is another one.
+    Surprised,
+    /// Kernels don't follow power: the model law's caps are taken back.
+    Contradicted {
+        /// By which part kernels became faster per part of power.
+        slope: f64,
+    },
     /// The iteration takes longer than before the last adjustments.
     RolledBack {
         /// Iteration time before them.
@@ -196,6 +203,13 @@ impl fmt::Display for Why {
                     "first and last GPU are {growth:.1} times as far apart as when the node converged"
                 )
             }
+            Self::Surprised => {
+                f.write_str("the GPUs' clocks are no longer what they were at these caps")
+            }
+            Self::Contradicted { slope } => write!(
+                f,
+                "rolled back, and paused until `litctl resume`: kernels don't follow caps (1 % of power makes them {slope:.2} % faster)"
+            ),
             Self::RolledBack { before, after } => write!(
                 f,
                 "rolled back, and paused until `litctl resume`: the iteration took {after:.2} after the last adjustments and {before:.2} before"

@@ -214,6 +214,13 @@ impl Envelope {
         watts(self.budget)
     }
 
+    /// The lowest and the highest cap of a device, the budget aside.
+    #[must_use]
+    pub fn range(&self, device: usize) -> Option<(Watts, Watts)> {
+        let range = self.ranges.get(device)?;
+        Some((watts(range.floor), watts(range.ceiling)))
+    }
+
     /// Whether a device may hold this cap, the budget aside.
     #[must_use]
     pub fn allows(&self, device: usize, cap: Watts) -> bool {

@@ -1,6 +1,7 @@
 //! What litd decides, as values and functions: no I/O, no clock, no state but what is passed.
 //!
 //! - [`law`]: how lead values become wanted caps (Algorithms 2 and 3 of the Lit Silicon paper).
+//! - `model`: the model law, which computes wanted caps from kernel durations (docs/laws.md).
 //! - [`envelope`]: projects whatever a law wants onto what is allowed. Only it makes a
 //!   [`CapVector`], and only a [`CapVector`] can be written to hardware.
 //! - [`actuation`]: the order of writes, so that the sum stays within the budget after each.
@@ -16,12 +17,13 @@ pub mod decision;
 pub mod diagnosis;
 pub mod envelope;
 pub mod law;
+mod model;
 pub mod plan;
 pub mod sample;
 
 pub use actuation::{ActuationFailure, actuate};
 pub use actuator::{Actuator, Written};
-pub use config::{Config, Scale};
+pub use config::{Config, Law, Scale};
 pub use controller::Controller;
 pub use decision::{Decision, State, Why};
 

@@ -24,6 +24,9 @@ pub struct GpuReading {
     /// How long its computation kernels take against the median GPU's: above 1 is slower. Only
     /// kernels whose overlap with communication is the same on all GPUs count.
     pub pace: Option<f64>,
+    /// How long the same kernels take together against the median GPU's: steadier than the pace,
+    /// and in proportion to what a clock changes.
+    pub slowness: Option<f64>,
     /// The share of the iteration in which it ran any kernel.
     pub busy: Option<f64>,
 }
@@ -43,7 +46,7 @@ pub struct Sample {
     /// The GPUs, in the order of the leads.
     pub gpus: Vec<GpuReading>,
     /// The share of matched kernels that each GPU started last, in the order of the leads; empty
-    /// where that is not known. Only words depend on it.
+    /// where that is not known. Words depend on it, and the model law's margins.
     pub last_in: Vec<f64>,
 }
 
@@ -90,6 +93,14 @@ pub struct Mean {
     pub summands: f64,
     /// Mean pace per GPU; absent where any sample lacks it.
     pub pace: Vec<Option<f64>>,
+    /// Mean slowness per GPU, or pace where that is all that is known; absent where any sample
+    /// lacks both.
+    pub slowness: Vec<Option<f64>>,
+    /// The standard deviation of one sample's slowness, as a part of it and over all GPUs,
+    /// without what all have in common; absent from one sample and where any lacks one.
+    pub slowness_noise: Option<f64>,
+    /// How many samples it is the mean of.
+    pub samples: u32,
     /// The share of samples in which each GPU had the smallest lead.
     pub last_in: Vec<f64>,
     /// Mean share of kernels that each GPU started last; absent where any sample lacks it.
@@ -119,6 +130,7 @@ const NORMAL: f64 = 1.4826;
 pub(crate) struct Samples {
     leads: Vec<Vec<f64>>,
     pace: Vec<Vec<f64>>,
+    slowness: Vec<Vec<f64>>,
     times: Vec<f64>,
     summands: f64,
     last_in: Vec<u32>,
@@ -131,6 +143,7 @@ impl Samples {
         Self {
             leads: vec![Vec::new(); gpus],
             pace: vec![Vec::new(); gpus],
+            slowness: vec![Vec::new(); gpus],
             times: Vec::new(),
             summands: 0.0,
             last_in: vec![0; gpus],
@@ -164,6 +177,8 @@ impl Samples {
             self.last_in[gpu] += u32::from(lead == smallest);
             let pace = sample.gpus[gpu].pace.filter(|pace| pace.is_finite());
             self.pace[gpu].extend(pace);
+            let slowness = sample.gpus[gpu].slowness.or(pace);
+            self.slowness[gpu].extend(slowness.filter(|s| s.is_finite() && *s > 0.0));
             let share = sample.last_in.get(gpu).copied();
             self.last_in_kernels[gpu].extend(share.filter(|share| (0.0..=1.0).contains(share)));
             let clock = sample.gpus[gpu].clock.map(|clock| clock.0);
@@ -189,18 +204,51 @@ impl Samples {
             time_noise: Millis(time_noise),
             summands: self.summands / samples as f64,
             pace: self.pace.iter().map(known).collect(),
+            slowness: self.slowness.iter().map(known).collect(),
+            slowness_noise: self.slowness_noise(),
+            samples: self.count(),
             last_in: self
                 .last_in
                 .iter()
                 .map(|&times| f64::from(times) / samples as f64)
                 .collect(),
-            last_in_kernels: self.last_in_kernels.iter().map(known).collect(),
+            last_in_kernels: self
+                .last_in_kernels
+                .iter()
+                .map(|s| mean_of(s, samples))
+                .collect(),
             clock: self
                 .clock
                 .iter()
                 .map(|clock| known(clock).map(Hertz))
                 .collect(),
         })
+    }
+}
+
+impl Samples {
+    /// See [`Mean::slowness_noise`].
+    fn slowness_noise(&self) -> Option<f64> {
+        let samples = self.times.len();
+        let whole = self.slowness.iter().all(|row| row.len() == samples);
+        if !whole || samples < 2 || self.slowness.len() < 2 {
+            return None;
+        }
+        let logs = |row: &Vec<f64>| row.iter().map(|value| value.ln()).collect::<Vec<_>>();
+        let mut rows: Vec<Vec<f64>> = self.slowness.iter().map(logs).collect();
+        for row in &mut rows {
+            let centre = centre(row)?.0;
+            row.iter_mut().for_each(|value| *value -= centre);
+        }
+        let gpus = rows.len() as f64;
+        let common = |at: usize| rows.iter().map(|row| row[at]).sum::<f64>() / gpus;
+        let common: Vec<f64> = (0..samples).map(common).collect();
+        let apart = rows.iter().flat_map(|row| {
+            let values = row.iter().zip(&common);
+            values.map(|(value, common)| (value - common).abs())
+        });
+        let lost = (1.0 - 1.0 / gpus) * (1.0 - 1.0 / samples as f64);
+        Some(NORMAL * median(apart.collect())? / lost.sqrt())
     }
 }
 
@@ -219,6 +267,12 @@ fn centre(values: &[f64]) -> Option<(f64, f64)> {
     let mean = values.iter().sum::<f64>() / n;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     Some((mean, (squares / (n - 1.0).max(1.0)).sqrt()))
+}
+
+/// The mean of values of which there are as many as there should be.
+fn mean_of(values: &[f64], samples: usize) -> Option<f64> {
+    let whole = !values.is_empty() && values.len() == samples;
+    whole.then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// The middle value, or what is halfway between the two in the middle; none of nothing.

@@ -16,17 +16,7 @@ const FEW: usize = 16;
 /// too few. `durations[g][k]` is how long rank `g` took for matched kernel `k`; kernels whose
 /// overlap varies may have any.
 pub(crate) fn paces(durations: &[&[Nanos]], overlaps: &[Overlap]) -> Vec<Option<f64>> {
-    let mut row = Vec::with_capacity(durations.len());
-    let middle = |(k, overlap): (usize, &Overlap)| {
-        if overlap.varies() {
-            return None;
-        }
-        row.clear();
-        let column = |column: &&[Nanos]| column.get(k).map(|duration| duration.0 as f64);
-        row.extend(durations.iter().filter_map(column));
-        median(&mut row)
-    };
-    let middles = Vec::from_iter(overlaps.iter().enumerate().map(middle));
+    let middles = middles(durations, overlaps);
     let mut relative = Vec::with_capacity(middles.len());
     let mut pace = |column: &&[Nanos]| {
         relative.clear();
@@ -37,6 +27,43 @@ pub(crate) fn paces(durations: &[&[Nanos]], overlaps: &[Overlap]) -> Vec<Option<
             .flatten()
     };
     durations.iter().map(&mut pace).collect()
+}
+
+/// How long each rank's kernels of constant overlap take together, relative to what they take on
+/// the median rank; `None` where those are too few. Unlike a pace this follows the clock of all
+/// kernels alike, whether bound by the clock or by memory, and noise of single kernels averages
+/// out. A kernel that something held up counts as at most a quarter longer.
+pub(crate) fn slownesses(durations: &[&[Nanos]], overlaps: &[Overlap]) -> Vec<Option<f64>> {
+    let middles = middles(durations, overlaps);
+    let whole: f64 = middles.iter().flatten().sum();
+    let enough = middles.iter().flatten().count() >= PACE_KERNELS && whole > 0.0;
+    let time = |column: &&[Nanos]| -> f64 {
+        let kernels = column.iter().zip(&middles);
+        let times = kernels.filter_map(|(length, middle)| {
+            let middle = (*middle)?;
+            Some((length.0 as f64).clamp(middle * 0.75, middle * 1.25))
+        });
+        times.sum()
+    };
+    durations
+        .iter()
+        .map(|column| enough.then(|| time(column) / whole))
+        .collect()
+}
+
+/// The middle time of each kernel over the ranks; `None` where its overlap varies.
+fn middles(durations: &[&[Nanos]], overlaps: &[Overlap]) -> Vec<Option<f64>> {
+    let mut row = Vec::with_capacity(durations.len());
+    let middle = |(k, overlap): (usize, &Overlap)| {
+        if overlap.varies() {
+            return None;
+        }
+        row.clear();
+        let column = |column: &&[Nanos]| column.get(k).map(|duration| duration.0 as f64);
+        row.extend(durations.iter().filter_map(column));
+        median(&mut row)
+    };
+    overlaps.iter().enumerate().map(middle).collect()
 }
 
 /// The least and the greatest overlap ratio of one kernel over the ranks.

@@ -3,7 +3,7 @@
 use litd_api::Mode;
 use litd_core::Config;
 use litd_core::config::OnStale;
-use litd_policies::Policy;
+use litd_policies::{Law, Policy};
 use litd_units::{Kelvins, Watts};
 
 use crate::fault::Fault;
@@ -47,6 +47,7 @@ pub fn budget(rng: &mut Rng, devices: &[Hw], config: &Config) -> Watts {
 /// The knobs of the law, such that a loop has something to do within a minute.
 pub fn knobs(rng: &mut Rng, config: &mut Config) {
     let law = &mut config.law;
+    law.law = rng.pick(&Law::ALL);
     law.calibration.sampling_period = rng.between(1, 3) as u32;
     law.calibration.warm_up = rng.between(1, 4) as u32;
     law.detection.window = rng.between(1, 3) as u32;

@@ -3,7 +3,6 @@
 mod daemon;
 mod in_process;
 mod live;
-mod observe;
 mod report;
 mod run;
 mod stay;

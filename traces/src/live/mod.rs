@@ -17,7 +17,7 @@ use litd_units::Nanos;
 use crate::align::{AlignError, AlignOptions, Matches, Sequence, Sequences, match_sequences};
 use crate::analysis::LeadValues;
 use crate::leads::last_in;
-use crate::pace::{Overlap, paces};
+use crate::pace::{Overlap, paces, slownesses};
 use crate::timeline::{KernelClass, NameId, NameTable};
 use rank::{Rank, Shape};
 
@@ -90,6 +90,9 @@ pub struct LiveReport {
     pub busy: Vec<f64>,
     /// See [`RankReport::pace`](crate::RankReport::pace).
     pub pace: Vec<Option<f64>>,
+    /// How long each rank's kernels of constant overlap take together, relative to the median
+    /// rank; `None` where those are too few.
+    pub slowness: Vec<Option<f64>>,
     /// What the job runs: a hash of the names of the computation kernels in their order on each
     /// stream, of the first of the ranks that have fewest kernels. The same on every machine, in
     /// every run and however streams are numbered.
@@ -301,6 +304,7 @@ impl Aligned {
             last_in: Vec::with_capacity(ranks.len()),
             busy: rank::busy(ranks),
             pace: paces(&durations, &self.rows.overlaps),
+            slowness: slownesses(&durations, &self.rows.overlaps),
             workload: ranks
                 .get(self.reference)
                 .map_or(0, |rank| workload::of(&rank.shape, names)),

@@ -1,0 +1,166 @@
+//! The model law on a toy node: four GPUs whose speed is the square root of their cap.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use litd_policies::{Config, Law, Policy, State, Why};
+use litd_units::Watts;
+
+use toy::Toy;
+
+mod toy;
+
+fn toy(policy: Policy) -> Toy {
+    let mut config = Config {
+        law: Law::Model,
+        ..Config::default()
+    };
+    config.calibration.warm_up = toy::WARM_UP;
+    Toy::with(policy, config)
+}
+
+/// By how much the fastest GPU is faster than the slowest.
+fn spread(toy: &Toy) -> f64 {
+    let speeds = toy.speeds();
+    let fastest = speeds.iter().copied().fold(0.0, f64::max);
+    fastest / speeds.iter().copied().fold(f64::INFINITY, f64::min) - 1.0
+}
+
+/// Runs on for so many windows; how often caps changed.
+fn changes(toy: &mut Toy, windows: u32) -> u32 {
+    (0..windows)
+        .map(|_| u32::from(toy.window().apply.is_some()))
+        .sum()
+}
+
+#[test]
+fn gpu_realloc_is_level_after_two_adjustments() {
+    let mut toy = toy(Policy::GpuRealloc);
+    let first = toy.warm_up();
+    assert_eq!(first.state, State::Adjusting, "{}", first.why);
+    changes(&mut toy, 30);
+    assert_eq!(toy.controller.state(), State::Converged);
+    assert!(toy.controller.adjustments() <= 3);
+    assert!(spread(&toy) < 0.002, "{}", spread(&toy));
+    assert!(toy.sum() <= Watts(2800.0));
+}
+
+#[test]
+fn gpu_red_never_slows_the_straggler_and_a_wrong_slope_costs_nothing() {
+    let mut toy = toy(Policy::GpuRed);
+    let before = toy.sample().iteration_time;
+    toy.warm_up();
+    for _ in 0..30 {
+        assert!(toy.sample().iteration_time <= before * 1.001);
+        toy.window();
+    }
+    assert_eq!(toy.held[2], Watts(750.0));
+    assert!(toy.sum() < Watts(0.965 * 3000.0), "{}", toy.sum());
+    assert!(toy.controller.adjustments() <= 4);
+}
+
+#[test]
+fn a_level_node_is_left_alone() {
+    for policy in [Policy::GpuRed, Policy::GpuRealloc] {
+        let mut toy = toy(policy);
+        toy.speed = [1.0; 4];
+        assert_eq!(toy.warm_up().apply, None);
+        assert_eq!(changes(&mut toy, 100), 0);
+    }
+}
+
+#[test]
+fn a_gpu_that_becomes_hotter_is_levelled_again_in_two_adjustments() {
+    let mut toy = toy(Policy::GpuRealloc);
+    toy.warm_up();
+    changes(&mut toy, 30);
+    let adjustments = toy.controller.adjustments();
+    toy.speed[0] -= 0.02;
+    changes(&mut toy, 30);
+    assert!(toy.controller.adjustments() - adjustments <= 3);
+    assert!(toy.controller.adjustments() > adjustments);
+    assert!(spread(&toy) < 0.003, "{}", spread(&toy));
+}
+
+#[test]
+fn caps_that_kernels_do_not_follow_are_taken_back() {
+    let mut toy = toy(Policy::GpuRealloc);
+    let start = toy.held.clone();
+    let first = toy.warm_up();
+    assert!(first.apply.is_some());
+    // Whatever the caps are, clocks stay as they were.
+    let speed = toy.speed;
+    for _ in 0..30 {
+        for gpu in 0..4 {
+            toy.speed[gpu] = speed[gpu] / (toy.held[gpu].0 / 700.0).sqrt();
+        }
+        let decision = toy.window();
+        if decision.state == State::Rollback {
+            assert!(
+                matches!(decision.why, Why::Contradicted { .. }),
+                "{}",
+                decision.why
+            );
+            assert_eq!(toy.held, start);
+            return;
+        }
+    }
+    panic!("still steering");
+}
+
+#[test]
+fn a_late_host_gets_no_power() {
+    let mut toy = toy(Policy::GpuRealloc);
+    toy.speed = [1.0; 4];
+    toy.host_lead = [400.0, 400.0, 400.0, 0.0];
+    let end = toy.warm_up();
+    assert_eq!(end.apply, None, "{}", end.why);
+    assert_eq!(changes(&mut toy, 20), 0);
+}
+
+#[test]
+fn a_throttling_straggler_gets_no_power() {
+    for policy in [Policy::GpuRed, Policy::GpuRealloc] {
+        let mut toy = toy(policy);
+        toy.throttled[2] = true;
+        assert_eq!(toy.warm_up().apply, None);
+        assert_eq!(changes(&mut toy, 20), 0);
+    }
+}
+
+#[test]
+fn no_cap_changes_by_more_than_a_step() {
+    let mut config = Config {
+        law: Law::Model,
+        ..Config::default()
+    };
+    config.calibration.warm_up = toy::WARM_UP;
+    config.model.max_step = Watts(12.0);
+    let mut toy = Toy::with(Policy::GpuRealloc, config);
+    toy.warm_up();
+    for _ in 0..40 {
+        let before = toy.held.clone();
+        toy.window();
+        for (now, then) in toy.held.iter().zip(&before) {
+            assert!((*now - *then).abs() <= Watts(13.0), "{now} after {then}");
+        }
+    }
+    assert!(spread(&toy) < 0.003, "{}", spread(&toy));
+}
+
+#[test]
+fn without_durations_the_papers_law_goes_on() {
+    let mut toy = toy(Policy::GpuRealloc);
+    let mut first = None;
+    for _ in 0..toy::WARM_UP {
+        let mut sample = toy.sample();
+        sample.gpus.iter_mut().for_each(|gpu| gpu.pace = None);
+        let decision = toy.controller.step(&sample);
+        toy.write(&decision);
+        first = decision.apply.or(first);
+    }
+    let caps = first.expect("leads alone move caps").to_watts();
+    // Algorithm 2's largest increase, and no more.
+    assert!(
+        caps[2] > Watts(700.0) && caps[2] <= Watts(715.0),
+        "{caps:?}"
+    );
+}

@@ -1,0 +1,192 @@
+//! The loop in one process: the plant, the controller, and the wire between them.
+
+use litd_policies::{
+    CapVector, Config, Controller, Cpu, Decision, Limits, Node, Plan, PlanError, Policy, actuate,
+};
+use litd_sim::{CpuSpec, Plant, Scenario};
+use litd_units::{Millis, Watts};
+
+use crate::StudyError;
+use crate::observe::{self, Names, Observed};
+
+/// A simulated node and its loop.
+#[derive(Debug, Clone)]
+pub struct ClosedLoop {
+    /// The node.
+    pub plant: Plant,
+    controller: Controller,
+    config: Config,
+    /// What the devices hold, as read back: GPUs, then the CPUs that the plan touches.
+    held: Vec<Watts>,
+    nothing: Option<String>,
+    names: Names,
+}
+
+/// What one sampling period showed and brought.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// The sample at its end.
+    pub observed: Observed,
+    /// What the loop made of it.
+    pub decision: Decision,
+    /// Mean power of all GPUs.
+    pub power: Watts,
+    /// Mean wall time of an iteration.
+    pub iteration_time: Millis,
+}
+
+/// The node as the loop sees it.
+#[must_use]
+pub fn node(scenario: &Scenario) -> Node {
+    let caps = &scenario.caps;
+    let gpu = Limits {
+        floor: caps.floor,
+        ceiling: caps.tdp,
+        resolution: caps.resolution,
+    };
+    let cpu = |cpu: &CpuSpec| Cpu {
+        limits: Limits {
+            floor: cpu.floor,
+            ceiling: cpu.limit,
+            resolution: caps.resolution,
+        },
+        draw: cpu.draw,
+    };
+    Node {
+        gpus: vec![gpu; scenario.gpus.len()],
+        cpus: scenario.cpus.iter().map(cpu).collect(),
+    }
+}
+
+impl ClosedLoop {
+    /// A node in thermal steady state under the caps that the policy starts from. A policy that
+    /// has no headroom there only observes.
+    ///
+    /// # Errors
+    /// The scenario or the knobs make no sense.
+    pub fn new(
+        policy: Policy,
+        scenario: &Scenario,
+        seed: u64,
+        config: &Config,
+    ) -> Result<Self, StudyError> {
+        let mut config = config.clone();
+        config.mitigation.initial_cap = scenario.caps.initial;
+        let node = node(scenario);
+        // No headroom is an answer: the node is watched as it is, and nothing is written.
+        let (plan, nothing) = match Plan::new(policy, &node, &config.mitigation) {
+            Ok(plan) => (plan, None),
+            Err(no @ (PlanError::NoHeadroom { .. } | PlanError::NoCpuHeadroom { .. })) => (
+                Plan::new(Policy::Observe, &node, &config.mitigation)?,
+                Some(no.to_string()),
+            ),
+            Err(error) => return Err(error.into()),
+        };
+        let plant = Plant::new(scenario, seed)?;
+        let mut closed = Self {
+            held: found(&plant, &plan)?,
+            names: Names::of(&plant),
+            plant,
+            controller: Controller::new(plan.clone(), config.clone()),
+            config,
+            nothing,
+        };
+        closed.write(plan.start())?;
+        closed.plant.settle();
+        Ok(closed)
+    }
+
+    /// Runs one sampling period and lets the loop decide.
+    ///
+    /// # Errors
+    /// An iteration can't be analysed, or a cap not be written: faults of the study itself.
+    pub fn period(&mut self, iterations: u32) -> Result<Step, StudyError> {
+        self.period_with(iterations, |_| {})
+    }
+
+    /// The same with a sample that is changed on its way to the loop, as broken sensors do.
+    ///
+    /// # Errors
+    /// As [`Self::period`].
+    pub fn period_with(
+        &mut self,
+        iterations: u32,
+        change: impl FnOnce(&mut litd_policies::Sample),
+    ) -> Result<Step, StudyError> {
+        let (mut time, mut power) = (Millis::ZERO, Watts::ZERO);
+        for _ in 0..iterations {
+            time += self.plant.run_iteration().length;
+            power += self.plant.gpu_power();
+        }
+        let mut observed =
+            observe::sample(&self.plant, &self.names, self.config.detection.aggregation)?;
+        change(&mut observed.sample);
+        let decision = self.controller.step(&observed.sample);
+        if let Some(caps) = &decision.apply {
+            self.write(caps)?;
+        }
+        Ok(Step {
+            observed,
+            decision,
+            power: power / f64::from(iterations),
+            iteration_time: time / f64::from(iterations),
+        })
+    }
+
+    /// Why there is nothing to do, where that is known from the start.
+    #[must_use]
+    pub fn nothing(&self) -> Option<&str> {
+        self.nothing.as_deref()
+    }
+
+    /// The loop.
+    #[must_use]
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// The loop, to give it another plan.
+    pub fn controller_mut(&mut self) -> &mut Controller {
+        &mut self.controller
+    }
+
+    /// The cap of each GPU.
+    #[must_use]
+    pub fn caps(&self) -> Vec<Watts> {
+        self.plant.gpus().map(|gpu| gpu.cap).collect()
+    }
+
+    /// Writes caps in the safe order. The simulated devices have no faults here, so a failure is
+    /// one of the study itself.
+    ///
+    /// # Errors
+    /// The plant refuses a cap.
+    pub fn write(&mut self, caps: &CapVector) -> Result<(), StudyError> {
+        let plant = &mut self.plant;
+        let gpus = plant.gpu_count();
+        let failures = actuate(caps, &mut self.held, |device, wanted| {
+            match device.checked_sub(gpus) {
+                None => plant.set_gpu_cap(device, wanted),
+                Some(cpu) => plant.set_cpu_limit(cpu, wanted),
+            }
+            .map_err(|error| error.to_string())
+        });
+        match failures.into_iter().next() {
+            Some(failure) => Err(StudyError::Write(failure.to_string())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The caps that the plan's devices hold.
+fn found(plant: &Plant, plan: &Plan) -> Result<Vec<Watts>, StudyError> {
+    let gpus = plan.tdp().len();
+    (0..plan.start().len())
+        .map(|device| {
+            Ok(match device.checked_sub(gpus) {
+                None => plant.gpu_cap(device)?,
+                Some(cpu) => plant.cpu_limit(cpu)?,
+            })
+        })
+        .collect()
+}

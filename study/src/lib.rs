@@ -1,0 +1,33 @@
+//! The laws in closed loop with the simulated node. Everything here is SIMULATED: it tests the
+//! code, not the effect.
+//!
+//! - [`closed_loop`]: plant, controller and the wire between them;
+//! - [`optimum`]: the best caps there are, found without knowing what the plant is made of.
+
+pub mod closed_loop;
+pub mod observe;
+pub mod optimum;
+
+use thiserror::Error;
+
+pub use closed_loop::ClosedLoop;
+
+/// Why a study can't go on. None of these comes from the loop under study.
+#[derive(Debug, Error)]
+pub enum StudyError {
+    /// The plant.
+    #[error(transparent)]
+    Plant(#[from] litd_sim::PlantError),
+    /// The policy's plan.
+    #[error(transparent)]
+    Plan(#[from] litd_policies::PlanError),
+    /// The analysis of an iteration.
+    #[error(transparent)]
+    Analysis(#[from] litd_traces::AlignError),
+    /// A rank's kernels.
+    #[error(transparent)]
+    Live(#[from] litd_traces::LiveError),
+    /// A write of caps.
+    #[error("a simulated device did not take a cap: {0}")]
+    Write(String),
+}
