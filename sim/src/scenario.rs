@@ -16,7 +16,7 @@ pub const POLICIES: [&str; 3] = ["gpu-red", "gpu-realloc", "cpu-slosh"];
 pub const MIN_CLOCK: f64 = 0.1;
 
 /// The shipped scenarios by name.
-const BUILTIN: [(&str, &str); 6] = [
+const BUILTIN: [(&str, &str); 9] = [
     ("default", include_str!("../scenarios/default.toml")),
     ("no-headroom", include_str!("../scenarios/no-headroom.toml")),
     ("no-effect", include_str!("../scenarios/no-effect.toml")),
@@ -29,6 +29,15 @@ const BUILTIN: [(&str, &str); 6] = [
         "two-stragglers",
         include_str!("../scenarios/two-stragglers.toml"),
     ),
+    (
+        "mi300x-node1",
+        include_str!("../scenarios/mi300x-node1.toml"),
+    ),
+    (
+        "mi300x-node0",
+        include_str!("../scenarios/mi300x-node0.toml"),
+    ),
+    ("a100", include_str!("../scenarios/a100.toml")),
 ];
 
 /// Names of the shipped scenarios, for [`Scenario::builtin`].

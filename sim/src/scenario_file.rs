@@ -6,7 +6,7 @@ use litd_units::{Celsius, Hertz, Millis, Watts};
 use serde::Deserialize;
 
 use crate::scenario::{CapLimits, CpuSpec, GpuSpec, Scenario, ScenarioError};
-use crate::workload::{Workload, fsdp};
+use crate::workload::{Transfers, Workload, fsdp_with};
 
 /// The most GPUs and layers that a file may ask for: typing errors end here, not in the
 /// machine's memory.
@@ -31,6 +31,8 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct WorkloadSection {
     layers: Option<usize>,
+    all_gather_ms: Option<Millis>,
+    reduce_scatter_ms: Option<Millis>,
     file: Option<PathBuf>,
     contention: f64,
     #[serde(default)]
@@ -161,8 +163,24 @@ impl Scenario {
 
 impl WorkloadSection {
     fn load(&self, names: &Origin, folder: &Path) -> Result<Workload, ScenarioError> {
+        let usual = Transfers::default();
+        let transfers = Transfers {
+            all_gather: self.all_gather_ms.unwrap_or(usual.all_gather),
+            reduce_scatter: self.reduce_scatter_ms.unwrap_or(usual.reduce_scatter),
+        };
+        let of_layers = self.all_gather_ms.or(self.reduce_scatter_ms).is_some();
         match (self.layers, &self.file) {
-            (Some(layers), None) if (1..=MOST).contains(&layers) => Ok(fsdp(layers)),
+            (None, Some(_)) if of_layers => Err(names.error(
+                "workload",
+                "`all_gather_ms` and `reduce_scatter_ms` go with `layers`; a `file` has its own",
+            )),
+            (Some(layers), None) if (1..=MOST).contains(&layers) => {
+                let workload = fsdp_with(layers, transfers);
+                workload
+                    .check()
+                    .map_err(|flaw| names.error("workload", flaw.to_string()))?;
+                Ok(workload)
+            }
             (Some(layers), None) => Err(names.error(
                 "workload.layers",
                 format!("{layers} is out of range; it must be from 1 to {MOST}"),

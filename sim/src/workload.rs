@@ -321,24 +321,44 @@ const BACKWARD: [(&str, f64, f64); 10] = [
     ("attn_norm", 0.20, 0.1),
 ];
 
-/// Transfer time of one layer's all-gather (make.py, `gather_ms`).
-const GATHER: Millis = Millis(1.5);
-/// Transfer time of one layer's reduce-scatter (make.py, `scatter_ms`).
-const SCATTER: Millis = Millis(3.1);
+/// How long one layer's collectives transfer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Transfers {
+    /// The all-gather of its parameters (make.py, `gather_ms`).
+    pub all_gather: Millis,
+    /// The reduce-scatter of its gradients (make.py, `scatter_ms`).
+    pub reduce_scatter: Millis,
+}
+
+impl Default for Transfers {
+    fn default() -> Self {
+        Self {
+            all_gather: Millis(1.5),
+            reduce_scatter: Millis(3.1),
+        }
+    }
+}
 
 /// FSDP with one-layer prefetch, as make.py's `fsdp`: an all-gather before each layer in both
 /// passes, a reduce-scatter after each layer of the backward pass. 32 layers are Llama 3.1 8B.
 #[must_use]
 pub fn fsdp(layers: usize) -> Workload {
+    fsdp_with(layers, Transfers::default())
+}
+
+/// [`fsdp`] on another network.
+#[must_use]
+pub fn fsdp_with(layers: usize, transfers: Transfers) -> Workload {
+    let (gather, scatter) = (transfers.all_gather, transfers.reduce_scatter);
     let mut workload = Workload {
         kernels: Vec::with_capacity(layers * (FORWARD.len() + BACKWARD.len())),
         collectives: Vec::with_capacity(3 * layers),
     };
-    let mut gathered = (layers > 0).then(|| workload.collective("all_gather", 0, GATHER, None));
+    let mut gathered = (layers > 0).then(|| workload.collective("all_gather", 0, gather, None));
     for layer in 0..layers {
         let first = workload.layer('f', layer, &FORWARD, gathered);
         if layer + 1 < layers {
-            gathered = Some(workload.collective("all_gather", layer + 1, GATHER, Some(first)));
+            gathered = Some(workload.collective("all_gather", layer + 1, gather, Some(first)));
         }
     }
     // The last layer's parameters are still there when the backward pass begins with it.
@@ -346,14 +366,14 @@ pub fn fsdp(layers: usize) -> Workload {
     for layer in (0..layers).rev() {
         let first = workload.layer('b', layer, &BACKWARD, gathered);
         if layer + 1 < layers {
-            workload.collective("reduce_scatter", layer + 1, SCATTER, Some(first));
+            workload.collective("reduce_scatter", layer + 1, scatter, Some(first));
         }
         if layer > 0 {
-            gathered = Some(workload.collective("all_gather", layer - 1, GATHER, Some(first)));
+            gathered = Some(workload.collective("all_gather", layer - 1, gather, Some(first)));
         }
     }
     if let Some(last) = workload.kernels.len().checked_sub(1) {
-        workload.collective("reduce_scatter", 0, SCATTER, Some(last));
+        workload.collective("reduce_scatter", 0, scatter, Some(last));
     }
     workload
 }
