@@ -1,6 +1,6 @@
 //! The daemon's state, and the one way in: [`Core::handle`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use litd_api::{Event as Told, EventKind, Events, Mode};
 use litd_policies::{Actuator, Policy};
@@ -151,6 +151,7 @@ impl<S: Store> Core<S> {
         }
         if let Some(recovered) = recovered {
             core.recover(recovered);
+            core.recover_clocks();
         }
         // After what was recovered: the caps found are not those of a predecessor.
         core.say_hello();
@@ -248,6 +249,7 @@ impl<S: Store> Core<S> {
             self.retarget();
         }
         self.write_caps();
+        self.begin_clocks();
         self.devices.begin_wanted(self.now, &mut self.effects);
         if std::mem::take(&mut self.untidy) {
             self.tidy_journal();
@@ -346,10 +348,13 @@ impl<S: Store> Core<S> {
             return;
         };
         if self.now >= stopping.since + STOP {
-            let left = self.journal.entries().iter();
-            let left: Vec<&str> = left.map(|entry| entry.address.as_str()).collect();
+            let caps = self.journal.entries().iter();
+            let caps = caps.map(|entry| entry.address.as_str());
+            let clocks = self.journal.clocks().iter().map(String::as_str);
+            let left: BTreeSet<&str> = caps.chain(clocks).collect();
+            let left: Vec<&str> = left.into_iter().collect();
             let text = format!(
-                "stopping with caps that could not be given back, of {}: `litd restore` or the next start will try again",
+                "stopping with caps or clocks that could not be given back, of {}: `litd restore` or the next start will try again",
                 left.join(", ")
             );
             self.note(Note::warning(EventKind::Restore, text));
@@ -363,7 +368,8 @@ impl<S: Store> Core<S> {
         let busy = |(device, unit): (usize, &Unit)| {
             self.actuator.is_writing(device) || self.owes_undo(device, unit)
         };
-        if waits && self.reachable_entries() == 0 && !self.devices.iter().any(busy) {
+        let undone = self.reachable_entries() == 0 && self.locked_devices() == 0;
+        if waits && undone && !self.devices.iter().any(busy) {
             self.say_stopped();
         }
     }

@@ -7,6 +7,7 @@ use litd_power::{CapRange, DeviceKind, Operation};
 use litd_units::{Nanos, Watts};
 
 use crate::by_hand::ByHand;
+use crate::clocks::Clocks;
 use crate::config::Caps;
 use crate::event::{Device, DeviceId, Effect};
 
@@ -57,6 +58,8 @@ pub(crate) struct Unit {
     pub resets: Vec<Nanos>,
     /// It was reset, and what its cap may be is not known yet.
     pub ranging: bool,
+    /// What its clocks are locked to.
+    pub clocks: Clocks,
     wanted: Wanted,
 }
 
@@ -93,6 +96,7 @@ impl Unit {
             settling: None,
             resets: Vec::new(),
             ranging: false,
+            clocks: Clocks::default(),
             wanted: Wanted::default(),
         }
     }
@@ -100,6 +104,17 @@ impl Unit {
     /// Whether a device like this can hold a cap at all: if not, it was misread.
     pub fn can_hold(&self, cap: Watts) -> bool {
         can_hold(&self.device.range, cap)
+    }
+
+    /// Whether there is anything that it is to do when it is free.
+    pub fn wants_anything(&self) -> bool {
+        let Wanted {
+            read,
+            range,
+            holders,
+            release,
+        } = self.wanted;
+        read || range || holders || release
     }
 
     /// Its address.
@@ -260,6 +275,7 @@ impl Devices {
     ) {
         if let Some(unit) = self.get_mut(device) {
             unit.busy = Some((operation, now));
+            unit.clocks.had_turn = false;
             let device = DeviceId(device);
             effects.push(Effect::Device { device, operation });
         }

@@ -33,6 +33,7 @@ impl<S: Store> Core<S> {
                 | (Operation::Set(_), Reply::Set(_))
                 | (Operation::Range, Reply::Range(_))
                 | (Operation::Holders, Reply::Holders(_))
+                | (Operation::Clocks(_), Reply::Clocks(_))
                 | (Operation::Release, Reply::Released)
         )
     }
@@ -78,6 +79,11 @@ impl<S: Store> Core<S> {
             Reply::Holders(Err(error)) => {
                 self.count_error(device, &error);
                 self.holders_unknown(device, &error.to_string());
+            }
+            Reply::Clocks(outcome) => {
+                if let Operation::Clocks(asked) = operation {
+                    self.clocks_done(device, asked, outcome);
+                }
             }
             Reply::Released => {}
         }

@@ -166,6 +166,7 @@ impl<S: Store> Core<S> {
                     FromHook::Tick(tick) => self.tick(&job, rank, tick),
                     FromHook::Bye(_) => self.left(id, &job, rank),
                     FromHook::Notice(notice) => self.noticed(id, &job, rank, &notice),
+                    FromHook::SetClock(wish) => self.ask_clock(&job, rank, wish.clock),
                     FromHook::Hello(_) | FromHook::Unknown => {
                         let reason = "a second hello on one connection";
                         self.refuse(id, No::new(RefusalCode::Malformed, "malformed", reason));

@@ -8,12 +8,13 @@
 //!
 //! Inside, [`Core`] is one state with a room for each concern: `hooks` (who may send what),
 //! `job` (samples and loop of one job), `steering` (plans and decisions), `caps` (budget shares,
-//! targets, writes), `hardware` (answers of devices, faults, foreign hands), `undo` (giving
+//! targets, writes), `clocks` (those that jobs ask for), `hardware` (answers of devices, faults, foreign hands), `undo` (giving
 //! back), `admin` (commands), `status`.
 
 mod admin;
 mod by_hand;
 mod caps;
+mod clocks;
 pub mod config;
 mod core;
 mod devices;

@@ -28,7 +28,7 @@ impl<S: Store> Core<S> {
 
     /// A predecessor died with caps changed.
     pub(crate) fn recover(&mut self, recovered: Recovered) {
-        self.recovered = !recovered.entries.is_empty();
+        self.recovered = !recovered.entries.is_empty() || !self.journal.clocks().is_empty();
         if let Some(damage) = &recovered.damaged {
             let text = format!("the undo journal was damaged: {damage}");
             self.note(Note::warning(EventKind::Fault, text));

@@ -207,7 +207,7 @@ pub trait PowerDomain: Send {
         let Identity {
             address, backend, ..
         } = self.identity();
-        PowerError::Driver {
+        PowerError::Unsupported {
             device: address.clone(),
             action: "locking clocks",
             cause: format!("the back end {backend} can't"),

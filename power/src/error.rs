@@ -56,6 +56,16 @@ pub enum PowerError {
         /// The cap that is there.
         cap: Watts,
     },
+    /// The device, its driver or its back end knows no such thing; nothing was changed.
+    #[error("{device}: {action} is not possible: {cause}")]
+    Unsupported {
+        /// The device.
+        device: String,
+        /// What was tried.
+        action: &'static str,
+        /// Why.
+        cause: String,
+    },
     /// Whatever else the driver said.
     #[error("{device}: {action} failed: {cause}")]
     Driver {
@@ -78,6 +88,7 @@ impl PowerError {
             Self::Gone { .. } => "gone",
             Self::Timeout { .. } => "timeout",
             Self::Changed { .. } => "changed",
+            Self::Unsupported { .. } => "unsupported",
             Self::Driver { .. } => "driver",
         }
     }

@@ -2,7 +2,7 @@
 
 use litd_units::Watts;
 
-use crate::domain::{CapRange, PowerDomain, Reading};
+use crate::domain::{CapRange, ClockRange, PowerDomain, Reading};
 use crate::error::PowerError;
 
 /// What a device is to do.
@@ -16,6 +16,8 @@ pub enum Operation {
     Range,
     /// Tell which processes hold it.
     Holders,
+    /// Lock the clocks of the compute units to this range; `None`: let the driver choose.
+    Clocks(Option<ClockRange>),
     /// Close all handles.
     Release,
 }
@@ -31,6 +33,8 @@ pub enum Reply {
     Range(Result<CapRange, PowerError>),
     /// The processes that hold the device.
     Holders(Result<Vec<u32>, PowerError>),
+    /// Clocks are locked, or free; no driver says to what they are.
+    Clocks(Result<(), PowerError>),
     /// Handles are closed.
     Released,
 }
@@ -45,6 +49,8 @@ impl Operation {
             Self::Set(cap) => Reply::Set(domain.set_cap(cap).and_then(|()| domain.cap())),
             Self::Range => Reply::Range(domain.range()),
             Self::Holders => Reply::Holders(domain.holders()),
+            Self::Clocks(Some(range)) => Reply::Clocks(domain.lock_clocks(range)),
+            Self::Clocks(None) => Reply::Clocks(domain.unlock_clocks()),
             Self::Release => {
                 domain.release();
                 Reply::Released

@@ -9,6 +9,8 @@
 //! {"op":"range","device":"0000:05:00.0"}              {"range":{}}
 //! {"op":"set","device":"0000:05:00.0","watts":650.0}  {"done":true}
 //! {"op":"holders","device":"0000:05:00.0"}            {"pids":[4711]}
+//! {"op":"clocks","device":"0000:05:00.0","hertz":[1.2e9,1.2e9]}
+//!                                                     {"done":true}     null: the driver's choice
 //! {"op":"release","device":"0000:05:00.0"}            {"done":true}
 //! anything that goes wrong                            {"error":"gone","cause":"..."}
 //! ```
@@ -20,10 +22,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use litd_units::Watts;
+use litd_units::{Hertz, Watts};
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{CapRange, Identity, PowerDomain, Reading};
+use crate::domain::{CapRange, ClockRange, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 
 /// After so long without an answer the other side counts as dead: longer than a driver that
@@ -60,6 +62,13 @@ pub enum Request {
     Holders {
         /// Its address.
         device: String,
+    },
+    /// Lock its clocks, or let the driver choose.
+    Clocks {
+        /// Its address.
+        device: String,
+        /// The lowest and the highest.
+        hertz: Option<(Hertz, Hertz)>,
     },
     /// Its handles are closed.
     Release {
@@ -176,6 +185,15 @@ impl Simulated {
     fn device(&self) -> String {
         self.identity.address.clone()
     }
+
+    fn clocks(&mut self, hertz: Option<(Hertz, Hertz)>) -> Result<(), PowerError> {
+        const ACTION: &str = "locking clocks";
+        let device = self.device();
+        match self.line.ask(&Request::Clocks { device, hertz }, ACTION)? {
+            Outcome::Done(true) => Ok(()),
+            other => Err(self.line.surprise(ACTION, &other)),
+        }
+    }
 }
 
 impl PowerDomain for Simulated {
@@ -221,6 +239,14 @@ impl PowerDomain for Simulated {
             Outcome::Pids(pids) => Ok(pids),
             other => Err(self.line.surprise(ACTION, &other)),
         }
+    }
+
+    fn lock_clocks(&mut self, range: ClockRange) -> Result<(), PowerError> {
+        self.clocks(Some((range.lowest, range.highest)))
+    }
+
+    fn unlock_clocks(&mut self) -> Result<(), PowerError> {
+        self.clocks(None)
     }
 
     fn release(&mut self) {

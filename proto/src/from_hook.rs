@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use litd_units::Nanos;
+use litd_units::{Hertz, Nanos};
 use prost::Message as _;
 
 use crate::columns::Columns;
 use crate::error::WireError;
-use crate::limits::Limits;
+use crate::limits::{Limits, within};
 use crate::text::{naming, printable};
 use crate::walk::{self, Bound, Measure};
 use crate::wire::{self, from_hook::Message, notice::Kind};
@@ -15,8 +15,11 @@ use crate::wire::{self, from_hook::Message, notice::Kind};
 /// How many entries [`Hello::versions`] may have.
 const VERSIONS: usize = 32;
 
+/// No GPU is clocked higher.
+const MEGAHERTZ: usize = 10_000;
+
 /// From a hook to litd: one message per frame.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum FromHook {
     /// Who the hook is.
     Hello(Hello),
@@ -28,6 +31,8 @@ pub enum FromHook {
     Bye(Bye),
     /// Something that the node's operator should know.
     Notice(Notice),
+    /// The clock that this rank's GPU is to have from now on.
+    SetClock(SetClock),
     /// Something that a later protocol has: to be ignored.
     Unknown,
 }
@@ -121,6 +126,13 @@ pub struct Notice {
     pub text: String,
 }
 
+/// The clock that this rank's GPU is to have from now on.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SetClock {
+    /// The clock of the compute units; `None`: the driver chooses.
+    pub clock: Option<Hertz>,
+}
+
 /// What a [`Notice`] is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum NoticeKind {
@@ -140,7 +152,7 @@ impl FromHook {
     /// `limits` allow. That is seen before memory is taken for it: what is taken is within a
     /// small multiple of the limits, whatever the frame.
     pub fn decode(frame: &[u8], limits: &Limits) -> Result<Self, WireError> {
-        let Some((number, message)) = walk::member(frame, 5)? else {
+        let Some((number, message)) = walk::member(frame, 6)? else {
             return Ok(Self::Unknown);
         };
         Ok(match number {
@@ -148,7 +160,8 @@ impl FromHook {
             2 => Self::Kernels(Kernels::decode(message, limits)?),
             3 => Self::Tick(Tick::decode(message)?),
             4 => Self::Bye(Bye::decode(message, limits)?),
-            _ => Self::Notice(Notice::decode(message, limits)?),
+            5 => Self::Notice(Notice::decode(message, limits)?),
+            _ => Self::SetClock(SetClock::decode(message)?),
         })
     }
 
@@ -164,6 +177,7 @@ impl FromHook {
                 reason: bye.reason.clone(),
             })),
             Self::Notice(notice) => Some(Message::Notice(notice.to_wire())),
+            Self::SetClock(wish) => Some(Message::SetClock(wish.to_wire())),
             Self::Unknown => None,
         };
         wire::FromHook { message }.encode_to_vec()
@@ -345,6 +359,21 @@ impl Notice {
             kind: kind.into(),
             text: self.text.clone(),
         }
+    }
+}
+
+impl SetClock {
+    fn decode(message: &[u8]) -> Result<Self, WireError> {
+        let megahertz = wire::SetClock::decode(message)?.megahertz;
+        within("megahertz", megahertz as usize, MEGAHERTZ)?;
+        let clock = (megahertz > 0).then(|| Hertz(f64::from(megahertz) * 1e6));
+        Ok(Self { clock })
+    }
+
+    fn to_wire(self) -> wire::SetClock {
+        // `as` saturates.
+        let megahertz = self.clock.map_or(0, |clock| (clock.0 / 1e6).round() as u32);
+        wire::SetClock { megahertz }
     }
 }
 

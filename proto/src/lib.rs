@@ -28,7 +28,7 @@ mod walk;
 pub mod wire;
 
 pub use error::WireError;
-pub use from_hook::{Bye, Class, FromHook, Hello, Kernels, Notice, NoticeKind, Tick};
+pub use from_hook::{Bye, Class, FromHook, Hello, Kernels, Notice, NoticeKind, SetClock, Tick};
 pub use limits::Limits;
 pub use names::NameDictionary;
 pub use to_hook::{Directive, Refusal, RefusalCode, ToHook, Welcome};

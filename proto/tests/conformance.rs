@@ -11,9 +11,9 @@ use std::path::PathBuf;
 
 use litd_proto::{
     Bye, Class, Directive, FromHook, Hello, Kernels, Limits, Notice, NoticeKind, Refusal,
-    RefusalCode, Tick, ToHook, Welcome,
+    RefusalCode, SetClock, Tick, ToHook, Welcome,
 };
-use litd_units::Nanos;
+use litd_units::{Hertz, Nanos};
 use serde_json::Value;
 
 fn path() -> PathBuf {
@@ -158,6 +158,11 @@ impl Row<'_> {
                 },
                 text: self.text("text"),
             })),
+            "set_clock" => {
+                let megahertz = f64::from(self.number("megahertz"));
+                let clock = Some(Hertz(megahertz * 1e6)).filter(|clock| clock.0 > 0.0);
+                Either::From(FromHook::SetClock(SetClock { clock }))
+            }
             "welcome" => Either::To(ToHook::Welcome(Welcome {
                 protocol: self.number("protocol"),
                 daemon: self.text("daemon"),

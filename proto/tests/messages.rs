@@ -5,9 +5,9 @@
 
 use litd_proto::{
     Bye, Class, Directive, FromHook, Hello, Kernels, Limits, Notice, NoticeKind, Refusal,
-    RefusalCode, Tick, ToHook, Welcome, WireError, wire,
+    RefusalCode, SetClock, Tick, ToHook, Welcome, WireError, wire,
 };
-use litd_units::Nanos;
+use litd_units::{Hertz, Nanos};
 use prost::Message as _;
 
 fn hello() -> Hello {
@@ -37,7 +37,7 @@ fn kernels() -> Kernels {
     }
 }
 
-fn from_hook() -> [(FromHook, Vec<u8>); 5] {
+fn from_hook() -> [(FromHook, Vec<u8>); 6] {
     let tick = Tick {
         iteration: 300,
         duration: Nanos(1_000_000),
@@ -77,6 +77,12 @@ fn from_hook() -> [(FromHook, Vec<u8>); 5] {
         (
             FromHook::Notice(notice),
             b"\x2a\x07\x08\x01\x12\x03off".to_vec(),
+        ),
+        (
+            FromHook::SetClock(SetClock {
+                clock: Some(Hertz(1410e6)),
+            }),
+            b"\x32\x03\x08\x82\x0b".to_vec(),
         ),
     ]
 }
@@ -215,7 +221,7 @@ fn unknown_fields_are_ignored() {
 
 #[test]
 fn unknown_messages_and_values_are_ignored() {
-    for bytes in [LATER, b"", b"\x32\x03abc"] {
+    for bytes in [LATER, b"", b"\x3a\x03abc"] {
         assert_eq!(decode(bytes), Ok(FromHook::Unknown));
         let answer = ToHook::decode(bytes, &Limits::default());
         assert_eq!(answer, Ok(ToHook::Unknown));

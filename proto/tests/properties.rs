@@ -7,9 +7,9 @@
 use litd_proto::frame::{self, Reader};
 use litd_proto::{
     Bye, Class, Directive, FromHook, Hello, Kernels, Limits, Notice, NoticeKind, Refusal,
-    RefusalCode, Tick, ToHook, Welcome,
+    RefusalCode, SetClock, Tick, ToHook, Welcome,
 };
-use litd_units::Nanos;
+use litd_units::{Hertz, Nanos};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -108,6 +108,10 @@ fn from_hook() -> impl Strategy<Value = FromHook> {
             name()
         )
             .prop_map(|(kind, text)| FromHook::Notice(Notice { kind, text })),
+        (0..=10_000_u32).prop_map(|megahertz| {
+            let clock = (megahertz > 0).then(|| Hertz(f64::from(megahertz) * 1e6));
+            FromHook::SetClock(SetClock { clock })
+        }),
     ]
 }
 
@@ -169,6 +173,9 @@ fn assert_sound(decoded: &FromHook) {
         FromHook::Tick(tick) => assert!(tick.duration >= Nanos::ZERO),
         FromHook::Bye(bye) => assert!(!bye.reason.contains(char::is_control)),
         FromHook::Notice(notice) => assert!(!notice.text.contains(char::is_control)),
+        FromHook::SetClock(SetClock { clock }) => {
+            assert!(clock.is_none_or(|clock| clock.0 > 0.0 && clock.0 <= 1e10));
+        }
         FromHook::Unknown => {}
     }
 }

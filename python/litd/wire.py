@@ -160,6 +160,18 @@ class Notice:
         return _bytes(5, _uint(1, self.kind) + _text(2, self.text))
 
 
+@dataclass(frozen=True)
+class SetClock:
+    """The clock that this rank's GPU is to have from now on."""
+
+    megahertz: int
+    """0: the driver chooses."""
+
+    def encode(self) -> bytes:
+        """The frame's message."""
+        return _bytes(6, _uint(1, self.megahertz))
+
+
 # From litd to a hook.
 
 

@@ -106,6 +106,8 @@ def decode(frame: bytes) -> Said:
         return Said("tick", {name: _number(body, at) for at, name in enumerate(keys, 1)})
     if member.number == 4:
         return Said("bye", {"reason": _text(body, 1)})
+    if member.number == 6:
+        return Said("set_clock", {"megahertz": _number(body, 1)})
     return Said("notice", {"kind": _number(body, 1), "text": _text(body, 2)})
 
 

@@ -24,6 +24,8 @@ KINDS = {
 
 
 def of_row(kind: str, message: dict[str, Any]) -> Any:
+    if kind == "set_clock":
+        return wire.SetClock(message["megahertz"])
     if kind == "notice":
         return wire.Notice(wire.Kind[message["kind"].upper()], message["text"])
     if kind == "welcome":

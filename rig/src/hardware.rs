@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use litd_power::simulated::{Answer, Listed, Outcome, Request};
 use litd_power::{CapRange, DeviceKind, Identity, Reading, Sharing, Throttle};
 use litd_sim::{CpuTelemetry, GpuTelemetry, Limiter, Plant, PlantError, Scenario};
-use litd_units::{Joules, Millis, Watts};
+use litd_units::{Hertz, Joules, Millis, Watts};
 
 use crate::fault::Fault;
 use crate::ledger::{Author, Change, Ledger};
@@ -349,6 +349,12 @@ impl Hardware {
                 hardware.devices[index].releases += 1;
                 Ok(Outcome::Done(true))
             }),
+            Request::Clocks { device, hertz } => self.on(device, |hardware, index| {
+                let megahertz = |clock: Hertz| (clock.0 / 1e6).round() as u32;
+                let range = hertz.map(|(low, high)| (megahertz(low), megahertz(high)));
+                hardware.lock_clocks(index, range)?;
+                Ok(Outcome::Done(true))
+            }),
             Request::Set { device, watts } => self.on(device, |hardware, index| {
                 hardware.set_cap(index, *watts)?;
                 Ok(Outcome::Done(true))
@@ -406,6 +412,27 @@ impl Hardware {
             }
         }
         self.record(device, asked, Author::Litd, true);
+        Ok(())
+    }
+
+    /// Locks the clocks of a GPU's multiprocessors, in MHz, or lets the driver choose them.
+    ///
+    /// # Errors
+    /// [`Refused`]; they are as they were.
+    pub fn lock_clocks(
+        &mut self,
+        device: usize,
+        megahertz: Option<(u32, u32)>,
+    ) -> Result<(), Refused> {
+        self.reachable(device)?;
+        match self.fault(device) {
+            Some(Fault::NoPermission) => return Err(Refused::Permission),
+            Some(Fault::Refuse) => return Err(Refused::Firmware),
+            _ => {}
+        }
+        let gpu = self.nvidia.gpus.get_mut(device).ok_or(Refused::Unknown)?;
+        gpu.clocks = megahertz;
+        gpu.locks += 1;
         Ok(())
     }
 

@@ -71,6 +71,8 @@ pub struct NvidiaGpu {
     pub persistence: bool,
     /// Clocks that the multiprocessors are locked to, MHz.
     pub clocks: Option<(u32, u32)>,
+    /// How often these were set.
+    pub locks: u64,
     /// Clocks that the memory is locked to, MHz.
     pub memory: Option<(u32, u32)>,
     /// Clock event reasons, if not those of the plant.
@@ -90,6 +92,7 @@ impl Default for NvidiaGpu {
         Self {
             persistence: true,
             clocks: None,
+            locks: 0,
             memory: None,
             reasons: None,
             instant: true,
@@ -163,7 +166,9 @@ impl Hardware {
                     .map_err(|refused| returned(&refused))?;
             }
             Request::SetPersistence { on, .. } => self.setting(gpu)?.persistence = *on,
-            Request::LockClocks { range, .. } => self.setting(gpu)?.clocks = *range,
+            Request::LockClocks { range, .. } => self
+                .lock_clocks(gpu, *range)
+                .map_err(|refused| returned(&refused))?,
             Request::LockMemory { range, .. } => self.setting(gpu)?.memory = *range,
         }
         Ok(Answer::Done)

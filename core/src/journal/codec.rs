@@ -70,6 +70,11 @@ pub(super) enum Record {
     Intent { address: String, microwatts: Cap },
     /// A device was given back, or left to whoever else changed it.
     Released { address: String },
+    /// A device's clocks are about to be locked. A litd that doesn't know this record calls it
+    /// unreadable and leaves it out.
+    Clocks { address: String },
+    /// The driver chooses them again.
+    Freed { address: String },
 }
 
 impl Record {
@@ -77,6 +82,12 @@ impl Record {
         Self::Start {
             version: VERSION,
             boot: boot.to_owned(),
+        }
+    }
+
+    pub(super) fn clocks(address: &str) -> Self {
+        Self::Clocks {
+            address: address.to_owned(),
         }
     }
 
@@ -106,13 +117,20 @@ pub(super) fn checked(address: &str, cap: Watts) -> Result<Cap, JournalError> {
 }
 
 /// A whole file; no bytes if there is nothing to undo.
-pub(super) fn whole(boot: &str, entries: &[Entry]) -> Result<Vec<u8>, JournalError> {
+pub(super) fn whole(
+    boot: &str,
+    entries: &[Entry],
+    clocks: &[String],
+) -> Result<Vec<u8>, JournalError> {
     let mut bytes = Vec::new();
-    if !entries.is_empty() {
+    if !entries.is_empty() || !clocks.is_empty() {
         encode(&mut bytes, &Record::start(boot))?;
     }
     for entry in entries {
         encode(&mut bytes, &Record::device(entry)?)?;
+    }
+    for address in clocks {
+        encode(&mut bytes, &Record::clocks(address))?;
     }
     Ok(bytes)
 }
@@ -193,6 +211,7 @@ pub fn read(bytes: &[u8]) -> Result<Option<Recovered>, JournalError> {
 struct Replay {
     boot: String,
     entries: Vec<Entry>,
+    clocks: Vec<String>,
     /// Number of the first unreadable line, and how many there are.
     first_unreadable: Option<usize>,
     count_unreadable: usize,
@@ -208,6 +227,10 @@ impl Replay {
             Record::Start { version, boot } => {
                 if version != VERSION {
                     return Err(JournalError::Version { found: version });
+                }
+                if boot != self.boot {
+                    // Locks don't outlive a boot.
+                    self.clocks.clear();
                 }
                 self.boot = boot;
             }
@@ -240,6 +263,11 @@ impl Replay {
                     self.homeless.insert(address);
                 }
             },
+            Record::Clocks { address } => {
+                self.clocks.retain(|it| *it != address);
+                self.clocks.push(address);
+            }
+            Record::Freed { address } => self.clocks.retain(|it| *it != address),
             Record::Released { address } => {
                 self.entries.retain(|entry| entry.address != address);
                 self.homeless.remove(&address);
@@ -255,8 +283,10 @@ impl Replay {
 
     fn finish(self) -> Option<Recovered> {
         let damaged = self.damage();
-        (damaged.is_some() || !self.entries.is_empty()).then_some(Recovered {
+        let any = damaged.is_some() || !self.entries.is_empty() || !self.clocks.is_empty();
+        any.then_some(Recovered {
             entries: self.entries,
+            clocks: self.clocks,
             boot_id: self.boot,
             damaged,
         })

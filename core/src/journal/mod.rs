@@ -95,6 +95,8 @@ pub struct Recovered {
     pub entries: Vec<Entry>,
     /// The boot in which the journal was last written; empty if that is unreadable.
     pub boot_id: String,
+    /// The devices whose clocks may be locked.
+    pub clocks: Vec<String>,
     /// What was cut off or unreadable, in words.
     pub damaged: Option<String>,
 }
@@ -165,6 +167,8 @@ enum File {
 pub struct Journal {
     boot_id: String,
     entries: Vec<Entry>,
+    /// Addresses of devices whose clocks litd may have locked.
+    clocks: Vec<String>,
     file: File,
     /// Length of the file, or more.
     size: usize,
@@ -196,6 +200,11 @@ impl Journal {
             entries: recovered
                 .as_ref()
                 .map_or_else(Vec::new, |it| it.entries.clone()),
+            // Locks don't outlive a boot.
+            clocks: recovered
+                .as_ref()
+                .filter(|it| it.boot_id == boot_id)
+                .map_or_else(Vec::new, |it| it.clocks.clone()),
             file: if sound { File::Whole } else { File::Torn },
             size: bytes.len(),
             longest: LONG,
@@ -347,7 +356,7 @@ impl Journal {
             address: address.to_owned(),
         }];
         // Either way says it; a full disk may allow one of them.
-        let outcome = if rest.is_empty() {
+        let outcome = if rest.is_empty() && self.clocks.is_empty() {
             self.replace(store, &rest)
                 .or_else(|_| self.append(store, &record))
         } else {
@@ -358,6 +367,69 @@ impl Journal {
             Ok(()) => self.entries = rest,
             // The disk may have done it and not said so.
             Err(_) => self.file = File::Lacking,
+        }
+        outcome
+    }
+
+    /// The devices whose clocks litd may have locked and has not freed.
+    #[must_use]
+    pub fn clocks(&self) -> &[String] {
+        &self.clocks
+    }
+
+    /// Says that a device's clocks are about to be locked. The caller does that after this has
+    /// returned, and not at all if it failed.
+    ///
+    /// # Errors
+    /// [`JournalError::Disk`].
+    pub fn lock_clocks(
+        &mut self,
+        store: &mut impl Store,
+        address: &str,
+    ) -> Result<(), JournalError> {
+        let known = self.clocks.iter().any(|it| it == address);
+        if known && self.file != File::Lacking {
+            return Ok(());
+        }
+        self.tidy(store)?;
+        if known {
+            return Ok(());
+        }
+        self.append(store, &[Record::clocks(address)])?;
+        self.clocks.push(address.to_owned());
+        Ok(())
+    }
+
+    /// Takes note that the driver chooses a device's clocks again.
+    ///
+    /// # Errors
+    /// [`JournalError::Disk`]: the journal may still say that they are locked.
+    pub fn freed_clocks(
+        &mut self,
+        store: &mut impl Store,
+        address: &str,
+    ) -> Result<(), JournalError> {
+        let Some(index) = self.clocks.iter().position(|it| it == address) else {
+            return Ok(());
+        };
+        let address = self.clocks.remove(index);
+        let record = [Record::Freed {
+            address: address.clone(),
+        }];
+        let entries = self.entries.clone();
+        let last = entries.is_empty() && self.clocks.is_empty();
+        let outcome = match last {
+            true => self
+                .replace(store, &entries)
+                .or_else(|_| self.append(store, &record)),
+            false => self
+                .append(store, &record)
+                .or_else(|_| self.replace(store, &entries)),
+        };
+        if outcome.is_err() {
+            self.clocks.push(address);
+            // The disk may have done it and not said so.
+            self.file = File::Lacking;
         }
         outcome
     }
@@ -392,7 +464,7 @@ impl Journal {
     }
 
     fn replace(&mut self, store: &mut impl Store, entries: &[Entry]) -> Result<(), JournalError> {
-        let bytes = codec::whole(&self.boot_id, entries)?;
+        let bytes = codec::whole(&self.boot_id, entries, &self.clocks)?;
         store.replace_journal(&bytes)?;
         self.file = File::Whole;
         self.size = bytes.len();

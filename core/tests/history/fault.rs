@@ -76,6 +76,7 @@ faults! {
     ReloadAdjusting "the configuration is reloaded while caps move",
     ReloadLaw "the law's knobs are reloaded",
     ObserveMoved "the mode becomes observe while caps are moved",
+    Clocks "a job sets a clock",
     ClockJump "the clock jumps forward",
     StopMoving "stop while a write is under way",
     StopBlocked "stop with a device that does not answer",

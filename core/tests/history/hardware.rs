@@ -66,6 +66,12 @@ pub struct Hw {
     pub holders: Vec<u32>,
     /// An administrator took it back: the daemon does not look at it until it is resumed.
     pub let_go: bool,
+    /// What its clocks are locked to, in MHz.
+    pub clocks: Option<u32>,
+    /// Its clocks can't be locked.
+    pub is_clockless: bool,
+    /// Every clock that its ranks have asked for.
+    pub wishes: Vec<u32>,
     pub gone: bool,
     pub moods: Moods,
     pub op: Option<Op>,
@@ -173,6 +179,9 @@ impl Hw {
             loaded: false,
             holders: Vec::new(),
             let_go: false,
+            clocks: None,
+            is_clockless: false,
+            wishes: Vec::new(),
             gone: false,
             moods: Moods::default(),
             op: None,

@@ -43,6 +43,8 @@ pub struct Rank {
     pub left: bool,
     /// It sends no samples.
     pub mute: bool,
+    /// It follows a plan, and sets clocks.
+    pub planned: bool,
     /// What its next sample is like.
     pub flaw: Option<Flaw>,
 }
@@ -90,10 +92,12 @@ impl Hooks {
         };
         for (job, gpus) in jobs.iter().enumerate() {
             let mut ranks = Vec::new();
+            let planned = rng.chance(0.3);
             for (rank, &device) in gpus.iter().enumerate() {
                 let pid = hooks.pid();
                 hw[device].holders.push(pid);
                 hw[device].loaded = true;
+                hw[device].is_clockless = planned && rng.chance(0.1);
                 ranks.push(hooks.ranks.len());
                 hooks.ranks.push(Rank {
                     job,
@@ -106,6 +110,7 @@ impl Hooks {
                     named: false,
                     left: false,
                     mute: false,
+                    planned,
                     flaw: None,
                 });
             }

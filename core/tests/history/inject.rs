@@ -42,7 +42,7 @@ impl World {
             | Fault::NoHolders
             | Fault::Hot => self.mood(fault),
             Fault::Reset | Fault::Foreign | Fault::ForeignIdle => self.foreign_hand(fault),
-            Fault::Unreadable | Fault::LateJoin => {}
+            Fault::Unreadable | Fault::LateJoin | Fault::Clocks => {}
             Fault::Crash
             | Fault::CrashInRecovery
             | Fault::CrashTwice
@@ -212,6 +212,7 @@ impl World {
         self.seen.mark(Fault::Reboot);
         for device in 0..self.hw.len() {
             let cap = micro(self.hw[device].range.default);
+            self.hw[device].clocks = None;
             self.foreign(device, cap);
         }
         let mut rng = self.rng.clone();

@@ -577,6 +577,7 @@ impl World {
         if let Some(job) = status.jobs.first() {
             return self.broke("5 job end", format!("{} is still there: {job:?}", job.name));
         }
+        self.check_clocks("12 job end");
         let set = self.budget_set();
         let gpus = self.hw.iter().zip(&all).filter(|(hw, _)| hw.is_gpu());
         let found: i64 = gpus.filter_map(|(_, said)| said.found).sum();
@@ -622,6 +623,9 @@ impl World {
             return;
         }
         let said = said(core);
+        if !gave_up {
+            self.check_clocks("12 stop");
+        }
         // One that hangs with too high a cap keeps the others from going back up.
         let excused = gave_up && self.hw.iter().any(|hw| hw.trouble_until > since);
         for (device, said) in said.iter().enumerate() {

@@ -8,6 +8,7 @@
 //! ```
 
 mod by_hand;
+mod clocks;
 mod disk;
 mod fault;
 mod hardware;

@@ -36,6 +36,14 @@ pub enum Ev {
         boot: u32,
         epoch: u32,
     },
+    /// Clocks are locked or freed, whoever waits for it.
+    LandClocks {
+        device: usize,
+        serial: u64,
+        clock: Option<u32>,
+        boot: u32,
+        epoch: u32,
+    },
     /// An operation is done.
     Reply {
         device: usize,
@@ -108,7 +116,7 @@ pub struct World {
     spins: u32,
     tracing: bool,
     trace: VecDeque<String>,
-    results: BTreeMap<u64, Result<(), PowerError>>,
+    pub results: BTreeMap<u64, Result<(), PowerError>>,
     adjustments: u64,
     converged: bool,
     sampled: bool,
@@ -324,6 +332,17 @@ impl World {
                     self.land(device, serial, cap, epoch);
                 }
             }
+            Ev::LandClocks {
+                device,
+                serial,
+                clock,
+                boot,
+                epoch,
+            } => {
+                if boot == self.boot {
+                    self.land_clocks(device, serial, clock, epoch);
+                }
+            }
             Ev::Reply {
                 device,
                 serial,
@@ -435,8 +454,8 @@ impl World {
 
     /// Writes under way when the daemon ends land soon, or never.
     fn bury(&mut self, late: bool) {
-        let (now, epoch) = (self.now, self.epoch);
-        let landing = |(_, event): &(&(i64, u64), &Ev)| matches!(event, Ev::Land { epoch: of, .. } if *of == epoch);
+        let epoch = self.epoch;
+        let landing = |(_, event): &(&(i64, u64), &Ev)| matches!(event, Ev::Land { epoch: of, .. } | Ev::LandClocks { epoch: of, .. } if *of == epoch);
         let keys: Vec<(i64, u64)> = self
             .queue
             .iter()
@@ -448,8 +467,8 @@ impl World {
                 continue;
             };
             if late || self.rng.chance(0.5) {
-                let soon = now + self.rng.between(0, 1500) * MILLI;
-                self.at(soon.min(key.0.max(now + 700 * MILLI)), event);
+                let soon = self.land_soon(key.0);
+                self.at(soon, event);
             }
         }
         for hw in &mut self.hw {
@@ -459,7 +478,7 @@ impl World {
 
     pub fn drop_late_landings(&mut self) {
         let now = self.epoch;
-        let late = |event: &Ev| matches!(event, Ev::Land { epoch, .. } if *epoch != now);
+        let late = |event: &Ev| matches!(event, Ev::Land { epoch, .. } | Ev::LandClocks { epoch, .. } if *epoch != now);
         let alive = self.core.is_some();
         self.queue.retain(|_, event| !(alive && late(event)));
     }
@@ -517,6 +536,7 @@ impl World {
             serial,
             before,
         });
+        self.begin_clocks(device, operation, takes, serial);
         let lands = (takes as f64 * self.rng.unit()) as i64;
         if let Operation::Set(cap) = operation {
             let cap = micro(cap);
@@ -619,6 +639,7 @@ impl World {
                 }
                 Reply::Holders(hw.holders(now))
             }
+            Operation::Clocks(_) => Reply::Clocks(self.results.remove(&serial).unwrap_or(Ok(()))),
             Operation::Release => Reply::Released,
         };
         if !matches!(op.operation, Operation::Range | Operation::Holders) {
@@ -726,7 +747,8 @@ impl World {
                 continue;
             };
             let flaw = it.flaw;
-            let frames = self.hooks.frames(rank, duration, &self.hw, &mut self.rng);
+            let mut frames = self.clock_frames(rank);
+            frames.extend(self.hooks.frames(rank, duration, &self.hw, &mut self.rng));
             if let Some(flaw) = flaw.filter(|_| self.hooks.ranks[rank].flaw.is_none()) {
                 self.seen.mark(flaw.fault());
             }

@@ -110,6 +110,24 @@ impl Gpu {
         }
     }
 
+    /// Has the driver lock or free clocks, which GPUs before Volta don't know.
+    fn clocks(
+        &mut self,
+        action: &'static str,
+        run: impl FnOnce(&mut Device<'_>) -> Result<(), NvmlError>,
+    ) -> Result<(), PowerError> {
+        match self.try_call(run) {
+            Err(error @ (NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_))) => {
+                Err(PowerError::Unsupported {
+                    device: self.identity.address.clone(),
+                    action,
+                    cause: in_words(&error),
+                })
+            }
+            outcome => outcome.map_err(|error| self.failed(action, &error)),
+        }
+    }
+
     /// Why a cap is an invalid argument: it is out of range, unless it isn't.
     fn invalid(&mut self, action: &'static str, asked: Watts) -> PowerError {
         match self.range() {
@@ -217,7 +235,7 @@ impl PowerDomain for Gpu {
 
     fn lock_clocks(&mut self, range: ClockRange) -> Result<(), PowerError> {
         let megahertz = |clock: Hertz| (clock.0 / 1e6).round() as u32;
-        self.call("locking clocks", |device| {
+        self.clocks("locking clocks", |device| {
             device.set_gpu_locked_clocks(GpuLockedClocksSetting::Numeric {
                 min_clock_mhz: megahertz(range.lowest),
                 max_clock_mhz: megahertz(range.highest),
@@ -226,7 +244,7 @@ impl PowerDomain for Gpu {
     }
 
     fn unlock_clocks(&mut self) -> Result<(), PowerError> {
-        self.call("unlocking clocks", |device| {
+        self.clocks("unlocking clocks", |device| {
             device.reset_gpu_locked_clocks()
         })
     }

@@ -3,7 +3,7 @@
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FromHook {
     /// Exactly one member; a frame with two is refused.
-    #[prost(oneof = "from_hook::Message", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "from_hook::Message", tags = "1, 2, 3, 4, 5, 6")]
     pub message: ::core::option::Option<from_hook::Message>,
 }
 /// Nested message and enum types in `FromHook`.
@@ -26,6 +26,9 @@ pub mod from_hook {
         /// Something that the node's operator should know.
         #[prost(message, tag = "5")]
         Notice(super::Notice),
+        /// The clock that this rank's GPU is to have from now on.
+        #[prost(message, tag = "6")]
+        SetClock(super::SetClock),
     }
 }
 /// From litd to a hook: one message per frame.
@@ -189,6 +192,15 @@ pub mod notice {
             }
         }
     }
+}
+/// The clock that this rank's GPU is to have from now on, as a plan wants it (Perseus, Table 2:
+/// controller.set_speed). litd sets it at once, where it is allowed to, and answers nothing. It goes
+/// back to the driver's choice when the rank's process, its job or litd ends.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetClock {
+    /// The clock of the compute units; 0: the driver chooses. At most 10,000.
+    #[prost(uint32, tag = "1")]
+    pub megahertz: u32,
 }
 /// litd listens: its answer to Hello.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -1,0 +1,222 @@
+//! Clocks that jobs ask for (Perseus, Table 2: controller.set_speed), and their undo.
+//!
+//! A rank's hook may have the clock of its own GPU locked, where the daemon may steer at all. The
+//! latest wish counts; one that is outdated before its device is free is never done. No driver
+//! tells what clocks are locked to, so what is undone is the lock: the driver chooses again once
+//! the rank's process, its job or the daemon ends. That a device may be locked is in the journal
+//! before it is.
+
+use litd_api::{DeviceState, EventKind, Mode};
+use litd_power::{ClockRange, Operation, PowerError};
+use litd_units::{Hertz, Nanos};
+
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::record::Note;
+use crate::store::Store;
+
+/// A lock that failed, or its undo, is tried again after so long.
+const RETRY: Nanos = Nanos(1_000_000_000);
+
+/// So many failures in a row, and the wish is given up. Its undo never is.
+const FAILURES: u32 = 3;
+
+/// What is known of a device's clocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+enum Lock {
+    /// The driver chooses, or somebody else does: litd has not locked them.
+    #[default]
+    Free,
+    /// Litd has locked them to this.
+    At(Hertz),
+    /// Litd, or its predecessor, may have locked them.
+    Unknown,
+}
+
+/// The clocks of a device.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Clocks {
+    /// What a rank's process asked for.
+    asked: Option<(u32, Hertz)>,
+    lock: Lock,
+    /// Failures in a row, and when to try again.
+    failures: u32,
+    retry_at: Option<Nanos>,
+    /// The last thing the device did was about clocks: others come first now.
+    pub had_turn: bool,
+}
+
+impl<S: Store> Core<S> {
+    /// A rank wants its GPU at this clock; `None`: as the driver likes.
+    pub(crate) fn ask_clock(&mut self, name: &str, rank: u32, clock: Option<Hertz>) {
+        if self.config.mode != Mode::Steer {
+            return self.record.refuse("clocks_observed");
+        }
+        let job = self.jobs.get(name);
+        let Some(rank) = job.and_then(|job| job.ranks.get(&rank)) else {
+            return;
+        };
+        let pid = rank.peer.pid;
+        if let Some(unit) = self.devices.get_mut(rank.device) {
+            let clocks = &mut unit.clocks;
+            let asked = clock.map(|clock| (pid, clock));
+            if asked != clocks.asked {
+                (clocks.asked, clocks.failures) = (asked, 0);
+            }
+        }
+    }
+
+    /// Predecessors may have locked these devices' clocks.
+    pub(crate) fn recover_clocks(&mut self) {
+        for address in self.journal.clocks().to_vec() {
+            match self.devices.called(&address) {
+                Some(device) => {
+                    if let Some(unit) = self.devices.get_mut(device) {
+                        unit.clocks.lock = Lock::Unknown;
+                    }
+                    let text = "its clocks may be locked since before a crash: they are freed";
+                    self.note(Note::warning(EventKind::Restore, text).device(&address));
+                }
+                None => {
+                    let text = "its clocks were locked by litd, and it is gone";
+                    self.note(Note::warning(EventKind::Restore, text).device(&address));
+                }
+            }
+        }
+    }
+
+    /// The clock that a device is to be locked to now.
+    fn wanted_clock(&self, device: usize, unit: &Unit) -> Option<Hertz> {
+        let (pid, clock) = unit.clocks.asked?;
+        let ours = matches!(unit.standing, DeviceState::Ours | DeviceState::Foreign);
+        if self.stopping.is_some() || self.config.mode != Mode::Steer || !ours {
+            return None;
+        }
+        let job = self.jobs.get(unit.job.as_deref()?)?;
+        let mut ranks = job.ranks.values();
+        let is_there = ranks.any(|rank| rank.device == device && rank.peer.pid == pid);
+        (is_there && !job.stale).then_some(clock)
+    }
+
+    /// Has free devices lock or free their clocks, as wanted by now.
+    pub(crate) fn begin_clocks(&mut self) {
+        for device in 0..self.devices.iter().count() {
+            let Some(unit) = self.devices.get(device) else {
+                continue;
+            };
+            let clocks = &unit.clocks;
+            let waits = clocks.retry_at.is_some_and(|at| self.now < at);
+            let others_first = clocks.had_turn && unit.wants_anything();
+            if unit.busy.is_some() || waits || others_first {
+                continue;
+            }
+            let wanted = self.wanted_clock(device, unit);
+            let range = match (wanted, clocks.lock) {
+                (Some(clock), Lock::At(held)) if clock == held => continue,
+                (Some(clock), _) => Some(ClockRange {
+                    lowest: clock,
+                    highest: clock,
+                }),
+                (None, Lock::Free) => continue,
+                // A lock of the predecessor's may still be on its way.
+                (None, _) if self.may_land_late() => continue,
+                (None, _) => None,
+            };
+            if range.is_some() && !self.journal_clocks(device) {
+                continue;
+            }
+            let operation = Operation::Clocks(range);
+            self.devices
+                .begin(device, operation, self.now, &mut self.effects);
+            if let Some(unit) = self.devices.get_mut(device) {
+                (unit.clocks.had_turn, unit.clocks.retry_at) = (true, None);
+                unit.clocks.lock = Lock::Unknown;
+            }
+        }
+    }
+
+    /// Writes down that a device's clocks may be locked from now on. Returns whether that is
+    /// written.
+    fn journal_clocks(&mut self, device: usize) -> bool {
+        let Some(unit) = self.devices.get(device) else {
+            return false;
+        };
+        let address = unit.address().to_owned();
+        let outcome = self.journal.lock_clocks(&mut self.store, &address);
+        let failed = self.journal_said(outcome.err().map(|error| error.to_string()));
+        if failed && let Some(unit) = self.devices.get_mut(device) {
+            unit.clocks.retry_at = Some(self.now + RETRY);
+        }
+        !failed
+    }
+
+    /// A device has locked or freed its clocks, or failed to.
+    pub(crate) fn clocks_done(
+        &mut self,
+        device: usize,
+        asked: Option<ClockRange>,
+        outcome: Result<(), PowerError>,
+    ) {
+        let now = self.now;
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let address = unit.address().to_owned();
+        let clocks = &mut unit.clocks;
+        let error = match outcome {
+            Ok(()) => {
+                clocks.failures = 0;
+                clocks.lock = asked.map_or(Lock::Free, |range| Lock::At(range.highest));
+                return self.forget_clocks(device, &address);
+            }
+            Err(error) => error,
+        };
+        clocks.failures += 1;
+        clocks.retry_at = Some(now + RETRY);
+        let failures = clocks.failures;
+        if let PowerError::Unsupported { .. } = error {
+            // There was nothing to undo, then.
+            (clocks.asked, clocks.lock) = (None, Lock::Free);
+            self.forget_clocks(device, &address);
+        } else if asked.is_some() && failures >= FAILURES {
+            clocks.asked = None;
+        }
+        let kind = error.kind();
+        let backend = self
+            .devices
+            .get(device)
+            .map(|unit| unit.backend().to_owned());
+        self.record.error(kind, &backend.unwrap_or_default());
+        if failures == 1 {
+            let note = Note::warning(EventKind::Fault, error.to_string());
+            self.note(note.device(&address));
+        }
+    }
+
+    /// Clocks that the driver chooses again are no business of the journal's.
+    fn forget_clocks(&mut self, device: usize, address: &str) {
+        let free = |unit: &Unit| unit.clocks.lock == Lock::Free;
+        if !self.devices.get(device).is_some_and(free) || !self.journal_has_clocks(address) {
+            return;
+        }
+        let outcome = self.journal.freed_clocks(&mut self.store, address);
+        if self.journal_said(outcome.err().map(|error| error.to_string()))
+            && let Some(unit) = self.devices.get_mut(device)
+        {
+            // They are freed once more, and then it is tried again.
+            (unit.clocks.lock, unit.clocks.retry_at) = (Lock::Unknown, Some(self.now + RETRY));
+        }
+    }
+
+    fn journal_has_clocks(&self, address: &str) -> bool {
+        self.journal.clocks().iter().any(|it| it == address)
+    }
+
+    /// Devices that are there, and whose clocks may be locked still.
+    pub(crate) fn locked_devices(&self) -> usize {
+        let locked = |(_, unit): &(usize, &Unit)| {
+            unit.clocks.lock != Lock::Free || self.journal_has_clocks(unit.address())
+        };
+        self.devices.iter().filter(locked).count()
+    }
+}

@@ -1,0 +1,139 @@
+//! Clocks that jobs ask for: only those, only where the journal says so first, and free in the
+//! end.
+
+use litd_api::Mode;
+use litd_core::Operation;
+use litd_power::{ClockRange, PowerError};
+use litd_proto::{FromHook, SetClock};
+use litd_units::Hertz;
+
+use crate::fault::Fault;
+use crate::hardware::MILLI;
+use crate::world::{Ev, World};
+
+/// A rank asks for another clock in so many of its iterations.
+const OFTEN: f64 = 0.3;
+
+/// Whole MHz.
+pub fn mega(clock: Hertz) -> u32 {
+    (clock.0 / 1e6).round() as u32
+}
+
+fn locked_to(operation: Operation) -> Option<Option<u32>> {
+    let range = |range: Option<ClockRange>| range.map(|range| mega(range.highest));
+    match operation {
+        Operation::Clocks(asked) => Some(range(asked)),
+        _ => None,
+    }
+}
+
+impl World {
+    /// What a rank that follows a plan says besides in an iteration.
+    pub fn clock_frames(&mut self, rank: usize) -> Vec<Vec<u8>> {
+        if !self.hooks.ranks[rank].planned || !self.rng.chance(OFTEN) {
+            return Vec::new();
+        }
+        // Two at once: the first may never be done.
+        let clocks = [0, 1].map(|_| self.rng.pick(&[0, 900, 1200, 1410]));
+        let device = self.hooks.ranks[rank].device;
+        self.hw[device].wishes.extend(clocks);
+        let frame = |megahertz: u32| {
+            let clock = (megahertz > 0).then(|| Hertz(f64::from(megahertz) * 1e6));
+            FromHook::SetClock(SetClock { clock }).encode()
+        };
+        clocks.map(frame).to_vec()
+    }
+
+    /// litd is about to have clocks locked or freed.
+    pub fn begin_clocks(&mut self, device: usize, operation: Operation, takes: i64, serial: u64) {
+        let Some(asked) = locked_to(operation) else {
+            return;
+        };
+        if let Some(clock) = asked {
+            self.check_lock(device, clock);
+        }
+        let (boot, epoch) = (self.boot, self.epoch);
+        let lands = (takes as f64 * self.rng.unit()) as i64;
+        let event = Ev::LandClocks {
+            device,
+            serial,
+            clock: asked,
+            boot,
+            epoch,
+        };
+        self.after(lands, event);
+    }
+
+    fn check_lock(&mut self, device: usize, clock: u32) {
+        let address = self.hw[device].identity.address.clone();
+        let journal = self
+            .disk
+            .with(|disk| litd_core::journal::read(&disk.journal));
+        let known = journal.ok().flatten().map_or_else(Vec::new, |it| it.clocks);
+        if !known.contains(&address) {
+            self.broke("12 journal", format!("clocks of device {device}"));
+        } else if self.config.mode != Mode::Steer || self.stop_sent.is_some() {
+            self.broke("12 observe", format!("clocks of device {device}"));
+        } else if !self.hw[device].wishes.contains(&clock) {
+            let text = format!("device {device}: nobody asked for {clock} MHz");
+            self.broke("12 whose", text);
+        }
+    }
+
+    /// A lock, or its end, reaches the device.
+    pub fn land_clocks(&mut self, device: usize, serial: u64, clock: Option<u32>, epoch: u32) {
+        let now = self.now;
+        let hw = &mut self.hw[device];
+        let refused = hw.gone || now < hw.moods.refuses;
+        let outcome = match refused {
+            true => Err(PowerError::Driver {
+                device: hw.identity.address.clone(),
+                action: "locking clocks",
+                cause: "refused".to_owned(),
+            }),
+            false if hw.is_clockless => Err(PowerError::Unsupported {
+                device: hw.identity.address.clone(),
+                action: "locking clocks",
+                cause: "too old".to_owned(),
+            }),
+            false => {
+                hw.clocks = clock;
+                Ok(())
+            }
+        };
+        if outcome.is_ok() && clock.is_some() {
+            self.seen.mark(Fault::Clocks);
+        }
+        self.note(|| format!("    device {device} has clocks {clock:?}: {outcome:?}"));
+        if epoch == self.epoch {
+            self.results.insert(serial, outcome);
+        }
+    }
+
+    /// No lock outlives its job, or the daemon; what a device or the journal never took back is
+    /// excused.
+    pub fn check_clocks(&mut self, when: &str) {
+        if self.ledger.rotten {
+            return;
+        }
+        let now = self.now;
+        let locked = |hw: &&crate::hardware::Hw| {
+            let well = !hw.misbehaves(now) && now >= hw.trouble_until;
+            hw.clocks.is_some() && well
+        };
+        let text = self
+            .hw
+            .iter()
+            .find(locked)
+            .map(|hw| format!("{} is locked to {:?} MHz", hw.identity.address, hw.clocks));
+        if let Some(text) = text {
+            self.broke(when, text);
+        }
+    }
+
+    /// The daemon died: what it began lands soon, or never.
+    pub fn land_soon(&mut self, at: i64) -> i64 {
+        let soon = self.now + self.rng.between(0, 1500) * MILLI;
+        soon.min(at.max(self.now + 700 * MILLI))
+    }
+}
