@@ -10,7 +10,7 @@ use litd_api::{Command, Done, Problem};
 use serde::Serialize;
 use tokio::net::UnixListener;
 
-use crate::hub::Shared;
+use crate::hub::{Hub, Shared};
 use crate::rights::{Admins, Caller};
 use crate::server::{self, Answer};
 
@@ -22,6 +22,12 @@ const LONGEST_BODY: usize = 64 * 1024;
 
 /// For so long the answer to a cap set by hand waits for the driver: less than a connection lasts.
 const LONGEST_SET: Duration = Duration::from_millis(1500);
+
+/// And to letting go; whoever asked is promised an answer within 5 s.
+const LONGEST_RELEASE: Duration = Duration::from_millis(4000);
+
+/// All of a connection may take so long.
+const LONGEST: Duration = Duration::from_millis(4800);
 
 /// Answers for ever.
 pub async fn serve(listener: UnixListener, admins: Admins, hub: Shared) {
@@ -38,7 +44,7 @@ pub async fn serve(listener: UnixListener, admins: Admins, hub: Shared) {
         };
         let hub = hub.clone();
         tokio::task::spawn_local(async move {
-            server::http(stream, |request| {
+            server::http(stream, LONGEST, |request| {
                 respond(hub.clone(), admins, caller, request)
             })
             .await;
@@ -76,10 +82,13 @@ async fn command(
     caller: Caller,
     request: Request<Incoming>,
 ) -> Answer {
-    let body = match Limited::new(request.into_body(), LONGEST_BODY)
-        .collect()
-        .await
-    {
+    let body = Limited::new(request.into_body(), LONGEST_BODY).collect();
+    let Ok(body) = tokio::time::timeout(server::PATIENCE, body).await else {
+        let seconds = server::PATIENCE.as_secs();
+        let why = format!("the command has not come within {seconds} s");
+        return problem(StatusCode::REQUEST_TIMEOUT, why);
+    };
+    let body = match body {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => {
             return problem(
@@ -105,13 +114,10 @@ async fn command(
             return problem(StatusCode::BAD_REQUEST, format!("no command: {error}"));
         }
     };
-    let by_hand = match &command {
-        Command::SetCap { device, .. } => Some(device.clone()),
-        _ => None,
-    };
+    let waits = Waits::of(&command);
     let outcome = hub.borrow_mut().command(caller.uid, command);
-    let outcome = match (outcome, by_hand) {
-        (Ok(_), Some(device)) => set_by_hand(hub, &device).await,
+    let outcome = match (outcome, waits) {
+        (Ok(_), Some(waits)) => waits.end(hub).await,
         (outcome, _) => outcome,
     };
     match outcome {
@@ -120,25 +126,58 @@ async fn command(
     }
 }
 
-/// A cap set by hand is answered once it has been read back, or is not to be.
-async fn set_by_hand(hub: &Shared, device: &str) -> Result<Done, Problem> {
+/// What is answered only once the hardware has done it, or is not to.
+enum Waits {
+    /// A cap set by hand: once it has been read back.
+    ByHand(String),
+    /// Letting go: once the caps are back and every handle is closed.
+    LetGo(Option<String>),
+}
+
+impl Waits {
+    fn of(command: &Command) -> Option<Self> {
+        match command {
+            Command::SetCap { device, .. } => Some(Self::ByHand(device.clone())),
+            Command::Restore { device } => Some(Self::LetGo(device.clone())),
+            _ => None,
+        }
+    }
+
+    async fn end(self, hub: &Shared) -> Result<Done, Problem> {
+        match self {
+            Self::ByHand(device) => set_by_hand(hub, &device).await,
+            Self::LetGo(device) => let_go(hub, device.as_deref()).await,
+        }
+    }
+}
+
+/// Asks the hub whenever something was handled, until it has an answer or time is up.
+async fn answered<T>(
+    hub: &Shared,
+    patience: Duration,
+    ask: impl Fn(&Hub) -> Option<T>,
+) -> Option<T> {
     let changed = hub.borrow().changed();
-    let outcome = async {
+    let answer = async {
         loop {
             let next = changed.notified();
-            let outcome = hub.borrow().outcome_by_hand(device);
-            match outcome {
-                Some(outcome) => return outcome,
+            let answer = ask(&hub.borrow());
+            match answer {
+                Some(answer) => return answer,
                 None => next.await,
             }
         }
     };
-    match tokio::time::timeout(LONGEST_SET, outcome).await {
-        Ok(Ok(held)) => Ok(Done {
+    tokio::time::timeout(patience, answer).await.ok()
+}
+
+async fn set_by_hand(hub: &Shared, device: &str) -> Result<Done, Problem> {
+    match answered(hub, LONGEST_SET, |hub| hub.outcome_by_hand(device)).await {
+        Some(Ok(held)) => Ok(Done {
             message: format!("{device} holds {held}"),
         }),
-        Ok(Err(why)) => Err(Problem { error: why }),
-        Err(_) => {
+        Some(Err(why)) => Err(Problem { error: why }),
+        None => {
             hub.borrow_mut().give_up_by_hand(device);
             Err(Problem {
                 error: format!(
@@ -148,6 +187,19 @@ async fn set_by_hand(hub: &Shared, device: &str) -> Result<Done, Problem> {
                 ),
             })
         }
+    }
+}
+
+async fn let_go(hub: &Shared, device: Option<&str>) -> Result<Done, Problem> {
+    let done = |hub: &Hub| {
+        let outcome = hub.letting_go(device);
+        (!outcome.pending).then_some(outcome.said)
+    };
+    match answered(hub, LONGEST_RELEASE, done).await {
+        Some(message) => Ok(Done { message }),
+        None => Err(Problem {
+            error: hub.borrow().letting_go(device).said,
+        }),
     }
 }
 

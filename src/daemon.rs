@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Permissions, Shell};
 use crate::devices::{self, DiscoveryError, Found, Report};
 use crate::hub::{Hub, Shared};
+use crate::presence::Presence;
 use crate::rig::{Advance, Rig};
 use crate::rights::Admins;
 use crate::server::{self, BindError, Cleanup};
@@ -240,7 +241,8 @@ fn assemble(
         directory: directory.clone(),
         cause,
     })?;
-    let hub = Hub::new(core, clock, found.devices);
+    let presence = Presence::new(&config.shell.hardware.sys);
+    let hub = Hub::new(core, clock, found.devices, presence);
     Ok((Rc::new(RefCell::new(hub)), found.answers))
 }
 

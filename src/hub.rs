@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use litd_api::{Command, Done, Events, Problem, Status};
-use litd_core::{Core, DeviceId, Effect, Event, Peer, Reply, SessionId};
+use litd_core::{Core, DeviceId, Effect, Event, LettingGo, Peer, Reply, SessionId};
 use litd_units::{Nanos, Watts};
 use tokio::sync::Notify;
 
@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::devices::Devices;
 use crate::logging;
 use crate::notify::Notifier;
+use crate::presence::Presence;
 use crate::session::Session;
 use crate::state::FileStore;
 
@@ -36,6 +37,7 @@ pub struct Hub {
     last_session: u64,
     frames: u64,
     notifier: Notifier,
+    presence: Presence,
     stopped: bool,
     progress: Rc<Notify>,
     end: Rc<Notify>,
@@ -45,7 +47,7 @@ pub struct Hub {
 impl Hub {
     /// A hub around a core. [`Hub::begin`] comes next.
     #[must_use]
-    pub fn new(core: Core<FileStore>, clock: Clock, devices: Devices) -> Self {
+    pub fn new(core: Core<FileStore>, clock: Clock, devices: Devices, presence: Presence) -> Self {
         Self {
             core,
             clock,
@@ -54,6 +56,7 @@ impl Hub {
             last_session: 0,
             frames: 0,
             notifier: Notifier::from_environment(),
+            presence,
             stopped: false,
             progress: Rc::new(Notify::new()),
             end: Rc::new(Notify::new()),
@@ -217,6 +220,12 @@ impl Hub {
         self.carry_out();
     }
 
+    /// How far letting go of a device, or of all, has come.
+    #[must_use]
+    pub fn letting_go(&self, device: Option<&str>) -> LettingGo {
+        self.core.letting_go(device)
+    }
+
     /// Told when everything has been given back.
     #[must_use]
     pub fn end(&self) -> Rc<Notify> {
@@ -224,6 +233,7 @@ impl Hub {
     }
 
     fn carry_out(&mut self) {
+        let mut round = false;
         for effect in self.core.effects() {
             match effect {
                 Effect::Send { session, bytes } => {
@@ -238,7 +248,10 @@ impl Hub {
                 }
                 Effect::Device { device, operation } => self.devices.submit(device, operation),
                 Effect::Log(event) => logging::event(&event),
-                Effect::Alive => self.alive(),
+                Effect::Alive => {
+                    self.alive();
+                    round = true;
+                }
                 Effect::Stopped => {
                     self.stopped = true;
                     self.end.notify_one();
@@ -247,6 +260,16 @@ impl Hub {
         }
         self.progress.notify_one();
         self.changed.notify_waiters();
+        if round {
+            self.look_around();
+        }
+    }
+
+    /// Once a second: what only the system knows.
+    fn look_around(&mut self) {
+        for device in self.presence.returned(self.core.let_go_of_now()) {
+            self.handle(Event::Returned(device));
+        }
     }
 
     fn alive(&mut self) {

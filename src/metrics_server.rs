@@ -22,7 +22,7 @@ pub async fn serve(listener: TcpListener, hub: Shared) {
         let stream = server::accept(|| listener.accept()).await;
         let hub = hub.clone();
         tokio::task::spawn_local(async move {
-            server::http(stream, |request| {
+            server::http(stream, server::PATIENCE, |request| {
                 std::future::ready(respond(&hub, &request))
             })
             .await;

@@ -14,7 +14,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::unistd::{Group, chown};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -25,7 +25,7 @@ use tokio::time::{sleep, timeout};
 use crate::config::Permissions;
 
 /// An HTTP connection serves one request and may take so long from its first byte to its last.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Headers beyond so many bytes are refused.
 const HEADERS: usize = 16 * 1024;
@@ -152,8 +152,9 @@ pub fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) ->
     answer
 }
 
-/// Serves one HTTP request on a connection. Whoever takes too long is cut off.
-pub async fn http<S, H, F>(stream: S, handle: H)
+/// Serves one HTTP request on a connection. Whoever takes longer than [`PATIENCE`] to ask, or
+/// than `longest` in all, is cut off.
+pub async fn http<S, H, F>(stream: S, longest: Duration, handle: H)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
     H: Fn(Request<Incoming>) -> F,
@@ -166,9 +167,11 @@ where
     let connection = http1::Builder::new()
         .keep_alive(false)
         .max_buf_size(HEADERS)
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
         .serve_connection(TokioIo::new(stream), service);
     // Whatever goes wrong here is the client's own affair.
-    let _ = timeout(PATIENCE, connection).await;
+    let _ = timeout(longest, connection).await;
 }
 
 /// Removes a socket's file when it is dropped.

@@ -26,8 +26,9 @@ pub enum Command {
         /// The cap.
         watts: Watts,
     },
-    /// Gives caps back and lets go: of one device, or of all. Nothing is steered there until
-    /// `Resume`.
+    /// Gives caps back and lets go: of one device, or of all. Answered within 5 s, once every
+    /// handle is closed, or with why one is not. Nothing is steered there until `Resume`, or until
+    /// the device is taken back as configured.
     Restore {
         /// The device's address; absent: all.
         device: Option<String>,

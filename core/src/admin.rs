@@ -1,6 +1,6 @@
 //! What administrators ask for, and a configuration read anew.
 
-use litd_api::{Command, DeviceState, Done, EventKind, Mode, Problem};
+use litd_api::{Command, Done, EventKind, Mode, Problem};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
@@ -31,7 +31,7 @@ impl<S: Store> Core<S> {
             Command::SetBudget { watts } => self.ask_budget(watts),
             Command::SetPolicy { policy } => self.ask_policy(&policy),
             Command::SetCap { device, watts } => self.ask_cap(&device, watts),
-            Command::Restore { device } => self.release(device.as_deref()),
+            Command::Restore { device } => self.let_go(device.as_deref()),
             Command::Resume { device } => self.resume(device.as_deref()),
             Command::Forget => {
                 self.learned.forget();
@@ -105,52 +105,10 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// Gives devices back and lets go of them.
-    fn release(&mut self, device: Option<&str>) -> Result<String, Problem> {
-        let devices = self.named(device)?;
-        for &device in &devices {
-            if let Some(unit) = self.devices.get_mut(device) {
-                if matches!(unit.standing, DeviceState::Ours | DeviceState::Faulty) {
-                    unit.standing = DeviceState::Released;
-                }
-                self.standing_changed(device);
-            }
-            self.devices.want_release(device);
-        }
-        Ok(format!(
-            "caps of {} go back, and jobs on them are not steered until `litctl resume`",
-            counted(&devices)
-        ))
-    }
-
     /// Steers devices again, from what they hold now.
     fn resume(&mut self, device: Option<&str>) -> Result<String, Problem> {
         let devices = self.named(device)?;
-        for &device in &devices {
-            let journaled = self.is_journaled(device);
-            let held = self.actuator.held(device);
-            let Some(unit) = self.devices.get_mut(device) else {
-                continue;
-            };
-            if unit.standing == DeviceState::Ours {
-                continue;
-            }
-            let unread = unit.standing == DeviceState::Released;
-            // The entry of a cap that somebody else has changed is outdated, if it is still there.
-            let journaled = journaled && unit.standing != DeviceState::Foreign;
-            unit.standing = DeviceState::Ours;
-            unit.failures = 0;
-            unit.overdue = false;
-            unit.resets.clear();
-            if !journaled {
-                // What is there now was set by somebody who meant it. Where nothing was read
-                // meanwhile, that has to be seen first.
-                unit.found = held.filter(|_| !unread);
-                self.devices.want_read(device);
-            }
-            self.actuator.retry(device);
-            self.standing_changed(device);
-        }
+        self.take_back(&devices);
         // A rollback's pause ends too.
         let paused: Vec<String> = self
             .jobs
@@ -205,7 +163,7 @@ fn in_words(command: &Command) -> String {
         Command::SetPolicy { policy } => format!("policy {policy:?}"),
         Command::SetCap { device, watts } => format!("cap of {device:?} {watts}"),
         Command::Restore { device } => {
-            format!("restore {}", device.as_deref().unwrap_or("everything"))
+            format!("release {}", device.as_deref().unwrap_or("everything"))
         }
         Command::Resume { device } => {
             format!("resume {}", device.as_deref().unwrap_or("everything"))

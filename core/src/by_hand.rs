@@ -144,7 +144,8 @@ impl<S: Store> Core<S> {
 
     /// Whether any job's loop moves a device's cap now.
     pub(crate) fn is_moved(&self, device: usize) -> bool {
-        self.jobs.values().any(|job| job.moves(device))
+        let ours = self.devices.get(device).is_some_and(Unit::is_ours);
+        ours && self.jobs.values().any(|job| job.moves(device))
     }
 
     /// Whether a device may hold a cap that was to be set by hand and was answered as not set.

@@ -42,7 +42,7 @@ impl<S: Store> Core<S> {
         let mut steered = vec![false; self.devices.iter().count()];
         let mut shares = Watts::ZERO;
         for job in self.jobs.values() {
-            let Some(caps) = job.ask.as_ref().filter(|_| job.suspended.is_none()) else {
+            let Some(caps) = &job.ask else {
                 continue;
             };
             let devices = job.devices();
@@ -138,7 +138,8 @@ impl<S: Store> Core<S> {
                 _ if unit.ranging => self.actuator.leave(device),
                 (DeviceState::Ours, Some(_)) => {}
                 (DeviceState::Released | DeviceState::Faulty, Some(found))
-                    if self.is_journaled(device) || self.owes_undo(device, unit) =>
+                    if self.may_open(device)
+                        && (self.is_journaled(device) || self.owes_undo(device, unit)) =>
                 {
                     self.actuator.give_back(device, found);
                 }
@@ -165,8 +166,16 @@ impl<S: Store> Core<S> {
         for (device, unit) in self.devices.iter().filter(|(_, unit)| counts(unit)) {
             let movable = unit.is_ours() && !unit.ranging && !self.actuator.has_failed(device);
             let own = unit.limits(caps);
-            match self.actuator.target(device).filter(|_| movable) {
-                None => fixed += self.actuator.most_of(device),
+            let target = self.actuator.target(device);
+            match target.filter(|_| movable) {
+                // The others make room for the cap that goes back to one that is let go of.
+                None => {
+                    let back = target.filter(|_| unit.let_go.is_some());
+                    fixed += self
+                        .actuator
+                        .most_of(device)
+                        .max(back.unwrap_or(Watts::ZERO));
+                }
                 Some(target) if target <= own.floor => fixed += target,
                 Some(target) => {
                     devices.push(device);

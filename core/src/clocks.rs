@@ -107,7 +107,8 @@ impl<S: Store> Core<S> {
             let clocks = &unit.clocks;
             let waits = clocks.retry_at.is_some_and(|at| self.now < at);
             let others_first = clocks.had_turn && unit.wants_anything();
-            if unit.busy.is_some() || waits || others_first {
+            let given_up = unit.let_go.is_some_and(|it| it.given_up);
+            if unit.busy.is_some() || waits || others_first || given_up {
                 continue;
             }
             let wanted = self.wanted_clock(device, unit);
@@ -214,9 +215,12 @@ impl<S: Store> Core<S> {
 
     /// Devices that are there, and whose clocks may be locked still.
     pub(crate) fn locked_devices(&self) -> usize {
-        let locked = |(_, unit): &(usize, &Unit)| {
-            unit.clocks.lock != Lock::Free || self.journal_has_clocks(unit.address())
-        };
+        let locked = |(_, unit): &(usize, &Unit)| self.may_be_locked(unit);
         self.devices.iter().filter(locked).count()
+    }
+
+    /// Whether a device's clocks may be locked by litd.
+    pub(crate) fn may_be_locked(&self, unit: &Unit) -> bool {
+        unit.clocks.lock != Lock::Free || self.journal_has_clocks(unit.address())
     }
 }

@@ -15,6 +15,8 @@ pub struct Config {
     pub policy: Policy,
     /// Limits that are narrower than the drivers'.
     pub caps: Caps,
+    /// When devices that were let go of are taken back.
+    pub release: Release,
     /// When jobs count as gone.
     pub jobs: Jobs,
     /// How often iterations are profiled.
@@ -31,6 +33,7 @@ impl Default for Config {
             mode: Mode::Observe,
             policy: Policy::GpuRed,
             caps: Caps::default(),
+            release: Release::default(),
             jobs: Jobs::default(),
             sampling: Sampling::default(),
             limits: Limits::default(),
@@ -71,6 +74,26 @@ impl Default for Caps {
             settle_margin: 0.1,
             settle_seconds: 10.0,
             answer_seconds: 5.0,
+        }
+    }
+}
+
+/// When a device that was let go of is taken back without being told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Release {
+    /// When it is seen, without opening it, that it was gone and is back, or that its driver was
+    /// loaded anew.
+    pub take_back_on_return: bool,
+    /// After so long; 0: never.
+    pub take_back_seconds: f64,
+}
+
+impl Default for Release {
+    fn default() -> Self {
+        Self {
+            take_back_on_return: true,
+            take_back_seconds: 0.0,
         }
     }
 }

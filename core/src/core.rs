@@ -181,6 +181,7 @@ impl<S: Store> Core<S> {
                 device: DeviceId(device),
                 reply,
             } => self.replied(device, reply),
+            Event::Returned(device) => self.returned(device),
             Event::Reloaded(config) => self.reload(*config),
             Event::ReloadRefused(why) => self.reload_refused(why),
             Event::Stop => self.stop(),
@@ -231,6 +232,7 @@ impl<S: Store> Core<S> {
         self.check_holders();
         self.check_devices();
         self.check_sockets();
+        self.check_let_go();
         self.measure_warm_up();
         self.give_up_stopping();
         self.effects.push(Effect::Alive);
@@ -253,6 +255,7 @@ impl<S: Store> Core<S> {
         self.devices.begin_wanted(self.now, &mut self.effects);
         if std::mem::take(&mut self.untidy) {
             self.tidy_journal();
+            self.devices.begin_wanted(self.now, &mut self.effects);
         }
         self.finish_stopping();
     }
@@ -260,9 +263,10 @@ impl<S: Store> Core<S> {
     /// Reads all devices, but for those that were let go of: reading would open them again.
     fn read_all(&mut self) {
         for device in 0..self.devices.iter().count() {
-            if !self.devices.is_released(device) || self.is_journaled(device) {
-                self.devices.want_read(device);
+            if !self.may_open(device) {
+                continue;
             }
+            self.devices.want_read(device);
             if self.devices.get(device).is_some_and(|unit| unit.ranging) {
                 self.devices.want_range(device);
             }
@@ -338,7 +342,17 @@ impl<S: Store> Core<S> {
             done: false,
         });
         for device in 0..self.devices.iter().count() {
-            self.devices.want_read(device);
+            if let Some(let_go) = self
+                .devices
+                .get_mut(device)
+                .and_then(|it| it.let_go.as_mut())
+            {
+                // The last try.
+                let_go.given_up = false;
+            }
+            if self.may_open(device) {
+                self.devices.want_read(device);
+            }
         }
         self.dirty = true;
     }

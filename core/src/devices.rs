@@ -10,6 +10,7 @@ use crate::by_hand::ByHand;
 use crate::clocks::Clocks;
 use crate::config::Caps;
 use crate::event::{Device, DeviceId, Effect};
+use crate::release::LetGo;
 
 /// A cap that measured power is to follow.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +36,8 @@ pub(crate) struct Unit {
     pub by_hand: ByHand,
     /// Whose its cap is.
     pub standing: DeviceState,
+    /// It was let go of; [`DeviceState::Released`] says the same to others.
+    pub let_go: Option<LetGo>,
     /// The job that uses it.
     pub job: Option<String>,
     /// What it is doing, and since when.
@@ -85,6 +88,7 @@ impl Unit {
             device,
             read_at: now,
             standing: DeviceState::Ours,
+            let_go: None,
             job: None,
             busy: None,
             late: false,
@@ -265,6 +269,13 @@ impl Devices {
         }
     }
 
+    /// What a device was to tell before it was let go of nobody needs any more.
+    pub fn want_no_sensors(&mut self, device: usize) {
+        if let Some(unit) = self.get_mut(device) {
+            (unit.wanted.read, unit.wanted.range) = (false, false);
+        }
+    }
+
     /// Has a free device do something.
     pub fn begin(
         &mut self,
@@ -276,6 +287,9 @@ impl Devices {
         if let Some(unit) = self.get_mut(device) {
             unit.busy = Some((operation, now));
             unit.clocks.had_turn = false;
+            if let Some(let_go) = &mut unit.let_go {
+                let_go.closed = false;
+            }
             let device = DeviceId(device);
             effects.push(Effect::Device { device, operation });
         }

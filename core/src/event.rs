@@ -65,6 +65,9 @@ pub enum Event<'a> {
         /// The outcome.
         reply: Reply,
     },
+    /// A device is there again after it was gone, or was bound to another driver: as it was seen
+    /// without opening it.
+    Returned(DeviceId),
     /// The configuration was read anew.
     Reloaded(Box<Config>),
     /// The configuration was to be read anew, and is none; why, in words.

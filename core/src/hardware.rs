@@ -53,9 +53,12 @@ impl<S: Store> Core<S> {
             let note = Note::info(EventKind::Fault, "answers again").device(unit.address());
             self.note(note);
         }
-        // A new rank's question has opened it again, or one that was under way.
-        let closed = operation == Operation::Release;
-        if !closed && self.devices.is_released(device) && !self.is_journaled(device) {
+        // What was let go of may be done with.
+        self.untidy |= self.devices.is_released(device);
+        if operation == Operation::Release {
+            self.closed(device);
+        } else if !self.may_open(device) {
+            // A new rank's question has opened it again, or one that was under way.
             self.devices.want_release(device);
         }
         // One that failed waits for its time; another was only waited for no longer.

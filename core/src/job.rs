@@ -203,9 +203,10 @@ impl Job {
         self.cpus.contains(&socket)
     }
 
-    /// Whether its loop moves a device's cap now.
+    /// Whether its loop moves a device's cap, or keeps it where it was while a GPU is let go of.
     pub fn moves(&self, device: usize) -> bool {
-        self.is_steered() && (self.counts_on(device) || self.gpus().any(|gpu| gpu == device))
+        let asks = self.ask.is_some() && !self.stale;
+        asks && (self.counts_on(device) || self.gpus().any(|gpu| gpu == device))
     }
 
     /// The sessions of its ranks.

@@ -26,6 +26,7 @@ pub mod journal;
 pub mod learned;
 mod rate;
 mod record;
+mod release;
 mod session;
 mod sockets;
 mod status;
@@ -35,6 +36,7 @@ mod ticks;
 mod undo;
 
 pub use crate::core::Core;
+pub use crate::release::LettingGo;
 pub use config::Config;
 pub use event::{Device, DeviceId, Effect, Event, Operation, Peer, Reply, SessionId};
 pub use store::{MemoryStore, Store};

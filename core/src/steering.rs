@@ -51,9 +51,13 @@ impl<S: Store> Core<S> {
             return;
         };
         let obstacle = self.obstacle(job);
+        let keeps = self.lacks_let_go_only(job);
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
+        if obstacle.is_some() && !keeps && job.ask.take().is_some() {
+            self.dirty = true;
+        }
         if job.suspended == obstacle {
             return;
         }
@@ -61,10 +65,12 @@ impl<S: Store> Core<S> {
         job.suspended = obstacle;
         self.dirty = true;
         if let Some(why) = &job.suspended {
-            job.ask = None;
             job.shown = Shown::default();
             job.why.clone_from(why);
-            let text = format!("not steered any more: {why}");
+            let text = match job.ask.is_some() {
+                true => format!("not steered any more, its other devices keep their caps: {why}"),
+                false => format!("not steered any more: {why}"),
+            };
             self.note(Note::warning(EventKind::State, text).job(name));
         } else if resumed && job.controller.is_some() {
             self.plan_anew(name);

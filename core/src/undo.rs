@@ -165,7 +165,9 @@ impl<S: Store> Core<S> {
             };
             let read = since.is_none_or(|since| unit.read_at >= since);
             let theirs = unit.standing == DeviceState::Foreign;
-            let ours = journaled || unit.by_hand.asked().is_some() || self.owes_undo(device, unit);
+            let ours = journaled && self.may_open(device)
+                || unit.by_hand.asked().is_some()
+                || self.owes_undo(device, unit);
             match unit.base() {
                 Some(base) if ours && read && !theirs => {
                     self.actuator.give_back(device, base);
@@ -202,7 +204,8 @@ impl<S: Store> Core<S> {
             let Some(device) = self.devices.called(&address) else {
                 continue;
             };
-            if self.devices.is_released(device) {
+            let let_go = self.devices.get(device).and_then(|unit| unit.let_go);
+            if let_go.is_some_and(|it| !it.closed) {
                 // Nothing is left to do there: let go of it.
                 self.devices.want_release(device);
             }

@@ -14,6 +14,7 @@ mod output;
 mod packaging;
 mod plan;
 mod policy;
+mod release;
 mod replay;
 mod restore;
 mod resume;
@@ -61,6 +62,7 @@ enum Command {
     Budget(budget::Args),
     Caps(caps::Args),
     Policy(policy::Args),
+    Release(release::Args),
     Restore(restore::Args),
     Resume(resume::Args),
     Forget(forget::Args),
@@ -111,6 +113,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Budget(args) => budget::run(args, cli.json),
         Command::Caps(args) => caps::run(args, cli.json),
         Command::Policy(args) => policy::run(args, cli.json),
+        Command::Release(args) => release::run(args, cli.json),
         Command::Restore(args) => restore::run(args, cli.json),
         Command::Resume(args) => resume::run(args, cli.json),
         Command::Forget(args) => forget::run(args, cli.json),

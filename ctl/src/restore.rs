@@ -7,7 +7,7 @@ use crate::control::{self, Socket};
 
 /// Give caps back as litd found them, and leave them alone until resume
 ///
-/// Root and litd's admin group may do this.
+/// The same as `litctl release`. Root and litd's admin group may do this.
 #[derive(clap::Args)]
 pub struct Args {
     /// A device's name (gpu3) or address [default: all devices]

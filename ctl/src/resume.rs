@@ -5,7 +5,7 @@ use litd_api::Command;
 use crate::Outcome;
 use crate::control::{self, Socket};
 
-/// Steer again what restore, a foreign change or a fault has stopped
+/// Steer again what release, a foreign change or a fault has stopped
 ///
 /// The caps that the devices hold now are taken as those to be given back at the end. Root and
 /// litd's admin group may do this.

@@ -39,6 +39,7 @@ const LIMITS: &[Limit] = &[
     ("caps.settle_margin", From(0.0), 1.0, "of the cap"),
     ("caps.settle_seconds", From(0.1), 600.0, "seconds"),
     ("caps.answer_seconds", From(0.1), 600.0, "seconds"),
+    ("release.take_back_seconds", From(0.0), 604_800.0, "seconds"),
     ("jobs.stale_seconds", From(1.0), 86_400.0, "seconds"),
     ("jobs.reconnect_seconds", From(0.0), 3600.0, "seconds"),
     ("sampling.converged_period", From(0.0), 1e9, "iterations"),

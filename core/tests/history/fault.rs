@@ -71,6 +71,7 @@ faults! {
     PolicyChanged "the policy is changed",
     Restore "restore",
     Resume "resume",
+    Returned "a device that was let go of comes back",
     Forget "forget",
     CapByHand "a cap is set by hand",
     ReloadAdjusting "the configuration is reloaded while caps move",

@@ -4,6 +4,7 @@ use litd_power::{CapRange, DeviceKind, Identity, Operation, PowerError, Reading,
 use litd_units::{Celsius, Hertz, Joules, Nanos, Watts};
 
 use crate::by_hand::Hand;
+use crate::let_go::Hold;
 use crate::rng::Rng;
 
 pub const SECOND: i64 = 1_000_000_000;
@@ -72,6 +73,8 @@ pub struct Hw {
     pub is_clockless: bool,
     /// Every clock that its ranks have asked for.
     pub wishes: Vec<u32>,
+    /// Whether the daemon has it open, and since when it is let go of.
+    pub hold: Hold,
     pub gone: bool,
     pub moods: Moods,
     pub op: Option<Op>,
@@ -182,6 +185,7 @@ impl Hw {
             clocks: None,
             is_clockless: false,
             wishes: Vec::new(),
+            hold: Hold::default(),
             gone: false,
             moods: Moods::default(),
             op: None,

@@ -81,6 +81,7 @@ impl World {
             | Fault::Resume
             | Fault::Forget => self.administrator(fault),
             Fault::ReloadAdjusting | Fault::ReloadLaw | Fault::ObserveMoved => self.reload(fault),
+            Fault::Returned => self.device_returns(),
             Fault::CapByHand => self.set_by_hand(),
             Fault::LoweredStuck => self.lowered_stuck(),
             Fault::ClockJump => self.clock_jump(),
@@ -133,7 +134,7 @@ impl World {
         }
     }
 
-    fn reset(&mut self, device: usize) {
+    pub fn reset(&mut self, device: usize) {
         let cap = micro(self.hw[device].range.default);
         self.foreign(device, cap);
         self.seen.mark(Fault::Reset);
@@ -467,7 +468,7 @@ impl World {
         Some(core.command(clock, 0, command.clone()))
     }
 
-    fn command(&mut self, command: Command, invalid: bool) {
+    pub fn command(&mut self, command: Command, invalid: bool) {
         let before = self.limit();
         let stopping = self.stop_sent.is_some();
         let Some(outcome) = self.ask(&command) else {

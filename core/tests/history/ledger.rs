@@ -525,6 +525,42 @@ impl World {
         }
     }
 
+    /// The devices that a command means.
+    fn named(&self, address: Option<&str>) -> Vec<usize> {
+        let all = self.hw.iter().enumerate();
+        let meant = all.filter(|(_, hw)| address.is_none_or(|it| it == hw.identity.address));
+        meant.map(|(device, _)| device).collect()
+    }
+
+    /// A device is litd's to move again.
+    pub fn was_taken_back(&mut self, device: usize) {
+        let until = self.now + ROOM;
+        // What it may move again takes a moment to come down.
+        self.ledger.grace = self.ledger.grace.max(self.now + LOWERED);
+        let hw = &mut self.hw[device];
+        for at in self.ledger.excess.iter_mut().filter(|at| at.0 == device) {
+            if hw.let_go {
+                at.1 = at.1.max(until);
+            }
+        }
+        (hw.foreign, hw.foreign_seen) = (false, false);
+        hw.let_go = false;
+        self.ledger.reason = true;
+    }
+
+    /// Whether the journal on the disk names a device.
+    pub fn is_in_journal(&self, device: usize) -> bool {
+        let address = &self.hw[device].identity.address;
+        let read = self
+            .disk
+            .with(|disk| litd_core::journal::read(&disk.journal));
+        let known = read.ok().flatten();
+        let caps = |it: &litd_core::journal::Recovered| {
+            it.entries.iter().any(|entry| entry.address == *address)
+        };
+        known.is_some_and(|it| caps(&it) || it.clocks.contains(address))
+    }
+
     /// An administrator was obeyed.
     pub fn obeyed(&mut self, command: &Command, before: i64) {
         match command {
@@ -535,26 +571,14 @@ impl World {
             Command::SetCap { .. } => self.ledger.reason = true,
             Command::SetPolicy { policy } => self.ledger.policy = policy.parse().ok(),
             Command::Restore { device } => {
-                for hw in &mut self.hw {
-                    hw.let_go |= device.as_ref().is_none_or(|it| *it == hw.identity.address);
+                for at in self.named(device.as_deref()) {
+                    self.was_let_go(at);
                 }
             }
             Command::Resume { device } => {
-                let until = self.now + ROOM;
-                // What it may move again takes a moment to come down.
-                self.ledger.grace = self.ledger.grace.max(self.now + LOWERED);
-                for at in &mut self.ledger.excess {
-                    if self.hw[at.0].let_go {
-                        at.1 = at.1.max(until);
-                    }
+                for at in self.named(device.as_deref()) {
+                    self.was_taken_back(at);
                 }
-                for hw in &mut self.hw {
-                    if device.as_ref().is_none_or(|it| *it == hw.identity.address) {
-                        (hw.foreign, hw.foreign_seen) = (false, false);
-                        hw.let_go = false;
-                    }
-                }
-                self.ledger.reason = true;
             }
             _ => {}
         }

@@ -15,6 +15,7 @@ mod hardware;
 mod hooks;
 mod inject;
 mod ledger;
+mod let_go;
 mod rng;
 mod setup;
 mod world;

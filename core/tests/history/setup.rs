@@ -68,6 +68,8 @@ fn configuration(rng: &mut Rng, devices: &[Hw]) -> Config {
     config.caps.gpu_floor = Watts(rng.pick(&[150.0, 200.0, 250.0]));
     config.caps.gpu_ceiling = rng.chance(0.2).then_some(Watts(480.0));
     config.caps.settle_seconds = rng.pick(&[3.0, 5.0]);
+    config.release.take_back_seconds = rng.pick(&[0.0, 0.0, 6.0]);
+    config.release.take_back_on_return = rng.chance(0.8);
     config.jobs.stale_seconds = rng.pick(&[5.0, 20.0]);
     config.jobs.reconnect_seconds = rng.pick(&[2.0, 6.0]);
     config.jobs.on_stale = rng.pick(&[OnStale::Hold, OnStale::Restore]);

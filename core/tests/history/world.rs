@@ -68,6 +68,8 @@ pub enum Ev {
     Look,
     /// The budget came down then: by now the others have made room for a device that is stuck.
     Room { lowered: i64 },
+    /// Whoever had a device let go of then is to be answered now.
+    LetGo { device: usize, since: i64 },
     /// Nobody waits any longer for a cap that was asked for by hand.
     HandPatience { device: usize, asked: i64 },
     /// No more faults from now on; jobs end.
@@ -279,6 +281,7 @@ impl World {
     /// Does what the daemon wants done.
     pub fn act(&mut self) {
         self.watch_hands();
+        self.watch_let_go();
         let Some(core) = &mut self.core else { return };
         let effects = core.effects();
         if self.disk.with(|disk| disk.dead) {
@@ -381,6 +384,7 @@ impl World {
                 self.after(500 * MILLI, Ev::Look);
             }
             Ev::Room { lowered } => self.check_room(lowered),
+            Ev::LetGo { device, since } => self.check_let_go(device, since),
             Ev::HandPatience { device, asked } => self.hand_patience(device, asked),
             Ev::Calm => self.calm_down(),
             Ev::Stop => self.stop(),
@@ -402,6 +406,7 @@ impl World {
             hw.foreign_seen = false;
             hw.foreign = false;
             hw.let_go = false;
+            hw.hold.open = true;
             hw.owes = 0;
             let unreadable = !self.calm && self.rng.chance(0.01);
             let reading = hw.read(now, clock.0, &mut self.rng).ok();
@@ -513,6 +518,7 @@ impl World {
             return self.broke("one at a time", format!("device {device}: {operation:?}"));
         }
         self.note(|| format!("    device {device}: {operation:?}"));
+        self.opens(device, operation);
         if let Operation::Set(cap) = operation {
             self.writes += 1;
             self.issue(device, micro(cap));
@@ -640,7 +646,10 @@ impl World {
                 Reply::Holders(hw.holders(now))
             }
             Operation::Clocks(_) => Reply::Clocks(self.results.remove(&serial).unwrap_or(Ok(()))),
-            Operation::Release => Reply::Released,
+            Operation::Release => {
+                hw.hold.open = false;
+                Reply::Released
+            }
         };
         if !matches!(op.operation, Operation::Range | Operation::Holders) {
             self.hand_read(device);

@@ -1,0 +1,263 @@
+//! Letting go of devices and taking them back. Of a device that was let go of the cap is back,
+//! every handle is closed and nothing opens it again, so that it can be reset and its driver
+//! upgraded. Its job is watched only; the job's other devices keep their caps.
+
+use litd_api::{DeviceState, EventKind, Problem};
+use litd_units::{Nanos, Watts};
+
+use crate::core::{Core, seconds};
+use crate::devices::Unit;
+use crate::event::DeviceId;
+use crate::record::Note;
+use crate::store::Store;
+
+/// For so long litd tries to give a cap back; then the device is closed all the same. An
+/// administrator is answered within 5 s.
+const TRIES: Nanos = Nanos(2_000_000_000);
+
+/// A device that was let go of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LetGo {
+    /// Since when.
+    pub since: Nanos,
+    /// Its cap could not be given back, and is no longer tried: it stays in the undo journal.
+    pub given_up: bool,
+    /// Nothing of it is open.
+    pub closed: bool,
+}
+
+/// How far letting go has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LettingGo {
+    /// Whether any handle is open still.
+    pub pending: bool,
+    /// What was done, and why the rest can't be, in words.
+    pub said: String,
+}
+
+impl<S: Store> Core<S> {
+    /// Gives devices back and lets go of them.
+    pub(crate) fn let_go(&mut self, device: Option<&str>) -> Result<String, Problem> {
+        for device in self.named(device)? {
+            self.let_go_of(device);
+        }
+        Ok("letting go".to_owned())
+    }
+
+    fn let_go_of(&mut self, device: usize) {
+        let (now, held) = (self.now, self.actuator.held(device));
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        if unit.standing == DeviceState::Foreign {
+            // What it holds is others' doing, and stays.
+            unit.found = held;
+        }
+        unit.standing = DeviceState::Released;
+        unit.let_go = Some(LetGo {
+            since: now,
+            given_up: false,
+            closed: false,
+        });
+        self.actuator.retry(device);
+        self.standing_changed(device);
+        self.devices.want_no_sensors(device);
+        self.devices.want_release(device);
+    }
+
+    /// Whether a device may be opened: one that was let go of may only to give its cap back.
+    pub(crate) fn may_open(&self, device: usize) -> bool {
+        let Some(unit) = self.devices.get(device) else {
+            return false;
+        };
+        let owed = || {
+            self.is_journaled(device) || self.owes_undo(device, unit) || self.may_be_locked(unit)
+        };
+        unit.let_go.is_none_or(|it| !it.given_up && owed())
+    }
+
+    /// A device's handles are closed.
+    pub(crate) fn closed(&mut self, device: usize) {
+        if let Some(let_go) = self
+            .devices
+            .get_mut(device)
+            .and_then(|it| it.let_go.as_mut())
+        {
+            let_go.closed = true;
+        }
+    }
+
+    /// Closes what can't be given back, and takes back what was let go of for long enough.
+    pub(crate) fn check_let_go(&mut self) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let back = self.config.release.take_back_seconds;
+        let mut returning = Vec::new();
+        for device in 0..self.devices.iter().count() {
+            let Some(let_go) = self.devices.get(device).and_then(|unit| unit.let_go) else {
+                continue;
+            };
+            if back > 0.0 && self.now >= let_go.since + seconds(back) {
+                returning.push(device);
+            } else if self.now >= let_go.since + TRIES && self.may_open(device) {
+                self.give_up_cap(device);
+            }
+        }
+        if !returning.is_empty() {
+            let text = format!("let go of {back} s ago: taken back");
+            self.take_back_noted(&returning, &text);
+        }
+    }
+
+    fn give_up_cap(&mut self, device: usize) {
+        let held = self.actuator.held(device);
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        if let Some(let_go) = &mut unit.let_go {
+            let_go.given_up = true;
+        }
+        let address = unit.address().to_owned();
+        let owed = owed(held, unit.found);
+        let text = match self.set_budget() {
+            Some(budget) => format!(
+                "is closed although its cap is not back, because its driver or the budget of \
+                 {budget} did not let it: {owed}"
+            ),
+            None => format!("is closed although its driver did not take its cap back: {owed}"),
+        };
+        self.note(Note::warning(EventKind::Restore, text).device(&address));
+        self.devices.want_release(device);
+        self.dirty = true;
+    }
+
+    /// A device that was let go of has come back, from a reset or with another driver: it is
+    /// taken back. Nothing of it was opened to see that.
+    pub(crate) fn returned(&mut self, DeviceId(device): DeviceId) {
+        let let_go = |unit: &Unit| unit.let_go.is_some();
+        if self.config.release.take_back_on_return && self.devices.get(device).is_some_and(let_go) {
+            self.take_back_noted(&[device], "it has come back: taken back");
+        }
+    }
+
+    fn take_back_noted(&mut self, devices: &[usize], text: &str) {
+        for &device in devices {
+            if let Some(unit) = self.devices.get(device) {
+                let note = Note::info(EventKind::State, text).device(unit.address());
+                self.note(note);
+            }
+        }
+        self.take_back(devices);
+    }
+
+    /// Steers devices again, from what they hold now.
+    pub(crate) fn take_back(&mut self, devices: &[usize]) {
+        for &device in devices {
+            let journaled = self.is_journaled(device);
+            let held = self.actuator.held(device);
+            let Some(unit) = self.devices.get_mut(device) else {
+                continue;
+            };
+            if unit.standing == DeviceState::Ours {
+                continue;
+            }
+            let unread = unit.let_go.take().is_some();
+            // The entry of a cap that somebody else has changed is outdated, if it is still there.
+            let journaled = journaled && unit.standing != DeviceState::Foreign;
+            unit.standing = DeviceState::Ours;
+            unit.failures = 0;
+            unit.overdue = false;
+            unit.resets.clear();
+            if !journaled {
+                // What is there now was set by somebody who meant it. Where nothing was read
+                // meanwhile, that has to be seen first.
+                unit.found = held.filter(|_| !unread);
+                self.devices.want_read(device);
+            }
+            if unread {
+                // It may have been reset, or have another driver: its limits are read anew.
+                if let Some(unit) = self.devices.get_mut(device) {
+                    unit.ranging = true;
+                }
+                self.devices.want_range(device);
+            }
+            self.actuator.retry(device);
+            self.standing_changed(device);
+        }
+    }
+
+    /// The devices that are let go of, by address.
+    pub fn let_go_of_now(&self) -> impl Iterator<Item = (DeviceId, &str)> {
+        let let_go = self
+            .devices
+            .iter()
+            .filter(|(_, unit)| unit.let_go.is_some());
+        let_go.map(|(device, unit)| (DeviceId(device), unit.address()))
+    }
+
+    /// How far letting go of a device, or of all, has come.
+    #[must_use]
+    pub fn letting_go(&self, device: Option<&str>) -> LettingGo {
+        let devices = self.named(device).unwrap_or_default();
+        let mut done = Vec::new();
+        let mut rest = Vec::new();
+        let mut pending = false;
+        for device in devices {
+            let Some(unit) = self.devices.get(device) else {
+                continue;
+            };
+            let held = self.actuator.held(device);
+            let open = match unit.let_go {
+                None => "was taken back meanwhile".to_owned(),
+                Some(LetGo { closed: true, .. })
+                    if !self.is_journaled(device) && !self.may_be_locked(unit) =>
+                {
+                    done.push(unit.name.as_str());
+                    continue;
+                }
+                Some(LetGo { closed: true, .. }) => {
+                    let owed = owed(held, unit.found);
+                    rest.push(format!("{} is closed, but {owed}", unit.name));
+                    continue;
+                }
+                Some(_) => match unit.busy {
+                    Some((_, since)) => format!(
+                        "its driver has not answered for {:.1} s, so its handle is open and its \
+                         cap may not be back",
+                        (self.now - since).as_secs_f64()
+                    ),
+                    None => format!(
+                        "it is open to give its cap back: {}",
+                        owed(held, unit.found)
+                    ),
+                },
+            };
+            pending |= unit.let_go.is_some();
+            rest.push(format!("{}: {open}", unit.name));
+        }
+        if !done.is_empty() {
+            let said = "caps are back and no handle is open until `litctl resume`";
+            rest.insert(0, format!("{}: {said}", done.join(", ")));
+        }
+        let said = rest.join("\n");
+        LettingGo { pending, said }
+    }
+
+    /// Whether all of a job's GPUs that are not litd's to move were let go of: then its other
+    /// devices keep their caps.
+    pub(crate) fn lacks_let_go_only(&self, job: &crate::job::Job) -> bool {
+        let units = job.gpus().filter_map(|device| self.devices.get(device));
+        let mut others = units.filter(|unit| !unit.is_ours());
+        others.all(|unit| unit.let_go.is_some())
+    }
+}
+
+fn owed(held: Option<Watts>, found: Option<Watts>) -> String {
+    let watts = |cap: Option<Watts>| cap.map_or("an unknown cap".to_owned(), |cap| cap.to_string());
+    format!(
+        "it holds {}, and {} goes back when litd takes it again or stops",
+        watts(held),
+        watts(found)
+    )
+}

@@ -1,0 +1,137 @@
+//! Devices that are let go of, and the rules for them: within 5 s the cap is back and every handle
+//! is closed, or litd says why not; nothing opens one again that has nothing to be undone; and it
+//! is taken back when that was asked for, when it returned, or after the time configured.
+
+use litd_api::{Command, DeviceState};
+use litd_core::{DeviceId, Event, Operation};
+
+use crate::fault::Fault;
+use crate::hardware::{MILLI, SECOND, micro};
+use crate::world::{Ev, World};
+
+/// An administrator is answered within so long.
+const ANSWERED: i64 = 5 * SECOND;
+
+/// What the world knows of letting go of one device.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hold {
+    /// Whether the daemon has it open.
+    pub open: bool,
+    /// When the daemon was told to let go: in the world's time and in the daemon's.
+    pub since: (i64, i64),
+    /// The daemon was told that it has returned.
+    pub returned: bool,
+}
+
+impl World {
+    /// The daemon was told to let go of a device.
+    pub fn was_let_go(&mut self, device: usize) {
+        let since = (self.now, self.clock().0);
+        let hw = &mut self.hw[device];
+        hw.let_go = true;
+        (hw.hold.since, hw.hold.returned) = (since, false);
+        let since = self.now;
+        self.after(ANSWERED, Ev::LetGo { device, since });
+    }
+
+    /// A device returns from a reset, or with another driver.
+    pub fn device_returns(&mut self) {
+        if self.core.is_none() || self.stop_sent.is_some() {
+            return;
+        }
+        let let_go = (0..self.hw.len()).filter(|&it| self.hw[it].let_go);
+        let let_go: Vec<usize> = let_go.collect();
+        if let_go.is_empty() {
+            let device = self.rng.below(self.hw.len());
+            let device = Some(self.hw[device].identity.address.clone());
+            self.command(Command::Restore { device }, false);
+            let later = self.rng.between(500, 6000) * MILLI;
+            return self.after(later, Ev::Fault(Fault::Returned));
+        }
+        let device = self.rng.pick(&let_go);
+        if self.hw[device].op.is_none() {
+            self.reset(device);
+        }
+        self.seen.mark(Fault::Returned);
+        self.hw[device].hold.returned = true;
+        self.tell(Event::Returned(DeviceId(device)));
+    }
+
+    /// What has been taken back; looked at after everything that happens.
+    pub fn watch_let_go(&mut self) {
+        if !self.hw.iter().any(|hw| hw.let_go) {
+            return;
+        }
+        let Some(core) = &self.core else { return };
+        let states: Vec<DeviceState> = core.status().devices.iter().map(|it| it.state).collect();
+        let release = self.config.release.clone();
+        let after = (release.take_back_seconds * 1e9) as i64;
+        for (device, state) in states.into_iter().enumerate() {
+            let hw = &self.hw[device];
+            if !hw.let_go || state == DeviceState::Released {
+                continue;
+            }
+            let waited = after > 0 && self.clock().0 >= hw.hold.since.1 + after;
+            let returned = hw.hold.returned && release.take_back_on_return;
+            if !waited && !returned {
+                return self.broke(
+                    "9 let go",
+                    format!("device {device} is {state:?} by itself"),
+                );
+            }
+            self.was_taken_back(device);
+        }
+    }
+
+    /// A device begins something.
+    pub fn opens(&mut self, device: usize, operation: Operation) {
+        if operation == Operation::Release {
+            return;
+        }
+        let owed = self.is_in_journal(device) || !self.hw[device].hand.failed.is_empty();
+        let hw = &mut self.hw[device];
+        hw.hold.open = true;
+        // Whoever comes new is asked for.
+        if hw.let_go && operation != Operation::Holders && !owed {
+            self.broke(
+                "9 let go",
+                format!("device {device} is opened: {operation:?}"),
+            );
+        }
+    }
+
+    /// An administrator has waited for 5 s.
+    pub fn check_let_go(&mut self, device: usize, since: i64) {
+        let hw = &self.hw[device];
+        let Some(core) = &self.core else { return };
+        if !hw.let_go || hw.hold.since.0 != since || self.stop_sent.is_some() {
+            return;
+        }
+        let answer = core.letting_go(Some(&hw.identity.address));
+        if hw.hold.open && hw.op.is_none() {
+            return self.broke("9 let go", format!("device {device} is open: {answer:?}"));
+        }
+        let well = |device: usize| {
+            let hw = &self.hw[device];
+            !hw.misbehaves(self.now) && hw.trouble_until < since
+        };
+        let sound = self.disk.with(|disk| disk.failures == (0, 0));
+        let young = since < self.started + 5 * SECOND;
+        if !(0..self.hw.len()).all(well) || !sound || young || self.seen.has(Fault::ClockJump) {
+            return;
+        }
+        // A budget that was set holds whatever goes back.
+        let gpus = self.hw.iter().filter(|hw| hw.is_gpu());
+        let found: i64 = gpus.filter_map(|hw| hw.natural.last()).sum();
+        if self.budget_set().is_some_and(|it| micro(it) < found) {
+            return;
+        }
+        let back = hw.natural.contains(&hw.cap) && !self.is_in_journal(device);
+        if !back {
+            self.broke(
+                "9 let go",
+                format!("device {device} is not back: {answer:?}"),
+            );
+        }
+    }
+}

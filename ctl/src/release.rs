@@ -1,0 +1,44 @@
+//! `litctl release`: caps back, handles closed.
+
+use litd_api::Command;
+
+use crate::Outcome;
+use crate::control::{self, Socket};
+
+/// Let go of GPUs: caps back, every handle closed
+///
+/// For what an open handle is in the way of: a GPU reset, a driver upgrade, another partition mode.
+/// litd answers within 5 s with what it has done, or why it can't. A job that runs on such a GPU is
+/// only watched; its other GPUs keep their caps. litd takes the GPU back with `litctl resume`, when
+/// it returns to the bus or its driver is loaded anew, or after release.take_back_seconds. Root and
+/// litd's admin group may do this.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct Which {
+    /// A GPU's name (gpu3) or address; CPU sockets can be named as well
+    #[arg(long, value_name = "DEVICE")]
+    gpu: Option<String>,
+    /// All GPUs and CPU sockets
+    #[arg(long)]
+    all: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  litctl release --gpu gpu3 && nvidia-smi --gpu-reset -i 3; litctl resume gpu3
+  litctl release --all         before a driver upgrade";
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    control::change_device(&args.socket, json, args.which.gpu.as_deref(), |device| {
+        Command::Restore { device }
+    })
+}

@@ -1,0 +1,99 @@
+//! Whether devices that were let go of have come back, seen in sysfs and without opening any: a
+//! device that was gone from the bus, or whose driver was unloaded, is another directory when it
+//! returns.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use litd_core::DeviceId;
+
+/// The inode numbers of a device's directory and of its driver's; sysfs never uses one again.
+type Marks = (u64, u64);
+
+/// What was seen of devices that are let go of.
+#[derive(Debug)]
+pub struct Presence {
+    devices: PathBuf,
+    seen: BTreeMap<DeviceId, Option<Marks>>,
+}
+
+impl Presence {
+    /// Looks in the sysfs that is mounted there.
+    #[must_use]
+    pub fn new(sys: &Path) -> Self {
+        Self {
+            devices: sys.join("bus/pci/devices"),
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// Those of the devices let go of, by address, that have come back since they were looked at
+    /// last.
+    pub fn returned<'a>(
+        &mut self,
+        let_go: impl IntoIterator<Item = (DeviceId, &'a str)>,
+    ) -> Vec<DeviceId> {
+        let mut returned = Vec::new();
+        let mut seen = BTreeMap::new();
+        for (device, address) in let_go {
+            let now = self.marks(address);
+            let before = self.seen.get(&device);
+            if now.is_some() && before.is_some_and(|before| *before != now) {
+                returned.push(device);
+            }
+            seen.insert(device, now);
+        }
+        self.seen = seen;
+        returned
+    }
+
+    fn marks(&self, address: &str) -> Option<Marks> {
+        let directory = self.devices.join(address);
+        let mark = |path: &Path| Some(path.metadata().ok()?.ino());
+        Some((mark(&directory)?, mark(&directory.join("driver"))?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const ADDRESS: &str = "0000:85:00.0";
+
+    fn look(presence: &mut Presence) -> bool {
+        !presence.returned([(DeviceId(3), ADDRESS)]).is_empty()
+    }
+
+    #[test]
+    fn a_device_that_was_gone_or_has_another_driver_has_returned() {
+        let sys = tempfile::tempdir().unwrap();
+        let device = sys.path().join("bus/pci/devices").join(ADDRESS);
+        let driver = sys.path().join("bus/pci/drivers/nvidia");
+        fs::create_dir_all(&device).unwrap();
+        fs::create_dir_all(&driver).unwrap();
+        symlink(&driver, device.join("driver")).unwrap();
+        let mut presence = Presence::new(sys.path());
+        for _ in 0..3 {
+            assert!(!look(&mut presence));
+        }
+        // The driver is unloaded and loaded again.
+        fs::remove_file(device.join("driver")).unwrap();
+        assert!(!look(&mut presence));
+        symlink(&driver, device.join("driver")).unwrap();
+        assert!(look(&mut presence));
+        assert!(!look(&mut presence));
+        // Faster than anybody looks.
+        let other = sys.path().join("bus/pci/drivers/other");
+        fs::create_dir_all(&other).unwrap();
+        fs::remove_file(device.join("driver")).unwrap();
+        symlink(&other, device.join("driver")).unwrap();
+        assert!(look(&mut presence));
+        // One that is litd's meanwhile is looked at afresh later.
+        presence.returned([]);
+        assert!(!look(&mut presence));
+    }
+}

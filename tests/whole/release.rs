@@ -1,0 +1,195 @@
+//! Devices that litd is told to let go of.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use litd_api::{Command, DeviceState, JobState};
+use litd_rig::{Fault, Rig};
+use litd_sim::Scenario;
+use litd_units::Watts;
+
+use crate::stand::{Stand, quick, wait_for};
+
+/// An administrator is answered within so long.
+const ANSWERED: Duration = Duration::from_secs(5);
+
+fn release(device: Option<String>) -> Command {
+    Command::Restore { device }
+}
+
+/// A node of NVIDIA GPUs, with what sysfs shows of them.
+fn node(config: &str) -> (Stand, PathBuf) {
+    let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
+    let library = rig.install_nvml().unwrap();
+    let sys = rig.layout().directory.join("sys");
+    let config = format!(
+        "{config}\n[hardware]\namd = \"off\"\ncpus = false\nnvml_library = \"{}\"\nsys = \"{}\"\n",
+        library.display(),
+        sys.display()
+    );
+    let mut stand = Stand::on(rig, &config, true);
+    stand.start();
+    let driver = sys.join("bus/pci/drivers/nvidia");
+    fs::create_dir_all(&driver).unwrap();
+    for device in stand.status().devices {
+        bind(&sys, &driver, &device.address);
+    }
+    (stand, sys)
+}
+
+fn bind(sys: &Path, driver: &Path, address: &str) {
+    let device = sys.join("bus/pci/devices").join(address);
+    fs::create_dir_all(&device).unwrap();
+    symlink(driver, device.join("driver")).unwrap();
+}
+
+/// Whether the daemon has a file open or mapped whose name contains this.
+fn has_open(stand: &Stand, part: &str) -> bool {
+    let proc = PathBuf::from(format!("/proc/{}", stand.daemon().pid()));
+    let files = fs::read_dir(proc.join("fd")).unwrap().flatten();
+    let open = |path: PathBuf| {
+        let target = fs::read_link(path).unwrap_or_default();
+        target.to_string_lossy().contains(part)
+    };
+    let maps = fs::read_to_string(proc.join("maps")).unwrap();
+    files.map(|file| file.path()).any(open) || maps.contains(part)
+}
+
+#[test]
+fn let_go_of_all_while_a_job_runs_nothing_of_the_driver_is_open() {
+    let (mut stand, _) = node(&quick("gpu-realloc"));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    assert!(has_open(&stand, "libnvidia-ml"));
+    let (code, said) = stand.try_command(&release(None));
+    assert_eq!(code, 200, "{said}");
+    assert!(
+        said.contains("gpu7: caps are back and no handle is open"),
+        "{said}"
+    );
+    assert!(stand.is_back(), "{:?}", stand.held());
+    assert_eq!(stand.journaled(), [""; 0]);
+    let clients = |stand: &Stand| stand.rig.hardware().nvidia().clients();
+    wait_for("closed", || clients(&stand) == 0);
+    assert!(!has_open(&stand, "libnvidia-ml"));
+    // Nor is it while the job goes on.
+    stand.play(&mut job, 20);
+    assert_eq!(clients(&stand), 0);
+    assert!(!has_open(&stand, "libnvidia-ml"));
+    stand.resume();
+    stand.play_into_steering(&mut job);
+    stand.stop();
+}
+
+#[test]
+fn the_others_of_the_job_keep_their_caps() {
+    const LET_GO: usize = 2;
+    // Below its budget, whichever of them gets its cap back.
+    let config = quick("gpu-red") + "caps.budget = 6000\n";
+    let mut stand = Stand::clocked(&config);
+    stand.rig.ledger().set_budget(Watts(6000.0));
+    let mut job = stand.train();
+    stand.play_until(&mut job, "leaders to be lowered", |stand| {
+        stand.held()[LET_GO] < Watts(695.0)
+    });
+    let mut before = stand.held();
+    assert_ne!(before[LET_GO], stand.rig.ledger().found()[LET_GO]);
+    stand.command(&release(Some("gpu2".to_owned())));
+    before[LET_GO] = stand.rig.ledger().found()[LET_GO];
+    assert_eq!(stand.held(), before);
+    stand.play(&mut job, 20);
+    assert_eq!(stand.held(), before);
+    assert_eq!(stand.not_ours(), [(LET_GO, DeviceState::Released)]);
+    let status = stand.job_status("train");
+    assert_eq!(status.state, JobState::Suspended);
+    assert!(status.why.contains("gpu2"), "{}", status.why);
+    // They go back when the job ends.
+    job.end();
+    wait_for("the end", || stand.status().jobs.is_empty());
+    stand.finish();
+    assert!(stand.is_back(), "{:?}", stand.held());
+    stand.stop();
+}
+
+#[test]
+fn one_that_hangs_is_said_to_hang_within_five_seconds() {
+    const HUNG: usize = 4;
+    let stand = Stand::real("");
+    stand
+        .rig
+        .hardware()
+        .inject(HUNG, Fault::Slow(Duration::from_secs(9)));
+    std::thread::sleep(Duration::from_millis(1500));
+    let asked = Instant::now();
+    let (code, said) = stand.try_command(&release(None));
+    assert!(asked.elapsed() < ANSWERED, "{:?}", asked.elapsed());
+    assert_eq!(code, 409, "{said}");
+    assert!(
+        said.contains("gpu4: its driver has not answered for"),
+        "{said}"
+    );
+    assert!(said.contains("gpu3, gpu5"), "{said}");
+    // Once it answers it is closed.
+    stand.rig.hardware().heal(HUNG);
+    wait_for("closed", || stand.try_command(&release(None)).0 == 200);
+    stand.stop();
+}
+
+#[test]
+fn one_that_refuses_its_cap_is_closed_all_the_same() {
+    const REFUSES: usize = 2;
+    let mut stand = Stand::bare(&quick("gpu-red"), false);
+    stand.start();
+    let mut job = stand.train();
+    let found = stand.rig.ledger().found();
+    wait_for("steering", || {
+        stand.play(&mut job, 1);
+        stand.held()[REFUSES] < found[REFUSES]
+    });
+    stand.rig.hardware().inject(REFUSES, Fault::Refuse);
+    let (code, said) = stand.try_command(&release(Some("gpu2".to_owned())));
+    assert_eq!(code, 200, "{said}");
+    assert!(said.contains("gpu2 is closed, but it holds"), "{said}");
+    let address = stand.device(REFUSES).address;
+    assert!(stand.journaled().contains(&address));
+    stand.rig.hardware().heal(REFUSES);
+    // It is given back in the end.
+    stand.stop();
+}
+
+#[test]
+fn a_gpu_is_taken_back_when_it_returns_and_by_no_look_at_it() {
+    const RESET: usize = 3;
+    let (mut stand, sys) = node(&quick("gpu-realloc"));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    let address = stand.device(RESET).address;
+    stand.command(&release(Some(address.clone())));
+    let clients = |stand: &Stand| stand.rig.hardware().nvidia().gpus[RESET].clients;
+    wait_for("closed", || clients(&stand) == 0);
+    stand.pass(3.0);
+    // Its driver is loaded anew.
+    let driver = sys.join("bus/pci/devices").join(&address).join("driver");
+    fs::remove_file(&driver).unwrap();
+    stand.pass(2.0);
+    assert_eq!(stand.not_ours(), [(RESET, DeviceState::Released)]);
+    assert_eq!(clients(&stand), 0);
+    symlink(sys.join("bus/pci/drivers/nvidia"), &driver).unwrap();
+    stand.pass(2.0);
+    assert_eq!(stand.not_ours(), []);
+    stand.play_into_steering(&mut job);
+    stand.stop();
+}
+
+#[test]
+fn a_gpu_is_taken_back_after_the_time_that_is_configured() {
+    let mut stand = Stand::clocked("release.take_back_seconds = 30\n");
+    stand.command(&release(Some("gpu1".to_owned())));
+    stand.pass(28.0);
+    assert_eq!(stand.not_ours(), [(1, DeviceState::Released)]);
+    stand.pass(4.0);
+    assert_eq!(stand.not_ours(), []);
+    stand.stop();
+}
