@@ -1,9 +1,11 @@
 //! The laws in closed loop with the simulated node. Everything here is SIMULATED: it tests the
 //! code, not the effect.
 //!
+//! - [`calibration`]: how near a scenario is to the node that the paper measured;
 //! - [`closed_loop`]: plant, controller and the wire between them;
 //! - [`optimum`]: the best caps there are, found without knowing what the plant is made of.
 
+pub mod calibration;
 pub mod closed_loop;
 pub mod observe;
 pub mod optimum;
@@ -27,6 +29,9 @@ pub enum StudyError {
     /// A rank's kernels.
     #[error(transparent)]
     Live(#[from] litd_traces::LiveError),
+    /// Leads that are none.
+    #[error(transparent)]
+    Leads(#[from] litd_policies::LeadError),
     /// A write of caps.
     #[error("a simulated device did not take a cap: {0}")]
     Write(String),
