@@ -176,6 +176,7 @@ impl Shared {
             Request::Read { device }
             | Request::Range { device }
             | Request::Set { device, .. }
+            | Request::Clocks { device, .. }
             | Request::Holders { device }
             | Request::Release { device } => Some(device.as_str()),
         };

@@ -191,6 +191,7 @@ fn a_devices_thread_has_room_for_opening_the_library() {
         Operation::Set(Watts(600.0)),
         Operation::Range,
         Operation::Holders,
+        Operation::Clocks(None),
     ] {
         worker.submit(operation).unwrap();
         let reply = replies.recv_timeout(SOON).unwrap();
@@ -200,6 +201,7 @@ fn a_devices_thread_has_room_for_opening_the_library() {
             Reply::Set(held) => assert_eq!(held, Ok(Watts(600.0))),
             Reply::Range(range) => assert_eq!(range.unwrap().highest, Watts(750.0)),
             Reply::Holders(pids) => assert_eq!(pids, Ok(vec![std::process::id()])),
+            Reply::Clocks(freed) => assert_eq!(freed, Ok(())),
         }
     }
     assert_eq!(rig.hardware().nvidia().sessions(), before + 1);
