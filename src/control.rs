@@ -66,12 +66,15 @@ async fn respond(
             Ok(after) => json(StatusCode::OK, &hub.borrow().events(after)),
             Err(reason) => problem(StatusCode::BAD_REQUEST, reason),
         },
+        (&Method::GET, "/v1/trial") => json(StatusCode::OK, &hub.borrow().trials()),
         (&Method::POST, "/v1/command") => command(&hub, admins, caller, request).await,
-        (_, "/v1/status" | "/v1/events") => wrong_method("GET"),
+        (_, "/v1/status" | "/v1/events" | "/v1/trial") => wrong_method("GET"),
         (_, "/v1/command") => wrong_method("POST"),
         (_, path) => problem(
             StatusCode::NOT_FOUND,
-            format!("nothing is at {path}; there are /v1/status, /v1/events and /v1/command"),
+            format!(
+                "nothing is at {path}; there are /v1/status, /v1/events, /v1/trial and /v1/command"
+            ),
         ),
     }
 }

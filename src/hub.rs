@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use litd_api::{Command, Done, Events, Problem, Status};
+use litd_api::{Command, Done, Events, Problem, Status, Trials};
 use litd_core::{Core, DeviceId, Effect, Event, LettingGo, Peer, Reply, SessionId};
 use litd_units::{Nanos, Watts};
 use tokio::sync::Notify;
@@ -135,6 +135,12 @@ impl Hub {
         let outcome = self.core.command(self.clock.now(), uid, command);
         self.carry_out();
         outcome
+    }
+
+    /// Trials and the hold-out.
+    #[must_use]
+    pub fn trials(&self) -> Trials {
+        self.core.trials()
     }
 
     /// The state of everything.

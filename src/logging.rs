@@ -66,6 +66,7 @@ impl Fields<'_> {
             EventKind::Foreign => "foreign",
             EventKind::Command => "command",
             EventKind::Fault => "fault",
+            EventKind::Trial => "trial",
         }
     }
 }

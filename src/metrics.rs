@@ -79,6 +79,9 @@ const FAMILIES: &[Family] = &[
     family(Kind::Gauge, "litd_node_estimated_saving_watts", "watts", "Power saved against the warm-up of the jobs that run: an estimate, not a trial.",
         |s, out| out.gauge(&[], s.node.estimated_saving.0)),
 
+    family(Kind::Gauge, "litd_harm", "", "1 if steering was stopped because it made a job slower, until litctl resume.",
+        |s, out| out.flag(&[], s.node.harm.is_some())),
+
     family(Kind::Info, "litd_device_info", "", "A device, its model and the back end that serves it.",
         |s, out| for d in &s.devices {
             let [device, address, kind] = device_labels(d);

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 const JOURNAL: &str = "journal";
 const LEARNED: &str = "learned";
+const TRIAL: &str = "trial";
 const LOCK: &str = "lock";
 
 /// Why the state directory can't be used.
@@ -159,6 +160,14 @@ impl Store for FileStore {
 
     fn replace_learned(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.replace(LEARNED, bytes)
+    }
+
+    fn load_trial(&mut self) -> io::Result<Vec<u8>> {
+        self.load(TRIAL)
+    }
+
+    fn replace_trial(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.replace(TRIAL, bytes)
     }
 }
 

@@ -41,6 +41,25 @@ pub enum Command {
     },
     /// Forgets learned distributions.
     Forget,
+    /// Begins a trial: blocks with the caps found (A) and with the balanced ones (B) alternate on
+    /// a job that is steered.
+    StartTrial {
+        /// The job; absent: the only one.
+        #[serde(default)]
+        job: Option<String>,
+        /// Quads of four blocks; absent: as configured.
+        #[serde(default)]
+        quads: Option<u32>,
+        /// Whether both arms hold the caps found (A/A): such a trial shows zero, or that the
+        /// measurement is wrong.
+        #[serde(default)]
+        same: bool,
+        /// What the order of the blocks is drawn from; absent: the time.
+        #[serde(default)]
+        seed: Option<u64>,
+    },
+    /// Ends the trial under way.
+    StopTrial,
 }
 
 /// The answer to a command.

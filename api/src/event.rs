@@ -22,6 +22,8 @@ pub enum EventKind {
     Command,
     /// Something failed: a device, the journal, a peer.
     Fault,
+    /// A trial begins or ends, or the permanent hold-out shows something.
+    Trial,
 }
 
 impl EventKind {
@@ -37,6 +39,7 @@ impl EventKind {
             Self::Foreign => "foreign",
             Self::Command => "command",
             Self::Fault => "fault",
+            Self::Trial => "trial",
         }
     }
 }

@@ -5,6 +5,7 @@
 //! |---|---|---|---|
 //! | `GET /v1/status` | | [`Status`] | read |
 //! | `GET /v1/events?after=SEQ` | | [`Events`] | read |
+//! | `GET /v1/trial` | | [`Trials`] | read |
 //! | `POST /v1/command` | [`Command`] | [`Done`] | write |
 //!
 //! Errors come with status 4xx or 5xx and a [`Problem`].
@@ -12,6 +13,7 @@
 mod command;
 mod event;
 mod status;
+mod trial;
 
 pub use command::{Command, Done, Problem};
 pub use event::{Event, EventKind, Events};
@@ -19,6 +21,7 @@ pub use status::{
     BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, Mode,
     NodeStatus, RankStatus, Status, Totals,
 };
+pub use trial::{HoldOutStatus, Trials};
 
 /// The version of this interface; the path begins with it.
 pub const VERSION: u32 = 1;

@@ -70,6 +70,9 @@ pub struct NodeStatus {
     /// Power that gpu-red saves against the warm-up of the jobs that run now: an estimate, not a
     /// trial.
     pub estimated_saving: Watts,
+    /// Why steering was stopped for harm, until `litctl resume`.
+    #[serde(default)]
+    pub harm: Option<String>,
     /// One line for people.
     pub summary: String,
 }
@@ -254,6 +257,9 @@ pub struct JobStatus {
     pub state: JobState,
     /// Why, in words.
     pub why: String,
+    /// How its trial or its hold-out holds its caps now, in words; absent: neither does.
+    #[serde(default)]
+    pub trial: Option<String>,
     /// Its ranks on this node.
     pub ranks: Vec<RankStatus>,
     /// Its share of the node's budget.
@@ -340,8 +346,12 @@ mod tests {
         ] {
             assert_eq!(json(state).as_deref(), Some(state.name()));
         }
-        use crate::EventKind::{Adjustment, Command, Daemon, Fault, Foreign as Theirs, Job, State};
-        for kind in [Daemon, Job, State, Adjustment, Theirs, Command, Fault] {
+        use crate::EventKind::{
+            Adjustment, Command, Daemon, Fault, Foreign as Theirs, Job, State, Trial,
+        };
+        for kind in [
+            Daemon, Job, State, Adjustment, Theirs, Command, Fault, Trial,
+        ] {
             assert_eq!(json(kind).as_deref(), Some(kind.name()));
         }
     }

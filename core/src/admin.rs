@@ -33,6 +33,13 @@ impl<S: Store> Core<S> {
             Command::SetCap { device, watts } => self.ask_cap(&device, watts),
             Command::Restore { device } => self.let_go(device.as_deref()),
             Command::Resume { device } => self.resume(device.as_deref()),
+            Command::StartTrial {
+                job,
+                quads,
+                same,
+                seed,
+            } => self.ask_trial(job, quads, same, seed),
+            Command::StopTrial => self.stop_trial(),
             Command::Forget => {
                 self.learned.forget();
                 self.save_learned();
@@ -108,6 +115,7 @@ impl<S: Store> Core<S> {
     /// Steers devices again, from what they hold now.
     fn resume(&mut self, device: Option<&str>) -> Result<String, Problem> {
         let devices = self.named(device)?;
+        self.forgive_harm();
         self.take_back(&devices);
         // A rollback's pause ends too.
         let paused: Vec<String> = self
@@ -168,6 +176,12 @@ fn in_words(command: &Command) -> String {
         Command::Resume { device } => {
             format!("resume {}", device.as_deref().unwrap_or("everything"))
         }
+        Command::StartTrial { job, same, .. } => format!(
+            "{} on {}",
+            if *same { "A/A trial" } else { "trial" },
+            job.as_deref().unwrap_or("the only job")
+        ),
+        Command::StopTrial => "end of the trial".to_owned(),
         Command::Forget => "forget what was learned".to_owned(),
     }
 }

@@ -17,7 +17,7 @@ use crate::store::Store;
 const JOURNAL_RETRY: Nanos = Nanos(1_000_000_000);
 
 /// Less than any driver's unit.
-const DUST: Watts = Watts(0.4e-6);
+pub(crate) const DUST: Watts = Watts(0.4e-6);
 
 impl<S: Store> Core<S> {
     /// A job's share of the node's budget: in proportion to its GPUs, where a budget is set;
@@ -46,7 +46,17 @@ impl<S: Store> Core<S> {
                 continue;
             };
             let devices = job.devices();
-            self.actuator.aim(&devices, caps);
+            match self.instead(job) {
+                None => self.actuator.aim(&devices, caps),
+                Some(instead) => {
+                    for (device, cap) in instead.back {
+                        self.actuator.give_back(device, cap);
+                    }
+                    if let Some((devices, caps)) = instead.aim {
+                        self.actuator.aim(&devices, &caps);
+                    }
+                }
+            }
             shares += self.share(job);
             for device in devices {
                 if let Some(steered) = steered.get_mut(device) {
@@ -285,7 +295,7 @@ impl<S: Store> Core<S> {
 }
 
 /// The caps nearest to `wanted` within limits and budget; all floors, if those exceed it.
-fn project(limits: &[Limits], budget: Watts, wanted: &[Watts]) -> Option<CapVector> {
+pub(crate) fn project(limits: &[Limits], budget: Watts, wanted: &[Watts]) -> Option<CapVector> {
     if limits.is_empty() {
         return None;
     }

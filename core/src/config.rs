@@ -23,6 +23,10 @@ pub struct Config {
     pub sampling: Sampling,
     /// Limits on what hooks may send.
     pub limits: Limits,
+    /// How trials and the permanent hold-out are laid out.
+    pub trial: Trial,
+    /// What power and time cost.
+    pub prices: Prices,
     /// The knobs of the law (Table II of the Lit Silicon paper) and of its guards.
     pub law: litd_policies::Config,
 }
@@ -37,6 +41,8 @@ impl Default for Config {
             jobs: Jobs::default(),
             sampling: Sampling::default(),
             limits: Limits::default(),
+            trial: Trial::default(),
+            prices: Prices::default(),
             law: litd_policies::Config::default(),
         }
     }
@@ -189,5 +195,54 @@ impl Default for Limits {
             name_bytes: 1 << 20,
             frames_per_second: 2000.0,
         }
+    }
+}
+
+/// How trials and the permanent hold-out are laid out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Trial {
+    /// Quads of four blocks in a trial.
+    pub quads: u32,
+    /// How long a block is measured, at least.
+    pub block_seconds: f64,
+    /// What passes after a change of caps before a block is measured.
+    pub settle_seconds: f64,
+    /// Iterations that a block needs, at least.
+    pub block_iterations: u32,
+    /// The share of the time for which a job that is steered holds the caps found; 0: never.
+    pub hold_out: f64,
+}
+
+impl Default for Trial {
+    fn default() -> Self {
+        Self {
+            quads: 12,
+            block_seconds: 300.0,
+            settle_seconds: 60.0,
+            block_iterations: 20,
+            hold_out: 0.05,
+        }
+    }
+}
+
+/// What power and time cost, in any one currency: both, or neither.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Prices {
+    /// A kilowatt-hour.
+    pub energy_per_kwh: Option<f64>,
+    /// An hour of one GPU.
+    pub gpu_hour: Option<f64>,
+}
+
+impl Prices {
+    /// Both, if there are both.
+    #[must_use]
+    pub fn known(&self) -> Option<litd_trial::Prices> {
+        Some(litd_trial::Prices {
+            energy_per_kwh: self.energy_per_kwh?,
+            gpu_hour: self.gpu_hour?,
+        })
     }
 }

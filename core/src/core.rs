@@ -16,6 +16,7 @@ use crate::rate::Bucket;
 use crate::record::{Note, Record};
 use crate::session::Session;
 use crate::store::Store;
+use crate::trial::Trials;
 
 /// All devices are read so often.
 pub(crate) const TELEMETRY: Nanos = Nanos(1_000_000_000);
@@ -87,6 +88,8 @@ pub struct Core<S> {
     pub(crate) refusals: Bucket,
     /// How often each user's hooks connect.
     pub(crate) arrivals: BTreeMap<u32, Bucket>,
+    /// Trials, and harm.
+    pub(crate) trials: Trials,
     /// Rounds so far.
     pub(crate) rounds: u64,
     /// A device may have come to hold what was found.
@@ -141,6 +144,7 @@ impl<S: Store> Core<S> {
             recovered: false,
             refusals: Bucket::new(REFUSALS_PER_SECOND, now),
             arrivals: BTreeMap::new(),
+            trials: Trials::default(),
             rounds: 0,
             untidy: true,
             dirty: true,
@@ -153,6 +157,7 @@ impl<S: Store> Core<S> {
             core.recover(recovered);
             core.recover_clocks();
         }
+        core.recall_trial();
         // After what was recovered: the caps found are not those of a predecessor.
         core.say_hello();
         core.settle_up();
@@ -229,6 +234,7 @@ impl<S: Store> Core<S> {
         self.read_all();
         self.check_sessions();
         self.check_jobs();
+        self.check_trials();
         self.check_holders();
         self.check_devices();
         self.check_sockets();
@@ -308,6 +314,8 @@ impl<S: Store> Core<S> {
     pub(crate) fn policy(&self) -> Policy {
         match self.config.mode {
             Mode::Observe => Policy::Observe,
+            // Until an administrator resumes it.
+            Mode::Steer if self.trials.harm.is_some() => Policy::Observe,
             Mode::Steer => self.overrides.policy.unwrap_or(self.config.policy),
         }
     }

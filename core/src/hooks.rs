@@ -374,6 +374,9 @@ impl<S: Store> Core<S> {
             self.note(note);
         }
         self.send(id, &welcome);
+        if restarted {
+            self.trial_restarted(&name);
+        }
         self.gathered(&name);
         Ok(())
     }
@@ -492,6 +495,7 @@ impl<S: Store> Core<S> {
             known.iteration = known.iteration.max(tick.iteration);
         }
         job.ticks.add(tick.iteration, tick.duration);
+        self.trial_tick(name, tick);
     }
 
     /// A hook has something to tell. A connection may do so a few times.

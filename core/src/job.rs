@@ -11,6 +11,7 @@ use litd_units::{Celsius, Kelvins, Nanos, Watts};
 use crate::config::Config;
 use crate::event::{Peer, SessionId};
 use crate::ticks::Ticks;
+use crate::trial::{HeldOut, Lab};
 
 /// Iterations of which not all ranks have been heard yet, at most.
 const PENDING: usize = 2;
@@ -107,6 +108,10 @@ pub(crate) struct Job {
     pub ask: Option<CapVector>,
     /// CPU sockets whose limits its loop moves.
     pub cpus: Vec<usize>,
+    /// What its devices hold for a trial's sake; its loop rests meanwhile.
+    pub lab: Option<Lab>,
+    /// Its hold-out.
+    pub held_out: HeldOut,
     /// What its hooks were told last.
     pub directive: Directive,
     /// Iteration times.
@@ -153,6 +158,8 @@ impl Job {
             heard: now,
             ask: None,
             cpus: Vec::new(),
+            lab: None,
+            held_out: HeldOut::default(),
             directive: Directive::default(),
             ticks: Ticks::default(),
             alert: 0,
@@ -240,6 +247,7 @@ impl Job {
     pub fn start_over(&mut self) {
         self.pending.clear();
         self.measured = None;
+        self.lab = None;
         self.alert = 0;
         self.reference_heat.clear();
         self.ticks.forget_reference();

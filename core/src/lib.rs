@@ -8,8 +8,9 @@
 //!
 //! Inside, [`Core`] is one state with a room for each concern: `hooks` (who may send what),
 //! `job` (samples and loop of one job), `steering` (plans and decisions), `caps` (budget shares,
-//! targets, writes), `clocks` (those that jobs ask for), `hardware` (answers of devices, faults, foreign hands), `undo` (giving
-//! back), `admin` (commands), `status`.
+//! targets, writes), `clocks` (those that jobs ask for), `hardware` (answers of devices, faults,
+//! foreign hands), `undo` (giving back), `trial` (the A/B experiment, the hold-out, harm), `admin`
+//! (commands), `status`.
 
 mod admin;
 mod by_hand;
@@ -33,6 +34,7 @@ mod status;
 mod steering;
 pub mod store;
 mod ticks;
+mod trial;
 mod undo;
 
 pub use crate::core::Core;

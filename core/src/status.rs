@@ -20,13 +20,12 @@ impl<S: Store> Core<S> {
     /// The state now.
     #[must_use]
     pub fn status(&self) -> Status {
-        let simulated = |(_, unit): (usize, &Unit)| unit.backend() == "simulated";
         Status {
             build: BuildInfo {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
             uptime_seconds: (self.now - self.started).as_secs_f64(),
-            simulated: self.devices.iter().any(simulated),
+            simulated: self.is_simulated(),
             node: self.node_status(),
             devices: self
                 .devices
@@ -43,6 +42,12 @@ impl<S: Store> Core<S> {
                 refused: self.record.refusals(),
             },
         }
+    }
+
+    /// Whether the hardware is a simulation.
+    pub(crate) fn is_simulated(&self) -> bool {
+        let simulated = |(_, unit): (usize, &Unit)| unit.backend() == "simulated";
+        self.devices.iter().any(simulated)
     }
 
     fn node_status(&self) -> NodeStatus {
@@ -67,6 +72,7 @@ impl<S: Store> Core<S> {
             caps: held.sum(),
             power: gpus().map(power).sum(),
             estimated_saving: saving.sum(),
+            harm: self.trials.harm.clone(),
             summary: self.summary(),
         }
     }
@@ -102,6 +108,9 @@ impl<S: Store> Core<S> {
             .map(|(_, unit)| unit.name.as_str())
             .collect();
         let mut text = match self.policy() {
+            _ if self.trials.harm.is_some() => {
+                "steering was stopped for harm, until `litctl resume`".to_owned()
+            }
             Policy::Observe => "observing".to_owned(),
             policy => format!("steering with {policy}"),
         };
@@ -175,6 +184,7 @@ impl<S: Store> Core<S> {
             uid: job.uid,
             state: job_state(job).0,
             why: job.why.clone(),
+            trial: self.trial_words(job),
             ranks: job.ranks.iter().map(rank).collect(),
             budget: self.share(job),
             iteration_time: mean,

@@ -260,7 +260,8 @@ impl<S: Store> Core<S> {
             .devices()
             .iter()
             .all(|&device| self.actuator.is_settled(device));
-        let usable = still && !job.stale && job.suspended.is_none();
+        // While a trial holds other caps, the loop rests: it would take their doing for its own.
+        let usable = still && !job.stale && job.suspended.is_none() && job.lab.is_none();
         let readings = gpus
             .iter()
             .map(|&device| self.gpu_reading(device))
@@ -302,7 +303,7 @@ impl<S: Store> Core<S> {
         self.decided(name, before, decision, &measured);
     }
 
-    fn gpu_reading(&self, device: usize) -> GpuReading {
+    pub(crate) fn gpu_reading(&self, device: usize) -> GpuReading {
         let unit = self.devices.get(device);
         let Some(reading) = unit.and_then(|unit| unit.device.reading) else {
             return GpuReading {
@@ -390,7 +391,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let slower = job.ticks.drift(sampling.drift_iteration_share);
-        if job.state() != Some(State::Converged) || job.alert > 0 {
+        if job.state() != Some(State::Converged) || job.alert > 0 || job.lab.is_some() {
             return;
         }
         let grew = |(now, then): (&Option<Celsius>, &Option<Celsius>)| match (now, then) {

@@ -1,4 +1,5 @@
-//! The disk, as little of it as the daemon needs: one journal and one file of what was learned.
+//! The disk, as little of it as the daemon needs: one journal, one file of what was learned, one of
+//! the last trial.
 
 use std::io;
 
@@ -34,6 +35,23 @@ pub trait Store {
     /// # Errors
     /// The disk.
     fn replace_learned(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// The last trial's report, and whether steering was stopped for harm; empty if nothing, or
+    /// where a store keeps none.
+    ///
+    /// # Errors
+    /// The disk.
+    fn load_trial(&mut self) -> io::Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+
+    /// Replaces it as a whole.
+    ///
+    /// # Errors
+    /// The disk.
+    fn replace_trial(&mut self, _bytes: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A store in memory, for tests and dry runs.
@@ -43,6 +61,8 @@ pub struct MemoryStore {
     pub journal: Vec<u8>,
     /// What was learned.
     pub learned: Vec<u8>,
+    /// The last trial.
+    pub trial: Vec<u8>,
 }
 
 impl Store for MemoryStore {
@@ -66,6 +86,15 @@ impl Store for MemoryStore {
 
     fn replace_learned(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.learned = bytes.to_vec();
+        Ok(())
+    }
+
+    fn load_trial(&mut self) -> io::Result<Vec<u8>> {
+        Ok(self.trial.clone())
+    }
+
+    fn replace_trial(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.trial = bytes.to_vec();
         Ok(())
     }
 }

@@ -22,6 +22,7 @@ mod show;
 mod simulate;
 mod status;
 mod top;
+mod trial;
 
 #[cfg(test)]
 #[path = "../tests/samples/mod.rs"]
@@ -65,6 +66,7 @@ enum Command {
     Release(release::Args),
     Restore(restore::Args),
     Resume(resume::Args),
+    Trial(trial::Args),
     Forget(forget::Args),
     #[command(hide = true)]
     Packaging(packaging::Args),
@@ -116,6 +118,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Release(args) => release::run(args, cli.json),
         Command::Restore(args) => restore::run(args, cli.json),
         Command::Resume(args) => resume::run(args, cli.json),
+        Command::Trial(args) => trial::run(args, cli.json),
         Command::Forget(args) => forget::run(args, cli.json),
         Command::Packaging(args) => packaging::run(args),
     }

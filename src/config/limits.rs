@@ -141,6 +141,12 @@ const LIMITS: &[Limit] = &[
     ("law.model.most_samples", From(1.0), 10_000.0, "samples"),
     ("law.model.least_speed", From(0.0), 1.0, "of the iteration"),
     ("law.model.least_power", From(0.0), 1.0, "of the power"),
+    ("trial.quads", From(2.0), 2000.0, "quads"),
+    ("trial.settle_seconds", From(0.0), 3600.0, "seconds"),
+    ("trial.block_iterations", From(1.0), 4096.0, "iterations"),
+    ("trial.hold_out", From(0.0), 0.5, "of the time"),
+    ("prices.energy_per_kwh", From(0.0), 1e6, "a kilowatt-hour"),
+    ("prices.gpu_hour", From(0.0), 1e6, "an hour of a GPU"),
     ("ingest.frame_bytes", From(1024.0), 67_108_864.0, "bytes"),
 ];
 
@@ -152,8 +158,37 @@ pub(super) fn violations(config: &Config) -> Vec<Violation> {
     let mut found: Vec<Violation> = numbers(config).collect();
     found.extend(floor_above_ceiling(config));
     found.extend(budget_below_floor(config));
+    found.extend(short_blocks(config));
+    found.extend(half_a_price(config));
     found.extend(paths(config));
     found
+}
+
+/// Shorter blocks are for tests: what is slow to follow a change of caps would be missed.
+const SHORTEST_BLOCK: f64 = 300.0;
+
+fn short_blocks(config: &Config) -> Option<Violation> {
+    let simulated = config.shell.hardware.simulated.is_some();
+    let least = if simulated { 1.0 } else { SHORTEST_BLOCK };
+    let block = config.core.trial.block_seconds;
+    // Written so that a NaN is refused.
+    let possible = block >= least && block <= 86_400.0;
+    (!possible).then(|| Violation {
+        keys: vec!["trial.block_seconds"],
+        reason: format!(
+            "trial.block_seconds is {block}; it must be at least {least} and at most 86400 seconds"
+        ),
+    })
+}
+
+fn half_a_price(config: &Config) -> Option<Violation> {
+    let prices = &config.core.prices;
+    let half = prices.energy_per_kwh.is_some() != prices.gpu_hour.is_some();
+    half.then(|| Violation {
+        keys: vec!["prices.energy_per_kwh", "prices.gpu_hour"],
+        reason: "prices.energy_per_kwh and prices.gpu_hour go together: net value needs both"
+            .to_owned(),
+    })
 }
 
 fn numbers(config: &Config) -> impl Iterator<Item = Violation> {

@@ -13,6 +13,7 @@ use crate::rng::Rng;
 pub struct Platter {
     pub journal: Vec<u8>,
     pub learned: Vec<u8>,
+    pub trial: Vec<u8>,
     /// So much of the journal survives a power cut.
     pub durable: usize,
     /// Appends fail, having written some of it.
@@ -41,6 +42,7 @@ impl Disk {
         Self(Rc::new(RefCell::new(Platter {
             journal: Vec::new(),
             learned: Vec::new(),
+            trial: Vec::new(),
             durable: 0,
             full: false,
             stuck: false,
@@ -136,6 +138,20 @@ impl Store for Disk {
                 return Err(no_space());
             }
             it.learned = bytes.to_vec();
+            Ok(())
+        })
+    }
+
+    fn load_trial(&mut self) -> io::Result<Vec<u8>> {
+        self.with(|it| Ok(it.trial.clone()))
+    }
+
+    fn replace_trial(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.with(|it| {
+            if it.dead || it.stuck {
+                return Err(no_space());
+            }
+            it.trial = bytes.to_vec();
             Ok(())
         })
     }

@@ -74,6 +74,8 @@ faults! {
     Returned "a device that was let go of comes back",
     Forget "forget",
     CapByHand "a cap is set by hand",
+    TrialBegun "a trial is begun",
+    TrialStopped "a trial is stopped",
     ReloadAdjusting "the configuration is reloaded while caps move",
     ReloadLaw "the law's knobs are reloaded",
     ObserveMoved "the mode becomes observe while caps are moved",

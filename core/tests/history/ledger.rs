@@ -108,8 +108,11 @@ impl World {
     }
 
     fn policy(&self) -> Policy {
+        // Whether what a job's ticks say is harm is litd's to judge; what follows is not.
+        let harmed = |core: &Core<Disk>| core.status().node.harm.is_some();
         match self.config.mode {
             Mode::Observe => Policy::Observe,
+            Mode::Steer if self.core.as_ref().is_some_and(harmed) => Policy::Observe,
             Mode::Steer => self.ledger.policy.unwrap_or(self.config.policy),
         }
     }
@@ -419,7 +422,9 @@ impl World {
         if status.jobs.len() > self.hw.len() {
             self.broke("10 bounds", format!("{} jobs", status.jobs.len()));
         }
+        let trials = core.trials();
         self.saw(&status.jobs);
+        self.saw_trials(&trials);
         // Where litd lets go it makes no room, and goes up only if there is some.
         if self.policy() != Policy::Observe && self.stop_sent.is_none() {
             self.check_sum("time passed");

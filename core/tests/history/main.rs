@@ -29,6 +29,13 @@ use world::{Outcome, World};
 /// Without LITD_HISTORIES: about 15 s on one core.
 const HISTORIES: u64 = 3000;
 
+/// What trials come to.
+const TRIED: [&str; 3] = [
+    "a trial measured both arms",
+    "a hold-out compared",
+    "harm was declared",
+];
+
 /// What is printed of a broken history.
 const LAST_LINES: usize = 80;
 
@@ -44,6 +51,8 @@ struct Tally {
     converged: u64,
     adjustments: u64,
     writes: u64,
+    /// Histories with a trial of both arms, with a hold-out's comparison, with harm.
+    tried: [u64; 3],
 }
 
 impl Tally {
@@ -61,6 +70,9 @@ impl Tally {
         }
         self.adjustments += outcome.adjustments;
         self.writes += outcome.writes;
+        for (count, &was) in self.tried.iter_mut().zip(&outcome.tried) {
+            *count += u64::from(was);
+        }
     }
 
     fn print(&self) {
@@ -75,6 +87,9 @@ impl Tally {
                 share(count, self.histories),
                 fault.text()
             );
+        }
+        for (&count, what) in self.tried.iter().zip(TRIED) {
+            println!("{count:>9} {:6.2} %  {what}", share(count, self.histories));
         }
         let of = self.steerable;
         println!("without a fault and with something to steer: {of}");
@@ -92,6 +107,10 @@ impl Tally {
         for (&count, fault) in self.faults.iter().zip(Fault::ALL) {
             let enough = count * 100 >= self.histories;
             assert!(enough, "too rare to be tested: {}", fault.text());
+        }
+        for (&count, what) in self.tried.iter().zip(TRIED) {
+            let enough = count * 200 >= self.histories;
+            assert!(enough, "too rare to be tested: {what}");
         }
         assert!(
             self.sampled * 10 >= self.steerable * 8,

@@ -76,6 +76,10 @@ fn configuration(rng: &mut Rng, devices: &[Hw]) -> Config {
     config.sampling.converged_period = rng.pick(&[0, 3, 10]);
     config.sampling.drift_temperature = Kelvins(4.0);
     config.limits.frames_per_second = 100.0;
+    config.trial.block_seconds = rng.pick(&[1.0, 2.0]);
+    config.trial.settle_seconds = rng.pick(&[0.5, 1.0]);
+    config.trial.block_iterations = 1;
+    config.trial.hold_out = rng.pick(&[0.0, 0.3]);
     config.limits.names = 64;
     knobs(rng, &mut config);
     if rng.chance(0.4) {

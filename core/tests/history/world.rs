@@ -90,6 +90,8 @@ pub struct Outcome {
     pub sampled: bool,
     pub steerable: bool,
     pub writes: u64,
+    /// A trial measured a block of both arms; the hold-out compared; harm was declared.
+    pub tried: [bool; 3],
 }
 
 pub struct World {
@@ -124,6 +126,7 @@ pub struct World {
     sampled: bool,
     pub steerable: bool,
     pub writes: u64,
+    tried: [bool; 3],
 }
 
 impl World {
@@ -163,6 +166,7 @@ impl World {
             sampled: false,
             steerable: false,
             writes: 0,
+            tried: [false; 3],
             rng,
         };
         world.steerable = clean && world.may_steer();
@@ -232,6 +236,7 @@ impl World {
             sampled: self.sampled,
             steerable: self.steerable,
             writes: self.writes,
+            tried: self.tried,
         }
     }
 
@@ -510,6 +515,14 @@ impl World {
         self.sampled |= jobs.iter().any(|job| job.samples > 0);
         let converged = |job: &litd_api::JobStatus| job.state == litd_api::JobState::Converged;
         self.converged |= jobs.iter().any(converged);
+    }
+
+    /// What trials and hold-outs have come to.
+    pub fn saw_trials(&mut self, trials: &litd_api::Trials) {
+        let both = |it: &litd_trial::Report| it.found.blocks > 0 && it.balanced.blocks > 0;
+        self.tried[0] |= trials.report.as_ref().is_some_and(both);
+        self.tried[1] |= trials.hold_outs.iter().any(|it| it.comparisons > 0);
+        self.tried[2] |= trials.harm.is_some();
     }
 
     /// A device begins what it was told.

@@ -8,7 +8,7 @@ mod http;
 
 use std::path::{Path, PathBuf};
 
-use litd_api::{Command, DEFAULT_CONTROL_SOCKET, DeviceStatus, Done, Events, Status};
+use litd_api::{Command, DEFAULT_CONTROL_SOCKET, DeviceStatus, Done, Events, Status, Trials};
 use serde::de::DeserializeOwned;
 
 use crate::{Outcome, output};
@@ -53,6 +53,11 @@ impl Client {
     /// The events after a number.
     pub fn events(&self, after: u64) -> Result<Events, ControlError> {
         self.ask(&Request::Get(format!("/v1/events?after={after}")))
+    }
+
+    /// Trials and the hold-out.
+    pub fn trials(&self) -> Result<Trials, ControlError> {
+        self.ask(&Request::Get("/v1/trial".into()))
     }
 
     pub fn command(&self, command: &Command) -> Result<Done, ControlError> {

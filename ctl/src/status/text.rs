@@ -140,7 +140,8 @@ fn job_lines(job: &JobStatus, devices: &[DeviceStatus]) -> Vec<String> {
         .filter(|device| device.job.as_deref() == Some(&job.name))
         .map(|device| device.name.as_str())
         .collect();
-    vec![
+    let trial = job.trial.clone().into_iter();
+    let lines = [
         format!("{}: {}", job.state.name(), job.why),
         format!(
             "iteration {}, {} per second, {}",
@@ -162,7 +163,8 @@ fn job_lines(job: &JobStatus, devices: &[DeviceStatus]) -> Vec<String> {
             count(job.ranks.len(), "rank"),
             names.join(" ")
         ),
-    ]
+    ];
+    lines.into_iter().chain(trial).collect()
 }
 
 /// How often an iteration is profiled, in words.

@@ -1,0 +1,232 @@
+//! What a job's devices hold while a trial or its hold-out wants them to hold something else than
+//! its loop asks for. Found and balanced caps go through the same ledger, journal and writes as
+//! any others: only what is aimed at differs.
+
+use litd_api::EventKind;
+use litd_policies::diagnosis::too_hot_to_rise;
+use litd_policies::{CapVector, Limits};
+use litd_units::Watts;
+
+use crate::caps::project;
+use crate::core::Core;
+use crate::job::Job;
+use crate::record::Note;
+use crate::store::Store;
+
+/// Which caps a job's devices hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lab {
+    /// Those that its loop asked for last; the loop rests.
+    Balanced,
+    /// Those that were found.
+    Found,
+    /// On the way from those found to the balanced ones, so many steps up: no cap rises faster
+    /// than the law would let it.
+    Rising {
+        /// Steps.
+        steps: u32,
+        /// Whether the loop goes on at the end.
+        ends: bool,
+        /// For so many seconds the next step could not be made.
+        waited: u32,
+    },
+}
+
+/// Where the next step can't be made for so many seconds (a GPU is too hot), the job is planned
+/// anew.
+const PATIENCE: u32 = 120;
+
+/// What is aimed at instead of what the loop asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Instead {
+    /// Devices that hold what was found.
+    pub back: Vec<(usize, Watts)>,
+    /// Devices with caps of an envelope.
+    pub aim: Option<(Vec<usize>, CapVector)>,
+}
+
+impl<S: Store> Core<S> {
+    /// What a job's devices are to hold instead of what its loop asks for, if anything.
+    pub(crate) fn instead(&self, job: &Job) -> Option<Instead> {
+        match job.lab? {
+            Lab::Balanced => None,
+            Lab::Found => Some(self.found_within(job)),
+            Lab::Rising { steps, .. } => self.rising(job, steps),
+        }
+    }
+
+    /// The caps found, as far as the job's share of a budget that was set allows them.
+    fn found_within(&self, job: &Job) -> Instead {
+        let mut instead = Instead::default();
+        let (mut devices, mut limits, mut found) = (Vec::new(), Vec::new(), Vec::new());
+        let mut left = self.share(job);
+        for device in job.devices() {
+            let Some(unit) = self.devices.get(device) else {
+                continue;
+            };
+            let Some(cap) = unit.base() else { continue };
+            let own = unit.limits(&self.config.caps);
+            if unit.is_gpu() && cap > own.floor {
+                devices.push(device);
+                limits.push(own);
+                found.push(cap);
+                continue;
+            }
+            if unit.is_gpu() {
+                left = left - cap;
+            }
+            instead.back.push((device, cap));
+        }
+        let whole: Watts = found.iter().copied().sum();
+        let caps = match whole <= left + crate::caps::DUST {
+            true => None,
+            false => project(&limits, left, &found),
+        };
+        match caps {
+            Some(caps) => instead.aim = Some((devices, caps)),
+            None => instead.back.extend(devices.into_iter().zip(found)),
+        }
+        instead
+    }
+
+    /// The caps found of all of a job's devices, in their order.
+    pub(crate) fn found_caps(&self, job: &Job) -> Vec<Watts> {
+        let instead = self.found_within(job);
+        let of = |device: usize| {
+            let back = instead.back.iter().find(|(of, _)| *of == device);
+            let aimed = || {
+                let (devices, caps) = instead.aim.as_ref()?;
+                caps.watts(devices.iter().position(|of| *of == device)?)
+            };
+            back.map(|&(_, cap)| cap).or_else(aimed)
+        };
+        let caps = job.devices().into_iter().map(of);
+        caps.map(|cap| cap.unwrap_or(Watts(f64::NAN))).collect()
+    }
+
+    /// The caps asked for, of which none is more than so many steps above the one found.
+    fn rising(&self, job: &Job, steps: u32) -> Option<Instead> {
+        let (devices, wanted) = self.after_steps(job, steps)?;
+        let limits = devices
+            .iter()
+            .filter_map(|&device| self.devices.get(device));
+        let limits: Vec<Limits> = limits.map(|unit| unit.limits(&self.config.caps)).collect();
+        let most = job.ask.as_ref()?.to_watts().into_iter().sum::<Watts>();
+        let caps = project(&limits, most + crate::caps::DUST, &wanted)?;
+        Some(Instead {
+            back: Vec::new(),
+            aim: Some((devices, caps)),
+        })
+    }
+
+    fn after_steps(&self, job: &Job, steps: u32) -> Option<(Vec<usize>, Vec<Watts>)> {
+        let devices = job.devices();
+        let asked = job.ask.as_ref()?.to_watts();
+        let found = self.found_caps(job);
+        let rise = self.config.law.mitigation.rise() * f64::from(steps);
+        // What was not found can't be raised from: such a device is not in any plan.
+        let wanted = asked.iter().zip(&found).map(|(&asked, &found)| {
+            let rises = asked > found;
+            if rises {
+                asked.min(found + rise)
+            } else {
+                asked
+            }
+        });
+        Some((devices, wanted.collect()))
+    }
+
+    /// Whether the balanced caps are those found.
+    pub(crate) fn nothing_moved(&self, job: &Job) -> bool {
+        let Some(ask) = &job.ask else { return true };
+        let found = self.found_caps(job);
+        let mut pairs = ask.to_watts().into_iter().zip(&found);
+        pairs.all(|(ask, found)| ask.is_same_cap(*found))
+    }
+
+    /// From now on the job's devices hold the balanced caps again, step by step.
+    pub(crate) fn raise_lab(&mut self, name: &str, ends: bool) {
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        job.lab = match job.lab {
+            Some(Lab::Found) => Some(Lab::Rising {
+                steps: 1,
+                ends,
+                waited: 0,
+            }),
+            Some(Lab::Rising { steps, waited, .. }) => Some(Lab::Rising {
+                steps,
+                ends,
+                waited,
+            }),
+            Some(Lab::Balanced) | None if ends => None,
+            other => other,
+        };
+        if job.lab.is_none() {
+            job.ticks.forget_reference();
+        }
+        self.dirty = true;
+    }
+
+    /// One more step up, once a second, where the last one has been made and no GPU is too hot.
+    pub(crate) fn raise_labs(&mut self) {
+        let rising = |job: &&Job| matches!(job.lab, Some(Lab::Rising { .. }));
+        let names = self.jobs.values().filter(rising);
+        let names: Vec<String> = names.map(|job| job.name.clone()).collect();
+        for name in names {
+            let Some(job) = self.jobs.get(&name) else {
+                continue;
+            };
+            let Some(Lab::Rising {
+                steps,
+                ends,
+                waited,
+            }) = job.lab
+            else {
+                continue;
+            };
+            let (done, ready) = (self.has_risen(job, steps), self.may_rise(job));
+            let Some(job) = self.jobs.get_mut(&name) else {
+                continue;
+            };
+            if done {
+                job.lab = (!ends).then_some(Lab::Balanced);
+                job.ticks.forget_reference();
+                self.dirty = true;
+            } else if ready {
+                job.lab = Some(Lab::Rising {
+                    steps: steps.saturating_add(1),
+                    ends,
+                    waited: 0,
+                });
+                self.dirty = true;
+            } else if waited < PATIENCE {
+                job.lab = Some(Lab::Rising {
+                    steps,
+                    ends,
+                    waited: waited + 1,
+                });
+            } else {
+                let text = "the balanced caps can't be taken up again: a GPU is too hot, or takes \
+                            no cap";
+                self.note(Note::warning(EventKind::Trial, text).job(&name));
+                self.plan_anew(&name);
+            }
+        }
+    }
+
+    fn has_risen(&self, job: &Job, steps: u32) -> bool {
+        let (Some((_, wanted)), Some(ask)) = (self.after_steps(job, steps), &job.ask) else {
+            return true;
+        };
+        let mut pairs = wanted.into_iter().zip(ask.to_watts());
+        pairs.all(|(wanted, asked)| wanted.is_same_cap(asked))
+    }
+
+    fn may_rise(&self, job: &Job) -> bool {
+        let settled = |&device: &usize| self.actuator.is_settled(device);
+        let hot = |device| too_hot_to_rise(&self.gpu_reading(device), &self.config.law.guard);
+        job.devices().iter().all(settled) && !job.gpus().any(hot)
+    }
+}

@@ -1,0 +1,216 @@
+//! Trials: caps found and balanced alternate on a job, and what that shows. The permanent
+//! hold-out is the same with little time for the caps found. Harm stops steering.
+//!
+//! - [`lab`]: what devices hold meanwhile;
+//! - [`meter`]: one block;
+//! - `run`: the trial that somebody asked for;
+//! - `hold_out`: the one that goes on in production.
+
+mod hold_out;
+mod lab;
+mod meter;
+mod run;
+
+use litd_api::{EventKind, Trials as Told};
+use litd_policies::Policy;
+use litd_trial::Report;
+use litd_units::{Nanos, Watts};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use hold_out::HeldOut;
+pub(crate) use lab::Lab;
+use meter::Gauge;
+use run::Run;
+
+use crate::core::Core;
+use crate::job::Job;
+use crate::record::Note;
+use crate::store::Store;
+
+/// What is kept on the disk.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    report: Option<Report>,
+    harm: Option<String>,
+}
+
+/// The trial under way, the last one, and harm.
+#[derive(Debug, Default)]
+pub(crate) struct Trials {
+    run: Option<Run>,
+    last: Option<Report>,
+    /// Why steering was stopped for harm.
+    pub harm: Option<String>,
+}
+
+impl<S: Store> Core<S> {
+    /// What the last daemon left of a trial.
+    pub(crate) fn recall_trial(&mut self) {
+        let bytes = match self.store.load_trial() {
+            Ok(bytes) if bytes.is_empty() => return,
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let text = format!("the last trial's report can't be read: {error}");
+                return self.note(Note::warning(EventKind::Trial, text));
+            }
+        };
+        let Ok(kept) = serde_json::from_slice::<Kept>(&bytes) else {
+            let text = "the last trial's report is damaged and not used";
+            return self.note(Note::warning(EventKind::Trial, text));
+        };
+        self.trials.last = kept.report;
+        self.trials.harm = kept.harm;
+        if let Some(report) = &mut self.trials.last
+            && !report.state.is_over()
+        {
+            report.abort("litd ended while it ran; the caps found went back");
+            let job = report.job.clone();
+            let text = "a trial was aborted: litd ended while it ran";
+            self.note(Note::warning(EventKind::Trial, text).job(&job));
+        }
+        if let Some(why) = &self.trials.harm {
+            let text = format!("steering stays stopped for harm, until `litctl resume`: {why}");
+            self.note(Note::warning(EventKind::Trial, text));
+        }
+    }
+
+    fn keep_trial(&mut self) {
+        let running = self.trials.run.as_ref().map(|run| run.report().clone());
+        let kept = Kept {
+            report: running.or_else(|| self.trials.last.clone()),
+            harm: self.trials.harm.clone(),
+        };
+        let kept = serde_json::to_vec(&kept).map_err(std::io::Error::other);
+        if let Err(error) = kept.and_then(|bytes| self.store.replace_trial(&bytes)) {
+            self.record.error("trial", "");
+            let text = format!("the trial's report can't be kept: {error}");
+            self.note(Note::warning(EventKind::Fault, text));
+        }
+    }
+
+    /// Trials and the hold-out, for `litctl trial`.
+    #[must_use]
+    pub fn trials(&self) -> Told {
+        let running = self.trials.run.as_ref().map(|run| self.report_of(run));
+        let jobs = self.jobs.values();
+        Told {
+            report: running.or_else(|| self.trials.last.clone()),
+            hold_outs: jobs.filter_map(|job| self.hold_out_status(job)).collect(),
+            harm: self.trials.harm.clone(),
+        }
+    }
+
+    /// How a trial or the hold-out holds a job's caps now, in words.
+    pub(crate) fn trial_words(&self, job: &Job) -> Option<String> {
+        let run = self.trials.run.as_ref();
+        if let Some(run) = run.filter(|run| run.report().job == job.name) {
+            let report = self.report_of(run);
+            return Some(match report.now.is_empty() {
+                true => format!("trial waits: {}", report.why),
+                false => format!("trial: {}", report.now),
+            });
+        }
+        job.lab?;
+        let out = self.hold_out_status(job)?;
+        Some(format!("hold-out: {}", out.now))
+    }
+
+    /// Once a second.
+    pub(crate) fn check_trials(&mut self) {
+        self.raise_labs();
+        self.check_run();
+        self.check_hold_outs();
+    }
+
+    /// A rank tells how long an iteration took.
+    pub(crate) fn trial_tick(&mut self, name: &str, tick: litd_proto::Tick) {
+        if let Some(run) = &mut self.trials.run {
+            run.tick(name, tick);
+        }
+        if let Some(job) = self.jobs.get_mut(name) {
+            job.held_out.tick(tick);
+        }
+    }
+
+    /// A job counts its iterations anew: the block under way is none.
+    pub(crate) fn trial_restarted(&mut self, name: &str) {
+        let (now, rules) = (self.now, self.config.trial.clone());
+        if let Some(run) = &mut self.trials.run {
+            run.disturb(name, now, &rules);
+        }
+        if let Some(job) = self.jobs.get_mut(name) {
+            job.held_out.disturb(now, &rules);
+        }
+    }
+
+    /// Steering has made a job slower: caps go back, and nothing is steered until an
+    /// administrator resumes it.
+    fn declare_harm(&mut self, name: &str, why: &str) {
+        let text = format!(
+            "harm: {why}; the caps found go back and nothing is steered until `litctl resume`"
+        );
+        self.note(Note::warning(EventKind::Trial, text).job(name));
+        self.trials.harm = Some(format!("{name}: {why}"));
+        self.keep_trial();
+        self.replan_all();
+    }
+
+    /// An administrator resumes steering. Returns whether it was stopped for harm.
+    pub(crate) fn forgive_harm(&mut self) -> bool {
+        if self.trials.harm.take().is_none() {
+            return false;
+        }
+        for job in self.jobs.values_mut() {
+            job.held_out = HeldOut::default();
+        }
+        self.keep_trial();
+        self.replan_all();
+        true
+    }
+
+    /// What a job's devices tell now, GPUs first, and how many of them are GPUs.
+    fn gauges(&self, job: &Job) -> (Vec<Gauge>, usize) {
+        let gauge = |device: usize| {
+            let unit = self.devices.get(device);
+            let reading = unit.and_then(|unit| unit.device.reading);
+            let settled = self.actuator.is_settled(device);
+            Gauge {
+                energy: reading.and_then(|reading| reading.energy),
+                power: reading.and_then(|reading| reading.power),
+                at: unit.map_or(Nanos::ZERO, |unit| unit.read_at),
+                held: self.actuator.held(device).filter(|_| settled),
+            }
+        };
+        let gauges = job.devices().into_iter().map(gauge).collect();
+        (gauges, job.gpus().count())
+    }
+
+    /// Measured power of the whole node, where something measures it.
+    fn node_power(&self) -> Option<Watts> {
+        None
+    }
+
+    /// Why a job can't be experimented with now.
+    fn not_now(&self, name: &str) -> Option<String> {
+        let Some(job) = self.jobs.get(name) else {
+            return Some("its job has ended".to_owned());
+        };
+        if self.stopping.is_some() {
+            return Some("litd is stopping".to_owned());
+        }
+        if let Some(why) = &job.suspended {
+            return Some(format!("its job is not steered any more: {why}"));
+        }
+        if job.stale {
+            return Some("nothing was heard of its job for too long".to_owned());
+        }
+        if job.controller.is_none() {
+            return Some("ranks of its job are missing".to_owned());
+        }
+        None
+    }
+
+    fn steers(&self) -> bool {
+        self.policy() != Policy::Observe && self.stopping.is_none()
+    }
+}

@@ -1,0 +1,100 @@
+//! `litctl trial`: does balancing pay?
+
+mod text;
+
+use clap::Subcommand;
+use litd_api::Command;
+
+use crate::control::{self, Client, Socket};
+use crate::{Outcome, output};
+
+/// Find out whether balancing pays, on a job that runs
+///
+/// Blocks with the caps found at start (A) and with the balanced caps (B) alternate on a job that
+/// litd steers, in quads ABBA or BAAB drawn by lot; budget, policy and sampling are the same in
+/// both. Each block is measured for at least 5 minutes after the caps have settled. Only what a
+/// complete trial shows is called saved or faster; everything else that litd prints is an
+/// estimate.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Start(Start),
+    /// Show how far the trial is, what it shows so far, and what the permanent hold-out shows
+    ///
+    /// What a trial shows before it is complete is no result, and is not judged.
+    Status(Only),
+    /// End the trial under way; the balanced caps come back step by step
+    ///
+    /// Its report says that it was aborted. Root and litd's admin group may do this.
+    Stop(Only),
+    /// Print the report of the trial under way, or of the last one
+    ///
+    /// The exit status is 2 if there is none. Reports outlive the daemon.
+    Report(Only),
+}
+
+/// Begin a trial on a job that litd steers
+///
+/// It waits until the job's caps are balanced. A trial is aborted, and says so, when the job ends,
+/// its caps are planned anew (a new budget, policy or configuration), or a device is no longer
+/// litd's to move; it survives that hooks reconnect. Root and litd's admin group may do this.
+#[derive(clap::Args)]
+struct Start {
+    /// The job's name [default: the only one]
+    job: Option<String>,
+    /// Quads of four blocks [default: trial.quads of the configuration, 12]
+    #[arg(long, value_name = "NUMBER")]
+    quads: Option<u32>,
+    /// Hold the caps found in both arms: such a trial shows zero, and how many blocks a precision
+    /// needs; it moves no cap of a node that observes
+    #[arg(long)]
+    aa: bool,
+    /// What the order of the blocks is drawn from [default: the time]
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+#[derive(clap::Args)]
+struct Only {
+    #[command(flatten)]
+    socket: Socket,
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    match &args.what {
+        What::Start(start) => {
+            let command = Command::StartTrial {
+                job: start.job.clone(),
+                quads: start.quads,
+                same: start.aa,
+                seed: start.seed,
+            };
+            control::change(&start.socket, json, &command)
+        }
+        What::Stop(only) => control::change(&only.socket, json, &Command::StopTrial),
+        What::Status(only) => {
+            let trials = Client::new(&only.socket)?.trials()?;
+            match json {
+                true => output::json(&trials),
+                false => output::text(&text::status(&trials)),
+            }
+        }
+        What::Report(only) => {
+            let trials = Client::new(&only.socket)?.trials()?;
+            let report = trials
+                .report
+                .ok_or("there is no trial yet: `litctl trial start` begins one")?;
+            match json {
+                true => output::json(&report),
+                false => output::text(&text::report(&report)),
+            }
+        }
+    }
+}
