@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(end, 16);
         assert_eq!(block.power, Some(Watts(500.0)));
         // The one under way at the beginning does not count, nor do profiled ones.
-        assert_eq!((block.times.counted, block.times.profiled), (7, 2));
+        assert_eq!((block.times.counted, block.times.profiled), (6, 3));
     }
 
     #[test]

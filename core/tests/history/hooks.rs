@@ -72,6 +72,8 @@ pub struct Job {
     pub ended: bool,
     /// Milliseconds of an iteration at full speed.
     pub length: f64,
+    /// Other caps than those found do it harm, whatever they are.
+    pub reversed: bool,
 }
 
 /// All of them.
@@ -122,6 +124,7 @@ impl Hooks {
                 silent_until: 0,
                 ended: false,
                 length: rng.pick(&[300.0, 500.0, 900.0]),
+                reversed: rng.chance(0.15),
             });
         }
         hooks
@@ -178,7 +181,14 @@ impl Hooks {
         let alive = job.ranks.iter().filter(|&&rank| !self.ranks[rank].left);
         let slowest = alive.map(|&rank| hw[self.ranks[rank].device].speed());
         let slowest = slowest.fold(f64::INFINITY, f64::min).clamp(0.1, 10.0);
-        (job.length / slowest * MILLI as f64) as i64
+        let moved = |&rank: &usize| {
+            let hw = &hw[self.ranks[rank].device];
+            hw.natural.last() != Some(&hw.cap)
+        };
+        let harm = job.reversed && job.ranks.iter().any(moved);
+        // Less than what a rollback sees.
+        let longer = if harm { 1.006 } else { 1.0 };
+        (longer * job.length / slowest * MILLI as f64) as i64
     }
 
     /// The frames that a rank sends after an iteration.

@@ -418,11 +418,10 @@ impl World {
             }
         }
         let Some(core) = &self.core else { return };
-        let status = core.status();
+        let (status, trials) = (core.status(), core.trials());
         if status.jobs.len() > self.hw.len() {
             self.broke("10 bounds", format!("{} jobs", status.jobs.len()));
         }
-        let trials = core.trials();
         self.saw(&status.jobs);
         self.saw_trials(&trials);
         // Where litd lets go it makes no room, and goes up only if there is some.

@@ -127,6 +127,10 @@ impl Setup {
             count => count / 2 + 1,
         };
         let mut faults = Vec::new();
+        if count > 0 && rng.chance(0.15) {
+            // Early, so that blocks are measured before the end.
+            faults.push((rng.between(SECOND, 8 * SECOND), Fault::TrialBegun));
+        }
         for _ in 0..count {
             let at = rng.between(500 * MILLI, end);
             let fault = match rng.below(12) {
