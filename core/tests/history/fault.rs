@@ -74,8 +74,6 @@ faults! {
     Returned "a device that was let go of comes back",
     Forget "forget",
     CapByHand "a cap is set by hand",
-    TrialBegun "a trial is begun",
-    TrialStopped "a trial is stopped",
     ReloadAdjusting "the configuration is reloaded while caps move",
     ReloadLaw "the law's knobs are reloaded",
     ObserveMoved "the mode becomes observe while caps are moved",
@@ -83,6 +81,17 @@ faults! {
     ClockJump "the clock jumps forward",
     StopMoving "stop while a write is under way",
     StopBlocked "stop with a device that does not answer",
+    TrialBegun "a trial is begun",
+    TrialStopped "a trial is stopped",
+}
+
+impl Fault {
+    /// All but what trials have a stream of their own for.
+    pub fn usual() -> Vec<Self> {
+        let trials = [Self::TrialBegun, Self::TrialStopped];
+        let all = Self::ALL.iter().copied();
+        all.filter(|fault| !trials.contains(fault)).collect()
+    }
 }
 
 /// What one history saw.

@@ -124,7 +124,7 @@ impl Hooks {
                 silent_until: 0,
                 ended: false,
                 length: rng.pick(&[300.0, 500.0, 900.0]),
-                reversed: rng.chance(0.15),
+                reversed: rng.clone().chance(0.25),
             });
         }
         hooks
@@ -185,10 +185,13 @@ impl Hooks {
             let hw = &hw[self.ranks[rank].device];
             hw.natural.last() != Some(&hw.cap)
         };
-        let harm = job.reversed && job.ranks.iter().any(moved);
-        // Less than what a rollback sees.
-        let longer = if harm { 1.006 } else { 1.0 };
-        (longer * job.length / slowest * MILLI as f64) as i64
+        if job.reversed {
+            // Whatever the clocks are; and less than what a rollback sees.
+            let moved = job.ranks.iter().any(moved);
+            let longer = if moved { 1.006 } else { 1.0 };
+            return (longer * job.length * MILLI as f64) as i64;
+        }
+        (job.length / slowest * MILLI as f64) as i64
     }
 
     /// The frames that a rank sends after an iteration.

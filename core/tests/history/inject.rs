@@ -79,9 +79,8 @@ impl World {
             | Fault::PolicyChanged
             | Fault::Restore
             | Fault::Resume
-            | Fault::TrialBegun
-            | Fault::TrialStopped
             | Fault::Forget => self.administrator(fault),
+            Fault::TrialBegun | Fault::TrialStopped => self.try_out(fault),
             Fault::ReloadAdjusting | Fault::ReloadLaw | Fault::ObserveMoved => self.reload(fault),
             Fault::Returned => self.device_returns(),
             Fault::CapByHand => self.set_by_hand(),
@@ -429,25 +428,30 @@ impl World {
             },
             Fault::Restore => Command::Restore { device },
             Fault::Resume => Command::Resume { device },
-            Fault::TrialBegun => Command::StartTrial {
-                job: None,
-                quads: Some(2 + self.rng.below(2) as u32),
-                same: self.rng.chance(0.3),
-                seed: Some(self.rng.next()),
-            },
-            Fault::TrialStopped => Command::StopTrial,
             _ => Command::Forget,
         };
         if fault == Fault::Restore && self.rng.chance(0.7) {
             let later = self.rng.between(1, 9) * SECOND;
             self.after(later, Ev::Fault(Fault::Resume));
         }
-        if fault == Fault::TrialBegun && self.rng.chance(0.5) {
-            let later = self.rng.between(1, 25) * SECOND;
-            self.after(later, Ev::Fault(Fault::TrialStopped));
-        }
         self.seen.mark(fault);
         self.command(command, fault == Fault::BudgetInvalid);
+    }
+
+    /// A trial begins or ends; nothing is drawn from the stream that all else comes from.
+    fn try_out(&mut self, fault: Fault) {
+        let moment = u64::try_from(self.now).unwrap_or_default();
+        let command = match fault {
+            Fault::TrialBegun => Command::StartTrial {
+                job: None,
+                quads: Some(2 + (moment % 2) as u32),
+                same: moment % 7 < 2,
+                seed: Some(moment),
+            },
+            _ => Command::StopTrial,
+        };
+        self.seen.mark(fault);
+        self.command(command, false);
     }
 
     /// A device refuses writes, or hangs in one, or in a read before it. Marked once the ledger

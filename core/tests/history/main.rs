@@ -109,7 +109,7 @@ impl Tally {
             assert!(enough, "too rare to be tested: {}", fault.text());
         }
         // Harm takes eight blocks that nothing disturbs.
-        let least = [200, 200, 1000];
+        let least = [200, 200, 3000];
         for ((&count, what), least) in self.tried.iter().zip(TRIED).zip(least) {
             let enough = count * least >= self.histories;
             assert!(enough, "too rare to be tested: {what}");

@@ -23,6 +23,9 @@ pub struct Setup {
     pub jobs_end: bool,
 }
 
+/// What makes trials' stream another.
+const TRIALS: u64 = 0x7472_6961_6c73;
+
 pub fn policy(rng: &mut Rng) -> Policy {
     rng.pick(&[
         Policy::GpuRed,
@@ -76,10 +79,6 @@ fn configuration(rng: &mut Rng, devices: &[Hw]) -> Config {
     config.sampling.converged_period = rng.pick(&[0, 3, 10]);
     config.sampling.drift_temperature = Kelvins(4.0);
     config.limits.frames_per_second = 100.0;
-    config.trial.block_seconds = rng.pick(&[1.0, 2.0]);
-    config.trial.settle_seconds = rng.pick(&[0.5, 1.0]);
-    config.trial.block_iterations = 1;
-    config.trial.hold_out = rng.pick(&[0.0, 0.3]);
     config.limits.names = 64;
     knobs(rng, &mut config);
     if rng.chance(0.4) {
@@ -97,13 +96,37 @@ impl Setup {
         devices.extend((0..cpus).map(|at| Hw::cpu(rng, at)));
         let config = configuration(rng, &devices);
         let end = rng.between(20, 75) * SECOND;
-        Self {
+        let mut setup = Self {
             config,
             jobs: Self::jobs(rng, gpus),
             faults: Self::faults(rng, end),
             end,
             jobs_end: rng.chance(0.5),
             devices,
+        };
+        setup.add_trials(&mut Rng::new(rng.clone().next() ^ TRIALS));
+        setup
+    }
+
+    /// Trials and the hold-out, drawn from a stream of their own: what else happens is the same
+    /// with them and without them.
+    fn add_trials(&mut self, rng: &mut Rng) {
+        let trial = &mut self.config.trial;
+        trial.block_seconds = rng.pick(&[1.0, 2.0]);
+        trial.settle_seconds = rng.pick(&[0.5, 1.0]);
+        trial.block_iterations = 1;
+        trial.hold_out = rng.pick(&[0.0, 0.3]);
+        if self.faults.is_empty() || !rng.chance(0.25) {
+            return;
+        }
+        // Early, so that blocks are measured before the end.
+        let mut at = rng.between(SECOND, 10 * SECOND);
+        for _ in 0..rng.below(3) + 1 {
+            self.faults.push((at, Fault::TrialBegun));
+            at += rng.between(2 * SECOND, 40 * SECOND);
+            if rng.chance(0.5) {
+                self.faults.push((at, Fault::TrialStopped));
+            }
         }
     }
 
@@ -126,24 +149,21 @@ impl Setup {
             1 => 8,
             count => count / 2 + 1,
         };
+        let usual = Fault::usual();
         let mut faults = Vec::new();
-        if count > 0 && rng.chance(0.15) {
-            // Early, so that blocks are measured before the end.
-            faults.push((rng.between(SECOND, 8 * SECOND), Fault::TrialBegun));
-        }
         for _ in 0..count {
             let at = rng.between(500 * MILLI, end);
             let fault = match rng.below(12) {
                 // What depends on a write that happens to come, and is rare otherwise.
                 0 => rng.pick(&[Fault::RefusedWrite, Fault::Lie, Fault::Overshoot]),
                 1 => rng.pick(&[Fault::DiskFull, Fault::DiskStuck, Fault::TornAppend]),
-                _ => rng.pick(Fault::ALL),
+                _ => rng.pick(&usual),
             };
             faults.push((at, fault));
             // Trouble seldom comes alone.
             if rng.chance(0.3) {
                 let soon = at + rng.between(0, 2 * SECOND);
-                faults.push((soon, rng.pick(Fault::ALL)));
+                faults.push((soon, rng.pick(&usual)));
             }
         }
         faults
