@@ -32,3 +32,5 @@ mod sampling;
 mod sockets;
 #[path = "whole/stand.rs"]
 mod stand;
+#[path = "whole/trial.rs"]
+mod trial;

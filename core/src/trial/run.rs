@@ -222,6 +222,14 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get(&name) else {
             return;
         };
+        if let Some(obstacle) = job.no_plan.as_ref().filter(|_| !same) {
+            let why = format!("there is nothing to balance: {obstacle}");
+            return self.end_run(|report| report.nothing_to_do(&why));
+        }
+        if !same && job.state() == Some(Loop::Observe) {
+            let why = format!("its job is not steered: {}", job.why);
+            return self.end_run(|report| report.abort(&why));
+        }
         let converged = job.state() == Some(Loop::Converged);
         if !same && !converged {
             run.report.why = format!("the job's caps are not balanced yet: {}", job.why);
