@@ -178,7 +178,6 @@ impl Shared {
             | Request::Set { device, .. }
             | Request::Clocks { device, .. }
             | Request::Holders { device }
-            | Request::Clocks { device, .. }
             | Request::Release { device } => Some(device.as_str()),
         };
         self.delayed(device, |hardware| hardware.answer(request))
