@@ -8,6 +8,8 @@
 mod adversaries;
 #[path = "whole/by_hand.rs"]
 mod by_hand;
+#[path = "whole/clocks.rs"]
+mod clocks;
 #[path = "whole/control.rs"]
 mod control;
 #[path = "whole/devices.rs"]

@@ -109,6 +109,21 @@ class Hook:
         """Tells that an iteration is over, where no optimizer tells it. Never raises."""
         self._guarded(lambda: self._step(None))
 
+    def set_clock(self, megahertz: int) -> None:
+        """Has litd set this rank's GPU to a clock, in MHz; 0: as the driver likes. Never raises.
+
+        litd answers nothing: it does so where it steers, and undoes it when this process ends.
+        """
+        if not self._is_open or self._pid != os.getpid():
+            return
+        if self._link is None:
+            # Elsewhere that happens at the first step; a plan begins before that.
+            self._guarded(lambda: self._begin(None))
+            self._began_ns = time.perf_counter_ns()
+        link = self._link
+        if link is not None:
+            self._guarded(lambda: link.set_clock(megahertz))
+
     def close(self, reason: str = "training is over") -> None:
         """Says goodbye and undoes everything. Never raises; once is enough."""
         if self._is_open and self._pid == os.getpid():

@@ -122,6 +122,9 @@ class Link:
         self._patience = patience or Patience()
         self._queue: deque[wire.Tick | Pending] = deque()
         self._notices: deque[wire.Notice] = deque(maxlen=8)
+        self._clock: int | None = None
+        self._clock_waits = False
+        self._writing = threading.Lock()
         self._failures = 0
         self._warned = False
         self._closing = False
@@ -150,6 +153,37 @@ class Link:
         else:
             return
         self._ring()
+
+    def set_clock(self, megahertz: int) -> None:
+        """Has litd set this rank's GPU to a clock, 0: the driver's choice. Never waits.
+
+        It goes out from the calling thread, which saves waking the link's; where that can't be,
+        the link's thread sends the latest. A new connection begins with it.
+        """
+        self._clock = megahertz
+        connection = self._connection
+        if not self.welcomed or connection is None:
+            return
+        if not self._send_now(connection, wire.frame(wire.SetClock(megahertz).encode())):
+            self._clock_waits = True
+            self._ring()
+
+    def _send_now(self, connection: _Connection, frame: bytes) -> bool:
+        if self._pid != os.getpid() or not self._writing.acquire(blocking=False):
+            return False
+        try:
+            # Within a frame that is half sent there is no place for another.
+            if connection.unsent:
+                return False
+            sent = connection.socket.send(frame)
+            connection.unsent[0:0] = frame[sent:]
+        except OSError:
+            return False
+        finally:
+            self._writing.release()
+        if sent < len(frame):
+            self._ring()
+        return True
 
     def close(self, reason: str, timeout: float = 2.0) -> None:
         """Says goodbye and ends the thread, within `timeout` seconds."""
@@ -292,6 +326,7 @@ class Link:
                     )
                 log.info("connected to litd %s", daemon)
                 self._failures = 0
+                self._clock_waits = self._clock is not None
                 connection.welcomed = self.welcomed = True
                 self.directive = directive
             case wire.Directive() if connection.welcomed:
@@ -305,6 +340,9 @@ class Link:
     def _drain(self, connection: _Connection) -> None:
         while self._notices:
             connection.unsent += wire.frame(self._notices.popleft().encode())
+        if self._clock_waits and self._clock is not None:
+            self._clock_waits = False
+            connection.unsent += wire.frame(wire.SetClock(self._clock).encode())
         while self._queue:
             message = self._queue.popleft()
             if len(connection.unsent) > FULL:
@@ -330,11 +368,12 @@ class Link:
             connection.unsent += frame
 
     def _write(self, connection: _Connection) -> None:
-        try:
-            sent = connection.socket.send(memoryview(connection.unsent)[:CHUNK].tobytes())
-        except BlockingIOError:
-            return
-        del connection.unsent[:sent]
+        with self._writing:
+            try:
+                sent = connection.socket.send(memoryview(connection.unsent)[:CHUNK].tobytes())
+            except BlockingIOError:
+                return
+            del connection.unsent[:sent]
         connection.progress = time.monotonic()
 
     def _check(self, connection: _Connection) -> None:

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use litd_proto::client::{Client, ClientError};
 use litd_proto::{
-    Bye, Class, Directive, FromHook, Hello, Kernels, PROTOCOL, Refusal, Tick, ToHook, frame,
+    Bye, Class, Directive, FromHook, Hello, Kernels, PROTOCOL, Refusal, SetClock, Tick, ToHook,
+    frame,
 };
 use litd_traces::{KernelClass, Timeline};
-use litd_units::Nanos;
+use litd_units::{Hertz, Nanos};
 use thiserror::Error;
 
 use crate::clock::Frames;
@@ -296,6 +297,13 @@ impl Job {
             profiled: false,
         });
         (0..ticks).take_while(|_| self.send(rank, &tick)).count()
+    }
+
+    /// A rank asks for another clock of its GPU, in MHz; `None`: as the driver likes. Answers
+    /// whether that was sent.
+    pub fn set_clock(&mut self, rank: usize, megahertz: Option<u32>) -> bool {
+        let clock = megahertz.map(|clock| Hertz(f64::from(clock) * 1e6));
+        self.send(rank, &FromHook::SetClock(SetClock { clock }))
     }
 
     /// Sends one frame with anything in it. Answers whether it was sent.

@@ -1,0 +1,238 @@
+"""What a pipeline's training engine calls to follow a plan (Perseus, SOSP 2024, Table 2).
+
+    with litd.attach(steps_by_hand=True) as hook:
+        server = Server("http://planner:7787", job_id)
+        controller = Controller(hook, server.schedule(rank))
+        profiler = Profiler(hook)
+        ...
+        controller.set_speed("forward")
+        profiler.begin("forward")
+        output = stage(input)
+        profiler.end("forward")
+
+A clock is set by litd, without waiting for it; neither a plan that does not fit nor a server that
+is gone stops training.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+log = logging.getLogger("litd")
+
+Schedule = list[tuple[str, int]]
+"""One iteration of one rank in its order: what is computed, and the clock in MHz (0: any)."""
+
+
+class SetsClock(Protocol):
+    """What sets a clock: `litd.Hook`."""
+
+    def set_clock(self, megahertz: int) -> None:
+        """Sets it, without waiting; 0: the driver's choice."""
+
+
+class Controller:
+    """Sets the clock that the plan has for what is computed next."""
+
+    def __init__(self, hook: SetsClock, schedule: Sequence[tuple[str, int]] = ()) -> None:
+        self._hook = hook
+        self._schedule: Schedule = list(schedule)
+        self._next: Schedule | None = None
+        self._at = 0
+        self._clock = 0
+        self._fits = True
+
+    def follow(self, schedule: Sequence[tuple[str, int]]) -> None:
+        """Follows another plan from the next iteration's beginning on. Any thread may call it."""
+        self._next = list(schedule)
+
+    def set_speed(self, kind: str) -> None:
+        """Tells that a computation of this kind, such as "forward", is about to begin."""
+        if self._at == 0 and self._next is not None:
+            self._schedule, self._next = self._next, None
+            self._fits = True
+        if not self._schedule or not self._fits:
+            return
+        planned, clock = self._schedule[self._at]
+        if planned != kind:
+            log.warning(
+                "the plan has %s and not %s as number %d: not followed until there is another",
+                planned,
+                kind,
+                self._at,
+            )
+            self._fits, self._at = False, 0
+            self._set(0)
+            return
+        self._at = (self._at + 1) % len(self._schedule)
+        if clock:
+            self._set(clock)
+
+    def _set(self, clock: int) -> None:
+        if clock != self._clock:
+            self._clock = clock
+            self._hook.set_clock(clock)
+
+
+class Profiler:
+    """Measures time and energy of each kind of computation at each clock.
+
+    `clocks` are tried one by one, from the highest, each for `iterations` calls of `end_iteration`.
+    `energy` reads the GPU's energy in joules since any moment; `synchronize` waits until the GPU
+    has done what it was told.
+    """
+
+    def __init__(
+        self,
+        hook: SetsClock,
+        clocks: Sequence[int],
+        energy: Callable[[], float],
+        synchronize: Callable[[], None],
+        iterations: int = 5,
+    ) -> None:
+        self._hook = hook
+        self._clocks = sorted(clocks, reverse=True)
+        self._energy = energy
+        self._synchronize = synchronize
+        self._iterations = iterations
+        self._left = iterations
+        self._began: dict[str, tuple[float, float]] = {}
+        self._sums: dict[tuple[str, int], list[float]] = {}
+        if self._clocks:
+            hook.set_clock(self._clocks[0])
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all clocks have been tried."""
+        return not self._clocks
+
+    def begin(self, kind: str) -> None:
+        """A computation begins."""
+        if self._clocks:
+            self._synchronize()
+            self._began[kind] = (time.perf_counter(), self._energy())
+
+    def end(self, kind: str) -> None:
+        """It has ended."""
+        began = self._began.pop(kind, None)
+        if began is None or not self._clocks:
+            return
+        self._synchronize()
+        sums = self._sums.setdefault((kind, self._clocks[0]), [0.0, 0.0, 0.0])
+        sums[0] += 1.0
+        sums[1] += time.perf_counter() - began[0]
+        sums[2] += self._energy() - began[1]
+
+    def end_iteration(self) -> None:
+        """An iteration has ended: every so many the next clock's turn comes."""
+        if not self._clocks:
+            return
+        self._left -= 1
+        if self._left == 0:
+            self._left = self._iterations
+            self._clocks.pop(0)
+            self._hook.set_clock(self._clocks[0] if self._clocks else 0)
+
+    def rows(self, stage: int) -> list[tuple[int, str, int, float, float]]:
+        """What was measured: stage, instruction, frequency (MHz), time (s), energy (J)."""
+        return [
+            (stage, kind, clock, seconds / count, joules / count)
+            for (kind, clock), (count, seconds, joules) in sorted(self._sums.items())
+        ]
+
+    def write(self, path: Path, stage: int) -> None:
+        """Writes it as Zeus's CSV, which `litctl plan` and `litd-planner` read."""
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(("stage", "instruction", "frequency", "time", "energy"))
+            writer.writerows(self.rows(stage))
+
+
+class Server:
+    """A job at `litd-planner`. What the server refuses is a `ValueError` with its words."""
+
+    def __init__(self, url: str, job: str) -> None:
+        self._url = url.rstrip("/")
+        self.job = job
+        self.version = 0
+        """Of the plan that was fetched last."""
+
+    @classmethod
+    def register(cls, url: str, *, pp: int, dp: int = 1, tp: int = 1) -> Server:
+        """Registers a job of so many stages, pipelines and tensor-parallel GPUs per stage."""
+        body = {
+            "job_id": "",
+            "pp_degree": pp,
+            "dp_degree": dp,
+            "tp_degree": tp,
+            "world_size": pp * dp * tp,
+            "job_metadata": None,
+        }
+        server = cls(url, "")
+        server.job = str(server._ask("/register_job", body)[0])
+        return server
+
+    def register_rank(
+        self, rank: int, *, pp: int, dp: int = 0, tp: int = 0, clocks: Sequence[int] = ()
+    ) -> None:
+        """Registers a rank by its place, with the clocks that its GPU can have, in MHz."""
+        place = {"rank": rank, "dp_rank": dp, "pp_rank": pp, "tp_rank": tp}
+        body = {**place, "available_frequencies": sorted(clocks, reverse=True)}
+        self._ask(f"/register_rank/{self._quoted()}", body)
+
+    def schedule(self, rank: int, after: int | None = None, timeout: float = 300.0) -> Schedule:
+        """A rank's plan; with `after`, one that is newer, which is waited for."""
+        query = f"?rank={rank}" + ("" if after is None else f"&after={after}")
+        answer, headers = self._ask(f"/schedule/{self._quoted()}{query}", timeout=timeout)
+        self.version = int(headers.get("plan-version") or 0)
+        return [(str(kind), int(clock)) for kind, clock in answer["frequencies"]]
+
+    def set_straggler(self, rank: int, degree: float, delay: float = 0.0) -> None:
+        """Tells that in `delay` seconds a rank will be slower by this factor; 1: no longer."""
+        body = {"id": rank, "delay": delay, "degree": degree}
+        self._ask(f"/set_straggler/{self._quoted()}", body)
+
+    def keep(self, rank: int, controller: Controller, pause: float = 5.0) -> threading.Thread:
+        """Has a daemon thread fetch each new plan for the controller."""
+
+        def fetch() -> None:
+            while True:
+                self._fetch(rank, controller, pause)
+
+        thread = threading.Thread(target=fetch, name="litd-plan", daemon=True)
+        thread.start()
+        return thread
+
+    def _fetch(self, rank: int, controller: Controller, pause: float) -> None:
+        try:
+            controller.follow(self.schedule(rank, after=self.version))
+        except (OSError, ValueError):
+            log.debug("no new plan", exc_info=True)
+            time.sleep(pause)
+
+    def _quoted(self) -> str:
+        return urllib.parse.quote(self.job, safe="+")
+
+    def _ask(self, path: str, body: Any = None, timeout: float = 10.0) -> tuple[Any, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self._url + path, data, {"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                return json.loads(answer.read() or "null"), answer.headers
+        except urllib.error.HTTPError as error:
+            words = error.read().decode(errors="replace")[:500]
+            raise ValueError(f"{path}: {error.code}: {words}") from error

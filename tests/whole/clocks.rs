@@ -1,0 +1,156 @@
+//! Clocks that a job's ranks ask for: set on their own GPUs, in the journal first, and free in the
+//! end, however that comes.
+
+use std::fs;
+
+use litd_api::{Command, EventKind};
+use litd_rig::{Fault, JobSpec, Rig};
+use litd_sim::Scenario;
+
+use crate::stand::{GPUS, SOON, Stand, quick, wait_for};
+
+/// A node whose GPUs are found through NVML.
+fn nvidia() -> Stand {
+    let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
+    let library = rig.install_nvml().unwrap();
+    let config = format!(
+        "{}\n[hardware]\namd = \"off\"\ncpus = false\nnvml_library = \"{}\"\n",
+        quick("observe"),
+        library.display()
+    );
+    let mut stand = Stand::on(rig, &config, true);
+    stand.start();
+    stand
+}
+
+/// What all GPUs' clocks are locked to, in MHz.
+fn locked(stand: &Stand) -> Vec<Option<u32>> {
+    let hardware = stand.rig.hardware();
+    let gpus = hardware.nvidia().gpus.iter();
+    gpus.map(|gpu| gpu.clocks.map(|(_, highest)| highest))
+        .collect()
+}
+
+/// The devices that the journal says may be locked.
+fn journaled(stand: &Stand) -> Vec<String> {
+    let path = stand.rig.layout().state().join("journal");
+    let bytes = fs::read(path).unwrap_or_default();
+    let recovered = litd_core::journal::read(&bytes).unwrap();
+    recovered.map_or_else(Vec::new, |it| it.clocks)
+}
+
+#[test]
+fn a_plans_clocks_are_locked_through_nvml_and_freed_when_the_job_ends() {
+    let mut stand = nvidia();
+    let mut job = stand.train();
+    assert!(job.set_clock(2, Some(1200)) && job.set_clock(5, Some(900)));
+    stand.pass(1.0);
+    let mut expected = vec![None; GPUS];
+    (expected[2], expected[5]) = (Some(1200), Some(900));
+    assert_eq!(locked(&stand), expected);
+    assert_eq!(journaled(&stand).len(), 2);
+    // Of many wishes the last counts.
+    for clock in 600..900 {
+        assert!(job.set_clock(2, Some(clock)));
+    }
+    stand.pass(1.0);
+    assert_eq!(locked(&stand)[2], Some(899));
+    assert!(job.set_clock(2, None));
+    stand.pass(1.0);
+    assert_eq!(locked(&stand)[2], None);
+    assert_eq!(journaled(&stand).len(), 1);
+    job.end();
+    stand.pass(1.0);
+    assert_eq!(locked(&stand), [None; GPUS]);
+    assert_eq!(journaled(&stand), [""; 0]);
+    stand.stop();
+}
+
+#[test]
+fn what_a_killed_daemon_had_locked_the_next_one_frees() {
+    let mut stand = nvidia();
+    let mut job = stand.train();
+    assert!(job.set_clock(0, Some(1005)));
+    stand.pass(1.0);
+    assert_eq!(locked(&stand)[0], Some(1005));
+    stand.daemon.take().unwrap().kill();
+    assert_eq!(locked(&stand)[0], Some(1005));
+    drop(job);
+    stand.start();
+    stand.pass(4.0);
+    assert_eq!(locked(&stand), [None; GPUS], "{}", stand.said());
+    assert_eq!(journaled(&stand), [""; 0]);
+    stand.stop();
+}
+
+#[test]
+fn stopping_restoring_and_a_dying_rank_free_clocks() {
+    let mut stand = Stand::clocked(&quick("observe"));
+    let mut job = stand.train();
+    for rank in 0..GPUS {
+        assert!(job.set_clock(rank, Some(1000)));
+    }
+    stand.pass(1.0);
+    assert_eq!(locked(&stand), [Some(1000); GPUS]);
+    let device = Some(stand.device(6).address);
+    stand.command(&Command::Restore { device });
+    stand.pass(1.0);
+    assert_eq!(locked(&stand)[6], None);
+    job.crash(3);
+    stand.pass(20.0);
+    assert_eq!(locked(&stand)[3], None);
+    assert_eq!(locked(&stand)[4], Some(1000));
+    let hardware = stand.rig.shared_hardware();
+    stand.stop();
+    let hardware = hardware.lock().unwrap();
+    assert!(
+        hardware
+            .nvidia()
+            .gpus
+            .iter()
+            .all(|gpu| gpu.clocks.is_none())
+    );
+}
+
+#[test]
+fn nobody_sets_another_processes_gpu_and_nobody_sets_any_under_observation() {
+    let mut stand = Stand::clocked(&quick("observe"));
+    stand.rig.hardware().set_holders(7, vec![1]);
+    let mut thief = stand.rig.attach(JobSpec::new("thief", [7])).unwrap();
+    thief.set_clock(0, Some(210));
+    assert!(thief.welcome(SOON).is_err());
+    thief.set_clock(0, Some(210));
+    stand.pass(1.0);
+    assert_eq!(locked(&stand), [None; GPUS]);
+    let mut job = stand.job("train", 0..4);
+    stand.reload("mode = \"observe\"\n");
+    wait_for("observing", || {
+        stand.finish();
+        stand.has_event(EventKind::Daemon, "configuration read anew")
+    });
+    assert!(job.set_clock(0, Some(600)));
+    wait_for("refusal", || {
+        stand.finish();
+        stand.counted("clocks_observed") == 1
+    });
+    assert_eq!(locked(&stand), [None; GPUS]);
+    stand.stop();
+}
+
+#[test]
+fn a_driver_that_refuses_is_told_of_and_a_stop_does_not_wait_for_what_was_never_locked() {
+    let mut stand = Stand::clocked(&quick("observe"));
+    let mut job = stand.train();
+    stand.rig.hardware().inject(1, Fault::NoPermission);
+    assert!(job.set_clock(1, Some(600)));
+    stand.pass(6.0);
+    assert_eq!(locked(&stand)[1], None);
+    assert!(stand.counted("permission") >= 1);
+    stand.rig.hardware().heal(1);
+    wait_for("freed", || {
+        stand.finish();
+        stand.pass(1.0);
+        journaled(&stand).is_empty()
+    });
+    stand.stop();
+}
