@@ -21,6 +21,7 @@ mod resume;
 mod show;
 mod simulate;
 mod status;
+mod study;
 mod top;
 mod trial;
 
@@ -57,6 +58,7 @@ enum Command {
     Demo(demo::Args),
     Doctor(doctor::Args),
     Plan(plan::Args),
+    Study(study::Args),
     Status(status::Args),
     Top(top::Args),
     Events(events::Args),
@@ -109,6 +111,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Demo(args) => demo::run(args, cli.json),
         Command::Doctor(args) => doctor::run(args, cli.json),
         Command::Plan(args) => plan::run(args, cli.json),
+        Command::Study(args) => study::run(args, cli.json),
         Command::Status(args) => status::run(args, cli.json),
         Command::Top(args) => top::run(args, cli.json),
         Command::Events(args) => events::run(args, cli.json),

@@ -129,6 +129,15 @@ impl Gpu {
         }
     }
 
+    /// Another GPU in its place, or the same with another cooling: cap and temperature stay.
+    pub fn become_like(&mut self, other: Self) {
+        *self = Self {
+            cap: self.cap,
+            temperature: self.temperature,
+            ..other
+        };
+    }
+
     /// The clock that this power sustains at this temperature.
     fn clock_at(&self, power: Watts, temperature: Celsius, caps: &CapLimits) -> f64 {
         let above_idle = power - self.spec.idle_at(temperature, caps.reference);

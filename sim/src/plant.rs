@@ -253,6 +253,28 @@ impl Plant {
         result
     }
 
+    /// The node becomes another while it runs: its GPUs and its workload are those of a scenario
+    /// with as many GPUs from now on. Caps, temperatures and noise go on.
+    ///
+    /// # Errors
+    /// The scenario makes no sense, or has another number of GPUs.
+    pub fn change(&mut self, scenario: &Scenario) -> Result<(), PlantError> {
+        let fresh = Self::new(scenario, self.seed)?;
+        let (count, index) = (self.gpus.len(), fresh.gpus.len());
+        if index != count {
+            let kind = "GPU";
+            return Err(PlantError::NoSuchDevice { kind, index, count });
+        }
+        for (gpu, new) in self.gpus.iter_mut().zip(fresh.gpus) {
+            gpu.become_like(new);
+        }
+        self.workload = fresh.workload;
+        self.model = fresh.model;
+        self.contention = fresh.contention;
+        self.noise = fresh.noise;
+        Ok(())
+    }
+
     /// Jumps to the thermal steady state of the present caps; no simulated time passes.
     pub fn settle(&mut self) {
         for gpu in &mut self.gpus {

@@ -20,6 +20,37 @@ pub struct ClosedLoop {
     held: Vec<Watts>,
     nothing: Option<String>,
     names: Names,
+    wiring: Wiring,
+}
+
+/// What becomes of a cap between the driver that took it and the GPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Wiring {
+    /// The GPU follows it.
+    #[default]
+    Straight,
+    /// Nothing: the driver says that it holds, and it does not.
+    Ignored,
+    /// It acts the wrong way round: what is taken from the start cap is given.
+    Reversed,
+    /// It acts on the next GPU.
+    Swapped,
+}
+
+impl Wiring {
+    /// Which GPU really gets which cap.
+    fn really(self, plant: &Plant, gpu: usize, wanted: Watts, start: Watts) -> (usize, Watts) {
+        let limits = plant.cap_limits();
+        match self {
+            Self::Straight => (gpu, wanted),
+            Self::Ignored => (gpu, start),
+            Self::Reversed => {
+                let mirrored = start + start - wanted;
+                (gpu, mirrored.max(limits.driver_min).min(limits.tdp))
+            }
+            Self::Swapped => ((gpu + 1) % plant.gpu_count(), wanted),
+        }
+    }
 }
 
 /// What one sampling period showed and brought.
@@ -90,10 +121,16 @@ impl ClosedLoop {
             controller: Controller::new(plan.clone(), config.clone()),
             config,
             nothing,
+            wiring: Wiring::Straight,
         };
         closed.write(plan.start())?;
         closed.plant.settle();
         Ok(closed)
+    }
+
+    /// From now on caps go this way.
+    pub fn wire(&mut self, wiring: Wiring) {
+        self.wiring = wiring;
     }
 
     /// Runs one sampling period and lets the loop decide.
@@ -120,6 +157,10 @@ impl ClosedLoop {
         }
         let mut observed =
             observe::sample(&self.plant, &self.names, self.config.detection.aggregation)?;
+        // What the driver says, whatever the GPU does.
+        for (gpu, &held) in observed.sample.gpus.iter_mut().zip(&self.held) {
+            gpu.cap = held;
+        }
         change(&mut observed.sample);
         let decision = self.controller.step(&observed.sample);
         if let Some(caps) = &decision.apply {
@@ -163,10 +204,15 @@ impl ClosedLoop {
     /// The plant refuses a cap.
     pub fn write(&mut self, caps: &CapVector) -> Result<(), StudyError> {
         let plant = &mut self.plant;
-        let gpus = plant.gpu_count();
+        let (gpus, wiring) = (plant.gpu_count(), self.wiring);
+        let start = self.controller.plan().start().clone();
         let failures = actuate(caps, &mut self.held, |device, wanted| {
             match device.checked_sub(gpus) {
-                None => plant.set_gpu_cap(device, wanted),
+                None => {
+                    let start = start.watts(device).unwrap_or(wanted);
+                    let (gpu, cap) = wiring.really(plant, device, wanted, start);
+                    plant.set_gpu_cap(gpu, cap).map(|_| wanted)
+                }
                 Some(cpu) => plant.set_cpu_limit(cpu, wanted),
             }
             .map_err(|error| error.to_string())

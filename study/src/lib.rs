@@ -3,12 +3,25 @@
 //!
 //! - [`calibration`]: how near a scenario is to the node that the paper measured;
 //! - [`closed_loop`]: plant, controller and the wire between them;
-//! - [`optimum`]: the best caps there are, found without knowing what the plant is made of.
+//! - [`optimum`]: the best caps there are, found without knowing what the plant is made of;
+//! - [`run`]: one law on one node against that;
+//! - [`tracking`]: what happens to a node that was level;
+//! - [`cases`]: the nodes of the study, and the knobs of its sensitivities;
+//! - [`harm`]: random nodes, broken ones too, that must not be worse off;
+//! - [`report`] and [`figures`]: tables and pictures;
+//! - [`parallel`]: work over all cores.
 
 pub mod calibration;
+pub mod cases;
 pub mod closed_loop;
+pub mod figures;
+pub mod harm;
 pub mod observe;
 pub mod optimum;
+pub mod parallel;
+pub mod report;
+pub mod run;
+pub mod tracking;
 
 use thiserror::Error;
 

@@ -152,12 +152,22 @@ impl Space {
         start: &[Watts],
         cost: impl Fn(&Outcome) -> f64,
     ) -> Result<Best, StudyError> {
+        self.downhill(probe, start, cost, &DISTANCES)
+    }
+
+    fn downhill(
+        &self,
+        probe: &mut Probe,
+        start: &[Watts],
+        cost: impl Fn(&Outcome) -> f64,
+        distances: &[f64],
+    ) -> Result<Best, StudyError> {
         let caps = self.project(&start.iter().map(|cap| cap.0).collect::<Vec<_>>());
         let mut best = Best {
             outcome: probe.at(&caps)?,
             caps,
         };
-        for distance in DISTANCES {
+        for &distance in distances {
             let mut reach = 2.0 * distance;
             for _ in 0..DESCENTS {
                 let before = cost(&best.outcome);
@@ -242,18 +252,24 @@ impl Space {
     ) -> Result<Best, StudyError> {
         let first = probe.at(start)?;
         // The price of time, in node powers per iteration time: the higher the slower it may be.
-        let (mut low, mut high) = (1.0_f64, 300.0_f64);
+        let (mut low, mut high) = (2.0_f64, 60.0_f64);
         let mut best = Best {
             caps: start.to_vec(),
             outcome: first,
         };
         let mut from = start.to_vec();
-        for _ in 0..8 {
+        for round in 0..6 {
+            // What is near the best for one price is near the best for the next.
+            let distances = if round == 0 {
+                &DISTANCES[..]
+            } else {
+                &DISTANCES[1..2]
+            };
             let price = (low * high).sqrt();
             let cost = |outcome: &Outcome| {
                 outcome.power / first.power + price * (outcome.time / first.time)
             };
-            let found = self.least(probe, &from, cost)?;
+            let found = self.downhill(probe, &from, cost, distances)?;
             from.clone_from(&found.caps);
             if found.outcome.time <= slowest {
                 high = price;

@@ -1,0 +1,325 @@
+//! `litctl study`: both laws on simulated nodes, against the best caps there are.
+
+use std::error::Error;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use litd_policies::Law;
+use litd_study::harm::{RandomNode, Verdict};
+use litd_study::report::{self, Row};
+use litd_study::run::{self, Case, Reference, Settings};
+use litd_study::{StudyError, cases, figures, parallel};
+
+use crate::{Outcome, output};
+
+/// Compare the laws on simulated nodes
+///
+/// Runs the paper's law and the model law side by side on simulated nodes and looks up how near
+/// each comes to the best caps there are, how soon, and what it costs on the way. Writes tables
+/// (Markdown and CSV) and figures into a folder. Everything in them is SIMULATED.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The folder to write into; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = "study")]
+    out: PathBuf,
+    /// Runs per node, policy and law, each with its own noise
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    seeds: u64,
+    /// What to study; may be given more than once [default: all]
+    #[arg(long, value_name = "PART")]
+    part: Vec<Part>,
+    /// Only this node or event of levelling, loud and tracking
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// How many random nodes for `harm`
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    nodes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Both laws on the nodes, at 1 % kernel noise and 0.5 % iteration noise
+    Levelling,
+    /// The same at 3 % kernel noise
+    Loud,
+    /// A node that changes once it is level
+    Tracking,
+    /// The paper's law under every knob of its Table II
+    Knobs,
+    /// Random and broken nodes, which must not be worse off
+    Harm,
+}
+
+impl Part {
+    const ALL: [Self; 5] = [
+        Self::Levelling,
+        Self::Loud,
+        Self::Tracking,
+        Self::Knobs,
+        Self::Harm,
+    ];
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  litctl study                            everything, into ./study
+  litctl study --part levelling --node default --seeds 20
+  litctl study --part harm --nodes 10000";
+
+type Fallible<T> = Result<T, Box<dyn Error>>;
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    if json {
+        return Err("a study has no JSON: read the CSV files that it writes".into());
+    }
+    if args.seeds == 0 {
+        return Err("--seeds must be at least 1".into());
+    }
+    let out = &args.out;
+    fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
+    let parts: &[Part] = if args.part.is_empty() {
+        &Part::ALL
+    } else {
+        &args.part
+    };
+    let mut text = String::from("# SIMULATED: the laws on simulated nodes\n");
+    for part in parts {
+        text += &match part {
+            Part::Levelling => {
+                let cases = cases::levelling(cases::NOISE)?;
+                compare(
+                    args,
+                    "levelling",
+                    "1 % kernel noise, 0.5 % iteration noise",
+                    &cases,
+                )?
+            }
+            Part::Loud => {
+                let cases = cases::levelling(cases::LOUD)?;
+                compare(
+                    args,
+                    "loud",
+                    "3 % kernel noise, 0.5 % iteration noise",
+                    &cases,
+                )?
+            }
+            Part::Tracking => {
+                let cases = cases::tracking(cases::NOISE)?;
+                compare(args, "tracking", "a level node that changes", &cases)?
+            }
+            Part::Knobs => knobs(args)?,
+            Part::Harm => harm(args)?,
+        };
+    }
+    write(out, "study.md", &text)?;
+    output::text(&text)?;
+    output::text(&format!("\nTables and figures are in {}.\n", out.display()))?;
+    Ok(())
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Outcome {
+    let file = folder.join(name);
+    fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()).into())
+}
+
+fn bar(what: &'static str, length: usize) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(length as u64), ProgressDrawTarget::stderr());
+    bar.set_style(
+        ProgressStyle::with_template("{msg:12} {bar:40} {pos}/{len} {eta}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    bar.set_message(what);
+    bar
+}
+
+/// Does work on all cores behind a progress bar; the first error is everybody's.
+fn all<T: Sync, R: Send>(
+    what: &'static str,
+    items: &[T],
+    work: impl Fn(&T) -> Result<R, StudyError> + Sync,
+) -> Fallible<Vec<R>> {
+    let bar = bar(what, items.len());
+    let results = parallel::map(items, work, |done| bar.set_position(done as u64));
+    bar.finish_and_clear();
+    Ok(results.into_iter().collect::<Result<_, _>>()?)
+}
+
+/// Both laws on some cases.
+fn compare(args: &Args, name: &'static str, title: &str, cases: &[Case]) -> Fallible<String> {
+    let mut settings = Settings::default();
+    // The node changes late, and has to be level again.
+    if cases.iter().any(|case| case.disturbance.is_some()) {
+        settings.samples = 300;
+    }
+    let wanted = |case: &&Case| args.node.as_ref().is_none_or(|node| case.name == *node);
+    let cases: Vec<Case> = cases.iter().filter(wanted).cloned().collect();
+    let cases = cases.as_slice();
+    let references = all(name, cases, |case| run::reference(case, &settings))?;
+    let pairs: Vec<(&Case, &Reference)> = cases.iter().zip(&references).collect();
+    let rows = rows(args, name, &pairs, &Law::ALL, &settings)?;
+    write(&args.out, &format!("{name}.csv"), &report::csv(&rows))?;
+    draw(&args.out, name, &rows, &settings)?;
+    Ok(format!(
+        "\n## {title}\n\n{} runs of {} iterations each.\n\n{}",
+        args.seeds,
+        settings.samples * settings.config.calibration.sampling_period,
+        report::markdown(&rows)
+    ))
+}
+
+fn rows(
+    args: &Args,
+    name: &'static str,
+    cases: &[(&Case, &Reference)],
+    laws: &[Law],
+    settings: &Settings,
+) -> Fallible<Vec<Row>> {
+    let mut jobs = Vec::new();
+    for &(case, reference) in cases {
+        for &law in laws {
+            jobs.extend((0..args.seeds).map(|seed| (case, reference, law, seed)));
+        }
+    }
+    let done = all(name, &jobs, |&(case, reference, law, seed)| {
+        run::run(case, law, run::seed(seed), settings, reference)
+    })?;
+    let mut runs = done.into_iter();
+    let seeds = usize::try_from(args.seeds)?;
+    let mut rows = Vec::new();
+    for &(case, reference) in cases {
+        for &law in laws {
+            rows.push(Row {
+                name: case.name.clone(),
+                policy: case.policy,
+                gpus: case.scenario.gpus.len(),
+                law,
+                runs: runs.by_ref().take(seeds).collect(),
+                reference: reference.clone(),
+            });
+        }
+    }
+    Ok(rows)
+}
+
+/// Throughput and power over iterations, both laws in one picture (the paper's Figures 9 to 11).
+fn draw(out: &Path, name: &str, rows: &[Row], settings: &Settings) -> Outcome {
+    let period = f64::from(settings.config.calibration.sampling_period);
+    let last = f64::from(settings.samples);
+    for laws in rows.chunks(Law::ALL.len()) {
+        let Some(first) = laws.first() else { continue };
+        let line = |row: &Row, value: &dyn Fn(&run::Finished, usize) -> f64| {
+            let run = &row.runs[0];
+            let mut points: Vec<(f64, f64)> = (0..run.path.len())
+                .map(|at| (f64::from(run.path[at].0) * period, value(run, at)))
+                .collect();
+            if let Some(end) = points.last().copied() {
+                points.push((last * period, end.1));
+            }
+            (row.law.to_string(), points)
+        };
+        let throughput = |run: &run::Finished, at: usize| run.path[0].2.time / run.path[at].2.time;
+        let power = |run: &run::Finished, at: usize| run.path[at].2.power / run.path[0].2.power;
+        let stem = format!("{name}-{}-{}", first.name.replace(' ', "-"), first.policy);
+        let title = format!("{}, {}", first.name, first.policy);
+        for (what, value) in [
+            (
+                "throughput",
+                &throughput as &dyn Fn(&run::Finished, usize) -> f64,
+            ),
+            ("power", &power),
+        ] {
+            let lines: Vec<_> = laws.iter().map(|row| line(row, value)).collect();
+            let svg = figures::steps(
+                &title,
+                "iteration",
+                &format!("{what}, of the start"),
+                &lines,
+            );
+            write(out, &format!("{stem}-{what}.svg"), &svg)?;
+        }
+    }
+    Ok(())
+}
+
+/// The paper's law, and the model law beside it, under every knob of Table II (the paper's
+/// Figures 12 to 15).
+fn knobs(args: &Args) -> Fallible<String> {
+    let knobs = cases::knobs(&Settings::default(), cases::NOISE)?;
+    let mut jobs = Vec::new();
+    for knob in &knobs {
+        for law in Law::ALL {
+            jobs.extend((0..args.seeds).map(|seed| (knob, law, seed)));
+        }
+    }
+    let ends = all("knobs", &jobs, |&(knob, law, seed)| {
+        let case = Case {
+            name: "default".to_owned(),
+            scenario: knob.scenario.clone(),
+            policy: knob.policy,
+            disturbance: None,
+        };
+        let reference = run::start(&case, &knob.settings)?;
+        let run = run::run(&case, law, run::seed(seed), &knob.settings, &reference)?;
+        let faster = reference.start.time / run.end.time - 1.0;
+        let power = run.end.power / reference.start.power - 1.0;
+        Ok((faster, power, f64::from(run.adjustments)))
+    })?;
+    let (mut cells, mut csv) = (
+        Vec::new(),
+        String::from("simulated,knob,value,policy,law,throughput,power,adjustments\n"),
+    );
+    let seeds = usize::try_from(args.seeds)?;
+    for (job, runs) in jobs.iter().step_by(seeds).zip(ends.chunks(seeds)) {
+        let mean = |of: &dyn Fn(&(f64, f64, f64)) -> f64| {
+            runs.iter().map(of).sum::<f64>() / runs.len() as f64
+        };
+        let (faster, power) = (mean(&|run| run.0), mean(&|run| run.1));
+        let (knob, law, adjustments) = (job.0, job.1, mean(&|run| run.2));
+        writeln!(
+            csv,
+            "SIMULATED,{},{},{},{law},{faster},{power},{adjustments}",
+            knob.name, knob.value, knob.policy
+        )?;
+        cells.push(vec![
+            knob.name.to_owned(),
+            knob.value.clone(),
+            knob.policy.to_string(),
+            law.to_string(),
+            format!("{:+.2}", faster * 100.0),
+            format!("{:+.2}", power * 100.0),
+            format!("{adjustments:.1}"),
+        ]);
+    }
+    write(&args.out, "knobs.csv", &csv)?;
+    let headings = [
+        "knob",
+        "value",
+        "policy",
+        "law",
+        "throughput, %",
+        "power, %",
+        "adjustments",
+    ];
+    Ok(format!(
+        "\n## Table II's knobs\n\nOn `default`, {} runs each.\n\n{}",
+        args.seeds,
+        report::table(&headings, &cells)
+    ))
+}
+
+/// Random nodes.
+fn harm(args: &Args) -> Fallible<String> {
+    let numbers: Vec<u64> = (0..args.nodes).collect();
+    let mut text = String::from("\n## Random and broken nodes\n");
+    for law in Law::ALL {
+        let verdicts: Vec<Verdict> = all("harm", &numbers, |&number| {
+            RandomNode::new(number)?.judge(law)
+        })?;
+        text += "\n";
+        text += &report::harm(law, &verdicts);
+    }
+    Ok(text)
+}
