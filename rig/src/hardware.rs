@@ -1,6 +1,7 @@
 //! The node's devices: a simulated plant, what a driver would tell of it, and the ledger.
 
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
 
 use litd_power::simulated::{Answer, Listed, Outcome, Request};
 use litd_power::{CapRange, DeviceKind, Identity, Reading, Sharing, Throttle};
@@ -433,6 +434,7 @@ impl Hardware {
         let gpu = self.nvidia.gpus.get_mut(device).ok_or(Refused::Unknown)?;
         gpu.clocks = megahertz;
         gpu.locks += 1;
+        gpu.locked_at = Some(Instant::now());
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! The node's NVIDIA driver: what a process is answered that has the stand-in `libnvidia-ml`.
 
+use std::time::Instant;
+
 use std::env;
 use std::fs;
 use std::io;
@@ -71,8 +73,10 @@ pub struct NvidiaGpu {
     pub persistence: bool,
     /// Clocks that the multiprocessors are locked to, MHz.
     pub clocks: Option<(u32, u32)>,
-    /// How often these were set.
+    /// How often these were set, and when last.
     pub locks: u64,
+    /// By the kernel's monotonic clock.
+    pub locked_at: Option<Instant>,
     /// Clocks that the memory is locked to, MHz.
     pub memory: Option<(u32, u32)>,
     /// Clock event reasons, if not those of the plant.
@@ -93,6 +97,7 @@ impl Default for NvidiaGpu {
             persistence: true,
             clocks: None,
             locks: 0,
+            locked_at: None,
             memory: None,
             reasons: None,
             instant: true,
