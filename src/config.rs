@@ -14,7 +14,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 pub use sections::{
-    Control, Hardware, Ingest, Level, Listen, Log, Metrics, Permissions, Shell, State,
+    Audit, Control, Hardware, Ingest, Level, Listen, Log, Metrics, Permissions, Shell, State,
 };
 
 /// Where the configuration is unless `--config` says otherwise. It need not exist.
@@ -374,6 +374,11 @@ mod tests {
                 "[state]\ndirectory = \"lib\"",
                 "litd.toml:2: state.directory is \"lib\"",
             ),
+            (
+                "[audit]\ndirectory = \"log\"",
+                "litd.toml:2: audit.directory is \"log\"",
+            ),
+            ("[audit]\nfiles = 0", "litd.toml:2: audit.files is 0;"),
             ("mode = \"steer\"\n[caps\n", "litd.toml:2: "),
             (
                 "[caps]\ngpu_floor = 1\ngpu_floor = 2",

@@ -120,7 +120,7 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     private_files();
     let directory = config.shell.state.directory.clone();
     let _lock = Lock::take(&directory)?;
-    let recovered = journal(&directory)?.1;
+    let recovered = journal(&config.shell)?.1;
     let nothing = |it: &Recovered| it.entries.is_empty() && it.damaged.is_none();
     if recovered.as_ref().is_none_or(nothing) {
         log::info!("nothing to give back");
@@ -135,29 +135,33 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
         hub.borrow_mut().begin();
         life.stop();
         life.live(None, std::future::pending()).await?;
-        nothing_left(&directory, &hub)
+        nothing_left(&config.shell, &hub)
     })?;
     // What could be read is back; what could not be read nobody knows.
     damage.map_or(Ok(()), |damage| Err(DaemonError::Damaged(damage)))
 }
 
-fn journal(directory: &Path) -> Result<(Journal, Option<Recovered>), DaemonError> {
-    let mut store = FileStore::new(directory);
-    Journal::open(&mut store, &state::boot_id()?).map_err(|cause| DaemonError::Journal {
-        directory: directory.to_owned(),
+fn store(shell: &Shell) -> FileStore {
+    FileStore::new(&shell.state.directory, shell.audit_files())
+}
+
+fn journal(shell: &Shell) -> Result<(Journal, Option<Recovered>), DaemonError> {
+    let opened = Journal::open(&mut store(shell), &state::boot_id()?);
+    opened.map_err(|cause| DaemonError::Journal {
+        directory: shell.state.directory.clone(),
         cause,
     })
 }
 
 /// Checks on the disk that no cap is owed any more, but for those that others have set since.
-fn nothing_left(directory: &Path, hub: &Shared) -> Result<(), DaemonError> {
+fn nothing_left(shell: &Shell, hub: &Shared) -> Result<(), DaemonError> {
     let status = hub.borrow().status();
     let theirs = |address: &str| {
         let of = |device: &DeviceStatus| device.address == address;
         let found = status.devices.iter().find(|device| of(device));
         found.is_some_and(|device| device.state == DeviceState::Foreign)
     };
-    let (journal, _) = journal(directory)?;
+    let (journal, _) = journal(shell)?;
     let addresses = journal.entries().iter().map(|entry| entry.address.clone());
     let left: Vec<String> = addresses.filter(|address| !theirs(address)).collect();
     match left.is_empty() {
@@ -196,7 +200,7 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
         path: options.config.clone(),
         shell: config.shell,
     };
-    let directory = reload.shell.state.directory.clone();
+    let shell = reload.shell.clone();
     match rig {
         Some((rig, first)) => {
             let followed = rig.follow(first, hub.clone());
@@ -204,7 +208,7 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
         }
         None => life.live(Some(reload), std::future::pending()).await?,
     }
-    nothing_left(&directory, &hub)
+    nothing_left(&shell, &hub)
 }
 
 async fn discover(config: &Config) -> Result<Found, DaemonError> {
@@ -232,7 +236,7 @@ fn assemble(
     let core = Core::new(
         config.core.clone(),
         found.inventory,
-        FileStore::new(directory),
+        store(&config.shell),
         &state::boot_id()?,
         clock.now(),
         clock.unix_seconds(),

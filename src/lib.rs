@@ -4,9 +4,10 @@
 //! - [`daemon`]: its life, from the configuration to the last cap that goes back;
 //! - [`hub`]: events in, effects out; `session`, `ingest`, `control`, `metrics_server`: its
 //!   faces; [`devices`]: its hands;
-//! - [`config`], [`state`]: what it reads and what survives it;
+//! - [`config`], [`state`], [`audit`]: what it reads and what survives it;
 //! - [`clock`], [`rig`]: its time, or a test rig's.
 
+pub mod audit;
 mod cli;
 pub mod clock;
 pub mod config;

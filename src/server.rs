@@ -93,7 +93,8 @@ pub fn listen(
     Ok(listener)
 }
 
-fn own_by(path: &Path, group: &str) -> Result<(), String> {
+/// Gives a file to a group; an empty name is nobody's.
+pub fn own_by(path: &Path, group: &str) -> Result<(), String> {
     if group.is_empty() {
         return Ok(());
     }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use litd_core::Store;
 use thiserror::Error;
 
+use crate::audit::AuditFiles;
+
 const JOURNAL: &str = "journal";
 const LEARNED: &str = "learned";
 const TRIAL: &str = "trial";
@@ -93,15 +95,17 @@ pub struct FileStore {
     directory: PathBuf,
     /// Open for appending since the first append after start or replacement.
     journal: Option<File>,
+    audit: AuditFiles,
 }
 
 impl FileStore {
     /// The store of a directory that [`Lock::take`] has made. Touches nothing yet.
     #[must_use]
-    pub fn new(directory: &Path) -> Self {
+    pub fn new(directory: &Path, audit: AuditFiles) -> Self {
         Self {
             directory: directory.to_owned(),
             journal: None,
+            audit,
         }
     }
 
@@ -169,6 +173,14 @@ impl Store for FileStore {
     fn replace_trial(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.replace(TRIAL, bytes)
     }
+
+    fn load_audit_tail(&mut self) -> io::Result<Vec<u8>> {
+        self.audit.tail()
+    }
+
+    fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.audit.append(bytes)
+    }
 }
 
 /// What tells this boot of the node from every other.
@@ -191,6 +203,11 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    fn store(directory: &Path) -> FileStore {
+        let audit = AuditFiles::new(&directory.join("audit"), "", 1000, 2);
+        FileStore::new(directory, audit)
+    }
 
     fn names(directory: &Path) -> Vec<String> {
         let mut names: Vec<String> = std::fs::read_dir(directory)
@@ -228,7 +245,7 @@ mod tests {
     #[test]
     fn nothing_is_there_at_first_and_what_is_written_is_read() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = FileStore::new(directory.path());
+        let mut store = store(directory.path());
         assert_eq!(store.load_journal().unwrap(), b"");
         assert_eq!(store.load_learned().unwrap(), b"");
         store.append_journal(b"one").unwrap();
@@ -238,7 +255,7 @@ mod tests {
         // What comes after a replacement goes to the new file.
         store.replace_journal(b"new").unwrap();
         store.append_journal(b"er").unwrap();
-        let mut next = FileStore::new(directory.path());
+        let mut next = store(directory.path());
         assert_eq!(next.load_journal().unwrap(), b"newer");
         next.append_journal(b"!").unwrap();
         assert_eq!(next.load_journal().unwrap(), b"newer!");
@@ -249,7 +266,7 @@ mod tests {
     #[test]
     fn a_half_written_replacement_changes_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = FileStore::new(directory.path());
+        let mut store = store(directory.path());
         store.replace_journal(b"old").unwrap();
         // What a crash before the rename leaves; longer than what follows.
         std::fs::write(directory.path().join("journal.new"), b"half of something").unwrap();
@@ -262,7 +279,7 @@ mod tests {
     #[test]
     fn a_failed_replacement_leaves_the_old_journal_and_its_end_open() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = FileStore::new(directory.path());
+        let mut store = store(directory.path());
         store.append_journal(b"old").unwrap();
         std::fs::create_dir(directory.path().join("journal.new")).unwrap();
         store.replace_journal(b"new").unwrap_err();
@@ -275,7 +292,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path().join("state");
         let _lock = Lock::take(&state).unwrap();
-        let mut store = FileStore::new(&state);
+        let mut store = store(&state);
         store.append_journal(b"x").unwrap();
         store.replace_learned(b"x").unwrap();
         for path in [

@@ -6,6 +6,8 @@
 
 #[path = "whole/adversaries.rs"]
 mod adversaries;
+#[path = "whole/audit.rs"]
+mod audit;
 #[path = "whole/by_hand.rs"]
 mod by_hand;
 #[path = "whole/clocks.rs"]

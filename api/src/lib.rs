@@ -9,13 +9,18 @@
 //! | `POST /v1/command` | [`Command`] | [`Done`] | write |
 //!
 //! Errors come with status 4xx or 5xx and a [`Problem`].
+//!
+//! [`audit`] is the log of all writes, which is on disk and needs no daemon to be read.
 
+pub mod audit;
 mod command;
+mod crc;
 mod event;
 mod status;
 mod trial;
 
 pub use command::{Command, Done, Problem};
+pub use crc::crc32;
 pub use event::{Event, EventKind, Events};
 pub use status::{
     BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, Mode,

@@ -30,7 +30,7 @@ impl<S: Store> Core<S> {
         let outcome = match command {
             Command::SetBudget { watts } => self.ask_budget(watts),
             Command::SetPolicy { policy } => self.ask_policy(&policy),
-            Command::SetCap { device, watts } => self.ask_cap(&device, watts),
+            Command::SetCap { device, watts } => self.ask_cap(uid, &device, watts),
             Command::Restore { device } => self.let_go(device.as_deref()),
             Command::Resume { device } => self.resume(device.as_deref()),
             Command::StartTrial {

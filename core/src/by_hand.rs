@@ -49,7 +49,12 @@ impl ByHand {
 
 impl<S: Store> Core<S> {
     /// Sets a device's cap by hand.
-    pub(crate) fn ask_cap(&mut self, name: &str, asked: Watts) -> Result<String, Problem> {
+    pub(crate) fn ask_cap(
+        &mut self,
+        uid: u32,
+        name: &str,
+        asked: Watts,
+    ) -> Result<String, Problem> {
         let devices = self.named(Some(name))?;
         let [device] = devices[..] else {
             return Err(problem("name one device"));
@@ -63,6 +68,7 @@ impl<S: Store> Core<S> {
         // One that it holds already is settled before this is answered, also where it is there
         // only because a write that was given up has landed after all.
         unit.by_hand = ByHand::Asked(cap);
+        self.audit.asked_by(device, uid);
         self.dirty = true;
         Ok(if held.is_some_and(|held| held.is_same_cap(cap)) {
             format!("{name} holds {cap} already")

@@ -13,7 +13,7 @@ use crate::journal::Found;
 use crate::record::Note;
 use crate::store::Store;
 
-/// After a failed write to the journal the caps wait for so long.
+/// After a failed write to the journal or the audit log the caps wait for so long.
 const JOURNAL_RETRY: Nanos = Nanos(1_000_000_000);
 
 /// Less than any driver's unit.
@@ -204,7 +204,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Sends out what may be written now, after the journal knows of it.
+    /// Sends out what may be written now, after the journal and the audit log know of it.
     pub(crate) fn write_caps(&mut self) {
         let devices = &self.devices;
         let writes = self.actuator.due(|device| devices.is_free(device));
@@ -217,21 +217,49 @@ impl<S: Store> Core<S> {
             .copied()
             .collect();
         let trouble = !ours.is_empty() && self.journal_writes(&ours);
-        for (device, cap) in writes {
-            let found = self.devices.get(device).and_then(|unit| unit.found);
-            // What is not in the journal holds nothing of litd's that could be undone.
-            let undoes =
-                self.is_journaled(device) && found.is_some_and(|found| found.is_same_cap(cap));
-            if trouble && !undoes && !self.is_by_hand(device, cap) {
-                self.actuator.not_written(device);
-                if let Some(unit) = self.devices.get_mut(device) {
-                    unit.retry_at = Some(self.now + JOURNAL_RETRY);
-                }
-            } else {
+        let allowed = |&(device, cap): &(usize, Watts)| {
+            !trouble || self.undoes(device, cap) || self.is_by_hand(device, cap)
+        };
+        let (allowed, waiting): (Vec<_>, Vec<_>) = writes.into_iter().partition(allowed);
+        let unrecorded = !allowed.is_empty() && self.audit_writes(&allowed);
+        for (device, cap) in allowed {
+            if !unrecorded || self.gives_back(device, cap) {
                 let operation = Operation::Set(cap);
                 self.devices
                     .begin(device, operation, self.now, &mut self.effects);
+                continue;
             }
+            self.write_later(device);
+            if self.is_by_hand(device, cap) {
+                let why = "the audit log can't be written".to_owned();
+                self.wrote_by_hand(device, Err(why));
+            }
+        }
+        for (device, _) in waiting {
+            self.write_later(device);
+        }
+    }
+
+    /// Whether a write takes back what litd may have done, as far as the journal knows.
+    fn undoes(&self, device: usize, cap: Watts) -> bool {
+        let found = self.devices.get(device).and_then(|unit| unit.found);
+        // What is not in the journal holds nothing of litd's that could be undone.
+        self.is_journaled(device) && found.is_some_and(|found| found.is_same_cap(cap))
+    }
+
+    /// The same, or one that takes back a cap which could not be set by hand.
+    fn gives_back(&self, device: usize, cap: Watts) -> bool {
+        let unit = self.devices.get(device);
+        let owed = unit.filter(|unit| self.owes_undo(device, unit));
+        let owed = owed.and_then(|unit| unit.found);
+        self.undoes(device, cap) || owed.is_some_and(|found| found.is_same_cap(cap))
+    }
+
+    /// A write that can't be written down is not made.
+    fn write_later(&mut self, device: usize) {
+        self.actuator.not_written(device);
+        if let Some(unit) = self.devices.get_mut(device) {
+            unit.retry_at = Some(self.now + JOURNAL_RETRY);
         }
     }
 

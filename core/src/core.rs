@@ -6,6 +6,7 @@ use litd_api::{Event as Told, EventKind, Events, Mode};
 use litd_policies::{Actuator, Policy};
 use litd_units::{Nanos, Watts};
 
+use crate::audit::Audit;
 use crate::config::Config;
 use crate::devices::{Devices, Unit};
 use crate::event::{Device, DeviceId, Effect, Event, SessionId};
@@ -72,6 +73,7 @@ pub struct Core<S> {
     pub(crate) store: S,
     /// Why the journal can't be written, while it can't.
     pub(crate) journal_trouble: Option<String>,
+    pub(crate) audit: Audit,
     pub(crate) learned: Learned,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) jobs: BTreeMap<String, Job>,
@@ -123,6 +125,7 @@ impl<S: Store> Core<S> {
             Ok(bytes) => Learned::load(&bytes),
             Err(error) => (Learned::default(), Some(error.to_string())),
         };
+        let audit = store.load_audit_tail().map(|tail| Audit::open(&tail));
         let mut core = Self {
             config,
             overrides: Overrides::default(),
@@ -131,6 +134,8 @@ impl<S: Store> Core<S> {
             journal,
             store,
             journal_trouble: None,
+            // What can't be read can't be gone on with either: the first append will say so.
+            audit: audit.unwrap_or_default(),
             learned,
             sessions: BTreeMap::new(),
             jobs: BTreeMap::new(),

@@ -107,6 +107,7 @@ impl<S: Store> Core<S> {
     /// A write has ended; it may have been one of an administrator's, `by_hand`.
     fn has_written(&mut self, device: usize, outcome: Result<Watts, PowerError>, by_hand: bool) {
         let before = self.actuator.held(device);
+        self.audit_outcome(device, &outcome);
         let told = outcome.as_ref().copied().map_err(ToString::to_string);
         if let Err(PowerError::Changed { .. }) = &outcome {
             if by_hand {
@@ -273,6 +274,7 @@ impl<S: Store> Core<S> {
         unit.read_at = asked;
         let first = unit.found.is_none();
         self.untidy = true;
+        self.audit_reading(device, asked, reading.enforced);
         let known = self.actuator.held(device);
         let most = self.actuator.most_of(device);
         match known {

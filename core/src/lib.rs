@@ -9,10 +9,12 @@
 //! Inside, [`Core`] is one state with a room for each concern: `hooks` (who may send what),
 //! `job` (samples and loop of one job), `steering` (plans and decisions), `caps` (budget shares,
 //! targets, writes), `clocks` (those that jobs ask for), `hardware` (answers of devices, faults,
-//! foreign hands), `undo` (giving back), `trial` (the A/B experiment, the hold-out, harm), `admin`
+//! foreign hands), `undo` (giving back), `audit` (every write on disk before it happens), `trial`
+//! (the A/B experiment, the hold-out, harm), `admin`
 //! (commands), `status`.
 
 mod admin;
+mod audit;
 mod by_hand;
 mod caps;
 mod clocks;

@@ -101,6 +101,9 @@ impl<S: Store> Core<S> {
         if let Some(trouble) = &self.journal_trouble {
             return format!("no cap is changed: {trouble}");
         }
+        if let Some(trouble) = self.audit.trouble() {
+            return format!("no cap is changed: the audit log can't be written: {trouble}");
+        }
         let lost: Vec<&str> = self
             .devices
             .iter()

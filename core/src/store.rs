@@ -1,9 +1,9 @@
 //! The disk, as little of it as the daemon needs: one journal, one file of what was learned, one of
-//! the last trial.
+//! the last trial, and the log of all writes.
 
 use std::io;
 
-/// Where the journal and the learned distributions are kept. Calls return when the data has
+/// Where the journal, the learned distributions and the audit log are kept. Calls return when the data has
 /// reached what survives the death of the process; `replace_*` when it survives a power cut.
 pub trait Store {
     /// The whole journal; empty if there is none.
@@ -52,6 +52,20 @@ pub trait Store {
     fn replace_trial(&mut self, _bytes: &[u8]) -> io::Result<()> {
         Ok(())
     }
+
+    /// The end of the audit log: a few whole lines at least, if there are any; empty if there is
+    /// no log.
+    ///
+    /// # Errors
+    /// The disk.
+    fn load_audit_tail(&mut self) -> io::Result<Vec<u8>>;
+
+    /// Appends to the audit log, which keeps no more than it is allowed to. On an error any part
+    /// of `bytes` may have been appended.
+    ///
+    /// # Errors
+    /// The disk.
+    fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()>;
 }
 
 /// A store in memory, for tests and dry runs.
@@ -63,6 +77,8 @@ pub struct MemoryStore {
     pub learned: Vec<u8>,
     /// The last trial.
     pub trial: Vec<u8>,
+    /// The audit log.
+    pub audit: Vec<u8>,
 }
 
 impl Store for MemoryStore {
@@ -95,6 +111,15 @@ impl Store for MemoryStore {
 
     fn replace_trial(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.trial = bytes.to_vec();
+        Ok(())
+    }
+
+    fn load_audit_tail(&mut self) -> io::Result<Vec<u8>> {
+        Ok(self.audit.clone())
+    }
+
+    fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.audit.extend_from_slice(bytes);
         Ok(())
     }
 }

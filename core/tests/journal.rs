@@ -96,6 +96,14 @@ impl Store for Disk {
     fn replace_learned(&mut self, _: &[u8]) -> io::Result<()> {
         full()
     }
+
+    fn load_audit_tail(&mut self) -> io::Result<Vec<u8>> {
+        full()
+    }
+
+    fn append_audit(&mut self, _: &[u8]) -> io::Result<()> {
+        full()
+    }
 }
 
 /// A device and who set it last.
@@ -749,6 +757,12 @@ fn an_unreadable_disk_is_no_empty_journal() {
         }
         fn replace_learned(&mut self, bytes: &[u8]) -> io::Result<()> {
             self.0.replace_learned(bytes)
+        }
+        fn load_audit_tail(&mut self) -> io::Result<Vec<u8>> {
+            self.0.load_audit_tail()
+        }
+        fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()> {
+            self.0.append_audit(bytes)
         }
     }
     let opened = Journal::open(&mut Unreadable(MemoryStore::default()), BOOT);

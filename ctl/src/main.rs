@@ -1,6 +1,7 @@
 //! litctl: analyse kernel traces, simulate a node, check a decision by hand, watch the loop.
 
 mod analyze;
+mod audit;
 mod budget;
 mod caps;
 mod control;
@@ -62,6 +63,7 @@ enum Command {
     Status(status::Args),
     Top(top::Args),
     Events(events::Args),
+    Audit(audit::Args),
     Budget(budget::Args),
     Caps(caps::Args),
     Policy(policy::Args),
@@ -115,6 +117,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Status(args) => status::run(args, cli.json),
         Command::Top(args) => top::run(args, cli.json),
         Command::Events(args) => events::run(args, cli.json),
+        Command::Audit(args) => audit::run(args, cli.json),
         Command::Budget(args) => budget::run(args, cli.json),
         Command::Caps(args) => caps::run(args, cli.json),
         Command::Policy(args) => policy::run(args, cli.json),

@@ -149,6 +149,8 @@ const LIMITS: &[Limit] = &[
     ("prices.energy_per_kwh", From(0.0), 1e6, "a kilowatt-hour"),
     ("prices.gpu_hour", From(0.0), 1e6, "an hour of a GPU"),
     ("ingest.frame_bytes", From(1024.0), 67_108_864.0, "bytes"),
+    ("audit.file_bytes", From(4096.0), 1_073_741_824.0, "bytes"),
+    ("audit.files", From(1.0), 1000.0, "files"),
 ];
 
 /// A unix socket's address has 108 bytes, of which the last is 0.
@@ -279,6 +281,9 @@ fn paths(config: &Config) -> impl Iterator<Item = Violation> {
             keys: vec![key],
             reason: format!("{key} is empty; it must be a library's name or path"),
         });
+    if let Some(path) = &shell.audit.directory {
+        paths.push(("audit.directory", path, usize::MAX));
+    }
     if let Some(path) = &hardware.simulated {
         paths.push(socket("hardware.simulated", path));
     }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use litd_power::{AmdBackEnd, NvidiaBackEnd, Search};
 use serde::{Deserialize, Serialize};
 
+use crate::audit::AuditFiles;
+
 /// The sections that only the daemon's process knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -20,13 +22,17 @@ pub struct Shell {
     pub metrics: Metrics,
     /// What survives the process.
     pub state: State,
+    /// The log of all writes.
+    pub audit: Audit,
     /// What is logged.
     pub log: Log,
 }
 
 impl Shell {
     /// The names of the sections; all other keys are the loop's.
-    pub const SECTIONS: [&str; 6] = ["hardware", "ingest", "control", "metrics", "state", "log"];
+    pub const SECTIONS: [&str; 7] = [
+        "hardware", "ingest", "control", "metrics", "state", "audit", "log",
+    ];
 
     /// The sections that differ from another's and are read at start only.
     #[must_use]
@@ -37,6 +43,7 @@ impl Shell {
             self.control != other.control,
             self.metrics != other.metrics,
             self.state != other.state,
+            self.audit != other.audit,
             false,
         ];
         let sections = Self::SECTIONS.into_iter().zip(differs);
@@ -174,6 +181,45 @@ impl Default for State {
         Self {
             directory: "/var/lib/litd".into(),
         }
+    }
+}
+
+/// The log of all writes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Audit {
+    /// Its directory. Absent: the unit's log directory (`$LOGS_DIRECTORY`), or `audit` in the state
+    /// directory where no unit has one.
+    pub directory: Option<PathBuf>,
+    /// A file that would become longer than this is followed by another.
+    pub file_bytes: u64,
+    /// How many files are kept, the one that is written to included.
+    pub files: usize,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self {
+            directory: None,
+            file_bytes: 4 << 20,
+            files: 8,
+        }
+    }
+}
+
+impl Shell {
+    /// The audit log's files. systemd names the unit's log directory in `$LOGS_DIRECTORY`.
+    #[must_use]
+    pub fn audit_files(&self) -> AuditFiles {
+        let Audit {
+            directory,
+            file_bytes,
+            files,
+        } = &self.audit;
+        let of_unit = || std::env::var_os("LOGS_DIRECTORY").map(PathBuf::from);
+        let directory = directory.clone().or_else(of_unit);
+        let directory = directory.unwrap_or_else(|| self.state.directory.join("audit"));
+        AuditFiles::new(&directory, &self.control.read_group, *file_bytes, *files)
     }
 }
 

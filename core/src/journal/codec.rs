@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use litd_api::crc32;
 use litd_units::Watts;
 use serde::{Deserialize, Serialize};
 
@@ -162,28 +163,6 @@ fn seal(json: &[u8]) -> Vec<u8> {
     format!(" {:08x}", crc32(json)).into_bytes()
 }
 
-/// CRC-32 as in zlib, four bits at a time.
-fn crc32(bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 16] = {
-        let mut table = [0; 16];
-        let mut nibble = 0;
-        while nibble < 16 {
-            let mut crc = nibble as u32;
-            let mut bit = 0;
-            while bit < 4 {
-                crc = (crc >> 1) ^ (0xedb8_8320 * (crc & 1));
-                bit += 1;
-            }
-            table[nibble] = crc;
-            nibble += 1;
-        }
-        table
-    };
-    let step = |crc: u32| (crc >> 4) ^ TABLE[(crc & 15) as usize];
-    let add = |crc: u32, &byte: &u8| step(step(crc ^ u32::from(byte)));
-    !bytes.iter().fold(u32::MAX, add)
-}
-
 /// What a journal says is to be undone; `None` if nothing is, because it is empty or because
 /// all its devices were given back.
 ///
@@ -320,11 +299,6 @@ impl Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_checksum_is_zlibs() {
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
-    }
 
     #[test]
     fn every_microwatt_of_a_megawatt_device_survives_the_file() {

@@ -14,12 +14,17 @@ pub struct Platter {
     pub journal: Vec<u8>,
     pub learned: Vec<u8>,
     pub trial: Vec<u8>,
+    pub audit: Vec<u8>,
     /// So much of the journal survives a power cut.
     pub durable: usize,
     /// Appends fail, having written some of it.
     pub full: bool,
     /// Replacing fails.
     pub stuck: bool,
+    /// Appends to the audit log fail, having written some of it.
+    pub audit_full: bool,
+    /// How often they did.
+    pub audit_failures: u32,
     /// The daemon dies at the next write to the journal: before, within or after it.
     pub deadly: bool,
     /// It has died.
@@ -43,9 +48,12 @@ impl Disk {
             journal: Vec::new(),
             learned: Vec::new(),
             trial: Vec::new(),
+            audit: Vec::new(),
             durable: 0,
             full: false,
             stuck: false,
+            audit_full: false,
+            audit_failures: 0,
             deadly: false,
             dead: false,
             torn: false,
@@ -65,6 +73,21 @@ fn no_space() -> io::Error {
 }
 
 impl Platter {
+    /// Whether any writing fails.
+    pub fn is_failing(&self) -> bool {
+        self.full || self.stuck || self.audit_full
+    }
+
+    /// Failures that the daemon was told of, of all kinds.
+    pub fn all_failures(&self) -> (u32, u32, u32) {
+        (self.failures.0, self.failures.1, self.audit_failures)
+    }
+
+    /// All is well again.
+    pub fn heal(&mut self) {
+        (self.full, self.stuck, self.audit_full) = (false, false, false);
+    }
+
     /// Appends a part, which may be nothing or all.
     fn part(&mut self, bytes: &[u8]) -> usize {
         let length = self.rng.below(bytes.len() + 1);
@@ -152,6 +175,27 @@ impl Store for Disk {
                 return Err(no_space());
             }
             it.trial = bytes.to_vec();
+            Ok(())
+        })
+    }
+
+    fn load_audit_tail(&mut self) -> io::Result<Vec<u8>> {
+        // A tail may begin anywhere.
+        self.with(|it| Ok(it.audit[it.audit.len().saturating_sub(4000)..].to_vec()))
+    }
+
+    fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.with(|it| {
+            if it.dead {
+                return Err(no_space());
+            }
+            if it.audit_full {
+                let length = it.rng.below(bytes.len() + 1);
+                it.audit.extend_from_slice(&bytes[..length]);
+                it.audit_failures += 1;
+                return Err(no_space());
+            }
+            it.audit.extend_from_slice(bytes);
             Ok(())
         })
     }

@@ -42,6 +42,7 @@ faults! {
     PowerCut "power cut: the journal's tail is lost at any byte",
     DiskFull "appends to the journal fail half way",
     DiskStuck "the journal can't be replaced",
+    AuditFull "appends to the audit log fail half way",
     BitRot "a byte of the journal is damaged",
     Garbage "a frame of random bytes",
     Truncated "a frame is cut",

@@ -52,7 +52,7 @@ impl World {
             | Fault::Reboot
             | Fault::PowerCut
             | Fault::BitRot => self.death(fault),
-            Fault::DiskFull | Fault::DiskStuck => self.disk_fails(fault),
+            Fault::DiskFull | Fault::DiskStuck | Fault::AuditFull => self.disk_fails(fault),
             Fault::Garbage => self.flaw(Flaw::Garbage),
             Fault::Truncated => self.flaw(Flaw::Truncated),
             Fault::OldIteration => self.flaw(Flaw::OldIteration),
@@ -254,6 +254,7 @@ impl World {
         let lasts = self.rng.between(1, 15) * SECOND;
         self.disk.with(|disk| match fault {
             Fault::DiskFull => disk.full = true,
+            Fault::AuditFull => disk.audit_full = true,
             _ => disk.stuck = true,
         });
         self.after(lasts, Ev::DiskBack);

@@ -6,6 +6,7 @@ use litd_core::{Core, Operation};
 use litd_policies::Policy;
 use litd_units::Watts;
 
+use crate::audit::Log;
 use crate::disk::Disk;
 use crate::fault::Fault;
 use crate::hardware::{Hw, SECOND, micro};
@@ -47,6 +48,8 @@ pub struct Ledger {
     /// Something else than a job may have made writes necessary.
     reason: bool,
     lowered: Option<Lowered>,
+    /// What the audit log says.
+    pub log: Log,
 }
 
 /// The budget came down by command while one device was not well.
@@ -55,7 +58,7 @@ struct Lowered {
     at: i64,
     device: usize,
     /// Failures of the disk until then.
-    failures: (u32, u32),
+    failures: (u32, u32, u32),
 }
 
 impl Ledger {
@@ -262,6 +265,7 @@ impl World {
             self.check_bounds(device, cap, found);
             self.check_journal(device, cap, found);
         }
+        self.check_recorded(device, cap, give_back);
         let hw = &self.hw[device];
         if cap > hw.cap.max(hw.known) {
             // What a CPU socket gave is others' once its power was seen to follow.
@@ -373,7 +377,7 @@ impl World {
             .unwrap_or(0);
         let limit = self.limit().max(old);
         self.ledger.last_limit = Some(self.limit());
-        if self.disk.with(|disk| disk.full || disk.stuck) {
+        if self.disk.with(|disk| disk.is_failing()) {
             // Without a journal no cap is moved but to undo.
             self.ledger.grace = self.ledger.grace.max(now + ROOM);
         }
@@ -472,7 +476,7 @@ impl World {
         // A predecessor's writes may turn up for a while.
         let young = at < self.started + ROOM;
         if self.limit() < before && !young && self.excess() == 0 {
-            let failures = self.disk.with(|disk| disk.failures);
+            let failures = self.disk.with(|disk| disk.all_failures());
             self.ledger.lowered = Some(Lowered {
                 at,
                 device,
@@ -498,7 +502,7 @@ impl World {
         let steering = self.policy() != Policy::Observe && self.stop_sent.is_none();
         let sound = self
             .disk
-            .with(|disk| disk.failures == failures && !disk.full && !disk.stuck);
+            .with(|disk| disk.all_failures() == failures && !disk.is_failing());
         let stuck = self.hw[device].takes_no_write(self.now, at + ANSWER);
         if !steering || !sound || !stuck || self.hw[device].let_go {
             return;

@@ -7,6 +7,7 @@
 //! LITD_SEED=4711        cargo test -p litd-core --test history     one, with all that happens
 //! ```
 
+mod audit;
 mod by_hand;
 mod clocks;
 mod disk;

@@ -156,7 +156,12 @@ impl Setup {
             let fault = match rng.below(12) {
                 // What depends on a write that happens to come, and is rare otherwise.
                 0 => rng.pick(&[Fault::RefusedWrite, Fault::Lie, Fault::Overshoot]),
-                1 => rng.pick(&[Fault::DiskFull, Fault::DiskStuck, Fault::TornAppend]),
+                1 => rng.pick(&[
+                    Fault::DiskFull,
+                    Fault::DiskStuck,
+                    Fault::AuditFull,
+                    Fault::TornAppend,
+                ]),
                 _ => rng.pick(&usual),
             };
             faults.push((at, fault));

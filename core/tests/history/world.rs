@@ -8,7 +8,7 @@ use litd_power::PowerError;
 use litd_proto::ToHook;
 use litd_units::Nanos;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Platter};
 use crate::fault::{Fault, Seen};
 use crate::hardware::{Hw, MILLI, Op, SECOND, micro, whole};
 use crate::hooks::{Hooks, Wrong};
@@ -227,6 +227,9 @@ impl World {
         if replacements > 0 {
             self.seen.mark(Fault::DiskStuck);
         }
+        if self.disk.with(|disk| disk.audit_failures) > 0 {
+            self.seen.mark(Fault::AuditFull);
+        }
         Outcome {
             broken: self.ledger.broken.take(),
             seen: self.seen,
@@ -381,9 +384,7 @@ impl World {
                 self.hw[device].gone = false;
                 self.trouble(device, 0);
             }
-            Ev::DiskBack => self
-                .disk
-                .with(|disk| (disk.full, disk.stuck) = (false, false)),
+            Ev::DiskBack => self.disk.with(Platter::heal),
             Ev::Look => {
                 self.look();
                 self.after(500 * MILLI, Ev::Look);
@@ -464,6 +465,7 @@ impl World {
 
     /// Writes under way when the daemon ends land soon, or never.
     fn bury(&mut self, late: bool) {
+        self.audit_ends();
         let epoch = self.epoch;
         let landing = |(_, event): &(&(i64, u64), &Ev)| matches!(event, Ev::Land { epoch: of, .. } | Ev::LandClocks { epoch: of, .. } if *of == epoch);
         let keys: Vec<(i64, u64)> = self
@@ -668,8 +670,15 @@ impl World {
             self.hand_read(device);
         }
         self.note(|| format!("    device {device} answers {reply:?}"));
+        let written = match &reply {
+            Reply::Set(outcome) => Some((self.record_of(device), outcome.as_ref().ok().copied())),
+            _ => None,
+        };
         let device = DeviceId(device);
         self.tell(Event::Device { device, reply });
+        if let Some((record, held)) = written {
+            self.check_outcome(record, held.map(micro));
+        }
     }
 
     fn connect(&mut self, rank: usize) {
@@ -784,8 +793,10 @@ impl World {
     fn calm_down(&mut self) {
         self.note(|| "calm".to_owned());
         self.calm = true;
-        self.disk
-            .with(|disk| (disk.full, disk.stuck, disk.deadly) = (false, false, false));
+        self.disk.with(|disk| {
+            disk.heal();
+            disk.deadly = false;
+        });
         for device in 0..self.hw.len() {
             let hw = &mut self.hw[device];
             hw.gone = false;

@@ -1,0 +1,298 @@
+//! The audit log: what is about to be written to a device, by whom and why, on disk before it is
+//! written; then what became of it. Without it no cap is moved, and caps still go back.
+
+use std::collections::BTreeMap;
+
+use litd_api::audit::{Ending, Entry, Intent, Line, Outcome, Record, VERSION};
+use litd_api::{DeviceState, EventKind};
+use litd_policies::Policy;
+use litd_power::PowerError;
+use litd_units::{Nanos, Watts};
+
+use crate::core::Core;
+use crate::record::Note;
+use crate::store::Store;
+
+/// Whose doing everything is that nobody asked for by hand.
+const LITD: &str = "litd";
+
+/// A write that is under way, or whose effect has not been read yet.
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    intent: u64,
+    cap: Watts,
+    /// When it was done.
+    done: Option<Nanos>,
+}
+
+/// What is known of the log.
+#[derive(Debug, Default)]
+pub(crate) struct Audit {
+    /// The number of the last record.
+    last: u64,
+    /// Whether this daemon has written its first record.
+    started: bool,
+    /// Whether the file may end within a line.
+    torn: bool,
+    /// Records that could not be written and are not accounted for.
+    lost: u64,
+    /// Why it can't be written, while it can't.
+    trouble: Option<String>,
+    pending: BTreeMap<usize, Pending>,
+    /// Who asked for a cap by hand.
+    hands: BTreeMap<usize, u32>,
+}
+
+impl Audit {
+    /// Goes on after the last record that `tail`, the end of the log, holds.
+    pub fn open(tail: &[u8]) -> Self {
+        let lines = tail.rsplit(|&byte| byte == b'\n');
+        let mut intact = lines.filter_map(|line| match Record::decode(line)? {
+            Line::Intact(record) => Some(record.seq),
+            Line::Altered(_) | Line::Unreadable => None,
+        });
+        Self {
+            last: intact.next().unwrap_or(0),
+            torn: tail.last().is_some_and(|&byte| byte != b'\n'),
+            ..Self::default()
+        }
+    }
+
+    /// Why no cap is moved, if the log is the reason.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// User `uid` wants a cap set by hand.
+    pub fn asked_by(&mut self, device: usize, uid: u32) {
+        self.hands.insert(device, uid);
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// Writes down writes that are about to be made. Returns whether that failed.
+    pub(crate) fn audit_writes(&mut self, writes: &[(usize, Watts)]) -> bool {
+        let mut entries = Vec::with_capacity(writes.len());
+        let mut devices = Vec::with_capacity(writes.len());
+        for &(device, cap) in writes {
+            if let Some(intent) = self.intent(device, cap) {
+                entries.push(Entry::Intent(intent));
+                devices.push((device, cap));
+            }
+        }
+        for (device, _) in &devices {
+            self.audit.pending.remove(device);
+        }
+        let Some(first) = self.append(entries) else {
+            return true;
+        };
+        for (intent, (device, cap)) in (first..).zip(devices) {
+            let done = None;
+            let pending = Pending { intent, cap, done };
+            self.audit.pending.insert(device, pending);
+        }
+        false
+    }
+
+    /// A write has ended.
+    pub(crate) fn audit_outcome(&mut self, device: usize, outcome: &Result<Watts, PowerError>) {
+        let now = self.now;
+        let Some(pending) = self.audit.pending.get_mut(&device) else {
+            return;
+        };
+        pending.done = Some(now);
+        let (intent, cap) = (pending.intent, pending.cap);
+        let Some(unit) = self.devices.get(device) else {
+            return;
+        };
+        let (device, name) = (unit.address().to_owned(), unit.name.clone());
+        let result = match outcome {
+            Ok(held) if held.is_same_cap(cap) => Ending::Confirmed,
+            Ok(_) => Ending::Differs,
+            Err(_) => Ending::Failed,
+        };
+        self.append(vec![Entry::Outcome(Outcome {
+            intent,
+            device,
+            name,
+            result,
+            read_back_watts: outcome.as_ref().ok().copied(),
+            error: outcome.as_ref().err().map(ToString::to_string),
+        })]);
+    }
+
+    /// A device was read, at a question asked at `asked`: the first one after a write tells what
+    /// is in force.
+    pub(crate) fn audit_reading(&mut self, device: usize, asked: Nanos, enforced: Option<Watts>) {
+        let Some(pending) = self.audit.pending.get(&device).copied() else {
+            return;
+        };
+        if pending.done.is_none_or(|done| asked < done) {
+            return;
+        }
+        self.audit.pending.remove(&device);
+        let enforced = enforced.filter(|cap| cap.is_finite());
+        let (Some(enforced_watts), Some(unit)) = (enforced, self.devices.get(device)) else {
+            return;
+        };
+        let entry = Entry::Enforced {
+            intent: pending.intent,
+            device: unit.address().to_owned(),
+            name: unit.name.clone(),
+            enforced_watts,
+        };
+        self.append(vec![entry]);
+    }
+
+    fn intent(&self, device: usize, cap: Watts) -> Option<Intent> {
+        let unit = self.devices.get(device)?;
+        let uid = self.audit.hands.get(&device);
+        let by_hand = uid.filter(|_| self.is_by_hand(device, cap));
+        let (job, reason) = match by_hand {
+            Some(_) => (None, "set by hand".to_owned()),
+            None => self.reason(device, cap),
+        };
+        let sample = job.and_then(|name| self.jobs.get(name));
+        Some(Intent {
+            device: unit.address().to_owned(),
+            name: unit.name.clone(),
+            actor: by_hand.map_or_else(|| LITD.to_owned(), |uid| format!("uid {uid}")),
+            reason,
+            job: job.map(str::to_owned),
+            sample: sample.map(|job| job.samples.0),
+            old_watts: self.actuator.held(device),
+            new_watts: cap,
+        })
+    }
+
+    /// Why a device is to hold a cap, and the job for which it is.
+    fn reason(&self, device: usize, cap: Watts) -> (Option<&str>, String) {
+        let Some(unit) = self.devices.get(device) else {
+            return (None, String::new());
+        };
+        let back = unit.base().is_some_and(|base| base.is_same_cap(cap));
+        let why_back = match unit.standing {
+            _ if self.stopping.is_some() => Some("litd stops"),
+            DeviceState::Released => Some("an administrator took the device back"),
+            DeviceState::Faulty => Some("the device is faulty"),
+            _ if self.policy() == Policy::Observe => Some("litd only observes"),
+            _ => None,
+        };
+        if let (true, Some(why)) = (back, why_back) {
+            return (None, format!("what was found goes back: {why}"));
+        }
+        for job in self.jobs.values() {
+            let place = job.devices().iter().position(|&it| it == device);
+            let (Some(place), Some(ask)) = (place, job.ask.as_ref()) else {
+                continue;
+            };
+            let asked = ask.watts(place);
+            let why = match asked.is_some_and(|asked| asked.is_same_cap(cap)) {
+                true => job.why.clone(),
+                false => format!("makes room within the budget; {}", job.why),
+            };
+            return (Some(&job.name), why);
+        }
+        let why = match back {
+            true => "what was found goes back: no job steers the device".to_owned(),
+            false => format!("its share of the budget of {}", self.gpu_budget()),
+        };
+        (None, why)
+    }
+
+    /// Appends records. Returns the number of the first of them, or nothing if that failed.
+    fn append(&mut self, entries: Vec<Entry>) -> Option<u64> {
+        let count = entries.len() as u64;
+        let mut preface = Vec::new();
+        if !self.audit.started {
+            preface.push(Entry::Start {
+                version: VERSION,
+                litd: env!("CARGO_PKG_VERSION").to_owned(),
+            });
+        }
+        if self.audit.lost > 0 {
+            let count = self.audit.lost;
+            preface.push(Entry::Lost { count });
+        }
+        let first = self.audit.last + 1 + preface.len() as u64;
+        let mut bytes = Vec::new();
+        if self.audit.torn {
+            bytes.push(b'\n');
+        }
+        let unix_seconds = self.record.unix_seconds(self.now);
+        let mut encoded = Ok(());
+        let mut last = self.audit.last;
+        for entry in preface.into_iter().chain(entries) {
+            last += 1;
+            let record = Record {
+                seq: last,
+                unix_seconds,
+                entry,
+            };
+            encoded = encoded.and_then(|()| record.encode(&mut bytes));
+        }
+        let written = encoded.map_err(std::io::Error::from);
+        let written = written.and_then(|()| self.store.append_audit(&bytes));
+        let why = written.err().map(|error| error.to_string());
+        // What was written in part can't be read, and no number is given twice.
+        self.audit.last = last;
+        self.audit.torn = why.is_some();
+        match why {
+            None => (self.audit.started, self.audit.lost) = (true, 0),
+            Some(_) => self.audit.lost += count,
+        }
+        self.audit_said(why).then_some(first)
+    }
+
+    /// Takes note of whether the log can be written. Returns whether it can.
+    fn audit_said(&mut self, trouble: Option<String>) -> bool {
+        let written = trouble.is_none();
+        if !written {
+            self.record.error("audit", "");
+        }
+        match (&self.audit.trouble, &trouble) {
+            (None, Some(why)) => {
+                let text = format!(
+                    "no cap is changed, but to undo: the audit log can't be written: {why}"
+                );
+                self.note(Note::warning(EventKind::Fault, text));
+            }
+            (Some(_), None) => {
+                let text = "the audit log can be written again";
+                self.note(Note::info(EventKind::Fault, text));
+            }
+            _ => {}
+        }
+        self.audit.trouble = trouble;
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_on_after_the_last_line_that_is_whole() {
+        let mut log = Vec::new();
+        for seq in 1..=3 {
+            let entry = Entry::Lost { count: 1 };
+            let unix_seconds = 0.0;
+            let record = Record {
+                seq,
+                unix_seconds,
+                entry,
+            };
+            record.encode(&mut log).unwrap();
+        }
+        let whole = Audit::open(&log);
+        assert_eq!((whole.last, whole.torn), (3, false));
+        let torn = Audit::open(&log[..log.len() - 5]);
+        assert_eq!((torn.last, torn.torn), (2, true));
+        // The tail may begin anywhere.
+        let tail = Audit::open(&log[10..]);
+        assert_eq!((tail.last, tail.torn), (3, false));
+        assert_eq!(Audit::open(b"").last, 0);
+        assert_eq!(Audit::open(b"\xff\n\n{}\n").last, 0);
+    }
+}

@@ -1,0 +1,191 @@
+//! `litctl audit`: every write of a cap, from the daemon's audit log. It reads files: no daemon need
+//! be alive.
+
+mod filter;
+mod log;
+mod writes;
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use litd_api::audit::{Line, Record};
+
+use crate::show::{DIM, WARNING};
+use crate::{Outcome, output, show};
+use filter::Filter;
+use log::{Log, Read};
+use writes::{Write, Writes};
+
+/// Print who set which cap to what, why, and what became of it
+///
+/// Each line is one write: when, device, cap before and after, what was read back, what is in
+/// force where the driver tells, who, and why. The log is the daemon's own, on disk; it is read
+/// whether litd runs or not, by root and members of the group litd.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    filter: Filter,
+    /// Only the last so many
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "follow")]
+    last: Option<usize>,
+    /// Go on with what is written from now on, until interrupted
+    #[arg(short, long)]
+    follow: bool,
+    /// The log's directory [default: /var/log/litd, or /var/lib/litd/audit]
+    #[arg(long, value_name = "PATH", env = "LITD_AUDIT")]
+    directory: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  litctl audit --since 1h --device gpu3
+  litctl audit --failed
+  litctl audit --json | jq -r 'select(.record == \"intent\") | .reason'
+
+With --json the records are printed as they are in the log, one per line: \"intent\" before a write,
+\"outcome\" after it, \"enforced\" from the first reading after that (\"intent\" in those is the
+number, \"seq\", of the first). A line that was altered has \"altered\": true.";
+
+/// Where the log is, if nobody says otherwise: the first of them that is there.
+const USUAL: [&str; 2] = ["/var/log/litd", "/var/lib/litd/audit"];
+
+/// How often is looked for more.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What becomes of a write is known after so long, in seconds: the device is read once a second.
+const SETTLES: f64 = 3.0;
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    let usual = || USUAL.map(PathBuf::from).into_iter().find(|it| it.is_dir());
+    let directory = args.directory.clone().or_else(usual);
+    let directory = directory.unwrap_or_else(|| USUAL[0].into());
+    let mut log = Log::open(&directory)?;
+    match finish(args, json, &mut log) {
+        // Who read our output has left.
+        Err(error) if is_left(error.as_ref()) => Ok(()),
+        other => other,
+    }
+}
+
+fn is_left(error: &(dyn std::error::Error + 'static)) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+fn finish(args: &Args, json: bool, log: &mut Log) -> Outcome {
+    let mut printer = Printer::new(&args.filter, json);
+    let read = log.read()?;
+    let all = printer.take(read, args.follow)?;
+    let skip = args.last.map_or(0, |last| all.len().saturating_sub(last));
+    printer.print(&all[skip..])?;
+    while args.follow {
+        thread::sleep(PERIOD);
+        let more = log.read()?;
+        let lines = printer.take(more, true)?;
+        printer.print(&lines)?;
+    }
+    Ok(())
+}
+
+/// Turns what was read into lines of output.
+struct Printer<'a> {
+    filter: &'a Filter,
+    json: bool,
+    writes: Writes,
+}
+
+impl<'a> Printer<'a> {
+    fn new(filter: &'a Filter, json: bool) -> Self {
+        let writes = Writes::default();
+        Self {
+            filter,
+            json,
+            writes,
+        }
+    }
+
+    /// The lines for what was read. While more may come, a write is shown once what became of it
+    /// is known.
+    fn take(&mut self, read: Read, more: bool) -> Result<Vec<String>, serde_json::Error> {
+        for damage in &read.damage {
+            output::note(damage);
+        }
+        for line in &read.lines {
+            self.writes.add(line);
+        }
+        if self.json {
+            let kept = read.lines.iter().filter(|line| self.is_meant(line));
+            return kept.map(raw).collect();
+        }
+        let until = match more {
+            true => now() - SETTLES,
+            false => f64::INFINITY,
+        };
+        let writes = self.writes.take(until);
+        let kept = writes.iter().filter(|write| self.filter.keeps(write));
+        Ok(kept.map(|write| text(write)).collect())
+    }
+
+    /// Whether a record is of a write that is wanted. What belongs to no write always is.
+    fn is_meant(&self, line: &Line) -> bool {
+        let (Line::Intact(record) | Line::Altered(record)) = line else {
+            return false;
+        };
+        match self.writes.of(record) {
+            Some(write) => self.filter.keeps(write),
+            None => self.filter.is_all(),
+        }
+    }
+
+    fn print(&self, lines: &[String]) -> std::io::Result<()> {
+        output::write(&lines.concat())
+    }
+}
+
+fn now() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// The record as JSON.
+fn raw(line: &Line) -> Result<String, serde_json::Error> {
+    let (record, altered): (&Record, bool) = match line {
+        Line::Intact(record) => (record, false),
+        Line::Altered(record) => (record, true),
+        Line::Unreadable => return Ok(String::new()),
+    };
+    let mut value = serde_json::to_value(record)?;
+    if let (true, Some(object)) = (altered, value.as_object_mut()) {
+        object.insert("altered".to_owned(), true.into());
+    }
+    Ok(serde_json::to_string(&value)? + "\n")
+}
+
+/// A write on a line of its own, so that grep finds all of it.
+fn text(write: &Write) -> String {
+    let intent = &write.intent;
+    let watts = |watts: litd_units::Watts| format!("{watts}");
+    let old = show::or_dash(intent.old_watts, watts);
+    let what = format!("{old} -> {}", intent.new_watts);
+    let became = write.became();
+    let style = match write.is_failed() || write.altered {
+        true => WARNING,
+        false => anstyle::Style::new(),
+    };
+    let about = match (&intent.job, intent.sample) {
+        (Some(job), Some(sample)) => format!("{} for {job} (sample {sample})", intent.actor),
+        (Some(job), None) => format!("{} for {job}", intent.actor),
+        (None, _) => intent.actor.clone(),
+    };
+    let altered = if write.altered { " [ALTERED]" } else { "" };
+    format!(
+        "{DIM}{}{DIM:#}  {:5} {what:16}  {style}{became}{altered}{style:#}  {about}: {}\n",
+        show::moment(write.unix_seconds),
+        intent.name,
+        // A reason is one line here, whatever is in it.
+        intent.reason.replace('\n', " ")
+    )
+}

@@ -1,0 +1,181 @@
+//! The audit log of a daemon, read as a person would who has nothing else.
+
+use std::fs;
+use std::path::PathBuf;
+
+use litd_api::audit::{Ending, Entry, Intent, Line, Outcome, Record};
+use litd_api::{Command, EventKind};
+use litd_units::Watts;
+
+use crate::stand::{Stand, quick};
+
+fn directory(stand: &Stand) -> PathBuf {
+    stand.rig.layout().state().join("audit")
+}
+
+/// All records, oldest first.
+fn records(stand: &Stand) -> Vec<Record> {
+    let path = |name: String| directory(stand).join(name);
+    let older = (1..20).rev().map(|age| path(format!("audit.jsonl.{age}")));
+    let files = older.chain([path("audit.jsonl".to_owned())]);
+    let mut records = Vec::new();
+    for text in files.filter_map(|path| fs::read_to_string(path).ok()) {
+        for line in text.lines() {
+            match Record::decode(line.as_bytes()) {
+                None => {}
+                Some(Line::Intact(record)) => records.push(record),
+                Some(other) => panic!("{other:?}: {line}"),
+            }
+        }
+    }
+    records
+}
+
+fn intents(records: &[Record]) -> Vec<(u64, &Intent)> {
+    records
+        .iter()
+        .filter_map(|record| match &record.entry {
+            Entry::Intent(intent) => Some((record.seq, intent)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn outcome(records: &[Record], of: u64) -> Option<&Outcome> {
+    records.iter().find_map(|record| match &record.entry {
+        Entry::Outcome(outcome) if outcome.intent == of => Some(outcome),
+        _ => None,
+    })
+}
+
+#[test]
+fn every_write_has_who_why_what_and_what_became_of_it() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    stand.play(&mut job, 5);
+    drop(job);
+    stand.pass(20.0);
+    assert!(stand.is_back());
+    let all = records(&stand);
+    let numbers: Vec<u64> = all.iter().map(|record| record.seq).collect();
+    let expected: Vec<u64> = (1..=numbers.len() as u64).collect();
+    assert_eq!(numbers, expected);
+    // What the hardware was told is what the log says, in the same order for each device.
+    let ledger = stand.rig.ledger().entries();
+    let intents = intents(&all);
+    assert_eq!(intents.len(), ledger.len());
+    let addresses: Vec<String> = stand
+        .status()
+        .devices
+        .iter()
+        .map(|device| device.address.clone())
+        .collect();
+    for (device, address) in addresses.iter().enumerate() {
+        let told = ledger.iter().filter(|entry| entry.device == device);
+        let told: Vec<Watts> = told.map(|entry| entry.asked).collect();
+        let of = intents.iter().filter(|(_, it)| it.device == *address);
+        let logged: Vec<Watts> = of.map(|(_, it)| it.new_watts).collect();
+        assert_eq!(logged, told, "{address}");
+    }
+    for (seq, intent) in &intents {
+        assert_eq!(intent.actor, "litd");
+        assert!(!intent.reason.is_empty());
+        assert!(intent.old_watts.is_some());
+        let outcome = outcome(&all, *seq).unwrap();
+        assert_eq!(outcome.result, Ending::Confirmed);
+        assert_eq!(outcome.read_back_watts, Some(intent.new_watts));
+    }
+    let (_, steered) = intents.iter().find(|(_, it)| it.job.is_some()).unwrap();
+    assert_eq!(steered.job.as_deref(), Some("train"));
+    assert!(steered.sample.unwrap() >= 3, "{steered:?}");
+    let (_, last) = intents.last().unwrap();
+    assert!(
+        last.reason.starts_with("what was found goes back"),
+        "{last:?}"
+    );
+    stand.stop();
+}
+
+#[test]
+fn a_cap_set_by_hand_has_its_users_number() {
+    let mut stand = Stand::clocked("");
+    stand.rig.ledger().permit_found();
+    stand.command(&Command::SetCap {
+        device: "gpu3".to_owned(),
+        watts: Watts(600.0),
+    });
+    let all = records(&stand);
+    let intents = intents(&all);
+    let [(_, intent)] = intents[..] else {
+        panic!("{intents:?}")
+    };
+    let uid = nix::unistd::getuid();
+    assert_eq!(intent.actor, format!("uid {uid}"));
+    assert_eq!(intent.reason, "set by hand");
+    assert_eq!(intent.old_watts, Some(Watts(700.0)));
+    assert_eq!(intent.new_watts, Watts(600.0));
+    assert_eq!(stand.terminate(), Some(0));
+}
+
+#[test]
+fn no_cap_moves_that_is_not_on_record_but_all_go_back() {
+    let mut stand = Stand::bare(&quick("gpu-realloc"), true);
+    // Where the log's directory is to be there is a file.
+    let obstacle = directory(&stand);
+    fs::create_dir_all(stand.rig.layout().state()).unwrap();
+    fs::write(&obstacle, "").unwrap();
+    stand.start();
+    let mut job = stand.train();
+    stand.play(&mut job, 40);
+    assert!(stand.rig.ledger().is_empty(), "{:?}", stand.held());
+    assert!(stand.counted("audit") > 0);
+    let why = "no cap is changed, but to undo: the audit log can't be written";
+    assert!(stand.has_event(EventKind::Fault, why));
+    assert!(stand.status().node.summary.contains("audit.jsonl"));
+    // A cap by hand neither, and at once.
+    let (code, why) = stand.try_command(&Command::SetCap {
+        device: "cpu0".to_owned(),
+        watts: Watts(200.0),
+    });
+    assert_eq!(code, 409, "{why}");
+    // Once there is room it goes on by itself.
+    fs::remove_file(&obstacle).unwrap();
+    stand.play_into_steering(&mut job);
+    assert!(stand.has_event(EventKind::Fault, "the audit log can be written again"));
+    let lost = |record: &Record| matches!(record.entry, Entry::Lost { .. });
+    assert!(records(&stand).iter().any(lost));
+    // A dead daemon's caps go back, log or not.
+    stand.daemon.take().unwrap().kill();
+    assert!(!stand.is_back());
+    fs::rename(&obstacle, stand.rig.layout().state().join("before")).unwrap();
+    fs::write(&obstacle, "").unwrap();
+    stand.start();
+    stand.pass(4.0);
+    assert!(stand.is_back(), "{:?}", stand.held());
+    stand.stop();
+}
+
+#[test]
+fn the_log_is_bounded_and_its_numbers_go_on_over_restarts() {
+    let config = quick("gpu-realloc") + "audit.file_bytes = 4096\naudit.files = 3\n";
+    let mut stand = Stand::clocked(&config);
+    for _ in 0..2 {
+        let mut job = stand.train();
+        stand.play_into_steering(&mut job);
+        stand.play(&mut job, 10);
+        assert_eq!(stand.terminate(), Some(0));
+        let all = records(&stand);
+        let numbers: Vec<u64> = all.iter().map(|record| record.seq).collect();
+        assert!(numbers.is_sorted_by(|one, next| one + 1 == *next));
+        // The oldest are gone, the last is there.
+        assert!(numbers[0] > 1);
+        let files: Vec<u64> = fs::read_dir(directory(&stand))
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .collect();
+        assert!(files.len() == 3 && files.iter().sum::<u64>() < 3 * 8192);
+        stand.start();
+    }
+    stand.stop();
+}
