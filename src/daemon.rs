@@ -246,7 +246,8 @@ fn assemble(
         cause,
     })?;
     let presence = Presence::new(&config.shell.hardware.sys);
-    let hub = Hub::new(core, clock, found.devices, presence);
+    let baseline = config.shell.baseline_file();
+    let hub = Hub::new(core, clock, found.devices, presence, baseline);
     Ok((Rc::new(RefCell::new(hub)), found.answers))
 }
 

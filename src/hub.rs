@@ -12,6 +12,7 @@ use litd_core::{Core, DeviceId, Effect, Event, LettingGo, Peer, Reply, SessionId
 use litd_units::{Nanos, Watts};
 use tokio::sync::Notify;
 
+use crate::baseline::BaselineFile;
 use crate::clock::Clock;
 use crate::devices::Devices;
 use crate::logging;
@@ -38,16 +39,33 @@ pub struct Hub {
     frames: u64,
     notifier: Notifier,
     presence: Presence,
+    baseline: Option<BaselineFile>,
+    hostname: String,
     stopped: bool,
     progress: Rc<Notify>,
     end: Rc<Notify>,
     changed: Rc<Notify>,
 }
 
+/// The node's name: the kernel's, or the one that a pod is told in `$NODE_NAME`, as exporters are.
+fn hostname() -> String {
+    let told = std::env::var("NODE_NAME").ok();
+    let told = told.filter(|name| !name.is_empty());
+    let kernels = || std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let name = told.unwrap_or_else(|| kernels().unwrap_or_default());
+    name.trim().to_owned()
+}
+
 impl Hub {
-    /// A hub around a core. [`Hub::begin`] comes next.
+    /// A hub around a core, which publishes its baseline there. [`Hub::begin`] comes next.
     #[must_use]
-    pub fn new(core: Core<FileStore>, clock: Clock, devices: Devices, presence: Presence) -> Self {
+    pub fn new(
+        core: Core<FileStore>,
+        clock: Clock,
+        devices: Devices,
+        presence: Presence,
+        baseline: Option<BaselineFile>,
+    ) -> Self {
         Self {
             core,
             clock,
@@ -57,6 +75,8 @@ impl Hub {
             frames: 0,
             notifier: Notifier::from_environment(),
             presence,
+            baseline,
+            hostname: hostname(),
             stopped: false,
             progress: Rc::new(Notify::new()),
             end: Rc::new(Notify::new()),
@@ -146,7 +166,9 @@ impl Hub {
     /// The state of everything.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.core.status()
+        let mut status = self.core.status();
+        status.hostname.clone_from(&self.hostname);
+        status
     }
 
     /// What happened after event `after`.
@@ -253,6 +275,11 @@ impl Hub {
                     }
                 }
                 Effect::Device { device, operation } => self.devices.submit(device, operation),
+                Effect::Baseline(baseline) => {
+                    if let Some(file) = &mut self.baseline {
+                        file.write(&baseline);
+                    }
+                }
                 Effect::Log(event) => logging::event(&event),
                 Effect::Alive => {
                     self.alive();
@@ -280,6 +307,9 @@ impl Hub {
 
     fn alive(&mut self) {
         self.notifier.alive();
+        if let Some(file) = &mut self.baseline {
+            file.alive();
+        }
         if self.notifier.is_listening() {
             self.notifier.status(&self.core.status().node.summary);
         }

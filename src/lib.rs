@@ -8,6 +8,7 @@
 //! - [`clock`], [`rig`]: its time, or a test rig's.
 
 pub mod audit;
+pub mod baseline;
 mod cli;
 pub mod clock;
 pub mod config;

@@ -6,6 +6,10 @@
 //!
 //! A job's name is in the label `training_job`: Prometheus itself writes `job` (and would rename
 //! ours) on everything that it scrapes.
+//!
+//! `litd_device_info` has each device's labels under the names that dcgm-exporter (`UUID`,
+//! `pci_bus_id`, `Hostname`) and AMD's device-metrics-exporter (`serial_number`, `hostname`) give
+//! them: queries that join are in docs/metrics.md.
 
 mod text;
 
@@ -85,7 +89,11 @@ const FAMILIES: &[Family] = &[
     family(Kind::Info, "litd_device_info", "", "A device, its model and the back end that serves it.",
         |s, out| for d in &s.devices {
             let [device, address, kind] = device_labels(d);
-            out.count(&[device, address, kind, ("model", &d.model), ("backend", &d.backend)], 1);
+            let bus = pci_bus_id(d);
+            out.count(&[device, address, kind, ("model", &d.model), ("backend", &d.backend),
+                ("UUID", d.uuid.as_deref().unwrap_or_default()), ("pci_bus_id", &bus),
+                ("serial_number", d.serial.as_deref().unwrap_or_default()),
+                ("Hostname", &s.hostname), ("hostname", &s.hostname)], 1);
         }),
     family(Kind::Gauge, "litd_device_job", "", "1, with the job that uses the device; absent if none does.",
         |s, out| for d in &s.devices {
@@ -214,6 +222,15 @@ fn device_labels(device: &DeviceStatus) -> [Label<'_>; 3] {
         ("address", &device.address),
         ("kind", kind),
     ]
+}
+
+/// A GPU's address as NVML writes it: eight digits of domain, in capitals.
+fn pci_bus_id(device: &DeviceStatus) -> String {
+    let bus = device.address.split_once(':');
+    let bus = bus.filter(|(domain, _)| domain.len() == 4);
+    bus.map_or_else(String::new, |(domain, rest)| {
+        format!("0000{domain}:{rest}").to_ascii_uppercase()
+    })
 }
 
 fn job_label(job: &JobStatus) -> Label<'_> {

@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    fn store(directory: &Path) -> FileStore {
+    fn store_in(directory: &Path) -> FileStore {
         let audit = AuditFiles::new(&directory.join("audit"), "", 1000, 2);
         FileStore::new(directory, audit)
     }
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn nothing_is_there_at_first_and_what_is_written_is_read() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = store(directory.path());
+        let mut store = store_in(directory.path());
         assert_eq!(store.load_journal().unwrap(), b"");
         assert_eq!(store.load_learned().unwrap(), b"");
         store.append_journal(b"one").unwrap();
@@ -255,7 +255,7 @@ mod tests {
         // What comes after a replacement goes to the new file.
         store.replace_journal(b"new").unwrap();
         store.append_journal(b"er").unwrap();
-        let mut next = store(directory.path());
+        let mut next = store_in(directory.path());
         assert_eq!(next.load_journal().unwrap(), b"newer");
         next.append_journal(b"!").unwrap();
         assert_eq!(next.load_journal().unwrap(), b"newer!");
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_half_written_replacement_changes_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = store(directory.path());
+        let mut store = store_in(directory.path());
         store.replace_journal(b"old").unwrap();
         // What a crash before the rename leaves; longer than what follows.
         std::fs::write(directory.path().join("journal.new"), b"half of something").unwrap();
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_failed_replacement_leaves_the_old_journal_and_its_end_open() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = store(directory.path());
+        let mut store = store_in(directory.path());
         store.append_journal(b"old").unwrap();
         std::fs::create_dir(directory.path().join("journal.new")).unwrap();
         store.replace_journal(b"new").unwrap_err();
@@ -292,7 +292,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path().join("state");
         let _lock = Lock::take(&state).unwrap();
-        let mut store = store(&state);
+        let mut store = store_in(&state);
         store.append_journal(b"x").unwrap();
         store.replace_learned(b"x").unwrap();
         for path in [

@@ -327,6 +327,29 @@ fn promtool_takes_rules_and_configuration() {
 }
 
 #[test]
+fn the_owners_alerts_see_what_they_are_made_for() {
+    if !have(&["promtool"]) {
+        return;
+    }
+    let tests = read("prometheus/tests.yml");
+    let rules = read("prometheus/rules.yml");
+    let (_, owners) = rules.split_once("name: litd-owners").expect("a group");
+    for alert in owners
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "))
+    {
+        assert!(tests.contains(alert), "{alert} has no test");
+    }
+    let output = Command::new("promtool")
+        .args(["test", "rules"])
+        .arg(deploy("prometheus/tests.yml"))
+        .output()
+        .expect("promtool runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+}
+
+#[test]
 fn every_expression_has_series_in_a_real_prometheus() {
     if !have(&["prometheus"]) {
         return;

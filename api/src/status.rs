@@ -10,6 +10,9 @@ pub struct Status {
     pub build: BuildInfo,
     /// Seconds since the daemon started.
     pub uptime_seconds: f64,
+    /// The node's name, as its exporters know it.
+    #[serde(default)]
+    pub hostname: String,
     /// Whether the hardware is a simulation: no number below is of a real node then.
     pub simulated: bool,
     /// The node.
@@ -153,6 +156,12 @@ pub struct DeviceStatus {
     pub name: String,
     /// PCI address, or `cpu0`.
     pub address: String,
+    /// The vendor's unique name, where there is one (`GPU-…`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// Serial number of the part, where the driver tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
     /// Device name.
     pub model: String,
     /// Back end that serves it.

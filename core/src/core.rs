@@ -7,6 +7,7 @@ use litd_policies::{Actuator, Policy};
 use litd_units::{Nanos, Watts};
 
 use crate::audit::Audit;
+use crate::baseline::Baseline;
 use crate::config::Config;
 use crate::devices::{Devices, Unit};
 use crate::event::{Device, DeviceId, Effect, Event, SessionId};
@@ -74,6 +75,8 @@ pub struct Core<S> {
     /// Why the journal can't be written, while it can't.
     pub(crate) journal_trouble: Option<String>,
     pub(crate) audit: Audit,
+    /// What was told last of the caps that go back.
+    pub(crate) baseline: Baseline,
     pub(crate) learned: Learned,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) jobs: BTreeMap<String, Job>,
@@ -136,6 +139,7 @@ impl<S: Store> Core<S> {
             journal_trouble: None,
             // What can't be read can't be gone on with either: the first append will say so.
             audit: audit.unwrap_or_default(),
+            baseline: Baseline::default(),
             learned,
             sessions: BTreeMap::new(),
             jobs: BTreeMap::new(),
@@ -261,6 +265,7 @@ impl<S: Store> Core<S> {
         while self.waits_no_longer() {
             self.retarget();
         }
+        self.tell_baseline();
         self.write_caps();
         self.begin_clocks();
         self.devices.begin_wanted(self.now, &mut self.effects);

@@ -100,6 +100,8 @@ pub enum Effect {
         /// What it is to do.
         operation: Operation,
     },
+    /// Publish what every device is to hold when nobody steers it.
+    Baseline(crate::baseline::Baseline),
     /// Log this.
     Log(litd_api::Event),
     /// The loop has done its round: feed the watchdog.

@@ -15,6 +15,7 @@
 
 mod admin;
 mod audit;
+pub mod baseline;
 mod by_hand;
 mod caps;
 mod clocks;
@@ -41,6 +42,7 @@ mod undo;
 
 pub use crate::core::Core;
 pub use crate::release::LettingGo;
+pub use baseline::Baseline;
 pub use config::Config;
 pub use event::{Device, DeviceId, Effect, Event, Operation, Peer, Reply, SessionId};
 pub use store::{MemoryStore, Store};

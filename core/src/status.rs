@@ -24,6 +24,7 @@ impl<S: Store> Core<S> {
             build: BuildInfo {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
+            hostname: String::new(),
             uptime_seconds: (self.now - self.started).as_secs_f64(),
             simulated: self.is_simulated(),
             node: self.node_status(),
@@ -145,6 +146,8 @@ impl<S: Store> Core<S> {
         DeviceStatus {
             name: unit.name.clone(),
             address: identity.address.clone(),
+            uuid: identity.uuid.clone(),
+            serial: identity.serial.clone(),
             model: identity.model.clone(),
             backend: identity.backend.clone(),
             state: unit.standing,

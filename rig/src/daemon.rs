@@ -282,6 +282,7 @@ impl Daemon {
             .env_remove("WATCHDOG_PID")
             .env_remove("LISTEN_FDS")
             .env_remove("LOGS_DIRECTORY")
+            .env_remove("RUNTIME_DIRECTORY")
             .env_remove("JOURNAL_STREAM")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -281,6 +281,9 @@ fn paths(config: &Config) -> impl Iterator<Item = Violation> {
             keys: vec![key],
             reason: format!("{key} is empty; it must be a library's name or path"),
         });
+    if let Some(path) = &shell.state.baseline {
+        paths.push(("state.baseline", path, usize::MAX));
+    }
     if let Some(path) = &shell.audit.directory {
         paths.push(("audit.directory", path, usize::MAX));
     }

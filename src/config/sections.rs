@@ -7,6 +7,7 @@ use litd_power::{AmdBackEnd, NvidiaBackEnd, Search};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::AuditFiles;
+use crate::baseline::BaselineFile;
 
 /// The sections that only the daemon's process knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -174,12 +175,16 @@ pub struct Metrics {
 pub struct State {
     /// The directory of the journal, of what was learned and of the lock.
     pub directory: PathBuf,
+    /// The caps found, for programs that check the node. Absent: `baseline` in the unit's runtime
+    /// directory (`$RUNTIME_DIRECTORY`), or nowhere where no unit has one.
+    pub baseline: Option<PathBuf>,
 }
 
 impl Default for State {
     fn default() -> Self {
         Self {
             directory: "/var/lib/litd".into(),
+            baseline: None,
         }
     }
 }
@@ -208,6 +213,17 @@ impl Default for Audit {
 }
 
 impl Shell {
+    /// Where the caps found are published, if anywhere.
+    #[must_use]
+    pub fn baseline_file(&self) -> Option<BaselineFile> {
+        let of_unit = || {
+            let directory = std::env::var_os("RUNTIME_DIRECTORY")?;
+            Some(PathBuf::from(directory).join("baseline"))
+        };
+        let path = self.state.baseline.clone().or_else(of_unit)?;
+        Some(BaselineFile::new(&path))
+    }
+
     /// The audit log's files. systemd names the unit's log directory in `$LOGS_DIRECTORY`.
     #[must_use]
     pub fn audit_files(&self) -> AuditFiles {

@@ -7,7 +7,8 @@ fn device(index: usize, role: &str) -> Value {
     let n = index as f64;
     json!({
         "name": format!("gpu{index}"), "address": format!("0000:{:02x}:00.0", 5 + index),
-        "model": "Simulated GPU", "backend": "sim", "state": "ours", "role": role, "job": "llama",
+        "model": "Simulated GPU", "uuid": format!("GPU-{index}"),
+        "serial": format!("SN{index}"), "backend": "sim", "state": "ours", "role": role, "job": "llama",
         "found": 700.0, "cap": 650.0 + n, "enforced": 650.0 + n, "floor": 200.0, "ceiling": 750.0,
         "power": 640.5 - n, "energy": 1.5e7 + n, "temperature": 71.25 + n, "clock": 1.755e9,
         "power_limited": true, "throttled": false, "lead": 12.5 * n, "busy": 0.875,

@@ -179,3 +179,36 @@ fn the_log_is_bounded_and_its_numbers_go_on_over_restarts() {
     }
     stand.stop();
 }
+
+#[test]
+fn what_was_found_is_published_for_programs_that_need_no_litd() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("baseline");
+    let state = format!("state.baseline = \"{}\"\n", path.display());
+    let mut stand = Stand::clocked(&(quick("gpu-realloc") + &state));
+    let published = || fs::read_to_string(&path).unwrap();
+    let first = published();
+    assert!(first.starts_with("litd-baseline 1\nboot "), "{first}");
+    assert!(first.contains(&format!("\npid {} ", stand.daemon().pid())));
+    let devices = stand.status().devices;
+    for device in &devices {
+        let (address, found) = (&device.address, device.found.unwrap().0 * 1e6);
+        assert!(
+            first.contains(&format!(" {address} {found:.0}\n")),
+            "{first}"
+        );
+    }
+    // It is what goes back, not what litd sets; the next daemon says the same.
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    assert_eq!(published(), first);
+    stand.daemon.take().unwrap().kill();
+    stand.start();
+    let caps = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.starts_with("device"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(caps(&published()), caps(&first));
+    stand.pass(4.0);
+    stand.stop();
+}

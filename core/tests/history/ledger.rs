@@ -48,6 +48,8 @@ pub struct Ledger {
     /// Something else than a job may have made writes necessary.
     reason: bool,
     lowered: Option<Lowered>,
+    /// What was published of the caps that go back.
+    pub baseline: litd_core::Baseline,
     /// What the audit log says.
     pub log: Log,
 }
@@ -266,6 +268,7 @@ impl World {
             self.check_journal(device, cap, found);
         }
         self.check_recorded(device, cap, give_back);
+        self.check_baseline(device, found);
         let hw = &self.hw[device];
         if cap > hw.cap.max(hw.known) {
             // What a CPU socket gave is others' once its power was seen to follow.
@@ -325,6 +328,18 @@ impl World {
                 found as f64 / 1e6
             );
             self.broke("1 range", text);
+        }
+    }
+
+    /// Whoever checks the node without litd knows what a device is to hold, before it holds less.
+    fn check_baseline(&mut self, device: usize, found: i64) {
+        let address = &self.hw[device].identity.address;
+        let devices = &self.ledger.baseline.devices;
+        let told = devices.iter().find(|it| it.address == *address);
+        let told = told.map(|it| micro(it.cap));
+        if told != Some(found) {
+            let text = format!("device {device}: {told:?} is told, {found} was found");
+            self.broke("13 baseline", text);
         }
     }
 

@@ -317,6 +317,7 @@ impl World {
                         },
                     );
                 }
+                Effect::Baseline(baseline) => self.ledger.baseline = baseline,
                 Effect::Alive => self.last_alive = self.now,
                 Effect::Stopped => self.stopped = true,
                 Effect::Log(event) => {

@@ -81,13 +81,15 @@ fn finish(args: &Args, json: bool, log: &mut Log) -> Outcome {
     let all = printer.take(read, args.follow)?;
     let skip = args.last.map_or(0, |last| all.len().saturating_sub(last));
     printer.print(&all[skip..])?;
-    while args.follow {
+    if !args.follow {
+        return Ok(());
+    }
+    loop {
         thread::sleep(PERIOD);
         let more = log.read()?;
         let lines = printer.take(more, true)?;
         printer.print(&lines)?;
     }
-    Ok(())
 }
 
 /// Turns what was read into lines of output.

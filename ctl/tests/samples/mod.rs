@@ -22,6 +22,7 @@ pub fn status() -> Status {
         build: BuildInfo {
             version: "0.1.0".into(),
         },
+        hostname: "node1".into(),
         uptime_seconds: 273_600.0,
         simulated: true,
         node: NodeStatus {
@@ -53,6 +54,8 @@ fn gpu(number: u32) -> DeviceStatus {
     DeviceStatus {
         name: format!("gpu{number}"),
         address: address(number),
+        uuid: None,
+        serial: None,
         model: "Sample GPU".into(),
         backend: "nvml".into(),
         state: match number {

@@ -1,0 +1,62 @@
+//! What every device is to hold when nobody steers it: told to the shell whenever that changes, for
+//! programs that check the node without litd.
+
+use litd_api::DeviceState;
+use litd_power::DeviceKind;
+use litd_units::Watts;
+
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::event::Effect;
+use crate::store::Store;
+
+/// The caps that were found.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Baseline {
+    /// Whether a budget was set: devices without a job may hold less than they were found with.
+    pub budget: bool,
+    /// The devices whose caps litd answers for.
+    pub devices: Vec<Found>,
+}
+
+/// One device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// GPU or CPU socket.
+    pub kind: DeviceKind,
+    /// Its address.
+    pub address: String,
+    /// The cap that goes back.
+    pub cap: Watts,
+}
+
+/// The cap found at a device, if litd answers for what it holds now.
+fn found(unit: &Unit) -> Option<Watts> {
+    unit.found.filter(|_| unit.standing != DeviceState::Foreign)
+}
+
+impl<S: Store> Core<S> {
+    /// Tells the baseline if it has changed, before anything is written.
+    pub(crate) fn tell_baseline(&mut self) {
+        let budget = self.set_budget().is_some();
+        let now = self.devices.iter().filter_map(|(_, unit)| {
+            let cap = found(unit)?;
+            Some((unit.address(), cap))
+        });
+        let told = self.baseline.devices.iter();
+        let told = told.map(|it| (it.address.as_str(), it.cap));
+        if self.baseline.budget == budget && now.eq(told) {
+            return;
+        }
+        let devices = self.devices.iter().filter_map(|(_, unit)| {
+            Some(Found {
+                kind: unit.device.identity.kind,
+                address: unit.address().to_owned(),
+                cap: found(unit)?,
+            })
+        });
+        let devices = devices.collect();
+        self.baseline = Baseline { budget, devices };
+        self.effects.push(Effect::Baseline(self.baseline.clone()));
+    }
+}

@@ -1,0 +1,149 @@
+//! The baseline for programs that check the node without litd (`deploy/check/litd-check`): the caps
+//! that were found, and which process answers for them. Everybody may read it.
+//!
+//! ```text
+//! litd-baseline 1
+//! boot 1f0c...                 the kernel's boot id
+//! pid 4711 90210               litd, and when it started, in clock ticks since boot
+//! budget                       if a budget was set: devices may hold less
+//! device gpu 0000:85:00.0 750000000
+//! device cpu cpu0 350000000    kind, address, cap in microwatts
+//! ```
+//!
+//! It is touched every few seconds while the loop turns.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use litd_core::Baseline;
+use litd_power::DeviceKind;
+
+use crate::state;
+
+/// How often it is touched.
+const TOUCH: Duration = Duration::from_secs(10);
+
+/// The file.
+#[derive(Debug)]
+pub struct BaselineFile {
+    path: PathBuf,
+    touched: Instant,
+    failed: bool,
+}
+
+impl BaselineFile {
+    /// A file that is made when there is something to tell.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            touched: Instant::now(),
+            failed: false,
+        }
+    }
+
+    /// Tells a baseline. What can't be written is logged once, and stops nothing.
+    pub fn write(&mut self, baseline: &Baseline) {
+        let written = self.try_write(&text(baseline));
+        self.said(written);
+    }
+
+    /// The loop turns.
+    pub fn alive(&mut self) {
+        if self.touched.elapsed() < TOUCH {
+            return;
+        }
+        self.touched = Instant::now();
+        let file = File::options().append(true).open(&self.path);
+        let touched = file.and_then(|file| file.set_modified(SystemTime::now()));
+        self.said(touched);
+    }
+
+    /// There is the old one or the new one, at any moment.
+    fn try_write(&self, text: &str) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        fs::write(&new, text)?;
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o644))?;
+        fs::rename(&new, &self.path)
+    }
+
+    fn said(&mut self, outcome: io::Result<()>) {
+        if let (Err(error), false) = (&outcome, self.failed) {
+            let path = self.path.display();
+            log::warn!("{path}: {error}: programs that check the caps have no baseline");
+        }
+        self.failed = outcome.is_err();
+    }
+}
+
+fn text(baseline: &Baseline) -> String {
+    let boot = state::boot_id().unwrap_or_default();
+    let pid = std::process::id();
+    let born = born().unwrap_or_default();
+    let mut text = format!("litd-baseline 1\nboot {boot}\npid {pid} {born}\n");
+    if baseline.budget {
+        text.push_str("budget\n");
+    }
+    for device in &baseline.devices {
+        let kind = match device.kind {
+            DeviceKind::Gpu => "gpu",
+            DeviceKind::Cpu => "cpu",
+        };
+        let microwatts = device.cap.0 * 1e6;
+        let _ = writeln!(text, "device {kind} {} {microwatts:.0}", device.address);
+    }
+    text
+}
+
+/// When this process started, in clock ticks since boot: its number may be another's one day.
+fn born() -> Option<String> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name before may hold anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(19).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use litd_core::baseline::Found;
+    use litd_units::Watts;
+
+    use super::*;
+
+    #[test]
+    fn it_is_whole_and_everybodys_to_read() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("baseline");
+        let mut file = BaselineFile::new(&path);
+        let found = |kind, address: &str, cap| Found {
+            kind,
+            address: address.to_owned(),
+            cap: Watts(cap),
+        };
+        file.write(&Baseline {
+            budget: true,
+            devices: vec![
+                found(DeviceKind::Gpu, "0000:85:00.0", 699.999_999),
+                found(DeviceKind::Cpu, "cpu0", 350.0),
+            ],
+        });
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "litd-baseline 1");
+        assert!(lines[2].starts_with(&format!("pid {} ", std::process::id())));
+        assert_eq!(
+            lines[3..],
+            [
+                "budget",
+                "device gpu 0000:85:00.0 699999999",
+                "device cpu cpu0 350000000"
+            ]
+        );
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644);
+    }
+}
