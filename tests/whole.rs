@@ -16,6 +16,8 @@ mod clocks;
 mod control;
 #[path = "whole/devices.rs"]
 mod devices;
+#[path = "whole/diagnosis.rs"]
+mod diagnosis;
 #[path = "whole/disk.rs"]
 mod disk;
 #[path = "whole/fuzz.rs"]

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use litd_policies::{CapVector, Controller, GpuReading, Plan, PlanError, Sample, State};
 use litd_proto::{Directive, Hello, Kernels};
 use litd_traces::live::{Live, LiveKernel, LiveReport};
-use litd_traces::{Aggregation, AlignOptions, KernelClass, NameId, NameTable};
+use litd_traces::{
+    Aggregation, AlignOptions, KernelClass, Limit, NameId, NameTable, class_of, limit_of,
+};
 use litd_units::{Celsius, Kelvins, Nanos, Watts};
 
 use crate::config::Config;
@@ -86,8 +88,9 @@ pub(crate) struct Job {
     pub ranks: BTreeMap<u32, Rank>,
     /// Kernel names of all its ranks.
     pub names: NameTable,
-    /// What kind of kernel has each name: looked at once per name, not once per kernel.
-    classes: Vec<KernelClass>,
+    /// What kind of kernel has each name, and what limits it: looked at once per name, not once
+    /// per kernel.
+    kinds: Vec<Kind>,
     pending: BTreeMap<u64, Pending>,
     /// A whole sample that waits for readings.
     pub measured: Option<Measured>,
@@ -146,7 +149,7 @@ impl Job {
             world_size: hello.world_size,
             ranks: BTreeMap::new(),
             names: NameTable::default(),
-            classes: Vec::new(),
+            kinds: Vec::new(),
             pending: BTreeMap::new(),
             measured: None,
             last_sampled: None,
@@ -177,8 +180,8 @@ impl Job {
     /// The id of a kernel name, which is added if it is new.
     pub fn intern(&mut self, name: &str) -> NameId {
         let id = self.names.intern(name);
-        if self.classes.len() < self.names.len() {
-            self.classes.push(litd_traces::class_of(name));
+        if self.kinds.len() < self.names.len() {
+            self.kinds.push((class_of(name), limit_of(name)));
         }
         id
     }
@@ -316,11 +319,12 @@ impl Job {
             duration: Nanos::ZERO,
         });
         pending.duration = pending.duration.max(kernels.duration);
-        let classes = &self.classes;
+        let kinds = &self.kinds;
         let kernel = |at: usize| LiveKernel {
             name: names[kernels.name[at] as usize],
             stream: kernels.stream[at],
-            class: class(kernels, at, names, classes),
+            class: class(kernels, at, names, kinds),
+            limit: kind(kernels, at, names, kinds).and_then(|kind| kind.1),
             start: kernels.start[at],
             duration: kernels.duration_of[at],
         };
@@ -381,6 +385,7 @@ impl Job {
         for (at, gpu) in gpus.iter_mut().enumerate() {
             gpu.pace = report.pace.get(at).copied().flatten();
             gpu.slowness = report.slowness.get(at).copied().flatten();
+            gpu.marks = report.marks.get(at).copied().unwrap_or_default();
             gpu.busy = report.busy.get(at).copied();
         }
         let leads: Vec<Nanos> = report
@@ -449,16 +454,24 @@ impl Job {
     }
 }
 
+/// What kind of kernel has a name, and what limits it.
+type Kind = (KernelClass, Option<Limit>);
+
+/// What the name of a kernel tells of it.
+fn kind(kernels: &Kernels, at: usize, names: &[NameId], kinds: &[Kind]) -> Option<Kind> {
+    let name = names.get(*kernels.name.get(at)? as usize)?;
+    kinds.get(name.0 as usize).copied()
+}
+
 /// What kind of kernel it is: as the hook says, or else by its name.
-fn class(kernels: &Kernels, at: usize, names: &[NameId], classes: &[KernelClass]) -> KernelClass {
+fn class(kernels: &Kernels, at: usize, names: &[NameId], kinds: &[Kind]) -> KernelClass {
     use litd_proto::Class;
     match kernels.class[at] {
         Class::Computation => KernelClass::Computation,
         Class::Communication => KernelClass::Communication,
         Class::Copy => KernelClass::Copy,
         Class::Unspecified => {
-            let class = classes.get(names[kernels.name[at] as usize].0 as usize);
-            class.copied().unwrap_or(KernelClass::Computation)
+            kind(kernels, at, names, kinds).map_or(KernelClass::Computation, |kind| kind.0)
         }
     }
 }

@@ -4,6 +4,7 @@ use litd_api::EventKind;
 use litd_policies::{
     CapVector, Controller, Cpu, Decision, GpuReading, Node, Plan, PlanError, Policy, State, Why,
 };
+use litd_traces::Marks;
 use litd_units::{Celsius, Watts};
 
 use crate::core::Core;
@@ -319,8 +320,10 @@ impl<S: Store> Core<S> {
             power_limited: reading.power_limited,
             power: reading.power,
             clock: reading.clock,
+            // These are what kernels tell.
             pace: None,
             slowness: None,
+            marks: Marks::default(),
             busy: None,
         }
     }

@@ -159,12 +159,11 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         });
     }
     let cause = study.as_ref().map(|study| study.diagnosis.cause);
-    let clock = cause.is_none_or(|cause| cause == Cause::SlowClock);
-    let mut text = text::render(&report, options.aggregation, clock);
+    let mut text = text::render(&report, options.aggregation, cause == Some(Cause::Healthy));
     if let Some(study) = &study {
         text.push_str(&words::diagnosis(study));
         if args.models {
-            text.push_str(&words::models(&study.models));
+            text.push_str(&words::models(study));
         }
         if args.overlap {
             text.push_str(&words::overlap(study));

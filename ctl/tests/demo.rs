@@ -82,6 +82,8 @@ fn where_the_right_answer_is_to_do_nothing_nothing_is_done_and_why_is_said() {
         ("no-effect", "level"),
         ("thermal-straggler", "heat"),
         ("late-host", "late host"),
+        ("slow-link", "slow link"),
+        ("uneven-data", "uneven work"),
         ("no-headroom", "no headroom"),
     ];
     for (scenario, reason) in scenarios {

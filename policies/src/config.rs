@@ -246,7 +246,7 @@ pub struct Guard {
     /// A GPU that is late for another reason than its clock is worth a word only if it is late,
     /// at every kernel, by more than this share of the iteration.
     pub late_share: f64,
-    /// A straggler whose kernels take less than this share longer than the median GPU's has no
+    /// A straggler whose kernels take less than this share longer than those of GPUs far ahead has no
     /// slow clock: something else makes it late.
     pub pace_tolerance: f64,
 }

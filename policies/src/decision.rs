@@ -272,7 +272,7 @@ pub(crate) fn adjusted(mean: &Mean, held: &[Watts], caps: &CapVector) -> Why {
         last_in: mean.last_in.get(straggler).copied().unwrap_or(0.0),
         last_in_kernels: mean.last_in_kernels.get(straggler).copied().flatten(),
         clock_below: clock_below(straggler, &mean.clock),
-        behind: behind(straggler, &mean.pace),
+        behind: behind(straggler, &mean.marks),
         leader: change(leader),
     }
 }

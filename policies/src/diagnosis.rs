@@ -1,13 +1,14 @@
 //! Why the straggler is late, and whether watts would help it. Only power that can help is
-//! moved: a GPU whose host is late, or that heat limits, gets none.
+//! moved: a GPU whose host is late, or that heat limits, gets none. What kernels show is judged by
+//! [`litd_diagnosis`], as for traces; what sensors show is judged here.
 
 use std::fmt;
 
+use litd_diagnosis::{Cause, Limits, Marks, Verdict, median};
 use litd_units::{Celsius, Hertz, Millis, Watts};
 
 use crate::config::Guard;
-use crate::law::Leads;
-use crate::sample::{GpuReading, Mean, median};
+use crate::sample::{GpuReading, Mean};
 
 /// What holds the node back.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,12 +26,35 @@ pub enum Diagnosis {
         /// By how much its kernels take longer than the fastest GPU's, where that is known.
         behind: Option<f64>,
     },
-    /// One GPU is late and its kernels are not slower: its host or its data is late.
+    /// One GPU is late, its kernels are not slower, and its queue runs empty: its host is late.
     LateHost {
         /// Which GPU.
         gpu: usize,
+        /// The share of the iteration in which its queue was empty, beyond GPUs far ahead of it.
+        idle: f64,
         /// The share of the iteration in which it was busy, where that is known.
         busy: Option<f64>,
+    },
+    /// The transfers of one GPU take longer.
+    SlowLink {
+        /// Which GPU.
+        gpu: usize,
+        /// By which share they take longer than those of GPUs far ahead of it.
+        behind: f64,
+    },
+    /// One GPU has more work than the others.
+    MoreWork {
+        /// Which GPU.
+        gpu: usize,
+        /// By how much its kernels take longer than those of GPUs far ahead of it, all alike.
+        behind: Option<f64>,
+    },
+    /// One GPU is late, and its kernels tell nothing that power would change, or several things.
+    Unexplained {
+        /// Which GPU.
+        gpu: usize,
+        /// Whether several causes are seen, rather than none.
+        several: bool,
     },
     /// The straggler throttles, or is so hot that its cap may not rise: its cooling needs a look, watts won't help.
     HeatLimited {
@@ -65,6 +89,9 @@ impl Diagnosis {
             Self::Level { .. } => None,
             Self::SlowClock { gpu, .. }
             | Self::LateHost { gpu, .. }
+            | Self::SlowLink { gpu, .. }
+            | Self::MoreWork { gpu, .. }
+            | Self::Unexplained { gpu, .. }
             | Self::HeatLimited { gpu, .. }
             | Self::NotPowerLimited { gpu, .. } => Some(gpu),
         }
@@ -90,15 +117,37 @@ impl fmt::Display for Diagnosis {
                     None => Ok(()),
                 }
             }
-            Self::LateHost { gpu, busy } => {
+            Self::LateHost { gpu, idle, busy } => {
                 write!(
                     f,
-                    "late host: the others wait for gpu{gpu}, whose kernels are no slower than those of GPUs far ahead of it; look at its host or its data, watts won't help"
+                    "late host: the others wait for gpu{gpu}, whose kernels are no slower than those of GPUs far ahead of it, and whose queue is empty for {:.1} % more of the time; look at its host or its data, watts won't help",
+                    idle * 100.0
                 )?;
                 match busy {
                     Some(busy) => write!(f, " (busy {:.0} % of the time)", busy * 100.0),
                     None => Ok(()),
                 }
+            }
+            Self::SlowLink { gpu, behind } => write!(
+                f,
+                "slow link: the others wait for gpu{gpu}, whose transfers take {:.1} % longer than those of GPUs far ahead of it; look at its links, watts won't help",
+                behind * 100.0
+            ),
+            Self::MoreWork { gpu, behind } => {
+                write!(f, "uneven work: the others wait for gpu{gpu}")?;
+                if let Some(behind) = behind {
+                    write!(f, ", whose kernels all take {:.1} % longer", behind * 100.0)?;
+                }
+                f.write_str(
+                    "; a slow clock would spare those that memory limits, so look at how data is divided, watts won't help",
+                )
+            }
+            Self::Unexplained { gpu, several } => {
+                write!(f, "unknown: the others wait for gpu{gpu}, ")?;
+                f.write_str(match several {
+                    true => "for several reasons at once, so it gets no watts",
+                    false => "and neither its kernels nor its queue nor its transfers tell why: watts won't help",
+                })
             }
             Self::HeatLimited {
                 gpu,
@@ -175,16 +224,10 @@ pub fn diagnose(mean: &Mean, gpus: &[GpuReading], guard: &Guard, close: Millis) 
             throttled: reading.throttled,
         };
     }
-    let behind = match clock_of(gpu, &mean.pace, &mean.leads, guard.pace_tolerance) {
-        Clock::Unknown => None,
-        Clock::Slow { behind } => Some(behind),
-        Clock::NotSlow if spread < mean.lead_of_share(guard.late_share) => return level,
-        Clock::NotSlow => {
-            return Diagnosis::LateHost {
-                gpu,
-                busy: reading.busy,
-            };
-        }
+    let behind = match watts_may_help(mean, reading, guard) {
+        Ok(behind) => behind,
+        Err(Some(cause)) => return cause,
+        Err(None) => return level,
     };
     if reading.power_limited == Some(false) {
         return Diagnosis::NotPowerLimited {
@@ -195,28 +238,55 @@ pub fn diagnose(mean: &Mean, gpus: &[GpuReading], guard: &Guard, close: Millis) 
     Diagnosis::SlowClock { gpu, behind }
 }
 
-/// What the durations of kernels say of a late GPU's clock.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Clock {
-    /// Nothing: no durations of comparable kernels.
-    Unknown,
-    /// It is slow, and that is why the GPU is late.
-    Slow {
-        /// By how much its kernels take longer than the fastest GPU's.
-        behind: f64,
-    },
-    /// It does not explain that the GPU is late: others are as slow and far ahead of it.
-    NotSlow,
+/// By how much the kernels of the GPU that is last take longer, where its clock is slow or that
+/// can't be told; else the cause that they show, or none where nobody is held back.
+fn watts_may_help(
+    mean: &Mean,
+    reading: &GpuReading,
+    guard: &Guard,
+) -> Result<Option<f64>, Option<Diagnosis>> {
+    let limits = Limits {
+        slower: guard.pace_tolerance,
+        level: mean.lead_of_share(guard.late_share).0,
+        ..Limits::OF_TRACES
+    };
+    let leads = Vec::from_iter(mean.leads.values().iter().map(|lead| lead.0));
+    let clocks = Vec::from_iter(mean.clock.iter().map(|clock| Some((*clock)?.0)));
+    let Verdict {
+        cause, apart, seen, ..
+    } = litd_diagnosis::diagnose(&leads, &mean.marks, &clocks, &limits);
+    let gpu = mean.leads.latest();
+    let behind = apart.slower_compute;
+    Err(match cause {
+        Cause::SlowClock => return Ok(behind),
+        // Nothing is known of its kernels, and nothing else is seen.
+        _ if behind.is_none() && seen.is_empty() => return Ok(None),
+        Cause::Healthy => None,
+        Cause::HostBound => Some(Diagnosis::LateHost {
+            gpu,
+            idle: apart.idle,
+            busy: reading.busy,
+        }),
+        Cause::Communication => Some(Diagnosis::SlowLink {
+            gpu,
+            behind: apart.slower_link,
+        }),
+        Cause::DataDependent => Some(Diagnosis::MoreWork { gpu, behind }),
+        Cause::SamplingArtefact | Cause::Unknown => Some(Diagnosis::Unexplained {
+            gpu,
+            several: !seen.is_empty(),
+        }),
+    })
 }
 
-/// By how much a GPU's kernels take longer than the fastest GPU's; `pace` is
-/// [`GpuReading::pace`] for each GPU.
+/// By how much a GPU's kernels take longer than the fastest GPU's, where all are known.
 #[must_use]
-pub fn behind(gpu: usize, pace: &[Option<f64>]) -> Option<f64> {
-    let fastest = pace
+pub fn behind(gpu: usize, marks: &[Marks]) -> Option<f64> {
+    let of = |marks: &Marks| Some(1.0 + marks.slower_compute?);
+    let fastest = marks
         .iter()
-        .try_fold(f64::INFINITY, |least, &pace| Some(least.min(pace?)))?;
-    Some(pace.get(gpu).copied()?? / fastest - 1.0)
+        .try_fold(f64::INFINITY, |least, marks| Some(least.min(of(marks)?)))?;
+    Some(of(marks.get(gpu)?)? / fastest - 1.0)
 }
 
 /// By which share a GPU's clock is below the median GPU's, where all clocks are known; negative
@@ -226,23 +296,4 @@ pub fn clock_below(gpu: usize, clocks: &[Option<Hertz>]) -> Option<f64> {
     let known: Option<Vec<f64>> = clocks.iter().map(|clock| Some((*clock)?.0)).collect();
     let clock = clocks.get(gpu).copied()??;
     Some(1.0 - clock.0 / median(known?)?)
-}
-
-/// Whether its clock explains that a GPU is late. It must be slower than the fastest by more
-/// than the tolerance, and no GPU that is as slow may be ahead by more than half of the distance
-/// between the first and the last.
-#[must_use]
-pub fn clock_of(gpu: usize, pace: &[Option<f64>], leads: &Leads, tolerance: f64) -> Clock {
-    let Some(slowness) = behind(gpu, pace) else {
-        return Clock::Unknown;
-    };
-    let far = leads.smallest() + leads.spread() / 2.0;
-    let as_slow = |other: usize| behind(other, pace).is_some_and(|b| b + tolerance > slowness);
-    let equal_but_ahead =
-        (0..pace.len()).any(|other| leads.values().get(other) > Some(&far) && as_slow(other));
-    if slowness > tolerance && !equal_but_ahead {
-        Clock::Slow { behind: slowness }
-    } else {
-        Clock::NotSlow
-    }
 }

@@ -1,5 +1,6 @@
 //! What the loop observes: one sample per profiled iteration, averaged over windows.
 
+use litd_diagnosis::{Marks, median};
 use litd_units::{Celsius, Hertz, Millis, Watts};
 
 use crate::law::{LeadError, Leads};
@@ -27,6 +28,8 @@ pub struct GpuReading {
     /// How long the same kernels take together against the median GPU's: steadier than the pace,
     /// and in proportion to what a clock changes.
     pub slowness: Option<f64>,
+    /// What its kernels show of why it may be late.
+    pub marks: Marks,
     /// The share of the iteration in which it ran any kernel.
     pub busy: Option<f64>,
 }
@@ -91,8 +94,6 @@ pub struct Mean {
     pub time_noise: Millis,
     /// Kernels that a lead was summed over, as in [`Sample::summands`].
     pub summands: f64,
-    /// Mean pace per GPU; absent where any sample lacks it.
-    pub pace: Vec<Option<f64>>,
     /// Mean slowness per GPU, or pace where that is all that is known; absent where any sample
     /// lacks both.
     pub slowness: Vec<Option<f64>>,
@@ -101,6 +102,8 @@ pub struct Mean {
     pub slowness_noise: Option<f64>,
     /// How many samples it is the mean of.
     pub samples: u32,
+    /// Mean marks per GPU; of those that any sample lacks, none.
+    pub marks: Vec<Marks>,
     /// The share of samples in which each GPU had the smallest lead.
     pub last_in: Vec<f64>,
     /// Mean share of kernels that each GPU started last; absent where any sample lacks it.
@@ -129,8 +132,8 @@ const NORMAL: f64 = 1.4826;
 #[derive(Debug, Clone)]
 pub(crate) struct Samples {
     leads: Vec<Vec<f64>>,
-    pace: Vec<Vec<f64>>,
     slowness: Vec<Vec<f64>>,
+    marks: Vec<Vec<Marks>>,
     times: Vec<f64>,
     summands: f64,
     last_in: Vec<u32>,
@@ -142,8 +145,8 @@ impl Samples {
     pub(crate) fn new(gpus: usize) -> Self {
         Self {
             leads: vec![Vec::new(); gpus],
-            pace: vec![Vec::new(); gpus],
             slowness: vec![Vec::new(); gpus],
+            marks: vec![Vec::new(); gpus],
             times: Vec::new(),
             summands: 0.0,
             last_in: vec![0; gpus],
@@ -176,9 +179,9 @@ impl Samples {
             self.leads[gpu].push(lead.0);
             self.last_in[gpu] += u32::from(lead == smallest);
             let pace = sample.gpus[gpu].pace.filter(|pace| pace.is_finite());
-            self.pace[gpu].extend(pace);
             let slowness = sample.gpus[gpu].slowness.or(pace);
             self.slowness[gpu].extend(slowness.filter(|s| s.is_finite() && *s > 0.0));
+            self.marks[gpu].push(sample.gpus[gpu].marks);
             let share = sample.last_in.get(gpu).copied();
             self.last_in_kernels[gpu].extend(share.filter(|share| (0.0..=1.0).contains(share)));
             let clock = sample.gpus[gpu].clock.map(|clock| clock.0);
@@ -203,10 +206,10 @@ impl Samples {
             iteration_time: Millis(time),
             time_noise: Millis(time_noise),
             summands: self.summands / samples as f64,
-            pace: self.pace.iter().map(known).collect(),
             slowness: self.slowness.iter().map(known).collect(),
             slowness_noise: self.slowness_noise(),
             samples: self.count(),
+            marks: self.marks.iter().map(|marks| mean_marks(marks)).collect(),
             last_in: self
                 .last_in
                 .iter()
@@ -275,10 +278,20 @@ fn mean_of(values: &[f64], samples: usize) -> Option<f64> {
     whole.then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The middle value, or what is halfway between the two in the middle; none of nothing.
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    let lower = *values.get((values.len() - 1) / 2)?;
-    Some(lower + (upper - lower) / 2.0)
+/// The marks of some samples as one. What is no number in any of them is none.
+fn mean_marks(marks: &[Marks]) -> Marks {
+    let known = |value: fn(&Marks) -> Option<f64>| {
+        let values = marks.iter().map(|one| value(one).filter(|v| v.is_finite()));
+        Some(centre(&values.collect::<Option<Vec<f64>>>()?)?.0)
+    };
+    // That of a mean of so many.
+    let fewer = (marks.len().max(1) as f64).sqrt();
+    Marks {
+        slower_compute: known(|one| one.slower_compute),
+        slower_memory: known(|one| one.slower_memory),
+        uncertainty: known(|one| one.uncertainty).map(|one| one / fewer),
+        uncertainty_memory: known(|one| one.uncertainty_memory).map(|one| one / fewer),
+        idle: known(|one| Some(one.idle)).unwrap_or(0.0),
+        slower_link: known(|one| Some(one.slower_link)).unwrap_or(0.0),
+    }
 }

@@ -133,8 +133,9 @@ fn a_straggler_that_gets_hot_on_the_way_stops_the_way() {
 #[test]
 fn a_late_host_gets_no_power() {
     let mut toy = Toy::new(Policy::GpuRealloc);
-    // GPU 3 has the fastest kernels and starts last all the same.
+    // GPU 3 has the fastest kernels and starts last all the same: its queue runs empty.
     toy.host_lead = [900.0, 900.0, 900.0, 0.0];
+    toy.marks[3].idle = 0.03;
     let end = toy.warm_up();
     assert_eq!((end.state, end.apply), (State::Converged, None));
     assert!(
@@ -142,6 +143,44 @@ fn a_late_host_gets_no_power() {
         "{}",
         end.why
     );
+}
+
+#[test]
+fn a_slow_link_uneven_work_and_what_nothing_explains_get_no_power() {
+    let seen = |change: &dyn Fn(&mut Toy)| {
+        let mut toy = Toy::new(Policy::GpuRealloc);
+        toy.host_lead = [900.0, 900.0, 900.0, 0.0];
+        change(&mut toy);
+        let end = toy.warm_up();
+        assert_eq!((end.state, end.apply), (State::Converged, None));
+        match end.why {
+            Why::Seen(diagnosis) => diagnosis,
+            why => panic!("{why}"),
+        }
+    };
+    let link = seen(&|toy| toy.marks[3].slower_link = 0.1);
+    assert!(matches!(link, Diagnosis::SlowLink { gpu: 3, .. }), "{link}");
+    let work = seen(&|toy| {
+        toy.speed[3] = 1.0;
+        toy.marks[3].slower_memory = Some(0.03);
+        toy.marks
+            .iter_mut()
+            .take(3)
+            .for_each(|marks| marks.slower_memory = Some(0.0));
+    });
+    assert!(matches!(work, Diagnosis::MoreWork { gpu: 3, .. }), "{work}");
+    let nothing = seen(&|_| {});
+    let expected = Diagnosis::Unexplained {
+        gpu: 3,
+        several: false,
+    };
+    assert_eq!(nothing, expected);
+    for diagnosis in [link, work, nothing] {
+        assert!(
+            diagnosis.to_string().contains("watts won't help"),
+            "{diagnosis}"
+        );
+    }
 }
 
 #[test]

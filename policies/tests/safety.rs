@@ -1,6 +1,7 @@
 //! No law, no sample and no device can make a wrong cap: properties over all inputs.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use litd_diagnosis::Marks;
 use litd_policies::config::Guard;
 use litd_policies::{
     ActuationFailure, CapVector, Config, Controller, Cpu, Decision, Envelope, GpuReading, Leads,
@@ -241,6 +242,12 @@ impl AnySample {
                         .filter(|_| hot(gpu)),
                     throttled: self.throttled && hot(gpu),
                     pace: self.pace.map(|pace| if hot(gpu) { pace } else { 1.0 }),
+                    marks: Marks {
+                        slower_compute: self
+                            .pace
+                            .map(|pace| if hot(gpu) { pace - 1.0 } else { 0.0 }),
+                        ..Marks::default()
+                    },
                     ..GpuReading::default()
                 })
                 .collect(),

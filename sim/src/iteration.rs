@@ -7,7 +7,7 @@
 //!    kernel has started there. While one is resident, computation on that GPU is slower by the
 //!    contention factor.
 //! 4. A collective transfers from the moment it is resident on all GPUs, and ends everywhere at
-//!    once.
+//!    once; on a GPU with a slow link ([`Conditions::slow_link`]) later by a share of the transfer.
 //! 5. A kernel that needs a collective waits for its end.
 //!
 //! Between the ends of two collectives no GPU looks at another, so each advances on its own:
@@ -31,6 +31,9 @@ pub struct Conditions<'a> {
     /// How long the host of each GPU takes, after a kernel has ended, until the next one may
     /// start; it passes while a kernel waits for the collective that it needs. `None`: no time.
     pub host_gap: Option<&'a [Millis]>,
+    /// By which share transfers take longer on each GPU, as its own link is slower (rule 4).
+    /// `None`: none is.
+    pub slow_link: Option<&'a [f64]>,
 }
 
 impl<'a> Conditions<'a> {
@@ -42,6 +45,7 @@ impl<'a> Conditions<'a> {
             contention,
             noise: None,
             host_gap: None,
+            slow_link: None,
         }
     }
 }
@@ -96,8 +100,8 @@ pub struct IterationResult {
     pub overlapped: Vec<Vec<Millis>>,
     /// When each collective became resident on each GPU.
     pub collective_start: Vec<Vec<Millis>>,
-    /// When each collective ended, on all GPUs at once.
-    pub collective_end: Vec<Millis>,
+    /// When each collective ended on each GPU: at once, but for slow links.
+    pub collective_end: Vec<Vec<Millis>>,
     /// From the begin to the end of the last kernel or collective.
     pub length: Millis,
 }
@@ -120,7 +124,7 @@ impl IterationResult {
     #[must_use]
     pub fn collective_residency(&self, gpu: usize) -> Millis {
         let starts = self.collective_start.get(gpu).into_iter().flatten();
-        let ends = &self.collective_end;
+        let ends = self.collective_end.get(gpu).into_iter().flatten();
         starts.zip(ends).map(|(&start, &end)| end - start).sum()
     }
 
@@ -135,7 +139,7 @@ impl IterationResult {
         rows(&mut self.duration, kernels);
         rows(&mut self.overlapped, kernels);
         rows(&mut self.collective_start, collectives);
-        self.collective_end.resize(collectives, Millis::ZERO);
+        rows(&mut self.collective_end, collectives);
     }
 }
 
@@ -242,6 +246,11 @@ impl IterationModel {
         {
             return Err(IterationError::Shape("host_gap"));
         }
+        if let Some(links) = conditions.slow_link
+            && (links.len() != gpus || !links.iter().all(|&link| usable(link)))
+        {
+            return Err(IterationError::Shape("slow_link"));
+        }
         Ok(())
     }
 
@@ -263,7 +272,7 @@ impl IterationModel {
             noise: conditions.noise.map(|noise| noise[g].as_slice()),
         };
 
-        let mut end = 0.0;
+        let mut end = 0.0_f64;
         for (j, transfer) in self.transfers.iter().enumerate() {
             let mut all_resident = 0.0_f64;
             for (g, gpu) in self.gpus.iter_mut().enumerate() {
@@ -277,11 +286,13 @@ impl IterationModel {
                 result.collective_start[g][j] = Millis(gpu.now);
                 all_resident = all_resident.max(gpu.now);
             }
-            end = all_resident + transfer.time;
-            result.collective_end[j] = Millis(end);
             for (g, gpu) in self.gpus.iter_mut().enumerate() {
+                let slower = conditions.slow_link.map_or(0.0, |links| links[g]);
+                let end_here = all_resident + transfer.time * (1.0 + slower);
+                result.collective_end[g][j] = Millis(end_here);
+                end = end.max(end_here);
                 let goal = Goal {
-                    time: end,
+                    time: end_here,
                     starts: usize::MAX,
                 };
                 let slow = Some(conditions.contention);

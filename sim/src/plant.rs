@@ -75,6 +75,7 @@ pub struct Plant {
     /// What the next iteration runs under; kept so that iterations don't allocate.
     speeds: Vec<f64>,
     host_gap: Vec<Millis>,
+    slow_link: Vec<f64>,
     noise: Vec<Vec<f64>>,
 }
 
@@ -117,6 +118,7 @@ impl Plant {
             elapsed: Nanos::ZERO,
             speeds: vec![1.0; gpu_count],
             host_gap: vec![Millis::ZERO; gpu_count],
+            slow_link: scenario.gpus.iter().map(|spec| spec.slow_link).collect(),
             noise: vec![vec![1.0; kernels]; gpu_count],
         };
         for gpu in 0..gpu_count {
@@ -237,12 +239,14 @@ impl Plant {
         }
         self.set_host_gaps();
         self.draw_noise();
-        let noisy = self.kernel_noise > 0.0 || self.iteration_noise > 0.0;
+        let uneven = self.gpus.iter().any(|gpu| gpu.spec.extra_work > 0.0);
+        let noisy = self.kernel_noise > 0.0 || self.iteration_noise > 0.0 || uneven;
         let conditions = Conditions {
             speeds: &self.speeds,
             contention: self.contention,
             noise: noisy.then_some(self.noise.as_slice()),
             host_gap: Some(&self.host_gap),
+            slow_link: Some(&self.slow_link),
         };
         let result = self.model.run_checked(&conditions);
         for gpu in &mut self.gpus {
@@ -310,9 +314,10 @@ impl Plant {
 
     fn draw_noise(&mut self) {
         let iteration = u64::from(self.iterations);
-        for (row, g) in self.noise.iter_mut().zip(0..) {
+        for ((row, gpu), g) in self.noise.iter_mut().zip(&self.gpus).zip(0..) {
             let mut rng = Rng::stream(self.seed, &[iteration, g]);
             let common = 1.0 + self.iteration_noise * rng.normal();
+            let common = common * (1.0 + gpu.spec.extra_work);
             for factor in row {
                 *factor = common * (1.0 + self.kernel_noise * rng.normal());
             }

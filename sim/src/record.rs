@@ -65,7 +65,7 @@ fn timeline(
     let stream = timeline.stream(COMMUNICATION);
     let ends = result.collective_start[gpu]
         .iter()
-        .zip(&result.collective_end);
+        .zip(&result.collective_end[gpu]);
     for (j, (spec, (&start, &end))) in workload.collectives.iter().zip(ends).enumerate() {
         let (kernel_name, framework_name) = names_of(&spec.name);
         timeline.collectives.push(Collective {

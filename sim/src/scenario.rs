@@ -16,7 +16,7 @@ pub const POLICIES: [&str; 3] = ["gpu-red", "gpu-realloc", "cpu-slosh"];
 pub const MIN_CLOCK: f64 = 0.1;
 
 /// The shipped scenarios by name.
-const BUILTIN: [(&str, &str); 9] = [
+const BUILTIN: [(&str, &str); 11] = [
     ("default", include_str!("../scenarios/default.toml")),
     ("no-headroom", include_str!("../scenarios/no-headroom.toml")),
     ("no-effect", include_str!("../scenarios/no-effect.toml")),
@@ -25,6 +25,8 @@ const BUILTIN: [(&str, &str); 9] = [
         include_str!("../scenarios/thermal-straggler.toml"),
     ),
     ("late-host", include_str!("../scenarios/late-host.toml")),
+    ("slow-link", include_str!("../scenarios/slow-link.toml")),
+    ("uneven-data", include_str!("../scenarios/uneven-data.toml")),
     (
         "two-stragglers",
         include_str!("../scenarios/two-stragglers.toml"),
@@ -115,6 +117,10 @@ pub struct GpuSpec {
     pub slowdown: Celsius,
     /// How late the host is with every kernel.
     pub host_gap: Millis,
+    /// By which share its transfers take longer than the workload's.
+    pub slow_link: f64,
+    /// By which share its kernels have more work than the workload's.
+    pub extra_work: f64,
 }
 
 impl GpuSpec {
@@ -379,6 +385,12 @@ impl Scenario {
             0.0..=1e6,
             "from 0 to 1000000",
         )?;
+        for (name, share) in [
+            ("slow_link_percent", gpu.slow_link),
+            ("extra_work_percent", gpu.extra_work),
+        ] {
+            range(&key(name), share * 100.0, 0.0..=1e3, "from 0 to 1000")?;
+        }
 
         // Hotter silicon leaks more and is hotter for it; this must not run away.
         if gpu.idle.0 * gpu.leakage_per_kelvin * resistance >= 0.9 {

@@ -68,6 +68,10 @@ struct GpuSection {
     slowdown_c: PerGpu,
     #[serde(default)]
     host_gap_us: PerGpu,
+    #[serde(default)]
+    slow_link_percent: PerGpu,
+    #[serde(default)]
+    extra_work_percent: PerGpu,
 }
 
 #[derive(Deserialize)]
@@ -219,6 +223,8 @@ impl GpuSection {
         let leakage = list("leakage_per_k", &self.leakage_per_k)?;
         let slowdown = list("slowdown_c", &self.slowdown_c)?;
         let host_gap = list("host_gap_us", &self.host_gap_us)?;
+        let slow_link = list("slow_link_percent", &self.slow_link_percent)?;
+        let extra_work = list("extra_work_percent", &self.extra_work_percent)?;
         let specs = (0..self.count).map(|g| GpuSpec {
             clock_offset: offset[g] / 100.0,
             idle: Watts(idle[g]),
@@ -230,6 +236,8 @@ impl GpuSection {
             leakage_per_kelvin: leakage[g],
             slowdown: Celsius(slowdown[g]),
             host_gap: Millis(host_gap[g] / 1e3),
+            slow_link: slow_link[g] / 100.0,
+            extra_work: extra_work[g] / 100.0,
         });
         Ok(specs.collect())
     }

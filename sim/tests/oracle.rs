@@ -96,6 +96,27 @@ fn a_second_run_forgets_the_first() {
 }
 
 #[test]
+fn a_slow_link_ends_late_and_delays_what_needs_it() {
+    let workload = fsdp(2);
+    let mut model = IterationModel::new(&workload).unwrap();
+    let conditions = Conditions {
+        slow_link: Some(&[0.0, 0.1]),
+        ..Conditions::new(&[1.0, 1.0], 1.3)
+    };
+    let result = model.run(&conditions).unwrap();
+    for (j, collective) in workload.collectives.iter().enumerate() {
+        let late = result.collective_end[1][j] - result.collective_end[0][j];
+        assert!((late - collective.transfer * 0.1).abs() < Millis(1e-9));
+    }
+    let needy = workload
+        .kernels
+        .iter()
+        .rposition(|kernel| kernel.needs.is_some());
+    let k = needy.unwrap();
+    assert!(result.start[1][k] > result.start[0][k]);
+}
+
+#[test]
 fn a_host_gap_delays_every_kernel() {
     let workload = fsdp(2);
     let mut model = IterationModel::new(&workload).unwrap();

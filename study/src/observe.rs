@@ -3,7 +3,9 @@
 
 use litd_policies::{GpuReading, Sample};
 use litd_sim::{Limiter, Plant};
-use litd_traces::{Aggregation, AlignOptions, KernelClass, Live, LiveKernel, NameId, NameTable};
+use litd_traces::{
+    Aggregation, AlignOptions, KernelClass, Limit, Live, LiveKernel, NameId, NameTable, limit_of,
+};
 use litd_units::Millis;
 
 use crate::StudyError;
@@ -21,8 +23,10 @@ pub struct Observed {
 #[derive(Debug, Clone)]
 pub struct Names {
     table: NameTable,
-    /// Of each kernel.
-    ids: Vec<NameId>,
+    /// Of each kernel, with what limits it.
+    ids: Vec<(NameId, Option<Limit>)>,
+    /// Of each collective.
+    collectives: Vec<NameId>,
 }
 
 impl Names {
@@ -31,8 +35,15 @@ impl Names {
     pub fn of(plant: &Plant) -> Self {
         let mut table = NameTable::default();
         let kernels = plant.workload().kernels.iter();
-        let ids = kernels.map(|kernel| table.intern(&kernel.name)).collect();
-        Self { table, ids }
+        let ids = kernels.map(|kernel| (table.intern(&kernel.name), limit_of(&kernel.name)));
+        let ids = ids.collect();
+        let collectives = plant.workload().collectives.iter();
+        let collectives = collectives.map(|one| table.intern(&one.name)).collect();
+        Self {
+            table,
+            ids,
+            collectives,
+        }
     }
 }
 
@@ -61,6 +72,7 @@ pub fn sample(
         clock: Some(gpu.clock),
         pace: report.pace[at],
         slowness: report.slowness[at],
+        marks: report.marks[at],
         busy: Some(report.busy[at]),
     });
     let lead = |aggregation| {
@@ -96,19 +108,22 @@ fn kernels<'a>(
     let last = plant.last();
     let times = last.start[rank].iter().zip(&last.duration[rank]);
     let computation = names.ids.iter().zip(times);
-    let computation = computation.map(move |(&name, (start, duration))| LiveKernel {
+    let computation = computation.map(move |(&(name, limit), (start, duration))| LiveKernel {
         name,
         stream: 0,
         class: KernelClass::Computation,
+        limit,
         start: start.to_nanos(),
         duration: duration.to_nanos(),
     });
-    let times = last.collective_start[rank].iter().zip(&last.collective_end);
-    let collectives = times.map(|(&start, &end)| LiveKernel {
-        // Collectives are not matched; any name will do.
-        name: NameId(0),
+    let times = last.collective_start[rank].iter();
+    let times = times.zip(&last.collective_end[rank]);
+    let collectives = names.collectives.iter().zip(times);
+    let collectives = collectives.map(|(&name, (&start, &end))| LiveKernel {
+        name,
         stream: 1,
         class: KernelClass::Communication,
+        limit: None,
         start: start.to_nanos(),
         duration: (end - start).to_nanos(),
     });

@@ -46,6 +46,7 @@ fn rank(names: impl Iterator<Item = u32>, streams: u32, random: &mut Random) -> 
         name: NameId(name),
         stream: k % streams,
         class: KernelClass::Computation,
+        limit: None,
         start: Nanos(i64::from(1_000 * k + late + random.below(50))),
         duration: Nanos(i64::from(900 + random.below(300))),
     };

@@ -1,14 +1,22 @@
 //! What a set of timelines says about its node: how busy each GPU was, how much of its
 //! computation ran beside communication, by how much it led, and whether its clock is slow.
 
+use litd_diagnosis::Marks;
 use litd_units::Nanos;
 use serde::Serialize;
 
 use crate::align::{AlignError, AlignOptions, LeftOut};
+use crate::idle::idle;
 use crate::leads::{Aggregation, Leads, aggregate, leads};
-use crate::pace::{Overlap, paces};
+use crate::limit::limit_of;
+use crate::marks::marks;
+use crate::pace::{Overlap, Pace, paces};
+use crate::skew;
 use crate::spans::Spans;
 use crate::timeline::{Kernel, KernelClass, Timeline};
+
+/// The version of what is printed as JSON; docs/analyze.schema.json describes it.
+pub(crate) const SCHEMA: u32 = 2;
 
 /// What to compute.
 #[derive(Debug, Clone, Copy, Default)]
@@ -70,6 +78,9 @@ pub struct RankReport {
     pub pace: Option<f64>,
     /// Selected kernels without a match, by name, most frequent first.
     pub left_out: Option<Vec<LeftOut>>,
+    /// What may tell why it is late.
+    #[serde(skip)]
+    pub marks: Marks,
 }
 
 /// The lead values of one rank under each aggregation.
@@ -124,7 +135,7 @@ pub fn analyse(timelines: &[Timeline], options: &AnalysisOptions) -> Result<Repo
     let wall = wall_time(timelines);
     let ranks = timelines.iter().map(|timeline| statistics(timeline, wall));
     let mut report = Report {
-        schema: 2,
+        schema: SCHEMA,
         simulated: timelines.iter().any(|timeline| timeline.simulated),
         matched_kernels: None,
         matched_fraction: None,
@@ -146,13 +157,20 @@ pub fn analyse(timelines: &[Timeline], options: &AnalysisOptions) -> Result<Repo
     let values = leads.wave.iter().map(|leads| LeadValues::of(leads));
     let left_out = leads.alignment.left_out(timelines);
     let paces = paces_of(timelines, &leads);
-    let columns = values.zip(leads.last_in()).zip(left_out).zip(paces);
+    let idles = Vec::from_iter(timelines.iter().map(idle_of));
+    let marks = marks(&paces, &idles, &skew::of_timelines(timelines), wall);
+    let columns = values
+        .zip(leads.last_in())
+        .zip(left_out)
+        .zip(paces)
+        .zip(marks);
     for (rank, columns) in report.ranks.iter_mut().zip(columns) {
-        let (((lead, last_in), left_out), pace) = columns;
+        let ((((lead, last_in), left_out), pace), marks) = columns;
         rank.lead = Some(lead);
         rank.last_in = Some(last_in);
         rank.left_out = Some(left_out);
-        rank.pace = pace;
+        rank.pace = pace.middle;
+        rank.marks = marks;
     }
     Ok(report)
 }
@@ -197,6 +215,7 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
         last_in: None,
         pace: None,
         left_out: None,
+        marks: Marks::default(),
     }
 }
 
@@ -212,8 +231,14 @@ pub(crate) fn ratio(part: Nanos, whole: Nanos) -> Option<f64> {
     (whole > Nanos::ZERO).then(|| part.0 as f64 / whole.0 as f64)
 }
 
+/// How long a timeline's GPU had nothing to do.
+pub(crate) fn idle_of(timeline: &Timeline) -> Nanos {
+    let kernels = timeline.kernels.iter();
+    idle(kernels.map(|kernel| (kernel.class, kernel.start, kernel.end)))
+}
+
 /// The pace of each timeline; see [`RankReport::pace`].
-fn paces_of(timelines: &[Timeline], leads: &Leads) -> Vec<Option<f64>> {
+fn paces_of(timelines: &[Timeline], leads: &Leads) -> Vec<Pace> {
     let rows = leads.alignment.matched();
     let mut overlaps = vec![Overlap::NONE; rows.len()];
     let mut durations = Vec::with_capacity(timelines.len());
@@ -232,5 +257,15 @@ fn paces_of(timelines: &[Timeline], leads: &Leads) -> Vec<Option<f64>> {
         durations.push(Vec::from_iter(kernels.map(Kernel::duration)));
     }
     let durations = Vec::from_iter(durations.iter().map(Vec::as_slice));
-    paces(&durations, &overlaps)
+    let names = timelines.first().map(|timeline| {
+        let limits = timeline.names.iter().map(limit_of);
+        (timeline, Vec::from_iter(limits))
+    });
+    let first = Vec::from_iter(rows.map(|row| row.first().copied().unwrap_or(0)));
+    let limit = |k: usize| {
+        let (timeline, limits) = names.as_ref()?;
+        let kernel = timeline.kernels.get(*first.get(k)? as usize)?;
+        *limits.get(kernel.name.0 as usize)?
+    };
+    paces(&durations, |k| !overlaps[k].varies(), limit)
 }

@@ -31,17 +31,22 @@ mod error;
 #[cfg(feature = "formats")]
 pub mod formats;
 mod gather;
+mod idle;
 mod job;
 mod json;
 pub mod kineto;
 pub mod leads;
+mod limit;
 pub mod live;
+mod marks;
 mod pace;
+mod skew;
 mod source;
 mod spans;
 pub mod study;
 mod text;
 pub mod timeline;
+mod window;
 
 pub use align::{AlignError, AlignOptions, Alignment, LeftOut, Selection, align};
 pub use analysis::{AnalysisOptions, LeadValues, RankReport, Report, analyse};
@@ -50,6 +55,8 @@ pub use error::ReadError;
 pub use gather::Trace;
 pub use job::join;
 pub use leads::{Aggregation, Leads, aggregate, leads, straggler_wave};
+pub use limit::{Limit, limit_of};
+pub use litd_diagnosis::{Cause, Marks};
 pub use live::{Live, LiveError, LiveKernel, LiveReport};
 pub use timeline::{
     Collective, CollectiveId, Iteration, Kernel, KernelClass, NameId, NameTable, StreamId, Timeline,

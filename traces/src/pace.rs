@@ -2,6 +2,8 @@
 
 use litd_units::Nanos;
 
+use crate::limit::Limit;
+
 /// Overlap ratios of one kernel that differ by more across GPUs make its overlap varying (the
 /// Lit Silicon paper's set V; the others are its set C).
 const VARYING_OVERLAP: f64 = 0.1;
@@ -11,59 +13,98 @@ const PACE_KERNELS: usize = 8;
 /// So many values are sorted faster than they are searched for the middle one.
 const FEW: usize = 16;
 
-/// How long each rank's kernels take relative to the median over the ranks: the median over the
-/// kernels of constant overlap, whose length contention does not change; `None` where those are
-/// too few. `durations[g][k]` is how long rank `g` took for matched kernel `k`; kernels whose
-/// overlap varies may have any.
-pub(crate) fn paces(durations: &[&[Nanos]], overlaps: &[Overlap]) -> Vec<Option<f64>> {
-    let middles = middles(durations, overlaps);
-    let mut relative = Vec::with_capacity(middles.len());
+/// How long a rank's kernels take relative to the median over the ranks, of those of constant
+/// overlap, whose length contention does not change. `None` where those are too few.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pace {
+    /// The median.
+    pub(crate) middle: Option<f64>,
+    /// Of all together: relative to what they take on the median rank. Unlike the median this
+    /// follows the clock of all kernels alike, whether bound by the clock or by memory, and noise of
+    /// single kernels averages out. A kernel that something held up counts as at most a quarter
+    /// longer.
+    pub(crate) together: Option<f64>,
+    /// The trimmed mean over those that the clock limits, and its standard error. Where names
+    /// tell too few of these: over all that are not known to be limited by memory.
+    pub(crate) compute: Option<(f64, f64)>,
+    /// The same over those that memory limits.
+    pub(crate) memory: Option<(f64, f64)>,
+}
+
+/// The pace of each rank. `durations[g][k]` is how long rank `g` took for matched kernel `k`;
+/// `constant` and `limit` say of a kernel whether its overlap is constant and what limits it.
+pub(crate) fn paces(
+    durations: &[&[Nanos]],
+    constant: impl Fn(usize) -> bool,
+    limit: impl Fn(usize) -> Option<Limit>,
+) -> Vec<Pace> {
+    let kernels = durations.iter().map(|column| column.len()).min();
+    let mut row = Vec::with_capacity(durations.len());
+    let mut middles = Vec::with_capacity(kernels.unwrap_or(0));
+    for k in (0..kernels.unwrap_or(0)).filter(|&k| constant(k)) {
+        row.clear();
+        let column = |column: &&[Nanos]| column.get(k).map(|duration| duration.0 as f64);
+        row.extend(durations.iter().filter_map(column));
+        let middle = median(&mut row).filter(|&middle| middle > 0.0);
+        middles.extend(middle.map(|middle| (k, limit(k), middle)));
+    }
+    let of = |wanted: Option<Limit>| middles.iter().filter(move |at| at.1 == wanted).count();
+    let named = of(Some(Limit::Compute)) >= PACE_KERNELS;
+    let computes = |limit: Option<Limit>| match named {
+        true => limit == Some(Limit::Compute),
+        false => limit != Some(Limit::Memory),
+    };
+    let whole: f64 = middles.iter().map(|(_, _, middle)| middle).sum();
+    let together = |column: &[Nanos]| -> f64 {
+        let times = middles.iter().filter_map(|&(k, _, middle)| {
+            let time = column.get(k)?.0 as f64;
+            Some(time.clamp(middle * 0.75, middle * 1.25))
+        });
+        times.sum()
+    };
+    let mut values = Vec::with_capacity(middles.len());
     let mut pace = |column: &&[Nanos]| {
-        relative.clear();
-        let kernels = column.iter().zip(&middles);
-        relative.extend(kernels.filter_map(|(length, middle)| Some(length.0 as f64 / (*middle)?)));
-        (relative.len() >= PACE_KERNELS)
-            .then(|| median(&mut relative))
-            .flatten()
+        let relative = |k: usize, middle: f64| Some(column.get(k)?.0 as f64 / middle);
+        let mut some = |chosen: &dyn Fn(Option<Limit>) -> bool| {
+            values.clear();
+            let of_kind = middles.iter().filter(|(_, limit, _)| chosen(*limit));
+            values.extend(of_kind.filter_map(|&(k, _, middle)| relative(k, middle)));
+            (values.len() >= PACE_KERNELS).then_some(())?;
+            trimmed(&mut values)
+        };
+        let (compute, memory) = (some(&computes), some(&|limit| limit == Some(Limit::Memory)));
+        values.clear();
+        values.extend(
+            middles
+                .iter()
+                .filter_map(|&(k, _, middle)| relative(k, middle)),
+        );
+        let enough = values.len() >= PACE_KERNELS;
+        Pace {
+            middle: enough.then(|| median(&mut values)).flatten(),
+            together: enough.then(|| together(column) / whole),
+            compute,
+            memory,
+        }
     };
     durations.iter().map(&mut pace).collect()
 }
 
-/// How long each rank's kernels of constant overlap take together, relative to what they take on
-/// the median rank; `None` where those are too few. Unlike a pace this follows the clock of all
-/// kernels alike, whether bound by the clock or by memory, and noise of single kernels averages
-/// out. A kernel that something held up counts as at most a quarter longer.
-pub(crate) fn slownesses(durations: &[&[Nanos]], overlaps: &[Overlap]) -> Vec<Option<f64>> {
-    let middles = middles(durations, overlaps);
-    let whole: f64 = middles.iter().flatten().sum();
-    let enough = middles.iter().flatten().count() >= PACE_KERNELS && whole > 0.0;
-    let time = |column: &&[Nanos]| -> f64 {
-        let kernels = column.iter().zip(&middles);
-        let times = kernels.filter_map(|(length, middle)| {
-            let middle = (*middle)?;
-            Some((length.0 as f64).clamp(middle * 0.75, middle * 1.25))
-        });
-        times.sum()
-    };
-    durations
-        .iter()
-        .map(|column| enough.then(|| time(column) / whole))
-        .collect()
-}
-
-/// The middle time of each kernel over the ranks; `None` where its overlap varies.
-fn middles(durations: &[&[Nanos]], overlaps: &[Overlap]) -> Vec<Option<f64>> {
-    let mut row = Vec::with_capacity(durations.len());
-    let middle = |(k, overlap): (usize, &Overlap)| {
-        if overlap.varies() {
-            return None;
-        }
-        row.clear();
-        let column = |column: &&[Nanos]| column.get(k).map(|duration| duration.0 as f64);
-        row.extend(durations.iter().filter_map(column));
-        median(&mut row)
-    };
-    overlaps.iter().enumerate().map(middle).collect()
+/// The mean without the least and the greatest tenth, and its standard error. No value may be NaN.
+fn trimmed(values: &mut [f64]) -> Option<(f64, f64)> {
+    let count = values.len() as f64;
+    let cut = (values.len() + 5) / 10;
+    let last = values.len().checked_sub(1 + cut)?;
+    values.select_nth_unstable_by(cut, f64::total_cmp);
+    let (_, rest) = values.split_at_mut(cut);
+    rest.select_nth_unstable_by(last.checked_sub(cut)?, f64::total_cmp);
+    let kept = rest.get(..=last - cut)?;
+    let mean = kept.iter().sum::<f64>() / kept.len() as f64;
+    let squares: f64 = kept.iter().map(|value| (value - mean).powi(2)).sum();
+    // Of a normal distribution the middle four fifths deviate by 0.66 of what all do, and the
+    // mean of those is as good as that of 0.94 times all values.
+    let deviation = (squares / kept.len() as f64).sqrt() / 0.66;
+    Some((mean, deviation / (0.94 * count).sqrt()))
 }
 
 /// The least and the greatest overlap ratio of one kernel over the ranks.
@@ -131,6 +172,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn the_trimmed_mean_of_known_values() {
+        let mut values = [9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 1e9];
+        let (mean, error) = trimmed(&mut values).unwrap();
+        assert_eq!(mean, 5.5);
+        // The deviation of 2 to 9 is 2.2913.
+        assert!(
+            (error - 2.2913 / 0.66 / 9.4_f64.sqrt()).abs() < 1e-4,
+            "{error}"
+        );
+    }
 
     proptest! {
         #[test]

@@ -5,7 +5,7 @@
 
 use litd_traces::{
     AlignError, AlignOptions, AnalysisOptions, Kernel, KernelClass, Live, LiveError, LiveKernel,
-    LiveReport, NameId, NameTable, Selection, Timeline, analyse,
+    LiveReport, Marks, NameId, NameTable, Selection, Timeline, analyse,
 };
 use litd_units::Nanos;
 use proptest::prelude::*;
@@ -29,6 +29,7 @@ fn kernel(name: u32, stream: u32, class: KernelClass, start: i64, duration: i64)
         name: NameId(name),
         stream,
         class,
+        limit: None,
         start: Nanos(start),
         duration: Nanos(duration),
     }
@@ -76,7 +77,25 @@ fn live(
         live.add(rank, ranks[rank].iter().copied()).unwrap();
     }
     assert_eq!(live.missing(), 0);
-    live.finish(names)
+    live.finish(names).map(|report| LiveReport {
+        marks: report.marks.into_iter().map(rounded).collect(),
+        // `analyse` has no such thing.
+        slowness: Vec::new(),
+        ..report
+    })
+}
+
+/// Sums of the same numbers in another order differ in their last bits.
+fn rounded(marks: Marks) -> Marks {
+    let round = |value: f64| (value * 1e9).round() / 1e9;
+    Marks {
+        slower_compute: marks.slower_compute.map(round),
+        slower_memory: marks.slower_memory.map(round),
+        uncertainty: marks.uncertainty.map(round),
+        uncertainty_memory: marks.uncertainty_memory.map(round),
+        idle: round(marks.idle),
+        slower_link: round(marks.slower_link),
+    }
 }
 
 /// What `analyse` says, in the form of a live report; it has no workload.
@@ -101,6 +120,8 @@ fn batch(
         last_in: ranks().map(|rank| rank.last_in.unwrap()).collect(),
         busy: ranks().map(|rank| rank.busy_fraction).collect(),
         pace: ranks().map(|rank| rank.pace).collect(),
+        marks: ranks().map(|rank| rounded(rank.marks)).collect(),
+        slowness: Vec::new(),
         workload: 0,
     })
 }

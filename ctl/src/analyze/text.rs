@@ -3,9 +3,6 @@
 use std::fmt::{self, Write};
 
 use anstyle::{AnsiColor, Style};
-use litd_policies::Leads;
-use litd_policies::config::Guard;
-use litd_policies::diagnosis::{Clock, clock_of};
 use litd_traces::align::in_words;
 use litd_traces::formats::nccl_summary::Waits;
 use litd_traces::{LeadValues, RankReport, Report};
@@ -32,12 +29,11 @@ const LEADS: Style = AnsiColor::Cyan.on_default();
 
 /// The whole report; colours are removed on the way to what is no terminal.
 ///
-/// `clock` is whether the daemon's rule about the straggler's clock is to be told: not where a
-/// diagnosis that looks at more says something else.
-pub fn render(report: &Report, aggregation: Aggregation, clock: bool) -> String {
+/// `healthy` is whether a diagnosis found that nobody holds the others back.
+pub fn render(report: &Report, aggregation: Aggregation, healthy: bool) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = write_report(&mut out, report, aggregation, clock);
+    let _ = write_report(&mut out, report, aggregation, healthy);
     out
 }
 
@@ -45,7 +41,7 @@ fn write_report(
     out: &mut String,
     report: &Report,
     aggregation: Aggregation,
-    clock: bool,
+    healthy: bool,
 ) -> fmt::Result {
     if report.simulated {
         writeln!(
@@ -66,7 +62,7 @@ fn write_report(
     if leads.is_some() {
         bars(out, report, aggregation)?;
         writeln!(out)?;
-        straggler(out, report, aggregation, clock)?;
+        straggler(out, report, aggregation, healthy)?;
         left_out(out, report)?;
     } else {
         writeln!(
@@ -145,7 +141,7 @@ fn straggler(
     out: &mut String,
     report: &Report,
     aggregation: Aggregation,
-    with_clock: bool,
+    healthy: bool,
 ) -> fmt::Result {
     let Some((straggler, lead)) = report.straggler().and_then(|rank| Some((rank, rank.lead?)))
     else {
@@ -156,55 +152,16 @@ fn straggler(
         time(lead.get(aggregation)),
         word(aggregation),
     );
+    if healthy {
+        return writeln!(
+            out,
+            "No straggler: rank {rank} has the smallest {word} lead ({lead}), but not by more than chance."
+        );
+    }
     writeln!(
         out,
         "{LATE}Rank {rank} is the straggler{LATE:#}: its {word} lead is the smallest ({lead})."
-    )?;
-    match with_clock {
-        true => writeln!(out, "{}", clock(report, straggler.rank, aggregation)),
-        false => Ok(()),
-    }
-}
-
-/// Whether the straggler's clock explains that it is late, by the rule that the daemon uses.
-fn clock(report: &Report, straggler: u32, aggregation: Aggregation) -> String {
-    let gpu = report.ranks.iter().position(|r| r.rank == straggler);
-    let pace: Vec<Option<f64>> = report.ranks.iter().map(|rank| rank.pace).collect();
-    let leads = Leads::new(
-        report
-            .ranks
-            .iter()
-            .map(|rank| Some(rank.lead?.get(aggregation).to_millis())),
-    );
-    let (Some(gpu), Ok(leads)) = (gpu, leads) else {
-        return String::new();
-    };
-    let wall = report.wall_ns.to_millis();
-    let kernels = match aggregation {
-        Aggregation::Sum => report.matched_kernels.unwrap_or(1).max(1),
-        Aggregation::Max | Aggregation::Last => 1,
-    };
-    let guard = Guard::default();
-    let share = leads.spread() / wall / kernels as f64;
-    let level = "The ranks are level: no rank waits for another long enough to matter.";
-    if share < guard.level_share {
-        return level.into();
-    }
-    match clock_of(gpu, &pace, &leads, guard.pace_tolerance) {
-        Clock::NotSlow if share < guard.late_share => level.into(),
-        Clock::Slow { behind } => format!(
-            "Its kernels take {:.1} % longer than the fastest rank's: its clock is slow.",
-            100.0 * behind
-        ),
-        Clock::NotSlow => format!(
-            "It is late, but its kernels are not slower: look at its host (GPU busy {} %).",
-            percent(report.ranks.get(gpu).map(|rank| rank.busy_fraction))
-        ),
-        Clock::Unknown => {
-            "Whether its clock is slow cannot be told: too few kernels of constant overlap match."
-                .into()
-        }
-    }
+    )
 }
 
 /// The report on a summary of collectives.

@@ -28,6 +28,10 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
         Cause::DataDependent => format!(
             "More work: the others wait for {rank}; look at how work is divided, power only hides it."
         ),
+        Cause::SamplingArtefact => {
+            "No diagnosis: the ranks were recorded apart, and leads between them mean nothing."
+                .into()
+        }
         Cause::Unknown => {
             format!("Unknown: the others wait for {rank}, and traces don't tell why.")
         }
@@ -77,49 +81,56 @@ pub fn diagnosis(study: &Study) -> String {
         "\n{HEAD}diagnosis{HEAD:#}\n{}\n",
         headline(&study.diagnosis)
     );
-    for reason in study.diagnosis.evidence.iter().chain(&skew(study)) {
-        for (at, line) in wrap(reason, WIDTH - 2).iter().enumerate() {
+    let reasons = study.diagnosis.evidence.iter().cloned();
+    for reason in reasons.chain(skew(study)).chain(changes(study)) {
+        for (at, line) in wrap(&reason, WIDTH - 2).iter().enumerate() {
             let bullet = if at == 0 { "- " } else { "  " };
             out.push_str(bullet);
             out.push_str(line);
             out.push('\n');
         }
     }
-    if study.straggler_changes {
-        let _ = last(&mut out, study);
-    }
     out
 }
 
-/// Who is last, from stretch to stretch.
-fn last(out: &mut String, study: &Study) -> fmt::Result {
-    for wave in study.waves.iter().take(1) {
-        let stretch = |stretch: &litd_traces::study::Stretch| {
-            format!("rank {} from kernel {}", stretch.rank, stretch.first)
-        };
-        let all = Vec::from_iter(wave.last.iter().map(stretch));
-        let text = format!(
-            "- the straggler changes within an iteration of {} kernels: {}",
-            wave.kernels,
-            all.join(", ")
-        );
-        for line in wrap(&text, WIDTH) {
-            writeln!(out, "{line}")?;
-        }
+/// Who is last from stretch to stretch of the first iteration, where that changes.
+pub fn changes(study: &Study) -> Option<String> {
+    let wave = study.waves.first().filter(|_| study.straggler_changes)?;
+    let stretch = |stretch: &litd_traces::study::Stretch| {
+        format!("rank {} from kernel {}", stretch.rank, stretch.first)
+    };
+    let all = Vec::from_iter(wave.last.iter().map(stretch));
+    Some(format!(
+        "the straggler changes within an iteration of {} kernels: {}",
+        wave.kernels,
+        all.join(", ")
+    ))
+}
+
+/// What to keep in mind of the predictions, where the diagnosis says that power can't help.
+pub fn caution(diagnosis: &Diagnosis) -> Option<&'static str> {
+    match diagnosis.cause {
+        Cause::SlowClock => None,
+        Cause::Healthy => Some("No rank holds the others back: what is predicted is noise, or nothing."),
+        _ => Some(
+            "The models suppose that clocks are what makes ranks differ. The diagnosis says otherwise: don't expect power to gain this.",
+        ),
     }
-    Ok(())
 }
 
 /// The models for a terminal.
-pub fn models(models: &Models) -> String {
+pub fn models(study: &Study) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = write_models(&mut out, models);
+    let _ = write_models(&mut out, &study.models, caution(&study.diagnosis));
     out
 }
 
-fn write_models(out: &mut String, models: &Models) -> fmt::Result {
+fn write_models(out: &mut String, models: &Models, caution: Option<&str>) -> fmt::Result {
     writeln!(out, "\n{HEAD}predicted{HEAD:#}")?;
+    for line in caution.iter().flat_map(|caution| wrap(caution, WIDTH)) {
+        writeln!(out, "{line}")?;
+    }
     for line in wrap(&assumptions(models), WIDTH) {
         writeln!(out, "{line}")?;
     }

@@ -2,6 +2,7 @@
 // Every test file uses another part of it.
 #![allow(dead_code)]
 
+use litd_diagnosis::Marks;
 use litd_policies::{
     Config, Controller, Decision, GpuReading, Limits, Node, Plan, Policy, Sample, State, actuate,
 };
@@ -39,6 +40,8 @@ pub struct Toy {
     pub last_in: Vec<f64>,
     /// Whether clocks are told: 2 GHz at the speed of 1.
     pub clocks: bool,
+    /// What kernels show besides clocks.
+    pub marks: [Marks; 4],
 }
 
 impl Toy {
@@ -64,6 +67,7 @@ impl Toy {
             power_limited: true,
             last_in: vec![],
             clocks: false,
+            marks: [Marks::default(); 4],
             host_lead: [0.0; 4],
             iteration: 0,
         }
@@ -88,6 +92,10 @@ impl Toy {
             throttled: self.throttled[gpu],
             power_limited: Some(self.power_limited),
             pace: Some(median / speeds[gpu]),
+            marks: Marks {
+                slower_compute: Some(median / speeds[gpu] - 1.0),
+                ..self.marks[gpu]
+            },
             clock: self.clocks.then(|| Hertz(2e9 * speeds[gpu])),
             ..GpuReading::default()
         };

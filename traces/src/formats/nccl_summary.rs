@@ -27,6 +27,8 @@ pub struct RankWait {
 /// Who waits for whom.
 #[derive(Debug, Clone, Serialize)]
 pub struct Waits {
+    /// The version of this format.
+    pub schema: u32,
     /// The rank that arrives last; null on ties.
     pub straggler_rank: Option<u32>,
     /// The ranks, the one that waits most first.
@@ -106,6 +108,7 @@ fn order(mut ranks: Vec<RankWait>) -> Waits {
     let straggler = last.next();
     let alone = last.next().is_some_and(|next| next.time_ms > least);
     Waits {
+        schema: crate::analysis::SCHEMA,
         straggler_rank: straggler.filter(|_| alone).map(|rank| rank.rank),
         ranks,
     }

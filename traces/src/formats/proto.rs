@@ -4,10 +4,10 @@ use std::io::{self, Read};
 
 use prost::encoding::{WireType, decode_key, decode_varint};
 
+use crate::window::Window;
+
 /// The longest message that is held in memory at once, in bytes.
 pub(super) const MESSAGE_LIMIT: u64 = 64 << 20;
-/// How much is asked of the source at a time, in bytes.
-const CHUNK: usize = 256 << 10;
 
 /// A field's value; a fixed-width number counts as its bits.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -116,29 +116,17 @@ impl From<Malformed> for StreamError {
     }
 }
 
-/// A refillable window on a message of any length.
-pub(super) struct Stream<R> {
-    source: R,
-    bytes: Vec<u8>,
-    at: usize,
-    gone: u64,
-    ended: bool,
-}
+/// A message of any length, of which little is held.
+pub(super) struct Stream<R>(Window<R>);
 
 impl<R: Read> Stream<R> {
     pub(super) fn new(source: R) -> Self {
-        Self {
-            source,
-            bytes: Vec::new(),
-            at: 0,
-            gone: 0,
-            ended: false,
-        }
+        Self(Window::new(source))
     }
 
     /// The offset of the next byte.
     pub(super) fn offset(&self) -> u64 {
-        self.gone + self.at as u64
+        self.0.offset()
     }
 
     /// The next field before the offset `until`; `None` there, or at the end of the stream.
@@ -148,16 +136,17 @@ impl<R: Read> Stream<R> {
         }
         // A key and a number take at most 15 bytes.
         self.fill(20)?;
-        let window = self.bytes.get(self.at..).unwrap_or_default();
+        let window = self.0.rest();
         if window.is_empty() {
             return Ok(None);
         }
         let mut rest = window;
-        let field = head(&mut rest).ok_or(match self.ended && window.len() < 20 {
+        let field = head(&mut rest).ok_or(match self.0.ended && window.len() < 20 {
             true => StreamError::Cut,
             false => StreamError::Malformed,
         })?;
-        self.at += window.len() - rest.len();
+        let taken = window.len() - rest.len();
+        self.0.at += taken;
         match field.1 {
             Next::Bytes(length) if length > until.saturating_sub(self.offset()) => {
                 Err(StreamError::Malformed)
@@ -173,9 +162,9 @@ impl<R: Read> Stream<R> {
         }
         let length = length as usize;
         self.fill(length)?;
-        let taken = self.bytes.get(self.at..self.at + length);
-        let taken = taken.ok_or(StreamError::Cut)?;
-        self.at += length;
+        let Window { bytes, at, .. } = &mut self.0;
+        let taken = bytes.get(*at..*at + length).ok_or(StreamError::Cut)?;
+        *at += length;
         Ok(taken)
     }
 
@@ -183,12 +172,12 @@ impl<R: Read> Stream<R> {
     pub(super) fn skip(&mut self, mut length: u64) -> Result<(), StreamError> {
         while length > 0 {
             self.fill(1)?;
-            let held = self.bytes.len() - self.at;
+            let held = self.0.rest().len();
             if held == 0 {
                 return Err(StreamError::Cut);
             }
             let step = usize::try_from(length).map_or(held, |length| length.min(held));
-            self.at += step;
+            self.0.at += step;
             length -= step as u64;
         }
         Ok(())
@@ -196,22 +185,9 @@ impl<R: Read> Stream<R> {
 
     /// Holds so many bytes, or all that there are.
     fn fill(&mut self, wanted: usize) -> Result<(), StreamError> {
-        while self.bytes.len() - self.at < wanted && !self.ended {
-            self.bytes.drain(..self.at);
-            self.gone += self.at as u64;
-            self.at = 0;
-            let held = self.bytes.len();
-            self.bytes.resize(held + CHUNK.max(held), 0);
-            let room = self.bytes.get_mut(held..).unwrap_or_default();
-            let read = loop {
-                match self.source.read(room) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    other => break other,
-                }
-            };
-            self.bytes
-                .truncate(held + read.as_ref().map_or(0, |&count| count));
-            self.ended = read.map_err(StreamError::Source)? == 0;
+        while self.0.rest().len() < wanted && !self.0.ended {
+            let keep = self.0.at;
+            self.0.refill(keep).map_err(StreamError::Source)?;
         }
         Ok(())
     }

@@ -5,10 +5,10 @@ use std::io::{self, Read};
 
 use memchr::memchr2;
 
+use crate::window::Window;
+
 /// The longest event that is read.
 pub(crate) const EVENT_LIMIT: usize = 16 << 20;
-/// How much is asked of the source at a time.
-const CHUNK: usize = 256 << 10;
 
 /// A piece of the document.
 pub(crate) enum Part<'a> {
@@ -131,41 +131,33 @@ static STRUCTURAL: [bool; 256] = {
 #[cfg(feature = "formats")]
 type TakeMember<'a, R> = &'a mut dyn FnMut(&mut Scanner<R>, &[u8]) -> Result<(), ScanError>;
 
-/// A refillable window on the document.
+/// A walk through the document.
 pub(crate) struct Scanner<R> {
-    source: R,
-    bytes: Vec<u8>,
-    /// The next byte to look at.
-    at: usize,
-    /// How many bytes left the window before its first one.
-    gone: u64,
+    window: Window<R>,
     pub(crate) progress: Progress,
 }
 
 impl<R: Read> Scanner<R> {
     pub(crate) fn new(source: R) -> Self {
         Self {
-            source,
-            bytes: Vec::with_capacity(2 * CHUNK),
-            at: 0,
-            gone: 0,
+            window: Window::new(source),
             progress: Progress::default(),
         }
     }
 
     /// The offset of the next byte in the document.
     pub(crate) fn offset(&self) -> u64 {
-        self.gone + self.at as u64
+        self.window.offset()
     }
 
     /// How many bytes of the document were read.
     pub(crate) fn length(&self) -> u64 {
-        self.gone + self.bytes.len() as u64
+        self.window.length()
     }
 
     /// Whether the document holds nothing but blanks.
     pub(crate) fn is_empty(&self) -> bool {
-        self.progress.keys.is_empty() && !self.progress.has_events && self.at == self.bytes.len()
+        self.progress.keys.is_empty() && !self.progress.has_events && self.window.at == self.window.bytes.len()
     }
 
     /// Walks the whole document and hands out its parts.
@@ -312,7 +304,7 @@ impl<R: Read> Scanner<R> {
 
     /// What to say of the next byte: that it is wrong, or that there is none.
     fn unexpected<E: From<ScanError>>(&self) -> E {
-        match self.bytes.get(self.at) {
+        match self.window.bytes.get(self.window.at) {
             Some(&byte) => ScanError::Unexpected(Some(byte)),
             None => ScanError::Cut,
         }
@@ -322,11 +314,11 @@ impl<R: Read> Scanner<R> {
     /// The next byte that is no blank, which is not taken.
     fn peek(&mut self) -> Result<Option<u8>, ScanError> {
         loop {
-            match self.bytes.get(self.at) {
-                Some(byte) if byte.is_ascii_whitespace() => self.at += 1,
+            match self.window.bytes.get(self.window.at) {
+                Some(byte) if byte.is_ascii_whitespace() => self.window.at += 1,
                 Some(&byte) => return Ok(Some(byte)),
                 None => {
-                    if !self.refill(self.at)? {
+                    if !self.refill(self.window.at)? {
                         return Ok(None);
                     }
                 }
@@ -337,7 +329,7 @@ impl<R: Read> Scanner<R> {
     fn expect(&mut self, wanted: u8) -> Result<(), ScanError> {
         match self.peek()? {
             Some(byte) if byte == wanted => {
-                self.at += 1;
+                self.window.at += 1;
                 Ok(())
             }
             Some(byte) => Err(ScanError::Unexpected(Some(byte))),
@@ -348,17 +340,17 @@ impl<R: Read> Scanner<R> {
     /// Takes the next value, whole.
     pub(crate) fn value(&mut self) -> Result<&[u8], ScanError> {
         let first = self.peek()?;
-        let mut start = self.at;
+        let mut start = self.window.at;
         let mut scan = ValueScan::default();
         let mut seen = start;
         let end = loop {
-            if let Some(length) = scan.feed(self.bytes.get(seen..).unwrap_or_default()) {
+            if let Some(length) = scan.feed(self.window.bytes.get(seen..).unwrap_or_default()) {
                 break seen + length;
             }
-            if self.bytes.len() - start > EVENT_LIMIT {
+            if self.window.bytes.len() - start > EVENT_LIMIT {
                 return Err(ScanError::TooLong);
             }
-            seen = self.bytes.len() - start;
+            seen = self.window.bytes.len() - start;
             if !self.refill(start)? {
                 return Err(ScanError::Cut);
             }
@@ -367,8 +359,8 @@ impl<R: Read> Scanner<R> {
         if end == start {
             return Err(ScanError::Unexpected(first));
         }
-        self.at = end;
-        Ok(self.bytes.get(start..end).unwrap_or_default())
+        self.window.at = end;
+        Ok(self.window.bytes.get(start..end).unwrap_or_default())
     }
 
     /// Passes over the next value without holding it.
@@ -377,39 +369,23 @@ impl<R: Read> Scanner<R> {
         let mut scan = ValueScan::default();
         let from = self.offset();
         loop {
-            if let Some(length) = scan.feed(self.bytes.get(self.at..).unwrap_or_default()) {
-                self.at += length;
+            if let Some(length) = scan.feed(self.window.rest()) {
+                self.window.at += length;
                 if self.offset() == from {
                     return Err(ScanError::Unexpected(first));
                 }
                 return Ok(());
             }
-            self.at = self.bytes.len();
-            if !self.refill(self.at)? {
+            self.window.at = self.window.bytes.len();
+            if !self.refill(self.window.at)? {
                 return Err(ScanError::Cut);
             }
         }
     }
 
-    /// Reads more, dropping what lies before `keep`, which becomes the window's first byte;
-    /// `false` at the end of the document.
+    /// Reads more, from this byte on; `false` at the end of the document.
     fn refill(&mut self, keep: usize) -> Result<bool, ScanError> {
-        self.bytes.drain(..keep);
-        self.at -= keep;
-        self.gone += keep as u64;
-        let held = self.bytes.len();
-        // Twice as much each time, so that a long event is not copied over and over.
-        self.bytes.resize(held + CHUNK.max(held), 0);
-        let room = self.bytes.get_mut(held..).unwrap_or_default();
-        let read = loop {
-            match self.source.read(room) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => break other,
-            }
-        };
-        self.bytes
-            .truncate(held + read.as_ref().map_or(0, |&count| count));
-        read.map(|count| count > 0).map_err(ScanError::Source)
+        self.window.refill(keep).map_err(ScanError::Source)
     }
 }
 

@@ -12,12 +12,16 @@ mod workload;
 
 use std::sync::Arc;
 
+use litd_diagnosis::Marks;
 use litd_units::Nanos;
 
 use crate::align::{AlignError, AlignOptions, Matches, Sequence, Sequences, match_sequences};
 use crate::analysis::LeadValues;
 use crate::leads::last_in;
-use crate::pace::{Overlap, paces, slownesses};
+use crate::limit::Limit;
+use crate::marks::marks;
+use crate::pace::{Overlap, paces};
+use crate::skew;
 use crate::timeline::{KernelClass, NameId, NameTable};
 use rank::{Rank, Shape};
 
@@ -34,6 +38,8 @@ pub struct LiveKernel {
     pub stream: u32,
     /// What kind of work it is.
     pub class: KernelClass,
+    /// What limits it, as [`limit_of`](crate::limit_of()) tells by its name.
+    pub limit: Option<Limit>,
     /// When it started, on a clock that all ranks share.
     pub start: Nanos,
     /// How long it took; below zero counts as zero.
@@ -93,6 +99,8 @@ pub struct LiveReport {
     /// How long each rank's kernels of constant overlap take together, relative to the median
     /// rank; `None` where those are too few.
     pub slowness: Vec<Option<f64>>,
+    /// What may tell why a rank is late.
+    pub marks: Vec<Marks>,
     /// What the job runs: a hash of the names of the computation kernels in their order on each
     /// stream, of the first of the ranks that have fewest kernels. The same on every machine, in
     /// every run and however streams are numbered.
@@ -246,6 +254,8 @@ impl Live {
 /// Matched kernels: the k-th of the rows is the k-th kernel that each rank holds.
 struct Aligned {
     rows: Rows,
+    /// What limits each of them.
+    limits: Vec<Option<Limit>>,
     /// The one that started last, on the last rank to start it.
     last: usize,
     /// The rank that the others were aligned with.
@@ -262,6 +272,9 @@ impl Aligned {
             last: rows.last(order),
             reference: 0,
             fewest: rows.latest.len(),
+            limits: ranks
+                .first()
+                .map_or(Vec::new(), |rank| rank.shape.limits.clone()),
             rows,
         }
     }
@@ -278,6 +291,10 @@ impl Aligned {
             selected,
         } = matches(ranks, names, options)?;
         let mut rows = Rows::new(columns.first().map_or(0, Vec::len));
+        let limits = ranks.first().zip(columns.first()).map(|(rank, column)| {
+            let limit = |&kernel: &u32| rank.shape.limits.get(kernel as usize).copied().flatten();
+            column.iter().map(limit).collect()
+        });
         for (rank, column) in ranks.iter_mut().zip(&columns) {
             let overlaps = Vec::from_iter(rank.overlaps());
             rank.keep(column);
@@ -290,6 +307,7 @@ impl Aligned {
             last: rows.last(0..rows.latest.len()),
             reference,
             fewest: selected.get(reference).copied().unwrap_or(0),
+            limits: limits.unwrap_or_default(),
             rows,
         })
     }
@@ -297,14 +315,22 @@ impl Aligned {
     fn report(self, ranks: &[Rank], names: &NameTable) -> LiveReport {
         let durations = Vec::from_iter(ranks.iter().map(|rank| rank.durations.as_slice()));
         let latest = &self.rows.latest;
+        let constant = |k: usize| !self.rows.overlaps[k].varies();
+        let paces = paces(&durations, constant, |k| {
+            self.limits.get(k).copied().flatten()
+        });
+        let idles = Vec::from_iter(ranks.iter().map(|rank| rank.idle));
+        let lists = Vec::from_iter(ranks.iter().map(|rank| rank.synchronising(names)));
+        let skew = skew::estimate(&skew::rows(&lists), ranks.len());
         let mut report = LiveReport {
             matched: latest.len(),
             matched_fraction: latest.len() as f64 / self.fewest.max(1) as f64,
             leads: Vec::with_capacity(ranks.len()),
             last_in: Vec::with_capacity(ranks.len()),
             busy: rank::busy(ranks),
-            pace: paces(&durations, &self.rows.overlaps),
-            slowness: slownesses(&durations, &self.rows.overlaps),
+            pace: paces.iter().map(|pace| pace.middle).collect(),
+            slowness: paces.iter().map(|pace| pace.together).collect(),
+            marks: marks(&paces, &idles, &skew, rank::wall(ranks)),
             workload: ranks
                 .get(self.reference)
                 .map_or(0, |rank| workload::of(&rank.shape, names)),

@@ -10,11 +10,17 @@ use litd_units::Nanos;
 use super::{Live, LiveError, LiveKernel};
 use crate::align::{Item, Selection};
 use crate::analysis::ratio;
+use crate::idle::idle;
+use crate::limit::Limit;
+use crate::skew::{Lists, Sync, kind_of};
 use crate::spans::Spans;
-use crate::timeline::KernelClass;
+use crate::timeline::{KernelClass, NameId, NameTable};
 
 /// So many streams are looked through before a hash is made.
 const FEW_STREAMS: usize = 4;
+
+/// So many collectives of a rank are kept.
+const MOST_COLLECTIVES: usize = 1 << 12;
 
 /// What ran on one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +40,8 @@ pub(super) struct Shape {
     names: Vec<u32>,
     /// Per kernel whether it computes.
     computation: Vec<bool>,
+    /// Per kernel what limits it.
+    pub(super) limits: Vec<Option<Limit>>,
 }
 
 impl Shape {
@@ -66,6 +74,7 @@ impl Shape {
             + self.streams.capacity() * size_of::<Stream>()
             + self.names.capacity() * size_of::<u32>()
             + self.computation.capacity() * size_of::<bool>()
+            + self.limits.capacity() * size_of::<Option<Limit>>()
     }
 }
 
@@ -82,8 +91,12 @@ pub(super) struct Rank {
     pub(super) durations: Vec<Nanos>,
     /// When communication kernels ran.
     communication: Spans,
+    /// The collectives: name, start and end, in time order; none where they are too many.
+    collectives: Vec<(u32, Sync)>,
     /// How long any kernel ran.
     busy: Nanos,
+    /// How long it had nothing to do.
+    pub(super) idle: Nanos,
     /// First start and last end of all kernels.
     span: Option<(Nanos, Nanos)>,
 }
@@ -120,10 +133,25 @@ impl Rank {
         let communication = kernels
             .iter()
             .filter(|kernel| kernel.class == KernelClass::Communication);
+        let sync = |kernel: &LiveKernel| {
+            let (start, end) = (kernel.start, end(kernel));
+            (kernel.name.0, Sync { start, end })
+        };
+        let mut collectives = Vec::from_iter(communication.clone().map(sync));
+        if collectives.len() > MOST_COLLECTIVES {
+            collectives = Vec::new();
+        }
+        collectives.shrink_to_fit();
         let spans = |kernel: &LiveKernel| (kernel.start, end(kernel));
         let first = kernels.first().map(|kernel| kernel.start);
         let mut rank = Self {
             communication: Spans::union(communication.map(spans)).shrink(),
+            collectives,
+            idle: idle(
+                kernels
+                    .iter()
+                    .map(|kernel| (kernel.class, kernel.start, end(kernel))),
+            ),
             busy: Spans::covered(kernels.iter().map(spans)),
             span: first.zip(kernels.iter().map(end).max()),
             ..Self::default()
@@ -147,6 +175,7 @@ impl Rank {
             streams: order.iter().map(|&(_, stream)| stream).collect(),
             names: vec![0; total],
             computation: vec![false; total],
+            limits: vec![None; total],
         };
         self.reported = order.into_iter().map(|(reported, _)| reported).collect();
         self.starts = vec![Nanos::ZERO; total];
@@ -157,6 +186,7 @@ impl Rank {
         {
             let next = &mut next[kernel.stream as usize];
             shape.names[*next] = kernel.name.0;
+            shape.limits[*next] = kernel.limit;
             shape.computation[*next] = kernel.class == KernelClass::Computation;
             self.starts[*next] = kernel.start;
             self.durations[*next] = kernel.duration;
@@ -228,22 +258,42 @@ impl Rank {
         }
     }
 
+    /// The collectives that end on all ranks at once.
+    pub(super) fn synchronising(&self, names: &NameTable) -> Lists {
+        let mut kinds = HashMap::new();
+        let mut lists = Lists::new();
+        for &(name, sync) in &self.collectives {
+            let kind = || kind_of(names.get(NameId(name)));
+            if let Some(kind) = *kinds.entry(name).or_insert_with(kind) {
+                lists.entry((kind, None)).or_default().push(sync);
+            }
+        }
+        lists
+    }
+
     /// The memory it takes, without the shape.
     pub(super) fn bytes(&self) -> usize {
         let times = self.starts.capacity() + self.durations.capacity();
         times * size_of::<Nanos>()
             + self.reported.capacity() * size_of::<u32>()
+            + self.collectives.capacity() * size_of::<(u32, Sync)>()
             + self.communication.bytes()
     }
 }
 
 /// Per rank the time in which any of its kernels ran / first start to last end over all ranks.
 pub(super) fn busy(ranks: &[Rank]) -> Vec<f64> {
+    let wall = wall(ranks);
+    let busy = |rank: &Rank| ratio(rank.busy, wall).unwrap_or(0.0);
+    ranks.iter().map(busy).collect()
+}
+
+/// First start to last end over all ranks.
+pub(super) fn wall(ranks: &[Rank]) -> Nanos {
     let spans = || ranks.iter().filter_map(|rank| rank.span);
     let start = spans().map(|span| span.0).min().unwrap_or_default();
     let end = spans().map(|span| span.1).max().unwrap_or_default();
-    let busy = |rank: &Rank| ratio(rank.busy, end - start).unwrap_or(0.0);
-    ranks.iter().map(busy).collect()
+    end - start
 }
 
 fn end(kernel: &LiveKernel) -> Nanos {

@@ -1,46 +1,23 @@
-//! Why a GPU is late, from traces alone: a slow clock, a late host, a slow link, or more work. Each
-//! leaves its own marks; where none or several are seen, the answer is "unknown".
+//! Why a GPU is late, from traces alone: the marks of each rank, the verdict that
+//! [`litd_diagnosis`] makes of them, and what it rests on, in words.
 
+use litd_diagnosis::{Cause, Limits, Marks, Verdict, median};
+use litd_units::Nanos;
 use serde::Serialize;
 
-use litd_units::Nanos;
-
-use super::matrix::{Matrix, median};
+use super::matrix::Matrix;
 use super::overlap::OverlapKind;
-use super::skew::Skew;
-use crate::analysis::communication;
-use crate::timeline::{KernelClass, Timeline};
+use crate::analysis::idle_of;
+use crate::limit::limit_of;
+use crate::marks::marks;
+use crate::pace::paces;
+use crate::skew::Skew;
+use crate::timeline::Timeline;
 
-/// Kernels that take longer by less than this are not slower.
-const SLOWER: f64 = 0.006;
-/// Above this share of an iteration an idle GPU waits for its host.
-const IDLE: f64 = 0.005;
-/// A link slower by less than this is not slow.
-const LINK: f64 = 0.03;
 /// Leads below this share of an iteration hold nobody back.
 const LEVEL: f64 = 0.004;
-/// Fewer kernels than this have no pace.
-const FEWEST: usize = 8;
-/// A pace must differ by so many times its own uncertainty.
-const SURE: f64 = 4.0;
-
-/// What holds a node back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Cause {
-    /// Nothing does.
-    Healthy,
-    /// A GPU's clock is slow. Traces can't tell whether heat makes it so.
-    SlowClock,
-    /// A GPU is as fast as the others, but its queue runs empty: its host is late.
-    HostBound,
-    /// A GPU's link is slow.
-    Communication,
-    /// A GPU has more work than the others.
-    DataDependent,
-    /// Traces don't tell, or tell several things at once.
-    Unknown,
-}
+/// Ranks that were recorded together for less than this share of the time were recorded apart.
+const TOGETHER: f64 = 0.5;
 
 /// The diagnosis, with what it rests on.
 #[derive(Debug, Clone, Serialize)]
@@ -54,88 +31,19 @@ pub struct Diagnosis {
     /// The reasons, in words and numbers.
     pub evidence: Vec<String>,
     /// What was measured of each rank.
-    pub ranks: Vec<Marks>,
+    pub ranks: Vec<RankMarks>,
 }
 
-/// What a rank's kernels show.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Marks {
+/// What was measured of a rank.
+#[derive(Debug, Clone, Serialize)]
+pub struct RankMarks {
     /// The rank.
     pub rank: u32,
-    /// How much longer than the median rank's its kernels that follow the clock take.
-    pub slower_compute: Option<f64>,
-    /// The same of kernels that memory limits, which follow the clock little.
-    pub slower_memory: Option<f64>,
-    /// The uncertainty of these.
-    pub uncertainty: Option<f64>,
-    /// The share of the iteration in which its queue was empty, beyond the median rank's.
-    pub idle: f64,
-    /// How much longer its transfers take than the median rank's.
-    pub slower_link: f64,
+    /// What its kernels show.
+    #[serde(flatten)]
+    pub marks: Marks,
     /// By how much it leads the rank that is last, as a share of an iteration, on average.
     pub lead: f64,
-}
-
-/// What limits a kernel, as far as its name tells.
-#[derive(Clone, Copy, PartialEq)]
-enum Limit {
-    Compute,
-    Memory,
-}
-
-const MEMORY: [&str; 22] = [
-    "norm",
-    "rope",
-    "rotary",
-    "silu",
-    "swiglu",
-    "gelu",
-    "relu",
-    "elementwise",
-    "softmax",
-    "dropout",
-    "embedding",
-    "copy",
-    "cat",
-    "reduce",
-    "foreach",
-    "multi_tensor",
-    "adam",
-    "add",
-    "cast",
-    "transpose",
-    "fill",
-    "mul_",
-];
-const COMPUTE: [&str; 16] = [
-    "gemm",
-    "cijk_",
-    "proj",
-    "attention",
-    "attn_fa",
-    "flash",
-    "fmha",
-    "conv",
-    "cutlass",
-    "matmul",
-    "xmma",
-    "nvjet",
-    "mfma",
-    "wgrad",
-    "dgrad",
-    "_mm",
-];
-
-fn limit_of(name: &str) -> Option<Limit> {
-    let name = name.to_ascii_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
-    // A norm within attention is a norm.
-    match () {
-        () if has(&["norm", "silu_mul", "rope"]) => Some(Limit::Memory),
-        () if has(&COMPUTE) => Some(Limit::Compute),
-        () if has(&MEMORY) => Some(Limit::Memory),
-        () => None,
-    }
 }
 
 pub(super) fn diagnose(
@@ -144,248 +52,174 @@ pub(super) fn diagnose(
     kinds: &[OverlapKind],
     skew: &Skew,
 ) -> Diagnosis {
-    let marks = marks(timelines, matrix, kinds, skew);
-    let last = marks.iter().min_by(|a, b| a.lead.total_cmp(&b.lead));
-    let Some(last) = last.cloned() else {
-        return verdict(Cause::Unknown, None, Vec::new(), marks);
+    let length = length(matrix);
+    let marks = marks_of(timelines, matrix, kinds, skew, length);
+    let leads = leads(matrix, length);
+    let limits = Limits {
+        level: LEVEL.max(expected_spread(matrix, length)),
+        ..Limits::OF_TRACES
     };
-    let (evidence, causes) = weigh(&last);
-    let spread = marks.iter().map(|mark| mark.lead).fold(0.0, f64::max);
-    let rank = Some(last.rank);
-    match causes[..] {
-        [] if spread < LEVEL.max(expected_spread(matrix)) => {
-            let level = format!(
-                "the ranks are {:.2} % of an iteration apart on average, no more than noise makes them",
-                spread * 100.0
-            );
-            verdict(Cause::Healthy, None, vec![level], marks)
-        }
-        [] => {
-            let mut evidence = evidence;
-            evidence.insert(
-                0,
-                format!(
-                    "the others wait for rank {} by up to {:.2} % of an iteration, and nothing in its kernels, its queue or its transfers explains that",
-                    last.rank,
-                    spread * 100.0
-                ),
-            );
-            verdict(Cause::Unknown, rank, evidence, marks)
-        }
-        [cause] => verdict(cause, rank, evidence, marks),
-        _ => {
-            let mut evidence = evidence;
-            evidence.insert(0, "several causes at once: none is named".into());
-            verdict(Cause::Unknown, rank, evidence, marks)
-        }
-    }
-}
-
-fn verdict(cause: Cause, rank: Option<u32>, evidence: Vec<String>, ranks: Vec<Marks>) -> Diagnosis {
+    let verdict = litd_diagnosis::diagnose(&leads, &marks, &[], &limits);
+    let last = verdict.last.and_then(|gpu| timelines.get(gpu));
+    let rank = last.map(|timeline| timeline.rank);
+    let (cause, evidence) = match (apart(timelines), rank) {
+        (Some(why), _) => (Cause::SamplingArtefact, vec![why]),
+        (None, Some(rank)) => (verdict.cause, evidence(rank, &verdict)),
+        (None, None) => (Cause::Unknown, Vec::new()),
+    };
+    let named = !matches!(cause, Cause::Healthy | Cause::SamplingArtefact);
+    let each = timelines.iter().zip(marks).zip(leads);
     Diagnosis {
         cause,
-        rank,
-        power_helps: cause == Cause::SlowClock,
+        rank: rank.filter(|_| named),
+        power_helps: cause.power_helps(),
         evidence,
-        ranks,
+        ranks: each
+            .map(|((timeline, marks), lead)| RankMarks {
+                rank: timeline.rank,
+                marks,
+                lead,
+            })
+            .collect(),
     }
 }
 
-/// What the marks of the last rank say, in words, and the causes that they speak for.
-fn weigh(last: &Marks) -> (Vec<String>, Vec<Cause>) {
-    let rank = last.rank;
+/// Whether ranks were recorded at other times than the others; in words.
+fn apart(timelines: &[Timeline]) -> Option<String> {
+    let span = |timeline: &Timeline| {
+        let start = timeline.kernels.first()?.start;
+        Some((start, timeline.kernels.iter().map(|k| k.end).max()?))
+    };
+    let spans = timelines.iter().map(span).collect::<Option<Vec<_>>>()?;
+    let start = spans.iter().map(|span| span.0).max()?;
+    let end = spans.iter().map(|span| span.1).min()?;
+    let shortest = spans.iter().map(|span| span.1 - span.0).min()?;
+    let together = (end - start).max(Nanos::ZERO).0 as f64 / shortest.0.max(1) as f64;
+    (together < TOGETHER).then(|| {
+        format!(
+            "all ranks were recorded at the same time for only {:.0} % of the shortest recording: leads between them mean nothing; record the same iteration on all ranks",
+            together * 100.0
+        )
+    })
+}
+
+/// What the verdict rests on.
+fn evidence(rank: u32, verdict: &Verdict) -> Vec<String> {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
-    let (mut evidence, mut causes) = (Vec::new(), Vec::new());
-    let least = SLOWER.max(SURE * last.uncertainty.unwrap_or(0.0));
-    match (last.slower_compute, last.slower_memory) {
-        (Some(compute), Some(memory)) if compute.max(memory) > least => {
-            let follows = memory < 0.55 * compute;
-            evidence.push(format!(
-                "rank {rank}'s computation of constant overlap takes {} longer than the median rank's where the clock limits it and {} where memory does: {}",
-                percent(compute),
-                percent(memory),
-                match follows {
-                    true => "its clock is slow (these traces hold no temperature that would say why)",
-                    false => "a slow clock would spare the latter, so it has more work",
-                }
-            ));
-            causes.push(match follows {
-                true => Cause::SlowClock,
-                false => Cause::DataDependent,
-            });
-        }
-        (Some(compute), None) if compute > least => {
-            evidence.push(format!(
-                "rank {rank}'s computation of constant overlap takes {} longer than the median rank's: its clock is slow, or it has more work; too few kernels are limited by memory to tell which",
-                percent(compute),
-            ));
-            // The daemon would try power, which helps in both cases.
-            causes.push(Cause::SlowClock);
-        }
-        (Some(compute), _) => evidence.push(format!(
-            "rank {rank}'s computation of constant overlap takes {} longer than the median rank's: no slower than can be told",
-            percent(compute)
+    let apart = &verdict.apart;
+    let spread = verdict.spread * 100.0;
+    let mut evidence = Vec::new();
+    match (verdict.cause, &verdict.seen[..]) {
+        (Cause::Healthy, _) => evidence.push(format!(
+            "the ranks are {spread:.2} % of an iteration apart on average, no more than noise makes them"
         )),
-        (None, _) => evidence.push(format!(
-            "too few kernels of rank {rank} have the same overlap on all ranks to tell its pace"
+        (Cause::Unknown, []) => evidence.push(format!(
+            "the others wait for rank {rank} by up to {spread:.2} % of an iteration, and nothing in its kernels, its queue or its transfers explains that"
         )),
+        (Cause::Unknown, [Cause::SlowClock, Cause::DataDependent]) => evidence.push(
+            "a slow clock would slow memory-bound kernels less, more work would slow them as much: it may be both".into(),
+        ),
+        (Cause::Unknown, _) => evidence.push("several causes at once: none is named".into()),
+        _ => {}
     }
-    if last.idle > IDLE {
+    let slower = verdict
+        .seen
+        .iter()
+        .any(|cause| matches!(cause, Cause::SlowClock | Cause::DataDependent));
+    evidence.push(match (apart.slower_compute, apart.slower_memory) {
+        (Some(compute), Some(memory)) if slower => format!(
+            "its computation of constant overlap takes {} longer than that of the ranks far ahead of it where the clock limits it, and {} where memory does{}",
+            percent(compute),
+            percent(memory),
+            match verdict.cause {
+                Cause::SlowClock =>
+                    ": its clock is slow (these traces hold no temperature that would say why)",
+                Cause::DataDependent => ": a slow clock would spare the latter, so it has more work",
+                _ => "",
+            }
+        ),
+        (Some(compute), None) if slower => format!(
+            "its computation of constant overlap takes {} longer than that of the ranks far ahead of it: its clock is slow, or it has more work; too few kernels are limited by memory to tell which",
+            percent(compute),
+        ),
+        (Some(compute), _) => format!(
+            "its computation of constant overlap takes {} {} than that of the ranks far ahead of it: no slower than can be told",
+            percent(compute.abs()),
+            if compute < 0.0 { "less" } else { "longer" }
+        ),
+        (None, _) => "too few of its kernels have the same overlap on all ranks to tell its pace".into(),
+    });
+    if verdict.seen.contains(&Cause::HostBound) {
         evidence.push(format!(
-            "rank {rank}'s queue is empty for {} of the time beyond the median rank's: its host is late",
-            percent(last.idle)
+            "its queue is empty, with no collective to wait for, for {} of the time beyond the ranks far ahead of it: its host is late",
+            percent(apart.idle)
         ));
-        causes.push(Cause::HostBound);
     }
-    if last.slower_link > LINK {
+    if verdict.seen.contains(&Cause::Communication) {
         evidence.push(format!(
-            "rank {rank}'s transfers end {} of their length later than the median rank's: its link is slow",
-            percent(last.slower_link)
+            "its transfers end {} of their length later than those of the ranks far ahead of it: its link is slow",
+            percent(apart.slower_link)
         ));
-        causes.push(Cause::Communication);
     }
-    (evidence, causes)
+    evidence
 }
 
-fn marks(
+fn marks_of(
     timelines: &[Timeline],
     matrix: &Matrix,
     kinds: &[OverlapKind],
     skew: &Skew,
+    length: Nanos,
 ) -> Vec<Marks> {
-    let length = length(matrix);
-    let limits = matrix.columns.iter().map(|column| limit_of(&column.name));
-    let limits = Vec::from_iter(limits);
-    let known = limits.iter().any(Option::is_some);
-    let idles = idles(timelines, matrix);
-    let share = |part: f64| if length > 0.0 { part / length } else { 0.0 };
-    let kernels = matrix.columns.len().max(1) as f64;
-    let mark = |(gpu, timeline): (usize, &Timeline)| {
-        let of = |limit: Option<Limit>| {
-            let chosen = (0..matrix.columns.len())
-                .filter(|&k| kinds[k] != OverlapKind::Varying && limits[k] == limit);
-            relative(matrix, gpu, chosen)
-        };
-        let compute = of(known.then_some(Limit::Compute));
-        let memory = of(Some(Limit::Memory));
-        let leads: f64 = matrix.lead[gpu].iter().map(|lead| lead.0 as f64).sum();
-        Marks {
-            rank: timeline.rank,
-            slower_compute: compute.map(|(slower, _)| slower),
-            slower_memory: memory.map(|(slower, _)| slower),
-            uncertainty: compute.map(|(_, uncertainty)| uncertainty),
-            idle: share(idles[gpu]),
-            slower_link: skew.link_slowness.get(gpu).copied().unwrap_or(0.0),
-            lead: share(leads / kernels) * matrix.iterations().len() as f64,
-        }
+    let limits = Vec::from_iter(matrix.columns.iter().map(|column| limit_of(&column.name)));
+    let durations = Vec::from_iter(matrix.duration.iter().map(Vec::as_slice));
+    let constant = |k: usize| {
+        let has_length = matrix.duration.iter().all(|row| row[k] > Nanos::ZERO);
+        has_length && kinds[k] != OverlapKind::Varying
     };
-    let mut marks = Vec::from_iter(timelines.iter().enumerate().map(mark));
-    let middle = median(marks.iter().map(|mark| mark.slower_link).collect()).unwrap_or(0.0);
-    for mark in &mut marks {
-        mark.slower_link -= middle;
-    }
-    marks
+    let paces = paces(&durations, constant, |k| limits[k]);
+    let idles = Vec::from_iter(timelines.iter().map(idle_of));
+    marks(&paces, &idles, skew, length)
 }
 
-/// Computation and communication of all iterations, in nanoseconds.
-fn length(matrix: &Matrix) -> f64 {
+/// Mean lead of each GPU, as a share of an iteration.
+fn leads(matrix: &Matrix, length: Nanos) -> Vec<f64> {
+    let kernels = matrix.columns.len().max(1) as f64;
+    let iteration = length.0.max(1) as f64 / matrix.iterations().len().max(1) as f64;
+    let mean = |row: &Vec<Nanos>| row.iter().map(|lead| lead.0 as f64).sum::<f64>() / kernels;
+    matrix
+        .lead
+        .iter()
+        .map(|row| mean(row) / iteration)
+        .collect()
+}
+
+/// From first start to last end of matched kernels, of all iterations.
+fn length(matrix: &Matrix) -> Nanos {
     let iterations = matrix.iterations();
     let of = |kernels: &Vec<usize>| {
         let rows = || matrix.start.iter().zip(&matrix.duration);
-        let starts = rows().flat_map(|(start, _)| kernels.iter().map(|&k| start[k].0));
-        let ends = rows().flat_map(|(start, time)| kernels.iter().map(|&k| (start[k] + time[k]).0));
-        (ends.max().unwrap_or(0) - starts.min().unwrap_or(0)) as f64
+        let starts = rows().flat_map(|(start, _)| kernels.iter().map(|&k| start[k]));
+        let ends = rows().flat_map(|(start, time)| kernels.iter().map(|&k| start[k] + time[k]));
+        ends.max().unwrap_or_default() - starts.min().unwrap_or_default()
     };
     iterations.values().map(of).sum()
 }
 
-/// How much longer than the median GPU's some kernels of a GPU take: the median, and how far it
-/// may be off.
-fn relative(
-    matrix: &Matrix,
-    gpu: usize,
-    kernels: impl Iterator<Item = usize>,
-) -> Option<(f64, f64)> {
-    let one = |k: usize| {
-        let column = matrix.duration.iter().map(|row| row[k].0 as f64);
-        let middle = median(column.collect()).filter(|&middle| middle > 0.0)?;
-        Some(matrix.duration[gpu][k].0 as f64 / middle - 1.0)
-    };
-    let all = Vec::from_iter(kernels.filter_map(one));
-    if all.len() < FEWEST {
-        return None;
-    }
-    let count = all.len() as f64;
-    let middle = median(all.clone())?;
-    let off = median(all.iter().map(|one| (one - middle).abs()).collect())?;
-    // 1.4826 makes a standard deviation of it, 1.2533 that of a median of so many.
-    Some((middle, 1.4826 * 1.2533 * off / count.sqrt()))
-}
-
 /// How far kernel noise alone drives ranks apart, as a share of an iteration.
-fn expected_spread(matrix: &Matrix) -> f64 {
-    let length = length(matrix);
-    let noise = (0..matrix.gpus()).filter_map(|gpu| {
-        let (_, uncertainty) = relative(matrix, gpu, 0..matrix.columns.len())?;
-        Some(uncertainty * (matrix.columns.len() as f64).sqrt())
-    });
-    let noise = median(noise.collect()).unwrap_or(0.0);
-    let squares: f64 = matrix
-        .duration
-        .first()
-        .into_iter()
-        .flatten()
-        .map(|time| (time.0 as f64).powi(2))
-        .sum();
-    match length > 0.0 {
-        true => 2.5 * noise * squares.sqrt() / length,
+fn expected_spread(matrix: &Matrix, length: Nanos) -> f64 {
+    let deviation = |k: usize| {
+        let times = || matrix.duration.iter().map(|row| row[k].0 as f64);
+        let middle = median(times().collect()).filter(|&middle| middle > 0.0)?;
+        median(times().map(|time| (time / middle - 1.0).abs()).collect())
+    };
+    let noise = median((0..matrix.columns.len()).filter_map(deviation).collect());
+    let first = matrix.duration.first().into_iter().flatten();
+    let squares: f64 = first.map(|time| (time.0 as f64).powi(2)).sum();
+    // 1.4826 makes a standard deviation of a median absolute one.
+    let drift = 1.4826 * noise.unwrap_or(0.0) * squares.sqrt();
+    match length > Nanos::ZERO {
+        true => 2.5 * drift / length.0 as f64,
         false => 0.0,
     }
-}
-
-/// For how long the queue of each GPU was empty beyond the median GPU's, in nanoseconds: by many
-/// short gaps between kernels, or by a few long ones in which it does not communicate either.
-fn idles(timelines: &[Timeline], matrix: &Matrix) -> Vec<f64> {
-    let gaps = Vec::from_iter(timelines.iter().map(gaps));
-    let alone = Vec::from_iter(gaps.iter().map(|(_, alone)| alone.0 as f64));
-    let middle = median(alone.clone()).unwrap_or(0.0);
-    let before = |gpu: usize, k: usize| {
-        let start = matrix.start[gpu].get(k)?;
-        let of = &gaps[gpu].0;
-        let at = of.binary_search_by_key(start, |(start, _)| *start).ok()?;
-        Some(of[at].1.0 as f64)
-    };
-    let excess = |gpu: usize| {
-        let one = |k: usize| {
-            let all = (0..timelines.len()).filter_map(|gpu| before(gpu, k));
-            Some(before(gpu, k)? - median(all.collect())?)
-        };
-        let kernels = matrix.columns.len();
-        median((0..kernels).filter_map(one).collect()).unwrap_or(0.0) * kernels as f64
-    };
-    (0..timelines.len())
-        .map(|gpu| excess(gpu).max(alone[gpu] - middle))
-        .collect()
-}
-
-/// The gap before each computation kernel (by its start), and the time of all gaps in which the
-/// GPU did not communicate.
-fn gaps(timeline: &Timeline) -> (Vec<(Nanos, Nanos)>, Nanos) {
-    let communication = communication(timeline);
-    let mut gaps = Vec::new();
-    let mut alone = Nanos::ZERO;
-    let mut end = None::<Nanos>;
-    for kernel in &timeline.kernels {
-        if kernel.class == KernelClass::Communication {
-            continue;
-        }
-        let since = end.unwrap_or(kernel.start);
-        let gap = (kernel.start - since).max(Nanos::ZERO);
-        gaps.push((kernel.start, gap));
-        if gap > Nanos::ZERO {
-            alone += gap - communication.cover(since, kernel.start);
-        }
-        end = Some(since.max(kernel.end));
-    }
-    (gaps, alone)
 }

@@ -112,16 +112,6 @@ pub(super) fn layer_of(name: &str) -> Option<(u32, String)> {
     (rest.len() > 1).then(|| (number, rest.join(".")))
 }
 
-/// The middle value, or the mean of the two in the middle; `None` of nothing.
-pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let upper = *values.get(middle)?;
-    let even = values.len().is_multiple_of(2);
-    let lower = values.get(middle.wrapping_sub(usize::from(even)))?;
-    Some((lower + upper) / 2.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +125,5 @@ mod tests {
         );
         assert_eq!(layer_of("void gemm<float>"), None);
         assert_eq!(layer_of("7.x.y"), None);
-        assert_eq!(median(vec![3.0, 1.0, 2.0, 10.0]), Some(2.5));
     }
 }

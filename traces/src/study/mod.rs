@@ -2,19 +2,21 @@
 //! III), lead curves (Figure 7), models (section IV) and a diagnosis.
 
 mod cause;
+mod layers;
 mod matrix;
 mod models;
 mod overlap;
-mod skew;
 mod waves;
 
 use litd_units::Nanos;
 use serde::Serialize;
 
-pub use cause::{Cause, Diagnosis, Marks};
+pub use crate::skew::Skew;
+pub use cause::{Diagnosis, RankMarks};
+pub use layers::Layer;
+pub use litd_diagnosis::{Cause, Marks};
 pub use models::{Aligned, ModelOptions, Models, Prediction, predict};
 pub use overlap::{IterationOverlap, KernelOverlap, LayerOverlap, OverlapKind, cosine, pearson};
-pub use skew::Skew;
 pub use waves::{Plateau, Stretch, Wave};
 
 use crate::align::{AlignError, AlignOptions};
@@ -35,7 +37,7 @@ pub struct Study {
     pub models: Models,
     /// Overlap and its correlation with duration, by kernel; most time first.
     pub kernels: Vec<KernelOverlap>,
-    /// Overlap by layer, where kernels' names tell layers.
+    /// Overlap by layer, where kernels' names tell layers or their sequence repeats.
     pub layers: Vec<LayerOverlap>,
     /// Overlap by iteration.
     pub iterations: Vec<IterationOverlap>,
@@ -53,6 +55,8 @@ pub struct MatchedKernel {
     pub name: String,
     /// Its name without the number of its layer.
     pub plain_name: String,
+    /// Its layer, where one can be told.
+    pub layer: Option<Layer>,
     /// Its iteration; none where traces mark none.
     pub iteration: Option<u32>,
     /// When it started.
@@ -67,7 +71,7 @@ pub struct MatchedKernel {
 
 /// Takes clear clock skew out of the timelines of two or more ranks.
 pub fn remove_skew(timelines: &mut [Timeline]) -> Skew {
-    skew::remove(timelines)
+    crate::skew::remove(timelines)
 }
 
 /// Studies the timelines of two or more ranks of a node, whose skew was removed.
@@ -84,6 +88,7 @@ pub fn study(
     let kinds = overlap::kinds(&matrix, options.varying_threshold);
     let ranks = Vec::from_iter(timelines.iter().map(|timeline| timeline.rank));
     let waves = waves::waves(&matrix, &ranks);
+    let layers = layers::of(&matrix);
     let changes = |wave: &Wave| {
         let mut last = wave.last.iter().map(|stretch| stretch.gpu);
         let first = last.next();
@@ -95,20 +100,21 @@ pub fn study(
         straggler_changes: waves.iter().any(changes),
         models: Models::of(&matrix, options),
         kernels: overlap::per_kernel(&matrix, &kinds),
-        layers: overlap::per_layer(&matrix),
+        layers: overlap::per_layer(&matrix, &layers),
         iterations: overlap::per_iteration(&matrix),
         waves,
-        matched: matched(matrix),
+        matched: matched(matrix, layers),
     })
 }
 
-fn matched(matrix: Matrix) -> Vec<MatchedKernel> {
+fn matched(matrix: Matrix, layers: Vec<Option<Layer>>) -> Vec<MatchedKernel> {
     fn column<T: Copy>(of: &[Vec<T>], k: usize) -> Vec<T> {
         of.iter().map(|row| row[k]).collect()
     }
     let (start, duration) = (matrix.start, matrix.duration);
-    let columns = matrix.columns.into_iter().enumerate();
-    let kernel = |(k, of): (usize, matrix::Column)| MatchedKernel {
+    let columns = matrix.columns.into_iter().zip(layers).enumerate();
+    let kernel = |(k, (of, layer)): (usize, (matrix::Column, _))| MatchedKernel {
+        layer,
         plain_name: overlap::plain_name(&of.name),
         name: of.name,
         iteration: of.iteration,

@@ -1,9 +1,10 @@
 //! The performance and power models of the Lit Silicon paper: section IV, equations 1 to 16.
 
+use litd_diagnosis::median;
 use litd_units::Watts;
 use serde::Serialize;
 
-use super::matrix::{Matrix, median};
+use super::matrix::Matrix;
 
 /// What the power model assumes of every GPU, and how kernels are split.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

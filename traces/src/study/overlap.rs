@@ -1,10 +1,11 @@
 //! Section III of the paper: how much of each kernel, layer and iteration is overlapped, and how
 //! that goes with durations (Figures 3 and 4).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
+use super::layers::Layer;
 use super::matrix::{Matrix, layer_of};
 
 /// Above this mean, a constant overlap counts as the paper's "maximum" and not "minimum".
@@ -53,7 +54,7 @@ pub struct KernelOverlap {
 pub struct LayerOverlap {
     /// The iteration, where traces mark them.
     pub iteration: Option<u32>,
-    /// What comes before the layer's number in kernels' names, such as `f` and `b`.
+    /// See [`Layer::pass`].
     pub pass: String,
     /// Its number.
     pub layer: u32,
@@ -122,28 +123,22 @@ pub(super) fn per_kernel(matrix: &Matrix, kinds: &[OverlapKind]) -> Vec<KernelOv
     all
 }
 
-pub(super) fn per_layer(matrix: &Matrix) -> Vec<LayerOverlap> {
-    let mut groups = BTreeMap::<(Option<u32>, usize), (String, u32, Vec<usize>)>::new();
-    let mut places = BTreeMap::new();
-    for (k, column) in matrix.columns.iter().enumerate() {
-        let Some((layer, _)) = layer_of(&column.name) else {
-            continue;
-        };
-        let pass = column.name.split(&format!(".{layer}.")).next();
-        let pass = pass.unwrap_or_default().to_owned();
-        let next = places.len();
-        let place = *places
-            .entry((column.iteration, pass.clone(), layer))
-            .or_insert(next);
-        let group = groups
-            .entry((column.iteration, place))
-            .or_insert_with(|| (pass, layer, Vec::new()));
-        group.2.push(k);
+pub(super) fn per_layer(matrix: &Matrix, layers: &[Option<Layer>]) -> Vec<LayerOverlap> {
+    let mut groups = Vec::<(Option<u32>, &Layer, Vec<usize>)>::new();
+    let mut places = HashMap::new();
+    for (k, (column, layer)) in matrix.columns.iter().zip(layers).enumerate() {
+        let Some(layer) = layer else { continue };
+        let place = *places.entry((column.iteration, layer)).or_insert_with(|| {
+            groups.push((column.iteration, layer, Vec::new()));
+            groups.len() - 1
+        });
+        groups[place].2.push(k);
     }
-    let layer = |((iteration, _), (pass, layer, kernels)): (_, (_, _, Vec<_>))| LayerOverlap {
+    groups.sort_by_key(|group| group.0);
+    let layer = |(iteration, layer, kernels): (Option<u32>, &Layer, Vec<usize>)| LayerOverlap {
         iteration,
-        pass,
-        layer,
+        pass: layer.pass.clone(),
+        layer: layer.number,
         overlap_ratio: weighted(matrix, &kernels),
     };
     groups.into_iter().map(layer).collect()

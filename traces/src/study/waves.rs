@@ -1,10 +1,11 @@
 //! Lead curves (the paper's Figure 7): how the leads of an iteration grow, where they level off,
 //! and who is last.
 
+use litd_diagnosis::median;
 use litd_units::Nanos;
 use serde::Serialize;
 
-use super::matrix::{Matrix, median};
+use super::matrix::Matrix;
 
 /// The most points of a curve that are reported.
 const POINTS: usize = 240;

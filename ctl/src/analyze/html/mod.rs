@@ -4,7 +4,7 @@ mod svg;
 
 use std::fmt::Write as _;
 
-use litd_traces::study::{Aligned, MatchedKernel, Study, Wave};
+use litd_traces::study::{Aligned, KernelOverlap, MatchedKernel, Study, Wave};
 use litd_traces::{KernelClass, Report, Timeline};
 use litd_units::Nanos;
 
@@ -26,11 +26,13 @@ svg{width:100%;height:auto;display:block}
 svg text{font-size:11px;fill:currentColor}.title{font-size:12px}
 .grid{stroke:var(--line);fill:none}.curve{fill:none;stroke-width:1.4}.thin{fill:none;stroke-width:.7;opacity:.7}
 table{border-collapse:collapse;display:block;overflow-x:auto}
-td,th{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
-td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:9rem}
+td,th{padding:.2rem .4rem;text-align:right;border-bottom:1px solid var(--line);vertical-align:top}
+td{white-space:nowrap}th{font-weight:600;font-size:.85rem;vertical-align:bottom}
+td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:7rem}
 .key span{display:inline-block;margin-right:.8rem}.key i{display:inline-block;width:.8rem;height:.8rem;margin-right:.3rem}
 .verdict{font-size:1.15rem;border-left:.3rem solid #d55e00;padding-left:.8rem}
-@media print{body{max-width:none;font-size:10pt}figure,table,section{break-inside:avoid}}
+@media print{body{max-width:none;font-size:10pt;padding:0}figure,tr{break-inside:avoid}h2{break-after:avoid}
+table{display:table;width:100%}td,th{white-space:normal;font-size:8pt}}
 ";
 
 /// The whole file.
@@ -54,20 +56,17 @@ pub fn render(report: &Report, study: &Study, timelines: &[Timeline]) -> String 
             "By how much each rank started each kernel before the last rank did, through the iterations. A curve that stays at zero is the straggler's.",
             lead_curves(&study.waves),
         ),
-        (
-            "Overlap against duration",
-            "Executions of the kernel whose overlap varies most: where communication runs beside it, it takes longer.",
-            scatter(study),
-        ),
+        ("Overlap against duration", &which(study), scatter(study)),
         (
             "Around the worst layer",
-            "What each rank ran where the lead is greatest: computation above, communication below.",
+            &where_worst(&study.matched),
             timeline(study, timelines),
         ),
     ] {
         let _ = writeln!(
             out,
-            "<section><h2>{title}</h2><p>{text}</p><figure style=\"margin:0\">{chart}</figure></section>"
+            "<section><h2>{title}</h2><p>{}</p><figure style=\"margin:0\">{chart}</figure></section>",
+            escaped(text)
         );
     }
     last(&mut out, study);
@@ -86,8 +85,9 @@ fn verdict(out: &mut String, study: &Study) {
         "<p class=\"verdict\">{}</p><ul>",
         escaped(&words::headline(&study.diagnosis))
     );
-    for reason in study.diagnosis.evidence.iter().chain(&words::skew(study)) {
-        let _ = write!(out, "<li>{}</li>", escaped(reason));
+    let reasons = study.diagnosis.evidence.iter().cloned();
+    for reason in reasons.chain(words::skew(study)).chain(words::changes(study)) {
+        let _ = write!(out, "<li>{}</li>", escaped(&reason));
     }
     out.push_str("</ul>\n");
 }
@@ -124,6 +124,39 @@ fn around(matched: &[MatchedKernel], each_side: usize) -> &[MatchedKernel] {
     let at = worst(matched);
     let end = (at + each_side + 1).min(matched.len());
     &matched[at.saturating_sub(each_side)..end]
+}
+
+/// Which layer the kernel with the greatest lead is in, in words.
+fn where_worst(matched: &[MatchedKernel]) -> String {
+    let Some(kernel) = matched.get(worst(matched)) else {
+        return String::new();
+    };
+    let place = match &kernel.layer {
+        Some(layer) => format!(
+            "The lead is greatest in layer {} of {}",
+            layer.number, layer.pass
+        ),
+        None => "The lead is greatest here; no layer can be told".into(),
+    };
+    let iteration = kernel.iteration;
+    let iteration = iteration.map_or(String::new(), |number| format!(", iteration {number}"));
+    format!("{place}{iteration}. Of each rank, computation is drawn above and communication below.")
+}
+
+/// The kernels of the layer with the greatest lead; where no layer can be told, those around it.
+fn worst_layer(matched: &[MatchedKernel]) -> &[MatchedKernel] {
+    let at = worst(matched);
+    let same = |kernel: &MatchedKernel| {
+        let of = |kernel: &MatchedKernel| (kernel.iteration, kernel.layer.clone());
+        matched.get(at).is_some_and(|worst| of(worst) == of(kernel))
+    };
+    if matched.get(at).is_none_or(|worst| worst.layer.is_none()) {
+        return around(matched, AROUND);
+    }
+    let first = matched[..at].iter().rposition(|kernel| !same(kernel));
+    let end = matched[at..].iter().position(|kernel| !same(kernel));
+    let end = end.map_or(matched.len(), |end| at + end);
+    &matched[first.map_or(0, |first| first + 1)..end]
 }
 
 fn straggler_wave(study: &Study, timelines: &[Timeline]) -> String {
@@ -171,14 +204,27 @@ fn lead_curves(waves: &[Wave]) -> String {
     chart.finish("Lead of each rank by kernel")
 }
 
+/// The kernel that is drawn: the one whose overlap varies in most of the time.
+fn most_varying(study: &Study) -> Option<&KernelOverlap> {
+    let weight =
+        |kernel: &KernelOverlap| kernel.varying as f64 * kernel.time_ms.iter().sum::<f64>();
+    let enough = study.kernels.iter().filter(|kernel| kernel.executions > 2);
+    enough
+        .max_by(|a, b| weight(a).total_cmp(&weight(b)))
+        .or(study.kernels.first())
+}
+
+/// Which kernel that is, in words.
+fn which(study: &Study) -> String {
+    let name = most_varying(study).map_or("", |kernel| &kernel.name);
+    format!(
+        "A dot is one execution of {}, the kernel whose overlap varies most. If dots rise to the right, it takes longer where communication runs beside it.",
+        words::short(name)
+    )
+}
+
 fn scatter(study: &Study) -> String {
-    let most = study.kernels.iter().max_by(|a, b| {
-        let weight = |kernel: &litd_traces::study::KernelOverlap| {
-            kernel.varying as f64 * kernel.time_ms.iter().sum::<f64>()
-        };
-        weight(a).total_cmp(&weight(b))
-    });
-    let Some(chosen) = most else {
+    let Some(chosen) = most_varying(study) else {
         return String::new();
     };
     let kernels = study.matched.iter();
@@ -189,7 +235,7 @@ fn scatter(study: &Study) -> String {
         .flat_map(|kernel| kernel.duration.iter().copied());
     let longest = millis(times.max().unwrap_or_default());
     let mut chart = Chart::new((0.0, 1.0), (0.0, longest * 1.05), 300.0)
-        .horizontal_axis(&format!("overlap ratio of {}", chosen.name))
+        .horizontal_axis("overlap ratio")
         .vertical_axis("duration, ms");
     let step = kernels.len().div_ceil(DOTS).max(1);
     for kernel in kernels.iter().step_by(step) {
@@ -201,7 +247,7 @@ fn scatter(study: &Study) -> String {
 }
 
 fn timeline(study: &Study, timelines: &[Timeline]) -> String {
-    let kernels = around(&study.matched, AROUND);
+    let kernels = worst_layer(&study.matched);
     let starts = kernels
         .iter()
         .flat_map(|kernel| kernel.start.iter().copied());
@@ -278,7 +324,8 @@ fn predictions(out: &mut String, study: &Study) {
     let models = &study.models;
     let _ = write!(
         out,
-        "<section><h2>What fixing it would gain</h2><p>{}</p><table><tr><th>policy</th><th>speed-up (above 1 is faster)</th><th>without noise</th><th>from iteration to iteration</th><th>power after / before</th></tr>",
+        "<section><h2>What fixing it would gain</h2><p>{} {}</p><table><tr><th>policy</th><th>speed-up (above 1 is faster)</th><th>without noise</th><th>from iteration to iteration</th><th>power after / before</th></tr>",
+        words::caution(&study.diagnosis).unwrap_or_default(),
         escaped(&words::assumptions(models))
     );
     for Aligned {

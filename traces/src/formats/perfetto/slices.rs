@@ -307,6 +307,7 @@ impl Slices {
     ) -> Result<(), Trouble> {
         let (mut named, mut kernel, mut stage, mut queue) = (None, None, None, None);
         let (mut gpu, mut length, mut any) = (0, 0, false);
+        let mut astray = false;
         for field in fields(message) {
             let (number, value) = field?;
             let of = |names: &HashMap<u64, NameId>| names.get(&value.number()).copied();
@@ -316,7 +317,10 @@ impl Slices {
                 1 => any = true,
                 2 => (length, any) = (value.number() as i64, true),
                 11 => gpu = value.number() as i32,
-                13 => queue = of(&sequence.specifications),
+                13 => {
+                    queue = of(&sequence.specifications);
+                    astray = queue.is_none() && value.number() > 0;
+                }
                 14 => stage = of(&sequence.specifications),
                 17 => named = Some(self.text(&value.text())?),
                 20 => named = of(&sequence.names),
@@ -326,7 +330,8 @@ impl Slices {
                 _ => {}
             }
         }
-        if !any {
+        // Perfetto's own reader leaves out what ran on a queue that nobody declared, too.
+        if !any || astray {
             return Ok(());
         }
         let name = named.or(kernel).or(stage);

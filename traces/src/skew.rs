@@ -3,12 +3,13 @@
 //! clock that is ahead. (A broadcast ends on each rank at its own time and tells nothing.) A link
 //! that is slow makes collectives late too, but long ones later than short ones.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use litd_diagnosis::median;
 use litd_units::Nanos;
 use serde::Serialize;
 
-use super::matrix::median;
 use crate::timeline::{KernelClass, Timeline};
 
 /// Fewer collectives than this say nothing.
@@ -37,22 +38,38 @@ pub struct Skew {
 }
 
 /// A collective that ends everywhere at once.
-#[derive(Clone, Copy)]
-struct Sync {
-    start: Nanos,
-    end: Nanos,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sync {
+    pub(crate) start: Nanos,
+    pub(crate) end: Nanos,
 }
 
 /// Estimates the skew, and takes it out of the timelines where it is clear.
-pub(super) fn remove(timelines: &mut [Timeline]) -> Skew {
-    let all = matched(timelines);
-    if all.len() < FEWEST || timelines.len() < 2 {
+pub(crate) fn remove(timelines: &mut [Timeline]) -> Skew {
+    let skew = of_timelines(timelines);
+    let each = timelines.iter_mut().zip(&skew.ahead_ns).zip(&skew.removed);
+    for ((timeline, &ahead), _) in each.filter(|(_, removed)| **removed) {
+        shift(timeline, ahead);
+    }
+    skew
+}
+
+/// What the collectives of timelines say.
+pub(crate) fn of_timelines(timelines: &[Timeline]) -> Skew {
+    estimate(
+        &rows(&Vec::from_iter(timelines.iter().map(lists))),
+        timelines.len(),
+    )
+}
+
+/// What collectives say that all of so many ranks ran; one row each, one entry per rank.
+pub(crate) fn estimate(all: &[Vec<Sync>], ranks: usize) -> Skew {
+    if all.len() < FEWEST || ranks < 2 {
         return Skew {
             collectives: all.len(),
             ..Skew::default()
         };
     }
-    let ranks = timelines.len();
     let middle_end = |row: &Vec<Sync>| {
         let ends = row.iter().map(|sync| (sync.end - row[0].end).0 as f64);
         median(ends.collect()).unwrap_or(0.0) + (row[0].end - all[0][0].end).0 as f64
@@ -74,23 +91,17 @@ pub(super) fn remove(timelines: &mut [Timeline]) -> Skew {
         transfer_ns: Nanos(median(transfers.clone()).unwrap_or(0.0) as i64),
         ..Skew::default()
     };
-    for (rank, timeline) in timelines.iter_mut().enumerate().take(ranks) {
+    for rank in 0..ranks {
         let late = late(rank);
         let slope = slope(&transfers, &late);
-        let rest = Vec::from_iter(
-            late.iter()
-                .zip(&transfers)
-                .map(|(late, t)| late - slope * t),
-        );
+        let rest = late.iter().zip(&transfers);
+        let rest = Vec::from_iter(rest.map(|(late, t)| late - slope * t));
         let ahead = median(rest.clone()).unwrap_or(0.0);
         let off = median(rest.iter().map(|one| (one - ahead).abs()).collect()).unwrap_or(0.0);
-        let clear = ahead.abs() > LEAST && ahead.abs() > CLEAR * off;
-        if clear {
-            shift(timeline, Nanos(ahead as i64));
-        }
         skew.ahead_ns.push(Nanos(ahead as i64));
         skew.uncertainty_ns.push(Nanos(off as i64));
-        skew.removed.push(clear);
+        skew.removed
+            .push(ahead.abs() > LEAST && ahead.abs() > CLEAR * off);
         skew.link_slowness.push(slope);
     }
     skew
@@ -133,37 +144,35 @@ fn shift(timeline: &mut Timeline, by: Nanos) {
     }
 }
 
-/// The synchronising collectives that all ranks ran equally often, by kind and process group;
-/// one row each, one entry per rank.
-fn matched(timelines: &[Timeline]) -> Vec<Vec<Sync>> {
-    let mut per_rank = Vec::new();
-    for timeline in timelines {
-        let mut lists = HashMap::<(String, Option<String>), Vec<Sync>>::new();
-        for kernel in &timeline.kernels {
-            let told = kernel.collective;
-            let told = told.and_then(|id| timeline.collectives.get(id.0 as usize));
-            let name = told.and_then(|collective| collective.name.as_deref());
-            let kind = kind_of(name.unwrap_or_else(|| timeline.name_of(kernel)));
-            if let (Some(kind), KernelClass::Communication) = (kind, kernel.class) {
-                let group = told.and_then(|collective| collective.process_group.as_deref());
-                let key = (kind.to_owned(), group.map(str::to_owned));
-                let (start, end) = (kernel.start, kernel.end);
-                lists.entry(key).or_default().push(Sync { start, end });
-            }
+/// A rank's synchronising collectives in order, by kind and process group.
+pub(crate) type Lists = BTreeMap<(&'static str, Option<Arc<str>>), Vec<Sync>>;
+
+fn lists(timeline: &Timeline) -> Lists {
+    let mut lists = Lists::new();
+    for kernel in &timeline.kernels {
+        let told = kernel.collective;
+        let told = told.and_then(|id| timeline.collectives.get(id.0 as usize));
+        let name = told.and_then(|collective| collective.name.as_deref());
+        let kind = kind_of(name.unwrap_or_else(|| timeline.name_of(kernel)));
+        if let (Some(kind), KernelClass::Communication) = (kind, kernel.class) {
+            let group = told.and_then(|collective| collective.process_group.clone());
+            let (start, end) = (kernel.start, kernel.end);
+            lists
+                .entry((kind, group))
+                .or_default()
+                .push(Sync { start, end });
         }
-        per_rank.push(lists);
     }
-    let Some(first) = per_rank.first() else {
-        return Vec::new();
-    };
-    let mut keys = Vec::from_iter(first.keys());
-    keys.sort();
+    lists
+}
+
+/// The collectives that all ranks ran equally often, one row each.
+pub(crate) fn rows(per_rank: &[Lists]) -> Vec<Vec<Sync>> {
     let mut rows = Vec::new();
-    for key in keys {
-        let lists = per_rank.iter().filter_map(|lists| lists.get(key));
-        let lists = Vec::from_iter(lists);
+    for key in per_rank.first().into_iter().flat_map(BTreeMap::keys) {
+        let lists = Vec::from_iter(per_rank.iter().filter_map(|lists| lists.get(key)));
         let count = lists.first().map_or(0, |list| list.len());
-        if lists.len() == timelines.len() && lists.iter().all(|list| list.len() == count) {
+        if lists.len() == per_rank.len() && lists.iter().all(|list| list.len() == count) {
             rows.extend((0..count).map(|i| lists.iter().map(|list| list[i]).collect()));
         }
     }
@@ -171,7 +180,7 @@ fn matched(timelines: &[Timeline]) -> Vec<Vec<Sync>> {
 }
 
 /// The kind of a collective that synchronises all ranks at its end.
-fn kind_of(name: &str) -> Option<&'static str> {
+pub(crate) fn kind_of(name: &str) -> Option<&'static str> {
     let plain = name.to_ascii_lowercase().replace('_', "");
     ["allreduce", "allgather", "reducescatter"]
         .into_iter()

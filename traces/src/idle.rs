@@ -1,0 +1,59 @@
+//! When a GPU had nothing to do although it waited for no collective: its host was late.
+
+use litd_units::Nanos;
+
+use crate::timeline::KernelClass;
+
+/// How long no kernel computed or copied, up to the start of the next one. Where a collective
+/// ended in such a gap the next kernel may have waited for it: then only what comes after its end
+/// counts. Kernels come in the order of their starts, each with its class, start and end.
+pub(crate) fn idle(kernels: impl IntoIterator<Item = (KernelClass, Nanos, Nanos)>) -> Nanos {
+    let mut idle = Nanos::ZERO;
+    let mut busy_until = None::<Nanos>;
+    // Collectives that had not ended at the last start of another kernel.
+    let mut running = Vec::<Nanos>::new();
+    for (class, start, end) in kernels {
+        if class == KernelClass::Communication {
+            running.push(end);
+            continue;
+        }
+        let before = busy_until.unwrap_or(start);
+        if start > before {
+            let mut free = before;
+            running.retain(|&end| {
+                let ended = end <= start;
+                if ended {
+                    free = free.max(end);
+                }
+                !ended
+            });
+            idle += start - free;
+        }
+        busy_until = Some(before.max(end));
+    }
+    idle
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_for_a_collective_is_no_idleness() {
+        use KernelClass::{Communication, Computation, Copy};
+        let kernels = [
+            (Computation, 0, 10),
+            (Communication, 2, 30),
+            // Waits for the collective, and then 1 for its host.
+            (Computation, 31, 40),
+            (Copy, 35, 45),
+            // A collective that runs on is not what this one waits for.
+            (Communication, 46, 90),
+            (Computation, 50, 60),
+            (Computation, 60, 70),
+        ];
+        let kernels = kernels.map(|(class, start, end)| (class, Nanos(start), Nanos(end)));
+        assert_eq!(idle(kernels), Nanos(1 + 5));
+        assert_eq!(idle([]), Nanos::ZERO);
+    }
+}
