@@ -1,5 +1,5 @@
 //! `litctl analyze` beyond leads: predictions, a diagnosis, and the files that it writes.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -129,45 +129,102 @@ fn pictures_a_trace_and_a_table_are_written() {
     assert!(columns.into_iter().all(|count| count == 8));
 }
 
-#[test]
-fn a_browser_draws_the_report() {
+/// Measures, in the browser, what is on the page: the widths of page and window, and for each
+/// chart its size and how many of its shapes have one.
+const MEASURE: &str = "<script>
+onload = () => {
+  const sizes = [...document.querySelectorAll('svg')].map(svg => {
+    const box = svg.getBoundingClientRect();
+    const shapes = [...svg.querySelectorAll('path,polyline,line,circle,rect,text')];
+    const drawn = shapes.filter(shape => {
+      const {width, height} = shape.getBoundingClientRect();
+      return width + height > 0;
+    });
+    return [Math.round(box.width), Math.round(box.height), drawn.length].join(' ');
+  });
+  const page = document.documentElement;
+  document.title = [page.scrollWidth, innerWidth, ...sizes].join(';');
+};
+</script>";
+
+fn browser() -> Option<PathBuf> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let path = std::env::var_os("PATH").unwrap_or_default();
     let programs =
         std::env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name)));
-    let Some(browser) = programs.into_iter().find(|program| program.is_file()) else {
-        return skip("no Chromium in PATH");
-    };
-    let (folder, _) = node(4);
-    let html = folder.path().join("r.html");
-    let html = html.to_str().unwrap();
-    litctl(&["analyze", folder.path().to_str().unwrap(), "--html", html]);
-    let shot = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("analyze-report.png");
+    let found = programs.into_iter().find(|program| program.is_file());
+    if found.is_none() {
+        skip("no Chromium in PATH");
+    }
+    found
+}
+
+/// Opens a page in a window of a phone's width; what the browser prints and logs.
+fn open(browser: &Path, page: &Path, how: &str) -> (String, String) {
+    let profile = page.with_extension("profile");
     let output = Command::new(browser)
         .args([
             "--headless",
             "--no-sandbox",
             "--disable-gpu",
             "--hide-scrollbars",
+            // A phone is narrower, but not the windows of Chromium.
+            "--window-size=500,5000",
+            "--enable-logging=stderr",
+            "--timeout=60000",
         ])
-        .args(["--window-size=412,4000", "--enable-logging=stderr"])
-        .arg(format!(
-            "--user-data-dir={}",
-            folder.path().join("profile").display()
-        ))
-        .arg(format!("--screenshot={}", shot.display()))
-        .arg(format!("file://{html}"))
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg(how)
+        .arg(format!("file://{}", page.display()))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     assert!(!said.contains("CONSOLE"), "{said}");
+    (String::from_utf8_lossy(&output.stdout).into_owned(), said)
+}
+
+#[test]
+fn a_browser_draws_the_report() {
+    let Some(browser) = browser() else { return };
+    let (folder, _) = node(4);
+    let html = folder.path().join("r.html");
+    litctl(&[
+        "analyze",
+        folder.path().to_str().unwrap(),
+        "--html",
+        html.to_str().unwrap(),
+    ]);
+    // Kept for whoever wants to see it.
+    let shot = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("analyze-report.png");
+    open(&browser, &html, &format!("--screenshot={}", shot.display()));
     // A page of one colour would take less.
+    let size = std::fs::metadata(&shot).unwrap().len();
+    assert!(size > 30_000, "{}", shot.display());
+    // The report itself has no script; what is measured is the same page with one.
+    let page = std::fs::read_to_string(&html).unwrap();
+    let measured = folder.path().join("measured.html");
+    std::fs::write(&measured, page + MEASURE).unwrap();
+    let (dom, _) = open(&browser, &measured, "--dump-dom");
+    let title = dom.split_once("<title>").unwrap().1;
+    let title = title.split_once("</title>").unwrap().0;
+    let mut parts = title.split(';');
+    let number = |text: Option<&str>| text.unwrap().parse::<f64>().unwrap();
+    let (page, window) = (number(parts.next()), number(parts.next()));
     assert!(
-        std::fs::metadata(&shot).unwrap().len() > 30_000,
-        "{}",
-        shot.display()
+        page <= window,
+        "the page is {page} wide in a window of {window}"
     );
+    let charts = Vec::from_iter(parts);
+    assert_eq!(charts.len(), 4, "{title}");
+    for chart in charts {
+        let sizes = Vec::from_iter(chart.split(' ').map(|size| number(Some(size))));
+        let [width, height, shapes] = sizes[..] else {
+            panic!("{chart}")
+        };
+        assert!(width > 300.0 && height > 100.0, "{title}");
+        assert!(shapes > 20.0, "{title}");
+    }
 }
 
 /// Counts what Perfetto's own classes find in a file: begins, counters, arrows and their ends.
@@ -193,15 +250,21 @@ fn perfettos_own_classes_decode_the_trace() {
         "--perfetto",
         trace,
     ]);
-    let output = Command::new("python3").args(["-c", DECODE, trace]).output();
-    match output {
-        Ok(output) if output.status.success() => {
-            let counted = String::from_utf8(output.stdout).unwrap();
-            // 91 kernels and 80 leads on each of two ranks; every arrow joins two kernels.
-            assert_eq!(counted.trim(), "182 182 160 80 2");
-        }
-        _ => skip("no Python with the package perfetto"),
-    }
+    // The gate puts one below target/tools.
+    let own = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../target/tools/perfetto/bin/python"
+    );
+    let decoded = [own, "python3"].iter().find_map(|python| {
+        let output = Command::new(python).args(["-c", DECODE, trace]).output();
+        output.ok().filter(|output| output.status.success())
+    });
+    let Some(output) = decoded else {
+        return skip("no Python with the package perfetto");
+    };
+    let counted = String::from_utf8(output.stdout).unwrap();
+    // 91 kernels and 80 leads on each of two ranks; every arrow joins two kernels.
+    assert_eq!(counted.trim(), "182 182 160 80 2");
 }
 
 #[test]

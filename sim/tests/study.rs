@@ -226,7 +226,7 @@ fn causes_are_told_apart_at_one_percent_of_noise() {
 
 /// Seeds per node; the gate's --full sets more.
 fn seeds(usual: u64) -> u64 {
-    let told = std::env::var("LITD_SEEDS").ok();
+    let told = std::env::var("LITD_DIAGNOSIS_SEEDS").ok();
     told.and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use litd_traces::{KernelClass, ReadError, StreamId, Timeline, Trace, formats, join, kineto};
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 /// Every sample of the iteration but the Kineto files that the others were made from.
 const SAMPLES: [&str; 16] = [
@@ -180,18 +181,14 @@ fn real_files_of_other_profilers_hold_what_others_counted() {
     assert_eq!(read, expected);
 }
 
-/// All samples, unpacked where they are packed with gzip: damage should reach the readers.
-fn unpacked() -> Vec<(&'static str, Vec<u8>)> {
-    let all = SAMPLES.into_iter().chain([CSV]);
-    let all = all.map(|name| {
-        let bytes = std::fs::read(samples().join(name)).unwrap();
-        let mut plain = Vec::new();
-        match flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_end(&mut plain) {
-            Ok(_) => (name, plain),
-            Err(_) => (name, bytes),
-        }
-    });
-    all.collect()
+/// A sample, unpacked where it is packed with gzip: damage should reach the readers.
+fn unpacked(name: &str) -> Vec<u8> {
+    let bytes = std::fs::read(samples().join(name)).unwrap();
+    let mut plain = Vec::new();
+    match flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_end(&mut plain) {
+        Ok(_) => plain,
+        Err(_) => bytes,
+    }
 }
 
 /// A reader may refuse what is damaged, in one sentence with the file's name, or read what is
@@ -207,26 +204,21 @@ fn is_sane(outcome: &Result<Trace, ReadError>) -> bool {
     }
 }
 
-fn cases() -> u32 {
+/// Damages each of the samples so many times and reads it.
+fn damage(names: &[&str]) {
     // The gate's --full sets it.
     let told = std::env::var("LITD_FUZZ").ok();
-    told.and_then(|cases| cases.parse().ok()).unwrap_or(400)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
-    #[test]
-    fn damaged_files_never_panic(
-        which in 0..SAMPLES.len() + 1,
-        cut in prop::option::of(0.0..1.0),
-        flips in prop::collection::vec((0.0..1.0, any::<u8>()), 0..8)
-    ) {
-        thread_local! {
-            static ALL: Vec<(&'static str, Vec<u8>)> = unpacked();
-        }
-        ALL.with(|all| {
-            let (name, bytes) = &all[which];
-            let mut bytes = bytes.clone();
+    let cases = told.and_then(|cases| cases.parse().ok()).unwrap_or(30);
+    for name in names {
+        let whole = unpacked(name);
+        let flips = prop::collection::vec((0.0..1.0, any::<u8>()), 0..8);
+        let mut runner = TestRunner::new(ProptestConfig {
+            cases,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        });
+        let ran = runner.run(&(prop::option::of(0.0..1.0), flips), |(cut, flips)| {
+            let mut bytes = whole.clone();
             for (at, with) in flips {
                 let at = (at * bytes.len() as f64) as usize;
                 bytes[at] ^= with;
@@ -237,8 +229,29 @@ proptest! {
             let outcome = formats::read(&bytes[..], None, "broken", None);
             prop_assert!(is_sane(&outcome), "{name}: {outcome:?}");
             Ok(())
-        })?;
+        });
+        assert!(ran.is_ok(), "{ran:?}");
     }
+}
+
+#[test]
+fn damaged_perfetto_files_never_panic() {
+    damage(&SAMPLES[..10]);
+}
+
+#[test]
+fn damaged_databases_never_panic() {
+    damage(&SAMPLES[11..15]);
+}
+
+#[test]
+fn damaged_files_of_other_formats_never_panic() {
+    damage(&[
+        "sample.xplane.pb.gz",
+        "results.json.zst",
+        CSV,
+        "kineto/rank0.json.gz",
+    ]);
 }
 
 #[test]

@@ -111,7 +111,9 @@ pub fn changes(study: &Study) -> Option<String> {
 pub fn caution(diagnosis: &Diagnosis) -> Option<&'static str> {
     match diagnosis.cause {
         Cause::SlowClock => None,
-        Cause::Healthy => Some("No rank holds the others back: what is predicted is noise, or nothing."),
+        Cause::Healthy => {
+            Some("No rank holds the others back: what is predicted is noise, or nothing.")
+        }
         _ => Some(
             "The models suppose that clocks are what makes ranks differ. The diagnosis says otherwise: don't expect power to gain this.",
         ),

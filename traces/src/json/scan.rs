@@ -157,7 +157,9 @@ impl<R: Read> Scanner<R> {
 
     /// Whether the document holds nothing but blanks.
     pub(crate) fn is_empty(&self) -> bool {
-        self.progress.keys.is_empty() && !self.progress.has_events && self.window.at == self.window.bytes.len()
+        self.progress.keys.is_empty()
+            && !self.progress.has_events
+            && self.window.at == self.window.bytes.len()
     }
 
     /// Walks the whole document and hands out its parts.

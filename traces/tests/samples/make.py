@@ -3,8 +3,9 @@
 
     litctl simulate --workload testdata/oracle/tiny-fsdp.json --speeds 1,1.05 --contention 1.4 \\
         --write-kineto traces/tests/samples/kineto
-    pip install perfetto zstandard && python3 traces/tests/samples/make.py
+    pip install perfetto zstandard && python3 traces/tests/samples/make.py [FOLDER]
 
+FOLDER is where they are written; this one, if it is left out.
 Perfetto's files are encoded by the classes of Python's package `perfetto`, SQLite files by
 Python's sqlite3; xplane.pb, of which no package of reasonable size has the classes, by the few
 lines below. Nothing of the Rust code is used.
@@ -13,12 +14,14 @@ import gzip
 import json
 import os
 import sqlite3
+import sys
 import zlib
 
 import zstandard
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+THERE = sys.argv[1] if len(sys.argv) > 1 else HERE
 BEGIN, END = pb.TrackEvent.TYPE_SLICE_BEGIN, pb.TrackEvent.TYPE_SLICE_END
 
 
@@ -44,7 +47,7 @@ def load():
 
 
 def write(name, data):
-    with open(f"{HERE}/{name}", "wb") as file:
+    with open(f"{THERE}/{name}", "wb") as file:
         file.write(data)
 
 
@@ -245,7 +248,7 @@ def xplane(kernels):
 
 
 def database(name, script, rows):
-    path = f"{HERE}/{name}"
+    path = f"{THERE}/{name}"
     if os.path.exists(path):
         os.remove(path)
     with sqlite3.connect(path) as connection:

@@ -86,7 +86,10 @@ fn verdict(out: &mut String, study: &Study) {
         escaped(&words::headline(&study.diagnosis))
     );
     let reasons = study.diagnosis.evidence.iter().cloned();
-    for reason in reasons.chain(words::skew(study)).chain(words::changes(study)) {
+    for reason in reasons
+        .chain(words::skew(study))
+        .chain(words::changes(study))
+    {
         let _ = write!(out, "<li>{}</li>", escaped(&reason));
     }
     out.push_str("</ul>\n");
