@@ -168,7 +168,12 @@ impl<S: Store> Core<S> {
             Ok(()) => {
                 clocks.failures = 0;
                 clocks.lock = asked.map_or(Lock::Free, |range| Lock::At(range.highest));
-                return self.forget_clocks(device, &address);
+                self.forget_clocks(device, &address);
+                if !self.may_open(device) {
+                    // It was opened for that alone.
+                    self.devices.want_release(device);
+                }
+                return;
             }
             Err(error) => error,
         };
