@@ -26,8 +26,9 @@ pub fn noisy(name: &str, noise: (f64, f64)) -> Result<Scenario, ScenarioError> {
 /// The shipped scenarios that have power to move: those calibrated to the paper's nodes where
 /// there are any, and the oracle's.
 pub fn nodes() -> impl Iterator<Item = &'static str> {
-    litd_sim::scenario::builtin_names()
-        .filter(|name| matches!(*name, "default" | "two-stragglers") || name.contains("-node"))
+    litd_sim::scenario::builtin_names().filter(|name| {
+        matches!(*name, "default" | "two-stragglers" | "a100") || name.contains("-node")
+    })
 }
 
 /// One case per node and policy.

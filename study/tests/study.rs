@@ -52,7 +52,7 @@ fn random_and_broken_nodes_are_not_worse_off() {
         |_| {},
     );
     let breaches = judged.iter().filter(|verdict| verdict.is_breach()).count();
-    // The aim is none. docs/laws.md lists the 33 of the first 1,000 that are known.
+    // The aim is none. docs/laws.md lists the 29 of the first 1,000 that are known.
     let allowed = judged.len() / 25;
     let told = report::harm(Law::Model, &judged);
     println!("SIMULATED {told}");

@@ -43,7 +43,7 @@ impl Controller {
         if !self.may_move(&diagnosis) {
             return self.converge(mean, true, Why::Seen(diagnosis));
         }
-        let proposal = self.propose(gpus);
+        let proposal = self.propose(mean, gpus);
         match proposal.filter(|proposal| proposal.worthwhile) {
             Some(proposal) => self.adjust_by_model(mean, &proposal, gpus),
             None => self.converge(mean, false, Why::Seen(diagnosis)),
@@ -83,7 +83,7 @@ impl Controller {
             return self.hold(Why::Holding);
         }
         let blocked = !self.may_move(&diagnosis);
-        let wanted = self.propose(gpus).filter(|wanted| wanted.worthwhile);
+        let wanted = self.propose(mean, gpus).filter(|wanted| wanted.worthwhile);
         match (self.state, wanted) {
             (State::Adjusting, Some(wanted)) if !blocked => {
                 self.adjust_by_model(mean, &wanted, gpus)
@@ -117,7 +117,7 @@ impl Controller {
     }
 
     /// What the model wants, within what each GPU may have after one adjustment.
-    fn propose(&self, gpus: &[GpuReading]) -> Option<Proposal> {
+    fn propose(&self, mean: &Mean, gpus: &[GpuReading]) -> Option<Proposal> {
         let (model, knobs) = (self.model.as_ref()?, &self.config.model);
         let envelope = self.plan.envelope();
         let range = |(at, gpu): (usize, &GpuReading)| {
@@ -131,6 +131,7 @@ impl Controller {
         let bounds = Bounds {
             range: range?,
             budget: self.plan.gpu_budget(),
+            ahead: ahead(mean),
         };
         let held = self.state != State::Adjusting && self.state != State::WarmUp;
         Some(model.propose(gpus, &bounds, knobs, held))
@@ -232,4 +233,13 @@ impl Controller {
             why,
         }
     }
+}
+
+/// How far ahead each GPU is, from 0 for the straggler to 1 for the first.
+fn ahead(mean: &Mean) -> Vec<f64> {
+    let (last, spread) = (mean.leads.smallest(), mean.leads.spread());
+    let leads = mean.leads.values().iter();
+    leads
+        .map(|&lead| ((lead - last) / spread).min(1.0))
+        .collect()
 }

@@ -57,6 +57,10 @@ const ABOVE_DRAW: f64 = 1.03;
 const NO_LEADER: f64 = 0.25;
 /// The largest variation that is believed.
 const WIDEST: f64 = 0.05;
+/// A clock that is faster than the slowest by more than this shows in the leads.
+const WORTH_A_LEAD: f64 = 0.004;
+/// A GPU whose lead is less than this part of what its clock should give it is late otherwise.
+const TOO_LATE: f64 = 0.4;
 /// The middle of several values varies by this more than their mean.
 const OF_MEDIAN: f64 = 1.2533;
 
@@ -89,6 +93,24 @@ pub(crate) struct Bounds {
     pub range: Vec<(Watts, Watts)>,
     /// What all may add up to.
     pub budget: Watts,
+    /// How far ahead each GPU is, from 0 for the straggler to 1 for the first.
+    pub ahead: Vec<f64>,
+}
+
+impl Bounds {
+    /// Whether a GPU with a fast clock is late nevertheless: its host or its data is late, and
+    /// with a slower clock it would be later still.
+    fn is_late(&self, gpu: usize, slowness: &[f64]) -> bool {
+        let slowest = slowness.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let fastest = slowness.iter().copied().fold(f64::INFINITY, f64::min);
+        let distance = slowest - slowness[gpu];
+        let expected = distance / (slowest - fastest).max(1e-9);
+        distance > WORTH_A_LEAD
+            && self
+                .ahead
+                .get(gpu)
+                .is_some_and(|&a| a < expected * TOO_LATE)
+    }
 }
 
 /// What is known of a node.
@@ -287,12 +309,16 @@ impl ModelLaw {
             let (now, range) = (power(gpu), bounds.range[at]);
             // More than it uses is no help to a GPU that no cap binds.
             let most = if bound_by_cap(gpu) { range.1 } else { now };
+            let least = match bounds.is_late(at, &slowness) {
+                true => now,
+                false => range.0,
+            };
             Member {
                 slowness: slowness[at],
                 slope: (slope + CAUTION * deviation).max(SHALLOWEST),
                 noise: variation.hypot(uncertain[at]),
                 power: now,
-                range: (range.0.min(most), most),
+                range: (least.min(most), most),
             }
         };
         let members: Vec<Member> = gpus.iter().enumerate().map(member).collect();
