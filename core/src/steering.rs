@@ -1,6 +1,7 @@
 //! From a sample to caps: plans, decisions, shares of the budget, and the writes.
 
 use litd_api::EventKind;
+use litd_policies::config::Mitigation;
 use litd_policies::{
     CapVector, Controller, Cpu, Decision, GpuReading, Node, Plan, PlanError, Policy, State, Why,
 };
@@ -152,7 +153,7 @@ impl<S: Store> Core<S> {
             false => self.policy(),
         };
         let (node, cpus) = self.node_of(job, policy);
-        let knobs = &self.config.law.mitigation;
+        let knobs = &self.knobs(job);
         match Plan::within(policy, &node, knobs, Some(self.share(job))) {
             Ok(plan) => (Ok(plan), cpus, None),
             // It can be watched all the same.
@@ -160,6 +161,20 @@ impl<S: Store> Core<S> {
                 let plan = Plan::new(Policy::Observe, &node, knobs);
                 (plan, Vec::new(), Some(error))
             }
+        }
+    }
+
+    /// The law's knobs for a job. gpu-realloc and cpu-slosh begin with no less than what was found,
+    /// as far as the budget leaves it to the job: to lower all caps first, as the paper's
+    /// experiments do from TDP, costs speed that levelling does not bring back.
+    fn knobs(&self, job: &Job) -> Mitigation {
+        let knobs = &self.config.law.mitigation;
+        let units = job.gpus().filter_map(|device| self.devices.get(device));
+        let found: Watts = units.filter_map(Unit::base).sum();
+        let each = self.share(job).min(found) / job.ranks.len().max(1) as f64;
+        Mitigation {
+            initial_cap: knobs.initial_cap.max(each),
+            ..knobs.clone()
         }
     }
 
@@ -218,6 +233,12 @@ impl<S: Store> Core<S> {
                 let caps = begin(job, plan, &config);
                 job.ask = caps.filter(|_| policy != Policy::Observe);
                 match &obstacle {
+                    Some(
+                        why @ (PlanError::NoHeadroom { .. } | PlanError::NoCpuHeadroom { .. }),
+                    ) => (
+                        format!("watched only: {why}. Nothing to do: predicted gain 0 (estimate)"),
+                        false,
+                    ),
                     Some(why) => (format!("watched only: {why}"), false),
                     None if job.leaves_the_node() => (format!("watched only: {ELSEWHERE}"), false),
                     None => (format!("warm-up under {policy}"), false),

@@ -84,7 +84,7 @@ fn the_text_names_the_cause_and_the_direction_of_each_number() {
     ]);
     for part in [
         "Slow clock: the others wait for rank 4",
-        "above 1 is faster; power: after / before, below 1 is less",
+        "above 1 is less time; power: after / before, below 1 is less",
         "b.gate_proj",
     ] {
         assert!(text.contains(part), "{part} is not in {text}");

@@ -102,7 +102,7 @@ pub struct Plan {
 pub enum PlanError {
     /// Every GPU starts at its TDP.
     #[error(
-        "{policy} has no headroom: the initial cap of {initial} is the GPUs' TDP, so the straggler can't be raised. Set a lower initial cap, or use gpu-red"
+        "{policy} has no headroom: the initial cap of {initial} is the GPUs' TDP, so the straggler can't be raised. Set a budget or an initial cap below it, or use gpu-red"
     )]
     NoHeadroom {
         /// Which policy.

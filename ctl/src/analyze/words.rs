@@ -159,7 +159,7 @@ fn write_models(out: &mut String, models: &Models, caution: Option<&str>) -> fmt
     }
     writeln!(
         out,
-        "speed-up: time before / after, above 1 is faster; power: after / before, below 1 is less"
+        "estimates: speed-up is time before / after, above 1 is less time; power: after / before, below 1 is less"
     )
 }
 

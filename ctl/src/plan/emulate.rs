@@ -101,7 +101,10 @@ fn write_report(out: &mut String, rows: &[Row]) -> fmt::Result {
         out,
         "{SIMULATED}SIMULATED{SIMULATED:#}: only the imbalance of stages is the paper's"
     )?;
-    writeln!(out, "saved against full clock, %; 8 stages, 1F1B\n")?;
+    writeln!(
+        out,
+        "estimated saving against full clock, %; 8 stages, 1F1B\n"
+    )?;
     write!(
         out,
         "{HEAD}model       micro-       no straggler   straggler's degree"

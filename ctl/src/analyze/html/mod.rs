@@ -327,7 +327,7 @@ fn predictions(out: &mut String, study: &Study) {
     let models = &study.models;
     let _ = write!(
         out,
-        "<section><h2>What fixing it would gain</h2><p>{} {}</p><table><tr><th>policy</th><th>speed-up (above 1 is faster)</th><th>without noise</th><th>from iteration to iteration</th><th>power after / before</th></tr>",
+        "<section><h2>What fixing it would gain</h2><p>{} {}</p><table><tr><th>policy</th><th>speed-up (estimate; above 1 is less time)</th><th>without noise</th><th>from iteration to iteration</th><th>power after / before</th></tr>",
         words::caution(&study.diagnosis).unwrap_or_default(),
         escaped(&words::assumptions(models))
     );
