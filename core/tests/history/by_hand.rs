@@ -85,10 +85,11 @@ impl World {
             return Some("accepted for a device that is not litd's");
         }
         let budget = micro(self.budget_set()?);
-        if !hw.is_gpu() || (cap <= hw.cap && hw.known == hw.cap) {
+        // What is asked for is cut to driver units before it is compared with what is held.
+        let unit = micro(hw.range.resolution).max(1);
+        if !hw.is_gpu() || (cap - unit < hw.cap && hw.known == hw.cap) {
             return None;
         }
-        let unit = micro(hw.range.resolution).max(1);
         let others = self.hw.iter().enumerate();
         let others = others.filter(|&(other, hw)| other != device && hw.is_gpu());
         let sum: i64 = others.map(|(_, hw)| hw.cap).sum();
