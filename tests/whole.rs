@@ -20,6 +20,8 @@ mod devices;
 mod diagnosis;
 #[path = "whole/disk.rs"]
 mod disk;
+#[path = "whole/elsewhere.rs"]
+mod elsewhere;
 #[path = "whole/fuzz.rs"]
 mod fuzz;
 #[path = "whole/jobs.rs"]

@@ -124,6 +124,9 @@ pub struct Jobs {
     pub on_stale: OnStale,
     /// A rank whose connection broke may come back within so long; then the job has ended.
     pub reconnect_seconds: f64,
+    /// A job on several nodes: this one waits for the others if in this share of an iteration, or
+    /// more, all its GPUs do nothing but collectives with them.
+    pub waits_share: f64,
 }
 
 impl Default for Jobs {
@@ -132,6 +135,7 @@ impl Default for Jobs {
             stale_seconds: 120.0,
             on_stale: OnStale::Restore,
             reconnect_seconds: 15.0,
+            waits_share: 0.02,
         }
     }
 }

@@ -347,6 +347,7 @@ impl<S: Store> Core<S> {
             job.count_anew();
         }
         job.drop_pending();
+        job.elsewhere.arrived(hello);
         job.heard = now;
         let name = job.name.clone();
         let protocol = litd_proto::negotiate(hello.protocol).unwrap_or(litd_proto::PROTOCOL);
@@ -354,6 +355,7 @@ impl<S: Store> Core<S> {
             protocol,
             daemon: env!("CARGO_PKG_VERSION").to_owned(),
             directive: job.directive,
+            ..Welcome::default()
         });
         if let Some(session) = self.sessions.get_mut(&id) {
             session.stage = Stage::Attached {

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use litd_policies::{CapVector, Controller, GpuReading, Plan, PlanError, Sample, State};
+use litd_policies::{CapVector, Controller, GpuReading, Plan, PlanError, Policy, Sample, State};
 use litd_proto::{Directive, Hello, Kernels};
-use litd_traces::live::{Live, LiveKernel, LiveReport};
+use litd_traces::live::{Live, LiveKernel, LiveReport, Waits};
 use litd_traces::{
     Aggregation, AlignOptions, KernelClass, Limit, NameId, NameTable, class_of, limit_of,
 };
 use litd_units::{Celsius, Kelvins, Nanos, Watts};
 
 use crate::config::Config;
+use crate::elsewhere::{Elsewhere, Shares};
 use crate::event::{Peer, SessionId};
 use crate::ticks::Ticks;
 use crate::trial::{HeldOut, Lab};
@@ -37,6 +38,8 @@ pub(crate) struct Rank {
 #[derive(Debug)]
 struct Pending {
     live: Live,
+    /// Of a job that runs on other nodes, too.
+    waits: Waits,
     duration: Nanos,
 }
 
@@ -51,6 +54,8 @@ pub(crate) struct Measured {
     pub duration: Nanos,
     /// When the last rank's part arrived; readings must be younger.
     pub at: Nanos,
+    /// How much of it this node waits for other nodes, if the job has any.
+    pub elsewhere: Option<Shares>,
 }
 
 /// What the last sample showed of each rank's GPU.
@@ -84,6 +89,8 @@ pub(crate) struct Job {
     pub expected: u32,
     /// Ranks on all nodes, as the hook says that came first.
     pub world_size: u32,
+    /// Whether this node waits for those.
+    pub elsewhere: Elsewhere,
     /// Ranks on this node that have been here.
     pub ranks: BTreeMap<u32, Rank>,
     /// Kernel names of all its ranks.
@@ -147,6 +154,7 @@ impl Job {
             uid,
             expected: hello.local_world_size,
             world_size: hello.world_size,
+            elsewhere: Elsewhere::default(),
             ranks: BTreeMap::new(),
             names: NameTable::default(),
             kinds: Vec::new(),
@@ -187,9 +195,22 @@ impl Job {
     }
 
     /// Whether it runs on other nodes, too. Then this node's straggler may not be the job's: what
-    /// all ranks here wait for may be elsewhere, and no hook can tell so far.
+    /// all ranks here wait for may be elsewhere.
     pub fn leaves_the_node(&self) -> bool {
         self.world_size > self.expected
+    }
+
+    /// What may be done for it where this policy is asked for.
+    pub fn permitted(&self, policy: Policy) -> Policy {
+        match self.leaves_the_node() {
+            true => self.elsewhere.permitted(policy),
+            false => policy,
+        }
+    }
+
+    /// Whether no GPU of it may get more than it was found with: more would help nobody.
+    pub fn may_only_lose(&self) -> bool {
+        self.leaves_the_node() && self.elsewhere.waits()
     }
 
     /// Whether all of its ranks on this node are connected.
@@ -314,8 +335,10 @@ impl Job {
             return Err(LeftOut::UnknownName);
         }
         let (ranks, options) = (self.ranks.len(), AlignOptions::default());
+        let leaves = self.leaves_the_node();
         let pending = self.pending.entry(iteration).or_insert_with(|| Pending {
             live: Live::new(ranks, options),
+            waits: Waits::default(),
             duration: Nanos::ZERO,
         });
         pending.duration = pending.duration.max(kernels.duration);
@@ -335,6 +358,10 @@ impl Job {
             self.pending.remove(&iteration);
             self.samples.1 += 1;
             return Err(LeftOut::Unaligned(error.to_string()));
+        }
+        if leaves {
+            let class = |at| class(kernels, at, names, kinds);
+            self.elsewhere.add(&mut pending.waits, kernels, class);
         }
         if pending.live.missing() == 0 {
             return self.finish(iteration, now);
@@ -356,6 +383,9 @@ impl Job {
         self.samples.1 += self.pending.len() as u64;
         self.pending = later;
         self.last_sampled = Some(iteration);
+        let elsewhere = self
+            .leaves_the_node()
+            .then(|| Shares::of(&pending.waits, pending.duration));
         match pending.live.finish(&self.names) {
             Ok(report) => {
                 self.workload = Some(report.workload);
@@ -364,6 +394,7 @@ impl Job {
                     report,
                     duration: pending.duration,
                     at,
+                    elsewhere,
                 });
                 Ok(())
             }
@@ -426,7 +457,8 @@ impl Job {
             Some(State::Observe) => self.samples.0 >= u64::from(config.law.calibration.warm_up),
             Some(State::Converged | State::Rollback) => true,
         };
-        if quiet && self.alert == 0 {
+        let undecided = self.leaves_the_node() && self.elsewhere.is_undecided();
+        if quiet && self.alert == 0 && !undecided {
             config.sampling.converged_period
         } else {
             short
@@ -468,7 +500,9 @@ fn class(kernels: &Kernels, at: usize, names: &[NameId], kinds: &[Kind]) -> Kern
     use litd_proto::Class;
     match kernels.class[at] {
         Class::Computation => KernelClass::Computation,
-        Class::Communication => KernelClass::Communication,
+        Class::Communication | Class::CommunicationInside | Class::CommunicationOutside => {
+            KernelClass::Communication
+        }
         Class::Copy => KernelClass::Copy,
         Class::Unspecified => {
             kind(kernels, at, names, kinds).map_or(KernelClass::Computation, |kind| kind.0)

@@ -22,6 +22,7 @@ mod clocks;
 pub mod config;
 mod core;
 mod devices;
+mod elsewhere;
 pub mod event;
 mod hardware;
 mod hooks;

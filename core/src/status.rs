@@ -89,7 +89,7 @@ impl<S: Store> Core<S> {
     fn saving(&self, job: &Job) -> Option<Watts> {
         let (sum, count) = job.warm_up_power;
         // The other policies are after speed, and warm-up is not over before it is over.
-        let saves = self.policy() == Policy::GpuRed && job.state() != Some(State::WarmUp);
+        let saves = self.policy_of(job) == Policy::GpuRed && job.state() != Some(State::WarmUp);
         let measured = count > 0 && job.is_steered() && saves;
         let before = measured.then(|| sum / f64::from(count))?;
         Some(before - self.job_power(job)?)
@@ -173,6 +173,14 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// Why a job's loop is where it is.
+    fn why(&self, job: &Job) -> String {
+        match job.leaves_the_node() {
+            true => format!("{}; {}", job.why, job.elsewhere.words(self.policy())),
+            false => job.why.clone(),
+        }
+    }
+
     fn job_status(&self, job: &Job) -> JobStatus {
         let mean = job.ticks.mean();
         let rank = |(&rank, known): (&u32, &crate::job::Rank)| RankStatus {
@@ -189,7 +197,7 @@ impl<S: Store> Core<S> {
             name: job.name.clone(),
             uid: job.uid,
             state: job_state(job).0,
-            why: job.why.clone(),
+            why: self.why(job),
             trial: self.trial_words(job),
             ranks: job.ranks.iter().map(rank).collect(),
             budget: self.share(job),

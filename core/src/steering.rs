@@ -15,10 +15,6 @@ use crate::learned::Confidence;
 use crate::record::Note;
 use crate::store::Store;
 
-/// Why nothing is done for a job that has ranks on other nodes.
-const ELSEWHERE: &str = "it runs on several nodes, and whether this one waits for the others is \
-                         not known";
-
 impl<S: Store> Core<S> {
     /// All ranks of a job are here, perhaps: then its loop begins.
     pub(crate) fn gathered(&mut self, name: &str) {
@@ -117,12 +113,24 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// The policy in force for a job.
+    pub(crate) fn policy_of(&self, job: &Job) -> Policy {
+        job.permitted(self.policy())
+    }
+
     /// The node as a job's plan sees it. CPU sockets belong to no job: their watts go to the one
     /// that is alone.
     fn node_of(&self, job: &Job, policy: Policy) -> (Node, Vec<usize>) {
         let caps = &self.config.caps;
         let units = job.gpus().filter_map(|device| self.devices.get(device));
-        let gpus = units.map(|unit| unit.limits(caps)).collect();
+        let limits = |unit: &Unit| {
+            let mut limits = unit.limits(caps);
+            if let Some(found) = unit.base().filter(|_| job.may_only_lose()) {
+                limits.ceiling = limits.ceiling.min(found).max(limits.floor);
+            }
+            limits
+        };
+        let gpus = units.map(limits).collect();
         let alone = policy == Policy::CpuSlosh && self.jobs.len() == 1;
         let sockets = self
             .devices
@@ -144,13 +152,10 @@ impl<S: Store> Core<S> {
 
     /// The plan for a job under the policy, budget and limits of now.
     fn plan(&self, job: &Job) -> (Result<Plan, PlanError>, Vec<usize>, Option<PlanError>) {
-        let watched = job.suspended.is_some()
-            || job.stale
-            || job.leaves_the_node()
-            || self.stopping.is_some();
+        let watched = job.suspended.is_some() || job.stale || self.stopping.is_some();
         let policy = match watched {
             true => Policy::Observe,
-            false => self.policy(),
+            false => self.policy_of(job),
         };
         let (node, cpus) = self.node_of(job, policy);
         let knobs = &self.knobs(job);
@@ -222,7 +227,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let (plan, cpus, obstacle) = self.plan(job);
-        let config = self.config.clone();
+        let (config, asked) = (self.config.clone(), self.policy());
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
@@ -240,7 +245,8 @@ impl<S: Store> Core<S> {
                         false,
                     ),
                     Some(why) => (format!("watched only: {why}"), false),
-                    None if job.leaves_the_node() => (format!("watched only: {ELSEWHERE}"), false),
+                    // Status always adds why.
+                    None if job.permitted(asked) != asked => (format!("under {policy}"), false),
                     None => (format!("warm-up under {policy}"), false),
                 }
             }
@@ -300,6 +306,9 @@ impl<S: Store> Core<S> {
             job.samples.1 += 1;
             return;
         }
+        if self.looked_elsewhere(name, &measured) {
+            return;
+        }
         self.recall(name);
         let heat = self.heat(name);
         let most = self.config.sampling.steady_temperature;
@@ -323,6 +332,31 @@ impl<S: Store> Core<S> {
         job.adjustments += u32::from(adjusted);
         self.totals.adjustments += u64::from(adjusted);
         self.decided(name, before, decision, &measured);
+    }
+
+    /// What a sample of a job on several nodes says of the others. Answers whether the job's plan
+    /// is another one now.
+    fn looked_elsewhere(&mut self, name: &str, measured: &Measured) -> bool {
+        let share = self.config.jobs.waits_share;
+        let asked = self.policy();
+        let Some(job) = self.jobs.get_mut(name) else {
+            return false;
+        };
+        let Some(shares) = measured.elsewhere else {
+            return false;
+        };
+        let before = job.permitted(asked);
+        if !job.elsewhere.sampled(shares, share) {
+            return false;
+        }
+        let text = job.elsewhere.words(asked);
+        let changed = job.permitted(asked) != before;
+        job.samples.0 += u64::from(changed);
+        self.note(Note::info(EventKind::State, text).job(name));
+        if changed {
+            self.plan_anew(name);
+        }
+        changed
     }
 
     pub(crate) fn gpu_reading(&self, device: usize) -> GpuReading {
@@ -469,12 +503,13 @@ impl<S: Store> Core<S> {
         let Some(key) = self.learned_key(name) else {
             return;
         };
-        let policy = self.policy();
+        let asked = self.policy();
         let seconds = self.record.unix_seconds(self.now);
         let Some(job) = self.jobs.get_mut(name).filter(|job| !job.recalled) else {
             return;
         };
         job.recalled = true;
+        let policy = job.permitted(asked);
         let Some(hint) = self.learned.recall(&key, policy, seconds) else {
             return;
         };

@@ -279,7 +279,9 @@ impl<S: Store> Core<S> {
         let Some(caps) = caps.collect::<Option<Vec<Watts>>>().filter(|_| moved) else {
             return;
         };
-        let (policy, seconds) = (self.policy(), self.record.unix_seconds(self.now));
+        let policy = self.jobs.get(name).map(|job| self.policy_of(job));
+        let policy = policy.unwrap_or(self.policy());
+        let seconds = self.record.unix_seconds(self.now);
         if !self.learned.remember(key, &caps, policy, seconds) {
             return;
         }

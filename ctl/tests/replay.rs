@@ -110,3 +110,59 @@ fn what_can_not_be_played_is_said() {
     let said = refused(&["--gpus", gpus, "--ingest", nobody.to_str().unwrap()]);
     assert!(said.contains("is litd running?"), "{said}");
 }
+
+/// The traces of the two ranks of one node of a job on two nodes, whose collectives run in a group
+/// of these ranks.
+fn on_two_nodes(folder: &Path, group: &str) {
+    for rank in 0..2 {
+        let mut events = Vec::new();
+        for iteration in 0..8 {
+            let start = 10_000 * iteration;
+            for (name, stream, from, length, args) in [
+                ("gemm", 7, 0, 4000 + 50 * rank, String::new()),
+                (
+                    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+                    20,
+                    4000 + 50 * rank,
+                    5900 - 50 * rank,
+                    format!(r#","Process Group Ranks":"{group}","Collective name":"allreduce""#),
+                ),
+            ] {
+                events.push(format!(
+                    r#"{{"ph":"X","cat":"kernel","name":"{name}","pid":0,"tid":{stream},"ts":{},"dur":{length},"args":{{"stream":{stream},"device":{rank}{args}}}}}"#,
+                    start + from,
+                ));
+            }
+            events.push(format!(
+                r#"{{"ph":"X","cat":"user_annotation","name":"ProfilerStep#{iteration}","pid":1,"tid":1,"ts":{start},"dur":10000}}"#
+            ));
+        }
+        let text = format!(
+            r#"{{"distributedInfo":{{"rank":{rank},"world_size":4}},"traceEvents":[{}]}}"#,
+            events.join(",")
+        );
+        std::fs::write(folder.join(format!("rank{rank}.json")), text).unwrap();
+    }
+}
+
+fn why_of(group: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    on_two_nodes(folder.path(), group);
+    let report = json(&["replay", folder.path().to_str().unwrap(), "--stand-in"]);
+    report["status"]["jobs"][0]["why"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn the_ranks_of_one_node_show_whether_it_waits_for_the_others() {
+    let why = why_of("[0, 1, 2, 3]");
+    let waits = "all GPUs of this node wait for the job's other nodes in 58";
+    assert!(why.contains(waits), "{why}");
+    let why = why_of("[0, 1]");
+    let leads = "this node waits for the job's other nodes in no more than 0.0 %";
+    assert!(why.contains(leads), "{why}");
+    let why = why_of("[]");
+    assert!(why.contains("is not known: between 0.0 % and 58"), "{why}");
+}

@@ -74,6 +74,10 @@ pub enum Class {
     Communication,
     /// A copy or fill of memory.
     Copy,
+    /// A collective all of whose ranks are on this node.
+    CommunicationInside,
+    /// A collective some of whose ranks are on other nodes.
+    CommunicationOutside,
 }
 
 /// One profiled iteration of one rank, its kernels in columns: kernel `k` is element `k` of
@@ -97,6 +101,8 @@ pub struct Kernels {
     pub start: Vec<Nanos>,
     /// How long they ran; not negative, and `start + duration_of` fits in a [`Nanos`].
     pub duration_of: Vec<Nanos>,
+    /// Whether every collective is a kernel of its own here, and no part of another.
+    pub shows_collectives: bool,
 }
 
 /// One iteration of one rank, profiled or not.
@@ -141,6 +147,8 @@ pub enum NoticeKind {
     Unspecified,
     /// The profiler is not used on this node any more.
     ProfilingOff,
+    /// The first job that used the profiler went on as before.
+    ProfilingSafe,
 }
 
 impl FromHook {
@@ -265,6 +273,7 @@ impl Kernels {
             iteration: wire.iteration,
             duration: nanos("duration_ns", wire.duration_ns)?,
             new_names: wire.new_names.into_iter().map(printable).collect(),
+            shows_collectives: wire.shows_collectives,
             ..Self::default()
         };
         columns.read(&mut kernels)?;
@@ -307,6 +316,7 @@ impl Kernels {
             kernel_class: self.class.iter().map(|class| class.to_wire()).collect(),
             start_delta_ns: self.start.iter().map(&mut delta).collect(),
             kernel_duration_ns: self.duration_of.iter().map(|&time| to_u64(time)).collect(),
+            shows_collectives: self.shows_collectives,
         }
     }
 }
@@ -344,6 +354,7 @@ impl Notice {
         let notice = wire::Notice::decode(message)?;
         let kind = match Kind::try_from(notice.kind) {
             Ok(Kind::ProfilingOff) => NoticeKind::ProfilingOff,
+            Ok(Kind::ProfilingSafe) => NoticeKind::ProfilingSafe,
             Ok(Kind::Unspecified) | Err(_) => NoticeKind::Unspecified,
         };
         let text = printable(notice.text);
@@ -354,6 +365,7 @@ impl Notice {
         let kind = match self.kind {
             NoticeKind::Unspecified => Kind::Unspecified,
             NoticeKind::ProfilingOff => Kind::ProfilingOff,
+            NoticeKind::ProfilingSafe => Kind::ProfilingSafe,
         };
         wire::Notice {
             kind: kind.into(),
@@ -383,6 +395,8 @@ impl Class {
             Ok(wire::Class::Computation) => Self::Computation,
             Ok(wire::Class::Communication) => Self::Communication,
             Ok(wire::Class::Copy) => Self::Copy,
+            Ok(wire::Class::CommunicationInside) => Self::CommunicationInside,
+            Ok(wire::Class::CommunicationOutside) => Self::CommunicationOutside,
             Ok(wire::Class::Unspecified) | Err(_) => Self::Unspecified,
         }
     }
@@ -393,6 +407,8 @@ impl Class {
             Self::Computation => wire::Class::Computation,
             Self::Communication => wire::Class::Communication,
             Self::Copy => wire::Class::Copy,
+            Self::CommunicationInside => wire::Class::CommunicationInside,
+            Self::CommunicationOutside => wire::Class::CommunicationOutside,
         };
         class.into()
     }

@@ -31,7 +31,7 @@ pub use error::WireError;
 pub use from_hook::{Bye, Class, FromHook, Hello, Kernels, Notice, NoticeKind, SetClock, Tick};
 pub use limits::Limits;
 pub use names::NameDictionary;
-pub use to_hook::{Directive, Refusal, RefusalCode, ToHook, Welcome};
+pub use to_hook::{Directive, Profiling, Refusal, RefusalCode, ToHook, Welcome};
 
 /// The protocol that this crate speaks, and the highest it understands.
 pub const PROTOCOL: u32 = 1;

@@ -26,7 +26,7 @@ pub enum ToHook {
 }
 
 /// litd listens: its answer to [`Hello`](crate::Hello).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Welcome {
     /// The protocol that both speak: the lower of the two.
     pub protocol: u32,
@@ -34,6 +34,26 @@ pub struct Welcome {
     pub daemon: String,
     /// Which iterations to profile.
     pub directive: Directive,
+    /// Whether this hook may use the profiler, if it would.
+    pub profiling: Profiling,
+    /// Why not, in words. Control characters have been replaced.
+    pub profiling_reason: String,
+}
+
+/// What a node knows of a profiler with the versions that a hook told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Profiling {
+    /// litd does not say: what the hook knows by itself holds.
+    #[default]
+    Unspecified,
+    /// This job is the first that uses it here, and is to tell how that went.
+    Try,
+    /// Another job is the first, and has not told yet.
+    Wait,
+    /// It was tried, and a job went on as before.
+    Safe,
+    /// It has done harm here.
+    Off,
 }
 
 /// Which iterations to profile; replaces every earlier one. The default: none.
@@ -118,6 +138,8 @@ impl ToHook {
                 protocol: welcome.protocol,
                 daemon: welcome.daemon.clone(),
                 directive: Some(welcome.directive.to_wire()),
+                profiling: welcome.profiling.to_wire(),
+                profiling_reason: welcome.profiling_reason.clone(),
             })),
             Self::Directive(directive) => Some(Message::Directive(directive.to_wire())),
             Self::Refusal(refusal) => Some(Message::Refusal(refusal.to_wire())),
@@ -129,7 +151,11 @@ impl ToHook {
 
 impl Welcome {
     fn decode(message: &[u8], limits: &Limits) -> Result<Self, WireError> {
-        walk::check(message, &[Bound::text(2, "bytes of daemon", limits)])?;
+        let bounds = [
+            Bound::text(2, "bytes of daemon", limits),
+            Bound::text(5, "bytes of profiling_reason", limits),
+        ];
+        walk::check(message, &bounds)?;
         let welcome = wire::Welcome::decode(message)?;
         Ok(Self {
             protocol: welcome.protocol,
@@ -138,7 +164,32 @@ impl Welcome {
                 .directive
                 .map(Directive::of_wire)
                 .unwrap_or_default(),
+            profiling: Profiling::of_wire(welcome.profiling),
+            profiling_reason: printable(welcome.profiling_reason),
         })
+    }
+}
+
+impl Profiling {
+    fn of_wire(number: i32) -> Self {
+        match wire::Profiling::try_from(number) {
+            Ok(wire::Profiling::Try) => Self::Try,
+            Ok(wire::Profiling::Wait) => Self::Wait,
+            Ok(wire::Profiling::Safe) => Self::Safe,
+            Ok(wire::Profiling::Off) => Self::Off,
+            Ok(wire::Profiling::Unspecified) | Err(_) => Self::Unspecified,
+        }
+    }
+
+    fn to_wire(self) -> i32 {
+        let profiling = match self {
+            Self::Unspecified => wire::Profiling::Unspecified,
+            Self::Try => wire::Profiling::Try,
+            Self::Wait => wire::Profiling::Wait,
+            Self::Safe => wire::Profiling::Safe,
+            Self::Off => wire::Profiling::Off,
+        };
+        profiling.into()
     }
 }
 

@@ -10,8 +10,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use litd_proto::{
-    Bye, Class, Directive, FromHook, Hello, Kernels, Limits, Notice, NoticeKind, Refusal,
-    RefusalCode, SetClock, Tick, ToHook, Welcome,
+    Bye, Class, Directive, FromHook, Hello, Kernels, Limits, Notice, NoticeKind, Profiling,
+    Refusal, RefusalCode, SetClock, Tick, ToHook, Welcome,
 };
 use litd_units::{Hertz, Nanos};
 use serde_json::Value;
@@ -85,6 +85,16 @@ impl Row<'_> {
         }
     }
 
+    fn profiling(&self) -> Profiling {
+        match self.text("profiling").as_str() {
+            "try" => Profiling::Try,
+            "wait" => Profiling::Wait,
+            "safe" => Profiling::Safe,
+            "off" => Profiling::Off,
+            _ => Profiling::Unspecified,
+        }
+    }
+
     fn kernels(&self) -> Kernels {
         let number = |value| u32::try_from(value).unwrap();
         let nanos = |value| Nanos(i64::try_from(value).unwrap());
@@ -93,6 +103,8 @@ impl Row<'_> {
             1 => Class::Computation,
             2 => Class::Communication,
             3 => Class::Copy,
+            4 => Class::CommunicationInside,
+            5 => Class::CommunicationOutside,
             other => panic!("class {other}"),
         };
         let names = self.0["new_names"].as_array().unwrap().iter();
@@ -105,6 +117,7 @@ impl Row<'_> {
             class: self.column("kernel_class", class),
             start: self.column("start_ns", nanos),
             duration_of: self.column("kernel_duration_ns", nanos),
+            shows_collectives: self.flag("shows_collectives"),
         }
     }
 
@@ -154,6 +167,7 @@ impl Row<'_> {
             "notice" => Either::From(FromHook::Notice(Notice {
                 kind: match self.text("kind").as_str() {
                     "profiling_off" => NoticeKind::ProfilingOff,
+                    "profiling_safe" => NoticeKind::ProfilingSafe,
                     _ => NoticeKind::Unspecified,
                 },
                 text: self.text("text"),
@@ -167,6 +181,8 @@ impl Row<'_> {
                 protocol: self.number("protocol"),
                 daemon: self.text("daemon"),
                 directive: Row(&self.0["directive"]).directive(),
+                profiling: self.profiling(),
+                profiling_reason: self.text("profiling_reason"),
             })),
             "directive" => Either::To(ToHook::Directive(self.directive())),
             "refusal" => Either::To(ToHook::Refusal(self.refusal())),

@@ -34,6 +34,7 @@ fn kernels() -> Kernels {
         class: vec![Class::Computation, Class::Communication, Class::Unspecified],
         start: vec![Nanos(1000), Nanos(1100), Nanos(1050)],
         duration_of: vec![Nanos(90), Nanos(200), Nanos(0)],
+        shows_collectives: false,
     }
 }
 
@@ -97,6 +98,7 @@ fn to_hook() -> [(ToHook, Vec<u8>); 3] {
         protocol: 1,
         daemon: "0.1.0".into(),
         directive,
+        ..Welcome::default()
     };
     let refusal = Refusal {
         code: RefusalCode::Busy,

@@ -6,8 +6,8 @@
 
 use litd_proto::frame::{self, Reader};
 use litd_proto::{
-    Bye, Class, Directive, FromHook, Hello, Kernels, Limits, Notice, NoticeKind, Refusal,
-    RefusalCode, SetClock, Tick, ToHook, Welcome,
+    Bye, Class, Directive, FromHook, Hello, Kernels, Limits, Notice, NoticeKind, Profiling,
+    Refusal, RefusalCode, SetClock, Tick, ToHook, Welcome,
 };
 use litd_units::{Hertz, Nanos};
 use proptest::collection::{btree_map, vec};
@@ -57,6 +57,8 @@ fn class() -> impl Strategy<Value = Class> {
         Class::Computation,
         Class::Communication,
         Class::Copy,
+        Class::CommunicationInside,
+        Class::CommunicationOutside,
     ])
 }
 
@@ -67,12 +69,14 @@ fn nanos() -> impl Strategy<Value = Nanos> {
 fn kernels() -> impl Strategy<Value = Kernels> {
     let kernel = (any::<u32>(), 0..300_u32, class(), nanos(), nanos());
     let columns = vec(kernel, 0..30);
-    (any::<u64>(), nanos(), vec(name(), 0..6), columns).prop_map(
-        |(iteration, duration, new_names, columns)| {
+    let head = (any::<u64>(), nanos(), any::<bool>());
+    (head, vec(name(), 0..6), columns).prop_map(
+        |((iteration, duration, shows_collectives), new_names, columns)| {
             let mut kernels = Kernels {
                 iteration,
                 duration,
                 new_names,
+                shows_collectives,
                 ..Kernels::default()
             };
             for (name, stream, class, start, duration) in columns {
@@ -104,7 +108,11 @@ fn from_hook() -> impl Strategy<Value = FromHook> {
         tick,
         name().prop_map(|reason| FromHook::Bye(Bye { reason })),
         (
-            select(vec![NoticeKind::Unspecified, NoticeKind::ProfilingOff]),
+            select(vec![
+                NoticeKind::Unspecified,
+                NoticeKind::ProfilingOff,
+                NoticeKind::ProfilingSafe,
+            ]),
             name()
         )
             .prop_map(|(kind, text)| FromHook::Notice(Notice { kind, text })),
@@ -122,14 +130,24 @@ fn to_hook() -> impl Strategy<Value = ToHook> {
             period,
             pause,
         });
-    let welcome =
-        (any::<u32>(), name(), directive.clone()).prop_map(|(protocol, daemon, directive)| {
+    let profiling = select(vec![
+        Profiling::Unspecified,
+        Profiling::Try,
+        Profiling::Wait,
+        Profiling::Safe,
+        Profiling::Off,
+    ]);
+    let welcome = (any::<u32>(), name(), directive.clone(), profiling, name()).prop_map(
+        |(protocol, daemon, directive, profiling, profiling_reason)| {
             ToHook::Welcome(Welcome {
                 protocol,
                 daemon,
                 directive,
+                profiling,
+                profiling_reason,
             })
-        });
+        },
+    );
     let retry = proptest::option::of(1..=i64::from(u32::MAX));
     let refusal =
         (select(RefusalCode::ALL.to_vec()), name(), retry).prop_map(|(code, reason, retry)| {

@@ -18,13 +18,14 @@ from litd import gpu, place, wire
 from litd.kernels import NameTable
 from litd.link import DEFAULT_SOCKET, Link, Patience
 from litd.measures import Measures
+from litd.scope import OVER, Scope
 from litd.steps import StepCounter, innermost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from litd.measures import Measure
+    from litd.place import Place
 
 log = logging.getLogger("litd")
 
@@ -37,8 +38,11 @@ class Ways(Protocol):
 
     tell: Callable[[wire.Notice], None]
 
-    def prepare(self, job: str) -> None:
-        """Called by the link's thread before all else."""
+    def prepare(self, job: str, at: Place) -> dict[str, str]:
+        """Called by the link's thread before all else; answers with versions for litd."""
+
+    def welcomed(self, welcome: wire.Welcome) -> None:
+        """Called by the link's thread whenever litd has let this rank in."""
 
     def watch(self) -> None:
         """Called by the link's thread about once a second."""
@@ -56,7 +60,7 @@ class Ways(Protocol):
         """Ends for good."""
 
 
-class Hook:
+class Hook(Scope):
     """Tells litd what this rank does. Made by `litd.attach`.
 
     Use it as a context manager, or call `close` in the end; a process that ends does so itself.
@@ -124,23 +128,12 @@ class Hook:
         if link is not None:
             self._guarded(lambda: link.set_clock(megahertz))
 
-    def close(self, reason: str = "training is over") -> None:
+    def close(self, reason: str = OVER) -> None:
         """Says goodbye and undoes everything. Never raises; once is enough."""
         if self._is_open and self._pid == os.getpid():
             self._is_open = False
             self._guarded(lambda: self._close(reason))
             atexit.unregister(self.close)
-
-    def __enter__(self) -> Hook:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close(f"training ended with {kind.__name__}" if kind else "training is over")
 
     # All of the training thread.
 
@@ -183,8 +176,17 @@ class Hook:
         self._index = _device_index(self._torch, optimizer)
         if self._ways is None and self._torch is not None and self._index is not None:
             self._ways = Measures(self._torch, self._index)
-        watch = self._ways.watch if self._ways is not None else None
-        self._link = Link(self._socket, self._introduce, NameTable(), watch, self._patience)
+        watch = welcomed = None
+        if self._ways is not None:
+            watch, welcomed = self._ways.watch, self._ways.welcomed
+        self._link = Link(
+            self._socket,
+            self._introduce,
+            NameTable(),
+            watch,
+            patience=self._patience,
+            told=welcomed,
+        )
         if self._ways is not None:
             self._ways.tell = self._link.send
         self._link.start()
@@ -253,8 +255,9 @@ class Hook:
         # Leads compare GPUs.
         self._alone = found.local_world_size < 2
         job = self._job or found.job
+        versions = _versions(self._torch)
         if self._ways is not None and not self._alone:
-            self._ways.prepare(job)
+            versions |= self._ways.prepare(job, found)
         return wire.Hello(
             job=job,
             rank=found.rank,
@@ -262,7 +265,7 @@ class Hook:
             world_size=found.world_size,
             local_world_size=found.local_world_size,
             gpu=address,
-            versions=_versions(self._torch),
+            versions=versions,
         )
 
     def _address(self) -> str | None:

@@ -18,7 +18,7 @@ from litd import wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-MOST_KERNELS = 50_000
+MOST_KERNELS = 100_000
 """Kernels that litd takes in one sample as it is configured by default."""
 
 MOST_NAMES = 4_000
@@ -91,6 +91,8 @@ class Columns:
     kernel_class: list[int] = field(default_factory=list)
     start_ns: list[int] = field(default_factory=list)
     duration_ns: list[int] = field(default_factory=list)
+    shows_collectives: bool = False
+    """Every collective is a kernel of its own."""
 
     def __len__(self) -> int:
         return len(self.name)
@@ -114,7 +116,18 @@ class Columns:
             self.kernel_class,
             self.start_ns,
             self.duration_ns,
+            self.shows_collectives,
         )
+
+
+@dataclass(kw_only=True)
+class Measured:
+    """A measured iteration: what a link needs to know of any."""
+
+    iteration: int
+    duration_ns: int = 0
+    ended_ns: int = 0
+    """When it was over, by `time.perf_counter_ns`; 0: when it was handed over."""
 
 
 _HOST = 0

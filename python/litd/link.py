@@ -101,7 +101,7 @@ class Link:
     """Keeps a connection to litd for as long as the job trains.
 
     `introduce` is asked once, by the thread, who this rank is; `None` ends the link. `watch` is
-    called about once a second.
+    called about once a second, `told` with each welcome.
     """
 
     def __init__(
@@ -110,7 +110,9 @@ class Link:
         introduce: Callable[[], wire.Hello | None],
         names: NameTable,
         watch: Callable[[], None] | None = None,
+        *,
         patience: Patience | None = None,
+        told: Callable[[wire.Welcome], None] | None = None,
     ) -> None:
         self.directive = wire.Directive()
         """What litd wants profiled now; nothing while there is no connection."""
@@ -120,6 +122,7 @@ class Link:
         self._names = names
         self._watch = watch
         self._patience = patience or Patience()
+        self._told = told
         self._queue: deque[wire.Tick | Pending] = deque()
         self._notices: deque[wire.Notice] = deque(maxlen=8)
         self._clock: int | None = None
@@ -319,7 +322,7 @@ class Link:
 
     def _take(self, connection: _Connection, message: wire.ToHook | None) -> None:
         match message:
-            case wire.Welcome(protocol, daemon, directive):
+            case wire.Welcome(protocol, daemon):
                 if not 1 <= protocol <= wire.PROTOCOL:
                     raise _LeftError(
                         f"litd {daemon} wants to speak protocol {protocol}", final=True
@@ -328,7 +331,10 @@ class Link:
                 self._failures = 0
                 self._clock_waits = self._clock is not None
                 connection.welcomed = self.welcomed = True
-                self.directive = directive
+                # Before anything is measured.
+                if self._told:
+                    self._told(message)
+                self.directive = message.directive
             case wire.Directive() if connection.welcomed:
                 self.directive = message
             case wire.Refusal(code, reason, after):

@@ -11,14 +11,16 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from litd import gpu, stacks
+from litd.groups import Groups
 from litd.modules import ModuleMeasure
 from litd.profiler import ProfilerError, ProfilerMeasure
-from litd.wire import Kind, Notice
+from litd.wire import Kind, Notice, Profiling, Welcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litd.link import Pending
+    from litd.place import Place
 
 log = logging.getLogger("litd")
 
@@ -64,24 +66,55 @@ class Measures:
 
     # For the link's thread.
 
-    def prepare(self, job: str) -> None:
-        """Finds out whether the profiler may be used. Asks the file system."""
+    def prepare(self, job: str, at: Place) -> dict[str, str]:
+        """Finds out whether the profiler may be used. Asks the file system.
+
+        If so litd is told by what library: it may know more.
+        """
         wish = os.environ.get("LITD_PROFILER", "auto")
         stack = stacks.of(self._torch)
         if wish == "off" or (wish != "on" and not stack.is_allowed()):
-            return
+            return {}
         directory = stacks.runtime_directory()
         if directory is None:
             log.info("the profiler is not used: there is no folder to keep in what it does")
-            return
+            return {}
         record = stacks.NodeRecord(directory, stack, job)
         verdict = record.enter()
         log.info("the profiler on this node: %s %s", verdict.state, verdict.reason)
-        if verdict.state in ("taken", "off"):
-            return
+        told = {"profiler": stack.profiler}
+        if verdict.state == "off":
+            # litd outlives what this node's temporary folders know, and serves other users.
+            self._tell_off(verdict.reason)
+            return told
+        if verdict.state == "taken":
+            return {}
         self._record = record
         self.canary = stacks.Canary() if verdict.state == "canary" else None
-        self.profiler = ProfilerMeasure(self._torch, self._index)
+        several = at.world_size > at.local_world_size
+        groups = Groups(self._torch, at) if several else None
+        self.profiler = ProfilerMeasure(self._torch, self._index, groups=groups)
+        return told
+
+    def welcomed(self, welcome: Welcome) -> None:
+        """What other users' jobs, and earlier boots, have found out: litd remembers it."""
+        record = self._record
+        if record is None:
+            return
+        if welcome.profiling is Profiling.OFF:
+            self._turn_off(welcome.profiling_reason or "litd says so", known=True)
+        elif welcome.profiling is Profiling.WAIT:
+            log.info("the profiler is not used: %s", welcome.profiling_reason)
+            profiler, self.profiler, self.canary = self.profiler, None, None
+            self._record = None
+            record.leave()
+            if profiler is not None:
+                profiler.close()
+        elif welcome.profiling is Profiling.SAFE:
+            self.canary = None
+            record.settle("passed")
+        elif welcome.profiling is Profiling.TRY and self.canary is None and self.profiler:
+            self._tell_safe("it was tried since this node booted")
 
     def watch(self) -> None:
         """Judges the canary, and looks what other processes have found. Called now and then."""
@@ -97,6 +130,7 @@ class Measures:
                 self._turn_off(verdict.reason)
             else:
                 record.settle("passed")
+                self._tell_safe("iterations took as long as before")
         elif now > self._looked_at + WATCH_SECONDS:
             self._looked_at = now
             known = record.look()
@@ -107,22 +141,25 @@ class Measures:
 
     def choose(self) -> Measure | None:
         """How the next iteration is measured; `None`: not at all."""
-        if self.profiler is None:
+        # The link's thread may take them away meanwhile.
+        profiler, canary, record = self.profiler, self.canary, self._record
+        if profiler is None:
             return self.modules
-        if self.canary is None:
-            return self.profiler
-        if self.canary.is_ready():
-            if self._record is not None:
-                self._record.profiling(is_on=True)
-            self.canary.profiled(time.monotonic())
-            return self.profiler
+        if canary is None:
+            return profiler
+        if canary.is_ready():
+            if record is not None:
+                record.profiling(is_on=True)
+            canary.profiled(time.monotonic())
+            return profiler
         # Around its one profiled iteration the canary is to be compared with itself.
-        return None if self.canary.has_profiled() else self.modules
+        return None if canary.has_profiled() else self.modules
 
     def step(self, seconds: float, *, measured: bool) -> None:
         """An iteration has ended."""
-        if self.canary is not None:
-            self.canary.step(seconds, time.monotonic(), measured=measured)
+        canary = self.canary
+        if canary is not None:
+            canary.step(seconds, time.monotonic(), measured=measured)
 
     def failed(self, error: Exception) -> None:
         """A way to measure has failed. The profiler is not given a second chance."""
@@ -140,14 +177,21 @@ class Measures:
             self._record.leave()
             self._record = None
 
-    def _turn_off(self, reason: str) -> None:
+    def _turn_off(self, reason: str, *, known: bool = False) -> None:
         profiler, self.profiler = self.profiler, None
         self.canary = None
         if profiler is None:
             return
         log.warning("the profiler is not used any more, modules are timed instead: %s", reason)
-        self.tell(Notice(Kind.PROFILING_OFF, f"the profiler is off for this stack: {reason}"[:500]))
+        if not known:
+            self._tell_off(reason)
         if self._record is not None:
             self._record.profiling(is_on=False)
             self._record.settle("off", reason)
         profiler.close()
+
+    def _tell_off(self, reason: str) -> None:
+        self.tell(Notice(Kind.PROFILING_OFF, f"the profiler is off for this stack: {reason}"[:500]))
+
+    def _tell_safe(self, reason: str) -> None:
+        self.tell(Notice(Kind.PROFILING_SAFE, f"the profiler does no harm here: {reason}"[:500]))

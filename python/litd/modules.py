@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from litd import wire
-from litd.kernels import Columns, NameTable
+from litd.kernels import Columns, Measured, NameTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +87,7 @@ class ModuleMeasure:
         if len(marks) >= MOST_MARKS:
             log.debug("iteration %d has too many modules to be measured", iteration)
             return None
-        return ModulePieces(iteration, marks, self._clock)
+        return ModulePieces(iteration=iteration, marks=marks, clock=self._clock)
 
     def abort(self) -> None:
         """Stops measuring, whatever was measured."""
@@ -217,15 +217,12 @@ def _differentiable(result: Any, depth: int = 0) -> Any:
     return None
 
 
-@dataclass
-class ModulePieces:
+@dataclass(kw_only=True)
+class ModulePieces(Measured):
     """A measured iteration: its marks, of which the device may not have come to all yet."""
 
-    iteration: int
     marks: list[_Mark]
     clock: Clock
-    duration_ns: int = 0
-    ended_ns: int = 0
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         """The pieces between the marks; `None` if they tell of the host."""

@@ -14,10 +14,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from litd.kernels import MOST_KERNELS, Columns, Expectation, NameTable, extract
+from litd.kernels import MOST_KERNELS, Columns, Expectation, Measured, NameTable, extract
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from litd.groups import Groups, Reach
 
 log = logging.getLogger("litd")
 
@@ -47,11 +49,13 @@ class ProfilerMeasure:
         index: int = 0,
         make: Callable[[Any], Any] = torch_profile,
         hang_seconds: float = HANG_SECONDS,
+        groups: Groups | None = None,
     ) -> None:
         self._torch = torch
         self._index = index
         self._make = make
         self._hang_seconds = hang_seconds
+        self._groups = groups
         self._profile: Any = None
         self._expected = Expectation()
         self._worker = _Worker()
@@ -62,14 +66,23 @@ class ProfilerMeasure:
         if self._turns.is_others():
             return False
         self._worker.do(self._start, self._hang_seconds)
+        if self._groups is not None:
+            self._groups.begin()
         return self._profile is not None
 
     def end(self, iteration: int) -> ProfiledEvents | None:
         """Ends the measured iteration; what it was made of is collected later."""
         if self._profile is None:
             return None
+        reach = self._groups.end() if self._groups is not None else None
         ended_ns, events = self._worker.do(self._stop, self._hang_seconds)
-        return ProfiledEvents(iteration, events, self._expected, ended_ns=ended_ns)
+        return ProfiledEvents(
+            iteration=iteration,
+            events=events,
+            expected=self._expected,
+            reach=reach,
+            ended_ns=ended_ns,
+        )
 
     def abort(self) -> None:
         """Stops measuring, whatever was measured."""
@@ -116,15 +129,13 @@ def _nothing(_results: Any) -> list[Any]:
     return []
 
 
-@dataclass
-class ProfiledEvents:
+@dataclass(kw_only=True)
+class ProfiledEvents(Measured):
     """A profiled iteration: raw events, of which most are no kernels."""
 
-    iteration: int
     events: list[Any]
     expected: Expectation
-    duration_ns: int = 0
-    ended_ns: int = 0
+    reach: Reach | None = None
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         """The kernels; `None` if there are none, too many, or some are missing."""
@@ -138,6 +149,9 @@ class ProfiledEvents:
         if missing:
             log.info("iteration %d is left out: the profiler has %s", self.iteration, missing)
             return None
+        columns.shows_collectives = True
+        if self.reach is not None:
+            self.reach.mark(columns, names)
         return columns
 
 

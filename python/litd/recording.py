@@ -9,18 +9,16 @@ import atexit
 import importlib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from litd import place
+from litd.scope import OVER, Scope
 from litd.steps import StepCounter
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 log = logging.getLogger("litd")
 
 
-class Recorder:
+class Recorder(Scope):
     """Records iterations by torch's profiler. Made by `litd.record`."""
 
     def __init__(
@@ -52,13 +50,14 @@ class Recorder:
             log.warning("recording has failed; training goes on", exc_info=True)
             self._end_quietly()
 
-    def close(self) -> None:
+    def close(self, reason: str = OVER) -> None:
         """Ends; says so if not all iterations have been recorded. Never raises."""
         if self._is_over:
             return
         recorded = max(0, self._steps - self._first)
         log.warning(
-            "recording has ended early: %d of %d iterations; %s",
+            "recording has ended early (%s): %d of %d iterations; %s",
+            reason,
             recorded,
             self._end - self._first,
             "they are written" if recorded else f"training did not get to iteration {self._first}",
@@ -69,17 +68,6 @@ class Recorder:
         except Exception:
             log.warning("recording has failed", exc_info=True)
         self._end_quietly()
-
-    def __enter__(self) -> Recorder:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _step(self) -> None:
         self._steps += 1

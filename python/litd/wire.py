@@ -36,6 +36,7 @@ class Kind(IntEnum):
 
     UNSPECIFIED = 0
     PROFILING_OFF = 1
+    PROFILING_SAFE = 2
 
 
 class Code(IntEnum):
@@ -65,6 +66,27 @@ class Class(IntEnum):
     COMPUTATION = 1
     COMMUNICATION = 2
     COPY = 3
+    COMMUNICATION_INSIDE = 4
+    """All of its ranks are on this node."""
+    COMMUNICATION_OUTSIDE = 5
+    """Some of its ranks are on other nodes."""
+
+
+class Profiling(IntEnum):
+    """What the node knows of a profiler."""
+
+    UNSPECIFIED = 0
+    """litd does not say."""
+    TRY = 1
+    """This job is the first, and is to tell how it went."""
+    WAIT = 2
+    """Another job is the first."""
+    SAFE = 3
+    OFF = 4
+
+    @classmethod
+    def _missing_(cls, value: object) -> Profiling:  # noqa: ARG003
+        return cls.UNSPECIFIED
 
 
 # From a hook to litd.
@@ -107,6 +129,8 @@ class Kernels:
     kernel_class: Sequence[int]
     start_ns: Sequence[int]
     kernel_duration_ns: Sequence[int]
+    shows_collectives: bool = False
+    """Every collective is a kernel of its own."""
 
     def encode(self) -> bytes:
         """The frame's message."""
@@ -120,6 +144,7 @@ class Kernels:
             (8, columns.varints(self.kernel_duration_ns)),
         ):
             parts.append(_bytes(number, column) if column else b"")
+        parts.append(_uint(9, int(self.shows_collectives)))
         return _bytes(2, b"".join(parts))
 
 
@@ -197,6 +222,8 @@ class Welcome:
     protocol: int = 0
     daemon: str = ""
     directive: Directive = Directive()
+    profiling: Profiling = Profiling.UNSPECIFIED
+    profiling_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -231,6 +258,7 @@ def decode(message: bytes) -> ToHook | None:
 
 def _welcome(body: bytes) -> Welcome:
     protocol, daemon, directive = 0, "", Directive()
+    profiling, reason = Profiling.UNSPECIFIED, ""
     for part in fields(body):
         if part.number == 1:
             protocol = part.uint32()
@@ -238,7 +266,11 @@ def _welcome(body: bytes) -> Welcome:
             daemon = part.text()
         elif part.number == 3:
             directive = _directive(part.bytes())
-    return Welcome(protocol, daemon, directive)
+        elif part.number == 4:
+            profiling = Profiling(part.uint32())
+        elif part.number == 5:
+            reason = part.text()
+    return Welcome(protocol, daemon, directive, profiling, reason)
 
 
 def _directive(body: bytes) -> Directive:

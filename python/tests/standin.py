@@ -99,6 +99,7 @@ def decode(frame: bytes) -> Said:
                 "kernel_class": _column(body, 6),
                 "start_ns": _starts(_column(body, 7)),
                 "kernel_duration_ns": _column(body, 8),
+                "shows_collectives": bool(_number(body, 9)),
             },
         )
     if member.number == 3:
@@ -130,8 +131,16 @@ def directive(first: int = 0, period: int = 0, *, pause: bool = False) -> bytes:
     return wire.frame(_sized(2, directive_body(first, period, pause=pause)))
 
 
-def welcome(first: int = 0, period: int = 0, *, protocol: int = 1) -> bytes:
+def welcome(
+    first: int = 0,
+    period: int = 0,
+    *,
+    protocol: int = 1,
+    profiling: wire.Profiling = wire.Profiling.UNSPECIFIED,
+    reason: str = "",
+) -> bytes:
     body = _uint(1, protocol) + _sized(2, b"stand-in") + _sized(3, directive_body(first, period))
+    body += _uint(4, profiling) + (_sized(5, reason.encode()) if reason else b"")
     return wire.frame(_sized(1, body))
 
 

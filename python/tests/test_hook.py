@@ -18,6 +18,7 @@ from litd import wire
 from litd.hook import Hook
 from litd.kernels import Columns, NameTable
 from litd.link import Patience
+from litd.place import Place
 from tests import standin
 from tests.standin import StandIn, wait_for
 
@@ -52,8 +53,12 @@ class Ways:
         self.fault: dict[str, BaseException] = {}
         self.tell: Callable[[wire.Notice], None] = lambda _notice: None
 
-    def prepare(self, job: str) -> None:
+    def prepare(self, job: str, at: Place) -> dict[str, str]:
         self.did.append(f"prepare {job}")
+        return {"profiler": "cupti 12.8.90"}
+
+    def welcomed(self, welcome: wire.Welcome) -> None:
+        self.did.append(f"welcome {welcome.profiling.name}")
 
     def watch(self) -> None:
         pass
@@ -128,10 +133,12 @@ def test_iterations_are_counted_ticked_and_measured_as_asked(
         for said in daemon.heard("kernels"):
             [tick] = [tick for tick in ticks if tick.iteration == said.iteration]
             assert said.duration_ns == tick.duration_ns
-        assert ways.did[:4] == ["prepare job", "choose", "begin", "end 4"]
+        begun = ["prepare job", "welcome UNSPECIFIED", "choose", "begin", "end 4"]
+        assert ways.did[:5] == begun
         [hello] = daemon.heard("hello")
         assert (hello.job, hello.rank, hello.local_rank) == ("job", 1, 1)
         assert hello.versions["litd"] == litd.__version__
+        assert hello.versions["profiler"] == "cupti 12.8.90"
         hook.close()
         wait_for("bye", lambda: [said.reason for said in daemon.heard("bye")])
 
@@ -170,7 +177,7 @@ def test_a_job_of_one_rank_is_never_measured(path: Path, hook: Hook, ways: Ways)
         for _ in range(5):
             hook.step()
         wait_for("ticks", lambda: len(daemon.heard("tick")) == 5)
-        assert ways.did == []
+        assert ways.did == ["welcome UNSPECIFIED"]
 
 
 @pytest.mark.parametrize("what", ["choose", "begin", "end", "abort", "close"])

@@ -13,9 +13,10 @@ import pytest
 from litd import stacks
 from litd.gpu import TorchClock
 from litd.measures import Measures
+from litd.place import Place
 from litd.profiler import ProfilerError
 from litd.stacks import Canary, NodeRecord, Verdict
-from litd.wire import Kind, Notice
+from litd.wire import Kind, Notice, Profiling, Welcome
 from tests import standin
 
 
@@ -69,8 +70,17 @@ def prepared(job: str = "job") -> tuple[Measures, list[Notice]]:
     measures = Measures(torch(), 0)
     told: list[Notice] = []
     measures.tell = told.append
-    measures.prepare(job)
+    measures.prepare(job, Place(job, 0, 0, 8, 8))
     return measures, told
+
+
+def profiled(measures: Measures) -> None:
+    """A canary's life, until its verdict is in."""
+    steps(measures, Canary.BEFORE)
+    assert measures.choose() is measures.profiler
+    steps(measures, 1, measured=True)
+    steps(measures, Canary.AFTER + Canary.SETTLE)
+    measures.watch()
 
 
 def steps(measures: Measures, count: int, *, measured: bool = False) -> None:
@@ -100,7 +110,8 @@ def test_a_canary_profiles_once_and_then_waits_for_its_verdict(folder: Path) -> 
     steps(measures, Canary.AFTER + Canary.SETTLE)
     measures.watch()
     assert measures.choose() is measures.profiler
-    assert told == []
+    [notice] = told
+    assert notice.kind == Kind.PROFILING_SAFE
     later, _ = prepared("a later job")
     assert later.choose() is later.profiler
     for one in (measures, other, later):
@@ -144,6 +155,72 @@ def test_a_job_that_ends_early_leaves_the_canary_to_the_next(folder: Path) -> No
     assert later.canary is not None
     later.close()
     assert NodeRecord(folder, stacks.of(torch()), "x").enter() == Verdict("canary")
+
+
+def welcomed(measures: Measures, profiling: Profiling, reason: str = "") -> None:
+    measures.welcomed(Welcome(1, "0.1.0", profiling=profiling, profiling_reason=reason))
+
+
+def test_litd_is_told_of_the_library_only_if_it_is_to_be_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = stacks.Stack("2.9.1", "cuda 12.8", "cupti 12.8.90")
+    monkeypatch.setattr(stacks, "of", lambda _torch: known)
+    at = Place("job", 0, 0, 8, 8)
+    measures = Measures(torch(), 0)
+    assert measures.prepare("job", at) == {"profiler": "cupti 12.8.90"}
+    measures.close()
+    with standin.environment(LITD_PROFILER="off"):
+        assert Measures(torch(), 0).prepare("job", at) == {}
+
+
+def test_what_litd_remembers_of_a_profiler_holds(folder: Path) -> None:
+    measures, told = prepared()
+    welcomed(measures, Profiling.OFF, "12 % slower, on another user's job")
+    assert measures.profiler is None
+    assert measures.choose() is measures.modules
+    assert told == []
+    later, _ = prepared("a later job")
+    assert later.profiler is None
+    measures.close()
+    later.close()
+
+
+def test_one_job_on_the_node_tries_and_the_others_wait(folder: Path) -> None:
+    measures, told = prepared()
+    welcomed(measures, Profiling.WAIT, "another user's job tries it")
+    assert measures.choose() is measures.modules
+    measures.close()
+    # Here nobody has tried it, then.
+    later, told = prepared("a later job")
+    welcomed(later, Profiling.TRY)
+    profiled(later)
+    assert [notice.kind for notice in told] == [Kind.PROFILING_SAFE]
+    # A litd that has forgotten hears it again.
+    welcomed(later, Profiling.TRY)
+    assert [notice.kind for notice in told] == 2 * [Kind.PROFILING_SAFE]
+    later.close()
+
+
+def test_what_another_user_has_tried_needs_no_canary(folder: Path) -> None:
+    measures, told = prepared()
+    welcomed(measures, Profiling.SAFE)
+    assert measures.choose() is measures.profiler
+    assert told == []
+    measures.close()
+
+
+def test_a_process_that_died_of_its_profiler_is_told_to_litd(folder: Path) -> None:
+    record = NodeRecord(folder, stacks.of(torch()), "a job that died")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    record._me = [1, 1]
+    record.enter()
+    record.profiling(is_on=True)
+    measures, told = prepared()
+    assert measures.profiler is None
+    [notice] = told
+    assert (notice.kind, "has died" in notice.text) == (Kind.PROFILING_OFF, True)
+    measures.close()
 
 
 def test_the_devices_clock_is_told_in_the_hosts_time() -> None:

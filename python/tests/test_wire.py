@@ -30,7 +30,9 @@ def of_row(kind: str, message: dict[str, Any]) -> Any:
         return wire.Notice(wire.Kind[message["kind"].upper()], message["text"])
     if kind == "welcome":
         given = wire.Directive(**message["directive"])
-        return wire.Welcome(message["protocol"], message["daemon"], given)
+        profiling = wire.Profiling[message["profiling"].upper()]
+        reason = message["profiling_reason"]
+        return wire.Welcome(message["protocol"], message["daemon"], given, profiling, reason)
     if kind == "directive":
         return wire.Directive(**message)
     if kind == "refusal":

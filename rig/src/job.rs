@@ -27,6 +27,28 @@ pub struct JobSpec {
     pub gpus: Vec<usize>,
     /// Ranks on all nodes.
     pub world_size: u32,
+    /// What its ranks tell of nodes besides this one.
+    pub others: Option<OtherNodes>,
+}
+
+/// Other nodes, which are not simulated: every iteration ends with a collective of all nodes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OtherNodes {
+    /// How long that lasts here, as a share of what the iteration takes without it.
+    pub share: f64,
+    /// What the ranks tell of their collectives.
+    pub told: Told,
+}
+
+/// What ranks tell of their collectives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// Which of them leave the node.
+    Reach,
+    /// When they run, and no more.
+    Times,
+    /// Nothing: they time modules.
+    Nothing,
 }
 
 impl JobSpec {
@@ -37,7 +59,18 @@ impl JobSpec {
         Self {
             name: name.to_owned(),
             world_size: number(gpus.len()),
+            others: None,
             gpus,
+        }
+    }
+
+    /// The same on two nodes of this size.
+    #[must_use]
+    pub fn with(self, others: OtherNodes) -> Self {
+        Self {
+            world_size: 2 * number(self.gpus.len()),
+            others: Some(others),
+            ..self
         }
     }
 }
@@ -350,11 +383,13 @@ impl Job {
         let plant = hardware.plant();
         let iteration = u64::from(plant.iterations());
         let wanted = self.ranks.iter().any(|rank| profiled(rank, iteration));
+        let share = self.spec.others.map_or(0.0, |others| others.share);
+        let length = plant.last().length.to_nanos();
         Last {
             iteration,
             duration: self
                 .pretended
-                .unwrap_or_else(|| plant.last().length.to_nanos()),
+                .unwrap_or_else(|| length + Nanos((length.0 as f64 * share) as i64)),
             timelines: if wanted {
                 plant.timelines()
             } else {
@@ -370,7 +405,10 @@ impl Job {
         let Some(timeline) = last.timelines.get(rank.gpu) else {
             return false;
         };
-        let kernels = sample_of(timeline, &mut rank.names, iteration, last.duration);
+        let mut kernels = sample_of(timeline, &mut rank.names, iteration, last.duration);
+        if let Some(others) = self.spec.others {
+            others.add(&mut kernels, &mut rank.names, last);
+        }
         self.send(index, &FromHook::Kernels(kernels))
     }
 
@@ -445,6 +483,45 @@ impl Rank {
     }
 }
 
+impl OtherNodes {
+    const NAME: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(all nodes)";
+
+    /// Adds the collective of all nodes at the end, and what is told of the others.
+    fn add(self, kernels: &mut Kernels, names: &mut HashMap<String, u32>, last: &Last) {
+        for class in &mut kernels.class {
+            *class = match (self.told, *class) {
+                (Told::Reach, Class::Communication) => Class::CommunicationInside,
+                (Told::Nothing, _) => Class::Computation,
+                (_, class) => class,
+            };
+        }
+        kernels.shows_collectives = self.told != Told::Nothing;
+        let kernels_of = last.timelines.iter().flat_map(|timeline| &timeline.kernels);
+        let end = kernels_of
+            .map(|kernel| kernel.end)
+            .max()
+            .unwrap_or_default();
+        let own = kernels.start.iter().zip(&kernels.duration_of);
+        let own = own.map(|(&start, &duration)| start + duration).max();
+        let start = own.unwrap_or(end);
+        let lasts = last.duration - Nanos((last.duration.0 as f64 / (1.0 + self.share)) as i64);
+        let known = number(names.len());
+        let id = *names.entry(Self::NAME.to_owned()).or_insert_with(|| {
+            kernels.new_names.push(Self::NAME.to_owned());
+            known
+        });
+        kernels.name.push(id);
+        kernels.stream.push(99);
+        kernels.class.push(match self.told {
+            Told::Reach => Class::CommunicationOutside,
+            Told::Times => Class::Communication,
+            Told::Nothing => Class::Computation,
+        });
+        kernels.start.push(start);
+        kernels.duration_of.push(end + lasts - start);
+    }
+}
+
 /// A timeline as a hook sends it. Names that `known` lacks are added there and sent along.
 #[must_use]
 pub fn sample_of(
@@ -457,6 +534,8 @@ pub fn sample_of(
     let mut message = Kernels {
         iteration,
         duration,
+        // Profilers show them.
+        shows_collectives: true,
         ..Kernels::default()
     };
     for kernel in &timeline.kernels {

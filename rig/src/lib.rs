@@ -32,7 +32,7 @@ pub use daemon::{Daemon, DaemonError, Killer, Layout, default_config};
 pub use delay::delayed;
 pub use fault::Fault;
 pub use hardware::{Hardware, Residency, SharedHardware, gpu_address};
-pub use job::{Job, JobError, JobSpec, RankState, sample_of};
+pub use job::{Job, JobError, JobSpec, OtherNodes, RankState, Told, sample_of};
 pub use ledger::{Author, Entry, Ledger};
 pub use node::Node;
 pub use nvidia::{NvidiaDriver, NvidiaGpu, install_nvml};

@@ -26,6 +26,7 @@ fn welcome(directive: Directive) -> ToHook {
         protocol: 1,
         daemon: "made up".to_owned(),
         directive,
+        ..Welcome::default()
     })
 }
 

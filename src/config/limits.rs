@@ -42,6 +42,7 @@ const LIMITS: &[Limit] = &[
     ("release.take_back_seconds", From(0.0), 604_800.0, "seconds"),
     ("jobs.stale_seconds", From(1.0), 86_400.0, "seconds"),
     ("jobs.reconnect_seconds", From(0.0), 3600.0, "seconds"),
+    ("jobs.waits_share", Over(0.0), 1.0, "of the iteration"),
     ("sampling.converged_period", From(0.0), 1e9, "iterations"),
     (
         "sampling.drift_iteration_share",

@@ -60,6 +60,7 @@ fn kernels(rng: &mut Rng) -> Kernels {
         class: vec![Class::Unspecified; count],
         start,
         duration_of,
+        shows_collectives: below(rng, 2) == 0,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use litd_api::{Command, EventKind, JobState};
-use litd_rig::{Job, JobSpec, RankState};
+use litd_rig::{Job, RankState};
 use litd_units::Watts;
 
 use crate::stand::{GPUS, Stand, quick, seconds};
@@ -227,22 +227,5 @@ fn a_jump_of_an_hour_is_survived() {
     stand.rig.jump(seconds(3600.0)).unwrap();
     stand.pass(20.0);
     assert!(stand.is_back(), "{:?}", stand.held());
-    stand.stop();
-}
-
-#[test]
-fn a_job_with_ranks_on_other_nodes_is_watched_only() {
-    let mut stand = Stand::clocked(&quick("gpu-red"));
-    let spec = JobSpec {
-        world_size: 2 * GPUS as u32,
-        ..JobSpec::new("train", 0..GPUS)
-    };
-    let mut job = stand.rig.attach(spec).unwrap();
-    job.welcome(crate::stand::SOON).unwrap();
-    stand.play(&mut job, 40);
-    let status = stand.job_status("train");
-    assert!(status.samples >= 3);
-    assert!(stand.has_event(EventKind::State, "watched only: it runs on several nodes"));
-    assert!(stand.rig.ledger().is_empty(), "{:?}", stand.held());
     stand.stop();
 }

@@ -74,6 +74,8 @@ pub struct Job {
     pub length: f64,
     /// Other caps than those found do it harm, whatever they are.
     pub reversed: bool,
+    /// It runs on as many other nodes, and this is what its collective is said to be.
+    pub others: Option<Class>,
 }
 
 /// All of them.
@@ -125,6 +127,20 @@ impl Hooks {
                 ended: false,
                 length: rng.pick(&[300.0, 500.0, 900.0]),
                 reversed: rng.clone().chance(0.25),
+                others: {
+                    // The other draws stay what they were.
+                    let mut own = rng.clone();
+                    own.next();
+                    own.pick(&[
+                        None,
+                        None,
+                        None,
+                        None,
+                        Some(Class::CommunicationOutside),
+                        Some(Class::CommunicationInside),
+                        Some(Class::Communication),
+                    ])
+                },
             });
         }
         hooks
@@ -164,7 +180,7 @@ impl Hooks {
             job: job.name.clone(),
             rank: it.rank,
             local_rank: it.rank,
-            world_size: local,
+            world_size: local * if job.others.is_some() { 2 } else { 1 },
             local_world_size: local,
             gpu: identity
                 .uuid
@@ -223,6 +239,10 @@ impl Hooks {
             rng,
         );
         it.named = true;
+        if let (Some(others), Some(last)) = (job.others, kernels.class.last_mut()) {
+            *last = others;
+            kernels.shows_collectives = true;
+        }
         match flaw {
             Some(Flaw::OldIteration) => kernels.iteration = job.iteration.saturating_sub(5),
             Some(Flaw::UnknownName) => kernels.name[0] = 1000,

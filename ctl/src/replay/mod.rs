@@ -4,6 +4,7 @@ mod rank;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,9 @@ const POLL: Duration = Duration::from_millis(5);
 ///
 /// Each rank connects to the daemon's ingest socket as its hook would, tells of every recorded
 /// iteration in the time that it took, and sends the kernels of those that the daemon asks for.
-/// Where traces mark no iterations, a trace is one.
+/// Where traces mark no iterations, a trace is one. Of a job on several nodes play the ranks of one
+/// node: where the traces tell the ranks of collectives, litd can tell whether that node waits for
+/// the others.
 ///
 /// A daemon on real hardware lets only processes in that hold their GPU. --stand-in needs none: it
 /// starts a daemon of its own, which observes, on a simulated node, and shows in the end what that
@@ -155,9 +158,11 @@ impl Job {
         let told = timelines.iter().filter_map(|timeline| timeline.world_size);
         let world = told.chain(largest).max().unwrap_or(here).max(here);
         let mut ranks = Vec::new();
+        let played: Arc<[u32]> = timelines.iter().map(|timeline| timeline.rank).collect();
         for (local, (timeline, gpu)) in (0..).zip(timelines.into_iter().zip(gpus)) {
             let hello = rank::hello(job, &timeline, (local, here, world), gpu);
-            ranks.push(Rank::connect(socket, hello, &timeline, deadline)?);
+            let here = played.clone();
+            ranks.push(Rank::connect(socket, hello, &timeline, here, deadline)?);
         }
         let mut job = Self { ranks };
         while !job.ranks.iter().all(Rank::is_asked) {

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use litd_proto::client::Client;
-use litd_proto::{Bye, Directive, FromHook, Hello, PROTOCOL, Tick, ToHook};
+use litd_proto::{Bye, Class, Directive, FromHook, Hello, Kernels, PROTOCOL, Tick, ToHook};
 use litd_rig::sample_of;
-use litd_traces::Timeline;
+use litd_traces::{Collective, Kernel, Timeline};
 use litd_units::Nanos;
 
 use crate::Outcome;
@@ -37,6 +38,8 @@ pub struct Rank {
     directive: Directive,
     names: HashMap<String, u32>,
     pieces: Vec<Timeline>,
+    /// The ranks that are played: those of this node.
+    here: Arc<[u32]>,
 }
 
 impl Rank {
@@ -45,6 +48,7 @@ impl Rank {
         socket: &Path,
         hello: Hello,
         timeline: &Timeline,
+        here: Arc<[u32]>,
         deadline: Instant,
     ) -> Result<Self, Box<dyn Error>> {
         let number = hello.rank;
@@ -75,6 +79,7 @@ impl Rank {
             directive,
             names: HashMap::new(),
             pieces,
+            here,
         })
     }
 
@@ -140,6 +145,7 @@ impl Rank {
         }))?;
         if let (true, Some(piece)) = (profiled, self.pieces.get(iteration)) {
             let mut sample = sample_of(piece, &mut self.names, number, duration);
+            tell_reach(&mut sample, piece, &self.here);
             for start in &mut sample.start {
                 *start += shift;
             }
@@ -153,6 +159,30 @@ impl Rank {
         let reason = "the traces have been played".to_owned();
         // A daemon that is gone needs no goodbye.
         let _ = self.client.send(&FromHook::Bye(Bye { reason }));
+    }
+}
+
+/// Says of each collective whether it leaves the node, where the trace tells its ranks.
+fn tell_reach(sample: &mut Kernels, piece: &Timeline, here: &[u32]) {
+    let collective = |kernel: &Kernel| piece.collectives.get(kernel.collective?.0 as usize);
+    let told = piece.kernels.iter().map(collective);
+    for (class, collective) in sample.class.iter_mut().zip(told) {
+        if let (Class::Communication, Some(collective)) = (*class, collective) {
+            *class = reach(collective, here);
+        }
+    }
+}
+
+fn reach(collective: &Collective, here: &[u32]) -> Class {
+    let larger = |size: u32| size as usize > here.len();
+    if collective.ranks.iter().any(|rank| !here.contains(rank)) {
+        Class::CommunicationOutside
+    } else if !collective.ranks.is_empty() {
+        Class::CommunicationInside
+    } else if collective.group_size.is_some_and(larger) {
+        Class::CommunicationOutside
+    } else {
+        Class::Communication
     }
 }
 

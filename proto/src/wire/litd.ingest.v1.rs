@@ -82,7 +82,9 @@ pub struct Hello {
     /// What trains, such as pytorch.
     #[prost(string, tag = "8")]
     pub framework: ::prost::alloc::string::String,
-    /// Versions by name, such as torch: 2.9.1. At most 32.
+    /// Versions by name, such as torch: 2.9.1. At most 32. What a profiler's safety depends on is
+    /// told by torch, cuda or hip, and profiler (the library that it uses, such as cupti 12.8.90);
+    /// the last is there only if this hook would use the profiler.
     #[prost(btree_map = "string, string", tag = "9")]
     pub versions: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -120,6 +122,10 @@ pub struct Kernels {
     /// Column: how long it ran, in nanoseconds. Start + duration stays below 2^63.
     #[prost(uint64, repeated, tag = "8")]
     pub kernel_duration_ns: ::prost::alloc::vec::Vec<u64>,
+    /// Whether every collective is a kernel of its own here, by its class or name, and no part of
+    /// another: only then is it known how long this rank waits in collectives.
+    #[prost(bool, tag = "9")]
+    pub shows_collectives: bool,
 }
 /// One iteration of one rank, profiled or not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -169,8 +175,10 @@ pub mod notice {
     pub enum Kind {
         /// None of the others; see text.
         Unspecified = 0,
-        /// The profiler is not used on this node any more; see text.
+        /// The profiler is not used on this node any more with what Hello.versions tell; see text.
         ProfilingOff = 1,
+        /// The first job that used the profiler with what Hello.versions tell went on as before.
+        ProfilingSafe = 2,
     }
     impl Kind {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -181,6 +189,7 @@ pub mod notice {
             match self {
                 Self::Unspecified => "KIND_UNSPECIFIED",
                 Self::ProfilingOff => "KIND_PROFILING_OFF",
+                Self::ProfilingSafe => "KIND_PROFILING_SAFE",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -188,6 +197,7 @@ pub mod notice {
             match value {
                 "KIND_UNSPECIFIED" => Some(Self::Unspecified),
                 "KIND_PROFILING_OFF" => Some(Self::ProfilingOff),
+                "KIND_PROFILING_SAFE" => Some(Self::ProfilingSafe),
                 _ => None,
             }
         }
@@ -214,6 +224,12 @@ pub struct Welcome {
     /// Which iterations to profile. Absent: none.
     #[prost(message, optional, tag = "3")]
     pub directive: ::core::option::Option<Directive>,
+    /// Whether this hook may use the profiler, if it would.
+    #[prost(enumeration = "Profiling", tag = "4")]
+    pub profiling: i32,
+    /// Why not, in words.
+    #[prost(string, tag = "5")]
+    pub profiling_reason: ::prost::alloc::string::String,
 }
 /// Which iterations to profile; replaces every earlier one. The hook profiles iteration i if pause
 /// is false, period is not 0, i >= first, and (i - first) % period == 0. Ticks go on in any case.
@@ -328,6 +344,10 @@ pub enum Class {
     Communication = 2,
     /// A copy or fill of memory.
     Copy = 3,
+    /// A collective all of whose ranks are on this node.
+    CommunicationInside = 4,
+    /// A collective some of whose ranks are on other nodes.
+    CommunicationOutside = 5,
 }
 impl Class {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -340,6 +360,8 @@ impl Class {
             Self::Computation => "CLASS_COMPUTATION",
             Self::Communication => "CLASS_COMMUNICATION",
             Self::Copy => "CLASS_COPY",
+            Self::CommunicationInside => "CLASS_COMMUNICATION_INSIDE",
+            Self::CommunicationOutside => "CLASS_COMMUNICATION_OUTSIDE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -349,6 +371,49 @@ impl Class {
             "CLASS_COMPUTATION" => Some(Self::Computation),
             "CLASS_COMMUNICATION" => Some(Self::Communication),
             "CLASS_COPY" => Some(Self::Copy),
+            "CLASS_COMMUNICATION_INSIDE" => Some(Self::CommunicationInside),
+            "CLASS_COMMUNICATION_OUTSIDE" => Some(Self::CommunicationOutside),
+            _ => None,
+        }
+    }
+}
+/// What a node knows of a profiler with the versions that a hook told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Profiling {
+    /// litd does not say: what the hook knows by itself holds.
+    Unspecified = 0,
+    /// This job is the first that uses it here, and is to tell how that went, by a Notice.
+    Try = 1,
+    /// Another job is the first, and has not told yet: don't.
+    Wait = 2,
+    /// It was tried, and a job went on as before.
+    Safe = 3,
+    /// It has done harm here: don't.
+    Off = 4,
+}
+impl Profiling {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PROFILING_UNSPECIFIED",
+            Self::Try => "PROFILING_TRY",
+            Self::Wait => "PROFILING_WAIT",
+            Self::Safe => "PROFILING_SAFE",
+            Self::Off => "PROFILING_OFF",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PROFILING_UNSPECIFIED" => Some(Self::Unspecified),
+            "PROFILING_TRY" => Some(Self::Try),
+            "PROFILING_WAIT" => Some(Self::Wait),
+            "PROFILING_SAFE" => Some(Self::Safe),
+            "PROFILING_OFF" => Some(Self::Off),
             _ => None,
         }
     }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from litd import wire
+from litd.place import Place
 
 
 class Ways:
@@ -16,7 +17,10 @@ class Ways:
         self.tell: Callable[[wire.Notice], None] = lambda _notice: None
         self.off = False
 
-    def prepare(self, job: str) -> None:
+    def prepare(self, job: str, at: Place) -> dict[str, str]:
+        return {}
+
+    def welcomed(self, welcome: wire.Welcome) -> None:
         pass
 
     def watch(self) -> None:

@@ -8,6 +8,7 @@
 //! fewest kernels), so ranks that differ are aligned then, within a limit on the work.
 
 mod rank;
+mod waits;
 mod workload;
 
 use std::sync::Arc;
@@ -23,6 +24,8 @@ use crate::marks::marks;
 use crate::pace::{Overlap, paces};
 use crate::skew;
 use crate::timeline::{KernelClass, NameId, NameTable};
+pub use waits::{Reach, Waits};
+
 use rank::{Rank, Shape};
 
 /// Steps of the alignment's innermost loops that all ranks of one sample may cost together. With
