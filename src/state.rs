@@ -183,6 +183,12 @@ impl Store for FileStore {
     }
 }
 
+/// Where in a state directory is what was learned.
+#[must_use]
+pub fn learned(directory: &Path) -> PathBuf {
+    directory.join(LEARNED)
+}
+
 /// What tells this boot of the node from every other.
 ///
 /// # Errors

@@ -34,6 +34,8 @@ mod operation;
 mod others;
 #[path = "whole/release.rs"]
 mod release;
+#[path = "whole/profilers.rs"]
+mod profilers;
 #[path = "whole/sampling.rs"]
 mod sampling;
 #[path = "whole/sockets.rs"]

@@ -43,7 +43,7 @@ impl<S: Store> Core<S> {
             Command::Forget => {
                 self.learned.forget();
                 self.save_learned();
-                Ok("learned distributions are forgotten".to_owned())
+                Ok("learned distributions and profilers that are off are forgotten".to_owned())
             }
         };
         match &outcome {

@@ -194,7 +194,7 @@ impl Default for Limits {
             sessions: 256,
             sessions_per_user: 32,
             connections_per_second: 4.0,
-            kernels: 50_000,
+            kernels: 100_000,
             names: 4096,
             name_bytes: 1 << 20,
             frames_per_second: 2000.0,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use litd_api::{DeviceState, EventKind};
 use litd_power::Sharing;
-use litd_proto::{FromHook, Hello, Kernels, Notice, Refusal, RefusalCode, Tick, ToHook, Welcome};
+use litd_proto::{
+    FromHook, Hello, Kernels, Notice, NoticeKind, Refusal, RefusalCode, Tick, ToHook, Welcome,
+};
 use litd_units::Nanos;
 
 use crate::core::{Core, seconds};
@@ -351,12 +353,13 @@ impl<S: Store> Core<S> {
         job.heard = now;
         let name = job.name.clone();
         let protocol = litd_proto::negotiate(hello.protocol).unwrap_or(litd_proto::PROTOCOL);
-        let welcome = ToHook::Welcome(Welcome {
+        let mut welcome = Welcome {
             protocol,
             daemon: env!("CARGO_PKG_VERSION").to_owned(),
             directive: job.directive,
             ..Welcome::default()
-        });
+        };
+        self.tell_of_profiler(id, hello, &mut welcome);
         if let Some(session) = self.sessions.get_mut(&id) {
             session.stage = Stage::Attached {
                 job: name.clone(),
@@ -375,7 +378,7 @@ impl<S: Store> Core<S> {
                 .device(unit.address());
             self.note(note);
         }
-        self.send(id, &welcome);
+        self.send(id, &ToHook::Welcome(welcome));
         if restarted {
             self.trial_restarted(&name);
         }
@@ -510,7 +513,14 @@ impl<S: Store> Core<S> {
         }
         session.notices += 1;
         let text = format!("rank {rank} says: {}", notice.text);
-        self.note(Note::warning(EventKind::Job, text).job(name));
+        let note = match notice.kind {
+            NoticeKind::ProfilingSafe => Note::info(EventKind::Job, text),
+            NoticeKind::ProfilingOff | NoticeKind::Unspecified => {
+                Note::warning(EventKind::Job, text)
+            }
+        };
+        self.note(note.job(name));
+        self.profiler_told(id, name, notice);
     }
 
     /// A job was heard of.
@@ -646,6 +656,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.remove(name) else {
             return;
         };
+        self.learned.profilers.ended(name);
         for device in job.gpus() {
             if let Some(unit) = self.devices.get_mut(device) {
                 unit.job = None;

@@ -10,6 +10,7 @@ use litd_policies::Policy;
 use litd_units::Watts;
 use serde::{Deserialize, Serialize};
 
+use crate::profilers::{ProfilerOff, Profilers};
 use crate::store::Store;
 
 /// The version written, and the only one read.
@@ -140,6 +141,8 @@ impl Hint {
 pub struct Learned {
     /// The latest last.
     distributions: Vec<Distribution>,
+    /// What is known of profilers.
+    pub(crate) profilers: Profilers,
 }
 
 #[derive(Serialize)]
@@ -147,6 +150,7 @@ struct Written<'a> {
     #[serde(rename = "litd-learned")]
     version: u64,
     distributions: &'a [Distribution],
+    profilers_off: &'a [ProfilerOff],
 }
 
 #[derive(Deserialize)]
@@ -156,6 +160,8 @@ struct Read {
     // Looked into one by one: a damaged one must not cost the others.
     #[serde(default)]
     distributions: Vec<serde_json::Value>,
+    #[serde(default)]
+    profilers_off: Vec<serde_json::Value>,
 }
 
 impl Learned {
@@ -182,7 +188,12 @@ impl Learned {
         }
         let all = read.distributions.len();
         let mut lost = 0;
-        let mut learned = Self::default();
+        let off = read.profilers_off.into_iter();
+        let off = off.filter_map(|value| serde_json::from_value::<ProfilerOff>(value).ok());
+        let mut learned = Self {
+            profilers: Profilers::with(off.collect()),
+            ..Self::default()
+        };
         for value in read.distributions {
             match serde_json::from_value::<Distribution>(value) {
                 Ok(distribution) if distribution.is_valid() => learned.keep(distribution),
@@ -203,6 +214,7 @@ impl Learned {
         let written = Written {
             version: VERSION,
             distributions: &self.distributions,
+            profilers_off: self.profilers.off(),
         };
         let mut bytes = serde_json::to_vec_pretty(&written)?;
         bytes.push(b'\n');
@@ -276,8 +288,15 @@ impl Learned {
         &self.distributions
     }
 
+    /// Profilers that are not used on this node any more, the latest last.
+    #[must_use]
+    pub fn profilers_off(&self) -> &[ProfilerOff] {
+        self.profilers.off()
+    }
+
     /// Forgets everything. It is on disk until the next [`Learned::save`].
     pub fn forget(&mut self) {
+        self.profilers = Profilers::default();
         self.distributions.clear();
     }
 }

@@ -29,6 +29,7 @@ mod hooks;
 mod job;
 pub mod journal;
 pub mod learned;
+pub mod profilers;
 mod rate;
 mod record;
 mod release;

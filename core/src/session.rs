@@ -51,6 +51,8 @@ pub(crate) struct Session {
     pub names: Vec<NameId>,
     /// Bytes of those names.
     pub name_bytes: usize,
+    /// The software that it would profile with.
+    pub profiler: Option<String>,
     /// Notices that were logged.
     pub notices: u32,
 }
@@ -65,6 +67,7 @@ impl Session {
             too_fast: 0,
             names: Vec::new(),
             name_bytes: 0,
+            profiler: None,
             notices: 0,
         }
     }

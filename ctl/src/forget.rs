@@ -5,7 +5,8 @@ use litd_api::Command;
 use crate::Outcome;
 use crate::control::{self, Socket};
 
-/// Forget the learned distributions of power, so that jobs start level again
+/// Forget what was learned: distributions of power, so that jobs start level again, and which
+/// profilers are off
 ///
 /// Root and litd's admin group may do this.
 #[derive(clap::Args)]

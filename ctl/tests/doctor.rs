@@ -92,3 +92,31 @@ fn a_node_where_all_is_well_and_one_where_a_gpu_is_gone() {
     assert!(trouble.contains("the device is gone"), "{trouble}");
     assert_eq!(report["devices"][2]["trouble"], serde_json::json!([]));
 }
+
+#[test]
+fn profilers_that_are_off_are_shown_with_the_way_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = nothing(directory.path());
+    let state = directory.path().join("state");
+    fs::create_dir(&state).unwrap();
+    let more = format!("[state]\ndirectory = \"{}\"\n", state.display());
+    let text_of_config = fs::read_to_string(&config).unwrap() + &more;
+    fs::write(&config, text_of_config).unwrap();
+    assert!(!text(&doctor(&config, &[])).contains("Profilers"));
+    let off = r#"{"litd-learned":1,"distributions":[],"profilers_off":[{"software":
+        "torch 2.9.1, cuda 12.8, cupti 12.8.90","reason":"12 % slower","unix_seconds":1.5e9}]}"#;
+    fs::write(state.join("learned"), off).unwrap();
+    let said = text(&doctor(&config, &[]));
+    for part in [
+        "torch 2.9.1, cuda 12.8, cupti 12.8.90",
+        "12 % slower",
+        "litctl forget",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    let report: Value = serde_json::from_slice(&doctor(&config, &["--json"]).stdout).unwrap();
+    assert_eq!(report["profilers_off"][0]["reason"], "12 % slower");
+    // Damaged, it is shown as if there were none.
+    fs::write(state.join("learned"), "{").unwrap();
+    assert!(!text(&doctor(&config, &[])).contains("Profilers"));
+}

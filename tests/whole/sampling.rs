@@ -1,7 +1,7 @@
 //! Sampling that ends, and what was learned.
 
 use litd_api::{Command, EventKind, JobState};
-use litd_proto::{FromHook, Tick};
+use litd_proto::{Class, FromHook, Kernels, Tick};
 use litd_rig::{Job, RankState};
 use litd_units::Nanos;
 
@@ -95,5 +95,54 @@ fn what_was_learned_is_reused_and_can_be_forgotten() {
         first >= 4 && second * 2 <= first && third * 2 > first,
         "{adjustments:?}"
     );
+    stand.stop();
+}
+
+/// One rank's iteration with as many kernels as a hook sends at most.
+fn large_sample(rank: usize) -> Kernels {
+    const KERNELS: usize = 100_000;
+    let names = (0..400).map(|k| format!("kernel {k}"));
+    let start = |k: usize| Nanos(1_000_000_000 + 10_000 * k as i64 + 100 * rank as i64);
+    Kernels {
+        iteration: 2,
+        duration: Nanos(1_000_000_000),
+        new_names: names.collect(),
+        // Whatever names the rank has sent before.
+        name: (0..KERNELS).map(|k| (k % 10) as u32).collect(),
+        stream: vec![7; KERNELS],
+        class: vec![Class::Computation; KERNELS],
+        start: (0..KERNELS).map(start).collect(),
+        duration_of: vec![Nanos(9_000); KERNELS],
+        shows_collectives: true,
+    }
+}
+
+#[test]
+fn eight_ranks_of_a_hundred_thousand_kernels_are_one_sample_and_leave_no_memory_behind() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    let mut job = stand.train();
+    stand.play(&mut job, 1);
+    let (before, mut most) = (stand.memory(), 0);
+    let samples = stand.job_status("train").samples;
+    for rank in 0..GPUS {
+        let message = FromHook::Kernels(large_sample(rank)).encode();
+        assert!(job.send_frame(rank, &message), "{:?}", job.state(rank));
+        stand.finish();
+        most = most.max(stand.memory());
+    }
+    stand.finish();
+    assert_eq!(
+        stand.job_status("train").samples,
+        samples + 1,
+        "{}",
+        stand.said()
+    );
+    let after = stand.memory();
+    // 24 bytes for each kernel that waits for the other ranks, and one frame of 2 MB, decoded.
+    assert!(
+        most < before + 32 * 1024,
+        "{before} KiB, {most} KiB at most"
+    );
+    assert!(after < before + 4 * 1024, "{before} KiB, then {after} KiB");
     stand.stop();
 }

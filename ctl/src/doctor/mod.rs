@@ -7,6 +7,8 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use litd::config::Config;
+use litd_core::learned::Learned;
+use litd_core::profilers::ProfilerOff;
 use litd_power::{DeviceKind, Notice, Severity};
 use nix::unistd::Uid;
 use serde::Serialize;
@@ -52,6 +54,8 @@ struct Report {
     daemon: Daemon,
     devices: Vec<Examined>,
     notices: Vec<Notice>,
+    /// Profilers that hooks don't use on this node any more.
+    profilers_off: Vec<ProfilerOff>,
 }
 
 /// Whether litd runs.
@@ -109,7 +113,15 @@ fn examine(config: &Config, socket: &Socket) -> Result<Report, Box<dyn Error>> {
         daemon: daemon(socket),
         devices,
         notices,
+        profilers_off: profilers_off(config),
     })
+}
+
+/// Which profilers have done harm on this node; only root can read it.
+fn profilers_off(config: &Config) -> Vec<ProfilerOff> {
+    let bytes = std::fs::read(litd::state::learned(&config.shell.state.directory));
+    let (learned, _) = Learned::load(&bytes.unwrap_or_default());
+    learned.profilers_off().to_vec()
 }
 
 /// The exit status.

@@ -35,6 +35,7 @@ fn page(out: &mut String, report: &Report) -> fmt::Result {
     devices(out, "GPUs", report, DeviceKind::Gpu)?;
     devices(out, "CPU sockets", report, DeviceKind::Cpu)?;
     notices(out, report)?;
+    profilers(out, report)?;
     writeln!(out, "{HEAD}Verdict{HEAD:#}: {}", verdict(report))
 }
 
@@ -98,6 +99,21 @@ fn facts(it: &Examined) -> Option<String> {
         range.default,
         watts(it.reading.and_then(|reading| reading.power)),
     ))
+}
+
+fn profilers(out: &mut String, report: &Report) -> fmt::Result {
+    if report.profilers_off.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "{HEAD}Profilers that are off{HEAD:#}: hooks time modules instead; `litctl forget` has them tried again"
+    )?;
+    for off in &report.profilers_off {
+        writeln!(out, "  {WARNING}{}{WARNING:#}", off.software)?;
+        writeln!(out, "{:16}{}", "", off.reason)?;
+    }
+    Ok(())
 }
 
 fn notices(out: &mut String, report: &Report) -> fmt::Result {

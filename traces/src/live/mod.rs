@@ -161,7 +161,7 @@ pub struct Live {
 
 impl Live {
     /// Kernels of all classes that one rank may report.
-    pub const MOST_KERNELS: usize = 1 << 16;
+    pub const MOST_KERNELS: usize = 1 << 17;
     /// Streams that they may be on.
     pub const MOST_STREAMS: usize = 1 << 10;
 
