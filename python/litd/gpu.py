@@ -62,6 +62,23 @@ def _from_driver(index: int, *, hip: bool) -> str | None:
     return None if failed else text.value.decode(errors="replace")
 
 
+def permit_captures(*, hip: bool) -> None:
+    """What this thread asks the driver from now on ends no CUDA graph that another one captures.
+
+    By default a query of an event in any thread makes a capture fail.
+    """
+    library, function = (
+        ("libamdhip64.so", "hipThreadExchangeStreamCaptureMode")
+        if hip
+        else ("libcuda.so.1", "cuThreadExchangeStreamCaptureMode")
+    )
+    relaxed = ctypes.c_int(2)
+    try:
+        getattr(ctypes.CDLL(library), function)(ctypes.byref(relaxed))
+    except (OSError, AttributeError) as error:
+        log.debug("%s of %s: %s", function, library, error)
+
+
 class Clock(Protocol):
     """The device's clock: marks in its present stream, and when it came to them."""
 

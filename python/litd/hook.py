@@ -161,7 +161,7 @@ class Hook(Scope):
         log.warning("litd can't see the steps of %s: call hook.step() after each iteration", what)
 
     def _step(self, optimizer: Any) -> None:
-        if not self._is_open or self._pid != os.getpid():
+        if not self._is_open or self._pid != os.getpid() or self._captures():
             return
         if self._link is None:
             self._begin(optimizer)
@@ -170,6 +170,11 @@ class Hook(Scope):
         self._iteration += 1
         self._begin_iteration(self._link)
         self._began_ns = time.perf_counter_ns()
+
+    def _captures(self) -> bool:
+        """Whether this step only becomes part of a CUDA graph: it is no iteration yet."""
+        cuda = getattr(self._torch, "cuda", None)
+        return cuda is not None and cuda.is_available() and cuda.is_current_stream_capturing()
 
     def _begin(self, optimizer: Any) -> None:
         """At the first step: by then the job has its groups, and its GPU."""
@@ -244,6 +249,8 @@ class Hook(Scope):
 
     def _introduce(self) -> wire.Hello | None:
         """Who this rank is; `None`, with a warning, if that can't be told."""
+        if self._torch is not None and self._index is not None:
+            gpu.permit_captures(hip=gpu.is_rocm(self._torch))
         found = place.find(self._torch)
         if found is None:
             log.warning("litd is not told of this job: its launcher does not tell local ranks")

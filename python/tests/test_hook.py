@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -324,3 +325,29 @@ def test_what_the_profiler_does_at_the_end_is_no_time_of_the_iteration(
         assert said.duration_ns < 1_900_000_000
         ticks = daemon.heard("tick")
         assert [tick.duration_ns for tick in ticks if tick.profiled] == [said.duration_ns]
+
+
+def test_a_step_that_becomes_part_of_a_cuda_graph_is_left_alone(
+    path: Path, hook: Hook, ways: Ways
+) -> None:
+    captures = [False]
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        current_device=lambda: 0,
+        is_current_stream_capturing=lambda: captures[0],
+    )
+    hook._torch = SimpleNamespace(
+        cuda=cuda, __version__="2.9.1", version=SimpleNamespace(cuda="12.8", hip=None)
+    )
+    with StandIn(path, standin.welcome(0, 1)) as daemon:
+        connected(hook)
+        did = list(ways.did)
+        captures[0] = True
+        for _ in range(3):
+            hook.step()
+        assert hook.iteration == 1
+        assert ways.did == did
+        captures[0] = False
+        for _ in range(3):
+            hook.step()
+        wait_for("ticks", lambda: [tick.iteration for tick in daemon.heard("tick")] == [1, 2, 3])

@@ -2,18 +2,20 @@
 
     ddp.py WRAPPER VARIANT=SOCKET ...
 
-`WRAPPER` is `ddp`, `fsdp1` or `fsdp2`.
+`WRAPPER` is `ddp`, `fsdp1`, `fsdp2` or `pipeline`.
 
 Prints one line of JSON: per variant the losses as exact texts.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -70,11 +72,42 @@ def wrapped(wrapper: str, net: Any) -> Any:
     return fsdp.fully_shard(net, mesh=mesh)
 
 
+def accumulated(net: Any) -> Any:
+    """Two micro-batches are one iteration."""
+    for _ in range(2):
+        loss = net(torch.randn(8, 16)).square().mean()
+        loss.backward()
+    return loss
+
+
+def pipelined(net: Any) -> Callable[[], Any]:
+    """Of two stages one is here: four micro-batches, one forward and one backward in turn."""
+    pipelining: Any = importlib.import_module("torch.distributed.pipelining")
+    rank = torch.distributed.get_rank()
+    stage = pipelining.PipelineStage(net, rank, 2, torch.device("cpu"))
+    schedule = pipelining.Schedule1F1B(stage, 4, loss_fn=torch.nn.functional.mse_loss)
+
+    def run() -> Any:
+        if rank == 0:
+            schedule.step(torch.randn(8, 16))
+            return sum(part.square().sum() for part in net.parameters())
+        losses: list[Any] = []
+        schedule.step(target=torch.randn(8, 16), losses=losses)
+        return torch.stack(losses).mean()
+
+    return run
+
+
 def train(wrapper: str, variant: str, socket: str) -> list[str]:
     torch.manual_seed(0)
     rank = torch.distributed.get_rank()
     layers = [torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Dropout(0.1)]
-    net = wrapped(wrapper, torch.nn.Sequential(*layers, torch.nn.Linear(16, 1)))
+    if wrapper == "pipeline":
+        net: Any = torch.nn.Sequential(*layers)
+        run = pipelined(net)
+    else:
+        net = wrapped(wrapper, torch.nn.Sequential(*layers, torch.nn.Linear(16, 1)))
+        run = functools.partial(accumulated, net)
     optimizer = torch.optim.AdamW(net.parameters())
     hook = None
     if variant != "bare":
@@ -90,10 +123,7 @@ def train(wrapper: str, variant: str, socket: str) -> list[str]:
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()
-        # Two micro-batches are one iteration.
-        for _ in range(2):
-            loss = net(torch.randn(8, 16)).square().mean()
-            loss.backward()
+        loss = run()
         optimizer.step()
         losses.append(loss.item().hex())
         time.sleep(0.01)
