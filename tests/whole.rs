@@ -32,10 +32,10 @@ mod nvml;
 mod operation;
 #[path = "whole/others.rs"]
 mod others;
-#[path = "whole/release.rs"]
-mod release;
 #[path = "whole/profilers.rs"]
 mod profilers;
+#[path = "whole/release.rs"]
+mod release;
 #[path = "whole/sampling.rs"]
 mod sampling;
 #[path = "whole/sockets.rs"]

@@ -58,7 +58,7 @@ def run_ranks(*arguments: str) -> list[dict[str, Any]]:
     results = []
     try:
         for process in ranks:
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=600)
             assert process.returncode == 0, err
             results.append(json.loads(out.splitlines()[-1]))
     finally:
