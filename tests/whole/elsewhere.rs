@@ -108,6 +108,7 @@ fn ranks_that_are_scattered_over_nodes_are_believed_nothing() {
         .rig
         .attach(JobSpec::new("train", 0..GPUS).with(others))
         .unwrap();
+    job.welcome(SOON).unwrap();
     for rank in 0..GPUS {
         job.leave(rank);
     }

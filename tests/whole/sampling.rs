@@ -99,12 +99,12 @@ fn what_was_learned_is_reused_and_can_be_forgotten() {
 }
 
 /// One rank's iteration with as many kernels as a hook sends at most.
-fn large_sample(rank: usize) -> Kernels {
+fn large_sample(rank: usize, iteration: u64) -> Kernels {
     const KERNELS: usize = 100_000;
     let names = (0..400).map(|k| format!("kernel {k}"));
     let start = |k: usize| Nanos(1_000_000_000 + 10_000 * k as i64 + 100 * rank as i64);
     Kernels {
-        iteration: 2,
+        iteration,
         duration: Nanos(1_000_000_000),
         new_names: names.collect(),
         // Whatever names the rank has sent before.
@@ -118,31 +118,27 @@ fn large_sample(rank: usize) -> Kernels {
 }
 
 #[test]
-fn eight_ranks_of_a_hundred_thousand_kernels_are_one_sample_and_leave_no_memory_behind() {
+fn eight_ranks_of_a_hundred_thousand_kernels_are_one_sample_in_bounded_memory() {
     let mut stand = Stand::clocked(&quick("gpu-realloc"));
     let mut job = stand.train();
     stand.play(&mut job, 1);
     let (before, mut most) = (stand.memory(), 0);
     let samples = stand.job_status("train").samples;
-    for rank in 0..GPUS {
-        let message = FromHook::Kernels(large_sample(rank)).encode();
-        assert!(job.send_frame(rank, &message), "{:?}", job.state(rank));
+    for iteration in 2..5 {
+        for rank in 0..GPUS {
+            let message = FromHook::Kernels(large_sample(rank, iteration)).encode();
+            assert!(job.send_frame(rank, &message), "{:?}", job.state(rank));
+            stand.finish();
+            most = most.max(stand.memory());
+        }
         stand.finish();
-        most = most.max(stand.memory());
     }
-    stand.finish();
-    assert_eq!(
-        stand.job_status("train").samples,
-        samples + 1,
-        "{}",
-        stand.said()
-    );
-    let after = stand.memory();
+    let more = stand.job_status("train").samples - samples;
+    assert_eq!(more, 3, "{}", stand.said());
     // 24 bytes for each kernel that waits for the other ranks, and one frame of 2 MB, decoded.
     assert!(
         most < before + 32 * 1024,
         "{before} KiB, {most} KiB at most"
     );
-    assert!(after < before + 4 * 1024, "{before} KiB, then {after} KiB");
     stand.stop();
 }
