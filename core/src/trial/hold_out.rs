@@ -92,8 +92,8 @@ impl<S: Store> Core<S> {
         }
         let other = out.caps != job.ask;
         match &out.phase {
-            Phase::Measures { .. } if other => return self.end_hold_out(name),
-            Phase::Measures { .. } => return self.measure_hold_out(name),
+            Phase::Measures { .. } if other => self.end_hold_out(name),
+            Phase::Measures { .. } => self.measure_hold_out(name),
             Phase::Pause(until) if now < *until => {}
             Phase::Pause(_) => {
                 out.caps.clone_from(&job.ask);

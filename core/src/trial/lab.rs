@@ -73,7 +73,7 @@ impl<S: Store> Core<S> {
                 continue;
             }
             if unit.is_gpu() {
-                left = left - cap;
+                left -= cap;
             }
             instead.back.push((device, cap));
         }
