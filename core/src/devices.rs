@@ -263,15 +263,11 @@ impl Devices {
         }
     }
 
+    /// Has a device closed. What it was to tell before that nobody needs any more: asking would
+    /// open it again.
     pub fn want_release(&mut self, device: usize) {
         if let Some(unit) = self.get_mut(device) {
             unit.wanted.release = true;
-        }
-    }
-
-    /// What a device was to tell before it was let go of nobody needs any more.
-    pub fn want_no_sensors(&mut self, device: usize) {
-        if let Some(unit) = self.get_mut(device) {
             (unit.wanted.read, unit.wanted.range) = (false, false);
         }
     }

@@ -61,7 +61,6 @@ impl<S: Store> Core<S> {
         });
         self.actuator.retry(device);
         self.standing_changed(device);
-        self.devices.want_no_sensors(device);
         self.devices.want_release(device);
     }
 
@@ -119,14 +118,13 @@ impl<S: Store> Core<S> {
             let_go.given_up = true;
         }
         let address = unit.address().to_owned();
-        let owed = owed(held, unit.found);
-        let text = match self.set_budget() {
-            Some(budget) => format!(
-                "is closed although its cap is not back, because its driver or the budget of \
-                 {budget} did not let it: {owed}"
-            ),
-            None => format!("is closed although its driver did not take its cap back: {owed}"),
+        let why = if unit.failures > 0 || unit.busy.is_some() {
+            "its driver did not take it"
+        } else {
+            "the other devices' caps leave no room for it below the budget"
         };
+        let owed = owed(held, unit.found);
+        let text = format!("is closed although its cap is not back, because {why}: {owed}");
         self.note(Note::warning(EventKind::Restore, text).device(&address));
         self.devices.want_release(device);
         self.dirty = true;
