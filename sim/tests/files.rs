@@ -16,7 +16,7 @@ const DEFAULT: &str = include_str!("../scenarios/default.toml");
 
 #[test]
 fn all_shipped_scenarios_load_by_name_and_from_their_files() {
-    assert_eq!(builtin_names().count(), 9);
+    assert_eq!(builtin_names().count(), 11);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     for name in builtin_names() {
         let scenario = Scenario::builtin(name).unwrap();

@@ -56,15 +56,15 @@ fn a_raised_gpu_that_refuses_keeps_the_others_below_the_budget() {
     let (mut stand, mut job) = steering(&quick("gpu-realloc"));
     stand.rig.hardware().inject(RAISED, Fault::Refuse);
     // Its job does not need its caps any more: they can't all go back.
-    stand.command(&Command::Restore { device: None });
+    let (_, said) = stand.try_command(&Command::Restore { device: None });
+    assert!(said.contains("gpu4"), "{said}");
     stand.play(&mut job, 5);
     stand.pass(5.0);
     assert!(!stand.is_back());
-    assert!(stand.counted("driver") >= 2, "{:?}", stand.status().totals);
+    assert!(stand.counted("driver") >= 1, "{:?}", stand.status().totals);
     stand.assert_rules();
+    // It was let go of for all that: only whoever takes it back gives the cap back.
     stand.rig.hardware().heal(RAISED);
-    stand.pass(12.0);
-    assert!(stand.is_back(), "{:?}", stand.held());
     stand.resume();
     stand.play_into_steering(&mut job);
     stand.stop();
@@ -108,13 +108,14 @@ fn a_cpu_socket_that_refuses_is_counted_with_what_it_holds() {
     });
     // It is low, and will not go back up; then the other one is high, and will not go down.
     stand.rig.hardware().inject(GPUS, Fault::Refuse);
-    stand.command(&Command::Restore { device: None });
+    let (code, said) = stand.try_command(&Command::Restore { device: None });
+    assert_eq!(code, 409, "{said}");
+    assert!(said.contains("cpu0: it is open to give"), "{said}");
     stand.play(&mut job, 10);
     stand.assert_rules();
     assert_eq!(stand.sum(), Watts(5600.0));
     stand.rig.hardware().heal(GPUS);
     stand.pass(12.0);
-    assert!(stand.is_back());
     stand.rig.hardware().inject(GPUS + 1, Fault::Lie);
     stand.resume();
     stand.play(&mut job, 40);
