@@ -90,6 +90,11 @@ const MIXED: (f64, f64) = (0.3, 0.75);
 const WITHIN: f64 = 3.0;
 /// A mark below this share of another that weighs as much is an effect of it, or of no account.
 const MINOR: f64 = 0.2;
+/// A GPU that nothing else makes late and whose queue is empty for more of the time than this waits
+/// for its host, even if those ahead of it do so as well.
+const MOSTLY_WAITS: f64 = 0.2;
+/// Of fewer GPUs than this the middle one is chance: then the slowest of them is the measure.
+const FEW: usize = 4;
 /// A clock that is lower by this share of what kernels are slower by explains them.
 const EXPLAINS: f64 = 0.5;
 
@@ -104,6 +109,8 @@ pub struct Verdict {
     pub spread: f64,
     /// What sets the last GPU apart from those that are far ahead of it: its marks less theirs.
     pub apart: Marks,
+    /// The share of the time in which the last GPU's own queue was empty.
+    pub idle: f64,
     /// By which share its clock is below theirs, where all are known.
     pub clock_below: Option<f64>,
     /// All causes that were seen; one of them is no verdict if there are several.
@@ -126,6 +133,7 @@ pub fn diagnose(
         last: order.first().copied(),
         spread: 0.0,
         apart: Marks::default(),
+        idle: 0.0,
         clock_below: None,
         seen: Vec::new(),
     };
@@ -137,8 +145,14 @@ pub fn diagnose(
     let far = leads[last] + verdict.spread / 2.0;
     let ahead = Vec::from_iter(order.into_iter().filter(|&gpu| leads[gpu] >= far));
     verdict.apart = apart(marks, last, &ahead);
+    verdict.idle = marks[last].idle;
     verdict.clock_below = clock_below(clocks, last, &ahead);
     verdict.seen = seen(&verdict.apart, verdict.clock_below, limits);
+    // Its kernels must be known to be as fast.
+    let unexplained = verdict.seen.is_empty() && verdict.apart.slower_compute.is_some();
+    if unexplained && verdict.spread >= limits.level && verdict.idle > MOSTLY_WAITS {
+        verdict.seen.push(Cause::HostBound);
+    }
     verdict.cause = match verdict.seen[..] {
         [] if verdict.spread < limits.level || verdict.spread <= 0.0 => Cause::Healthy,
         [cause] => cause,
@@ -156,7 +170,10 @@ fn apart(marks: &[Marks], gpu: usize, others: &[usize]) -> Marks {
     };
     let slower = |value: fn(&Marks) -> Option<f64>| {
         let values = others.iter().filter_map(|&other| value(&marks[other]));
-        let theirs = median(values.collect())?;
+        let theirs = match others.len() < FEW {
+            true => values.max_by(f64::total_cmp)?,
+            false => median(values.collect())?,
+        };
         Some((1.0 + value(&own)?) / (1.0 + theirs) - 1.0)
     };
     // That of a difference between this GPU and the median of the others.
@@ -301,6 +318,19 @@ mod tests {
         let marks = [0.03; 5].map(|by| slower(by, by / 10.0));
         let verdict = diagnose(&leads, &marks, &[], &Limits::OF_TRACES);
         assert_eq!(verdict.cause, Cause::Unknown);
+    }
+
+    #[test]
+    fn one_fast_gpu_among_few_makes_nobody_slow() {
+        // Two lead by far; one of them is as slow as the last.
+        let marks = [0.0, -0.12, 0.0, 0.0].map(|by| slower(by, by));
+        let leads = [0.0, 10.0, 9.0, 1.0];
+        let verdict = diagnose(&leads, &marks, &[], &Limits::OF_TRACES);
+        assert_eq!(verdict.cause, Cause::Unknown);
+        // All queues are empty for half of the time: hosts are what everybody waits for.
+        let marks = marks.map(|one| Marks { idle: 0.5, ..one });
+        let verdict = diagnose(&leads, &marks, &[], &Limits::OF_TRACES);
+        assert_eq!(verdict.cause, Cause::HostBound);
     }
 
     #[test]

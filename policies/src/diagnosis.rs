@@ -30,7 +30,7 @@ pub enum Diagnosis {
     LateHost {
         /// Which GPU.
         gpu: usize,
-        /// The share of the iteration in which its queue was empty, beyond GPUs far ahead of it.
+        /// The share of the iteration in which its queue was empty.
         idle: f64,
         /// The share of the iteration in which it was busy, where that is known.
         busy: Option<f64>,
@@ -120,7 +120,7 @@ impl fmt::Display for Diagnosis {
             Self::LateHost { gpu, idle, busy } => {
                 write!(
                     f,
-                    "late host: the others wait for gpu{gpu}, whose kernels are no slower than those of GPUs far ahead of it, and whose queue is empty for {:.1} % more of the time; look at its host or its data, watts won't help",
+                    "late host: the others wait for gpu{gpu}, whose kernels are no slower than those of GPUs far ahead of it, and whose queue is empty for {:.1} % of the time; look at its host or its data, watts won't help",
                     idle * 100.0
                 )?;
                 match busy {
@@ -253,7 +253,11 @@ fn watts_may_help(
     let leads = Vec::from_iter(mean.leads.values().iter().map(|lead| lead.0));
     let clocks = Vec::from_iter(mean.clock.iter().map(|clock| Some((*clock)?.0)));
     let Verdict {
-        cause, apart, seen, ..
+        cause,
+        apart,
+        idle,
+        seen,
+        ..
     } = litd_diagnosis::diagnose(&leads, &mean.marks, &clocks, &limits);
     let gpu = mean.leads.latest();
     let behind = apart.slower_compute;
@@ -264,7 +268,7 @@ fn watts_may_help(
         Cause::Healthy => None,
         Cause::HostBound => Some(Diagnosis::LateHost {
             gpu,
-            idle: apart.idle,
+            idle,
             busy: reading.busy,
         }),
         Cause::Communication => Some(Diagnosis::SlowLink {

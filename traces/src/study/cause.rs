@@ -150,9 +150,16 @@ fn evidence(rank: u32, verdict: &Verdict) -> Vec<String> {
         (None, _) => "too few of its kernels have the same overlap on all ranks to tell its pace".into(),
     });
     if verdict.seen.contains(&Cause::HostBound) {
+        let more = match apart.idle > Limits::OF_TRACES.idle {
+            true => format!(
+                ", {} more than on the ranks far ahead of it",
+                percent(apart.idle)
+            ),
+            false => ", as on the others: none of the hosts keeps up".into(),
+        };
         evidence.push(format!(
-            "its queue is empty, with no collective to wait for, for {} of the time beyond the ranks far ahead of it: its host is late",
-            percent(apart.idle)
+            "its queue is empty, with no collective to wait for, for {} of the time{more}: its host is late",
+            percent(verdict.idle)
         ));
     }
     if verdict.seen.contains(&Cause::Communication) {
