@@ -238,12 +238,6 @@ impl<S: Store> Core<S> {
                 let caps = begin(job, plan, &config);
                 job.ask = caps.filter(|_| policy != Policy::Observe);
                 match &obstacle {
-                    Some(
-                        why @ (PlanError::NoHeadroom { .. } | PlanError::NoCpuHeadroom { .. }),
-                    ) => (
-                        format!("watched only: {why}. Nothing to do: predicted gain 0 (estimate)"),
-                        false,
-                    ),
                     Some(why) => (format!("watched only: {why}"), false),
                     // Status always adds why.
                     None if job.permitted(asked) != asked => (format!("under {policy}"), false),

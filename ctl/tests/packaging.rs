@@ -86,7 +86,7 @@ fn bash_completes_commands_and_options() {
         );
         run("bash", &["-c", &script])
     };
-    if let Some(found) = complete("litctl st", 1) {
+    if let Some(found) = complete("litctl stat", 1) {
         assert_eq!(found.trim(), "status");
         assert!(
             complete("litctl status --s", 2)

@@ -102,7 +102,7 @@ pub struct Plan {
 pub enum PlanError {
     /// Every GPU starts at its TDP.
     #[error(
-        "{policy} has no headroom: the initial cap of {initial} is the GPUs' TDP, so the straggler can't be raised. Set a budget or an initial cap below it, or use gpu-red"
+        "{policy} has no headroom: the initial cap of {initial} is the GPUs' TDP, so the straggler can't be raised. Set a budget or an initial cap below it, or use gpu-red. Nothing to do: predicted gain 0 (estimate)"
     )]
     NoHeadroom {
         /// Which policy.
@@ -112,7 +112,7 @@ pub enum PlanError {
     },
     /// The CPUs need what they have.
     #[error(
-        "cpu-slosh has no headroom: the CPUs draw {draw} under limits of {limit}, and a tenth above the draw is kept"
+        "cpu-slosh has no headroom: the CPUs draw {draw} under limits of {limit}, and a tenth above the draw is kept. Nothing to do: predicted gain 0 (estimate)"
     )]
     NoCpuHeadroom {
         /// What all sockets draw.
