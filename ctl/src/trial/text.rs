@@ -386,7 +386,8 @@ mod tests {
             "{text}"
         );
         // An eighth of 224 W at 0.14 per kWh, and 0.0024 % of 2.5: the noise in what was done.
-        assert!(text.contains("net value +0.00398 per GPU-hour"), "{text}");
+        let words = Vec::from_iter(text.split_whitespace()).join(" ");
+        assert!(words.contains("net value +0.00398 per GPU-hour"), "{text}");
         assert!(text.contains("to know throughput within 0.05 %"), "{text}");
         assert!(
             text.lines().all(|line| line.chars().count() <= WIDTH),
