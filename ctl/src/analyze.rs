@@ -9,6 +9,7 @@ mod words;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use litd_traces::formats::nccl_summary::Waits;
 use litd_traces::study::{Cause, ModelOptions, Study, remove_skew, study};
 use litd_traces::{
     AlignOptions, AnalysisOptions, Report, Selection, Timeline, analyse, formats, join, leads,
@@ -120,15 +121,10 @@ fn fraction(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
-    if let [path] = &args.paths[..]
-        && let Some(waits) = read::waits(path)?
-    {
-        return match json {
-            true => output::json(&waits),
-            false => output::text(&text::waits(&waits)),
-        };
-    }
     let files = read::files(&args.paths)?;
+    if let Some(waits) = read::waits(&files)? {
+        return collectives(&waits, args, json);
+    }
     let (traces, mut notes) = read::traces(&files, &args.ranks)?;
     let (timelines, more) = join(traces)?;
     notes.extend(more);
@@ -172,6 +168,27 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     output::text(&text)
 }
 
+/// Tells what a summary of collectives says.
+fn collectives(waits: &Waits, args: &Args, json: bool) -> Outcome {
+    let Args {
+        html,
+        perfetto,
+        csv,
+        ..
+    } = args;
+    if let Some(path) = html.as_ref().or(perfetto.as_ref()).or(csv.as_ref()) {
+        return Err(format!(
+            "{}: is not written: a summary of collectives has no kernels to show; give traces",
+            path.display()
+        )
+        .into());
+    }
+    match json {
+        true => output::json(waits),
+        false => output::text(&text::waits(waits)),
+    }
+}
+
 /// The JSON document: docs/analyze.md has its schema.
 #[derive(Serialize)]
 struct Document<'a> {
@@ -190,6 +207,10 @@ fn studied(
     report: &mut Report,
 ) -> Option<Study> {
     if timelines.len() < 2 {
+        if args.models || args.overlap {
+            let note = "--models and --overlap compare ranks: they need at least two";
+            report.notes.push(note.into());
+        }
         return None;
     }
     let models = ModelOptions {

@@ -395,6 +395,41 @@ fn other_json_of_a_folder_is_skipped_with_a_note() {
 }
 
 #[test]
+fn what_profilers_write_beside_traces_is_skipped_with_a_note() {
+    let folder = TempDir::new().unwrap();
+    // What XLA writes for viewers, and rocprofv3's copies and agents.
+    let others = [
+        (
+            "host.trace.json",
+            r#"{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":[
+                {"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"fusion"}]}"#,
+        ),
+        (
+            "7_memory_copy_trace.csv",
+            "Kind,Direction,Source_Agent_Id,Destination_Agent_Id,Start_Timestamp,End_Timestamp\n\
+                MEMORY_COPY,HOST_TO_DEVICE,0,2,1,2\nMEMORY_COPY,DEVICE_TO_HOST,2,0,3,4\n",
+        ),
+        ("7_agent_info.csv", "Node_Id,Agent_Type\n0,CPU\n"),
+    ];
+    for (name, content) in others {
+        write(&folder, name, content);
+    }
+    for number in 0..2 {
+        write(
+            &folder,
+            &format!("rank{number}.json"),
+            rank(number, 0.0, 1.0),
+        );
+    }
+    let report = report(&[], &[folder.path()]);
+    assert_eq!(report["ranks"].as_array().unwrap().len(), 2);
+    let notes = report["notes"].to_string();
+    for (name, _) in others {
+        assert!(notes.contains(name), "{name}: {notes}");
+    }
+}
+
+#[test]
 fn the_table_fits_eighty_columns_and_marks_the_straggler() {
     let folder = TempDir::new().unwrap();
     write(&folder, "a.json", rank(0, 0.0, 50.0));

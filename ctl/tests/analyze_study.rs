@@ -269,17 +269,39 @@ fn perfettos_own_classes_decode_the_trace() {
 
 #[test]
 fn a_report_on_collectives_is_read_too() {
-    let file = concat!(
+    let folder = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../../shared/traces/tracelens/traces/mi300/llama_70b_fsdp/nccl_analysis_report_csvs/nccl_summary_long.csv"
+        "/../../shared/traces/tracelens/traces/mi300/llama_70b_fsdp/nccl_analysis_report_csvs"
     );
-    if !Path::new(file).is_file() {
+    if !Path::new(folder).is_dir() {
         return skip("../shared/traces is absent");
     }
-    let text = litctl(&["analyze", file]);
-    assert!(text.contains("Rank 4 is the straggler"), "{text}");
-    let report: Value = serde_json::from_str(&litctl(&["--json", "analyze", file])).unwrap();
-    assert_eq!(report["straggler_rank"], 4);
+    // Another summary, which names no ranks, lies beside it.
+    for path in [folder, &format!("{folder}/nccl_summary_long.csv")] {
+        let text = litctl(&["analyze", path]);
+        assert!(text.contains("Rank 4 is the straggler"), "{text}");
+        let report: Value = serde_json::from_str(&litctl(&["--json", "analyze", path])).unwrap();
+        assert_eq!(report["straggler_rank"], 4);
+    }
+}
+
+#[test]
+fn a_report_on_collectives_has_no_pictures() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (summary, html) = (path("summary.csv"), path("r.html"));
+    let text = "rank,Collective name,dur_sum,operation_count\n\
+        0,allreduce,100,2\n1,allreduce,50,2\n";
+    std::fs::write(&summary, text).unwrap();
+    assert!(litctl(&["analyze", &summary]).contains("Rank 1 is the straggler"));
+    let output = Command::new(env!("CARGO_BIN_EXE_litctl"))
+        .args(["analyze", &summary, "--html", &html])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("r.html: is not written"), "{said}");
+    assert!(!Path::new(&html).exists());
 }
 
 #[test]

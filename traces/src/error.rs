@@ -83,6 +83,12 @@ pub enum ReadError {
         /// The file as the user named it.
         file: String,
     },
+    /// Text whose characters take two bytes.
+    #[error("{file}: is text in UTF-16; save it as UTF-8")]
+    Utf16 {
+        /// The file as the user named it.
+        file: String,
+    },
     /// A binary file that breaks the rules of its format.
     #[error("{file}: the {format} is damaged at byte {offset}: {what}; copy or record it again")]
     Damaged {
@@ -103,6 +109,16 @@ pub enum ReadError {
         /// What SQLite said, or what was missed.
         what: String,
     },
+    /// A compressed SQLite file that would fill the disk.
+    #[error(
+        "{file}: the SQLite file in it takes more than {limit} GiB; unpack it yourself and give what comes out"
+    )]
+    TooLargeUnpacked {
+        /// The file as the user named it.
+        file: String,
+        /// The most that is unpacked, in GiB.
+        limit: u64,
+    },
     /// A trace of the host alone.
     #[error(
         "{file}: holds no GPU kernels: it was recorded without device activity ({events} events read)"
@@ -112,6 +128,14 @@ pub enum ReadError {
         file: String,
         /// Events read.
         events: u64,
+    },
+    /// A summary of collectives without one that tells who waits.
+    #[error(
+        "{file}: holds no all-reduce, all-gather or reduce-scatter, and only these tell who waits"
+    )]
+    NoCollectives {
+        /// The file as the user named it.
+        file: String,
     },
     /// One event that no sane profiler writes.
     #[error("{file}: the event at byte {offset} takes more than {limit} bytes")]

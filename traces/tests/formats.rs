@@ -109,6 +109,10 @@ fn what_is_none_of_the_formats_says_so_in_one_sentence() {
             "{bytes:?}: {error}"
         );
     }
+    for text in [&b"\xFF\xFE{\0"[..], b"\xFE\xFF\0{"] {
+        let error = formats::read(text, None, "some.file", None).unwrap_err();
+        assert!(matches!(error, ReadError::Utf16 { .. }), "{error}");
+    }
     let error = formats::read(&b""[..], None, "some.file", None).unwrap_err();
     assert!(matches!(error, ReadError::Empty { .. }), "{error}");
 }
@@ -139,6 +143,34 @@ fn a_report_on_collectives_names_the_rank_that_waits_least() {
     assert_eq!(waits.straggler_rank, Some(4));
     let order = Vec::from_iter(waits.ranks.iter().map(|rank| rank.rank));
     assert_eq!(order, [0, 6, 7, 1, 3, 2, 5, 4]);
+}
+
+const SUMMARY: &str = "\
+rank,Collective name,dur_sum,operation_count
+0,_allgather_base,1500,2
+1,AllReduce,500,2
+0,broadcast,9e9,1
+2,reduce_scatter,1e3,2
+";
+
+#[test]
+fn a_summary_counts_what_synchronises_and_its_numbers_must_be_some() {
+    let read = |text: &str| formats::nccl_summary::read(text.as_bytes(), "broken");
+    let waits = read(SUMMARY).unwrap().unwrap();
+    let times = Vec::from_iter(waits.ranks.iter().map(|rank| (rank.rank, rank.wait_ms)));
+    assert_eq!(times, [(0, 0.5), (2, 0.25), (1, 0.0)]);
+    assert_eq!(waits.straggler_rank, Some(1));
+    for (from, to) in [("1500", "-1"), ("1500", "1e300"), ("2,red", "-2,red")] {
+        let error = read(&SUMMARY.replace(from, to)).unwrap_err();
+        assert!(matches!(error, ReadError::BadEvent { .. }), "{error}");
+    }
+    let head = SUMMARY.lines().next().unwrap();
+    let error = read(head).unwrap_err();
+    assert!(matches!(error, ReadError::NoCollectives { .. }), "{error}");
+    // The most that can be counted is not exceeded.
+    let most = SUMMARY.replace(",2\n", &format!(",{}\n", u64::MAX));
+    let twice = most.clone() + most.split_once('\n').unwrap().1;
+    assert_eq!(read(&twice).unwrap().unwrap().ranks[0].count, u64::MAX);
 }
 
 /// The folder of real traces, where it is there.

@@ -9,8 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use litd_traces::formats::Format;
 use litd_traces::formats::nccl_summary::{self, Waits};
-use litd_traces::{ReadError, Trace, formats};
+use litd_traces::{KernelClass, ReadError, Trace, formats};
 
 use crate::output;
 
@@ -83,14 +84,25 @@ fn traces_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(traces)
 }
 
-/// What a summary of collectives says, if the path is one.
-pub fn waits(path: &Path) -> Result<Option<Waits>, ReadError> {
-    let name = path.display().to_string();
-    match File::open(path) {
-        Ok(file) if path.is_file() => nccl_summary::read(file, &name),
-        // Whatever is wrong is told where the path is read as a trace.
-        _ => Ok(None),
+/// What the summary of collectives says that is the only file, or that a folder without traces
+/// holds.
+pub fn waits(files: &[Source]) -> Result<Option<Waits>, ReadError> {
+    let is_trace = |file: &Source| {
+        let head = File::open(&file.path).and_then(formats::head);
+        head.is_ok_and(|head| Format::of(&head).is_some())
+    };
+    if files.len() > 1 && (files.iter().any(|file| !file.found) || files.iter().any(is_trace)) {
+        return Ok(None);
     }
+    for Source { path, .. } in files.iter().filter(|file| file.path.is_file()) {
+        let name = path.display().to_string();
+        // Whatever is wrong is told where the path is read as a trace.
+        let Ok(file) = File::open(path) else { continue };
+        if let Some(waits) = nccl_summary::read(file, &name)? {
+            return Ok(Some(waits));
+        }
+    }
+    Ok(None)
 }
 
 /// Reads all files, and notes which were skipped; `ranks` are theirs, or empty if they tell
@@ -140,6 +152,11 @@ pub fn traces(
             ) if files[at].found && ranks.is_empty() => {
                 notes.push(format!("skipped {other}"));
             }
+            // rocprofv3 writes the copies of a process to a file of their own.
+            Ok(trace) if files[at].found && ranks.is_empty() && only_copies(&trace) => {
+                let file = files[at].path.display();
+                notes.push(format!("skipped {file}: holds copies only"));
+            }
             trace => traces.push(trace?),
         }
     }
@@ -147,6 +164,14 @@ pub fn traces(
         return Err(format!("no trace is left: {}", notes.join("; ")).into());
     }
     Ok((traces, notes))
+}
+
+fn only_copies(trace: &Trace) -> bool {
+    let mut kernels = trace
+        .timelines
+        .iter()
+        .flat_map(|timeline| &timeline.kernels);
+    kernels.all(|kernel| kernel.class == KernelClass::Copy)
 }
 
 fn one(path: &Path, rank: Option<u32>, progress: &Progress) -> Result<Trace, ReadError> {

@@ -8,6 +8,7 @@ use litd_traces::formats::nccl_summary::Waits;
 use litd_traces::{LeadValues, RankReport, Report};
 use litd_units::{Aggregation, Nanos};
 
+use crate::output;
 use crate::show::{HEAD, SIMULATED, bar, percent, time};
 
 /// The longest bar of the picture of leads, in characters.
@@ -54,7 +55,8 @@ fn write_report(
         let ranks = report.ranks.len();
         writeln!(
             out,
-            "{ranks} ranks, {matched} kernels matched ({:.1} %)\n",
+            "{ranks} ranks, {} matched ({:.1} %)\n",
+            output::count(matched, "kernel"),
             100.0 * fraction
         )?;
     }

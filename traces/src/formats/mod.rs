@@ -70,6 +70,14 @@ pub fn read_file(path: &Path, rank: Option<u32>) -> Result<Trace, ReadError> {
     }
 }
 
+/// How a source begins once it is unpacked, for [`Format::of`]: 64 KiB, or all of it.
+///
+/// # Errors
+/// The source can't be read.
+pub fn head(source: impl Read) -> std::io::Result<Vec<u8>> {
+    Ok(Source::of(source)?.head().to_vec())
+}
+
 /// Reads a trace of any format from any source. `path` is the file that the source reads, if it
 /// reads one (SQLite needs it; without it the source is copied to a temporary file), `file`
 /// names it in messages and may tell its rank.
@@ -94,11 +102,21 @@ pub fn read(
         return if head.len() < HEAD && head.trim_ascii().is_empty() {
             kineto::read_source(source, file, rank)
         } else {
-            Err(ReadError::UnknownFormat { file: file.into() })
+            Err(unknown(head, file))
         };
     };
+    let for_viewers = xplane::is_for_viewers(head);
     let gathered = match format {
-        Format::Kineto => return kineto::read_source(source, file, rank),
+        Format::Kineto => {
+            let trace = kineto::read_source(source, file, rank);
+            return trace.map_err(|error| match error {
+                ReadError::NoKernels { file, .. } if for_viewers => ReadError::NotKineto {
+                    file,
+                    what: "it is made for viewers of traces, with no word of what is a kernel; give the .xplane.pb beside it".into(),
+                },
+                error => error,
+            });
+        }
         Format::Perfetto => perfetto::read(source, file)?,
         Format::RocprofJson => rocprof_json::read(source, file)?,
         Format::RocprofCsv => rocprof_csv::read(source, file)?,
@@ -106,6 +124,17 @@ pub fn read(
         Format::Sqlite => sqlite::read(source, path.filter(|_| packing == Packing::None), file)?,
     };
     gathered.trace(file, rank)
+}
+
+/// What is to be said of a file of no known format.
+fn unknown(head: &[u8], file: &str) -> ReadError {
+    let file = file.into();
+    // Windows' shells write what they redirect so.
+    let wide = head.starts_with(&[0xFF, 0xFE]) || head.starts_with(&[0xFE, 0xFF]);
+    match wide {
+        true => ReadError::Utf16 { file },
+        false => ReadError::UnknownFormat { file },
+    }
 }
 
 /// What a reader has found.

@@ -2,13 +2,21 @@
 //! durations without times. They tell who waits for whom: all ranks leave a collective together,
 //! so the rank that spends least time in them is the one that arrives last.
 
+use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 
 use serde::Serialize;
 
 use super::csv;
 use crate::error::ReadError;
+use crate::gather::few;
+use crate::skew::kind_of;
 use crate::source::Source;
+
+/// No sum of durations is longer, in microseconds: thirty years.
+const LONGEST: f64 = 1e15;
+/// The most ranks in one summary.
+const RANKS: usize = 1 << 16;
 
 /// What a summary says of one rank.
 #[derive(Debug, Clone, Serialize)]
@@ -61,7 +69,7 @@ pub fn read(source: impl Read, file: &str) -> Result<Option<Waits>, ReadError> {
     csv::record(&mut source, &mut record).map_err(io)?;
     let column = |name: &str| record.iter().position(|column| column == name);
     let columns = ["rank", "Collective name", "dur_sum", "operation_count"].map(column);
-    let mut waits = Vec::<RankWait>::new();
+    let mut waits = BTreeMap::<u32, RankWait>::new();
     let mut line = 1;
     while csv::record(&mut source, &mut record).map_err(io)? {
         line += 1;
@@ -71,31 +79,32 @@ pub fn read(source: impl Read, file: &str) -> Result<Option<Waits>, ReadError> {
             what: format!("{what} is no number"),
             event: line,
         };
-        let name = field(1).replace('_', "");
-        if !["allreduce", "allgather", "reducescatter"]
-            .iter()
-            .any(|kind| name.contains(kind))
-        {
+        if kind_of(field(1)).is_none() {
             continue;
         }
         let rank = field(0).parse().map_err(|_| bad("rank"))?;
-        let micros = field(2).parse::<f64>().ok().filter(|time| time.is_finite());
+        let micros = field(2).parse::<f64>().ok();
+        let micros = micros.filter(|time| (0.0..LONGEST).contains(time));
         let micros = micros.ok_or_else(|| bad("dur_sum"))?;
-        let count = field(3).parse().map_err(|_| bad("operation_count"))?;
-        match waits.iter_mut().find(|known| known.rank == rank) {
-            Some(known) => {
-                known.time_ms += micros / 1000.0;
-                known.count += count;
-            }
-            None => waits.push(RankWait {
-                rank,
-                time_ms: micros / 1000.0,
-                count,
-                wait_ms: 0.0,
-            }),
-        }
+        let count: u64 = field(3).parse().map_err(|_| bad("operation_count"))?;
+        let of_rank = waits.entry(rank).or_insert(RankWait {
+            rank,
+            time_ms: 0.0,
+            count: 0,
+            wait_ms: 0.0,
+        });
+        of_rank.time_ms += micros / 1000.0;
+        of_rank.count = of_rank.count.saturating_add(count);
+        few(waits.len(), RANKS, "ranks").map_err(|what| ReadError::BadEvent {
+            file: file.into(),
+            what,
+            event: line,
+        })?;
     }
-    Ok(Some(order(waits)))
+    if waits.is_empty() {
+        return Err(ReadError::NoCollectives { file: file.into() });
+    }
+    Ok(Some(order(Vec::from_iter(waits.into_values()))))
 }
 
 fn order(mut ranks: Vec<RankWait>) -> Waits {

@@ -53,6 +53,12 @@ struct Plane {
     names: HashMap<i64, String>,
 }
 
+/// Whether a JSON file that begins like this is what XLA writes for viewers of traces
+/// (`*.trace.json.gz`) beside an xplane.pb.
+pub(super) fn is_for_viewers(head: &[u8]) -> bool {
+    memchr::memmem::find(head, b"\"highres-ticks\"").is_some()
+}
+
 pub(super) fn read(source: impl Read, file: &str) -> Result<Found, ReadError> {
     let mut stream = Stream::new(source);
     let mut gathered = Gathered::default();

@@ -7,6 +7,8 @@ mod ranks;
 use litd_units::Nanos;
 
 use self::kept::Kept;
+#[cfg(feature = "formats")]
+pub(crate) use self::kept::few;
 pub(crate) use self::kept::within;
 use crate::class::class_of;
 use crate::text::printable;

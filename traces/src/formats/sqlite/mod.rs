@@ -20,6 +20,8 @@ use crate::gather::{Fault, Gathered};
 
 /// The longest value that is read, in bytes.
 const VALUE_LIMIT: i32 = 16 << 20;
+/// The most that is unpacked to a temporary file, in GiB.
+const UNPACKED_LIMIT: u64 = 4;
 
 /// Reads an SQLite file: the one at `path`, or a copy of what `source` yields.
 pub(super) fn read(source: impl Read, path: Option<&Path>, file: &str) -> Result<Found, ReadError> {
@@ -31,7 +33,11 @@ pub(super) fn read(source: impl Read, path: Option<&Path>, file: &str) -> Result
     let path = match path {
         Some(path) => path,
         None => {
-            copy = spooled(source).map_err(io)?;
+            copy = spooled(source, UNPACKED_LIMIT << 30).map_err(io)?;
+            let copy = copy.as_ref().ok_or_else(|| ReadError::TooLargeUnpacked {
+                file: file.into(),
+                limit: UNPACKED_LIMIT,
+            })?;
             copy.path()
         }
     };
@@ -48,12 +54,12 @@ pub(super) fn read(source: impl Read, path: Option<&Path>, file: &str) -> Result
         .map_err(explain)
 }
 
-/// A temporary file with all that a source yields.
-fn spooled(mut source: impl Read) -> io::Result<tempfile::NamedTempFile> {
+/// A temporary file with all that a source yields; none if that is too much.
+fn spooled(source: impl Read, limit: u64) -> io::Result<Option<tempfile::NamedTempFile>> {
     let mut copy = tempfile::NamedTempFile::new()?;
-    io::copy(&mut source, &mut copy)?;
+    let copied = io::copy(&mut source.take(limit + 1), &mut copy)?;
     copy.as_file_mut().seek(SeekFrom::Start(0))?;
-    Ok(copy)
+    Ok((copied <= limit).then_some(copy))
 }
 
 /// What is wrong, without the file's name.
@@ -247,5 +253,18 @@ fn found(gathered: Gathered, events: u64) -> Found {
         gathered,
         events,
         notes: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_unpacked_than_the_limit() {
+        assert!(spooled(io::repeat(0), 1 << 20).unwrap().is_none());
+        let all = spooled(io::repeat(0).take(1 << 20), 1 << 20).unwrap();
+        assert_eq!(all.unwrap().path().metadata().unwrap().len(), 1 << 20);
     }
 }
