@@ -16,7 +16,7 @@ pub enum Clock {
     /// The kernel's `CLOCK_MONOTONIC`. It stops in suspend, as devices and jobs do: nothing is
     /// late only because the node slept.
     Kernel,
-    /// A rig's, which stands still between its messages ([`crate::rig`]).
+    /// A rig's, which stands still between its messages (`rig`).
     Rig(Rc<Cell<Nanos>>),
 }
 

@@ -5,7 +5,7 @@
 //! - [`hub`]: events in, effects out; `session`, `ingest`, `control`, `metrics_server`: its
 //!   faces; [`devices`]: its hands;
 //! - [`config`], [`state`], [`audit`]: what it reads and what survives it;
-//! - [`clock`], [`rig`]: its time, or a test rig's.
+//! - [`clock`], `rig`: its time, or a test rig's.
 
 pub mod audit;
 pub mod baseline;

@@ -89,8 +89,8 @@ fn caps_that_kernels_do_not_follow_are_taken_back() {
     // Whatever the caps are, clocks stay as they were.
     let speed = toy.speed;
     for _ in 0..30 {
-        for gpu in 0..4 {
-            toy.speed[gpu] = speed[gpu] / (toy.held[gpu].0 / 700.0).sqrt();
+        for ((now, before), held) in toy.speed.iter_mut().zip(speed).zip(&toy.held) {
+            *now = before / (held.0 / 700.0).sqrt();
         }
         let decision = toy.window();
         if decision.state == State::Rollback {
