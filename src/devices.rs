@@ -230,7 +230,11 @@ impl Devices {
                 Reply::Range(Err(error)) | Reply::Read(Err(error)) => {
                     log::error!("left alone: {error}");
                 }
-                Reply::Set(_) | Reply::Holders(_) | Reply::Clocks(_) | Reply::Released => {}
+                Reply::Set(_)
+                | Reply::Identity(_)
+                | Reply::Holders(_)
+                | Reply::Clocks(_)
+                | Reply::Released => {}
             }
         }
         for (index, device) in inventory.iter_mut().enumerate() {
@@ -296,6 +300,7 @@ fn refused(device: DeviceId, operation: Operation, cause: &str) -> Reply {
         Operation::Read => Reply::Read(Err(error)),
         Operation::Set(_) => Reply::Set(Err(error)),
         Operation::Range => Reply::Range(Err(error)),
+        Operation::Identify => Reply::Identity(Err(error)),
         Operation::Holders => Reply::Holders(Err(error)),
         Operation::Clocks(_) => Reply::Clocks(Err(error)),
         Operation::Release => Reply::Released,

@@ -13,7 +13,7 @@
 
 mod text;
 
-use litd_api::{DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, Mode, Status};
+use litd_api::{DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, Limiter, Mode, Status};
 use litd_units::Millis;
 
 pub use text::Format;
@@ -70,6 +70,8 @@ const FAMILIES: &[Family] = &[
 
     family(Kind::Gauge, "litd_mode", "", "1 at the mode that is on: observe writes no caps.",
         |s, out| one_of(out, &[], "mode", MODES, s.node.mode)),
+    family(Kind::Gauge, "litd_yielded", "", "1 while the node is only observed because somebody else sets caps here too.",
+        |s, out| out.flag(&[], s.node.yielded)),
     family(Kind::Gauge, "litd_policy", "", "1, with the policy's name.",
         |s, out| out.count(&[("policy", &s.node.policy)], 1)),
     family(Kind::Gauge, "litd_node_budget_watts", "watts", "What all GPU caps may add up to.",
@@ -122,8 +124,16 @@ const FAMILIES: &[Family] = &[
         |s, out| devices(s, out, |d| d.clock.map(|h| h.0))),
     family(Kind::Gauge, "litd_device_power_limited", "", "1 if power limits the clock; absent if the driver does not tell.",
         |s, out| devices(s, out, |d| d.power_limited.map(|on| f64::from(u8::from(on))))),
+    family(Kind::Gauge, "litd_device_limiter", "", "1 at what bounds the GPU's clock at the moment; more power helps only where that is power.",
+        |s, out| for d in s.devices.iter().filter(|d| !d.name.starts_with("cpu")) {
+            one_of(out, &device_labels(d), "limiter", LIMITERS, d.limiter);
+        }),
     family(Kind::Gauge, "litd_device_throttled", "", "1 if heat or hardware throttles the device.",
         |s, out| devices(s, out, |d| Some(f64::from(u8::from(d.throttled))))),
+    family(Kind::Gauge, "litd_device_ailing", "", "1 if a person should look at the device, because it needs more than the others.",
+        |s, out| devices(s, out, |d| Some(f64::from(u8::from(d.ailing_since.is_some()))))),
+    family(Kind::Gauge, "litd_device_needs_more_seconds", "seconds", "For how long of being steered the device has needed more than the others.",
+        |s, out| devices(s, out, |d| Some(d.needs_more_seconds))),
     family(Kind::Gauge, "litd_device_lead_seconds", "seconds", "Lead value of the last sample: by how much the device's kernels were ahead of the last one's.",
         |s, out| devices(s, out, |d| d.lead.map(seconds))),
     family(Kind::Gauge, "litd_device_busy_ratio", "ratio", "Share of the last sampled iteration in which kernels ran.",
@@ -186,6 +196,18 @@ const ROLES: &[(DeviceRole, &str)] = &[
     (DeviceRole::Leader, "leader"),
     (DeviceRole::Member, "member"),
     (DeviceRole::Host, "host"),
+];
+
+const LIMITERS: &[(Limiter, &str)] = &[
+    (Limiter::Power, "power"),
+    (Limiter::Enforced, "enforced"),
+    (Limiter::Heat, "heat"),
+    (Limiter::Memory, "memory"),
+    (Limiter::Regulator, "regulator"),
+    (Limiter::PowerBrake, "power_brake"),
+    (Limiter::Hardware, "hardware"),
+    (Limiter::None, "none"),
+    (Limiter::Unknown, "unknown"),
 ];
 
 const DEVICE_STATES: &[(DeviceState, &str)] = &[

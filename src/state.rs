@@ -14,6 +14,7 @@ use crate::audit::AuditFiles;
 const JOURNAL: &str = "journal";
 const LEARNED: &str = "learned";
 const TRIAL: &str = "trial";
+const CONDITION: &str = "condition";
 const LOCK: &str = "lock";
 
 /// Why the state directory can't be used.
@@ -180,6 +181,14 @@ impl Store for FileStore {
 
     fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.audit.append(bytes)
+    }
+
+    fn load_condition(&mut self) -> io::Result<Vec<u8>> {
+        self.load(CONDITION)
+    }
+
+    fn replace_condition(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.replace(CONDITION, bytes)
     }
 }
 

@@ -26,6 +26,8 @@ mod elsewhere;
 mod fuzz;
 #[path = "whole/jobs.rs"]
 mod jobs;
+#[path = "whole/limiters.rs"]
+mod limiters;
 #[path = "whole/nvml.rs"]
 mod nvml;
 #[path = "whole/operation.rs"]

@@ -23,7 +23,7 @@ pub use command::{Command, Done, Problem};
 pub use crc::crc32;
 pub use event::{Event, EventKind, Events};
 pub use status::{
-    BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, Mode,
+    BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, Limiter, Mode,
     NodeStatus, RankStatus, Status, Totals,
 };
 pub use trial::{HoldOutStatus, Trials};

@@ -76,6 +76,9 @@ pub struct NodeStatus {
     /// Why steering was stopped for harm, until `litctl resume`.
     #[serde(default)]
     pub harm: Option<String>,
+    /// Somebody else sets caps here too, so the node is only observed until it is resumed.
+    #[serde(default)]
+    pub yielded: bool,
     /// One line for people.
     pub summary: String,
 }
@@ -149,6 +152,49 @@ impl DeviceState {
     }
 }
 
+/// What bounds a GPU's clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limiter {
+    /// Its cap: more power would make it faster.
+    Power,
+    /// A limit in force that is lower than its cap (firmware, BMC).
+    Enforced,
+    /// The chip is too hot.
+    Heat,
+    /// Its memory is too hot.
+    Memory,
+    /// Its voltage regulators are at their limit.
+    Regulator,
+    /// The system pulled the power brake.
+    PowerBrake,
+    /// Hardware slows it down and does not say why.
+    Hardware,
+    /// None of these: it idles, waits, or runs at its highest clock.
+    None,
+    /// Nobody can tell.
+    #[default]
+    Unknown,
+}
+
+impl Limiter {
+    /// The name that the JSON has.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Power => "power",
+            Self::Enforced => "enforced",
+            Self::Heat => "heat",
+            Self::Memory => "memory",
+            Self::Regulator => "regulator",
+            Self::PowerBrake => "power_brake",
+            Self::Hardware => "hardware",
+            Self::None => "none",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// One device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceStatus {
@@ -192,8 +238,18 @@ pub struct DeviceStatus {
     pub clock: Option<Hertz>,
     /// Whether power limits its clock.
     pub power_limited: Option<bool>,
+    /// What limits it at the moment.
+    #[serde(default)]
+    pub limiter: Limiter,
     /// Whether heat or hardware throttles it.
     pub throttled: bool,
+    /// Since when it has been one to look at, because it needs more than the others; seconds since
+    /// 1970.
+    #[serde(default)]
+    pub ailing_since: Option<f64>,
+    /// For so many seconds of being steered it has needed more than the others.
+    #[serde(default)]
+    pub needs_more_seconds: f64,
     /// Its lead value in the last sample.
     pub lead: Option<Millis>,
     /// Its busy fraction in the last sample.
@@ -354,6 +410,20 @@ mod tests {
             JobState::Suspended,
         ] {
             assert_eq!(json(state).as_deref(), Some(state.name()));
+        }
+        use Limiter::{Enforced, Hardware, Heat, Memory, Power, PowerBrake, Regulator, Unknown};
+        for limiter in [
+            Power,
+            Enforced,
+            Heat,
+            Memory,
+            Regulator,
+            PowerBrake,
+            Hardware,
+            Limiter::None,
+            Unknown,
+        ] {
+            assert_eq!(json(limiter).as_deref(), Some(limiter.name()));
         }
         use crate::EventKind::{
             Adjustment, Command, Daemon, Fault, Foreign as Theirs, Job, State, Trial,

@@ -86,6 +86,9 @@ impl<S: Store> Core<S> {
 
     fn ask_policy(&mut self, name: &str) -> Result<String, Problem> {
         let policy: Policy = name.parse().map_err(|error| problem(format!("{error}")))?;
+        if let (Some(why), true) = (&self.condition.yielded, policy != Policy::Observe) {
+            return Err(problem(format!("{why}: `litctl resume` first")));
+        }
         if self.config.mode == Mode::Observe && policy != Policy::Observe {
             return Err(problem(
                 "litd only observes: set `mode = \"steer\"` in its configuration and reload it",
@@ -115,6 +118,10 @@ impl<S: Store> Core<S> {
     /// Steers devices again, from what they hold now.
     fn resume(&mut self, device: Option<&str>) -> Result<String, Problem> {
         let devices = self.named(device)?;
+        for &device in &devices {
+            // Whatever was done to it meanwhile may have made something else of it.
+            self.devices.want_identity(device);
+        }
         self.forgive_harm();
         self.take_back(&devices);
         // A rollback's pause ends too.
@@ -129,7 +136,16 @@ impl<S: Store> Core<S> {
         for name in paused {
             self.tell_hooks(&name);
         }
-        Ok(format!("{} may be steered again", counted(&devices)))
+        let devices = counted(&devices);
+        if device.is_none() && self.forget_rivals() {
+            return Ok(format!("the node and {devices} may be steered again"));
+        }
+        Ok(match self.condition.yielded {
+            Some(_) => format!(
+                "{devices} may be steered again once the node is: `litctl resume` without a name"
+            ),
+            None => format!("{devices} may be steered again"),
+        })
     }
 
     /// The configuration was to be read anew, and is none.

@@ -167,6 +167,16 @@ impl<S: Store> Core<S> {
         self.squeeze_within(self.actuator.budget(), |_| true);
     }
 
+    /// What a device that is not to be moved counts with: the most that it may hold; one whose cap
+    /// is somebody else's, the limit in force where its driver tells that.
+    fn counts_with(&self, device: usize, unit: &Unit) -> Watts {
+        let theirs = unit.standing == DeviceState::Foreign;
+        let reading = unit.device.reading.filter(|_| theirs);
+        let enforced = reading.and_then(|reading| reading.enforced);
+        let enforced = enforced.filter(|enforced| *enforced > Watts::ZERO);
+        enforced.unwrap_or_else(|| self.actuator.most_of(device))
+    }
+
     fn squeeze_within(&mut self, budget: Watts, counts: impl Fn(&Unit) -> bool) {
         let caps = &self.config.caps;
         let mut fixed = Watts::ZERO;
@@ -181,10 +191,8 @@ impl<S: Store> Core<S> {
                 // The others make room for the cap that goes back to one that is let go of.
                 None => {
                     let back = target.filter(|_| unit.let_go.is_some());
-                    fixed += self
-                        .actuator
-                        .most_of(device)
-                        .max(back.unwrap_or(Watts::ZERO));
+                    let counts = self.counts_with(device, unit);
+                    fixed += counts.max(back.unwrap_or(Watts::ZERO));
                 }
                 Some(target) if target <= own.floor => fixed += target,
                 Some(target) => {

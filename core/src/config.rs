@@ -21,6 +21,10 @@ pub struct Config {
     pub jobs: Jobs,
     /// How often iterations are profiled.
     pub sampling: Sampling,
+    /// How long a cap's effect is awaited.
+    pub settle: Settle,
+    /// When a GPU that needs more than the others is one to look at.
+    pub ailing: Ailing,
     /// Limits on what hooks may send.
     pub limits: Limits,
     /// How trials and the permanent hold-out are laid out.
@@ -40,6 +44,8 @@ impl Default for Config {
             release: Release::default(),
             jobs: Jobs::default(),
             sampling: Sampling::default(),
+            settle: Settle::default(),
+            ailing: Ailing::default(),
             limits: Limits::default(),
             trial: Trial::default(),
             prices: Prices::default(),
@@ -163,6 +169,61 @@ impl Default for Sampling {
             steady_temperature: Kelvins(4.0),
             drift_iteration_share: 0.02,
             drift_temperature: Kelvins(8.0),
+        }
+    }
+}
+
+/// How GPUs are cooled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cooling {
+    /// By air: 60 s until a cap's effect on temperature is over.
+    Air,
+    /// By liquid: 20 s.
+    Liquid,
+}
+
+/// How long a cap's effect is awaited before samples count.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settle {
+    /// How the GPUs are cooled.
+    pub cooling: Cooling,
+    /// For so many seconds after a write no sample counts. Absent: as the cooling has it.
+    pub seconds: Option<f64>,
+    /// Nor for so many iterations.
+    pub iterations: u64,
+    /// Whether the seconds are fitted to what temperature and power show: to three time constants
+    /// of the slowest GPU, between a quarter and twice of what is configured.
+    pub fit: bool,
+}
+
+impl Default for Settle {
+    fn default() -> Self {
+        Self {
+            cooling: Cooling::Air,
+            seconds: None,
+            iterations: 5,
+            fit: true,
+        }
+    }
+}
+
+/// When a GPU that needs more than the others is one to look at.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ailing {
+    /// A cap that is above the median of its job's GPUs by more than this share ...
+    pub above: f64,
+    /// ... for so many hours of being steered.
+    pub hours: f64,
+}
+
+impl Default for Ailing {
+    fn default() -> Self {
+        Self {
+            above: 0.05,
+            hours: 24.0,
         }
     }
 }

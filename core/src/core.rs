@@ -6,6 +6,7 @@ use litd_api::{Event as Told, EventKind, Events, Mode};
 use litd_policies::{Actuator, Policy};
 use litd_units::{Nanos, Watts};
 
+use crate::ailing::Condition;
 use crate::audit::Audit;
 use crate::baseline::Baseline;
 use crate::config::Config;
@@ -16,6 +17,7 @@ use crate::journal::{Journal, JournalError};
 use crate::learned::Learned;
 use crate::rate::Bucket;
 use crate::record::{Note, Record};
+use crate::rivals::Rivals;
 use crate::session::Session;
 use crate::store::Store;
 use crate::trial::Trials;
@@ -97,6 +99,13 @@ pub struct Core<S> {
     pub(crate) trials: Trials,
     /// Rounds so far.
     pub(crate) rounds: u64,
+    /// The GPU on which the power brake was pulled last, and until when that keeps caps from
+    /// rising.
+    pub(crate) braked: Option<(usize, Nanos)>,
+    /// Others who set caps here.
+    pub(crate) rivals: Rivals,
+    /// What is kept of the node's condition.
+    pub(crate) condition: Condition,
     /// A device may have come to hold what was found.
     pub(crate) untidy: bool,
     /// Something changed that bears on what devices are to hold.
@@ -129,6 +138,10 @@ impl<S: Store> Core<S> {
             Err(error) => (Learned::default(), Some(error.to_string())),
         };
         let audit = store.load_audit_tail().map(|tail| Audit::open(&tail));
+        let (condition, unkept) = match store.load_condition() {
+            Ok(bytes) => Condition::load(&bytes),
+            Err(error) => (Condition::default(), Some(error.to_string())),
+        };
         let mut core = Self {
             config,
             overrides: Overrides::default(),
@@ -155,11 +168,18 @@ impl<S: Store> Core<S> {
             arrivals: BTreeMap::new(),
             trials: Trials::default(),
             rounds: 0,
+            braked: None,
+            rivals: Rivals::default(),
+            condition,
             untidy: true,
             dirty: true,
         };
         if let Some(flaw) = flaw {
             let text = format!("learned distributions are not used: {flaw}");
+            core.note(Note::warning(EventKind::Fault, text));
+        }
+        if let Some(flaw) = unkept {
+            let text = format!("what was known of the node's condition is lost: {flaw}");
             core.note(Note::warning(EventKind::Fault, text));
         }
         if let Some(recovered) = recovered {
@@ -248,6 +268,9 @@ impl<S: Store> Core<S> {
         self.check_devices();
         self.check_sockets();
         self.check_let_go();
+        self.check_settled();
+        self.check_needs();
+        self.expire_doubts();
         self.measure_warm_up();
         self.give_up_stopping();
         self.effects.push(Effect::Alive);
@@ -265,8 +288,15 @@ impl<S: Store> Core<S> {
         while self.waits_no_longer() {
             self.retarget();
         }
+        if self.cancel_rises() {
+            self.retarget();
+        }
         self.tell_baseline();
         self.write_caps();
+        if self.cancel_unpaid_rises() {
+            self.retarget();
+            self.write_caps();
+        }
         self.begin_clocks();
         self.devices.begin_wanted(self.now, &mut self.effects);
         if std::mem::take(&mut self.untidy) {
@@ -284,7 +314,7 @@ impl<S: Store> Core<S> {
             }
             self.devices.want_read(device);
             if self.devices.get(device).is_some_and(|unit| unit.ranging) {
-                self.devices.want_range(device);
+                self.devices.want_identity(device);
             }
         }
     }
@@ -326,6 +356,7 @@ impl<S: Store> Core<S> {
             Mode::Observe => Policy::Observe,
             // Until an administrator resumes it.
             Mode::Steer if self.trials.harm.is_some() => Policy::Observe,
+            Mode::Steer if self.condition.yielded.is_some() => Policy::Observe,
             Mode::Steer => self.overrides.policy.unwrap_or(self.config.policy),
         }
     }
@@ -354,6 +385,7 @@ impl<S: Store> Core<S> {
             return;
         }
         self.note(Note::info(EventKind::Daemon, "stopping: caps go back"));
+        self.save_condition();
         self.forget_by_hand();
         self.stopping = Some(Stopping {
             since: self.now,

@@ -10,7 +10,9 @@ use crate::by_hand::ByHand;
 use crate::clocks::Clocks;
 use crate::config::Caps;
 use crate::event::{Device, DeviceId, Effect};
+use crate::limits::Window;
 use crate::release::LetGo;
+use crate::thermal::Thermal;
 
 /// A cap that measured power is to follow.
 #[derive(Debug, Clone, Copy)]
@@ -52,8 +54,19 @@ pub(crate) struct Unit {
     pub retry_at: Option<Nanos>,
     /// A CPU socket needed what it lent: it keeps it until then.
     pub keeps_until: Option<Nanos>,
+    /// What has limited it since its job's last sample.
+    pub window: Window,
     /// The cap whose effect is awaited.
     pub settling: Option<Settling>,
+    /// How long it takes to warm up.
+    pub thermal: Thermal,
+    /// It was lowered, and counts with what it held before until its power is seen to follow; no
+    /// rise waits for that any longer then.
+    pub doubted_until: Option<Nanos>,
+    /// Since when it has drawn more than the cap that it reads.
+    pub over_since: Option<Nanos>,
+    /// Whether it has ever told what it draws.
+    pub tells_power: bool,
     /// A cap that was read once and is unlike what is known: nothing is written until it has been
     /// read again.
     pub suspect: Option<Watts>,
@@ -70,7 +83,7 @@ pub(crate) struct Unit {
 #[derive(Debug, Clone, Copy, Default)]
 struct Wanted {
     read: bool,
-    range: bool,
+    identity: bool,
     holders: bool,
     release: bool,
 }
@@ -97,7 +110,12 @@ impl Unit {
             failures: 0,
             retry_at: None,
             keeps_until: None,
+            window: Window::default(),
             settling: None,
+            thermal: Thermal::default(),
+            doubted_until: None,
+            over_since: None,
+            tells_power: false,
             resets: Vec::new(),
             ranging: false,
             clocks: Clocks::default(),
@@ -114,11 +132,11 @@ impl Unit {
     pub fn wants_anything(&self) -> bool {
         let Wanted {
             read,
-            range,
+            identity,
             holders,
             release,
         } = self.wanted;
-        read || range || holders || release
+        read || identity || holders || release
     }
 
     /// Its address.
@@ -251,9 +269,9 @@ impl Devices {
         }
     }
 
-    pub fn want_range(&mut self, device: usize) {
+    pub fn want_identity(&mut self, device: usize) {
         if let Some(unit) = self.get_mut(device) {
-            unit.wanted.range = true;
+            unit.wanted.identity = true;
         }
     }
 
@@ -268,7 +286,7 @@ impl Devices {
     pub fn want_release(&mut self, device: usize) {
         if let Some(unit) = self.get_mut(device) {
             unit.wanted.release = true;
-            (unit.wanted.read, unit.wanted.range) = (false, false);
+            (unit.wanted.read, unit.wanted.identity) = (false, false);
         }
     }
 
@@ -298,8 +316,8 @@ impl Devices {
                 continue;
             };
             let wanted = &mut unit.wanted;
-            let operation = if std::mem::take(&mut wanted.range) {
-                Operation::Range
+            let operation = if std::mem::take(&mut wanted.identity) {
+                Operation::Identify
             } else if std::mem::take(&mut wanted.holders) {
                 Operation::Holders
             } else if std::mem::take(&mut wanted.read) {

@@ -2,7 +2,7 @@
 
 use litd_api::{DeviceState, EventKind};
 use litd_policies::Written;
-use litd_power::{CapRange, Operation, PowerError, Reading, Reply};
+use litd_power::{Operation, PowerError, Reading, Reply};
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
@@ -31,7 +31,7 @@ impl<S: Store> Core<S> {
             (operation, reply),
             (Operation::Read, Reply::Read(_))
                 | (Operation::Set(_), Reply::Set(_))
-                | (Operation::Range, Reply::Range(_))
+                | (Operation::Identify, Reply::Identity(_))
                 | (Operation::Holders, Reply::Holders(_))
                 | (Operation::Clocks(_), Reply::Clocks(_))
                 | (Operation::Release, Reply::Released)
@@ -75,9 +75,12 @@ impl<S: Store> Core<S> {
                     matches!(operation, Operation::Set(cap) if self.is_by_hand(device, cap));
                 self.has_written(device, outcome, by_hand);
             }
-            Reply::Range(Ok(range)) => self.has_range(device, range),
+            Reply::Identity(Ok((identity, range))) => self.has_identity(device, identity, range),
             // Asked for again in the next round.
-            Reply::Range(Err(error)) => self.count_error(device, &error),
+            Reply::Identity(Err(error)) | Reply::Range(Err(error)) => {
+                self.count_error(device, &error);
+            }
+            Reply::Range(Ok(_)) => {}
             Reply::Holders(Ok(pids)) => self.holders(device, asked, &pids),
             Reply::Holders(Err(error)) => {
                 self.count_error(device, &error);
@@ -97,7 +100,7 @@ impl<S: Store> Core<S> {
         unit.is_some_and(|unit| unit.retry_at.is_some())
     }
 
-    fn count_error(&mut self, device: usize, error: &PowerError) {
+    pub(crate) fn count_error(&mut self, device: usize, error: &PowerError) {
         if let Some(unit) = self.devices.get(device) {
             let backend = unit.backend().to_owned();
             self.record.error(error.kind(), &backend);
@@ -121,7 +124,7 @@ impl<S: Store> Core<S> {
         };
         let most = self.actuator.most_of(device);
         let written = self.actuator.written(device, held);
-        self.doubt_socket(device, most);
+        self.doubt(device, most);
         match written {
             Written::Confirmed => self.confirmed(device, before, held),
             Written::Ignored { wanted, held } => {
@@ -172,12 +175,15 @@ impl<S: Store> Core<S> {
             reading.enforced = None;
         }
         let lowered = before.is_none_or(|before| held < before);
-        // A CPU socket's is awaited where its watts are others' meanwhile: `doubt_socket`.
+        // A CPU socket's is awaited where its watts are others' meanwhile: `doubt`.
         if unit.is_gpu() || !lowered {
             unit.settling = lowered.then_some(Settling { cap: held, until });
         }
         if sure {
             self.journal.confirmed(unit.address(), held);
+        }
+        if before.is_none_or(|before| !before.is_same_cap(held)) {
+            self.cap_settles(device);
         }
     }
 
@@ -285,7 +291,7 @@ impl<S: Store> Core<S> {
         }
         if known.is_none() && self.is_journaled(device) {
             // A write that failed, and was done all the same.
-            self.doubt_socket(device, most);
+            self.doubt(device, most);
         }
         self.forget_predecessor(device, asked);
         if first || known.is_none() {
@@ -295,6 +301,8 @@ impl<S: Store> Core<S> {
         if self.stopping.is_some() {
             self.dirty = true;
         }
+        self.note_limits(device);
+        self.check_doubt(device);
         self.check_settling(device);
         self.check_socket(device);
         let job = self.devices.get(device).and_then(|unit| unit.job.clone());
@@ -307,13 +315,14 @@ impl<S: Store> Core<S> {
     fn cap_moved(&mut self, device: usize, held: Watts, cap: Watts) {
         self.actuator.observe(device, cap);
         self.dirty = true;
+        self.cap_settles(device);
         let now = self.now;
         let touched = self.is_journaled(device);
         let Some(unit) = self.devices.get(device) else {
             return;
         };
         let address = unit.address().to_owned();
-        let steered = self.is_moved(device);
+        let steered = self.jobs.values().any(|job| job.asks_for(device));
         if self.is_leftover(&address, cap) {
             return;
         }
@@ -323,17 +332,27 @@ impl<S: Store> Core<S> {
         if !steered && !touched {
             // Nobody's cap but theirs: what goes back is what was found last.
             unit.found = Some(cap);
+            // One that was taken from litd, and is moved again: whoever did that is still there.
+            let again = unit.standing == DeviceState::Foreign;
+            if cap.is_same_cap(unit.device.range.default) {
+                // A reset, perhaps: what it is now is asked for.
+                self.devices.want_identity(device);
+            }
             let text =
                 format!("cap changed from {held} to {cap} by somebody else; it was not litd's");
-            return self.note(Note::info(EventKind::Foreign, text).device(&address));
+            self.note(Note::info(EventKind::Foreign, text).device(&address));
+            if again {
+                self.foreign_change(device);
+            }
+            return;
         }
         unit.resets.retain(|&at| now < at + RESETS_WITHIN);
         if cap.is_same_cap(unit.device.range.default) && unit.resets.len() < RESETS {
             unit.resets.push(now);
             unit.ranging = true;
-            self.devices.want_range(device);
+            self.devices.want_identity(device);
             let text = format!(
-                "cap went from {held} to the default of {cap}: the device was reset; limits are read anew"
+                "cap went from {held} to the default of {cap}: the device was reset; identity and limits are read anew"
             );
             return self.note(Note::warning(EventKind::Foreign, text).device(&address));
         }
@@ -347,64 +366,7 @@ impl<S: Store> Core<S> {
         self.note(Note::warning(EventKind::Foreign, text).device(&address));
         self.forget_entry(&address);
         self.standing_changed(device);
-    }
-
-    fn has_range(&mut self, device: usize, range: CapRange) {
-        let Some(unit) = self.devices.get_mut(device) else {
-            return;
-        };
-        unit.device.range = range;
-        unit.ranging = false;
-        self.dirty = true;
-        let job = unit.job.clone();
-        if let Some(name) = job
-            && self
-                .jobs
-                .get(&name)
-                .is_some_and(|job| job.controller.is_some())
-        {
-            self.plan_anew(&name);
-        }
-    }
-
-    /// Measured power is to follow a cap that was lowered.
-    fn check_settling(&mut self, device: usize) {
-        let now = self.now;
-        let Some(unit) = self.devices.get_mut(device) else {
-            return;
-        };
-        let (Some(Settling { cap, until }), Some(reading)) = (unit.settling, unit.device.reading)
-        else {
-            return;
-        };
-        let caps = &self.config.caps;
-        let is_gpu = unit.is_gpu();
-        // What a CPU socket gives is given to GPUs: there it must be gone to the last watt.
-        let margin = if is_gpu { caps.settle_margin } else { 0.0 };
-        let seconds = caps.settle_seconds;
-        // A CPU that draws nothing is a counter that stands still.
-        let real = |power: &Watts| power.is_finite() && (is_gpu || *power > Watts::ZERO);
-        let told = reading.power.filter(real);
-        let why = match told {
-            Some(power) if power <= cap * (1.0 + margin) => {
-                unit.settling = None;
-                self.actuator.believe(device);
-                self.dirty |= !is_gpu;
-                return;
-            }
-            Some(power) => format!(
-                "draws {power:.1} although its cap was lowered to {cap} {seconds:.0} s ago: the cap is not in force"
-            ),
-            None if is_gpu => return,
-            None => format!(
-                "has not told its power since its cap was lowered to {cap} {seconds:.0} s ago: nothing can be given to others"
-            ),
-        };
-        if now >= until {
-            let backend = unit.backend().to_owned();
-            self.record.error("unsettled", &backend);
-            self.fault(device, &why);
-        }
+        self.foreign_change(device);
     }
 
     /// Devices that take too long to answer.

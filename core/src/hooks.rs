@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use litd_api::{DeviceState, EventKind};
-use litd_power::Sharing;
 use litd_proto::{
     FromHook, Hello, Kernels, Notice, NoticeKind, Refusal, RefusalCode, Tick, ToHook, Welcome,
 };
@@ -12,6 +11,7 @@ use litd_units::Nanos;
 
 use crate::core::{Core, seconds};
 use crate::event::{Effect, Peer, SessionId};
+use crate::identity::shared;
 use crate::job::{Job, LeftOut, Rank};
 use crate::rate::Bucket;
 use crate::record::Note;
@@ -216,13 +216,7 @@ impl<S: Store> Core<S> {
         let device = self.devices.called(&hello.gpu).ok_or_else(unknown)?;
         let unit = self.devices.get(device).filter(|unit| unit.is_gpu());
         let unit = unit.ok_or_else(unknown)?;
-        let shared = match unit.device.identity.sharing {
-            Sharing::Whole => None,
-            Sharing::Mig => Some("MIG is on"),
-            Sharing::Partitioned => Some("it is partitioned"),
-            Sharing::Mps => Some("MPS is on"),
-        };
-        if let Some(how) = shared {
+        if let Some(how) = shared(unit) {
             let reason = format!("{}: {how}, so its cap is not one job's", unit.name);
             return Err(No::new(RefusalCode::GpuShared, "gpu_shared", reason));
         }
@@ -721,8 +715,9 @@ impl<S: Store> Core<S> {
     /// Why a job can't be steered, if one of its GPUs is not litd's to move.
     pub(crate) fn obstacle(&self, job: &Job) -> Option<String> {
         let mut units = job.gpus().filter_map(|device| self.devices.get(device));
-        let unit = units.find(|unit| !unit.is_ours())?;
+        let unit = units.find(|unit| !unit.is_ours() || shared(unit).is_some())?;
         let why = match unit.standing {
+            DeviceState::Ours if unit.is_ours() => shared(unit).unwrap_or_default(),
             DeviceState::Ours => "its cap has not been read yet",
             DeviceState::Foreign => "somebody else changed its cap",
             DeviceState::Released => "an administrator took it back",

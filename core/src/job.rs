@@ -13,6 +13,7 @@ use litd_units::{Celsius, Kelvins, Nanos, Watts};
 use crate::config::Config;
 use crate::elsewhere::{Elsewhere, Shares};
 use crate::event::{Peer, SessionId};
+use crate::settle::Moved;
 use crate::ticks::Ticks;
 use crate::trial::{HeldOut, Lab};
 
@@ -108,6 +109,10 @@ pub(crate) struct Job {
     pub no_plan: Option<PlanError>,
     /// What the loop said last.
     pub why: String,
+    /// When its caps moved last.
+    pub moved: Option<Moved>,
+    /// Its hooks profile nothing while its caps settle.
+    pub sleeps: bool,
     /// Why it is not steered: a device of its is not litd's to move.
     pub suspended: Option<String>,
     /// Nothing was heard of it for too long.
@@ -164,6 +169,8 @@ impl Job {
             controller: None,
             no_plan: None,
             why: String::new(),
+            moved: None,
+            sleeps: false,
             suspended: None,
             stale: false,
             heard: now,
@@ -236,8 +243,14 @@ impl Job {
 
     /// Whether its loop moves a device's cap, or keeps it where it was while a GPU is let go of.
     pub fn moves(&self, device: usize) -> bool {
-        let asks = self.ask.is_some() && !self.stale;
-        asks && (self.counts_on(device) || self.gpus().any(|gpu| gpu == device))
+        !self.stale && self.asks_for(device)
+    }
+
+    /// Whether its loop has asked for a cap of a device, which is held, too, while nothing is heard
+    /// of the job.
+    pub fn asks_for(&self, device: usize) -> bool {
+        let own = || self.counts_on(device) || self.gpus().any(|gpu| gpu == device);
+        self.ask.is_some() && own()
     }
 
     /// The sessions of its ranks.
@@ -449,6 +462,9 @@ impl Job {
 
     /// Every how many iterations one is profiled now; 0: none.
     pub fn period(&self, config: &Config) -> u64 {
+        if self.sleeps {
+            return 0;
+        }
         let short = u64::from(config.law.calibration.sampling_period.max(1));
         let quiet = match self.state() {
             None => return 0,
@@ -475,7 +491,13 @@ impl Job {
         // Whole multiples: all ranks profile the same iteration, whenever each reads this.
         let first = match period {
             0 => 0,
-            period => (self.iteration() / period + 1).saturating_mul(period),
+            period => {
+                let settled = self
+                    .moved
+                    .map(|moved| moved.first(config.settle.iterations));
+                let next = (self.iteration() + 1).max(settled.unwrap_or(0));
+                next.div_ceil(period).saturating_mul(period)
+            }
         };
         self.directive = Directive {
             first,

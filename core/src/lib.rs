@@ -8,12 +8,16 @@
 //!
 //! Inside, [`Core`] is one state with a room for each concern: `hooks` (who may send what),
 //! `job` (samples and loop of one job), `steering` (plans and decisions), `caps` (budget shares,
-//! targets, writes), `clocks` (those that jobs ask for), `hardware` (answers of devices, faults,
-//! foreign hands), `undo` (giving back), `audit` (every write on disk before it happens), `trial`
-//! (the A/B experiment, the hold-out, harm), `admin`
+//! targets, writes), `limits` (what limits each GPU), `clocks` (those that jobs ask for),
+//! `hardware` (answers of devices, faults, foreign hands), `settling` (whether power follows),
+//! `settle` and `thermal` (when samples count again), `rivals` and `identity` (others who set
+//! caps, devices that were reset), `ailing` (parts that fail), `undo` (giving back), `audit`
+//! (every write on disk before it happens), `trial` (the A/B experiment, the hold-out, harm),
+//! `admin`
 //! (commands), `status`.
 
 mod admin;
+mod ailing;
 mod audit;
 pub mod baseline;
 mod by_hand;
@@ -26,18 +30,24 @@ mod elsewhere;
 pub mod event;
 mod hardware;
 mod hooks;
+mod identity;
 mod job;
 pub mod journal;
 pub mod learned;
+mod limits;
 pub mod profilers;
 mod rate;
 mod record;
 mod release;
+mod rivals;
 mod session;
+mod settle;
+mod settling;
 mod sockets;
 mod status;
 mod steering;
 pub mod store;
+mod thermal;
 mod ticks;
 mod trial;
 mod undo;

@@ -60,6 +60,11 @@ impl<S: Store> Core<S> {
             closed: false,
         });
         self.actuator.retry(device);
+        // Its cap goes back at once: nobody's sensor is waited for.
+        let gpus: Vec<usize> = self.devices.gpus().map(|(gpu, _)| gpu).collect();
+        for gpu in gpus {
+            self.believe(gpu);
+        }
         self.standing_changed(device);
         self.devices.want_release(device);
     }
@@ -178,7 +183,7 @@ impl<S: Store> Core<S> {
                 if let Some(unit) = self.devices.get_mut(device) {
                     unit.ranging = true;
                 }
-                self.devices.want_range(device);
+                self.devices.want_identity(device);
             }
             self.actuator.retry(device);
             self.standing_changed(device);

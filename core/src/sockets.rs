@@ -3,8 +3,8 @@
 use litd_api::EventKind;
 use litd_units::{Nanos, Watts};
 
-use crate::core::{Core, seconds};
-use crate::devices::{Settling, Unit};
+use crate::core::Core;
+use crate::devices::Unit;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -16,22 +16,6 @@ const NEAR_LIMIT: f64 = 0.05;
 const KEEPS: Nanos = Nanos(600_000_000_000);
 
 impl<S: Store> Core<S> {
-    /// What a socket gave is others' only once it is seen not to draw it any more: until
-    /// then it counts with the `most` that it could hold before. So it does whatever became of the
-    /// write that lowered it.
-    pub(crate) fn doubt_socket(&mut self, device: usize, most: Watts) {
-        let held = self.actuator.most_of(device);
-        let until = self.now + seconds(self.config.caps.settle_seconds);
-        let unit = self.devices.get_mut(device).filter(|unit| !unit.is_gpu());
-        // What is lowered by hand is given to nobody.
-        let Some(unit) = unit.filter(|unit| unit.by_hand.asked().is_none() && held < most) else {
-            return;
-        };
-        unit.settling = Some(Settling { cap: held, until });
-        self.actuator.doubt(device, most);
-        self.devices.want_read(device);
-    }
-
     /// Whether a socket that gave watts away has come to need them. GPUs go down first then: the
     /// ledger of writes sees to that.
     pub(crate) fn check_socket(&mut self, device: usize) {

@@ -11,6 +11,7 @@ use litd_units::{Nanos, Watts};
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
 use crate::job::Job;
+use crate::limits::limiter;
 use crate::store::Store;
 
 /// A reading may be so much older than drivers may take: one round, and some more.
@@ -74,6 +75,7 @@ impl<S: Store> Core<S> {
             power: gpus().map(power).sum(),
             estimated_saving: saving.sum(),
             harm: self.trials.harm.clone(),
+            yielded: self.condition.yielded.is_some(),
             summary: self.summary(),
         }
     }
@@ -111,12 +113,13 @@ impl<S: Store> Core<S> {
             .filter(|(_, unit)| unit.standing != DeviceState::Ours)
             .map(|(_, unit)| unit.name.as_str())
             .collect();
-        let mut text = match self.policy() {
+        let mut text = match (self.policy(), &self.condition.yielded) {
             _ if self.trials.harm.is_some() => {
                 "steering was stopped for harm, until `litctl resume`".to_owned()
             }
-            Policy::Observe => "observing".to_owned(),
-            policy => format!("steering with {policy}"),
+            (_, Some(why)) => format!("observing until `litctl resume`: {why}"),
+            (Policy::Observe, None) => "observing".to_owned(),
+            (policy, None) => format!("steering with {policy}"),
         };
         match self.jobs.len() {
             0 => text.push_str(", no job"),
@@ -167,6 +170,9 @@ impl<S: Store> Core<S> {
             temperature: reading.temperature,
             clock: reading.clock,
             power_limited: reading.power_limited,
+            limiter: limiter(&reading),
+            ailing_since: self.condition.of(unit).since,
+            needs_more_seconds: self.condition.of(unit).seconds,
             throttled: reading.throttle.is_some(),
             lead: lead.map(|lead| lead.to_millis()),
             busy: place.and_then(|at| shown?.busy.get(at).copied()),
@@ -175,9 +181,11 @@ impl<S: Store> Core<S> {
 
     /// Why a job's loop is where it is.
     fn why(&self, job: &Job) -> String {
+        let stopped = self.raises_stopped().filter(|_| job.is_steered());
+        let why = stopped.map_or_else(|| job.why.clone(), |why| format!("caps are held: {why}"));
         match job.leaves_the_node() {
-            true => format!("{}; {}", job.why, job.elsewhere.words(self.policy())),
-            false => job.why.clone(),
+            true => format!("{why}; {}", job.elsewhere.words(self.policy())),
+            false => why,
         }
     }
 

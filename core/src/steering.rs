@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::devices::Unit;
 use crate::job::{Job, Measured, Shown};
 use crate::learned::Confidence;
+use crate::limits::Window;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -160,6 +161,10 @@ impl<S: Store> Core<S> {
         let (node, cpus) = self.node_of(job, policy);
         let knobs = &self.knobs(job);
         match Plan::within(policy, &node, knobs, Some(self.share(job))) {
+            Ok(plan) if matches!(policy, Policy::GpuRealloc | Policy::CpuSlosh) => {
+                let begin = self.beginning(job);
+                (Ok(plan.start_from(&begin)), cpus, None)
+            }
             Ok(plan) => (Ok(plan), cpus, None),
             // It can be watched all the same.
             Err(error) => {
@@ -181,6 +186,15 @@ impl<S: Store> Core<S> {
             initial_cap: knobs.initial_cap.max(each),
             ..knobs.clone()
         }
+    }
+
+    /// Where the GPUs of a job begin: each where it was found, not at the mean of all. Nobody knows
+    /// yet whether more would help it.
+    fn beginning(&self, job: &Job) -> Vec<Watts> {
+        let least = self.config.law.mitigation.initial_cap;
+        let found = |device: usize| self.devices.get(device).and_then(Unit::base);
+        let begin = |device: usize| found(device).unwrap_or(least).max(least);
+        job.gpus().map(begin).collect()
     }
 
     /// Starts a job's loop, or starts it over, under what rules now.
@@ -251,6 +265,11 @@ impl<S: Store> Core<S> {
             }
         };
         job.no_plan = obstacle;
+        // Whose job is suspended was told why, and that is what status goes on to say.
+        if let Some(why) = &job.suspended {
+            job.why.clone_from(why);
+            return self.tell_hooks(name);
+        }
         job.why.clone_from(&text);
         let note = match warning {
             true => Note::warning(EventKind::State, text),
@@ -284,6 +303,14 @@ impl<S: Store> Core<S> {
             .all(|&device| self.actuator.is_settled(device));
         // While a trial holds other caps, the loop rests: it would take their doing for its own.
         let usable = still && !job.stale && job.suspended.is_none() && job.lab.is_none();
+        let stopped = self.raises_stopped().filter(|_| job.is_steered());
+        let Measured {
+            iteration,
+            duration,
+            at,
+            ..
+        } = *measured;
+        let settled = job.has_settled(&self.config.settle, iteration, at, duration);
         let readings = gpus
             .iter()
             .map(|&device| self.gpu_reading(device))
@@ -296,6 +323,16 @@ impl<S: Store> Core<S> {
             return;
         };
         let sample = job.sample(&measured, readings, aggregation);
+        self.begin_windows(&gpus);
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        if usable && !settled {
+            return;
+        }
+        if stopped.is_some() && usable {
+            return;
+        }
         if !usable {
             job.samples.1 += 1;
             return;
@@ -353,6 +390,15 @@ impl<S: Store> Core<S> {
         changed
     }
 
+    /// What limits these GPUs is counted anew.
+    fn begin_windows(&mut self, gpus: &[usize]) {
+        for &gpu in gpus {
+            if let Some(unit) = self.devices.get_mut(gpu) {
+                unit.window = Window::default();
+            }
+        }
+    }
+
     pub(crate) fn gpu_reading(&self, device: usize) -> GpuReading {
         let unit = self.devices.get(device);
         let Some(reading) = unit.and_then(|unit| unit.device.reading) else {
@@ -365,8 +411,8 @@ impl<S: Store> Core<S> {
             cap: reading.cap,
             temperature: reading.temperature,
             slowdown: reading.slowdown,
-            throttled: reading.throttle.is_some(),
-            power_limited: reading.power_limited,
+            throttled: unit.is_some_and(|unit| unit.window.throttled()),
+            power_share: unit.and_then(|unit| unit.window.power_share()),
             power: reading.power,
             clock: reading.clock,
             // These are what kernels tell.

@@ -66,6 +66,18 @@ pub trait Store {
     /// # Errors
     /// The disk.
     fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// The node's condition; empty if nothing is known of it.
+    ///
+    /// # Errors
+    /// The disk.
+    fn load_condition(&mut self) -> io::Result<Vec<u8>>;
+
+    /// Replaces the node's condition as a whole.
+    ///
+    /// # Errors
+    /// The disk.
+    fn replace_condition(&mut self, bytes: &[u8]) -> io::Result<()>;
 }
 
 /// A store in memory, for tests and dry runs.
@@ -79,6 +91,8 @@ pub struct MemoryStore {
     pub trial: Vec<u8>,
     /// The audit log.
     pub audit: Vec<u8>,
+    /// The node's condition.
+    pub condition: Vec<u8>,
 }
 
 impl Store for MemoryStore {
@@ -120,6 +134,15 @@ impl Store for MemoryStore {
 
     fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.audit.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn load_condition(&mut self) -> io::Result<Vec<u8>> {
+        Ok(self.condition.clone())
+    }
+
+    fn replace_condition(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.condition = bytes.to_vec();
         Ok(())
     }
 }

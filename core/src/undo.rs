@@ -156,9 +156,10 @@ impl<S: Store> Core<S> {
         let since = self.stopping.map(|stopping| stopping.since);
         for device in 0..self.devices.iter().count() {
             let journaled = self.is_journaled(device);
-            if since.is_some() {
+            let is_gpu = self.devices.get(device).is_some_and(Unit::is_gpu);
+            if since.is_some() || is_gpu {
                 // What goes back waits for nobody's sensor.
-                self.actuator.believe(device);
+                self.believe(device);
             }
             let Some(unit) = self.devices.get(device) else {
                 continue;

@@ -104,6 +104,14 @@ impl Store for Disk {
     fn append_audit(&mut self, _: &[u8]) -> io::Result<()> {
         full()
     }
+
+    fn load_condition(&mut self) -> io::Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+
+    fn replace_condition(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A device and who set it last.
@@ -763,6 +771,14 @@ fn an_unreadable_disk_is_no_empty_journal() {
         }
         fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()> {
             self.0.append_audit(bytes)
+        }
+
+        fn load_condition(&mut self) -> io::Result<Vec<u8>> {
+            Ok(Vec::new())
+        }
+
+        fn replace_condition(&mut self, _: &[u8]) -> io::Result<()> {
+            Ok(())
         }
     }
     let opened = Journal::open(&mut Unreadable(MemoryStore::default()), BOOT);

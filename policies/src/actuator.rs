@@ -266,6 +266,14 @@ impl Actuator {
         }
     }
 
+    /// Whether a device counts with more than its cap, because its power has yet to follow.
+    #[must_use]
+    pub fn is_doubted(&self, device: usize) -> bool {
+        self.lines
+            .get(device)
+            .is_some_and(|line| line.drawn.is_some())
+    }
+
     /// A device's measured power is within its cap.
     pub fn believe(&mut self, device: usize) {
         if let Some(line) = self.lines.get_mut(device) {

@@ -21,7 +21,7 @@ use litd_units::{Millis, Watts};
 use self::anew::Hint;
 use crate::config::Config;
 use crate::decision::{Decision, State, Why, adjusted};
-use crate::diagnosis::{Diagnosis, close, diagnose, too_hot_to_rise};
+use crate::diagnosis::{Diagnosis, close, diagnose, may_rise, too_hot_to_rise};
 use crate::envelope::CapVector;
 use crate::law::{adj_power_node, inc_power_gpu};
 use crate::model::ModelLaw;
@@ -36,6 +36,14 @@ struct Window {
     caps: CapVector,
     /// Whether caps were changed at its end.
     adjusted: bool,
+}
+
+/// What limited a GPU at the time of a sample.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    throttled: bool,
+    /// As [`GpuReading::power_share`].
+    power: Option<f64>,
 }
 
 /// What the node was like when it converged.
@@ -63,8 +71,8 @@ pub struct Controller {
     baseline: Option<Mean>,
     /// The caps that were held then.
     home: CapVector,
-    /// Which GPUs throttled in each of the last samples.
-    throttled: VecDeque<Vec<bool>>,
+    /// What limited each GPU in each of the last samples.
+    limits: VecDeque<Vec<Limit>>,
     /// Algorithm 2's `global_max`.
     global_max: Millis,
     /// The smallest distance between first and last so far, and the windows since.
@@ -113,7 +121,7 @@ impl Controller {
             caps: None,
             baseline: None,
             home: plan.start().clone(),
-            throttled: VecDeque::new(),
+            limits: VecDeque::new(),
             global_max: Millis::ZERO,
             best: (Millis(f64::INFINITY), 0),
             level: None,
@@ -175,7 +183,7 @@ impl Controller {
             // The same sample passed the same check just now.
             let _ = self.since.add(sample);
         }
-        let gpus = self.with_recent_throttling(&sample.gpus);
+        let gpus = self.with_recent_limits(&sample.gpus);
         if let Some(lifted) = self.lift(&gpus) {
             return lifted;
         }
@@ -212,17 +220,27 @@ impl Controller {
         wrong.next().map(|(gpu, cap)| SampleError::Cap { gpu, cap })
     }
 
-    /// The readings, with a GPU that throttled in any of the last samples counting as throttling:
-    /// throttling comes and goes within seconds.
-    fn with_recent_throttling(&mut self, gpus: &[GpuReading]) -> Vec<GpuReading> {
-        let now = gpus.iter().map(|gpu| gpu.throttled).collect();
-        self.throttled.push_back(now);
-        while self.throttled.len() > self.config.detection.window.max(1) as usize {
-            self.throttled.pop_front();
+    /// The readings, with what limited each GPU over the last samples: one that throttled in any
+    /// of them counts as throttling, because that comes and goes within seconds; power has its
+    /// mean share over those that know.
+    fn with_recent_limits(&mut self, gpus: &[GpuReading]) -> Vec<GpuReading> {
+        let limit = |gpu: &GpuReading| Limit {
+            throttled: gpu.throttled,
+            power: gpu.power_share.filter(|share| share.is_finite()),
+        };
+        self.limits.push_back(gpus.iter().map(limit).collect());
+        while self.limits.len() > self.config.detection.window.max(1) as usize {
+            self.limits.pop_front();
         }
-        let recent = |gpu: usize| self.throttled.iter().any(|sample| sample[gpu]);
+        let of = |gpu: usize| self.limits.iter().map(move |sample| &sample[gpu]);
+        let power = |gpu: usize| {
+            let known: Vec<f64> = of(gpu).filter_map(|limit| limit.power).collect();
+            let sum: f64 = known.iter().sum();
+            (!known.is_empty()).then(|| sum / known.len() as f64)
+        };
         let reading = |(gpu, reading): (usize, &GpuReading)| GpuReading {
-            throttled: recent(gpu),
+            throttled: of(gpu).any(|limit| limit.throttled),
+            power_share: power(gpu),
             ..*reading
         };
         gpus.iter().enumerate().map(reading).collect()
@@ -299,6 +317,7 @@ impl Controller {
         let enough_to_wait = matches!(
             diagnosis,
             Diagnosis::NotPowerLimited { .. }
+                | Diagnosis::UnknownLimit { .. }
                 | Diagnosis::HeatLimited {
                     throttled: false,
                     ..
@@ -323,8 +342,14 @@ impl Controller {
         if spread < self.close(mean) {
             return self.converge(mean, false, Why::Levelled { remainder });
         }
-        // A pace says little about a nearly level node, so only heat stops the way there.
-        if matches!(diagnosis, Diagnosis::HeatLimited { .. }) && !self.power_helps(&diagnosis) {
+        // A pace says little about a nearly level node, so only what sensors say stops the way.
+        let sensed = matches!(
+            diagnosis,
+            Diagnosis::HeatLimited { .. }
+                | Diagnosis::NotPowerLimited { .. }
+                | Diagnosis::UnknownLimit { .. }
+        );
+        if sensed && !self.power_helps(&diagnosis) {
             return self.converge(mean, true, Why::Seen(diagnosis));
         }
         if spread < self.best.0 {
@@ -355,7 +380,7 @@ impl Controller {
         // One adjustment back the GPUs are further apart than now: that is no drift.
         let spread = before.leads.spread().max(self.close(mean));
         let last = self.trail.pop()?;
-        let caps = self.project(&last.to_watts(), gpus, Watts(f64::INFINITY));
+        let caps = self.take_back(&last, gpus);
         self.hold_now(&caps);
         self.stride /= 2.0;
         let why = Why::CostsSpeed { slowdown };
@@ -477,17 +502,36 @@ impl Controller {
         }
     }
 
-    /// What is wanted of all devices, as the envelope, the largest rise of a GPU's cap and the
-    /// heat allow it.
+    /// What is wanted of all devices, as the envelope, the largest rise of a GPU's cap and what
+    /// limits each GPU allow it.
     fn project(&self, wanted: &[Watts], gpus: &[GpuReading], most: Watts) -> CapVector {
+        let rise = |gpu: &GpuReading| match may_rise(gpu, &self.config.guard) {
+            true => most,
+            false => Watts::ZERO,
+        };
+        self.project_rising(wanted, gpus, rise)
+    }
+
+    /// Caps that were held before, at once and however far; but no hot GPU's cap rises, not even
+    /// back. Whether power limits a GPU does not matter here: it had those watts.
+    fn take_back(&self, caps: &CapVector, gpus: &[GpuReading]) -> CapVector {
+        let rise = |gpu: &GpuReading| match too_hot_to_rise(gpu, &self.config.guard) {
+            true => Watts::ZERO,
+            false => Watts(f64::INFINITY),
+        };
+        self.project_rising(&caps.to_watts(), gpus, rise)
+    }
+
+    fn project_rising(
+        &self,
+        wanted: &[Watts],
+        gpus: &[GpuReading],
+        rise: impl Fn(&GpuReading) -> Watts,
+    ) -> CapVector {
         let last = self.caps().to_watts();
         let cpus = last.get(gpus.len()..).unwrap_or_default();
         let read = gpus.iter().map(|gpu| gpu.cap);
         let held: Vec<Watts> = read.chain(cpus.iter().copied()).collect();
-        let rise = |gpu: &GpuReading| match too_hot_to_rise(gpu, &self.config.guard) {
-            true => Watts::ZERO,
-            false => most,
-        };
         // CPUs have no heat to watch here: the budget is what bounds them.
         let free = cpus.iter().map(|_| Watts(f64::INFINITY));
         let rises: Vec<Watts> = gpus.iter().map(rise).chain(free).collect();

@@ -73,6 +73,11 @@ pub enum Diagnosis {
         /// What it draws, where that is known.
         power: Option<Watts>,
     },
+    /// Nobody can tell what limits the straggler: watts are not given on a guess.
+    UnknownLimit {
+        /// Which GPU.
+        gpu: usize,
+    },
 }
 
 impl Diagnosis {
@@ -93,7 +98,8 @@ impl Diagnosis {
             | Self::MoreWork { gpu, .. }
             | Self::Unexplained { gpu, .. }
             | Self::HeatLimited { gpu, .. }
-            | Self::NotPowerLimited { gpu, .. } => Some(gpu),
+            | Self::NotPowerLimited { gpu, .. }
+            | Self::UnknownLimit { gpu } => Some(gpu),
         }
     }
 }
@@ -175,6 +181,10 @@ impl fmt::Display for Diagnosis {
                     None => Ok(()),
                 }
             }
+            Self::UnknownLimit { gpu } => write!(
+                f,
+                "unknown: the others wait for gpu{gpu}, and nothing tells whether power limits it, so it gets none"
+            ),
         }
     }
 }
@@ -191,6 +201,14 @@ pub fn too_hot_to_rise(reading: &GpuReading, guard: &Guard) -> bool {
         (Some(now), Some(slowdown)) => !(slowdown - now > guard.thermal_margin),
     };
     reading.throttled || near
+}
+
+/// Whether the cap of this GPU may rise: power has limited it for most of the window, and neither
+/// heat nor anything else that throttles it does. Where nobody can tell what limits it, it may not:
+/// watts are not given on a guess.
+#[must_use]
+pub fn may_rise(reading: &GpuReading, guard: &Guard) -> bool {
+    reading.is_power_limited() == Some(true) && !too_hot_to_rise(reading, guard)
 }
 
 /// How close the first and the last GPU must be to count as level: closer than matters, or
@@ -229,13 +247,14 @@ pub fn diagnose(mean: &Mean, gpus: &[GpuReading], guard: &Guard, close: Millis) 
         Err(Some(cause)) => return cause,
         Err(None) => return level,
     };
-    if reading.power_limited == Some(false) {
-        return Diagnosis::NotPowerLimited {
+    match reading.is_power_limited() {
+        Some(true) => Diagnosis::SlowClock { gpu, behind },
+        Some(false) => Diagnosis::NotPowerLimited {
             gpu,
             power: reading.power,
-        };
+        },
+        None => Diagnosis::UnknownLimit { gpu },
     }
-    Diagnosis::SlowClock { gpu, behind }
 }
 
 /// By how much the kernels of the GPU that is last take longer, where its clock is slow or that

@@ -16,8 +16,9 @@ pub struct GpuReading {
     pub slowdown: Option<Celsius>,
     /// Whether it throttles for heat or for a hardware reason (power brake, voltage).
     pub throttled: bool,
-    /// Whether its power limit is what bounds its clock.
-    pub power_limited: Option<bool>,
+    /// The share of the time since the sample before in which its power limit was what bounded
+    /// its clock; absent where nobody can tell.
+    pub power_share: Option<f64>,
     /// The power it draws.
     pub power: Option<Watts>,
     /// Its clock.
@@ -32,6 +33,17 @@ pub struct GpuReading {
     pub marks: Marks,
     /// The share of the iteration in which it ran any kernel.
     pub busy: Option<f64>,
+}
+
+/// More power helps only a GPU that power has limited for more than this share of a window.
+const MOSTLY: f64 = 0.5;
+
+impl GpuReading {
+    /// Whether power limited it for most of the time; `None` where nobody can tell.
+    #[must_use]
+    pub fn is_power_limited(&self) -> Option<bool> {
+        self.power_share.map(|share| share > MOSTLY)
+    }
 }
 
 /// One profiled iteration of one job on one node.

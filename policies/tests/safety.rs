@@ -200,6 +200,7 @@ struct AnySample {
     temperature: Option<f64>,
     pace: Option<f64>,
     throttled: bool,
+    power: Option<f64>,
 }
 
 fn any_sample() -> impl Strategy<Value = AnySample> {
@@ -214,14 +215,18 @@ fn any_sample() -> impl Strategy<Value = AnySample> {
         prop::option::of(any_number()),
         prop::option::of(prop_oneof![0.9..1.1, any_number()]),
         any::<bool>(),
+        prop_oneof![4 => Just(Some(1.0)), 1 => prop::option::of(any_number())],
     )
-        .prop_map(|(leads, time, temperature, pace, throttled)| AnySample {
-            leads,
-            time,
-            temperature,
-            pace,
-            throttled,
-        })
+        .prop_map(
+            |(leads, time, temperature, pace, throttled, power)| AnySample {
+                leads,
+                time,
+                temperature,
+                pace,
+                throttled,
+                power,
+            },
+        )
 }
 
 impl AnySample {
@@ -241,6 +246,7 @@ impl AnySample {
                         .map(|_| Celsius(100.0))
                         .filter(|_| hot(gpu)),
                     throttled: self.throttled && hot(gpu),
+                    power_share: if hot(gpu) { self.power } else { Some(1.0) },
                     pace: self.pace.map(|pace| if hot(gpu) { pace } else { 1.0 }),
                     marks: Marks {
                         slower_compute: self

@@ -30,6 +30,18 @@ pub enum Sharing {
     Mps,
 }
 
+/// What a cap that is read back is worth.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadBack {
+    /// The device says what it holds.
+    #[default]
+    Device,
+    /// The driver may say what it remembers to have written (some kernels on MI300X), while
+    /// firmware holds something else: only measured power confirms a cap.
+    MayBeCached,
+}
+
 /// Which device this is. The address is unique on the node and stays the same over reboots.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
@@ -52,6 +64,9 @@ pub struct Identity {
     /// Whether one job can own its cap.
     #[serde(default)]
     pub sharing: Sharing,
+    /// What its cap is worth that is read back.
+    #[serde(default)]
+    pub read_back: ReadBack,
 }
 
 /// What a domain's cap may be. Read anew after a device reset: a driver may have other ideas then.
@@ -115,6 +130,9 @@ pub struct Reading {
     pub clock: Option<Hertz>,
     /// Whether the power limit is what bounds the clock.
     pub power_limited: Option<bool>,
+    /// The share of the time since the reading before in which the power limit did, where the
+    /// device counts it; else what it tells is of this moment.
+    pub power_share: Option<f64>,
     /// What else slows it down, if anything does: more power would not help then.
     pub throttle: Option<Throttle>,
 }
@@ -151,6 +169,16 @@ pub struct ClockRange {
 pub trait PowerDomain: Send {
     /// Which device this is.
     fn identity(&self) -> &Identity;
+
+    /// Which device this is now, asked anew: a reset, a rebind of its driver or a change of its
+    /// partitions may have made something else of it. [`PowerDomain::identity`] answers the same
+    /// from then on.
+    ///
+    /// # Errors
+    /// The driver does not answer.
+    fn identify(&mut self) -> Result<Identity, PowerError> {
+        Ok(self.identity().clone())
+    }
 
     /// What its cap may be, read from the driver now.
     ///

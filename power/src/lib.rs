@@ -30,7 +30,7 @@ pub use discovery::{
     AmdBackEnd, Inventory, Notice, NvidiaBackEnd, Search, Severity, Source, discover,
 };
 pub use domain::{
-    CapRange, ClockRange, DeviceKind, Identity, PowerDomain, Reading, Sharing, Throttle,
+    CapRange, ClockRange, DeviceKind, Identity, PowerDomain, ReadBack, Reading, Sharing, Throttle,
 };
 pub use error::PowerError;
 pub use operation::{Operation, Reply};

@@ -2,7 +2,7 @@
 
 use litd_units::Watts;
 
-use crate::domain::{CapRange, ClockRange, PowerDomain, Reading};
+use crate::domain::{CapRange, ClockRange, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 
 /// What a device is to do.
@@ -12,8 +12,10 @@ pub enum Operation {
     Read,
     /// Set the cap, then read it back.
     Set(Watts),
-    /// Read what the cap may be (after a reset).
+    /// Read what the cap may be.
     Range,
+    /// Ask anew which device it is, and what its cap may be (after a reset).
+    Identify,
     /// Tell which processes hold it.
     Holders,
     /// Lock the clocks of the compute units to this range; `None`: let the driver choose.
@@ -31,6 +33,8 @@ pub enum Reply {
     Set(Result<Watts, PowerError>),
     /// What the cap may be.
     Range(Result<CapRange, PowerError>),
+    /// Which device it is now, and what its cap may be.
+    Identity(Result<(Identity, CapRange), PowerError>),
     /// The processes that hold the device.
     Holders(Result<Vec<u32>, PowerError>),
     /// Clocks are locked, or free; no driver says to what they are.
@@ -48,6 +52,11 @@ impl Operation {
             // change nothing.
             Self::Set(cap) => Reply::Set(domain.set_cap(cap).and_then(|()| domain.cap())),
             Self::Range => Reply::Range(domain.range()),
+            Self::Identify => Reply::Identity(
+                domain
+                    .identify()
+                    .and_then(|identity| Ok((identity, domain.range()?))),
+            ),
             Self::Holders => Reply::Holders(domain.holders()),
             Self::Clocks(Some(range)) => Reply::Clocks(domain.lock_clocks(range)),
             Self::Clocks(None) => Reply::Clocks(domain.unlock_clocks()),

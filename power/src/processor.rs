@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::domain::{DeviceKind, Identity, Sharing};
+use crate::domain::{DeviceKind, Identity, ReadBack, Sharing};
 use crate::sysfs;
 
 /// The processors' maker, family and name, from `/proc/cpuinfo`. All processors of a node are
@@ -70,6 +70,7 @@ impl Processor {
             driver: driver.to_owned(),
             backend: backend.to_owned(),
             sharing: Sharing::Whole,
+            read_back: ReadBack::Device,
         }
     }
 }

@@ -201,6 +201,22 @@ impl PowerDomain for Simulated {
         &self.identity
     }
 
+    fn identify(&mut self) -> Result<Identity, PowerError> {
+        const ACTION: &str = "reading its identity";
+        match self.line.ask(&Request::Inventory, ACTION)? {
+            Outcome::Devices(devices) => {
+                let mut known = devices.into_iter().map(|device| device.identity);
+                let own = known.find(|known| known.address == self.identity.address);
+                self.identity = own.ok_or_else(|| PowerError::Gone {
+                    device: self.identity.address.clone(),
+                    cause: "it is not listed any more".to_owned(),
+                })?;
+                Ok(self.identity.clone())
+            }
+            other => Err(self.line.surprise(ACTION, &other)),
+        }
+    }
+
     fn range(&mut self) -> Result<CapRange, PowerError> {
         const ACTION: &str = "reading the range of caps";
         let device = self.device();

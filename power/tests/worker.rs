@@ -5,8 +5,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use litd_power::{
-    CapRange, DeviceKind, Identity, Operation, PowerDomain, PowerError, Reading, Reply, Sharing,
-    Stopped, Worker,
+    CapRange, DeviceKind, Identity, Operation, PowerDomain, PowerError, ReadBack, Reading, Reply,
+    Sharing, Stopped, Worker,
 };
 use litd_units::Watts;
 
@@ -86,6 +86,7 @@ fn identity() -> Identity {
         driver: "made up".to_owned(),
         backend: "test".to_owned(),
         sharing: Sharing::Whole,
+        read_back: ReadBack::Device,
     }
 }
 

@@ -92,7 +92,7 @@ impl Layout {
 }
 
 /// A configuration whose sockets, hardware and state lie below `directory` as [`Layout`] has
-/// them, with metrics on any free port. `extra` is TOML; what it has of these keys stays, and
+/// them, with metrics on any free port and no time for caps to settle. `extra` is TOML; what it has of these keys stays, and
 /// where it says anything about hardware, that is all the hardware there is. What is no TOML
 /// stands in front as it is: the daemon is to refuse it.
 #[must_use]
@@ -109,15 +109,18 @@ pub fn default_config(directory: &Path, extra: &str) -> String {
         table.insert("hardware".to_owned(), simulated.into());
     }
     for (section, key, value) in [
-        ("ingest", "socket", path(layout.ingest())),
-        ("control", "socket", path(layout.control())),
-        ("metrics", "listen", "127.0.0.1:0".to_owned()),
-        ("state", "directory", path(layout.state())),
+        ("ingest", "socket", path(layout.ingest()).into()),
+        ("control", "socket", path(layout.control()).into()),
+        ("metrics", "listen", "127.0.0.1:0".into()),
+        ("state", "directory", path(layout.state()).into()),
+        // What a cap does to the simulated node it does at once.
+        ("settle", "seconds", toml::Value::Float(0.0)),
+        ("settle", "iterations", toml::Value::Integer(0)),
     ] {
         let section = table.entry(section).or_insert_with(|| Table::new().into());
         // What is no section is for the daemon to refuse as well.
         if let Some(section) = section.as_table_mut() {
-            section.entry(key).or_insert_with(|| value.into());
+            section.entry(key).or_insert(value);
         }
     }
     format!("{nonsense}\n{table}")

@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
 use litd_power::simulated::{Answer, Listed, Outcome, Request};
-use litd_power::{CapRange, DeviceKind, Identity, Reading, Sharing, Throttle};
+use litd_power::{CapRange, DeviceKind, Identity, ReadBack, Reading, Sharing, Throttle};
 use litd_sim::{CpuTelemetry, GpuTelemetry, Limiter, Plant, PlantError, Scenario};
 use litd_units::{Hertz, Joules, Millis, Watts};
 
@@ -522,6 +522,7 @@ fn gpu_identity(index: usize) -> Identity {
         driver: "simulated 1".to_owned(),
         backend: BACKEND.to_owned(),
         sharing: Sharing::Whole,
+        read_back: ReadBack::Device,
     }
 }
 
@@ -566,6 +567,7 @@ fn gpu_reading(gpu: &GpuTelemetry) -> Reading {
         slowdown: Some(gpu.slowdown),
         clock: Some(gpu.clock),
         power_limited: Some(gpu.limiter == Limiter::Power),
+        power_share: None,
         throttle: throttle(gpu),
     }
 }

@@ -148,7 +148,7 @@ impl RandomNode {
             match (self.number as usize + at) % 5 {
                 0 => gpu.power = None,
                 1 => gpu.temperature = None,
-                2 => gpu.power_limited = Some(false),
+                2 => gpu.power_share = Some(0.0),
                 3 => gpu.clock = None,
                 _ => gpu.slowness = gpu.slowness.map(|s| s * (1.0 + 0.01 * rng.normal())),
             }

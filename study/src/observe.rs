@@ -67,7 +67,11 @@ pub fn sample(
         temperature: Some(gpu.temperature),
         slowdown: Some(gpu.slowdown),
         throttled: gpu.throttle.thermal || gpu.throttle.hardware,
-        power_limited: Some(gpu.limiter == Limiter::Power),
+        power_share: Some(if gpu.limiter == Limiter::Power {
+            1.0
+        } else {
+            0.0
+        }),
         power: Some(gpu.power),
         clock: Some(gpu.clock),
         pace: report.pace[at],

@@ -15,6 +15,7 @@ pub struct Platter {
     pub learned: Vec<u8>,
     pub trial: Vec<u8>,
     pub audit: Vec<u8>,
+    pub condition: Vec<u8>,
     /// So much of the journal survives a power cut.
     pub durable: usize,
     /// Appends fail, having written some of it.
@@ -49,6 +50,7 @@ impl Disk {
             learned: Vec::new(),
             trial: Vec::new(),
             audit: Vec::new(),
+            condition: Vec::new(),
             durable: 0,
             full: false,
             stuck: false,
@@ -196,6 +198,20 @@ impl Store for Disk {
                 return Err(no_space());
             }
             it.audit.extend_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    fn load_condition(&mut self) -> io::Result<Vec<u8>> {
+        self.with(|it| Ok(it.condition.clone()))
+    }
+
+    fn replace_condition(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.with(|it| {
+            if it.dead || it.stuck {
+                return Err(no_space());
+            }
+            it.condition = bytes.to_vec();
             Ok(())
         })
     }

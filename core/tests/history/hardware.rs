@@ -1,6 +1,8 @@
 //! Stand-in devices: what they hold, what they draw, and how they fail.
 
-use litd_power::{CapRange, DeviceKind, Identity, Operation, PowerError, Reading, Sharing};
+use litd_power::{
+    CapRange, DeviceKind, Identity, Operation, PowerError, ReadBack, Reading, Sharing, Throttle,
+};
 use litd_units::{Celsius, Hertz, Joules, Nanos, Watts};
 
 use crate::by_hand::Hand;
@@ -31,9 +33,35 @@ pub struct Moods {
     pub no_range: i64,
     pub no_holders: i64,
     pub hot: i64,
+    /// What slows it down then.
+    pub throttle: Option<Throttle>,
     /// The next operation takes so long.
     pub block: i64,
 }
+
+/// What a GPU tells of what limits it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tells {
+    /// Whether power does.
+    Flag,
+    /// For which share of the time power does.
+    Share,
+    /// Its power.
+    Power,
+    /// Nothing at all.
+    Nothing,
+}
+
+const TELLS: [Tells; 8] = [
+    Tells::Flag,
+    Tells::Flag,
+    Tells::Flag,
+    Tells::Flag,
+    Tells::Share,
+    Tells::Share,
+    Tells::Power,
+    Tells::Nothing,
+];
 
 /// What a device is doing for the daemon that lives.
 #[derive(Debug, Clone, Copy)]
@@ -61,8 +89,28 @@ pub struct Hw {
     pub natural: Vec<i64>,
     /// Whether litd was told to write it since somebody else did.
     pub touched: bool,
-    /// What a CPU socket held before it was lowered, until its power was seen to follow.
+    /// What it held before it was lowered, until its power was seen to follow.
     pub owes: i64,
+    /// It was lowered then, and drew so much: power follows after a while.
+    pub lowered: (i64, f64),
+    /// The same by the daemon's clock.
+    pub lowered_clock: i64,
+    /// How long that takes.
+    pub lag: i64,
+    /// What it tells of its limits.
+    pub tells: Tells,
+    /// Whether it has told the daemon that lives what it draws.
+    pub told: bool,
+    /// What the daemon was told last that slows it down.
+    pub throttle_told: Option<Throttle>,
+    /// The most that it has held while this daemon lives.
+    pub most_held: i64,
+    /// The daemon has been told twice of a foreign hand.
+    pub foreign_known: bool,
+    /// And that hand was counted.
+    pub foreign_counted: bool,
+    /// How it is shared, as the daemon was told.
+    pub sharing_told: Sharing,
     pub loaded: bool,
     pub holders: Vec<u32>,
     /// An administrator took it back: the daemon does not look at it until it is resumed.
@@ -117,14 +165,20 @@ impl Hw {
             resolution: unit,
         };
         let quality = 1.0 - 0.06 * rng.unit();
-        Self::new(
+        let mut gpu = Self::new(
             DeviceKind::Gpu,
             address,
             (serial, uuid),
             range,
             Watts(found),
             quality,
-        )
+        );
+        gpu.lag = rng.pick(&[0, 0, 700 * MILLI, 2 * SECOND]);
+        gpu.tells = rng.pick(&TELLS);
+        if rng.chance(0.2) {
+            gpu.identity.read_back = ReadBack::MayBeCached;
+        }
+        gpu
     }
 
     pub fn cpu(rng: &mut Rng, at: usize) -> Self {
@@ -170,6 +224,7 @@ impl Hw {
                 driver: "none 1.0".to_owned(),
                 backend: "simulated".to_owned(),
                 sharing: Sharing::Whole,
+                read_back: ReadBack::Device,
             },
             range,
             cap,
@@ -179,6 +234,16 @@ impl Hw {
             natural: vec![cap],
             touched: false,
             owes: 0,
+            lowered: (i64::MIN / 2, 0.0),
+            lowered_clock: i64::MIN / 2,
+            lag: 0,
+            tells: Tells::Flag,
+            told: false,
+            throttle_told: None,
+            most_held: cap,
+            foreign_known: false,
+            foreign_counted: false,
+            sharing_told: Sharing::Whole,
             loaded: false,
             holders: Vec::new(),
             let_go: false,
@@ -268,11 +333,20 @@ impl Hw {
     }
 
     pub fn power(&self, now: i64) -> f64 {
+        let (since, before) = self.lowered;
         if now < self.moods.unsettled {
             self.stuck_power
+        } else if now < since + self.lag {
+            self.draw().max(before)
         } else {
             self.draw()
         }
+    }
+
+    /// It is about to hold less.
+    pub fn lower(&mut self, now: i64, clock: i64) {
+        self.lowered = (now, self.power(now));
+        self.lowered_clock = clock;
     }
 
     /// How fast it computes.
@@ -292,13 +366,17 @@ impl Hw {
         let mut reading = Reading {
             cap: whole(self.cap),
             enforced: None,
-            power: Some(Watts(power)),
+            power: Some(Watts(power)).filter(|_| self.tells != Tells::Nothing),
             energy: Some(Joules(Nanos(core_now).as_secs_f64() * 300.0)),
             temperature: Some(Celsius(if hot { 96.0 } else { 30.0 + power * 0.05 })),
             slowdown: Some(Celsius(97.0)),
             clock: Some(Hertz(2.0e9 * self.speed())),
-            power_limited: Some(self.loaded),
-            throttle: hot.then_some(litd_power::Throttle::Heat),
+            power_limited: (self.tells == Tells::Flag).then_some(self.loaded),
+            power_share: match self.tells {
+                Tells::Share => Some(if self.loaded { 0.9 } else { 0.1 }),
+                _ => None,
+            },
+            throttle: self.moods.throttle.filter(|_| hot),
         };
         if now < self.moods.odd {
             match rng.below(6) {
@@ -347,6 +425,11 @@ impl Hw {
             _ => self.cap,
         };
         self.cap.max(op.before).max(asked)
+    }
+
+    /// Whether its power has to be seen to follow a lowered cap.
+    pub fn is_measured(&self) -> bool {
+        !self.is_gpu() || self.told || self.identity.read_back == ReadBack::MayBeCached
     }
 
     /// Somebody else than litd sets it.

@@ -4,6 +4,7 @@ use litd_api::{Command, Done, Mode, Problem};
 use litd_core::event::Peer;
 use litd_core::{Event, SessionId};
 use litd_policies::Policy;
+use litd_power::{Sharing, Throttle};
 use litd_proto::{FromHook, Tick};
 use litd_units::{Nanos, Watts};
 
@@ -40,8 +41,11 @@ impl World {
             | Fault::FlakyReads
             | Fault::NoRange
             | Fault::NoHolders
-            | Fault::Hot => self.mood(fault),
+            | Fault::Hot
+            | Fault::Brake => self.mood(fault),
             Fault::Reset | Fault::Foreign | Fault::ForeignIdle => self.foreign_hand(fault),
+            Fault::Rival => self.rival(),
+            Fault::Partition => self.partition(),
             Fault::Unreadable | Fault::LateJoin | Fault::Clocks => {}
             Fault::Crash
             | Fault::CrashInRecovery
@@ -127,12 +131,37 @@ impl World {
             }
             _ => {
                 hw.moods.hot = until;
+                let kinds = [Throttle::Heat, Throttle::Memory, Throttle::Regulator];
+                hw.moods.throttle = Some(match fault {
+                    Fault::Brake => Throttle::PowerBrake,
+                    _ => self.rng.pick(&kinds),
+                });
                 self.seen.mark(fault);
             }
         }
-        if !matches!(fault, Fault::Block | Fault::Hot) {
+        if !matches!(fault, Fault::Block | Fault::Hot | Fault::Brake) {
             self.trouble(device, lasts);
         }
+    }
+
+    /// One hand, and another a few seconds later.
+    fn rival(&mut self) {
+        let before = self.ledger.hands;
+        self.foreign_hand(Fault::Foreign);
+        if self.ledger.hands > before {
+            let soon = self.rng.between(4, 15) * SECOND;
+            self.after(soon, Ev::Fault(Fault::Foreign));
+            self.seen.mark(Fault::Rival);
+        }
+    }
+
+    fn partition(&mut self) {
+        let gpus = self.hw.iter().filter(|hw| hw.is_gpu()).count();
+        let device = self.rng.below(gpus);
+        let how = [Sharing::Partitioned, Sharing::Mig, Sharing::Whole];
+        self.hw[device].identity.sharing = self.rng.pick(&how);
+        self.reset(device);
+        self.seen.mark(Fault::Partition);
     }
 
     pub fn reset(&mut self, device: usize) {

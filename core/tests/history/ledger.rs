@@ -9,7 +9,7 @@ use litd_units::Watts;
 use crate::audit::Log;
 use crate::disk::Disk;
 use crate::fault::Fault;
-use crate::hardware::{Hw, SECOND, micro};
+use crate::hardware::{Hw, SECOND, Tells, micro};
 use crate::world::{ANSWER, Ev, World};
 
 /// A lowered budget counts in full after so long.
@@ -52,6 +52,12 @@ pub struct Ledger {
     pub baseline: litd_core::Baseline,
     /// What the audit log says.
     pub log: Log,
+    /// Until when no cap may rise, by the daemon's clock.
+    pub braked_until: i64,
+    /// How often others have set caps that litd had moved.
+    pub hands: u32,
+    /// When the daemon was sure of that, by its clock.
+    known_hands: Vec<i64>,
 }
 
 /// The budget came down by command while one device was not well.
@@ -82,8 +88,8 @@ struct Said {
 }
 
 /// What the rules allow a device.
-struct Bounds {
-    floor: i64,
+pub struct Bounds {
+    pub floor: i64,
     ceiling: i64,
     unit: i64,
 }
@@ -118,6 +124,7 @@ impl World {
         match self.config.mode {
             Mode::Observe => Policy::Observe,
             Mode::Steer if self.core.as_ref().is_some_and(harmed) => Policy::Observe,
+            Mode::Steer if self.core.as_ref().is_some_and(Core::has_yielded) => Policy::Observe,
             Mode::Steer => self.ledger.policy.unwrap_or(self.config.policy),
         }
     }
@@ -127,7 +134,7 @@ impl World {
         self.policy() != Policy::Observe && self.hooks.jobs.iter().any(|job| job.ranks.len() > 1)
     }
 
-    fn bounds(&self, device: usize, found: Option<i64>) -> Bounds {
+    pub fn bounds(&self, device: usize, found: Option<i64>) -> Bounds {
         let hw = &self.hw[device];
         let caps = &self.config.caps;
         let found = found.unwrap_or(micro(hw.range.default));
@@ -237,11 +244,13 @@ impl World {
         self.ledger.reason = true;
         self.ledger.nothing_lowered();
         let hw = &mut self.hw[device];
+        self.ledger.hands += u32::from(theirs);
         if cap > hw.cap {
             self.ledger.excess.push((device, now + ROOM, cap - hw.cap));
             self.ledger.grace = self.ledger.grace.max(now + ROOM);
         }
         (hw.foreign, hw.foreign_seen) = (theirs && clear, false);
+        (hw.foreign_known, hw.foreign_counted) = (false, false);
         hw.touched = false;
         hw.take_over(cap);
     }
@@ -265,18 +274,25 @@ impl World {
         self.check_whose(device, give_back || by_hand, &said[device]);
         if !by_hand {
             self.check_bounds(device, cap, found);
+            self.check_award(device, cap, found, &said);
             self.check_journal(device, cap, found);
         }
         self.check_recorded(device, cap, give_back);
         self.check_baseline(device, found);
         let hw = &self.hw[device];
         if cap > hw.cap.max(hw.known) {
-            // What a CPU socket gave is others' once its power was seen to follow.
+            // What a device gave is others' once its power was seen to follow. What litd undoes
+            // waits for no GPU's sensor.
+            let lets_go = self.hw.iter().any(|hw| hw.let_go);
+            let undoes = lets_go || self.policy() == Policy::Observe || self.stop_sent.is_some();
+            let (patience, clock) = (self.patience(), self.clock().0);
+            let waited = |hw: &Hw| hw.is_gpu() && (undoes || clock > hw.lowered_clock + patience);
+            let owes = |hw: &Hw| if waited(hw) { 0 } else { hw.owes };
             let under_way = |hw: &Hw| match hw.op.map(|op| op.operation) {
-                Some(Operation::Set(asked)) => micro(asked).max(hw.cap).max(hw.owes),
-                _ => hw.cap.max(hw.owes),
+                Some(Operation::Set(asked)) => micro(asked).max(hw.cap).max(owes(hw)),
+                _ => hw.cap.max(owes(hw)),
             };
-            let rise = (cap - hw.cap.max(hw.owes)).max(0);
+            let rise = (cap - hw.cap.max(owes(hw))).max(0);
             let sum: i64 = self.hw.iter().map(under_way).sum::<i64>() + rise;
             let allowed = self.limit_of(&said) + self.excess();
             if sum > allowed {
@@ -343,6 +359,56 @@ impl World {
         }
     }
 
+    /// For so long a rise may wait for a device's power; what was given back is not waited for any
+    /// longer.
+    fn patience(&self) -> i64 {
+        (self.config.caps.settle_seconds * 1e9) as i64
+    }
+
+    /// What a GPU gets beyond what it was found with, it gets because power limits it, and
+    /// nothing says that no cap may rise.
+    fn check_award(&mut self, device: usize, cap: i64, found: i64, said: &[Said]) {
+        let hw = &self.hw[device];
+        // One that was found below its floor goes there when a loop takes it.
+        let floor = self.bounds(device, Some(found)).floor;
+        if !hw.is_gpu() || cap <= hw.cap.max(hw.known).max(found).max(floor) {
+            return;
+        }
+        let initial = micro(self.config.law.mitigation.initial_cap);
+        let new = cap > hw.most_held.max(initial);
+        let text = format!("device {device} is to rise to {} W", cap as f64 / 1e6);
+        if hw.throttle_told.is_some() {
+            self.broke("12 throttles", text);
+        } else if self.clock().0 < self.ledger.braked_until {
+            self.broke("12 brake", text);
+        } else if said.iter().any(|said| said.state == DeviceState::Foreign) {
+            self.broke("12 rival", text);
+        } else if hw.sharing_told != litd_power::Sharing::Whole {
+            self.broke("12 shared", text);
+        } else if hw.tells == Tells::Nothing && new && self.policy() != Policy::GpuRed {
+            self.broke("12 unknown", text);
+        }
+    }
+
+    /// The daemon knows of foreign hands: after the second one it only observes.
+    fn check_rivals(&mut self) {
+        let now = self.clock().0;
+        for hw in &mut self.hw {
+            if hw.foreign_known && !std::mem::replace(&mut hw.foreign_counted, true) {
+                self.ledger.known_hands.push(now);
+            }
+        }
+        let recent = |at: &&i64| now - **at < 590 * SECOND;
+        let hands = self.ledger.known_hands.iter().filter(recent).count();
+        let yielded = self.core.as_ref().is_some_and(Core::has_yielded);
+        if hands >= 2 && !yielded && self.stop_sent.is_none() {
+            self.broke(
+                "7 rivals",
+                format!("{hands} foreign changes, and it steers"),
+            );
+        }
+    }
+
     fn check_journal(&mut self, device: usize, cap: i64, found: i64) {
         let entries = self.entries();
         let address = &self.hw[device].identity.address;
@@ -361,8 +427,18 @@ impl World {
 
     /// A write has landed.
     pub fn hold(&mut self, device: usize, holds: i64, asked: i64, late: bool) {
+        let now = self.now;
+        let (patience, clock) = (self.patience(), self.clock().0);
         let hw = &mut self.hw[device];
+        if holds < hw.cap {
+            if hw.is_gpu() && clock > hw.lowered_clock + patience {
+                // Waited for long enough, that time.
+                hw.owes = 0;
+            }
+            hw.lower(now, clock);
+        }
         let before = std::mem::replace(&mut hw.cap, holds);
+        hw.most_held = hw.most_held.max(holds);
         (hw.foreign, hw.foreign_seen) = (false, false);
         let over_theirs = late && hw.natural.len() > 1;
         if (holds != asked && holds != before) || over_theirs {
@@ -443,6 +519,12 @@ impl World {
         }
         self.saw(&status.jobs);
         self.saw_trials(&trials);
+        self.check_rivals();
+        if self.policy() == Policy::Observe || self.hw.iter().any(|hw| hw.let_go) {
+            // Given back, or about to be.
+            let gpus = self.hw.iter_mut().filter(|hw| hw.is_gpu());
+            gpus.for_each(|hw| hw.owes = 0);
+        }
         // Where litd lets go it makes no room, and goes up only if there is some.
         if self.policy() != Policy::Observe && self.stop_sent.is_none() {
             self.check_sum("time passed");
@@ -460,6 +542,8 @@ impl World {
             }
         }
         (self.ledger.budget, self.ledger.policy) = (None, None);
+        self.ledger.braked_until = 0;
+        self.ledger.known_hands.clear();
         self.ledger.nothing_lowered();
         let left = self.disk.with(|disk| !disk.journal.is_empty());
         let unreadable = self.seen.has(Fault::Unreadable);
@@ -599,6 +683,7 @@ impl World {
                 }
             }
             Command::Resume { device } => {
+                self.ledger.known_hands.clear();
                 for at in self.named(device.as_deref()) {
                     self.was_taken_back(at);
                 }

@@ -6,7 +6,7 @@ use litd_api::{Command, DeviceState};
 use litd_core::{DeviceId, Event, Operation};
 
 use crate::fault::Fault;
-use crate::hardware::{MILLI, SECOND, micro};
+use crate::hardware::{Hw, MILLI, SECOND, micro};
 use crate::world::{Ev, World};
 
 /// An administrator is answered within so long.
@@ -119,6 +119,15 @@ impl World {
         let sound = self.disk.with(|disk| disk.all_failures() == (0, 0, 0));
         let young = since < self.started + 5 * SECOND;
         if !(0..self.hw.len()).all(well) || !sound || young || self.seen.has(Fault::ClockJump) {
+            return;
+        }
+        // One that was found below its floor has that much while a loop has it, and leaves as much
+        // less room to those that were found above theirs.
+        let raised = |(at, hw): (usize, &Hw)| {
+            let found = hw.natural.last().copied();
+            hw.is_gpu() && found.is_some_and(|found| found < self.bounds(at, Some(found)).floor)
+        };
+        if self.hw.iter().enumerate().any(raised) {
             return;
         }
         // A budget that was set holds whatever goes back.

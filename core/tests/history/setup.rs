@@ -73,6 +73,8 @@ fn configuration(rng: &mut Rng, devices: &[Hw]) -> Config {
     config.caps.settle_seconds = rng.pick(&[3.0, 5.0]);
     config.release.take_back_seconds = rng.pick(&[0.0, 0.0, 6.0]);
     config.release.take_back_on_return = rng.chance(0.8);
+    config.settle.seconds = Some(rng.pick(&[0.0, 0.0, 1.0, 3.0]));
+    config.settle.iterations = rng.pick(&[0, 1, 3]);
     config.jobs.stale_seconds = rng.pick(&[5.0, 20.0]);
     config.jobs.reconnect_seconds = rng.pick(&[2.0, 6.0]);
     config.jobs.on_stale = rng.pick(&[OnStale::Hold, OnStale::Restore]);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use litd_core::event::Peer;
 use litd_core::{Config, Core, Device, DeviceId, Effect, Event, Operation, Reply, SessionId};
-use litd_power::PowerError;
+use litd_power::{PowerError, ReadBack, Throttle};
 use litd_proto::ToHook;
 use litd_units::Nanos;
 
@@ -19,6 +19,9 @@ use crate::setup::Setup;
 /// A sound device answers within so many milliseconds, and now and then within so many more.
 const QUICK: i64 = 12;
 const SLOW: i64 = 200;
+
+/// No cap rises for so long after the power brake was seen.
+const BRAKE: i64 = 60 * SECOND;
 
 /// The longest that a sound device takes for anything.
 pub const ANSWER: i64 = (QUICK + SLOW) * MILLI;
@@ -415,6 +418,8 @@ impl World {
             hw.let_go = false;
             hw.hold.open = true;
             hw.owes = 0;
+            (hw.told, hw.throttle_told, hw.foreign_known) = (false, None, false);
+            (hw.most_held, hw.sharing_told) = (hw.cap, hw.identity.sharing);
             let unreadable = !self.calm && self.rng.chance(0.01);
             let reading = hw.read(now, clock.0, &mut self.rng).ok();
             let reading = reading.filter(|reading| reading.cap.is_finite() && !unreadable);
@@ -620,18 +625,41 @@ impl World {
             return;
         }
         let (now, clock) = (self.now, self.clock().0);
+        let lets_go = self.hw.iter().any(|hw| hw.is_gpu() && hw.let_go);
+        let lets_go = lets_go && self.hw[device].is_gpu();
+        let journaled = self.is_in_journal(device);
         let hw = &mut self.hw[device];
         hw.op = None;
         let reply = match op.operation {
             Operation::Read => {
                 let read = hw.read(now, clock, &mut self.rng);
                 let power = read.as_ref().ok().and_then(|read| read.power);
-                if power.is_some_and(|power| (0.0..=hw.cap as f64 / 1e6).contains(&power.0)) {
+                // What a GPU's sensor can tell apart.
+                let margin = match hw.identity.read_back {
+                    ReadBack::MayBeCached => 1.001,
+                    ReadBack::Device if hw.is_gpu() => 1.02,
+                    ReadBack::Device => 1.0,
+                };
+                let most = hw.cap as f64 / 1e6 * margin;
+                if power.is_some_and(|power| (0.0..=most).contains(&power.0)) {
                     hw.owes = 0;
+                }
+                // A reading of another cap than is known is looked at twice.
+                let sure = read.as_ref().is_ok_and(|read| micro(read.cap) == hw.known);
+                let tells = power.is_some_and(|power| power.0 > 0.0 && power.0.is_finite());
+                hw.told |= sure && tells;
+                if let Ok(read) = &read {
+                    hw.throttle_told = read.throttle;
+                    if hw.is_gpu() && read.throttle == Some(Throttle::PowerBrake) {
+                        self.ledger.braked_until = clock + BRAKE;
+                    }
                 }
                 if read.as_ref().is_ok_and(|read| read.cap.is_finite()) {
                     hw.known = hw.cap;
                     hw.read_asked = op.since;
+                    // What litd held to be back is nobody's to steer: then it is found anew.
+                    hw.foreign &= journaled || hw.foreign_known;
+                    hw.foreign_known = hw.foreign && hw.foreign_seen;
                     hw.foreign_seen = hw.foreign;
                 }
                 if now < hw.moods.flaky && read.is_err() {
@@ -644,16 +672,20 @@ impl World {
                 hw.known = if outcome.is_ok() { hw.cap } else { i64::MIN };
                 // What is lowered by hand is given to nobody.
                 let given = hw.hand.open.is_none_or(|(asked, _)| asked != hw.cap);
-                if outcome.is_ok() && !hw.is_gpu() && hw.cap < op.before && given {
+                if outcome.is_ok() && hw.is_measured() && hw.cap < op.before && given && !lets_go {
                     hw.owes = hw.owes.max(op.before);
                 }
                 Reply::Set(outcome.map(|()| whole(hw.cap)))
             }
-            Operation::Range => {
+            Operation::Range | Operation::Identify => {
                 if now < hw.moods.no_range {
                     self.seen.mark(Fault::NoRange);
                 }
-                Reply::Range(hw.range(now))
+                let range = hw.range(now);
+                if range.is_ok() {
+                    hw.sharing_told = hw.identity.sharing;
+                }
+                Reply::Identity(range.map(|range| (hw.identity.clone(), range)))
             }
             Operation::Holders => {
                 if now < hw.moods.no_holders {

@@ -96,6 +96,9 @@ pub fn settings(
     settings.caps.budget = Some(start * scenario.gpus.len() as f64);
     // The node begins where it has settled.
     settings.sampling.steady_temperature = Kelvins(100.0);
+    // Heat follows at once there.
+    settings.settle.seconds = Some(0.0);
+    settings.settle.iterations = 0;
     // The demo looks at every period, whatever the loop would need.
     settings.sampling.converged_period = u64::from(config.calibration.sampling_period.max(1));
     Ok(toml::to_string(&settings)?)

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use anstyle::{AnsiColor, Style};
-use litd_api::{Counter, DeviceRole, DeviceState, DeviceStatus, JobStatus, Mode, Status};
+use litd_api::{Counter, DeviceRole, DeviceState, DeviceStatus, JobStatus, Limiter, Mode, Status};
 use litd_units::Watts;
 
 use crate::output::{WIDTH, count, wrap};
@@ -127,10 +127,26 @@ fn remarks(device: &DeviceStatus) -> Vec<String> {
         .zip(device.cap)
         .filter(|(enforced, cap)| enforced < cap)
         .map(|(enforced, cap)| format!("the driver enforces {enforced:.0}, not {cap:.0}"));
-    let throttled = device
-        .throttled
-        .then(|| "heat or hardware throttles it".into());
-    [state, enforced, throttled].into_iter().flatten().collect()
+    let throttled = throttled(device).map(|what| format!("{what}: it gets no more power"));
+    let ailing = device
+        .ailing_since
+        .map(|_| "look at this hardware: it needs more than the others (litctl events)".into());
+    [state, enforced, throttled, ailing]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// What slows a device down besides its power limit.
+fn throttled(device: &DeviceStatus) -> Option<&'static str> {
+    Some(match device.limiter {
+        Limiter::Heat => "heat throttles it",
+        Limiter::Memory => "the heat of its memory throttles it",
+        Limiter::Regulator => "its voltage regulators throttle it",
+        Limiter::PowerBrake => "the power brake is pulled",
+        _ if device.throttled => "hardware throttles it",
+        _ => return None,
+    })
 }
 
 fn job_lines(job: &JobStatus, devices: &[DeviceStatus]) -> Vec<String> {
@@ -239,12 +255,12 @@ mod tests {
         }
         device.state = DeviceState::Ours;
         (device.cap, device.enforced) = (Some(Watts(700.0)), Some(Watts(650.0)));
-        device.throttled = true;
+        (device.throttled, device.limiter) = (true, Limiter::Memory);
         assert_eq!(
             remarks(&device),
             [
                 "the driver enforces 650 W, not 700 W",
-                "heat or hardware throttles it"
+                "the heat of its memory throttles it: it gets no more power"
             ]
         );
     }

@@ -2,7 +2,7 @@
 
 use litd_api::{
     BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, Event, EventKind, JobState,
-    JobStatus, Mode, NodeStatus, RankStatus, Status, Totals,
+    JobStatus, Limiter, Mode, NodeStatus, RankStatus, Status, Totals,
 };
 use litd_units::{Celsius, Hertz, Millis, Watts};
 
@@ -34,6 +34,7 @@ pub fn status() -> Status {
             power: Some(Watts(5321.0)),
             estimated_saving: Watts(120.0),
             harm: None,
+            yielded: false,
             summary: "1 job, adjusting".into(),
         },
         devices: devices.collect(),
@@ -78,7 +79,13 @@ fn gpu(number: u32) -> DeviceStatus {
         temperature: Some(Celsius(if is_straggler { 81.0 } else { 64.0 })),
         clock: Some(Hertz(1.85e9)),
         power_limited: Some(true),
+        limiter: match number {
+            6 => Limiter::Heat,
+            _ => Limiter::Power,
+        },
         throttled: number == 6,
+        ailing_since: None,
+        needs_more_seconds: 0.0,
         lead: Some(Millis(if is_straggler {
             0.0
         } else {
@@ -103,6 +110,7 @@ fn socket(number: u32) -> DeviceStatus {
         power: Some(Watts(210.0)),
         temperature: None,
         clock: None,
+        limiter: Limiter::Unknown,
         throttled: false,
         lead: None,
         busy: None,

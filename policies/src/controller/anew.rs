@@ -5,7 +5,7 @@ use litd_units::Watts;
 
 use super::{Controller, Samples};
 use crate::decision::{Decision, State, Why};
-use crate::diagnosis::too_hot_to_rise;
+use crate::diagnosis::may_rise;
 use crate::envelope::CapVector;
 use crate::plan::{Plan, Policy};
 use crate::sample::GpuReading;
@@ -30,6 +30,22 @@ impl Controller {
     pub fn restart(&mut self) {
         let caps = self.caps.take();
         self.start_anew(self.plan.clone(), caps);
+    }
+
+    /// The caps asked for last will not rise any further than to what is `held`, GPUs in the
+    /// order of the plan: they could not, or are not to. Everything goes on from there; the
+    /// caps to apply instead. A cap of `held` that is missing or not finite cancels nothing.
+    pub fn cancel_rises(&mut self, held: &[Watts]) -> CapVector {
+        let asked = self.caps().to_watts();
+        let lower = asked.iter().enumerate().map(|(device, &asked)| {
+            let held = held.get(device).filter(|held| held.is_finite());
+            held.map_or(asked, |&held| asked.min(held))
+        });
+        let lower: Vec<Watts> = lower.collect();
+        let caps = self.plan.envelope().project(&lower, &lower);
+        self.lifting = false;
+        self.hold_now(&caps);
+        caps
     }
 
     /// Follows another plan, for as many GPUs: another budget, policy or range of caps. The node
@@ -76,9 +92,9 @@ impl Controller {
             caps,
             adjustments: self.adjustments,
             hint: self.hint.take().filter(|_| same_gpus),
-            throttled: match same_gpus {
-                true => std::mem::take(&mut self.throttled),
-                false => fresh.throttled,
+            limits: match same_gpus {
+                true => std::mem::take(&mut self.limits),
+                false => fresh.limits,
             },
             ..fresh
         };
@@ -117,10 +133,8 @@ impl Controller {
         let sum = |caps: &[Watts]| caps.iter().take(gpus.len()).copied().sum::<Watts>();
         let room = sum(&self.plan.start().to_watts()) - sum(&asked);
         let rises = |gpu: usize| {
-            let hot = gpus
-                .get(gpu)
-                .is_none_or(|r| too_hot_to_rise(r, &self.config.guard));
-            !hot && asked.get(gpu) < tdp.get(gpu)
+            let may = |reading: &GpuReading| may_rise(reading, &self.config.guard);
+            gpus.get(gpu).is_some_and(may) && asked.get(gpu) < tdp.get(gpu)
         };
         let rising = (0..gpus.len()).filter(|&gpu| rises(gpu)).count();
         let mut most = (room / rising.max(1) as f64).min(self.config.mitigation.rise());
@@ -153,17 +167,17 @@ impl Controller {
     }
 
     /// The envelope's answer to a lift. Reckoned from what was asked for, since what is read may
-    /// be older; but no hot GPU rises above what is read either.
+    /// be older; but no GPU that may not rise does so above what is read either.
     fn raised(&self, wanted: &[Watts], asked: &[Watts], gpus: &[GpuReading]) -> CapVector {
-        let hot = |gpu: &GpuReading| too_hot_to_rise(gpu, &self.config.guard);
+        let held_down = |gpu: &GpuReading| !may_rise(gpu, &self.config.guard);
         let held = asked.iter().enumerate().map(|(device, &asked)| {
-            match gpus.get(device).filter(|gpu| hot(gpu)) {
+            match gpus.get(device).filter(|gpu| held_down(gpu)) {
                 Some(gpu) => asked.min(gpu.cap),
                 None => asked,
             }
         });
         let held: Vec<Watts> = held.collect();
-        let rise = |device| match gpus.get(device).is_some_and(hot) {
+        let rise = |device| match gpus.get(device).is_some_and(held_down) {
             true => Watts::ZERO,
             false => self.config.mitigation.rise(),
         };

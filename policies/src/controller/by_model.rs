@@ -5,7 +5,7 @@ use litd_units::Watts;
 use super::Controller;
 use crate::config::Law;
 use crate::decision::{Decision, State, Why, adjusted};
-use crate::diagnosis::{Diagnosis, too_hot_to_rise};
+use crate::diagnosis::{Diagnosis, may_rise};
 use crate::envelope::CapVector;
 use crate::model::{Bounds, Lesson, ModelLaw, Proposal};
 use crate::sample::{GpuReading, Mean};
@@ -122,8 +122,8 @@ impl Controller {
         let envelope = self.plan.envelope();
         let range = |(at, gpu): (usize, &GpuReading)| {
             let (floor, ceiling) = envelope.range(at)?;
-            let hot = too_hot_to_rise(gpu, &self.config.guard);
-            let rise = if hot { Watts::ZERO } else { self.rise() };
+            let may = may_rise(gpu, &self.config.guard);
+            let rise = if may { self.rise() } else { Watts::ZERO };
             let most = ceiling.min(gpu.cap + rise);
             Some((floor.max(gpu.cap - knobs.max_step).min(most), most))
         };
@@ -181,7 +181,7 @@ impl Controller {
             return Some(self.back_home(gpus, Why::RolledBack { before, after }));
         }
         let last = self.trail.pop()?;
-        let caps = self.project(&last.to_watts(), gpus, Watts(f64::INFINITY));
+        let caps = self.take_back(&last, gpus);
         self.hold_now(&caps);
         self.retreats += 1;
         let model = self.model.as_mut()?;
@@ -222,7 +222,7 @@ impl Controller {
     /// Back to these caps at once, however far, and paused; but no hot GPU's cap rises, not even
     /// back.
     pub(super) fn back_to(&mut self, caps: &CapVector, gpus: &[GpuReading], why: Why) -> Decision {
-        let caps = self.project(&caps.to_watts(), gpus, Watts(f64::INFINITY));
+        let caps = self.take_back(caps, gpus);
         self.state = State::Rollback;
         self.hold_now(&caps);
         self.history.clear();

@@ -136,7 +136,7 @@ pub(crate) struct ModelLaw {
 
 /// The power that sets a GPU's clock: its cap, or what it draws where that is less.
 fn power(gpu: &GpuReading) -> Watts {
-    match (gpu.power_limited, gpu.power) {
+    match (gpu.is_power_limited(), gpu.power) {
         (Some(false), Some(power)) if power > Watts::ZERO => power.min(gpu.cap),
         _ => gpu.cap,
     }

@@ -90,7 +90,7 @@ impl Toy {
             temperature: Some(Celsius(self.temperature[gpu])),
             slowdown: Some(Celsius(100.0)),
             throttled: self.throttled[gpu],
-            power_limited: Some(self.power_limited),
+            power_share: Some(if self.power_limited { 1.0 } else { 0.0 }),
             pace: Some(median / speeds[gpu]),
             marks: Marks {
                 slower_compute: Some(median / speeds[gpu] - 1.0),

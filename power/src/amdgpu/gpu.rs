@@ -246,6 +246,15 @@ impl PowerDomain for Gpu {
         &self.identity
     }
 
+    fn identify(&mut self) -> Result<Identity, PowerError> {
+        // A driver that was bound anew has other files.
+        self.files = None;
+        let Identity { driver, .. } = &self.identity;
+        let unique_id = sysfs::hexadecimal(self.device.join("unique_id")).filter(|&id| id != 0);
+        self.identity = super::identity(&self.device, self.address, unique_id, driver.clone());
+        Ok(self.identity.clone())
+    }
+
     fn range(&mut self) -> Result<CapRange, PowerError> {
         self.read_range()
             .map_err(|error| self.failed(error, "reading the range of caps"))?
@@ -301,6 +310,7 @@ impl PowerDomain for Gpu {
             slowdown: files.junction.as_ref().and_then(|sensor| sensor.slowdown),
             clock: number(&mut files.clock).map(|hertz| Hertz(hertz as f64)),
             power_limited: limiter.power,
+            power_share: limiter.power_share,
             throttle: limiter.other.or(memory_is_hot.then_some(Throttle::Memory)),
         })
     }
@@ -324,7 +334,7 @@ impl PowerDomain for Gpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{DeviceKind, Sharing};
+    use crate::domain::{DeviceKind, ReadBack, Sharing};
 
     #[test]
     fn a_gpu_in_reset_is_told_from_one_that_may_not_be_touched() {
@@ -338,6 +348,7 @@ mod tests {
             driver: String::new(),
             backend: String::new(),
             sharing: Sharing::Whole,
+            read_back: ReadBack::Device,
         };
         let path = folder.path().to_owned();
         let address = "0000:85:00.0".parse().unwrap();

@@ -44,10 +44,12 @@ struct Residency {
 }
 
 /// What limits a GPU.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Limiter {
     /// Whether its power limit does.
     pub power: Option<bool>,
+    /// For which share of the time, where that is counted.
+    pub power_share: Option<f64>,
     /// What else does.
     pub other: Option<Throttle>,
 }
@@ -199,8 +201,10 @@ impl Residency {
         let worst = others
             .into_iter()
             .reduce(|worst, other| if other.0 > worst.0 { other } else { worst });
+        let power = share(self.power, then.power);
         Some(Limiter {
-            power: Some(share(self.power, then.power) >= SHARE),
+            power: Some(power >= SHARE),
+            power_share: Some(power.min(1.0)),
             other: worst
                 .filter(|(share, _)| *share >= SHARE)
                 .map(|(_, throttle)| throttle),
@@ -227,6 +231,7 @@ fn of_bits(bits: u64) -> Limiter {
     };
     Limiter {
         power: Some(any(0, 7)),
+        power_share: None,
         other,
     }
 }
@@ -284,9 +289,12 @@ mod tests {
             let before = residencies(size, content, at, [1000, 0, 100, 0, 0, 0]);
             let idle = residencies(size, content, at, [2000, 0, 110, 0, 0, 0]);
             let busy = residencies(size, content, at, [2000, 0, 900, 0, 0, 0]);
-            let power = |now: Metrics| now.limiter(&before).unwrap().power;
-            assert_eq!(power(idle), Some(false), "1.{content}");
-            assert_eq!(power(busy), Some(true), "1.{content}");
+            let power = |now: Metrics| {
+                let limiter = now.limiter(&before).unwrap();
+                (limiter.power, limiter.power_share)
+            };
+            assert_eq!(power(idle), (Some(false), Some(0.01)), "1.{content}");
+            assert_eq!(power(busy), (Some(true), Some(0.8)), "1.{content}");
         }
     }
 
@@ -338,6 +346,7 @@ mod tests {
         };
         let only = |power, other| Limiter {
             power: Some(power),
+            power_share: None,
             other,
         };
         assert_eq!(limiter(0), only(false, None));

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use self::address::Address;
 use self::gpu::{Files, Gpu, find_hwmon};
 use crate::discovery::{Inventory, Notice, Search, Severity};
-use crate::domain::{DeviceKind, Identity, PowerDomain, Sharing};
+use crate::domain::{DeviceKind, Identity, PowerDomain, ReadBack, Sharing};
 use crate::node;
 use crate::sysfs;
 
@@ -186,6 +186,8 @@ pub(crate) fn identity(
             None | Some("SPX") => Sharing::Whole,
             Some(_) => Sharing::Partitioned,
         },
+        // Which kernels ask the firmware each time is nothing that they tell.
+        read_back: ReadBack::MayBeCached,
     }
 }
 

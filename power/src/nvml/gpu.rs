@@ -1,9 +1,8 @@
 //! One GPU as a power domain.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use litd_units::{Celsius, Hertz, Joules, Watts};
-use nvml_wrapper::Device;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor, TemperatureThreshold};
 use nvml_wrapper::enums::device::{GpuLockedClocksSetting, SampleValue};
@@ -11,6 +10,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_POWER_INSTANT;
+use nvml_wrapper::{Device, Nvml};
 
 use super::session::Client;
 use super::{GPU_NOT_FOUND, in_words};
@@ -36,16 +36,19 @@ pub(super) struct Gpu {
     /// The address as NVML writes it: handles don't outlive a session.
     bus_id: String,
     client: Client,
+    /// Where procfs is mounted.
+    proc: PathBuf,
     /// How many calls in a row found it gone.
     gone: u32,
 }
 
 impl Gpu {
-    pub(super) fn new(identity: Identity, bus_id: String, client: Client) -> Self {
+    pub(super) fn new(identity: Identity, bus_id: String, client: Client, proc: PathBuf) -> Self {
         Self {
             identity,
             bus_id,
             client,
+            proc,
             gone: 0,
         }
     }
@@ -64,9 +67,16 @@ impl Gpu {
         &mut self,
         run: impl FnOnce(&mut Device<'_>) -> Result<T, NvmlError>,
     ) -> Result<T, NvmlError> {
+        let bus_id = self.bus_id.clone();
+        self.try_open(|nvml| run(&mut nvml.device_by_pci_bus_id(bus_id.as_str())?))
+    }
+
+    fn try_open<T>(
+        &mut self,
+        run: impl FnOnce(&Nvml) -> Result<T, NvmlError>,
+    ) -> Result<T, NvmlError> {
         let nvml = self.client.open()?;
-        let mut device = nvml.device_by_pci_bus_id(self.bus_id.as_str())?;
-        let result = run(&mut device)?;
+        let result = run(&nvml)?;
         self.gone = 0;
         Ok(result)
     }
@@ -152,6 +162,22 @@ impl PowerDomain for Gpu {
         &self.identity
     }
 
+    fn identify(&mut self) -> Result<Identity, PowerError> {
+        let proc = self.proc.clone();
+        let bus_id = self.bus_id.clone();
+        let known = self.try_open(|nvml| {
+            let device = nvml.device_by_pci_bus_id(bus_id.as_str())?;
+            super::identify(nvml, &device, &bus_id, &proc)
+        });
+        match known {
+            Ok(identity) => {
+                self.identity = identity;
+                Ok(self.identity.clone())
+            }
+            Err(error) => Err(self.failed("reading its identity", &error)),
+        }
+    }
+
     fn range(&mut self) -> Result<CapRange, PowerError> {
         self.call("reading the range of caps", |device| {
             let constraints = device.power_management_limit_constraints()?;
@@ -210,6 +236,7 @@ impl PowerDomain for Gpu {
                 clock: device.clock_info(Clock::SM).ok().map(megahertz),
                 power_limited: reasons
                     .map(|reasons| reasons.contains(ThrottleReasons::SW_POWER_CAP)),
+                power_share: None,
                 throttle: reasons.and_then(throttle),
             })
         })

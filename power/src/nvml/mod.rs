@@ -17,7 +17,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
 use crate::discovery::{Inventory, Notice, Search, Severity};
-use crate::domain::{DeviceKind, Identity, PowerDomain, Sharing};
+use crate::domain::{DeviceKind, Identity, PowerDomain, ReadBack, Sharing};
 use crate::{node, sysfs};
 use gpu::Gpu;
 use session::{Client, Session};
@@ -111,7 +111,7 @@ fn add(
     }
     let mut client = Client::new(session.clone());
     client.open()?;
-    let mut gpu = Gpu::new(identity, bus_id, client);
+    let mut gpu = Gpu::new(identity, bus_id, client, search.proc.clone());
     if let Err(error) = gpu.cap().and_then(|_| gpu.range()) {
         found.notices.push(Notice::new(
             Severity::Error,
@@ -151,6 +151,7 @@ fn identify(
         ),
         backend: "nvml".to_owned(),
         sharing,
+        read_back: ReadBack::Device,
     })
 }
 

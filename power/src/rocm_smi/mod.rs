@@ -289,6 +289,13 @@ impl PowerDomain for Gpu {
         &self.identity
     }
 
+    fn identify(&mut self) -> Result<Identity, PowerError> {
+        // How it is partitioned is the driver's own word; its names are the library's.
+        let driver = self.identity.driver.clone();
+        self.identity.sharing = amdgpu::identity(&self.device, self.address, None, driver).sharing;
+        Ok(self.identity.clone())
+    }
+
     fn range(&mut self) -> Result<CapRange, PowerError> {
         let request = Request::Range(self.name());
         self.ask(

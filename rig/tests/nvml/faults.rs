@@ -190,6 +190,7 @@ fn a_devices_thread_has_room_for_opening_the_library() {
         Operation::Read,
         Operation::Set(Watts(600.0)),
         Operation::Range,
+        Operation::Identify,
         Operation::Holders,
         Operation::Clocks(None),
     ] {
@@ -199,6 +200,11 @@ fn a_devices_thread_has_room_for_opening_the_library() {
             Reply::Released => assert_eq!(rig.hardware().nvidia().clients(), 0),
             Reply::Read(reading) => assert_eq!(reading.unwrap().cap, Watts(700.0)),
             Reply::Set(held) => assert_eq!(held, Ok(Watts(600.0))),
+            Reply::Identity(told) => {
+                let (identity, range) = told.unwrap();
+                assert_eq!(identity.address, litd_rig::gpu_address(0));
+                assert_eq!(range.highest, Watts(750.0));
+            }
             Reply::Range(range) => assert_eq!(range.unwrap().highest, Watts(750.0)),
             Reply::Holders(pids) => assert_eq!(pids, Ok(vec![std::process::id()])),
             Reply::Clocks(freed) => assert_eq!(freed, Ok(())),

@@ -1,0 +1,192 @@
+//! GPUs that need more than the others for long: litd makes up for a part that fails, and must not
+//! hide it. What was seen is kept over restarts.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use litd_api::EventKind;
+use litd_units::{Nanos, Watts};
+use serde::{Deserialize, Serialize};
+
+use crate::core::{Core, TELEMETRY};
+use crate::devices::Unit;
+use crate::job::Job;
+use crate::record::Note;
+use crate::store::Store;
+
+/// The version written, and the only one read.
+const VERSION: u64 = 1;
+
+/// Of fewer GPUs no median says anything.
+const FEWEST: usize = 3;
+
+/// A GPU that was not above the others for so long, while it was steered, is well again.
+const CALM: f64 = 600.0;
+
+/// What was seen is written down so often.
+const SAVED: Nanos = Nanos(600_000_000_000);
+
+/// No round takes longer: what is missing is a pause of the daemon, of which nothing is known.
+const LONGEST: f64 = 5.0;
+
+/// What is known of one GPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Need {
+    /// For so many seconds of being steered it has needed more than the others.
+    pub seconds: f64,
+    /// And for so many since then it has not.
+    #[serde(default)]
+    calm: f64,
+    /// Since when a person should look at it, in seconds since 1970.
+    #[serde(default)]
+    pub since: Option<f64>,
+}
+
+/// What is kept of the node's condition.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Condition {
+    #[serde(rename = "litd-condition")]
+    version: u64,
+    /// Why the node is only observed until it is resumed.
+    #[serde(default)]
+    pub yielded: Option<String>,
+    /// By serial number, or address where there is none.
+    #[serde(default)]
+    gpus: BTreeMap<String, Need>,
+    #[serde(skip)]
+    saved: Nanos,
+    #[serde(skip)]
+    looked: Nanos,
+}
+
+impl Condition {
+    /// Reads what [`Condition::save`] wrote; what can't be read begins anew, and the second value
+    /// says why.
+    pub fn load(bytes: &[u8]) -> (Self, Option<String>) {
+        if bytes.is_empty() {
+            return (Self::default(), None);
+        }
+        match serde_json::from_slice::<Self>(bytes) {
+            Ok(read) if read.version == VERSION => (read, None),
+            Ok(read) => {
+                let text = format!("version {} is not known", read.version);
+                (Self::default(), Some(text))
+            }
+            Err(error) => (Self::default(), Some(error.to_string())),
+        }
+    }
+
+    fn save(&mut self, store: &mut impl Store) -> io::Result<()> {
+        self.version = VERSION;
+        self.gpus
+            .retain(|_, need| need.seconds > 0.0 || need.since.is_some());
+        store.replace_condition(&serde_json::to_vec(self)?)
+    }
+
+    /// What is known of a GPU.
+    pub fn of(&self, unit: &Unit) -> Need {
+        self.gpus.get(part(unit)).copied().unwrap_or_default()
+    }
+}
+
+fn part(unit: &Unit) -> &str {
+    let identity = &unit.device.identity;
+    identity.serial.as_deref().unwrap_or(&identity.address)
+}
+
+/// The middle cap; of an even number the lower one of the two in the middle.
+fn median(mut caps: Vec<Watts>) -> Option<Watts> {
+    caps.sort_by(|one, other| one.0.total_cmp(&other.0));
+    caps.get(caps.len().checked_sub(1)? / 2).copied()
+}
+
+impl<S: Store> Core<S> {
+    /// Once a second: which GPUs hold more than the others of their job.
+    pub(crate) fn check_needs(&mut self) {
+        let passed = (self.now - self.condition.looked).as_secs_f64();
+        self.condition.looked = self.now;
+        let passed = if passed > LONGEST {
+            TELEMETRY.as_secs_f64()
+        } else {
+            passed
+        };
+        let share = 1.0 + self.config.ailing.above;
+        let mut seen = Vec::new();
+        for job in self.jobs.values().filter(|job| job.is_steered()) {
+            let held: Vec<(usize, Watts)> = self.caps_of(job);
+            let middle = median(held.iter().map(|&(_, cap)| cap).collect());
+            let Some(middle) = middle.filter(|_| held.len() >= FEWEST) else {
+                continue;
+            };
+            let above = |&(device, cap): &(usize, Watts)| (device, cap > middle * share);
+            seen.extend(held.iter().map(above));
+        }
+        let mut changed = false;
+        for (device, above) in seen {
+            changed |= self.needs(device, above, passed);
+        }
+        if changed || self.now >= self.condition.saved + SAVED {
+            self.save_condition();
+        }
+    }
+
+    fn caps_of(&self, job: &Job) -> Vec<(usize, Watts)> {
+        let held = |device: usize| Some((device, self.actuator.held(device)?));
+        job.gpus().filter_map(held).collect()
+    }
+
+    /// A GPU needs more than the others, or does not, for some seconds more. Returns whether a
+    /// person is to be told, or not to be any more.
+    fn needs(&mut self, device: usize, above: bool, seconds: f64) -> bool {
+        let patience = self.config.ailing.hours * 3600.0;
+        let unix = self.record.unix_seconds(self.now);
+        let Some(unit) = self.devices.get(device) else {
+            return false;
+        };
+        let (name, address) = (part(unit).to_owned(), unit.address().to_owned());
+        if !above && !self.condition.gpus.contains_key(&name) {
+            return false;
+        }
+        let need = self.condition.gpus.entry(name).or_default();
+        if above {
+            need.seconds += seconds;
+            need.calm = 0.0;
+        } else {
+            need.calm += seconds;
+        }
+        let opens = need.since.is_none() && need.seconds >= patience;
+        let well = need.calm >= CALM.min(patience);
+        // Who was ill for a day is well after a day.
+        let closes = need.since.is_some() && need.calm >= patience;
+        if well && need.since.is_none() {
+            need.seconds = 0.0;
+        }
+        let share = self.config.ailing.above * 100.0;
+        let hours = self.config.ailing.hours;
+        if opens {
+            need.since = Some(unix);
+            let text = format!(
+                "look at this hardware: it has needed more than {share:.0} % above the median of its job's GPUs for {hours} h (cooling, seating, supply, silicon)"
+            );
+            self.note(Note::warning(EventKind::Fault, text).device(&address));
+        } else if closes {
+            *need = Need::default();
+            let text = format!("needs no more than the others since {hours} h");
+            self.note(Note::info(EventKind::Fault, text).device(&address));
+        }
+        opens || closes
+    }
+
+    /// Keeps the node's condition for the next start.
+    pub(crate) fn save_condition(&mut self) {
+        self.condition.saved = self.now;
+        if self.condition == Condition::default() {
+            return;
+        }
+        if let Err(error) = self.condition.save(&mut self.store) {
+            self.record.error("condition", "");
+            let text = format!("the node's condition can't be kept: {error}");
+            self.note(Note::warning(EventKind::Fault, text));
+        }
+    }
+}

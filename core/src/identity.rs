@@ -1,0 +1,87 @@
+//! Devices that come back as something else: after a reset, a rebind of the driver or a change of
+//! partitions, identity and limits are read anew before anything is written.
+
+use litd_api::EventKind;
+use litd_power::{CapRange, Identity, PowerError, Sharing};
+use litd_units::Watts;
+
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::record::Note;
+use crate::store::Store;
+
+/// How a GPU is shared, if its cap is not one job's.
+pub(crate) fn shared(unit: &Unit) -> Option<&'static str> {
+    match unit.device.identity.sharing {
+        Sharing::Whole => None,
+        Sharing::Mig => Some("MIG is on"),
+        Sharing::Partitioned => Some("it is partitioned"),
+        Sharing::Mps => Some("MPS is on"),
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// A device was reset and has told what it is and what its cap may be.
+    pub(crate) fn has_identity(&mut self, device: usize, identity: Identity, range: CapRange) {
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let known = &unit.device.identity;
+        if (&identity.address, identity.kind) != (&known.address, known.kind) {
+            let error = PowerError::Driver {
+                device: known.address.clone(),
+                action: "reading its identity",
+                cause: format!("it says that it is {}", identity.address),
+            };
+            return self.count_error(device, &error);
+        }
+        let differs = |old: &Option<String>, new: &Option<String>| matches!((old, new), (Some(old), Some(new)) if old != new);
+        let replaced =
+            differs(&known.serial, &identity.serial) || differs(&known.uuid, &identity.uuid);
+        let was = shared(unit);
+        unit.device.identity = identity;
+        unit.device.range = range;
+        unit.ranging = false;
+        let (now, address) = (shared(unit), unit.address().to_owned());
+        self.dirty = true;
+        if replaced {
+            self.part_was_replaced(device, &address);
+        }
+        self.fit_found(device);
+        if let Some(how) = now.filter(|_| now != was) {
+            let text = format!("{how}: its cap is not one job's any more");
+            self.note(Note::warning(EventKind::Foreign, text).device(&address));
+        }
+        let job = self.devices.get(device).and_then(|unit| unit.job.clone());
+        let Some(name) = job else { return };
+        self.suspend_or_resume(&name);
+        let looping = |job: &crate::job::Job| job.controller.is_some();
+        if self.jobs.get(&name).is_some_and(looping) {
+            self.plan_anew(&name);
+        }
+    }
+
+    /// The cap that it holds is the part's own, and nothing of the old part's is owed to it.
+    fn part_was_replaced(&mut self, device: usize, address: &str) {
+        let held = self.actuator.held(device);
+        if let Some(unit) = self.devices.get_mut(device) {
+            unit.found = held;
+        }
+        self.devices.want_read(device);
+        self.forget_entry(address);
+        let text = "is another part than before: its cap is taken as found";
+        self.note(Note::info(EventKind::Foreign, text).device(address));
+    }
+
+    /// What was found before a reset may be more than the device can hold now.
+    fn fit_found(&mut self, device: usize) {
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let range = unit.device.range;
+        let beyond = |found: &Watts| *found > range.highest;
+        if unit.found.filter(beyond).is_some() {
+            unit.found = Some(range.default.min(range.highest));
+        }
+    }
+}

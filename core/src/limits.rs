@@ -1,0 +1,264 @@
+//! What limits each GPU. More power helps only one that power limits: what each reading tells is
+//! kept until the job's next sample, and rises that have become pointless or dangerous meanwhile
+//! are cancelled.
+
+use litd_api::{EventKind, Limiter};
+use litd_policies::CapVector;
+use litd_power::{Reading, Throttle};
+use litd_units::{Nanos, Watts};
+
+use crate::core::Core;
+use crate::job::Job;
+use crate::record::Note;
+use crate::store::Store;
+
+/// A GPU that draws its cap but for this share is limited by it, where its driver does not tell
+/// what limits it.
+const NEAR_CAP: f64 = 0.05;
+
+/// A limit in force that is lower than the cap by more than this share is what limits the GPU.
+const LOWER: f64 = 0.005;
+
+/// A power brake says that the node's supply is short: no cap rises for so long after it.
+const BRAKE: Nanos = Nanos(60_000_000_000);
+
+/// What limits a device, as one reading tells it.
+pub(crate) fn limiter(reading: &Reading) -> Limiter {
+    match reading.throttle {
+        Some(Throttle::Heat) => return Limiter::Heat,
+        Some(Throttle::Memory) => return Limiter::Memory,
+        Some(Throttle::Regulator) => return Limiter::Regulator,
+        Some(Throttle::PowerBrake) => return Limiter::PowerBrake,
+        Some(Throttle::Hardware) => return Limiter::Hardware,
+        None => {}
+    }
+    let cap = reading.enforced.unwrap_or(reading.cap);
+    let power = reading.power.filter(|power| *power >= Watts::ZERO);
+    let limited = match (reading.power_share, reading.power_limited, power) {
+        (Some(share), ..) => share > 0.5,
+        (None, Some(limited), _) => limited,
+        (None, None, Some(power)) => power >= cap * (1.0 - NEAR_CAP),
+        (None, None, None) => return Limiter::Unknown,
+    };
+    match limited {
+        true if cap < reading.cap * (1.0 - LOWER) => Limiter::Enforced,
+        true => Limiter::Power,
+        false => Limiter::None,
+    }
+}
+
+/// What has limited a GPU since its job's last sample, or since caps moved.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Window {
+    readings: u32,
+    power: f64,
+    throttled: bool,
+}
+
+impl Window {
+    pub fn add(&mut self, reading: &Reading) {
+        let limiter = limiter(reading);
+        self.throttled |= reading.throttle.is_some();
+        let share = reading.power_share.filter(|share| share.is_finite());
+        let power = match limiter {
+            Limiter::Unknown => return,
+            Limiter::Power => share.unwrap_or(1.0),
+            Limiter::None => share.unwrap_or(0.0),
+            _ => 0.0,
+        };
+        self.readings = self.readings.saturating_add(1);
+        self.power += power;
+    }
+
+    /// For which share of the time power limited it; `None` where nobody could tell.
+    pub fn power_share(&self) -> Option<f64> {
+        (self.readings > 0).then(|| self.power / f64::from(self.readings))
+    }
+
+    /// Whether anything but power has slowed it down.
+    pub fn throttled(&self) -> bool {
+        self.throttled
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// A reading tells what limits a GPU.
+    pub(crate) fn note_limits(&mut self, device: usize) {
+        let now = self.now;
+        let Some(unit) = self.devices.get_mut(device).filter(|unit| unit.is_gpu()) else {
+            return;
+        };
+        let Some(reading) = unit.device.reading else {
+            return;
+        };
+        unit.window.add(&reading);
+        let asked = unit.read_at;
+        unit.thermal.add(asked, reading.temperature, reading.power);
+        if reading.throttle != Some(Throttle::PowerBrake) {
+            return;
+        }
+        let address = unit.address().to_owned();
+        let first = self.braked.is_none_or(|(_, until)| until <= now);
+        self.braked = Some((device, now + BRAKE));
+        if first {
+            let text = format!(
+                "the power brake was pulled: no cap of the node rises before {:.0} s after it",
+                BRAKE.as_secs_f64()
+            );
+            self.note(Note::warning(EventKind::Fault, text).device(&address));
+        }
+    }
+
+    /// Why no cap of the node may rise now, if so. What was found goes back all the same.
+    pub(crate) fn raises_stopped(&self) -> Option<String> {
+        if let Some(unit) = self.foreign_device() {
+            return Some(format!(
+                "somebody else set the cap of {0}; `litctl resume {0}` ends that",
+                unit.name
+            ));
+        }
+        let name = |device: usize| self.devices.get(device).map(|unit| unit.name.as_str());
+        let (device, until) = self.braked?;
+        (self.now < until).then(|| {
+            let name = name(device).unwrap_or_default();
+            format!("the power brake was pulled on {name}")
+        })
+    }
+
+    /// Cancels rises that are not to be made any more: of a GPU that throttles by now, and of all
+    /// where raises have stopped. Returns whether there were any.
+    pub(crate) fn cancel_rises(&mut self) -> bool {
+        let stopped = self.raises_stopped();
+        let mut cancelled = Vec::new();
+        for (name, job) in &self.jobs {
+            if !job.is_steered() {
+                continue;
+            }
+            let rises = |device: usize| self.rises(device);
+            let throttles = |device: usize| {
+                let reading = self
+                    .devices
+                    .get(device)
+                    .and_then(|unit| unit.device.reading);
+                reading.is_some_and(|reading| reading.throttle.is_some())
+            };
+            let reason = match &stopped {
+                Some(why) if job.gpus().any(rises) => Some(why.clone()),
+                _ => {
+                    let hot = job.gpus().find(|&gpu| rises(gpu) && throttles(gpu));
+                    let unit = hot.and_then(|device| self.devices.get(device));
+                    unit.map(|unit| format!("{} throttles", unit.name))
+                }
+            };
+            cancelled.extend(reason.map(|why| (name.clone(), why)));
+        }
+        let any = !cancelled.is_empty();
+        for (name, why) in cancelled {
+            self.cancel_rises_of(&name, &why);
+        }
+        any
+    }
+
+    /// Cancels rises that were to be paid for by a device whose power has not come down in time.
+    /// Returns whether there were any.
+    pub(crate) fn cancel_unpaid_rises(&mut self) -> bool {
+        let Some(why) = self.unfollowed() else {
+            return false;
+        };
+        let waits = |job: &&Job| job.is_steered() && job.gpus().any(|gpu| self.rises(gpu));
+        let waiting = self.jobs.values().filter(waits);
+        let names: Vec<String> = waiting.map(|job| job.name.clone()).collect();
+        for name in &names {
+            self.cancel_rises_of(name, &why);
+        }
+        !names.is_empty()
+    }
+
+    /// Whether a GPU is to hold more than it may hold now. One that is below its floor goes there
+    /// all the same.
+    fn rises(&self, device: usize) -> bool {
+        let Some(unit) = self.devices.get(device) else {
+            return false;
+        };
+        let floor = unit.limits(&self.config.caps).floor;
+        let most = self.actuator.most_of(device).max(floor);
+        let idle = !self.actuator.is_writing(device);
+        let target = self.actuator.target(device).filter(|_| idle);
+        target.is_some_and(|target| target > most)
+    }
+
+    fn cancel_rises_of(&mut self, name: &str, why: &str) {
+        let Some(job) = self.jobs.get(name) else {
+            return;
+        };
+        let most: Vec<Watts> = job
+            .gpus()
+            .map(|device| self.actuator.most_of(device))
+            .collect();
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        let cancel = |controller: &mut litd_policies::Controller| -> CapVector {
+            controller.cancel_rises(&most)
+        };
+        job.ask = job.controller.as_mut().map(cancel);
+        let text = format!("rises are cancelled: {why}");
+        job.why.clone_from(&text);
+        self.note(Note::info(EventKind::State, text).job(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(power: f64, limited: Option<bool>) -> Reading {
+        Reading {
+            cap: Watts(600.0),
+            power: Some(Watts(power)),
+            power_limited: limited,
+            ..Reading::default()
+        }
+    }
+
+    #[test]
+    fn what_the_driver_does_not_tell_is_told_by_power_or_not_at_all() {
+        assert_eq!(limiter(&told(100.0, Some(true))), Limiter::Power);
+        assert_eq!(limiter(&told(599.0, Some(false))), Limiter::None);
+        assert_eq!(limiter(&told(590.0, None)), Limiter::Power);
+        assert_eq!(limiter(&told(500.0, None)), Limiter::None);
+        assert_eq!(limiter(&told(f64::NAN, None)), Limiter::Unknown);
+        assert_eq!(limiter(&Reading::default()), Limiter::Unknown);
+        let mut enforced = told(400.0, None);
+        enforced.enforced = Some(Watts(400.0));
+        assert_eq!(limiter(&enforced), Limiter::Enforced);
+        enforced.throttle = Some(Throttle::Memory);
+        assert_eq!(limiter(&enforced), Limiter::Memory);
+    }
+
+    #[test]
+    fn a_window_has_the_mean_share_of_those_readings_that_know() {
+        let mut window = Window::default();
+        assert_eq!(window.power_share(), None);
+        window.add(&Reading::default());
+        assert_eq!(window.power_share(), None);
+        for limited in [true, true, false, true] {
+            window.add(&told(300.0, Some(limited)));
+        }
+        assert_eq!(window.power_share(), Some(0.75));
+        let counted = Reading {
+            power_share: Some(0.25),
+            ..told(300.0, Some(true))
+        };
+        window.add(&counted);
+        assert_eq!(window.power_share(), Some(0.65));
+        assert!(!window.throttled());
+        let hot = Reading {
+            throttle: Some(Throttle::Heat),
+            ..told(300.0, Some(true))
+        };
+        window.add(&hot);
+        assert!(window.throttled());
+        assert!((window.power_share().unwrap() - 3.25 / 6.0).abs() < 1e-9);
+    }
+}

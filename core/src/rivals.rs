@@ -1,0 +1,67 @@
+//! Others who set caps on this node: DCGM policies, NVIDIA DPS, Slurm prologs, BMCs. litd does not
+//! fight them. After one foreign change no cap of the node rises; after a second the node is only
+//! observed, until an administrator says that it may be steered again.
+
+use litd_api::{DeviceState, EventKind};
+use litd_units::Nanos;
+
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::record::Note;
+use crate::store::Store;
+
+/// Two foreign changes within so long are one too many.
+const WITHIN: Nanos = Nanos(600_000_000_000);
+
+/// What is known of others' hands.
+#[derive(Debug, Default)]
+pub(crate) struct Rivals {
+    /// When they changed caps of late.
+    changes: Vec<Nanos>,
+}
+
+impl<S: Store> Core<S> {
+    /// Somebody else has changed a cap that litd steers, or one that was taken from litd before.
+    pub(crate) fn foreign_change(&mut self, device: usize) {
+        let now = self.now;
+        self.rivals.changes.retain(|&at| now < at + WITHIN);
+        self.rivals.changes.push(now);
+        let changes = self.rivals.changes.len();
+        if changes < 2 || self.condition.yielded.is_some() {
+            return;
+        }
+        let name = self.devices.get(device).map_or("", |unit| &unit.name);
+        let why = format!(
+            "somebody else sets caps here too: {changes} changes within {:.0} minutes, the last on {name}",
+            WITHIN.as_secs_f64() / 60.0
+        );
+        let text = format!("{why}; litd only observes until `litctl resume`");
+        self.condition.yielded = Some(why);
+        self.note(Note::warning(EventKind::Foreign, text));
+        self.save_condition();
+        self.replan_all();
+    }
+
+    /// Whether the node is only observed because others set caps here.
+    #[must_use]
+    pub fn has_yielded(&self) -> bool {
+        self.condition.yielded.is_some()
+    }
+
+    /// The device whose cap somebody else has set last, if there is one that was not resumed.
+    pub(crate) fn foreign_device(&self) -> Option<&Unit> {
+        let foreign = |unit: &&Unit| unit.standing == DeviceState::Foreign;
+        self.devices.iter().map(|(_, unit)| unit).find(foreign)
+    }
+
+    /// An administrator says that the node may be steered again. Returns whether it was not.
+    pub(crate) fn forget_rivals(&mut self) -> bool {
+        self.rivals.changes.clear();
+        let yielded = self.condition.yielded.take().is_some();
+        if yielded {
+            self.save_condition();
+            self.replan_all();
+        }
+        yielded
+    }
+}

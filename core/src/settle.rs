@@ -1,0 +1,110 @@
+//! Time: what a sample shows counts once the caps before it have taken effect, and not before.
+
+use litd_units::Nanos;
+
+use crate::config::{Cooling, Settle};
+use crate::core::{Core, seconds};
+use crate::job::Job;
+use crate::store::Store;
+
+/// What is fitted is within these multiples of what is configured.
+const BOUNDS: (f64, f64) = (0.25, 2.0);
+
+impl Cooling {
+    /// For how long a cap's effect is awaited, in seconds.
+    fn usual(self) -> f64 {
+        match self {
+            Self::Air => 60.0,
+            Self::Liquid => 20.0,
+        }
+    }
+}
+
+impl Settle {
+    /// As configured, in seconds.
+    fn base(&self) -> f64 {
+        self.seconds.unwrap_or_else(|| self.cooling.usual())
+    }
+}
+
+/// When a job's caps moved last.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Moved {
+    /// Until when they settle.
+    pub until: Nanos,
+    /// Which iteration was the last one that any rank told of then.
+    pub iteration: u64,
+}
+
+impl Job {
+    /// Whether an iteration that ended at `at` and took `duration` was run wholly after the
+    /// caps had settled.
+    pub fn has_settled(&self, config: &Settle, iteration: u64, at: Nanos, duration: Nanos) -> bool {
+        self.moved.is_none_or(|moved| {
+            at - duration >= moved.until && iteration >= moved.first(config.iterations)
+        })
+    }
+
+    /// For how long no sample counts yet.
+    pub fn settling(&self, now: Nanos) -> Option<Nanos> {
+        let until = self.moved.map(|moved| moved.until);
+        until.filter(|&until| until > now).map(|until| until - now)
+    }
+}
+
+impl Moved {
+    /// The first iteration that counts.
+    pub fn first(&self, iterations: u64) -> u64 {
+        self.iteration.saturating_add(iterations)
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// The cap of a device has moved: the jobs that it bears on wait for what comes of it.
+    pub(crate) fn cap_settles(&mut self, device: usize) {
+        let bears = |job: &&Job| job.devices().contains(&device);
+        let jobs = self.jobs.values().filter(bears);
+        let names: Vec<String> = jobs.map(|job| job.name.clone()).collect();
+        for name in names {
+            let Some(job) = self.jobs.get(&name) else {
+                continue;
+            };
+            let until = self.now + seconds(self.settle_seconds(job));
+            let iteration = job.iteration();
+            if let Some(job) = self.jobs.get_mut(&name) {
+                job.moved = Some(Moved { until, iteration });
+                job.sleeps = until > self.now;
+            }
+            self.tell_hooks(&name);
+        }
+    }
+
+    /// For how long the caps of a job settle: as its slowest GPU shows, within bounds.
+    pub(crate) fn settle_seconds(&self, job: &Job) -> f64 {
+        let config = &self.config.settle;
+        let base = config.base();
+        if !config.fit {
+            return base;
+        }
+        let units = job.gpus().filter_map(|device| self.devices.get(device));
+        let slowest = units
+            .map(|unit| unit.thermal.settles().unwrap_or(base))
+            .fold(0.0, f64::max);
+        slowest.clamp(base * BOUNDS.0, base * BOUNDS.1)
+    }
+
+    /// Jobs whose caps have settled are sampled again.
+    pub(crate) fn check_settled(&mut self) {
+        let now = self.now;
+        let mut awake = Vec::new();
+        for job in self.jobs.values_mut().filter(|job| job.sleeps) {
+            if job.settling(now).is_none() {
+                job.sleeps = false;
+                awake.push(job.name.clone());
+            }
+        }
+        for name in awake {
+            self.tell_hooks(&name);
+        }
+    }
+}

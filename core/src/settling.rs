@@ -1,0 +1,200 @@
+//! Whether power follows a cap that was lowered. What a device gave up is others' only once it is
+//! seen not to be drawn any more: until then the device counts with what it could hold before, and
+//! rises that this pays for wait, for a while.
+
+use litd_power::ReadBack;
+use litd_units::{Nanos, Watts};
+
+use crate::core::{Core, seconds};
+use crate::devices::{Settling, Unit};
+use crate::store::Store;
+
+/// Firmware regulates the mean, and a GPU's sensor is no better than this share.
+const SENSOR: f64 = 0.02;
+
+/// Where power is all there is to go by it must be gone but for this share: every step is smaller
+/// than what a sensor is wrong by, and of many readings some are below the mean.
+const CERTAIN: f64 = 0.001;
+
+/// The power that a reading tells, if it is one. A CPU that draws nothing is a counter that stands
+/// still.
+fn told(unit: &Unit) -> Option<Watts> {
+    let power = unit.device.reading?.power?;
+    let some = if unit.is_gpu() {
+        power >= Watts::ZERO
+    } else {
+        power > Watts::ZERO
+    };
+    (power.is_finite() && some).then_some(power)
+}
+
+impl Unit {
+    fn may_be_cached(&self) -> bool {
+        self.device.identity.read_back == ReadBack::MayBeCached
+    }
+
+    /// Whether its cap as it was read back is not enough to go by: it tells its power, or its
+    /// driver may answer from memory.
+    fn is_measured(&self) -> bool {
+        !self.is_gpu() || self.may_be_cached() || self.tells_power
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// A device was lowered from `most`, whatever became of the write. It counts with that until
+    /// its power is seen to be within what it holds now.
+    pub(crate) fn doubt(&mut self, device: usize, most: Watts) {
+        let held = self.actuator.most_of(device);
+        let until = self.now + seconds(self.config.caps.settle_seconds);
+        // Who is let go of has its cap back at once: the others' sensors are not waited for.
+        let undoing = self
+            .devices
+            .iter()
+            .any(|(device, unit)| unit.let_go.is_some() && self.may_open(device));
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        if unit.is_gpu() && undoing {
+            return;
+        }
+        // What is lowered by hand is given to nobody.
+        if unit.by_hand.asked().is_some() || held >= most || !unit.is_measured() {
+            return;
+        }
+        unit.doubted_until = Some(until);
+        if !unit.is_gpu() {
+            unit.settling = Some(Settling { cap: held, until });
+        }
+        self.actuator.doubt(device, most);
+        self.devices.want_read(device);
+    }
+
+    /// A reading may show that power is within the cap.
+    pub(crate) fn check_doubt(&mut self, device: usize) {
+        let Some(held) = self.actuator.held(device) else {
+            return;
+        };
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        unit.tells_power |= told(unit).is_some_and(|power| power > Watts::ZERO);
+        // A CPU socket's is `check_settling`'s: there it must be gone to the last watt.
+        let margin = if unit.may_be_cached() {
+            CERTAIN
+        } else {
+            SENSOR
+        };
+        let within = told(unit).is_some_and(|power| power <= held * (1.0 + margin));
+        if unit.is_gpu() && within {
+            unit.doubted_until = None;
+            self.actuator.believe(device);
+        }
+    }
+
+    /// Nobody waits for a device's power any more: what was found goes back.
+    pub(crate) fn believe(&mut self, device: usize) {
+        if let Some(unit) = self.devices.get_mut(device) {
+            unit.doubted_until = None;
+        }
+        self.actuator.believe(device);
+    }
+
+    /// What no loop has lowered was given back, and pays for nobody's rise: no sensor is waited for
+    /// for ever.
+    pub(crate) fn expire_doubts(&mut self) {
+        let now = self.now;
+        let late = |unit: &Unit| unit.is_gpu() && unit.doubted_until.is_some_and(|at| at <= now);
+        let units = self.devices.iter().filter(|(_, unit)| late(unit));
+        let over: Vec<usize> = units
+            .map(|(device, _)| device)
+            .filter(|&device| !self.is_moved(device))
+            .collect();
+        for device in over {
+            self.believe(device);
+        }
+    }
+
+    /// A device whose power has not followed its cap in time: no rise waits for it any longer.
+    pub(crate) fn unfollowed(&self) -> Option<String> {
+        let late = |unit: &Unit| unit.doubted_until.is_some_and(|until| until <= self.now);
+        let (device, unit) = self.devices.iter().find(|(_, unit)| late(unit))?;
+        let held = self.actuator.held(device).unwrap_or_default();
+        let power = told(unit).map_or("does not tell its power".to_owned(), |power| {
+            format!("draws {power:.0}")
+        });
+        Some(format!(
+            "{} {power} and its cap was lowered to {held:.0} {:.0} s ago",
+            unit.name, self.config.caps.settle_seconds
+        ))
+    }
+
+    /// Measured power is to follow a cap that was lowered.
+    pub(crate) fn check_settling(&mut self, device: usize) {
+        self.check_overdraw(device);
+        let now = self.now;
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let Some(Settling { cap, until }) = unit.settling else {
+            return;
+        };
+        let caps = &self.config.caps;
+        let is_gpu = unit.is_gpu();
+        // What a CPU socket gives is given to GPUs: there it must be gone to the last watt.
+        let margin = if is_gpu { caps.settle_margin } else { 0.0 };
+        let seconds = caps.settle_seconds;
+        let why = match told(unit) {
+            Some(power) if power <= cap * (1.0 + margin) => {
+                unit.settling = None;
+                if !is_gpu {
+                    self.believe(device);
+                    self.dirty = true;
+                }
+                return;
+            }
+            Some(power) => format!(
+                "draws {power:.1} although its cap was lowered to {cap} {seconds:.0} s ago: the cap is not in force"
+            ),
+            None if is_gpu => return,
+            None => format!(
+                "has not told its power since its cap was lowered to {cap} {seconds:.0} s ago: nothing can be given to others"
+            ),
+        };
+        if now >= until {
+            let backend = unit.backend().to_owned();
+            self.record.error("unsettled", &backend);
+            self.fault(device, &why);
+        }
+    }
+
+    /// A driver that answers from memory does not see a limit that was changed behind its back:
+    /// only power tells, at any time.
+    fn check_overdraw(&mut self, device: usize) {
+        let now = self.now;
+        let patience = seconds(self.config.caps.settle_seconds);
+        let margin = self.config.caps.settle_margin;
+        let touched = self.is_journaled(device);
+        let Some(held) = self.actuator.held(device) else {
+            return;
+        };
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let power = told(unit).filter(|power| *power > held * (1.0 + margin));
+        let Some(power) = power.filter(|_| unit.may_be_cached() && touched) else {
+            unit.over_since = None;
+            return;
+        };
+        let since = *unit.over_since.get_or_insert(now);
+        if unit.is_ours() && unit.settling.is_none() && now >= since + patience {
+            unit.over_since = None;
+            let backend = unit.backend().to_owned();
+            self.record.error("unsettled", &backend);
+            let text = format!(
+                "has drawn {power:.1} for {:.0} s and reads a cap of {held}: another limit is in force than the driver says",
+                Nanos(patience.0).as_secs_f64()
+            );
+            self.fault(device, &text);
+        }
+    }
+}
