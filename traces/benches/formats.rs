@@ -1,6 +1,7 @@
 //! Readers on large files, a process each so that memory is each one's own:
-//! `cargo bench -p litd-traces --bench formats`. The Perfetto file is made here (1 GB of kernels
-//! with few names); the JSON is a real one of ../shared/traces, whose peers' times are beside it.
+//! `cargo bench -p litd-traces --bench formats`. Files of 1 GB are made here: a Perfetto file as
+//! they are, mostly calls of a host, and a Kineto file of nothing but kernels, the most that memory
+//! has to hold. The other JSON is a real one of ../shared/traces, whose peers' times are beside it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ fn kernels() -> Vec<u8> {
     bytes
 }
 
-/// About 1 GB, of which kernels are a tenth: the rest are a host's calls, as in real traces.
+/// About 1 GB, with 100,000 kernels: the rest are a host's calls, as in real traces.
 fn write_perfetto(path: &Path) -> Outcome<()> {
     let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
     file.write_all(&kernels())?;
@@ -74,6 +75,28 @@ fn write_perfetto(path: &Path) -> Outcome<()> {
     Ok(file.flush()?)
 }
 
+/// 1 GB of kernels and nothing else.
+fn write_kineto(path: &Path) -> Outcome<()> {
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+    file.write_all(b"{\"schemaVersion\":1,\"distributedInfo\":{\"rank\":0},\"traceEvents\":[")?;
+    let mut written = 0;
+    for i in 0_u64.. {
+        let event = format!(
+            "{}\n{{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"void at::native::vectorized_elementwise_kernel_{}<4, float>(int, float*)\",\"pid\":0,\"tid\":7,\"ts\":{}.123,\"dur\":9.876,\"args\":{{\"External id\":{i},\"device\":0,\"stream\":7,\"correlation\":{i},\"grid\":[1,1,1],\"block\":[128,1,1]}}}}",
+            if i > 0 { "," } else { "" },
+            i % 200,
+            1_700_000_000_000_000 + 10 * i,
+        );
+        written += event.len();
+        file.write_all(event.as_bytes())?;
+        if written > 1_000_000_000 {
+            break;
+        }
+    }
+    file.write_all(b"]}")?;
+    Ok(file.flush()?)
+}
+
 /// Reads a file and prints what that took of this process.
 fn measure(path: &Path) -> Outcome<()> {
     let trace = formats::read_file(path, None)?;
@@ -102,8 +125,13 @@ fn main() -> Outcome<()> {
     let perfetto = folder.path().join("large.pftrace");
     write_perfetto(&perfetto)?;
     let me = std::env::current_exe()?;
-    println!("Perfetto");
+    println!("Perfetto (limits: 400 MB/s, 256 MiB)");
     Command::new(&me).arg(&perfetto).status()?;
+    std::fs::remove_file(&perfetto)?;
+    let kineto = folder.path().join("large.json");
+    write_kineto(&kineto)?;
+    println!("Kineto JSON of kernels only (limit: 256 MiB)");
+    Command::new(&me).arg(&kineto).status()?;
     if Path::new(JSON).is_file() {
         println!(
             "Kineto JSON, 61 MB in gzip (peers: TraceLens 3.2 s, Holistic Trace Analysis 4.6 s)"

@@ -2,7 +2,10 @@
 //! for every format.
 
 mod kept;
+mod pieces;
 mod ranks;
+
+use std::num::NonZeroU64;
 
 use litd_units::Nanos;
 
@@ -10,6 +13,7 @@ use self::kept::Kept;
 #[cfg(feature = "formats")]
 pub(crate) use self::kept::few;
 pub(crate) use self::kept::within;
+use self::pieces::Pieces;
 use crate::class::class_of;
 use crate::text::printable;
 use crate::timeline::{Collective, CollectiveId, KernelClass, NameId, Timeline};
@@ -26,6 +30,21 @@ pub struct Trace {
     pub notes: Vec<String>,
 }
 
+/// The number that a launch and its kernel share, plus one: millions of kernels have one, and so
+/// the lack of it takes no room.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Correlation(NonZeroU64);
+
+impl Correlation {
+    pub(crate) fn new(number: u64) -> Option<Self> {
+        NonZeroU64::new(number.wrapping_add(1)).map(Self)
+    }
+
+    fn number(self) -> u64 {
+        self.0.get() - 1
+    }
+}
+
 /// A kernel as its event has it; times lack the file's base.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawKernel {
@@ -36,7 +55,7 @@ pub(crate) struct RawKernel {
     pub(crate) start: i64,
     pub(crate) end: i64,
     pub(crate) collective: Option<CollectiveId>,
-    pub(crate) correlation: Option<u64>,
+    pub(crate) correlation: Option<Correlation>,
     pub(crate) rank: Option<u32>,
     /// The number of its event, for messages.
     pub(crate) event: u64,
@@ -65,7 +84,7 @@ pub(crate) struct Launch {
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) kept: Kept,
-    pub(crate) kernels: Vec<RawKernel>,
+    pub(crate) kernels: Pieces<RawKernel>,
     pub(crate) collectives: Vec<Collective>,
     pub(crate) marks: Vec<Mark>,
     pub(crate) launches: Vec<Launch>,

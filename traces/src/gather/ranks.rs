@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use litd_units::Nanos;
 
 use super::kept::{DEVICE_LIMIT, few};
+use super::pieces::Pieces;
 use super::{Fault, Gathered, Launch, Mark, RawKernel, Trace, shortened};
 use crate::timeline::{Iteration, Kernel, NameId, StreamId, Timeline};
 
@@ -12,7 +13,7 @@ use crate::timeline::{Iteration, Kernel, NameId, StreamId, Timeline};
 struct Share {
     rank: u32,
     device: NameId,
-    kernels: Vec<RawKernel>,
+    kernels: Pieces<RawKernel>,
 }
 
 /// The timelines of a file. `file` is how the user named it, `given` the rank he gave it.
@@ -36,6 +37,30 @@ pub(crate) fn timelines(mut all: Gathered, file: &str, given: Option<u32>) -> Re
     })
 }
 
+/// The kernels by the rank that their event names, and device.
+type Groups = BTreeMap<(Option<u32>, u32), Pieces<RawKernel>>;
+
+fn groups(kernels: Pieces<RawKernel>) -> Result<Groups, Fault> {
+    let key = |kernel: &RawKernel| (kernel.rank, kernel.device.0);
+    let first = kernels.iter().next().map(key);
+    let mut groups = Groups::new();
+    // Of one GPU, as most files are, nothing moves.
+    if let Some(first) = first
+        && kernels.iter().all(|kernel| key(kernel) == first)
+    {
+        groups.insert(first, kernels);
+        return Ok(groups);
+    }
+    for kernel in kernels {
+        groups.entry(key(&kernel)).or_default().push(kernel);
+        few(groups.len(), DEVICE_LIMIT, "ranks and devices").map_err(|what| Fault::Value {
+            event: kernel.event,
+            what,
+        })?;
+    }
+    Ok(groups)
+}
+
 /// Splits the kernels by rank; `false` if the rank is a guess.
 fn shares(
     all: &mut Gathered,
@@ -43,15 +68,7 @@ fn shares(
     known: Option<u32>,
     notes: &mut Vec<String>,
 ) -> Result<(Vec<Share>, bool), Fault> {
-    let mut groups = BTreeMap::<(Option<u32>, u32), Vec<RawKernel>>::new();
-    for kernel in std::mem::take(&mut all.kernels) {
-        let key = (kernel.rank, kernel.device.0);
-        groups.entry(key).or_default().push(kernel);
-        few(groups.len(), DEVICE_LIMIT, "ranks and devices").map_err(|what| Fault::Value {
-            event: kernel.event,
-            what,
-        })?;
-    }
+    let groups = groups(std::mem::take(&mut all.kernels))?;
     let by_event = groups.keys().any(|(rank, _)| rank.is_some());
     let devices = groups.len();
     if !by_event && known.is_none() && devices > 1 {
@@ -118,7 +135,7 @@ fn busiest(
 /// A file of several devices that names no rank: each device is one, in their order.
 fn ranks_of_devices(
     all: &Gathered,
-    groups: BTreeMap<(Option<u32>, u32), Vec<RawKernel>>,
+    groups: Groups,
     file: &str,
     notes: &mut Vec<String>,
 ) -> Vec<Share> {
@@ -158,7 +175,7 @@ fn timeline(
     timeline.kernels.reserve_exact(share.kernels.len());
     let mut streams = vec![None; all.kept.streams.len()];
     let mut collectives = Vec::new();
-    for raw in &share.kernels {
+    for raw in share.kernels {
         let time = |time: i64| {
             time.checked_add(all.base.0)
                 .map(Nanos)
@@ -199,7 +216,7 @@ fn timeline(
             start,
             end,
             collective,
-            iteration: marks.iteration(raw),
+            iteration: marks.iteration(&raw),
         });
     }
     timeline.collectives = collectives;
@@ -245,7 +262,7 @@ impl<'a> Marks<'a> {
             return None;
         }
         let launched = kernel.correlation.and_then(|correlation| {
-            let key = (kernel.rank, correlation);
+            let key = (kernel.rank, correlation.number());
             let at = self
                 .launches
                 .binary_search_by_key(&key, |launch| (launch.rank, launch.correlation));

@@ -3,7 +3,7 @@
 use litd_units::Nanos;
 
 use super::event::{Args, Category, Event, RawCollective, distributed_info};
-use crate::gather::{self, Gathered, Launch, Mark, RawKernel, shortened, within};
+use crate::gather::{self, Correlation, Gathered, Launch, Mark, RawKernel, shortened, within};
 use crate::json::number;
 use crate::json::scan::{Part, ScanError};
 use crate::json::text::{Malformed, decoded, number_of, ranks_of, unquoted};
@@ -164,7 +164,10 @@ impl Collected {
         let stream = self.0.kept.stream(&decoded(stream)).map_err(fault)?;
         let device = decoded(device_label(event, &args));
         let device = self.0.kept.device(&device).map_err(fault)?;
-        let correlation = args.correlation.and_then(number_of);
+        let correlation = args
+            .correlation
+            .and_then(number_of)
+            .and_then(Correlation::new);
         let collective = match &args.collective {
             Some(raw) => {
                 let collective = self.collective(raw).map_err(fault)?;
