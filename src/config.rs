@@ -90,6 +90,14 @@ impl Config {
         }
     }
 
+    /// What tells this configuration from others: a hash of all its values. Comments and values that
+    /// are the defaults make no difference, nor does the host's name.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        let values = serde_json::to_vec(&(&self.core, &self.shell)).unwrap_or_default();
+        format!("{:016x}", litd_core::fnv1a(&values))
+    }
+
     /// Reads the text of a configuration file; `file` is for messages.
     ///
     /// # Errors

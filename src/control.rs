@@ -67,16 +67,29 @@ async fn respond(
             Err(reason) => problem(StatusCode::BAD_REQUEST, reason),
         },
         (&Method::GET, "/v1/trial") => json(StatusCode::OK, &hub.borrow().trials()),
-        (&Method::POST, "/v1/command") => command(&hub, admins, caller, request).await,
+        (&Method::POST, "/v1/command") => command(&hub, admins, caller, request, from_json).await,
+        (&Method::PUT, "/v1/lease") => command(&hub, admins, caller, request, lease).await,
+        (&Method::DELETE, "/v1/lease") => {
+            command(&hub, admins, caller, request, |_| Ok(Command::EndLease)).await
+        }
+        (_, "/v1/lease") => wrong_method("PUT, DELETE"),
         (_, "/v1/status" | "/v1/events" | "/v1/trial") => wrong_method("GET"),
         (_, "/v1/command") => wrong_method("POST"),
         (_, path) => problem(
             StatusCode::NOT_FOUND,
             format!(
-                "nothing is at {path}; there are /v1/status, /v1/events, /v1/trial and /v1/command"
+                "nothing is at {path}; there are /v1/status, /v1/events, /v1/trial, /v1/lease and /v1/command"
             ),
         ),
     }
+}
+
+fn from_json(body: &[u8]) -> Result<Command, serde_json::Error> {
+    serde_json::from_slice(body)
+}
+
+fn lease(body: &[u8]) -> Result<Command, serde_json::Error> {
+    serde_json::from_slice(body).map(Command::Lease)
 }
 
 async fn command(
@@ -84,6 +97,7 @@ async fn command(
     admins: Admins,
     caller: Caller,
     request: Request<Incoming>,
+    read: impl FnOnce(&[u8]) -> Result<Command, serde_json::Error>,
 ) -> Answer {
     let body = Limited::new(request.into_body(), LONGEST_BODY).collect();
     let Ok(body) = tokio::time::timeout(server::PATIENCE, body).await else {
@@ -111,7 +125,7 @@ async fn command(
             ),
         );
     }
-    let command: Command = match serde_json::from_slice(&body) {
+    let command: Command = match read(&body) {
         Ok(command) => command,
         Err(error) => {
             return problem(StatusCode::BAD_REQUEST, format!("no command: {error}"));

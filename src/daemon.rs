@@ -247,7 +247,14 @@ fn assemble(
     })?;
     let presence = Presence::new(&config.shell.hardware.sys);
     let baseline = config.shell.baseline_file();
-    let hub = Hub::new(core, clock, found.devices, presence, baseline);
+    let hub = Hub::new(
+        core,
+        clock,
+        found.devices,
+        presence,
+        baseline,
+        config.hash(),
+    );
     Ok((Rc::new(RefCell::new(hub)), found.answers))
 }
 
@@ -322,7 +329,7 @@ impl Reload {
         for section in config.shell.differing(&self.shell) {
             log::warn!("[{section}] takes effect at the next start");
         }
-        hub.borrow_mut().reloaded(Ok(config.core));
+        hub.borrow_mut().reloaded(Ok(config));
     }
 }
 

@@ -14,7 +14,9 @@ use tokio::sync::Notify;
 
 use crate::baseline::BaselineFile;
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::devices::Devices;
+use crate::kill_switch;
 use crate::logging;
 use crate::notify::Notifier;
 use crate::presence::Presence;
@@ -41,6 +43,8 @@ pub struct Hub {
     presence: Presence,
     baseline: Option<BaselineFile>,
     hostname: String,
+    /// The hash of the configuration in force.
+    configuration: String,
     stopped: bool,
     progress: Rc<Notify>,
     end: Rc<Notify>,
@@ -48,7 +52,8 @@ pub struct Hub {
 }
 
 /// The node's name: the kernel's, or the one that a pod is told in `$NODE_NAME`, as exporters are.
-fn hostname() -> String {
+#[must_use]
+pub fn hostname() -> String {
     let told = std::env::var("NODE_NAME").ok();
     let told = told.filter(|name| !name.is_empty());
     let kernels = || std::fs::read_to_string("/proc/sys/kernel/hostname");
@@ -60,12 +65,15 @@ impl Hub {
     /// A hub around a core, which publishes its baseline there. [`Hub::begin`] comes next.
     #[must_use]
     pub fn new(
-        core: Core<FileStore>,
+        mut core: Core<FileStore>,
         clock: Clock,
         devices: Devices,
         presence: Presence,
         baseline: Option<BaselineFile>,
+        configuration: String,
     ) -> Self {
+        let hostname = hostname();
+        core.set_host(&hostname);
         Self {
             core,
             clock,
@@ -76,7 +84,8 @@ impl Hub {
             notifier: Notifier::from_environment(),
             presence,
             baseline,
-            hostname: hostname(),
+            hostname,
+            configuration,
             stopped: false,
             progress: Rc::new(Notify::new()),
             end: Rc::new(Notify::new()),
@@ -87,6 +96,7 @@ impl Hub {
     /// Does what the core wanted done when it was made.
     pub fn begin(&mut self) {
         self.carry_out();
+        self.look_around();
         self.notifier.ready();
     }
 
@@ -138,10 +148,13 @@ impl Hub {
     }
 
     /// The configuration was read anew, or was not.
-    pub fn reloaded(&mut self, config: Result<litd_core::Config, String>) {
+    pub fn reloaded(&mut self, config: Result<Config, String>) {
         self.notifier.reloading();
         match config {
-            Ok(config) => self.handle(Event::Reloaded(Box::new(config))),
+            Ok(config) => {
+                self.configuration = config.hash();
+                self.handle(Event::Reloaded(Box::new(config.core)));
+            }
             Err(why) => self.handle(Event::ReloadRefused(&why)),
         }
         self.notifier.ready();
@@ -168,6 +181,7 @@ impl Hub {
     pub fn status(&self) -> Status {
         let mut status = self.core.status();
         status.hostname.clone_from(&self.hostname);
+        status.build.configuration.clone_from(&self.configuration);
         status
     }
 
@@ -300,6 +314,10 @@ impl Hub {
 
     /// Once a second: what only the system knows.
     fn look_around(&mut self) {
+        let killed = kill_switch::thrown(self.core.kill_switches());
+        if killed.as_deref() != self.core.killed() {
+            self.handle(Event::KillSwitch(killed));
+        }
         for device in self.presence.returned(self.core.let_go_of_now()) {
             self.handle(Event::Returned(device));
         }

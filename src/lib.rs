@@ -17,6 +17,7 @@ pub mod daemon;
 pub mod devices;
 pub mod hub;
 mod ingest;
+mod kill_switch;
 mod logging;
 pub mod metrics;
 mod metrics_server;

@@ -63,15 +63,19 @@ const fn family(
 const FAMILIES: &[Family] = &[
     family(Kind::Info, "litd_build_info", "", "What program this is.",
         |s, out| out.count(&[("version", &s.build.version)], 1)),
+    family(Kind::Info, "litd_configuration_info", "", "The configuration in force, by a hash of all its values, defaults included.",
+        |s, out| out.count(&[("hash", &s.build.configuration)], 1)),
     family(Kind::Gauge, "litd_uptime_seconds", "seconds", "Time since the daemon started.",
         |s, out| out.gauge(&[], s.uptime_seconds)),
     family(Kind::Gauge, "litd_simulated", "", "1 if the hardware is a simulation: no other number is of a real node then.",
         |s, out| out.flag(&[], s.simulated)),
 
-    family(Kind::Gauge, "litd_mode", "", "1 at the mode that is on: observe writes no caps.",
+    family(Kind::Gauge, "litd_mode", "", "1 at the mode that is on: observe writes no caps, off has let go of everything.",
         |s, out| one_of(out, &[], "mode", MODES, s.node.mode)),
     family(Kind::Gauge, "litd_yielded", "", "1 while the node is only observed because somebody else sets caps here too.",
         |s, out| out.flag(&[], s.node.yielded)),
+    family(Kind::Gauge, "litd_lease_remaining_seconds", "seconds", "How long a fleet controller's lease lasts; absent without one.",
+        |s, out| out.gauge(&[], s.node.lease.as_ref().map(|lease| lease.remaining_seconds))),
     family(Kind::Gauge, "litd_policy", "", "1, with the policy's name.",
         |s, out| out.count(&[("policy", &s.node.policy)], 1)),
     family(Kind::Gauge, "litd_node_budget_watts", "watts", "What all GPU caps may add up to.",
@@ -188,7 +192,11 @@ const FAMILIES: &[Family] = &[
         |s, out| for c in &s.totals.refused { out.count(&[("reason", &c.kind)], c.count); }),
 ];
 
-const MODES: &[(Mode, &str)] = &[(Mode::Observe, "observe"), (Mode::Steer, "steer")];
+const MODES: &[(Mode, &str)] = &[
+    (Mode::Off, "off"),
+    (Mode::Observe, "observe"),
+    (Mode::Steer, "steer"),
+];
 
 const ROLES: &[(DeviceRole, &str)] = &[
     (DeviceRole::Idle, "idle"),

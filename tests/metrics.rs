@@ -228,7 +228,7 @@ fn what_a_thing_is_has_one_series_at_one_under_the_name_that_status_has() {
         let ones = at_one(&prometheus(&status), "litd_device_state", "state");
         assert_eq!(ones, [name(state)]);
     }
-    for mode in [Mode::Observe, Mode::Steer] {
+    for mode in [Mode::Off, Mode::Observe, Mode::Steer] {
         status.node.mode = mode;
         assert_eq!(
             at_one(&prometheus(&status), "litd_mode", "mode"),

@@ -22,6 +22,8 @@ mod diagnosis;
 mod disk;
 #[path = "whole/elsewhere.rs"]
 mod elsewhere;
+#[path = "whole/fleet.rs"]
+mod fleet;
 #[path = "whole/fuzz.rs"]
 mod fuzz;
 #[path = "whole/jobs.rs"]
@@ -38,6 +40,8 @@ mod others;
 mod profilers;
 #[path = "whole/release.rs"]
 mod release;
+#[path = "whole/rollout.rs"]
+mod rollout;
 #[path = "whole/sampling.rs"]
 mod sampling;
 #[path = "whole/sockets.rs"]

@@ -3,6 +3,8 @@
 use litd_units::Watts;
 use serde::{Deserialize, Serialize};
 
+use crate::Mode;
+
 /// A change that root or the admin group may ask for. It is logged with the caller's uid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
@@ -60,6 +62,29 @@ pub enum Command {
     },
     /// Ends the trial under way.
     StopTrial,
+    /// Grants a fleet controller a lease, or renews it (`PUT /v1/lease`).
+    Lease(Lease),
+    /// Ends the lease (`DELETE /v1/lease`).
+    EndLease,
+}
+
+/// What a fleet controller rules for a time. It is renewed by granting it again, by the same
+/// controller. When it ends, the configuration rules again, and `caps.safe_budget` if there is one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lease {
+    /// Who rules: 1 to 64 bytes.
+    pub controller: String,
+    /// How long, in seconds: 1 to 86,400.
+    pub seconds: f64,
+    /// What litd is to do, in place of what the configuration says; absent: that. A configured
+    /// `off` and a kill switch are stronger.
+    #[serde(default)]
+    pub mode: Option<Mode>,
+    /// What all GPU caps may add up to, in watts, where the administrator's own budget is not
+    /// less; absent: no more than that.
+    #[serde(default)]
+    pub budget: Option<Watts>,
 }
 
 /// The answer to a command.

@@ -6,6 +6,8 @@
 //! | `GET /v1/status` | | [`Status`] | read |
 //! | `GET /v1/events?after=SEQ` | | [`Events`] | read |
 //! | `GET /v1/trial` | | [`Trials`] | read |
+//! | `PUT /v1/lease` | [`Lease`] | [`Done`] | write |
+//! | `DELETE /v1/lease` | | [`Done`] | write |
 //! | `POST /v1/command` | [`Command`] | [`Done`] | write |
 //!
 //! Errors come with status 4xx or 5xx and a [`Problem`].
@@ -19,12 +21,12 @@ mod event;
 mod status;
 mod trial;
 
-pub use command::{Command, Done, Problem};
+pub use command::{Command, Done, Lease, Problem};
 pub use crc::crc32;
 pub use event::{Event, EventKind, Events};
 pub use status::{
-    BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, Limiter, Mode,
-    NodeStatus, RankStatus, Status, Totals,
+    BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, LeaseStatus,
+    Limiter, Mode, NodeStatus, RankStatus, Status, Totals,
 };
 pub use trial::{HoldOutStatus, Trials};
 

@@ -30,15 +30,24 @@ pub struct Status {
 pub struct BuildInfo {
     /// Its version.
     pub version: String,
+    /// A hash of the configuration in force, defaults included: 16 hexadecimal digits.
+    #[serde(default)]
+    pub configuration: String,
 }
 
-/// Whether the daemon may write caps.
+/// What the daemon does on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
+    /// Has let go of everything: caps are back, no device is open.
+    Off,
     /// Measures, diagnoses, predicts; never writes.
     Observe,
+    /// Moves caps on some nodes of a fleet and observes on the others: as a configuration says it.
+    /// What a node does is one of the others.
+    Canary,
     /// Moves caps.
+    #[serde(alias = "on")]
     Steer,
 }
 
@@ -47,17 +56,53 @@ impl Mode {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Off => "off",
             Self::Observe => "observe",
+            Self::Canary => "canary",
             Self::Steer => "steer",
         }
+    }
+}
+
+/// What a fleet controller rules, for a time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeaseStatus {
+    /// Who it was granted to.
+    pub controller: String,
+    /// The mode, if it has one.
+    pub mode: Option<Mode>,
+    /// The budget of all GPU caps, in watts, if it has one.
+    pub budget: Option<Watts>,
+    /// How long it lasts if it is not renewed.
+    pub remaining_seconds: f64,
+}
+
+impl LeaseStatus {
+    /// The lease in words, for one line.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let mode = self
+            .mode
+            .map_or_else(String::new, |it| format!(", mode {}", it.name()));
+        let budget = self
+            .budget
+            .map_or_else(String::new, |it| format!(", budget {it:.0}"));
+        let (controller, left) = (&self.controller, self.remaining_seconds);
+        format!("leased to {controller} for another {left:.0} s{mode}{budget}")
     }
 }
 
 /// The node as a whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// Whether the daemon may write.
+    /// What the daemon does.
     pub mode: Mode,
+    /// Why that is not just what the configuration says: a kill switch, a lease, a canary.
+    #[serde(default)]
+    pub mode_reason: Option<String>,
+    /// The lease of a fleet controller, while there is one.
+    #[serde(default)]
+    pub lease: Option<LeaseStatus>,
     /// The policy's name.
     pub policy: String,
     /// What all GPU caps may add up to.
@@ -387,7 +432,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_json() {
-        for mode in [Mode::Observe, Mode::Steer] {
+        for mode in [Mode::Off, Mode::Observe, Mode::Canary, Mode::Steer] {
             assert_eq!(json(mode).as_deref(), Some(mode.name()));
         }
         use DeviceRole::{Host, Idle, Leader, Member, Straggler};

@@ -1,6 +1,6 @@
 //! What administrators ask for, and a configuration read anew.
 
-use litd_api::{Command, Done, EventKind, Mode, Problem};
+use litd_api::{Command, Done, EventKind, Problem};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
@@ -40,6 +40,8 @@ impl<S: Store> Core<S> {
                 seed,
             } => self.ask_trial(job, quads, same, seed),
             Command::StopTrial => self.stop_trial(),
+            Command::Lease(lease) => self.grant(lease),
+            Command::EndLease => Ok(self.end_lease()),
             Command::Forget => {
                 self.learned.forget();
                 self.save_learned();
@@ -89,10 +91,8 @@ impl<S: Store> Core<S> {
         if let (Some(why), true) = (&self.condition.yielded, policy != Policy::Observe) {
             return Err(problem(format!("{why}: `litctl resume` first")));
         }
-        if self.config.mode == Mode::Observe && policy != Policy::Observe {
-            return Err(problem(
-                "litd only observes: set `mode = \"steer\"` in its configuration and reload it",
-            ));
+        if policy != Policy::Observe {
+            self.check_mode().map_err(problem)?;
         }
         self.overrides.policy = Some(policy);
         self.replan_all();
@@ -118,6 +118,9 @@ impl<S: Store> Core<S> {
     /// Steers devices again, from what they hold now.
     fn resume(&mut self, device: Option<&str>) -> Result<String, Problem> {
         let devices = self.named(device)?;
+        if self.is_off {
+            self.check_mode().map_err(problem)?;
+        }
         for &device in &devices {
             // Whatever was done to it meanwhile may have made something else of it.
             self.devices.want_identity(device);
@@ -159,6 +162,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn reload(&mut self, config: Config) {
         let law = config.law != self.config.law;
         let rules = config.mode != self.config.mode
+            || config.rollout != self.config.rollout
             || config.policy != self.config.policy
             || config.caps != self.config.caps;
         self.config = config;
@@ -166,6 +170,7 @@ impl<S: Store> Core<S> {
         if self.stopping.is_some() {
             return;
         }
+        self.follow_mode();
         if law {
             for name in self.with_a_loop() {
                 self.plan_anew(&name);
@@ -199,6 +204,8 @@ fn in_words(command: &Command) -> String {
         ),
         Command::StopTrial => "end of the trial".to_owned(),
         Command::Forget => "forget what was learned".to_owned(),
+        Command::Lease(lease) => format!("lease to {:?}", lease.controller),
+        Command::EndLease => "the end of the lease".to_owned(),
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Clocks {
 impl<S: Store> Core<S> {
     /// A rank wants its GPU at this clock; `None`: as the driver likes.
     pub(crate) fn ask_clock(&mut self, name: &str, rank: u32, clock: Option<Hertz>) {
-        if self.config.mode != Mode::Steer {
+        if self.mode() != Mode::Steer {
             return self.record.refuse("clocks_observed");
         }
         let job = self.jobs.get(name);
@@ -89,7 +89,7 @@ impl<S: Store> Core<S> {
     fn wanted_clock(&self, device: usize, unit: &Unit) -> Option<Hertz> {
         let (pid, clock) = unit.clocks.asked?;
         let ours = matches!(unit.standing, DeviceState::Ours | DeviceState::Foreign);
-        if self.stopping.is_some() || self.config.mode != Mode::Steer || !ours {
+        if self.stopping.is_some() || self.mode() != Mode::Steer || !ours {
             return None;
         }
         let job = self.jobs.get(unit.job.as_deref()?)?;

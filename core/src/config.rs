@@ -1,5 +1,7 @@
 //! What an administrator decides about the loop. The shell's file has sockets and paths besides.
 
+use std::path::PathBuf;
+
 use litd_api::Mode;
 use litd_policies::Policy;
 use litd_units::{Kelvins, Watts};
@@ -11,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// Whether caps may be written at all.
     pub mode: Mode,
+    /// On which nodes caps are moved.
+    pub rollout: Rollout,
     /// What is done about a straggler.
     pub policy: Policy,
     /// Limits that are narrower than the drivers'.
@@ -39,6 +43,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             mode: Mode::Observe,
+            rollout: Rollout::default(),
             policy: Policy::GpuRed,
             caps: Caps::default(),
             release: Release::default(),
@@ -54,12 +59,38 @@ impl Default for Config {
     }
 }
 
+/// On which nodes caps are moved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rollout {
+    /// So many nodes of a hundred are on in the mode `canary`.
+    pub percent: f64,
+    /// The node's name, whose hash decides whether it is one of them. Empty: the host's.
+    pub node: String,
+    /// While any of these files is there, litd is off.
+    pub kill_switches: Vec<PathBuf>,
+}
+
+impl Default for Rollout {
+    fn default() -> Self {
+        Self {
+            percent: 0.0,
+            node: String::new(),
+            kill_switches: ["/etc/litd/off", "/run/litd/off"]
+                .map(PathBuf::from)
+                .to_vec(),
+        }
+    }
+}
+
 /// What caps may be, where an administrator is stricter than the drivers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Caps {
     /// What all GPU caps may add up to, in watts. Absent: the sum of the caps found at start.
     pub budget: Option<Watts>,
+    /// The most that all GPU caps may add up to, in watts, while no fleet controller has a lease.
+    pub safe_budget: Option<Watts>,
     /// No GPU's cap goes below this. Some drivers (MI300X) name 0 as the lowest.
     pub gpu_floor: Watts,
     /// No GPU's cap goes above this. Absent: the cap that the driver starts with (its TDP), or
@@ -80,6 +111,7 @@ impl Default for Caps {
     fn default() -> Self {
         Self {
             budget: None,
+            safe_budget: None,
             gpu_floor: Watts(200.0),
             gpu_ceiling: None,
             cpu_floor: Watts(100.0),

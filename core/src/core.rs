@@ -18,6 +18,7 @@ use crate::learned::Learned;
 use crate::rate::Bucket;
 use crate::record::{Note, Record};
 use crate::rivals::Rivals;
+use crate::rollout::Granted;
 use crate::session::Session;
 use crate::store::Store;
 use crate::trial::Trials;
@@ -89,6 +90,13 @@ pub struct Core<S> {
     pub(crate) now: Nanos,
     next_telemetry: Nanos,
     pub(crate) stopping: Option<Stopping>,
+    /// Why a kill switch has litd off, while one does.
+    pub(crate) kill_switch: Option<String>,
+    /// Whether the mode is off, and everything was let go of for it.
+    pub(crate) is_off: bool,
+    pub(crate) lease: Option<Granted>,
+    /// The host's name.
+    pub(crate) host: String,
     /// Whether a predecessor died with caps changed.
     pub(crate) recovered: bool,
     /// How often refusals are logged.
@@ -163,6 +171,10 @@ impl<S: Store> Core<S> {
             now,
             next_telemetry: now,
             stopping: None,
+            kill_switch: None,
+            is_off: false,
+            lease: None,
+            host: String::new(),
             recovered: false,
             refusals: Bucket::new(REFUSALS_PER_SECOND, now),
             arrivals: BTreeMap::new(),
@@ -188,6 +200,7 @@ impl<S: Store> Core<S> {
         }
         core.recall_trial();
         // After what was recovered: the caps found are not those of a predecessor.
+        core.follow_mode();
         core.say_hello();
         core.settle_up();
         Ok(core)
@@ -215,6 +228,7 @@ impl<S: Store> Core<S> {
                 device: DeviceId(device),
                 reply,
             } => self.replied(device, reply),
+            Event::KillSwitch(why) => self.kill(why),
             Event::Returned(device) => self.returned(device),
             Event::Reloaded(config) => self.reload(*config),
             Event::ReloadRefused(why) => self.reload_refused(why),
@@ -271,6 +285,7 @@ impl<S: Store> Core<S> {
         self.check_settled();
         self.check_needs();
         self.expire_doubts();
+        self.check_lease();
         self.measure_warm_up();
         self.give_up_stopping();
         self.effects.push(Effect::Alive);
@@ -352,18 +367,13 @@ impl<S: Store> Core<S> {
 
     /// The policy in force.
     pub(crate) fn policy(&self) -> Policy {
-        match self.config.mode {
-            Mode::Observe => Policy::Observe,
+        match self.mode() {
             // Until an administrator resumes it.
             Mode::Steer if self.trials.harm.is_some() => Policy::Observe,
             Mode::Steer if self.condition.yielded.is_some() => Policy::Observe,
             Mode::Steer => self.overrides.policy.unwrap_or(self.config.policy),
+            Mode::Off | Mode::Observe | Mode::Canary => Policy::Observe,
         }
-    }
-
-    /// The budget that an administrator has set for all GPUs together.
-    pub(crate) fn set_budget(&self) -> Option<Watts> {
-        self.overrides.budget.or(self.config.caps.budget)
     }
 
     /// The cap that a device was found with; where that could not be read, the most that it may

@@ -68,6 +68,8 @@ pub enum Event<'a> {
     /// A device is there again after it was gone, or was bound to another driver: as it was seen
     /// without opening it.
     Returned(DeviceId),
+    /// A kill switch is there, and why, in words; or none is.
+    KillSwitch(Option<String>),
     /// The configuration was read anew.
     Reloaded(Box<Config>),
     /// The configuration was to be read anew, and is none; why, in words.

@@ -55,12 +55,6 @@ impl<S: Store> Core<S> {
         }
         // What was let go of may be done with.
         self.untidy |= self.devices.is_released(device);
-        if operation == Operation::Release {
-            self.closed(device);
-        } else if !self.may_open(device) {
-            // A new rank's question has opened it again, or one that was under way.
-            self.devices.want_release(device);
-        }
         // One that failed waits for its time; another was only waited for no longer.
         let waits = self.actuator.is_writing(device) || self.waits_for_retry(device);
         if !waits && self.actuator.has_failed(device) {
@@ -91,7 +85,11 @@ impl<S: Store> Core<S> {
                     self.clocks_done(device, asked, outcome);
                 }
             }
-            Reply::Released => {}
+            Reply::Released => self.closed(device),
+        }
+        if operation != Operation::Release && !self.may_open(device) {
+            // A new rank's question has opened it again, or one that was under way.
+            self.devices.want_release(device);
         }
     }
 

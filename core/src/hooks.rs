@@ -201,6 +201,10 @@ impl<S: Store> Core<S> {
     }
 
     fn check_hello(&self, hello: &Hello) -> Result<usize, No> {
+        if self.is_off {
+            // Whether it holds its GPU can't be asked without opening that.
+            return Err(No::new(RefusalCode::Busy, "off", "litd is off").for_now());
+        }
         if litd_proto::negotiate(hello.protocol).is_none() {
             let reason = format!(
                 "no common protocol: the hook speaks {}, this daemon up to {}",
@@ -720,6 +724,7 @@ impl<S: Store> Core<S> {
             DeviceState::Ours if unit.is_ours() => shared(unit).unwrap_or_default(),
             DeviceState::Ours => "its cap has not been read yet",
             DeviceState::Foreign => "somebody else changed its cap",
+            DeviceState::Released if unit.let_go.is_some_and(|it| it.by_mode) => "litd is off",
             DeviceState::Released => "an administrator took it back",
             DeviceState::Faulty => "it does not do what it is told",
         };

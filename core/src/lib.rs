@@ -40,6 +40,7 @@ mod rate;
 mod record;
 mod release;
 mod rivals;
+mod rollout;
 mod session;
 mod settle;
 mod settling;
@@ -54,6 +55,7 @@ mod undo;
 
 pub use crate::core::Core;
 pub use crate::release::LettingGo;
+pub use crate::rollout::{canary_place, fnv1a};
 pub use baseline::Baseline;
 pub use config::Config;
 pub use event::{Device, DeviceId, Effect, Event, Operation, Peer, Reply, SessionId};

@@ -6,7 +6,6 @@ use litd_api::{DeviceState, EventKind, Problem};
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
-use crate::devices::Unit;
 use crate::event::DeviceId;
 use crate::record::Note;
 use crate::store::Store;
@@ -24,6 +23,8 @@ pub(crate) struct LetGo {
     pub given_up: bool,
     /// Nothing of it is open.
     pub closed: bool,
+    /// litd is off: it is taken back when it no longer is.
+    pub by_mode: bool,
 }
 
 /// How far letting go has come.
@@ -39,12 +40,12 @@ impl<S: Store> Core<S> {
     /// Gives devices back and lets go of them.
     pub(crate) fn let_go(&mut self, device: Option<&str>) -> Result<String, Problem> {
         for device in self.named(device)? {
-            self.let_go_of(device);
+            self.let_go_of(device, false);
         }
         Ok("letting go".to_owned())
     }
 
-    fn let_go_of(&mut self, device: usize) {
+    pub(crate) fn let_go_of(&mut self, device: usize, by_mode: bool) {
         let (now, held) = (self.now, self.actuator.held(device));
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -58,6 +59,7 @@ impl<S: Store> Core<S> {
             since: now,
             given_up: false,
             closed: false,
+            by_mode,
         });
         self.actuator.retry(device);
         // Its cap goes back at once: nobody's sensor is waited for.
@@ -102,6 +104,9 @@ impl<S: Store> Core<S> {
             let Some(let_go) = self.devices.get(device).and_then(|unit| unit.let_go) else {
                 continue;
             };
+            if let_go.by_mode || self.is_off {
+                continue;
+            }
             if back > 0.0 && self.now >= let_go.since + seconds(back) {
                 returning.push(device);
             } else if self.now >= let_go.since + TRIES && self.may_open(device) {
@@ -138,8 +143,18 @@ impl<S: Store> Core<S> {
     /// A device that was let go of has come back, from a reset or with another driver: it is
     /// taken back. Nothing of it was opened to see that.
     pub(crate) fn returned(&mut self, DeviceId(device): DeviceId) {
-        let let_go = |unit: &Unit| unit.let_go.is_some();
-        if self.config.release.take_back_on_return && self.devices.get(device).is_some_and(let_go) {
+        if !self.config.release.take_back_on_return {
+            return;
+        }
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let Some(let_go) = &mut unit.let_go else {
+            return;
+        };
+        // While litd is off it is nobody's turn; afterwards it is.
+        let_go.by_mode |= self.is_off;
+        if !let_go.by_mode {
             self.take_back_noted(&[device], "it has come back: taken back");
         }
     }

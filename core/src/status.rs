@@ -24,6 +24,7 @@ impl<S: Store> Core<S> {
         Status {
             build: BuildInfo {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
+                configuration: String::new(),
             },
             hostname: String::new(),
             uptime_seconds: (self.now - self.started).as_secs_f64(),
@@ -54,6 +55,7 @@ impl<S: Store> Core<S> {
 
     fn node_status(&self) -> NodeStatus {
         let policy = self.policy();
+        let (mode, mode_reason) = self.mode_and_why();
         let gpus = || self.devices.gpus();
         let held = gpus().filter_map(|(device, _)| self.actuator.held(device));
         let power = |(_, unit): (usize, &Unit)| self.fresh_reading(unit)?.power;
@@ -65,9 +67,11 @@ impl<S: Store> Core<S> {
         let saving = self.jobs.values().filter_map(|job| self.saving(job));
         NodeStatus {
             mode: match policy {
-                Policy::Observe => Mode::Observe,
-                _ => Mode::Steer,
+                Policy::Observe if mode == Mode::Steer => Mode::Observe,
+                _ => mode,
             },
+            mode_reason,
+            lease: self.lease_status(),
             policy: policy.name().to_owned(),
             budget: self.gpu_budget(),
             lent: lent.max(Watts::ZERO),
@@ -100,6 +104,9 @@ impl<S: Store> Core<S> {
     fn summary(&self) -> String {
         if self.stopping.is_some() {
             return "stopping: caps go back".to_owned();
+        }
+        if let (true, Err(why)) = (self.is_off, self.check_mode()) {
+            return why;
         }
         if let Some(trouble) = &self.journal_trouble {
             return format!("no cap is changed: {trouble}");

@@ -11,6 +11,7 @@ mod doctor;
 mod draw;
 mod events;
 mod forget;
+mod lease;
 mod output;
 mod packaging;
 mod plan;
@@ -67,6 +68,7 @@ enum Command {
     Budget(budget::Args),
     Caps(caps::Args),
     Policy(policy::Args),
+    Lease(lease::Args),
     Release(release::Args),
     Restore(restore::Args),
     Resume(resume::Args),
@@ -120,6 +122,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Audit(args) => audit::run(args, cli.json),
         Command::Budget(args) => budget::run(args, cli.json),
         Command::Caps(args) => caps::run(args, cli.json),
+        Command::Lease(args) => lease::run(args, cli.json),
         Command::Policy(args) => policy::run(args, cli.json),
         Command::Release(args) => release::run(args, cli.json),
         Command::Restore(args) => restore::run(args, cli.json),

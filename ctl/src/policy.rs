@@ -37,6 +37,8 @@ fn show(status: &Status, json: bool) -> Outcome {
         return output::json(&json!({ "policy": node.policy, "mode": node.mode }));
     }
     let mode = match node.mode {
+        Mode::Off => "mode off: everything is let go of",
+        Mode::Canary => "mode canary",
         Mode::Observe => "mode observe: no cap is moved",
         Mode::Steer => "mode steer",
     };

@@ -33,6 +33,8 @@ type Limit = (&'static str, Above, f64, &'static str);
 /// The limits of every number in the file.
 const LIMITS: &[Limit] = &[
     ("caps.budget", Over(0.0), MOST_WATTS, "watts"),
+    ("caps.safe_budget", Over(0.0), MOST_WATTS, "watts"),
+    ("rollout.percent", From(0.0), 100.0, "of 100 nodes"),
     ("caps.gpu_floor", Over(0.0), MOST_WATTS, "watts"),
     ("caps.gpu_ceiling", Over(0.0), MOST_WATTS, "watts"),
     ("caps.cpu_floor", Over(0.0), MOST_WATTS, "watts"),

@@ -1,6 +1,6 @@
 //! The trial that somebody asked for: blocks of both arms alternate on one job.
 
-use litd_api::{EventKind, Mode, Problem};
+use litd_api::{EventKind, Problem};
 use litd_policies::{CapVector, Policy, State as Loop};
 use litd_proto::Tick;
 use litd_trial::report::{About, harm};
@@ -138,11 +138,11 @@ impl<S: Store> Core<S> {
                 "steering was stopped for harm ({why}): `litctl resume` first"
             )));
         }
-        if self.config.mode == Mode::Observe {
-            return Err(problem(
-                "litd only observes, so there are no balanced caps to try: set `mode = \"steer\"` and reload it; `litctl trial start --aa` tries the measurement without moving any cap",
-            ));
-        }
+        self.check_mode().map_err(|why| {
+            problem(format!(
+                "{why}; so there are no balanced caps to try. `litctl trial start --aa` tries the measurement without moving any cap"
+            ))
+        })?;
         match self.policy() {
             Policy::Observe => Err(problem(
                 "the policy is observe, so there are no balanced caps to try: `litctl policy` sets another",

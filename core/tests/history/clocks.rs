@@ -72,7 +72,7 @@ impl World {
         let known = journal.ok().flatten().map_or_else(Vec::new, |it| it.clocks);
         if !known.contains(&address) {
             self.broke("12 journal", format!("clocks of device {device}"));
-        } else if self.config.mode != Mode::Steer || self.stop_sent.is_some() {
+        } else if self.mode() != Mode::Steer || self.stop_sent.is_some() {
             self.broke("12 observe", format!("clocks of device {device}"));
         } else if !self.hw[device].wishes.contains(&clock) {
             let text = format!("device {device}: nobody asked for {clock} MHz");

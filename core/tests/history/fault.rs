@@ -77,6 +77,8 @@ faults! {
     Resume "resume",
     Returned "a device that was let go of comes back",
     Forget "forget",
+    KillSwitch "a kill switch",
+    Lease "a fleet controller's lease",
     CapByHand "a cap is set by hand",
     ReloadAdjusting "the configuration is reloaded while caps move",
     ReloadLaw "the law's knobs are reloaded",

@@ -87,6 +87,8 @@ impl World {
             Fault::TrialBegun | Fault::TrialStopped => self.try_out(fault),
             Fault::ReloadAdjusting | Fault::ReloadLaw | Fault::ObserveMoved => self.reload(fault),
             Fault::Returned => self.device_returns(),
+            Fault::KillSwitch => self.kill_switch(),
+            Fault::Lease => self.lease(),
             Fault::CapByHand => self.set_by_hand(),
             Fault::LoweredStuck => self.lowered_stuck(),
             Fault::ClockJump => self.clock_jump(),

@@ -46,7 +46,7 @@ pub struct Ledger {
     budget: Option<Watts>,
     policy: Option<Policy>,
     /// Something else than a job may have made writes necessary.
-    reason: bool,
+    pub reason: bool,
     lowered: Option<Lowered>,
     /// What was published of the caps that go back.
     pub baseline: litd_core::Baseline,
@@ -115,17 +115,17 @@ impl World {
 
     /// The budget that was set, by command or by configuration.
     pub fn budget_set(&self) -> Option<Watts> {
-        self.ledger.budget.or(self.config.caps.budget)
+        self.least_budget(self.ledger.budget.or(self.config.caps.budget))
     }
 
     fn policy(&self) -> Policy {
         // Whether what a job's ticks say is harm is litd's to judge; what follows is not.
         let harmed = |core: &Core<Disk>| core.status().node.harm.is_some();
-        match self.config.mode {
-            Mode::Observe => Policy::Observe,
+        match self.mode() {
             Mode::Steer if self.core.as_ref().is_some_and(harmed) => Policy::Observe,
             Mode::Steer if self.core.as_ref().is_some_and(Core::has_yielded) => Policy::Observe,
             Mode::Steer => self.ledger.policy.unwrap_or(self.config.policy),
+            _ => Policy::Observe,
         }
     }
 
@@ -152,6 +152,12 @@ impl World {
             ceiling,
             unit: micro(hw.range.resolution).max(1),
         }
+    }
+
+    /// Whether a device came with less than a loop would ever leave it.
+    pub fn found_below_floor(&self, device: usize) -> bool {
+        let found = self.hw[device].natural.last();
+        found.is_some_and(|&it| it < self.bounds(device, Some(it)).floor)
     }
 
     /// What all caps may add up to now.
@@ -321,8 +327,7 @@ impl World {
             self.broke("6 foreign", text);
         } else if said.state != DeviceState::Ours && !give_back {
             self.broke("6 left alone", text);
-        } else if !self.ledger.welcomed && !self.ledger.reason && self.config.caps.budget.is_none()
-        {
+        } else if !self.ledger.welcomed && !self.ledger.reason && self.budget_set().is_none() {
             self.broke("8 no rank", text);
         }
     }
@@ -544,10 +549,12 @@ impl World {
         (self.ledger.budget, self.ledger.policy) = (None, None);
         self.ledger.braked_until = 0;
         self.ledger.known_hands.clear();
+        // The kill switch is looked for again once litd runs, and there is none for a moment.
+        (self.rule.killed, self.rule.lease) = (None, None);
         self.ledger.nothing_lowered();
         let left = self.disk.with(|disk| !disk.journal.is_empty());
         let unreadable = self.seen.has(Fault::Unreadable);
-        let budget = self.config.caps.budget.is_some();
+        let budget = self.budget_set().is_some();
         self.ledger.reason |= left || unreadable || budget;
     }
 
@@ -558,7 +565,7 @@ impl World {
 
     /// Other rules hold from now on; a budget that came down has a second.
     pub fn was_reconfigured(&mut self, before: i64) {
-        self.ledger.reason |= self.config.caps.budget.is_some();
+        self.ledger.reason |= self.budget_set().is_some();
         self.ledger.old.push((self.now + LOWERED, before));
         self.ledger.nothing_lowered();
     }

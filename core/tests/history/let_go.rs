@@ -71,6 +71,9 @@ impl World {
             if !hw.let_go || state == DeviceState::Released {
                 continue;
             }
+            if self.rule.killed.is_some() {
+                continue;
+            }
             let waited = after > 0 && self.clock().0 >= hw.hold.since.1 + after;
             let returned = hw.hold.returned && release.take_back_on_return;
             if !waited && !returned {
@@ -108,7 +111,8 @@ impl World {
             return;
         }
         let answer = core.letting_go(Some(&hw.identity.address));
-        if hw.hold.open && hw.op.is_none() {
+        // What is let go of because litd is off is not given up.
+        if hw.hold.open && hw.op.is_none() && self.mode() != litd_api::Mode::Off {
             return self.broke("9 let go", format!("device {device} is open: {answer:?}"));
         }
         let well = |device: usize| {
@@ -118,7 +122,9 @@ impl World {
         // Without the audit log no other cap is lowered to make room for this one.
         let sound = self.disk.with(|disk| disk.all_failures() == (0, 0, 0));
         let young = since < self.started + 5 * SECOND;
-        if !(0..self.hw.len()).all(well) || !sound || young || self.seen.has(Fault::ClockJump) {
+        // What was lost with a damaged journal can't come back.
+        let unknown = self.ledger.rotten || self.seen.has(Fault::ClockJump);
+        if !(0..self.hw.len()).all(well) || !sound || young || unknown {
             return;
         }
         // One that was found below its floor has that much while a loop has it, and leaves as much
@@ -133,7 +139,13 @@ impl World {
         // A budget that was set holds whatever goes back.
         let gpus = self.hw.iter().filter(|hw| hw.is_gpu());
         let found: i64 = gpus.filter_map(|hw| hw.natural.last()).sum();
-        if self.budget_set().is_some_and(|it| micro(it) < found) {
+        let less = self.budget_set().is_some_and(|it| micro(it) < found);
+        if less || self.rule.changed >= since {
+            return;
+        }
+        // One that was found below its floor takes watts from the others while it is moved.
+        let others = (0..self.hw.len()).filter(|&it| it != device);
+        if others.into_iter().any(|it| self.found_below_floor(it)) {
             return;
         }
         let back = hw.natural.contains(&hw.cap) && !self.is_in_journal(device);

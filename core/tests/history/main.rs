@@ -18,6 +18,7 @@ mod inject;
 mod ledger;
 mod let_go;
 mod rng;
+mod rollout;
 mod setup;
 mod world;
 

@@ -83,6 +83,9 @@ fn configuration(rng: &mut Rng, devices: &[Hw]) -> Config {
     config.limits.frames_per_second = 100.0;
     config.limits.names = 64;
     knobs(rng, &mut config);
+    if rng.chance(0.2) {
+        config.caps.safe_budget = Some(budget(rng, devices, &config));
+    }
     if rng.chance(0.4) {
         config.caps.budget = Some(budget(rng, devices, &config));
     }

@@ -14,6 +14,7 @@ use crate::hardware::{Hw, MILLI, Op, SECOND, micro, whole};
 use crate::hooks::{Hooks, Wrong};
 use crate::ledger::Ledger;
 use crate::rng::Rng;
+use crate::rollout::Rule;
 use crate::setup::Setup;
 
 /// A sound device answers within so many milliseconds, and now and then within so many more.
@@ -73,6 +74,10 @@ pub enum Ev {
     Room { lowered: i64 },
     /// Whoever had a device let go of then is to be answered now.
     LetGo { device: usize, since: i64 },
+    /// A kill switch was there then.
+    Killed { since: i64 },
+    /// A lease may be over.
+    LeaseEnds,
     /// Nobody waits any longer for a cap that was asked for by hand.
     HandPatience { device: usize, asked: i64 },
     /// No more faults from now on; jobs end.
@@ -110,6 +115,7 @@ pub struct World {
     pub hw: Vec<Hw>,
     pub hooks: Hooks,
     pub ledger: Ledger,
+    pub rule: Rule,
     pub seen: Seen,
     pub epoch: u32,
     pub boot: u32,
@@ -148,6 +154,7 @@ impl World {
             core: None,
             config: setup.config,
             ledger: Ledger::default(),
+            rule: Rule::default(),
             hooks,
             hw,
             seen: Seen::default(),
@@ -292,6 +299,7 @@ impl World {
     /// Does what the daemon wants done.
     pub fn act(&mut self) {
         self.watch_hands();
+        self.lease_ends();
         self.watch_let_go();
         let Some(core) = &mut self.core else { return };
         let effects = core.effects();
@@ -395,6 +403,8 @@ impl World {
             }
             Ev::Room { lowered } => self.check_room(lowered),
             Ev::LetGo { device, since } => self.check_let_go(device, since),
+            Ev::Killed { since } => self.check_killed(since),
+            Ev::LeaseEnds => self.lease_ends(),
             Ev::HandPatience { device, asked } => self.hand_patience(device, asked),
             Ev::Calm => self.calm_down(),
             Ev::Stop => self.stop(),

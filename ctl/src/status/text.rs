@@ -44,11 +44,14 @@ fn page(out: &mut String, status: &Status) -> fmt::Result {
 fn node(out: &mut String, status: &Status) -> fmt::Result {
     let node = &status.node;
     let mode = match node.mode {
+        Mode::Off => "off (everything is let go of)",
         Mode::Observe => "observe (no cap is moved)",
+        // Never what a node does.
+        Mode::Canary => "canary",
         Mode::Steer => "steer",
     };
     let version = format!("litd {}", status.build.version);
-    let lines = [
+    let mut lines = vec![
         format!(
             "mode {mode}, policy {}, up {}",
             node.policy,
@@ -63,6 +66,8 @@ fn node(out: &mut String, status: &Status) -> fmt::Result {
         ),
         node.summary.clone(),
     ];
+    lines.extend(node.mode_reason.clone());
+    lines.extend(node.lease.as_ref().map(litd_api::LeaseStatus::in_words));
     paragraph(out, &version, &lines)
 }
 

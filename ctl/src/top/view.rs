@@ -79,6 +79,7 @@ impl<'a> View<'a> {
         let mut first = vec![Span::styled(
             format!(" {}, {} ", node.policy, node.mode.name()),
             match node.mode {
+                Mode::Off | Mode::Canary => bold().fg(Color::Red),
                 Mode::Observe => bold().fg(Color::Blue),
                 Mode::Steer => bold(),
             },

@@ -21,12 +21,15 @@ pub fn status() -> Status {
     Status {
         build: BuildInfo {
             version: "0.1.0".into(),
+            configuration: String::new(),
         },
         hostname: "node1".into(),
         uptime_seconds: 273_600.0,
         simulated: true,
         node: NodeStatus {
             mode: Mode::Steer,
+            mode_reason: None,
+            lease: None,
             policy: "gpu-realloc".into(),
             budget: Watts(5600.0),
             lent: Watts::ZERO,

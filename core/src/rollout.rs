@@ -1,0 +1,262 @@
+//! Who decides whether caps may be moved, and within which budget: the configuration, a lease of a
+//! fleet controller, and above all the kill switch. Modes: off (everything is let go of), observe,
+//! canary (on, on so many in a hundred nodes, by their names), on.
+
+use std::path::PathBuf;
+
+use litd_api::{EventKind, Lease, LeaseStatus, Mode, Problem};
+use litd_policies::Policy;
+use litd_units::{Nanos, Watts};
+
+use crate::core::{Core, seconds};
+use crate::record::Note;
+use crate::store::Store;
+
+/// A lease lasts no longer.
+const LONGEST: f64 = 86_400.0;
+
+/// A lease that was granted.
+#[derive(Debug, Clone)]
+pub(crate) struct Granted {
+    pub lease: Lease,
+    /// When it ends.
+    pub until: Nanos,
+}
+
+/// Where a node stands among a hundred: below this, of 10,000.
+#[must_use]
+pub fn canary_place(node: &str) -> u64 {
+    // Anybody can compute it.
+    fnv1a(node.as_bytes()) % 10_000
+}
+
+/// The hash FNV-1a, 64 bits.
+#[must_use]
+pub fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+impl<S: Store> Core<S> {
+    /// What litd does, and why if that is not what its configuration says.
+    pub(crate) fn mode_and_why(&self) -> (Mode, Option<String>) {
+        if let Some(why) = &self.kill_switch {
+            return (Mode::Off, Some(why.clone()));
+        }
+        if self.config.mode == Mode::Off {
+            return (Mode::Off, None);
+        }
+        let leased = self.lease.as_ref().and_then(|it| it.lease.mode);
+        let why = leased.and(self.lease.as_ref());
+        let why = why.map(|it| format!("leased by {}", it.lease.controller));
+        match leased.unwrap_or(self.config.mode) {
+            Mode::Canary => {
+                let percent = self.config.rollout.percent;
+                let place = canary_place(self.node()) as f64 / 100.0;
+                let mode = if place < percent {
+                    Mode::Steer
+                } else {
+                    Mode::Observe
+                };
+                let why = format!(
+                    "canary: {:?} is at {place:.2} of 100, and what is below {percent} is on",
+                    self.node()
+                );
+                (mode, Some(why))
+            }
+            mode => (mode, why),
+        }
+    }
+
+    /// The node's name.
+    fn node(&self) -> &str {
+        match self.config.rollout.node.as_str() {
+            "" => &self.host,
+            node => node,
+        }
+    }
+
+    /// The host's name, for a configuration that names no node.
+    pub fn set_host(&mut self, host: &str) {
+        host.clone_into(&mut self.host);
+        self.mode_may_differ();
+    }
+
+    /// What litd does.
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode_and_why().0
+    }
+
+    /// Whether caps may be moved; why not, in words.
+    pub(crate) fn check_mode(&self) -> Result<(), String> {
+        let (mode, why) = self.mode_and_why();
+        let why = why.unwrap_or_else(|| {
+            let mode = mode.name();
+            format!("set `mode = \"on\"` instead of \"{mode}\" in its configuration and reload it")
+        });
+        match mode {
+            Mode::Steer => Ok(()),
+            Mode::Off => Err(format!("litd is off: {why}")),
+            Mode::Observe | Mode::Canary => Err(format!("litd only observes: {why}")),
+        }
+    }
+
+    /// Files that turn litd off while they are there.
+    pub fn kill_switches(&self) -> &[PathBuf] {
+        &self.config.rollout.kill_switches
+    }
+
+    /// Why a kill switch has litd off, while one does.
+    pub fn killed(&self) -> Option<&str> {
+        self.kill_switch.as_deref()
+    }
+
+    /// The kill switch is there, or is gone.
+    pub(crate) fn kill(&mut self, why: Option<String>) {
+        if self.kill_switch == why {
+            return;
+        }
+        let note = match &why {
+            Some(why) => Note::warning(EventKind::Command, format!("off: {why}")),
+            None => Note::info(EventKind::Command, "the kill switch is gone"),
+        };
+        self.note(note);
+        self.kill_switch = why;
+        self.mode_may_differ();
+    }
+
+    /// Another mode or budget may rule from now on.
+    pub(crate) fn mode_may_differ(&mut self) {
+        if self.stopping.is_none() {
+            self.follow_mode();
+            self.replan_all();
+        }
+    }
+
+    /// Lets go of everything when litd is off, and takes it back when it no longer is.
+    pub(crate) fn follow_mode(&mut self) {
+        let off = self.mode() == Mode::Off;
+        if off == self.is_off {
+            return;
+        }
+        self.is_off = off;
+        let devices = self.devices.iter();
+        let concerned = devices.filter(|(_, unit)| match unit.let_go {
+            None => off,
+            Some(it) => !off && it.by_mode,
+        });
+        let concerned: Vec<usize> = concerned.map(|(device, _)| device).collect();
+        if off {
+            for device in concerned {
+                self.let_go_of(device, true);
+            }
+        } else {
+            self.take_back(&concerned);
+        }
+    }
+
+    /// Grants a lease, or renews it.
+    pub(crate) fn grant(&mut self, lease: Lease) -> Result<String, Problem> {
+        let problem = |error: String| Err(Problem { error });
+        // Written so that a NaN is refused.
+        if !(lease.seconds >= 1.0 && lease.seconds <= LONGEST) {
+            return problem(format!("a lease lasts 1 s to {LONGEST} s"));
+        }
+        if lease.controller.is_empty() || lease.controller.len() > 64 {
+            return problem("controller: a name of 1 to 64 bytes".to_owned());
+        }
+        if let Some(budget) = lease.budget {
+            let caps = &self.config.caps;
+            let floors = self.devices.gpus().map(|(_, unit)| unit.limits(caps).floor);
+            let floors: Watts = floors.sum();
+            if !(budget >= floors && budget.is_finite()) {
+                return problem(format!(
+                    "a budget of {budget} is none for these GPUs: their floors add up to {floors}"
+                ));
+            }
+        }
+        if let Some(rival) = self
+            .lease
+            .as_ref()
+            .filter(|it| it.lease.controller != lease.controller)
+        {
+            return problem(format!(
+                "{} holds a lease for another {:.0} s",
+                rival.lease.controller,
+                (rival.until - self.now).as_secs_f64()
+            ));
+        }
+        let said = format!("leased to {} for {} s", lease.controller, lease.seconds);
+        let until = self.now + seconds(lease.seconds);
+        let terms = |it: &Lease| (it.mode, it.budget);
+        let renewed = self
+            .lease
+            .as_ref()
+            .is_some_and(|it| terms(&it.lease) == terms(&lease));
+        self.lease = Some(Granted { lease, until });
+        if !renewed {
+            self.mode_may_differ();
+        }
+        let (mode, why) = self.mode_and_why();
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        let idle = match self.policy() {
+            Policy::Observe => "; no budget is enforced while litd moves no cap",
+            _ => "",
+        };
+        Ok(format!("{said}; mode {}{why}{idle}", mode.name()))
+    }
+
+    /// A fleet controller gives its lease back.
+    pub(crate) fn end_lease(&mut self) -> String {
+        match self.lease.take() {
+            Some(it) => {
+                self.mode_may_differ();
+                format!("the lease of {} has ended", it.lease.controller)
+            }
+            None => "there is no lease".to_owned(),
+        }
+    }
+
+    /// A lease whose time is over.
+    pub(crate) fn check_lease(&mut self) {
+        let over = |it: &&Granted| self.now >= it.until;
+        let Some(ended) = self.lease.as_ref().filter(over) else {
+            return;
+        };
+        let controller = ended.lease.controller.clone();
+        self.lease = None;
+        let rules = match self.config.caps.safe_budget {
+            Some(safe) => format!("the safe budget of {safe} rules"),
+            None => "the configuration rules".to_owned(),
+        };
+        let text = format!("the lease of {controller} has ended and was not renewed: {rules}");
+        self.note(Note::warning(EventKind::Command, text));
+        self.mode_may_differ();
+    }
+
+    /// The budget for all GPUs together that was set: the least of what an administrator says and
+    /// of what the lease says, or else the safe budget.
+    pub(crate) fn set_budget(&self) -> Option<Watts> {
+        let own = self.overrides.budget.or(self.config.caps.budget);
+        let caps = &self.config.caps;
+        let lent = match &self.lease {
+            Some(it) => it.lease.budget,
+            None => caps.safe_budget,
+        };
+        match (own, lent) {
+            (Some(own), Some(lent)) => Some(own.min(lent)),
+            (own, lent) => own.or(lent),
+        }
+    }
+
+    pub(crate) fn lease_status(&self) -> Option<LeaseStatus> {
+        let it = self.lease.as_ref()?;
+        Some(LeaseStatus {
+            controller: it.lease.controller.clone(),
+            mode: it.lease.mode,
+            budget: it.lease.budget,
+            remaining_seconds: (it.until - self.now).as_secs_f64().max(0.0),
+        })
+    }
+}

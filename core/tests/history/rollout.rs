@@ -1,0 +1,197 @@
+//! Who rules whether and how far caps are moved: kill switches and leases, and the rules for them.
+//! The ledger works out mode and budget by itself.
+
+use litd_api::{Command, Lease, Mode};
+use litd_core::Event;
+use litd_units::Watts;
+
+use crate::fault::Fault;
+use crate::hardware::{SECOND, micro};
+use crate::world::{Ev, World};
+
+/// A kill switch is honoured within so long.
+const KILLED: i64 = 5 * SECOND;
+
+/// What rules beside the configuration.
+#[derive(Debug, Default)]
+pub struct Rule {
+    /// Since when a kill switch is there.
+    pub killed: Option<i64>,
+    /// A lease: mode, budget, and when it ends by the daemon's clock.
+    pub lease: Option<(Option<Mode>, Option<Watts>, i64)>,
+    /// When a lease last began, changed or ended.
+    pub changed: i64,
+}
+
+impl World {
+    /// What the daemon is to do now.
+    pub fn mode(&self) -> Mode {
+        let lease = self.rule.lease.as_ref();
+        if self.rule.killed.is_some() || self.config.mode == Mode::Off {
+            return Mode::Off;
+        }
+        match lease.and_then(|it| it.0).unwrap_or(self.config.mode) {
+            // No node is named, and 0 of 100 are on.
+            Mode::Canary => Mode::Observe,
+            mode => mode,
+        }
+    }
+
+    /// The budget of a lease, or the safe one without a lease.
+    pub fn lent_budget(&self) -> Option<Watts> {
+        match &self.rule.lease {
+            Some((_, budget, _)) => *budget,
+            None => self.config.caps.safe_budget,
+        }
+    }
+
+    pub fn kill_switch(&mut self) {
+        if self.core.is_none() {
+            return;
+        }
+        let before = self.limit();
+        let since = self.now;
+        let on = self.rule.killed.is_none();
+        self.rule.killed = on.then_some(since);
+        self.was_reconfigured(before);
+        self.seen.mark(Fault::KillSwitch);
+        self.mode_changed();
+        self.tell(Event::KillSwitch(on.then(|| "maintenance".to_owned())));
+        if on {
+            self.after(KILLED, Ev::Killed { since });
+            let later = self.rng.between(1, 12) * SECOND;
+            self.after(later, Ev::Fault(Fault::KillSwitch));
+        }
+    }
+
+    /// What is litd's again may take a moment to come down.
+    fn mode_changed(&mut self) {
+        let ours = (0..self.hw.len()).filter(|&it| !self.hw[it].let_go);
+        for device in ours.collect::<Vec<_>>() {
+            if self.mode() != Mode::Off {
+                self.was_taken_back(device);
+            }
+        }
+    }
+
+    /// All caps are back, and nothing is open.
+    pub fn check_killed(&mut self, since: i64) {
+        if self.rule.killed != Some(since) || self.stop_sent.is_some() {
+            return;
+        }
+        let Some(core) = &self.core else { return };
+        let status = core.status();
+        if status.node.mode != Mode::Off || !status.node.summary.contains("maintenance") {
+            let text = format!("{:?}: {}", status.node.mode, status.node.summary);
+            return self.broke("13 kill switch", text);
+        }
+        let sound = self.disk.with(|disk| disk.failures == (0, 0));
+        let well = self
+            .hw
+            .iter()
+            .all(|hw| hw.trouble_until < since && !hw.misbehaves(self.now));
+        let young = since < self.started + 5 * SECOND;
+        if !sound || !well || young || self.seen.has(Fault::ClockJump) || self.ledger.rotten {
+            return;
+        }
+        let left = (0..self.hw.len()).find(|&device| {
+            let hw = &self.hw[device];
+            !hw.natural.contains(&hw.cap) || (hw.hold.open && hw.op.is_none())
+        });
+        if let Some(device) = left {
+            let hw = &self.hw[device];
+            let text = format!("device {device}: {} µW, open: {}", hw.cap, hw.hold.open);
+            self.broke("13 kill switch", text);
+        }
+    }
+
+    pub fn lease(&mut self) {
+        let Some(core) = &self.core else { return };
+        if self.stop_sent.is_some() {
+            return;
+        }
+        let status = core.status();
+        let gpus = status
+            .devices
+            .iter()
+            .filter(|it| it.name.starts_with("gpu"));
+        let (mut floors, mut ceilings) = (Watts::ZERO, Watts::ZERO);
+        for gpu in gpus {
+            floors += gpu.floor;
+            ceilings += gpu.ceiling;
+        }
+        let share = self.rng.unit();
+        let budget = floors + (ceilings * 1.1 - floors).max(Watts::ZERO) * share;
+        let modes = [
+            Mode::Off,
+            Mode::Observe,
+            Mode::Canary,
+            Mode::Steer,
+            Mode::Steer,
+        ];
+        let lease = Lease {
+            controller: "fleet".to_owned(),
+            seconds: self.rng.between(1000, 20_000) as f64 / 1e3,
+            mode: self.rng.chance(0.5).then(|| self.rng.pick(&modes)),
+            budget: self.rng.chance(0.7).then_some(budget),
+        };
+        let command = match self.rng.chance(0.15) {
+            true => Command::EndLease,
+            false => Command::Lease(lease),
+        };
+        let before = self.limit();
+        let Some(Ok(_)) = self.ask(&command) else {
+            return self.act();
+        };
+        self.seen.mark(Fault::Lease);
+        self.rule.lease = match &command {
+            Command::Lease(lease) => {
+                let until = self.clock().0 + (lease.seconds * 1e9) as i64;
+                let late = (lease.seconds * 1e9) as i64 + 3 * SECOND;
+                self.after(late, Ev::LeaseEnds);
+                Some((lease.mode, lease.budget, until))
+            }
+            _ => None,
+        };
+        self.rules_anew(before);
+        self.act();
+    }
+
+    fn rules_anew(&mut self, before: i64) {
+        self.rule.changed = self.now;
+        self.ledger.reason = true;
+        self.was_reconfigured(before);
+        self.mode_changed();
+    }
+
+    /// A lease whose time is over rules no longer; the daemon may have a round to notice.
+    pub fn lease_ends(&mut self) {
+        let now = self.clock().0;
+        let over = |it: &(Option<Mode>, Option<Watts>, i64)| now >= it.2;
+        if !self.rule.lease.as_ref().is_some_and(over) {
+            return;
+        }
+        let before = self.limit();
+        let Some(core) = &self.core else {
+            self.rule.lease = None;
+            return;
+        };
+        if let Some(lease) = core.status().node.lease {
+            // It notices within a round.
+            let until = self.rule.lease.as_ref().map_or(now, |it| it.2);
+            if now > until + 2 * SECOND {
+                return self.broke("14 lease", format!("{lease:?} should be over"));
+            }
+            return;
+        }
+        self.rule.lease = None;
+        self.rules_anew(before);
+    }
+
+    /// The least of the budgets that were set.
+    pub fn least_budget(&self, own: Option<Watts>) -> Option<Watts> {
+        let lent = self.lent_budget();
+        let least = own.into_iter().chain(lent).map(micro).min();
+        least.map(crate::hardware::whole)
+    }
+}

@@ -1,0 +1,133 @@
+//! Modes, the kill switch, and the leases of a fleet controller.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use litd_api::{JobState, Mode};
+use litd_units::Watts;
+
+use crate::stand::{Stand, quick, wait_for};
+
+fn put(stand: &Stand, body: &str) -> (u16, String) {
+    stand.ask("PUT", "/v1/lease", body)
+}
+
+#[test]
+fn a_kill_switch_is_honoured_and_its_reason_is_told() {
+    let rig_file = tempfile::tempdir().unwrap();
+    let file = rig_file.path().join("off");
+    let config = format!(
+        "{}rollout.kill_switches = [\"{}\"]\n",
+        quick("gpu-realloc"),
+        file.display()
+    );
+    let mut stand = Stand::clocked(&config);
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    fs::write(&file, "row 7 is being rewired\n").unwrap();
+    stand.pass(5.0);
+    assert!(stand.is_back(), "{:?}", stand.held());
+    assert_eq!(stand.journaled(), [""; 0]);
+    let status = stand.status();
+    assert_eq!(status.node.mode, Mode::Off);
+    assert!(status.node.summary.contains("row 7 is being rewired"));
+    let reads = stand.rig.ledger().len();
+    stand.play(&mut job, 20);
+    assert_eq!(stand.rig.ledger().len(), reads);
+    assert_eq!(stand.job_status("train").state, JobState::Suspended);
+    // Nobody turns it on again but who takes the file away.
+    let resume = litd_api::Command::Resume { device: None };
+    assert_eq!(stand.try_command(&resume).0, 409);
+    fs::remove_file(&file).unwrap();
+    stand.play_into_steering(&mut job);
+    stand.stop();
+}
+
+#[test]
+fn a_kill_switch_is_honoured_within_five_seconds_of_real_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("off");
+    let config = format!("rollout.kill_switches = [\"{}\"]\n", file.display());
+    let stand = Stand::real(&config);
+    fs::write(&file, "").unwrap();
+    let since = Instant::now();
+    wait_for("off", || stand.status().node.mode == Mode::Off);
+    assert!(since.elapsed() < Duration::from_secs(5));
+    stand.stop();
+}
+
+#[test]
+fn a_lease_that_ends_falls_to_the_safe_budget() {
+    let config = quick("gpu-realloc") + "caps.safe_budget = 4800\n";
+    let mut stand = Stand::bare(&config, true);
+    stand.rig.ledger().set_budget(Watts(4800.0));
+    stand.start();
+    stand.pass(2.0);
+    // Nobody has a lease.
+    assert!(stand.sum() <= Watts(4800.0), "{}", stand.sum());
+    stand.rig.ledger().set_budget(Watts(5400.0));
+    let lease = r#"{"controller": "fleet", "seconds": 30, "budget": 5400}"#;
+    let (code, said) = put(&stand, lease);
+    assert_eq!(code, 200, "{said}");
+    stand.pass(2.0);
+    assert!(stand.sum() > Watts(5300.0), "{}", stand.sum());
+    // Renewed in time.
+    stand.pass(20.0);
+    assert_eq!(put(&stand, lease).0, 200);
+    stand.pass(20.0);
+    assert!(stand.sum() > Watts(5300.0), "{}", stand.sum());
+    let left = stand.status().node.lease.unwrap().remaining_seconds;
+    assert!((9.0..=11.0).contains(&left), "{left}");
+    // And no more.
+    stand.pass(10.0);
+    stand
+        .rig
+        .ledger()
+        .lower_budget(Watts(4800.0), Duration::from_secs(2));
+    stand.pass(3.0);
+    assert!(stand.sum() <= Watts(4800.0), "{}", stand.sum());
+    assert_eq!(stand.status().node.lease, None);
+    stand.stop();
+}
+
+#[test]
+fn a_lease_sets_the_mode_and_another_controller_waits_for_its_end() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc").replace("\"steer\"", "\"observe\""));
+    let mut job = stand.train();
+    let on = r#"{"controller": "dps", "seconds": 3600, "mode": "on"}"#;
+    assert_eq!(put(&stand, on).0, 200);
+    stand.play_into_steering(&mut job);
+    let (code, said) = put(&stand, &on.replace("dps", "other"));
+    assert_eq!(code, 409);
+    assert!(said.contains("dps holds a lease"), "{said}");
+    for wrong in [
+        r#"{"controller": "dps", "seconds": 0}"#,
+        r#"{"controller": "dps", "seconds": 60, "budget": 10}"#,
+        r#"{"controller": "", "seconds": 60}"#,
+    ] {
+        assert_eq!(put(&stand, wrong).0, 409, "{wrong}");
+    }
+    assert_eq!(put(&stand, "{}").0, 400);
+    assert_eq!(stand.ask("DELETE", "/v1/lease", "").0, 200);
+    stand.finish();
+    stand.pass(1.0);
+    assert!(stand.is_back(), "{:?}", stand.held());
+    assert_eq!(stand.status().node.mode, Mode::Observe);
+    stand.stop();
+}
+
+#[test]
+fn a_canary_is_on_by_its_name() {
+    let mode = |percent: f64| {
+        let config = format!(
+            "mode = \"canary\"\nrollout.node = \"gpu-node-17\"\nrollout.percent = {percent:?}\n"
+        );
+        let stand = Stand::clocked(&config);
+        let mode = stand.status().node.mode;
+        stand.stop();
+        mode
+    };
+    let place = litd_core::canary_place("gpu-node-17") as f64 / 100.0;
+    assert_eq!(mode(place + 0.01), Mode::Steer);
+    assert_eq!(mode(place - 0.01), Mode::Observe);
+}
