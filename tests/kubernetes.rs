@@ -22,9 +22,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use built::built;
+use built::{built, repository};
 use litd::config::Config;
-use litd_api::Status;
+use litd_api::{Mode, Status};
 use manifest::{Manifest, documents, on_the_node};
 use pod::{Container, Image, Pod};
 use serde_json::{Value, json};
@@ -84,13 +84,61 @@ fn the_api_would_take_the_manifests() {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         (output.status.success(), said)
     };
-    for manifest in [Manifest::base(), Manifest::nvidia()] {
+    for manifest in [
+        Manifest::base(),
+        Manifest::nvidia(),
+        Manifest::base().fleet(),
+        Manifest::nvidia().fleet(),
+    ] {
         let (good, said) = check(manifest.objects());
         assert!(good, "{said}");
     }
     let mut wrong = Manifest::base().of("DaemonSet").clone();
     wrong["spec"]["template"]["spec"]["hostPid"] = json!(true);
     assert!(!check(&[wrong]).0, "the check sees nothing");
+}
+
+/// What `kubectl apply -k` would send; none, without kubectl.
+fn kustomized(kustomization: &str) -> Option<Vec<Value>> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(repository().join("deploy/kubernetes"))
+        .arg(directory.path())
+        .status();
+    assert!(copied.expect("cp runs").success());
+    fs::write(directory.path().join("kustomization.yaml"), kustomization).expect("it is written");
+    let kubectl = Command::new("kubectl")
+        .arg("kustomize")
+        .arg(directory.path())
+        .output();
+    let Ok(output) = kubectl else {
+        eprintln!("SKIPPED: kubectl is not installed");
+        return None;
+    };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{kustomization}: {errors}");
+    Some(documents(&String::from_utf8_lossy(&output.stdout)))
+}
+
+#[test]
+fn kubectl_makes_of_them_what_these_tests_look_at() {
+    for (kustomization, manifest) in [
+        ("resources: [kubernetes]", Manifest::base()),
+        ("resources: [kubernetes/nvidia]", Manifest::nvidia()),
+        (
+            "resources: [kubernetes/nvidia]\ncomponents: [kubernetes/fleet]",
+            Manifest::nvidia().fleet(),
+        ),
+    ] {
+        let Some(objects) = kustomized(kustomization) else {
+            return;
+        };
+        assert_eq!(objects.len(), manifest.objects().len(), "{kustomization}");
+        for object in manifest.objects() {
+            assert!(objects.contains(object), "{kustomization}: {object}");
+        }
+    }
 }
 
 #[test]
@@ -203,7 +251,14 @@ struct Node {
 impl Node {
     fn start(programs: &Path) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        for name in ["configuration", "ingest", "control", "state", "rig"] {
+        for name in [
+            "configuration",
+            "ingest",
+            "control",
+            "state",
+            "rig",
+            "fleet",
+        ] {
             fs::create_dir(directory.path().join(name)).expect("a directory");
         }
         let rig = directory.path().join("rig");
@@ -260,9 +315,36 @@ impl Node {
         Pod {
             image,
             spec: spec.clone(),
+            container: 0,
             program: Vec::new(),
             bound: self.bound(),
         }
+    }
+
+    /// Its second container, which keeps a lease alive for this long.
+    fn fleet<'a>(&self, image: &'a Image, seconds: u32) -> Pod<'a> {
+        let mut pod = self.pod(image, Manifest::base().fleet().pod());
+        pod.container = 1;
+        pod.bound = [
+            ("/etc/litd-fleet", "fleet"),
+            ("/run/litd-control", "control"),
+        ]
+        .map(|(place, name)| (place.to_owned(), self.directory.path().join(name)))
+        .to_vec();
+        let command = &mut pod.spec["containers"][1]["command"];
+        let command = command.as_array_mut().expect("a program");
+        for (name, value) in [("seconds", seconds), ("every", 1)] {
+            let option = format!("--{name}=");
+            let starts = |it: &&mut Value| it.as_str().is_some_and(|it| it.starts_with(&option));
+            let it = command.iter_mut().find(starts).expect("an option");
+            *it = json!(format!("{option}{value}"));
+        }
+        pod
+    }
+
+    /// Puts a key of a ConfigMap there.
+    fn put(&self, path: &str, text: &str) {
+        fs::write(self.directory.path().join(path), text).expect("it is written");
     }
 }
 
@@ -360,6 +442,62 @@ fn a_pod_steers_and_gives_back_with_the_rights_that_it_has() {
     assert!(second.ended());
     until("the caps are back", || (!node.is_steered()).then_some(()));
     assert_eq!(node.of("violations"), "0");
+}
+
+#[test]
+fn a_config_map_rules_and_the_fleet_container_has_no_rights() {
+    if !can_run() {
+        return;
+    }
+    let programs = built(&["litctl", "litd-rig-node"]);
+    let image = Image::build(&programs);
+    let node = Node::start(&programs);
+    let litd = node.pod(&image, Manifest::base().pod()).start();
+    until("the pod steers", || node.is_steered().then_some(()));
+    let mode = || asked(&litd).map(|it| it.node.mode);
+    let name = pod::NODE;
+    node.put(
+        "fleet/lease.toml",
+        &format!("mode = \"on\"\n[nodes.{name}]\nmode = \"off\"\n"),
+    );
+    let fleet = node.fleet(&image, 3).start();
+    until("it is off", || mode().filter(|it| *it == Mode::Off));
+    until("the caps are back", || (!node.is_steered()).then_some(()));
+    let pid = fleet.pid().expect("it runs");
+    assert_eq!(status_of(pid, "CapBnd"), format!("{:016x}", 0));
+    assert!(is_read_only(pid, "/"));
+    // Killed, and the lease ends.
+    fleet.signal("KILL");
+    until("the configuration rules", || {
+        mode().filter(|it| *it == Mode::Steer)
+    });
+    until("the pod steers again", || node.is_steered().then_some(()));
+    // A key of the daemon's own ConfigMap is a kill switch.
+    node.put("configuration/off", "");
+    until("it is off", || mode().filter(|it| *it == Mode::Off));
+    until("the caps are back", || (!node.is_steered()).then_some(()));
+    assert_eq!(node.of("violations"), "0");
+}
+
+#[test]
+fn the_fleets_config_map_is_one_that_litctl_follows() {
+    let manifest = Manifest::base().fleet();
+    let text = manifest.config_map("litd-fleet", "lease.toml");
+    let file: toml::Table = text.parse().expect("it is TOML");
+    // As installed nothing is moved, and all that it could say stands there.
+    assert_eq!(file["mode"].as_str(), Some("observe"));
+    for key in ["#budget = ", "#valid_until = ", "#[nodes."] {
+        assert!(text.contains(key), "{key}");
+    }
+    let fleet = &manifest.pod()["containers"][1];
+    let image = &manifest.pod()["containers"][0]["image"];
+    assert_eq!(fleet["image"], *image);
+    let file = Path::new(fleet["command"][3].as_str().expect("a file"));
+    let mounts = fleet["volumeMounts"].as_array().expect("mounts");
+    let mount = mounts.iter().find(|it| it["name"] == "fleet");
+    let mount = mount.expect("the ConfigMap is mounted");
+    assert_eq!(file.parent(), mount["mountPath"].as_str().map(Path::new));
+    assert!(mount["subPath"].is_null(), "it would never change");
 }
 
 #[test]

@@ -14,29 +14,50 @@ pub struct Manifest(Vec<Value>);
 impl Manifest {
     /// For AMD GPUs: `deploy/kubernetes`.
     pub fn base() -> Self {
-        Self(read("litd.yaml"))
+        Self(read("base/litd.yaml"))
     }
 
     /// For NVIDIA GPUs: `deploy/kubernetes/nvidia`.
     pub fn nvidia() -> Self {
-        let mut manifest = Self::base();
         let overlay = read("nvidia/kustomization.yaml").remove(0);
-        assert_eq!(overlay["resources"][0], "..");
+        assert_eq!(overlay["resources"], serde_json::json!(["../base"]));
+        Self::base().patched(&overlay)
+    }
+
+    /// With a ConfigMap that rules the fleet: `deploy/kubernetes/fleet`.
+    pub fn fleet(self) -> Self {
+        let component = read("fleet/kustomization.yaml").remove(0);
+        assert_eq!(component["kind"], "Component");
+        assert_eq!(component["resources"], serde_json::json!(["fleet.yaml"]));
+        let mut manifest = self.patched(&component);
+        manifest.0.extend(read("fleet/fleet.yaml"));
+        manifest
+    }
+
+    fn patched(mut self, overlay: &Value) -> Self {
         for patch in overlay["patches"].as_array().expect("patches") {
             let kind = patch["target"]["kind"].as_str().expect("a kind");
-            let object = manifest.of_mut(kind);
+            let object = self.of_mut(kind);
             assert_eq!(patch["target"]["name"], object["metadata"]["name"]);
             let operations = documents(patch["patch"].as_str().expect("a patch")).remove(0);
             for operation in operations.as_array().expect("operations") {
                 apply(object, operation);
             }
         }
-        manifest
+        self
     }
 
     /// All objects.
     pub fn objects(&self) -> &[Value] {
         &self.0
+    }
+
+    /// A value of the ConfigMap of this name.
+    pub fn config_map(&self, name: &str, key: &str) -> &str {
+        let mut maps = self.0.iter().filter(|it| it["kind"] == "ConfigMap");
+        let map = maps.find(|it| it["metadata"]["name"] == name);
+        let text = map.and_then(|it| it["data"][key].as_str());
+        text.expect("the ConfigMap has it")
     }
 
     /// The only object of a kind.
@@ -59,8 +80,7 @@ impl Manifest {
 
     /// The configuration in it.
     pub fn configuration(&self) -> &str {
-        let text = self.of("ConfigMap")["data"]["litd.toml"].as_str();
-        text.expect("the configuration")
+        self.config_map("litd", "litd.toml")
     }
 
     /// The same as the daemon reads it.

@@ -37,6 +37,9 @@ const READ_ONLY: [&str; 5] = [
 /// made of the same rules.
 pub const SECCOMP: &str = "/usr/share/containers/seccomp.json";
 
+/// The name that the cluster has for the node.
+pub const NODE: &str = "gpu-node-17";
+
 /// litd's image, built and unpacked in a directory that is thrown away.
 pub struct Image {
     directory: tempfile::TempDir,
@@ -94,6 +97,8 @@ pub struct Pod<'a> {
     pub image: &'a Image,
     /// The pod as the manifest has it.
     pub spec: Value,
+    /// Which of its containers.
+    pub container: usize,
     /// What to run instead of the image's program.
     pub program: Vec<String>,
     /// Places in the container and what is bound there, for the volumes of the manifest instead of
@@ -103,7 +108,7 @@ pub struct Pod<'a> {
 
 impl Pod<'_> {
     fn container(&self) -> &Value {
-        &self.spec["containers"][0]
+        &self.spec["containers"][self.container]
     }
 
     /// Its description for runc (the OCI's runtime specification).
@@ -116,11 +121,9 @@ impl Pod<'_> {
         }
         let namespaces: Vec<Value> = namespaces.iter().map(|it| json!({ "type": it })).collect();
         let limits = &self.container()["resources"]["limits"];
-        assert_eq!(
-            (&limits["memory"], &limits["cpu"]),
-            (&json!("128Mi"), &json!("500m"))
-        );
+        let (memory, cpu) = (number(&limits["memory"], "Mi"), number(&limits["cpu"], "m"));
         let program = match self.program.is_empty() {
+            true if self.container()["command"].is_array() => self.container()["command"].clone(),
             true => self.image.config["Entrypoint"].clone(),
             false => json!(self.program),
         };
@@ -150,8 +153,8 @@ impl Pod<'_> {
                 "seccomp": seccomp(&capabilities),
                 "resources": {
                     "devices": [{"allow": false, "access": "rwm"}],
-                    "memory": {"limit": 128 << 20},
-                    "cpu": {"quota": 50_000, "period": 100_000},
+                    "memory": {"limit": memory << 20},
+                    "cpu": {"quota": cpu * 100, "period": 100_000},
                 },
             },
         })
@@ -162,16 +165,20 @@ impl Pod<'_> {
         let text = |it: &Value| it.as_str().expect("a text").to_owned();
         let images = self.image.config["Env"].as_array().into_iter().flatten();
         let ours = self.container()["env"].as_array().into_iter().flatten();
-        let ours = ours.map(|it| format!("{}={}", text(&it["name"]), text(&it["value"])));
+        let value = |it: &Value| match it["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
+            Some("spec.nodeName") => NODE.to_owned(),
+            _ => text(&it["value"]),
+        };
+        let ours = ours.map(|it| format!("{}={}", text(&it["name"]), value(it)));
         images.map(text).chain(ours).collect()
     }
 
     fn capabilities(&self) -> Vec<String> {
         let capabilities = &self.container()["securityContext"]["capabilities"];
         assert_eq!(capabilities["drop"], json!(["ALL"]));
-        let added = capabilities["add"].as_array().expect("a list");
+        let added = capabilities["add"].as_array().into_iter().flatten();
         let name = |it: &Value| format!("CAP_{}", it.as_str().expect("a name"));
-        added.iter().map(name).collect()
+        added.map(name).collect()
     }
 
     fn mounts(&self) -> Vec<Value> {
@@ -226,6 +233,13 @@ impl Pod<'_> {
             state,
         }
     }
+}
+
+/// The number of a quantity in this unit: Kubernetes' `128Mi`, `500m`.
+fn number(quantity: &Value, unit: &str) -> u64 {
+    let number = quantity.as_str().and_then(|it| it.strip_suffix(unit));
+    let number = number.and_then(|it| it.parse().ok());
+    number.expect("a quantity in this unit")
 }
 
 /// A container that runs. It ends with this.
