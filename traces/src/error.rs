@@ -101,13 +101,21 @@ pub enum ReadError {
         /// What is wrong.
         what: &'static str,
     },
-    /// An SQLite file that can't be read, or that no known profiler wrote.
+    /// An SQLite file that can't be read.
     #[error("{file}: as an SQLite file: {what}")]
     Sqlite {
         /// The file as the user named it.
         file: String,
         /// What SQLite said, or what was missed.
         what: String,
+    },
+    /// An SQLite file that no known profiler wrote.
+    #[error(
+        "{file}: is an SQLite file whose tables are of none of rocpd, rocmProfileData and Nsight Systems"
+    )]
+    OtherDatabase {
+        /// The file as the user named it.
+        file: String,
     },
     /// A compressed SQLite file that would fill the disk.
     #[error(

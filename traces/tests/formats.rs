@@ -145,6 +145,20 @@ fn a_report_on_collectives_names_the_rank_that_waits_least() {
     assert_eq!(order, [0, 6, 7, 1, 3, 2, 5, 4]);
 }
 
+#[test]
+fn a_damaged_database_is_told_from_one_of_another_program() {
+    let cut = unpacked("sample.rpd.gz");
+    let error = formats::read(&cut[..cut.len() / 2], None, "broken", None).unwrap_err();
+    assert!(error.to_string().contains("copy it again"), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("other.db");
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("CREATE TABLE x(a)").unwrap();
+    drop(other);
+    let error = formats::read_file(&path, None).unwrap_err();
+    assert!(matches!(error, ReadError::OtherDatabase { .. }), "{error}");
+}
+
 const SUMMARY: &str = "\
 rank,Collective name,dur_sum,operation_count
 0,_allgather_base,1500,2

@@ -148,7 +148,7 @@ pub fn traces(
             Err(
                 other @ (ReadError::NotKineto { .. }
                 | ReadError::UnknownFormat { .. }
-                | ReadError::Sqlite { .. }),
+                | ReadError::OtherDatabase { .. }),
             ) if files[at].found && ranks.is_empty() => {
                 notes.push(format!("skipped {other}"));
             }

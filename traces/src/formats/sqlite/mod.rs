@@ -48,6 +48,7 @@ pub(super) fn read(source: impl Read, path: Option<&Path>, file: &str) -> Result
             file: file.into(),
             what,
         },
+        Trouble::Other => ReadError::OtherDatabase { file: file.into() },
     };
     Tables::open(path, size)
         .and_then(|tables| tables.read())
@@ -66,11 +67,18 @@ fn spooled(source: impl Read, limit: u64) -> io::Result<Option<tempfile::NamedTe
 enum Trouble {
     Sqlite(String),
     Content(Fault),
+    /// Nothing, but no known profiler wrote it.
+    Other,
 }
 
 impl From<rusqlite::Error> for Trouble {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error.to_string())
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+        let advice = match error.sqlite_error_code() {
+            Some(DatabaseCorrupt | NotADatabase) => "; it is damaged or incomplete, copy it again",
+            _ => "",
+        };
+        Self::Sqlite(format!("{error}{advice}"))
     }
 }
 
@@ -125,9 +133,7 @@ impl Tables {
         } else if self.suffixes("rocpd_kernel_dispatch").next().is_some() {
             rocpd::read(self)
         } else {
-            Err(Trouble::Sqlite(
-                "its tables are of none of rocpd, rocmProfileData and Nsight Systems".into(),
-            ))
+            Err(Trouble::Other)
         }
     }
 
