@@ -106,10 +106,13 @@ enum How {
     Last,
 }
 
+/// More than any GPU draws.
+const MOST_WATTS: f64 = 100_000.0;
+
 fn watts(text: &str) -> Result<f64, String> {
     let watts = text.parse::<f64>().ok();
-    let watts = watts.filter(|watts| watts.is_finite() && *watts >= 0.0);
-    watts.ok_or_else(|| "must be a number of watts of at least 0".into())
+    let watts = watts.filter(|watts| (0.0..=MOST_WATTS).contains(watts));
+    watts.ok_or_else(|| format!("must be a number of watts from 0 to {MOST_WATTS}"))
 }
 
 fn fraction(text: &str) -> Result<f64, String> {
@@ -121,6 +124,9 @@ fn fraction(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
+    if args.baseline_power <= args.idle_power {
+        return Err("--baseline-power must be more than --idle-power".into());
+    }
     let files = read::files(&args.paths)?;
     if let Some(waits) = read::waits(&files)? {
         return collectives(&waits, args, json);

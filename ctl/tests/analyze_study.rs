@@ -305,6 +305,23 @@ fn a_report_on_collectives_has_no_pictures() {
 }
 
 #[test]
+fn powers_that_no_gpu_has_are_refused() {
+    let (folder, _) = node(4);
+    for powers in [["100", "140"], ["0", "0"], ["1e308", "0"], ["-1", "-2"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_litctl"))
+            .args(["analyze", "--models"])
+            .arg(format!("--baseline-power={}", powers[0]))
+            .arg(format!("--idle-power={}", powers[1]))
+            .arg(folder.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{powers:?}: {said}");
+        assert!(said.contains("--baseline-power"), "{said}");
+    }
+}
+
+#[test]
 fn the_straggler_of_a_real_step_changes_from_forward_to_backward() {
     let folder = concat!(
         env!("CARGO_MANIFEST_DIR"),
