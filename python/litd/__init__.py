@@ -9,7 +9,10 @@ whatever goes wrong, training goes on.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
+
+from litd.scope import Detached
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +23,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["attach", "record"]
 
-_current: Hook | None = None
+log = logging.getLogger("litd")
+
+_current: Hook | Detached | None = None
 
 
 def attach(
@@ -30,7 +35,7 @@ def attach(
     gpu: str | None = None,
     socket: str | None = None,
     steps_by_hand: bool = False,
-) -> Hook:
+) -> Hook | Detached:
     """Attaches this process to litd, as one rank of a training job.
 
     Iterations are the steps of `optimizer`, or of the first optimizer that steps; `Hook.step`
@@ -38,14 +43,21 @@ def attach(
     address or a UUID) say them where they can't be. `socket` is where litd listens
     (`LITD_SOCKET`, or `/run/litd/ingest.sock`). With `steps_by_hand` no optimizer is watched.
 
-    A hook that is attached already is closed.
+    A hook that is attached already is closed. Never raises: where there can be no hook (Windows
+    has none of what it needs) what is returned does nothing.
     """
     global _current  # noqa: PLW0603
-    from litd.hook import Hook
-
     if _current is not None:
         _current.close("attached anew")
-    _current = Hook(optimizer, job=job, gpu_address=gpu, socket=socket, steps_by_hand=steps_by_hand)
+    try:
+        from litd.hook import Hook
+
+        _current = Hook(
+            optimizer, job=job, gpu_address=gpu, socket=socket, steps_by_hand=steps_by_hand
+        )
+    except Exception:
+        log.warning("litd has no hook here; training goes on without", exc_info=True)
+        _current = Detached()
     return _current
 
 

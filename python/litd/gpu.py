@@ -36,6 +36,16 @@ def address(torch: Any, index: int) -> str | None:
     return f"GPU-{uuid}" if uuid else None
 
 
+def in_use(torch: Any) -> bool:
+    """Whether this process uses a GPU already.
+
+    To ask whether there is one would set up the driver: that takes memory and time, and forbids
+    the script to use GPUs in processes that it forks later.
+    """
+    cuda = getattr(torch, "cuda", None)
+    return cuda is not None and bool(cuda.is_initialized())
+
+
 def pci_address(domain: int, bus: int, device: int) -> str:
     """The address as the kernel writes it."""
     return f"{domain:04x}:{bus:02x}:{device:02x}.0"

@@ -19,7 +19,7 @@ from litd.kernels import NameTable
 from litd.link import DEFAULT_SOCKET, Link, Patience
 from litd.measures import Measures
 from litd.scope import OVER, Scope
-from litd.steps import StepCounter, innermost
+from litd.steps import StepCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from litd.place import Place
 
 log = logging.getLogger("litd")
+
+GPU_STEPS = 10
+"""Steps within which a job begins to use its GPU."""
 
 MOST_FAULTS = 3
 """After so many faults of its own the hook does nothing more."""
@@ -95,7 +98,7 @@ class Hook(Scope):
         self._torch = _torch()
         if self._torch is not None and not steps_by_hand:
             self._follow(optimizer)
-        elif optimizer is not None:
+        elif not steps_by_hand and optimizer is not None:
             log.warning("torch is not there: call hook.step() after each iteration")
         atexit.register(self.close)
 
@@ -157,24 +160,29 @@ class Hook(Scope):
         if follows:
             self._counter = counter
             return
-        what = type(innermost(optimizer)).__name__ if optimizer is not None else "optimizers"
+        what = type(optimizer).__name__ if optimizer is not None else "optimizers"
         log.warning("litd can't see the steps of %s: call hook.step() after each iteration", what)
 
     def _step(self, optimizer: Any) -> None:
         if not self._is_open or self._pid != os.getpid() or self._captures():
             return
-        if self._link is None:
-            self._begin(optimizer)
-        else:
+        if self._link is not None:
             self._finish_iteration(self._link)
+        elif self._knows_gpu(optimizer):
+            self._begin(optimizer)
         self._iteration += 1
         self._begin_iteration(self._link)
         self._began_ns = time.perf_counter_ns()
 
     def _captures(self) -> bool:
         """Whether this step only becomes part of a CUDA graph: it is no iteration yet."""
-        cuda = getattr(self._torch, "cuda", None)
-        return cuda is not None and cuda.is_available() and cuda.is_current_stream_capturing()
+        return gpu.in_use(self._torch) and bool(self._torch.cuda.is_current_stream_capturing())
+
+    def _knows_gpu(self, optimizer: Any) -> bool:
+        """Whether this is the time to find out who this rank is: once its GPU is in use."""
+        if self._gpu is not None or self._iteration >= GPU_STEPS:
+            return True
+        return _device_index(self._torch, optimizer) is not None
 
     def _begin(self, optimizer: Any) -> None:
         """At the first step: by then the job has its groups, and its GPU."""
@@ -261,7 +269,7 @@ class Hook(Scope):
             return None
         # Leads compare GPUs.
         self._alone = found.local_world_size < 2
-        job = self._job or found.job
+        job = place.tidy(self._job) if self._job else found.job
         versions = _versions(self._torch)
         if self._ways is not None and not self._alone:
             versions |= self._ways.prepare(job, found)
@@ -292,7 +300,7 @@ def _torch() -> Any:
 
 def _device_index(torch: Any, optimizer: Any) -> int | None:
     """The GPU that the job's parameters are on, or else the present one."""
-    if torch is None or not torch.cuda.is_available():
+    if not gpu.in_use(torch):
         return None
     for group in getattr(optimizer, "param_groups", ()):
         for parameter in group["params"]:

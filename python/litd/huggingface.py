@@ -10,6 +10,7 @@ import litd
 
 if TYPE_CHECKING:
     from litd.hook import Hook
+    from litd.scope import Detached
 
 
 class LitdCallback(TrainerCallback):
@@ -20,7 +21,7 @@ class LitdCallback(TrainerCallback):
 
     def __init__(self, **options: Any) -> None:
         self._options = options
-        self._hook: Hook | None = None
+        self._hook: Hook | Detached | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Attaches."""

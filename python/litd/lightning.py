@@ -9,6 +9,7 @@ import litd
 
 if TYPE_CHECKING:
     from litd.hook import Hook
+    from litd.scope import Detached
 
 
 def _callback() -> Any:
@@ -31,7 +32,7 @@ class LitdCallback(_Callback):
     def __init__(self, **options: Any) -> None:
         super().__init__()
         self._options = options
-        self._hook: Hook | None = None
+        self._hook: Hook | Detached | None = None
         self._step = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

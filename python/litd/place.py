@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from litd import gpu
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -96,7 +98,8 @@ def _numbers(env: Mapping[str, str], launcher: _Launcher) -> dict[str, int]:
     found = {
         what: int(text)
         for what, name in launcher._asdict().items()
-        if (text := env.get(name, "")).isdecimal()
+        # As large as the protocol's numbers.
+        if (text := env.get(name, "")).isdecimal() and len(text) < 10
     }
     return found if {"rank", "world_size"} <= found.keys() else {}
 
@@ -113,7 +116,7 @@ def _distributed(torch: Any) -> dict[str, int] | None:
 
 def _devices(torch: Any) -> int:
     try:
-        return int(torch.cuda.device_count())
+        return int(torch.cuda.device_count()) if gpu.in_use(torch) else 0
     except (AttributeError, RuntimeError):
         return 0
 
@@ -132,7 +135,7 @@ def _count_slurm_tasks(env: dict[str, str]) -> None:
 def job_name(env: Mapping[str, str]) -> str:
     """The same name in all ranks of a job on this node, and another in other jobs."""
     if given := env.get("LITD_JOB"):
-        return _tidy(given)
+        return tidy(given)
     parts = [f"{kind}-{env[name]}" for name, kind in _JOBS if env.get(name)][:1]
     if parts and parts[0].startswith("slurm-") and env.get("SLURM_STEP_ID"):
         parts[0] += f".{env['SLURM_STEP_ID']}"
@@ -142,8 +145,9 @@ def job_name(env: Mapping[str, str]) -> str:
         parts.append(run)
     elif env.get("MASTER_PORT"):
         parts.append(f"{env.get('MASTER_ADDR', 'localhost')}:{env['MASTER_PORT']}")
-    return _tidy("/".join(parts) or f"process-{os.getpid()}")
+    return tidy("/".join(parts) or f"process-{os.getpid()}")
 
 
-def _tidy(name: str) -> str:
+def tidy(name: str) -> str:
+    """The name as litd takes it."""
     return "".join(sign if sign.isprintable() else "?" for sign in name)[:LONGEST_JOB]

@@ -8,10 +8,11 @@ from __future__ import annotations
 import atexit
 import importlib
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
-from litd import place
+from litd import gpu, place
 from litd.scope import OVER, Scope
 from litd.steps import StepCounter
 
@@ -29,6 +30,7 @@ class Recorder(Scope):
             raise ValueError("skip must be at least 2, iterations at least 1")
         self.path: Path | None = None
         """The file, once it is written."""
+        self._pid = os.getpid()
         self._directory = Path(directory)
         self._first, self._end = skip, skip + iterations
         self._steps = 0
@@ -42,7 +44,7 @@ class Recorder(Scope):
 
     def step(self) -> None:
         """Tells that an iteration is over, where no optimizer tells it. Never raises."""
-        if self._is_over:
+        if self._is_over or self._pid != os.getpid():
             return
         try:
             self._step()
@@ -52,7 +54,7 @@ class Recorder(Scope):
 
     def close(self, reason: str = OVER) -> None:
         """Ends; says so if not all iterations have been recorded. Never raises."""
-        if self._is_over:
+        if self._is_over or self._pid != os.getpid():
             return
         recorded = max(0, self._steps - self._first)
         log.warning(
@@ -85,8 +87,10 @@ class Recorder(Scope):
         """Host activity, too: it marks iterations, and tells what collectives are."""
         profiler = self._torch.profiler
         activities = [profiler.ProfilerActivity.CPU]
-        if self._torch.cuda.is_available():
+        if gpu.in_use(self._torch):
             activities.append(profiler.ProfilerActivity.CUDA)
+        else:
+            log.warning("no GPU is in use: the recording will hold no kernels to analyze")
         profile = profiler.profile(
             activities=activities,
             schedule=profiler.schedule(wait=0, warmup=1, active=self._end),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ from litd.hook import Hook
 from litd.kernels import Columns, NameTable
 from litd.link import Patience
 from litd.place import Place
+from litd.scope import Detached
 from tests import standin
 from tests.standin import StandIn, wait_for
 
@@ -114,7 +117,7 @@ def hook(path: Path, ways: Ways) -> Iterator[Hook]:
     one.close()
 
 
-def connected(hook: Hook) -> None:
+def connected(hook: Hook | Detached) -> None:
     hook.step()
     wait_for("connection", lambda: hook.is_connected)
 
@@ -239,7 +242,8 @@ def test_attached_anew_the_old_hook_ends(path: Path) -> None:
 
 def test_without_a_gpu_litd_is_not_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with StandIn(path, standin.welcome()) as daemon, litd.attach(socket=str(path)) as hook:
-        hook.step()
+        for _ in range(20):
+            hook.step()
         wait_for("warning", lambda: "no GPU was found" in caplog.text)
         for _ in range(5):
             hook.step()
@@ -247,7 +251,12 @@ def test_without_a_gpu_litd_is_not_told(path: Path, caplog: pytest.LogCaptureFix
 
 
 def test_odd_optimizers_are_no_reason_to_fail(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for odd in ("text", 7, object(), [1]):
+    class Raises:
+        @property
+        def optimizer(self) -> Any:
+            raise RuntimeError("not now")
+
+    for odd in ("text", 7, object(), [1], Raises()):
         with litd.attach(odd, gpu="0000:05:00.0", socket=str(path)) as hook:
             hook.step()
     assert "hook.step()" in caplog.text
@@ -327,18 +336,70 @@ def test_what_the_profiler_does_at_the_end_is_no_time_of_the_iteration(
         assert [tick.duration_ns for tick in ticks if tick.profiled] == [said.duration_ns]
 
 
+def torch_on_a_gpu() -> Any:
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True,
+        current_device=lambda: 0,
+        is_current_stream_capturing=lambda: False,
+    )
+    return SimpleNamespace(
+        cuda=cuda, __version__="2.9.1", version=SimpleNamespace(cuda="12.8", hip=None)
+    )
+
+
+def test_a_gpu_that_is_not_in_use_is_left_alone(
+    path: Path, hook: Hook, ways: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # To ask torch for more than this would set up the driver, and a context on the first GPU.
+    idle = SimpleNamespace(is_initialized=lambda: False)
+    hook._torch = SimpleNamespace(cuda=idle, __version__="2.9.1")
+    hook._gpu = None
+    monkeypatch.setattr("litd.gpu.address", lambda _torch, index: f"0000:{index:02x}:00.0")
+    with StandIn(path, standin.welcome(0, 1)) as daemon:
+        # A first step or two, before the model is moved to the GPU.
+        hook.step()
+        hook.step()
+        hook._torch = torch_on_a_gpu()
+        connected(hook)
+        assert hook.iteration == 3
+        hook.step()
+        wait_for("tick", lambda: [tick.iteration for tick in daemon.heard("tick")] == [3])
+        assert [hello.gpu for hello in daemon.heard("hello")] == ["0000:00:00.0"]
+    assert hook._faults == 0
+
+
+def test_what_has_a_hook_can_be_copied_and_saved(path: Path, hook: Hook) -> None:
+    with StandIn(path, standin.welcome()):
+        connected(hook)
+        model = {"weights": [1, 2], "hook": hook}
+        copied = copy.deepcopy(model)
+        assert copied["weights"] is not model["weights"]
+        assert copied["hook"] is copy.copy(hook) is hook
+        elsewhere = pickle.loads(pickle.dumps(model))["hook"]
+        with elsewhere:
+            elsewhere.step()
+            elsewhere.set_clock(1200)
+        assert (elsewhere.iteration, elsewhere.is_connected) == (0, False)
+        assert hook.is_connected
+
+
+def test_where_there_can_be_no_hook_training_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # As on Windows, which has neither such sockets nor forks.
+    monkeypatch.setitem(sys.modules, "litd.hook", None)
+    with litd.attach() as hook:
+        hook.step()
+    hook.close()
+    assert len(caplog.records) == 1
+
+
 def test_a_step_that_becomes_part_of_a_cuda_graph_is_left_alone(
     path: Path, hook: Hook, ways: Ways
 ) -> None:
     captures = [False]
-    cuda = SimpleNamespace(
-        is_available=lambda: True,
-        current_device=lambda: 0,
-        is_current_stream_capturing=lambda: captures[0],
-    )
-    hook._torch = SimpleNamespace(
-        cuda=cuda, __version__="2.9.1", version=SimpleNamespace(cuda="12.8", hip=None)
-    )
+    hook._torch = torch_on_a_gpu()
+    hook._torch.cuda.is_current_stream_capturing = lambda: captures[0]
     with StandIn(path, standin.welcome(0, 1)) as daemon:
         connected(hook)
         did = list(ways.did)

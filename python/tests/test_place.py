@@ -45,7 +45,10 @@ def torch(rank: int, world_size: int, devices: int = 0) -> Any:
         get_rank=lambda: rank,
         get_world_size=lambda: world_size,
     )
-    return SimpleNamespace(distributed=group, cuda=SimpleNamespace(device_count=lambda: devices))
+    return SimpleNamespace(
+        distributed=group,
+        cuda=SimpleNamespace(device_count=lambda: devices, is_initialized=lambda: True),
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,6 +116,19 @@ def test_what_is_no_number_is_as_if_it_were_not_there() -> None:
     found = place.find(None, {**TORCHRUN, "RANK": "one", **OPENMPI})
     assert found is not None
     assert found.rank == 5
+
+
+@pytest.mark.parametrize("rank", ["9" * 5000, "-1", "1.0", "", " 1", "0x1"])
+def test_absurd_numbers_are_as_if_they_were_not_there(rank: str) -> None:
+    found = place.find(None, {**TORCHRUN, "RANK": rank, **OPENMPI})
+    assert found is not None
+    assert found.rank == 5
+
+
+def test_gpus_are_counted_only_where_they_are_in_use() -> None:
+    script = torch(3, 4, devices=4)
+    script.cuda.is_initialized = lambda: False
+    assert place.find(script, {"MASTER_PORT": "1234"}) is None
 
 
 def test_an_absurd_text_of_slurm_costs_nothing() -> None:

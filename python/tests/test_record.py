@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import importlib
 import json
+import os
+import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +69,32 @@ def test_a_recording_that_fails_does_not_stop_training(
         train(torch, 5)
     assert "recording has failed" in caplog.text
     train(torch, 1)
+
+
+def test_a_recording_is_one_processs_and_can_be_copied(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="SKIPPED: no torch")
+    with litd.record(tmp_path / "traces", skip=2, iterations=3) as recorder:
+        train(torch, 3)
+        child = os.fork()
+        if child == 0:
+            recorder.step()
+            recorder.close()
+            os._exit(recorder.path is not None)
+        assert os.waitpid(child, 0)[1] == 0
+        assert not (tmp_path / "traces").exists()
+        assert copy.deepcopy({"recorder": recorder})["recorder"] is recorder
+        assert pickle.loads(pickle.dumps(recorder)).path is None
+        train(torch, 2)
+    assert recorder.path is not None
+
+
+def test_a_recording_without_a_gpu_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch = pytest.importorskip("torch", reason="SKIPPED: no torch")
+    with litd.record(tmp_path, skip=2, iterations=1):
+        train(torch, 5)
+    assert "no kernels to analyze" in caplog.text
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class Connects:
         self.held = False
 
     def hold(self) -> None:
-        if not self.held and litd._current is not None and litd._current._link is not None:
+        if not self.held and litd._current is not None and litd._current.iteration > 0:
             wait_for("connection", lambda: litd._current and litd._current.is_connected)
             self.held = True
 
