@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from litd.columns import distinct, parts
 from litd.wire import Class
 
 if TYPE_CHECKING:
@@ -39,18 +40,25 @@ class Reach:
 
     def mark(self, columns: Columns, names: NameTable) -> None:
         """Says of each collective what is known of it."""
-        texts = [text.lower() for text in names.since(0)]
-        is_collective = [any(word in text for word in _COLLECTIVES) for text in texts]
-        is_pair = [_PAIRS in text for text in texts]
-        at = [place for place, name in enumerate(columns.name) if is_collective[name]]
+        texts = names.since(0)
+        used = {name: texts[name].lower() for name in distinct(columns.name)}
+        collectives = {
+            name for name, text in used.items() if any(map(text.__contains__, _COLLECTIVES))
+        }
+        pairs = {name for name in collectives if _PAIRS in used[name]}
+        places = range(len(columns))
+        at = [
+            place for part in parts(places) for place in part if columns.name[place] in collectives
+        ]
         if not at:
             return
-        streams = Counter(columns.stream[place] for place in at)
+        streams = Counter(columns.stream[place] for part in parts(at) for place in part)
         known = self._of_streams(streams)
-        for place in at:
-            kind = known.get(columns.stream[place])
-            if kind is not None and not is_pair[columns.name[place]]:
-                columns.kernel_class[place] = kind
+        for part in parts(at):
+            for place in part:
+                kind = known.get(columns.stream[place])
+                if kind is not None and columns.name[place] not in pairs:
+                    columns.kernel_class[place] = kind
 
     def _of_streams(self, streams: Counter[int]) -> dict[int, Class]:
         if not self.inside and not self.outside:

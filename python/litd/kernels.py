@@ -8,15 +8,18 @@ stream. Everything but the work of one GPU is dropped.
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from litd import wire
+from litd.columns import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+log = logging.getLogger("litd")
 
 MOST_KERNELS = 100_000
 """Kernels that litd takes in one sample as it is configured by default."""
@@ -32,8 +35,8 @@ LONGEST_NAME = 1_000
 
 ONE_OF_MANY = "(one of too many names)"
 
-PART = 1024
-"""So many events are read at once: less than a millisecond."""
+PART = 256
+"""So many events are read at once: less than half a millisecond."""
 
 PAUSE = 50e-6
 """So long the training thread may have Python's lock in between, in seconds."""
@@ -129,6 +132,9 @@ class Measured:
     ended_ns: int = 0
     """When it was over, by `time.perf_counter_ns`; 0: when it was handed over."""
 
+    def drop(self) -> None:
+        """Nobody wants it."""
+
 
 _HOST = 0
 """`DeviceType.CPU`, as a number."""
@@ -147,21 +153,20 @@ def extract(
 ) -> Columns | None:
     """The kernels, copies and fills of one GPU among raw profiler events, which are used up.
 
-    Of several GPUs that one is taken which did most. `None` if nobody wants them any more.
+    Of several GPUs that one is taken which did most. `None` if nobody wants them any more, or if
+    there are too many.
     """
     if not events:
         return Columns()
     kind_of = _kinds(events[0])
     start_of, duration_of, scale = _clock(events[0])
-    columns = Columns()
-    devices: list[int] = []
+    by_device: dict[int, Columns] = {}
     events.reverse()
     while events:
         # The last part's events are freed here, and not all at once in the end.
         part = events[: -PART - 1 : -1]
         del events[-PART:]
-        if columns.name:
-            time.sleep(PAUSE)
+        time.sleep(PAUSE)
         if not wanted():
             return None
         for event in part:
@@ -172,12 +177,25 @@ def extract(
             if kind is None:
                 continue
             start = start_of(event) * scale
-            devices.append(event.device_index())
+            columns = by_device.get(device := event.device_index())
+            if columns is None:
+                columns = by_device[device] = Columns()
             end = start + duration_of(event) * scale
             columns.add(
                 names.id_of(name), event.device_resource_id() & 0xFFFF_FFFF, kind, start, end
             )
-    return _of_one_device(columns, devices)
+        if max(map(len, by_device.values()), default=0) > MOST_KERNELS:
+            log.info("no sample: more than %d kernels", MOST_KERNELS)
+            drop(events)
+            return None
+    return max(by_device.values(), key=len, default=Columns())
+
+
+def drop(events: list[Any]) -> None:
+    """Frees events, with the lock given away in between."""
+    while events:
+        del events[-PART:]
+        time.sleep(PAUSE)
 
 
 def _kinds(event: Any) -> Callable[[Any, str], wire.Class | None]:
@@ -221,21 +239,6 @@ def _duration_us(event: Any) -> int:
     return int(event.duration_us())
 
 
-def _of_one_device(columns: Columns, devices: list[int]) -> Columns:
-    counts = Counter(devices)
-    if len(counts) < 2:
-        return columns
-    [(most, _)] = counts.most_common(1)
-    kept = [at for at, device in enumerate(devices) if device == most]
-    return Columns(
-        [columns.name[at] for at in kept],
-        [columns.stream[at] for at in kept],
-        [columns.kernel_class[at] for at in kept],
-        [columns.start_ns[at] for at in kept],
-        [columns.duration_ns[at] for at in kept],
-    )
-
-
 class Expectation:
     """What a whole sample has, learned from those before.
 
@@ -252,7 +255,7 @@ class Expectation:
 
     def missing(self, columns: Columns) -> str:
         """What is missing, in words; empty if nothing is."""
-        kernels, streams = len(columns), frozenset(columns.stream)
+        kernels, streams = len(columns), distinct(columns.stream)
         what = ""
         if lost := self._streams - streams:
             what = f"nothing of {_count(len(lost), 'stream')}"

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from litd import wire
+from litd.threads import background
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,15 @@ FULL = 1 << 20
 
 CHUNK = 1 << 16
 
+HEARD = 1 << 10
+"""So many bytes are read at once: what litd says is short."""
+
+LONGEST = 1 << 14
+"""The longest message of litd that is read, in bytes."""
+
+MOST_HEARD = 1 << 16
+"""So many bytes a second litd never says: reading them all would cost the job time."""
+
 
 class Pending(Protocol):
     """A measured iteration whose kernels are still to be collected, which may take a while."""
@@ -57,6 +67,9 @@ class Pending(Protocol):
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         """The kernels; `None` if they can't be had, or are not `wanted` any more."""
+
+    def drop(self) -> None:
+        """Nobody wants them."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +102,10 @@ class _Connection:
     """What goes with one connection and ends with it."""
 
     socket: socket.socket
-    reader: wire.FrameReader = field(default_factory=wire.FrameReader)
+    reader: wire.FrameReader = field(default_factory=lambda: wire.FrameReader(LONGEST))
+    heard: int = 0
+    """Bytes since the second `second` began."""
+    second: float = 0.0
     unsent: bytearray = field(default_factory=bytearray)
     names_sent: int = 0
     welcomed: bool = False
@@ -130,6 +146,7 @@ class Link:
         self._writing = threading.Lock()
         self._failures = 0
         self._warned = False
+        self._warned_of_samples = False
         self._closing = False
         self._signalled = False
         self._bye = ""
@@ -138,7 +155,7 @@ class Link:
         self._ear.setblocking(False)
         self._bell.setblocking(False)
         self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._run, name="litd", daemon=True)
+        self._thread = background(self._run, "litd")
         _links.add(self)
 
     # For the training thread.
@@ -253,10 +270,16 @@ class Link:
     def _disconnect(self) -> None:
         self.welcomed = False
         self.directive = wire.Directive()
-        self._queue.clear()
+        self._forget()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.socket.close()
+
+    def _forget(self) -> None:
+        while self._queue:
+            message = self._queue.popleft()
+            if not isinstance(message, wire.Tick):
+                message.drop()
 
     def _serve(self, hello: wire.Hello) -> None:
         stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -309,11 +332,17 @@ class Link:
 
     def _receive(self, connection: _Connection) -> None:
         try:
-            data = connection.socket.recv(CHUNK)
+            data = connection.socket.recv(HEARD)
         except BlockingIOError:
             return
         if not data:
             raise _LeftError("litd has closed the connection")
+        now = time.monotonic()
+        if now - connection.second > 1.0:
+            connection.second, connection.heard = now, 0
+        connection.heard += len(data)
+        if connection.heard > MOST_HEARD:
+            raise _LeftError("litd says far too much")
         try:
             for message in connection.reader.take(data):
                 self._take(connection, wire.decode(message))
@@ -351,10 +380,11 @@ class Link:
             connection.unsent += wire.frame(wire.SetClock(self._clock).encode())
         while self._queue:
             message = self._queue.popleft()
-            if len(connection.unsent) > FULL:
-                continue
+            full = len(connection.unsent) > FULL
             if isinstance(message, wire.Tick):
-                connection.unsent += wire.frame(message.encode())
+                connection.unsent += b"" if full else wire.frame(message.encode())
+            elif full:
+                message.drop()
             else:
                 self._collect(connection, message)
 
@@ -367,7 +397,9 @@ class Link:
             message = columns.message(pending.iteration, pending.duration_ns, new)
             frame = wire.frame(message.encode())
         except Exception:
-            log.warning("iteration %d was not collected", pending.iteration, exc_info=True)
+            level = logging.DEBUG if self._warned_of_samples else logging.WARNING
+            self._warned_of_samples = True
+            log.log(level, "iteration %d was not collected", pending.iteration, exc_info=True)
             return
         if len(frame) <= wire.MAX_FRAME:
             connection.names_sent += len(new)

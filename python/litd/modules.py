@@ -12,6 +12,7 @@ caught up with the host for much of the iteration, pieces tell of the host, and 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -65,16 +66,20 @@ class ModuleMeasure:
         self._mine: Any = None
 
     def begin(self) -> bool:
-        """Begins to measure."""
+        """Begins to measure; false while the user's own profiler runs, which would see it."""
+        if _profiles(self._torch):
+            return False
         self._clock.anchor()
         self._recorder = recorder = _Recorder(self._clock)
         recorder.mark("")
         module = self._torch.nn.Module
-        if self._original is not module.__call__:
-            # The same function each time: what was compiled meanwhile stays valid.
-            self._original = module.__call__
-            self._mine = self._wrapped(self._original, _compiling(self._torch))
-        module.__call__ = self._mine
+        # An interrupt may have left it there.
+        if module.__call__ is not self._mine:
+            if self._original is not module.__call__:
+                # The same function each time: what was compiled meanwhile stays valid.
+                self._original = module.__call__
+                self._mine = self._wrapped(self._original, _compiling(self._torch))
+            module.__call__ = self._mine
         return True
 
     def end(self, iteration: int) -> ModulePieces | None:
@@ -125,6 +130,12 @@ class ModuleMeasure:
         return recorder
 
 
+def _profiles(torch: Any) -> bool:
+    """Whether somebody profiles: all that is measured here is a profiler's to see."""
+    enabled: Callable[[], bool] | None = getattr(torch.autograd, "_profiler_enabled", None)
+    return enabled is not None and enabled()
+
+
 def _compiling(torch: Any) -> Callable[[], bool]:
     """Whether torch.compile reads the code that runs: it must see nothing of this."""
     for place in (getattr(torch, "compiler", None), getattr(torch, "_utils", None)):
@@ -143,6 +154,7 @@ class _Recorder:
         self._last: dict[int, Any] = {}
         self._path: list[str] = [""]
         self._thread = threading.get_ident()
+        self._pid = os.getpid()
         self._is_on = True
 
     def stop(self) -> None:
@@ -157,6 +169,8 @@ class _Recorder:
     def enter(self, module: Any) -> bool:
         """A module begins. False if it is not to be measured."""
         if not self._is_on or threading.get_ident() != self._thread:
+            return False
+        if self._pid != os.getpid():
             return False
         name = f"{self._path[-1]}/{type(module).__name__}"
         self._path.append(name)
@@ -187,7 +201,8 @@ class _Recorder:
 
     def mark(self, name: str) -> None:
         """Puts a mark into the stream. Never raises."""
-        if len(self._marks) >= MOST_MARKS:
+        # A child that was forked meanwhile must not touch the device.
+        if len(self._marks) >= MOST_MARKS or self._pid != os.getpid():
             return
         try:
             made = self._clock.mark()

@@ -19,14 +19,16 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any, Protocol
 
+from litd.threads import background
+
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
@@ -211,7 +213,7 @@ class Server:
             while True:
                 self._fetch(rank, controller, pause)
 
-        thread = threading.Thread(target=fetch, name="litd-plan", daemon=True)
+        thread = background(fetch, "litd-plan")
         thread.start()
         return thread
 

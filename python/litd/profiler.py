@@ -8,13 +8,15 @@ first: while one runs nothing is measured here, and one that begins ends ours.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from litd.kernels import MOST_KERNELS, Columns, Expectation, Measured, NameTable, extract
+from litd.kernels import Columns, Expectation, Measured, NameTable, drop, extract
+from litd.threads import background
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,9 +144,6 @@ class ProfiledEvents(Measured):
         columns = extract(self.events, names, wanted)
         if columns is None or not len(columns):
             return None
-        if len(columns) > MOST_KERNELS:
-            log.info("iteration %d has %d kernels: too many", self.iteration, len(columns))
-            return None
         missing = self.expected.missing(columns)
         if missing:
             log.info("iteration %d is left out: the profiler has %s", self.iteration, missing)
@@ -153,6 +152,10 @@ class ProfiledEvents(Measured):
         if self.reach is not None:
             self.reach.mark(columns, names)
         return columns
+
+    def drop(self) -> None:
+        """Nobody wants it."""
+        drop(self.events)
 
 
 class _Worker:
@@ -163,6 +166,9 @@ class _Worker:
         self._tasks = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._hangs = False
+        self._is_open = True
+        self._opening = threading.Lock()
+        self._pid = os.getpid()
 
     def is_me(self) -> bool:
         """Whether the caller runs in this thread."""
@@ -172,11 +178,9 @@ class _Worker:
         """Has something done and waits for it. `ProfilerError` if it fails or takes longer."""
         if self._hangs:
             raise ProfilerError("the profiler hangs")
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="litd-profiler", daemon=True)
-            self._thread.start()
         done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._tasks.put((task, done))
+        with self._opening:
+            self._put(task, done)
         try:
             result, error = done.get(timeout=seconds)
         except queue.Empty:
@@ -186,8 +190,19 @@ class _Worker:
             raise ProfilerError(f"the profiler failed: {error}") from error
         return result
 
+    def _put(self, task: Callable[[], Any], done: queue.SimpleQueue[Any]) -> None:
+        # Nobody would do it, and whoever asked would wait for long.
+        if not self._is_open or self._pid != os.getpid():
+            raise ProfilerError("the profiler's thread has ended")
+        if self._thread is None:
+            self._thread = background(self._run, "litd-profiler")
+            self._thread.start()
+        self._tasks.put((task, done))
+
     def close(self) -> None:
         """Ends the thread, unless it hangs."""
+        with self._opening:
+            self._is_open = False
         if self._thread is not None and not self._hangs:
             self._tasks.put(None)
             self._thread.join(5.0)

@@ -422,7 +422,8 @@ def _uint(number: int, value: int) -> bytes:
 
 
 def _bytes(number: int, body: bytes) -> bytes:
-    return _key(number, 2) + _sized(body)
+    # A sample is copied once, and not once per part.
+    return b"".join((_key(number, 2), columns.varint(len(body)), body))
 
 
 def _text(number: int, text: str) -> bytes:

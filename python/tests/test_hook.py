@@ -47,6 +47,9 @@ class Pieces:
         columns.add(names.id_of("gemm"), 7, wire.Class.COMPUTATION, 1000, 3000)
         return columns
 
+    def drop(self) -> None:
+        pass
+
 
 class Ways:
     """Remembers what it was asked for."""
@@ -303,6 +306,34 @@ def test_a_script_that_just_ends_says_goodbye(path: Path) -> None:
         assert child.returncode == 0, child.stderr
         wait_for("bye", lambda: daemon.heard("bye"))
         assert child.stderr == ""
+
+
+WAITS = """
+import litd, os, signal, sys, time
+hook = litd.attach(gpu="0000:05:00.0", socket=sys.argv[1])
+while not hook.is_connected:
+    hook.step()
+    time.sleep(0.01)
+# As with Slurm's --signal: a thread that would take it would end the process.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+for _ in range(20):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert signal.sigwait([signal.SIGUSR1]) == signal.SIGUSR1
+"""
+
+
+def test_a_script_that_waits_for_a_signal_gets_it(path: Path) -> None:
+    with StandIn(path, standin.welcome()) as daemon:
+        child = subprocess.run(
+            [sys.executable, "-c", "import sys; sys.modules['torch'] = None\n" + WAITS, str(path)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            timeout=60,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert child.returncode == 0, child.stderr
+        wait_for("bye", lambda: daemon.heard("bye"))
 
 
 def test_what_goes_wrong_is_said_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -99,6 +99,16 @@ def test_the_gpu_that_did_most_is_taken() -> None:
     assert all((start - START) % 3 for start in columns.start_ns)
 
 
+def test_too_many_kernels_are_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "MOST_KERNELS", 2000)
+    events: list[Any] = [NewEvent("gemm", at, 1) for at in range(50_000)]
+    assert extract(events, NameTable()) is None
+    assert events == []
+    assert extract([NewEvent("gemm", at, 1) for at in range(2001)], NameTable()) is None
+    events = [NewEvent("gemm", at, 1) for at in range(2000)]
+    assert len(extract(events, NameTable()) or []) == 2000
+
+
 def test_what_nobody_wants_is_not_extracted() -> None:
     assert extract([NewEvent("gemm", START, 1)], NameTable(), lambda: False) is None
     columns = extract([], NameTable())

@@ -31,6 +31,7 @@ class Sample:
     names: int = 1
     duration_ns: int = 5
     ended_ns: int = 0
+    dropped: bool = False
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         columns = Columns()
@@ -43,6 +44,9 @@ class Sample:
                 at * 1000 + 10,
             )
         return columns
+
+    def drop(self) -> None:
+        self.dropped = True
 
 
 @pytest.fixture
@@ -260,7 +264,37 @@ def test_a_notice_waits_for_a_connection(path: Path, links: Links) -> None:
         wait_for("notice", lambda: [said.text for said in litd.heard("notice")] == ["off"])
 
 
-def test_a_sample_that_can_not_be_collected_is_left_out(path: Path, links: Links) -> None:
+def test_samples_that_litd_does_not_take_are_dropped_by_the_links_thread(
+    path: Path, links: Links
+) -> None:
+    with StandIn(path, standin.welcome(0, 1), reads=False) as litd:
+        link = links()
+        wait_for("connection", lambda: litd.sessions)
+        litd.sessions[0].say(litd.answer)
+        wait_for("welcome", lambda: link.welcomed)
+        samples = [Sample(at, 20_000, names=20_000) for at in range(30)]
+        for sample in samples:
+            link.send(sample)
+        wait_for("the last one is dropped", lambda: samples[-1].dropped)
+        assert not samples[0].dropped
+
+
+@pytest.mark.parametrize(
+    "words", [standin.directive(1, 1) * 20_000, b"\xff\xff\0\0" + b"\0" * 65535]
+)
+def test_a_litd_that_talks_without_end_is_not_listened_to(
+    path: Path, links: Links, caplog: pytest.LogCaptureFixture, words: bytes
+) -> None:
+    with StandIn(path, standin.welcome() + words) as litd:
+        links()
+        litd.session(2)
+    assert len(warnings(caplog)) == 1
+    assert "far too much" in caplog.text or "65535 bytes" in caplog.text
+
+
+def test_a_sample_that_can_not_be_collected_is_left_out(
+    path: Path, links: Links, caplog: pytest.LogCaptureFixture
+) -> None:
     class Broken(Sample):
         def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
             raise RuntimeError("the profiler has lost it")
@@ -268,9 +302,11 @@ def test_a_sample_that_can_not_be_collected_is_left_out(path: Path, links: Links
     with StandIn(path, standin.welcome(0, 1)) as litd:
         link = links()
         wait_for("welcome", lambda: link.welcomed)
-        link.send(Broken(1, 1))
-        link.send(Sample(2, 1))
-        wait_for("sample", lambda: [said.iteration for said in litd.heard("kernels")] == [2])
+        for iteration in range(5):
+            link.send(Broken(iteration, 1))
+        link.send(Sample(5, 1))
+        wait_for("sample", lambda: [said.iteration for said in litd.heard("kernels")] == [5])
+    assert len(warnings(caplog)) == 1
 
 
 def test_somebody_who_is_nobody_is_not_told_of(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import os
 import pickle
 import queue
 import threading
@@ -218,6 +219,47 @@ def test_nothing_of_the_measuring_stays() -> None:
     }
 
 
+def test_a_child_that_is_forked_meanwhile_touches_no_device() -> None:
+    clock = StandInClock()
+    measure = ModuleMeasure(torch, clock)
+    assert measure.begin()
+    child = os.fork()
+    if child == 0:
+        marks = clock.marks
+        # As a data loader does with its transforms.
+        torch.nn.Dropout()(torch.zeros(1))
+        os._exit(int(clock.marks != marks))
+    assert os.waitpid(child, 0)[1] == 0
+    measure.abort()
+
+
+def test_modules_are_not_timed_while_the_user_profiles() -> None:
+    before = torch.nn.Module.__call__
+    measure = ModuleMeasure(torch, StandInClock())
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        assert not measure.begin()
+        assert torch.nn.Module.__call__ is before
+    assert measure.begin()
+    measure.abort()
+
+
+def test_what_an_interrupt_leaves_behind_is_cleared_away_next_time() -> None:
+    before = torch.nn.Module.__call__
+    clock = StandInClock()
+    measure = ModuleMeasure(torch, clock)
+    measure.begin()
+    left = torch.nn.Module.__call__
+    measure.abort()
+    torch.nn.Module.__call__ = left
+    model()(torch.randn(4, 8))
+    assert measure.begin()
+    model()(torch.randn(4, 8))
+    names = {name for name, _, _ in collected(measure, clock)}
+    assert "/Sequential/Linear" in names
+    assert not any("Sequential/Sequential" in name for name in names)
+    assert torch.nn.Module.__call__ is before
+
+
 def test_losses_are_the_same_to_the_last_bit() -> None:
     def losses(measured: bool) -> Any:
         net = model()
@@ -364,6 +406,33 @@ def test_a_profiled_iteration_is_its_kernels() -> None:
     columns = pending.collect(NameTable(), lambda: True)
     assert columns is not None
     assert (columns.start_ns, columns.duration_ns) == ([10], [5])
+    measure.close()
+
+
+def test_nobody_waits_for_a_profilers_thread_that_has_ended() -> None:
+    # What another rank found out ends it from the link's thread, whatever the training thread does.
+    measure = profiling()
+    measure.close()
+    with pytest.raises(ProfilerError, match="has ended"):
+        measure.begin()
+    measure = profiling()
+    assert measure.begin()
+    measure.close()
+    assert measure.end(3) is None
+    with pytest.raises(ProfilerError, match="has ended"):
+        measure.begin()
+
+
+def test_a_child_that_is_forked_while_we_profile_has_its_profiler_to_itself() -> None:
+    measure = profiling()
+    assert measure.begin()
+    child = os.fork()
+    if child == 0:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+            torch.zeros(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert measure.end(3) is not None
     measure.close()
 
 
