@@ -160,7 +160,7 @@ impl<S: Store> Core<S> {
 
     /// The configuration was read anew.
     pub(crate) fn reload(&mut self, config: Config) {
-        let law = config.law != self.config.law;
+        let law = config.knobs() != self.config.knobs();
         let rules = config.mode != self.config.mode
             || config.rollout != self.config.rollout
             || config.policy != self.config.policy

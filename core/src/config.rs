@@ -59,6 +59,15 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// The law's knobs, with what else of the configuration a law has to know.
+    pub(crate) fn knobs(&self) -> litd_policies::Config {
+        let mut knobs = self.law.clone();
+        knobs.model.prices = self.prices.known();
+        knobs
+    }
+}
+
 /// On which nodes caps are moved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -336,10 +345,29 @@ pub struct Prices {
 impl Prices {
     /// Both, if there are both.
     #[must_use]
-    pub fn known(&self) -> Option<litd_trial::Prices> {
-        Some(litd_trial::Prices {
+    pub fn known(&self) -> Option<litd_units::Prices> {
+        Some(litd_units::Prices {
             energy_per_kwh: self.energy_per_kwh?,
             gpu_hour: self.gpu_hour?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_law_knows_the_prices() {
+        let mut config = Config::default();
+        assert_eq!(config.knobs().model.prices, None);
+        config.prices.energy_per_kwh = Some(0.14);
+        assert_eq!(config.knobs().model.prices, None);
+        config.prices.gpu_hour = Some(2.5);
+        let prices = litd_units::Prices {
+            energy_per_kwh: 0.14,
+            gpu_hour: 2.5,
+        };
+        assert_eq!(config.knobs().model.prices, Some(prices));
     }
 }

@@ -276,7 +276,7 @@ impl Job {
 
     /// Starts its loop, or starts it over, with a plan.
     pub fn begin(&mut self, plan: Plan, config: &Config) {
-        self.controller = Some(Controller::new(plan, config.law.clone()));
+        self.controller = Some(Controller::new(plan, config.knobs()));
         self.start_over();
     }
 

@@ -222,7 +222,7 @@ impl<S: Store> Core<S> {
                     Some(controller) if job.ask.is_some() => controller.replan(plan).apply,
                     controller => {
                         let caps = plan.start().clone();
-                        *controller = Some(Controller::new(plan, config.law.clone()));
+                        *controller = Some(Controller::new(plan, config.knobs()));
                         Some(caps)
                     }
                 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use litd_units::{Aggregation, Kelvins, Watts};
+use litd_units::{Aggregation, Kelvins, Prices, Watts};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -170,11 +170,10 @@ pub struct Model {
     pub max_step: Watts,
     /// By which part the iteration may become longer to save power, without prices.
     pub slowdown: f64,
-    /// What a kilowatt hour costs. With `gpu_hour`: what costs least is done, instead of what
-    /// `slowdown` allows.
-    pub kilowatt_hour: Option<f64>,
-    /// What an hour of one GPU costs, its power aside, in the same currency.
-    pub gpu_hour: Option<f64>,
+    /// With prices what costs least is done, instead of what `slowdown` allows. They are the
+    /// node's, not the law's: a file has them elsewhere.
+    #[serde(skip)]
+    pub prices: Option<Prices>,
     /// Clocks that differ from what is wanted by less than this part, beyond what noise
     /// explains, are left alone.
     pub dead_band: f64,
@@ -188,13 +187,8 @@ pub struct Model {
 
 impl Model {
     pub(crate) fn worth(&self) -> Worth {
-        match (self.kilowatt_hour, self.gpu_hour) {
-            (Some(kilowatt_hour), Some(gpu_hour)) => Worth::Prices {
-                kilowatt_hour,
-                gpu_hour,
-            },
-            _ => Worth::Slowdown(self.slowdown),
-        }
+        self.prices
+            .map_or(Worth::Slowdown(self.slowdown), Worth::Prices)
     }
 }
 
@@ -203,8 +197,7 @@ impl Default for Model {
         Self {
             max_step: Watts(60.0),
             slowdown: 5e-4,
-            kilowatt_hour: None,
-            gpu_hour: None,
+            prices: None,
             dead_band: 1e-3,
             most_samples: 30,
             least_speed: 5e-4,

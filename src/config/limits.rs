@@ -137,13 +137,6 @@ const LIMITS: &[Limit] = &[
     ),
     ("law.model.max_step", Over(0.0), MOST_WATTS, "watts"),
     ("law.model.slowdown", From(0.0), 1.0, "of the iteration"),
-    (
-        "law.model.kilowatt_hour",
-        From(0.0),
-        1e6,
-        "per kilowatt hour",
-    ),
-    ("law.model.gpu_hour", From(0.0), 1e6, "per hour"),
     ("law.model.dead_band", Over(0.0), 1.0, "of a kernel's time"),
     ("law.model.most_samples", From(1.0), 10_000.0, "samples"),
     ("law.model.least_speed", From(0.0), 1.0, "of the iteration"),

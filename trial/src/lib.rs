@@ -26,7 +26,8 @@ pub use block::{Block, Iterations, RULE, Times};
 pub use design::{Arm, Design, order};
 pub use estimate::Estimate;
 pub use holdout::HoldOut;
-pub use report::{Prices, Report, State, Verdict};
+pub use litd_units::Prices;
+pub use report::{Report, State, Verdict};
 
 /// The confidence of a finished trial's intervals.
 pub const CONFIDENCE: f64 = 0.95;

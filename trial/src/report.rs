@@ -1,6 +1,6 @@
 //! What a trial comes to.
 
-use litd_units::{Nanos, Watts};
+use litd_units::{Nanos, Prices, Watts};
 use serde::{Deserialize, Serialize};
 
 use crate::block::{Block, RULE};
@@ -18,15 +18,6 @@ const LOSSES: [f64; 3] = [0.01, 0.005, 0.002];
 /// Arms of which one has more iterations left out than chance explains can't be compared: so many
 /// deviations apart.
 const UNEQUAL: f64 = 4.0;
-
-/// What power and time cost.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Prices {
-    /// A kilowatt-hour, in any currency.
-    pub energy_per_kwh: f64,
-    /// An hour of one GPU, in the same.
-    pub gpu_hour: f64,
-}
 
 /// Where a trial is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,12 +1,22 @@
 //! Units of measure. Every quantity that crosses a public boundary of a litd crate carries one
 //! of these types; a bare `f64` is a ratio. [`Aggregation`] is here as well: the one term of
-//! the paper that both the trace readers and the laws need, and they don't know each other.
+//! the paper that both the trace readers and the laws need, and they don't know each other; and
+//! [`Prices`], for laws and trials.
 
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub, SubAssign};
 
 use serde::{Deserialize, Serialize};
+
+/// What power and time cost, in any one currency.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Prices {
+    /// A kilowatt-hour.
+    pub energy_per_kwh: f64,
+    /// An hour of one GPU, its power aside.
+    pub gpu_hour: f64,
+}
 
 macro_rules! quantity {
     ($(#[$doc:meta])* $name:ident, $symbol:literal) => {

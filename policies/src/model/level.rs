@@ -112,13 +112,11 @@ impl Worth {
                 let allowed = time(most) + loss;
                 lowest(0.0, most, |margin| time(margin) <= allowed)
             }
-            Self::Prices {
-                kilowatt_hour,
-                gpu_hour,
-            } => {
-                let node_hour = gpu_hour * gpus as f64;
-                let cost =
-                    |margin: f64| kilowatt_hour * power(margin).0 / 1e3 + node_hour * time(margin);
+            Self::Prices(prices) => {
+                let node_hour = prices.gpu_hour * gpus as f64;
+                let cost = |margin: f64| {
+                    prices.energy_per_kwh * power(margin).0 / 1e3 + node_hour * time(margin)
+                };
                 // The cost falls, then rises: a node is worth much more than its power.
                 let step = most / 64.0;
                 let cheaper = |margin: f64| cost(margin) <= cost((margin + step).min(most));
@@ -218,10 +216,10 @@ mod tests {
     fn prices_leave_a_larger_margin_than_the_bound() {
         let members = members(&[0.0, -0.03, -0.04, -0.05], 700.0, 0.005);
         let margin = |worth| spread(&members, &level(&members, Watts(2800.0), worth));
-        let prices = Worth::Prices {
-            kilowatt_hour: 0.14,
+        let prices = Worth::Prices(litd_units::Prices {
+            energy_per_kwh: 0.14,
             gpu_hour: 2.5,
-        };
+        });
         assert!(margin(prices) > margin(Worth::Slowdown(0.0005)));
     }
 

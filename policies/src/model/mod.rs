@@ -12,7 +12,7 @@
 mod estimate;
 mod level;
 
-use litd_units::{Celsius, Watts};
+use litd_units::{Celsius, Prices, Watts};
 
 use self::estimate::Estimate;
 use self::level::{Member, level, lowest, normal};
@@ -25,12 +25,7 @@ pub(crate) enum Worth {
     /// An iteration may become longer by this part, whatever that saves.
     Slowdown(f64),
     /// Whatever costs least.
-    Prices {
-        /// Of a kilowatt hour.
-        kilowatt_hour: f64,
-        /// Of an hour of one GPU, its power aside.
-        gpu_hour: f64,
-    },
+    Prices(Prices),
 }
 
 /// Slopes are taken for steeper by so many standard deviations.
