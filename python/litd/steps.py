@@ -2,7 +2,8 @@
 
 A step of the optimizer is one iteration however many micro-batches it has taken, so gradient
 accumulation needs no attention. Where nobody names an optimizer, the first one that steps counts:
-jobs with several step each of them once per iteration.
+jobs with several step each of them once per iteration. One that is gone, or has not stepped while
+another did many times, has been replaced.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+REPLACED = 100
+"""After so many steps of another optimizer, and none of its own, one is not used any more."""
+
+
 class StepCounter:
     """Calls `stepped` after every step of one optimizer, until it is stopped."""
 
@@ -22,6 +27,9 @@ class StepCounter:
         self._stepped = stepped
         self._handle: Any = None
         self._optimizer: weakref.ref[Any] | None = None
+        self._other: weakref.ref[Any] | None = None
+        self._others_steps = 0
+        self._file = ""
 
     def follow(self, torch: Any, optimizer: Any = None) -> bool:
         """Counts this optimizer's steps, or those of the first that steps.
@@ -33,10 +41,10 @@ class StepCounter:
             if not isinstance(optimizer, torch.optim.Optimizer):
                 return False
             self._optimizer = weakref.ref(optimizer)
-            if hasattr(optimizer, "register_step_post_hook"):
-                self._handle = optimizer.register_step_post_hook(self._after)
-                return True
-        self._handle = _hook_all(torch, self._after)
+        # `torch.optim` does not show its module of this name in every release.
+        module = sys.modules[torch.optim.Optimizer.__module__]
+        self._file = str(module.__file__)
+        self._handle = _hook_all(torch, module, self._after)
         return self._handle is not None
 
     def stop(self) -> None:
@@ -46,15 +54,41 @@ class StepCounter:
             self._handle = None
 
     def _after(self, optimizer: Any, _args: Any = (), _kwargs: Any = None) -> None:
-        known = self._optimizer() if self._optimizer is not None else None
-        if known is None:
-            self._optimizer = weakref.ref(optimizer)
-        elif known is not optimizer:
-            return
-        self._stepped(optimizer)
+        if self._counts(optimizer) and not self._is_within(optimizer):
+            self._stepped(optimizer)
 
     # torch.compile leaves functions with this mark alone.
     _after._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def _counts(self, optimizer: Any) -> bool:
+        """Whether this is the optimizer whose steps are counted."""
+        known = self._optimizer() if self._optimizer is not None else None
+        if known is not None and known is not optimizer:
+            same = self._other is not None and self._other() is optimizer
+            self._others_steps = self._others_steps + 1 if same else 1
+            self._other = weakref.ref(optimizer)
+            if self._others_steps < REPLACED:
+                return False
+        if known is not optimizer:
+            self._optimizer = weakref.ref(optimizer)
+        self._other, self._others_steps = None, 0
+        return True
+
+    def _is_within(self, optimizer: Any) -> bool:
+        """Whether this step is part of another one of the same optimizer, as by `super().step()`.
+
+        Torch calls hooks after either. Only who has called whom tells them apart: a step that
+        raises calls none.
+        """
+        steps = 0
+        frame = sys._getframe(1)  # noqa: SLF001
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name == "wrapper" and code.co_filename == self._file:
+                arguments = frame.f_locals.get("args") or (None,)
+                steps += arguments[0] is optimizer
+            frame = frame.f_back  # type: ignore[assignment]
+        return steps > 1
 
 
 def innermost(optimizer: Any) -> Any:
@@ -67,10 +101,8 @@ def innermost(optimizer: Any) -> Any:
     return optimizer
 
 
-def _hook_all(torch: Any, after: Callable[..., None]) -> Any:
+def _hook_all(torch: Any, module: Any, after: Callable[..., None]) -> Any:
     """Has `after` called after every optimizer's step; `None` if this torch has no way."""
-    # `torch.optim` does not show its module of this name in every release.
-    module = sys.modules[torch.optim.Optimizer.__module__]
     if hasattr(module, "register_optimizer_step_post_hook"):
         return module.register_optimizer_step_post_hook(after)
     if hasattr(torch.optim.Optimizer, "_optimizer_step_code"):

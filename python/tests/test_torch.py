@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
 import io
 import os
 import pickle
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +20,7 @@ import pytest
 from litd.kernels import NameTable
 from litd.modules import ModuleMeasure
 from litd.profiler import ProfilerError, ProfilerMeasure
-from litd.steps import StepCounter
+from litd.steps import REPLACED, StepCounter
 from tests.standin import NewEvent, Profile, StandInClock, wait_for
 
 torch: Any = pytest.importorskip("torch", reason="SKIPPED: no torch")
@@ -88,6 +91,84 @@ def test_only_the_named_or_the_first_optimizer_counts(counter: Any) -> None:
     assert counter.counted == [first] * 3
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_step_within_a_step_is_one_iteration(counter: Any, named: bool) -> None:
+    class Mine(torch.optim.Adam):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    net = model()
+    # From here on torch calls hooks after Adam's own step as well.
+    torch.optim.Adam(net.parameters())
+    optimizer = Mine(net.parameters())
+    assert counter.follow(torch, optimizer if named else None)
+    train(net, optimizer, 5)
+    assert counter.counted == [optimizer] * 5
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_an_optimizer_that_was_replaced_counts_no_more(counter: Any, named: bool) -> None:
+    net = model()
+    first, second, third = (torch.optim.SGD(net.parameters(), lr=0.1) for _ in range(3))
+    assert counter.follow(torch, first if named else None)
+    train(net, first, 2)
+    train(net, second, 250)
+    assert counter.counted == [first] * 2 + [second] * (250 - REPLACED + 1)
+    counter.counted.clear()
+    # Its end needs no such proof.
+    del second
+    gc.collect()
+    train(net, third, 2)
+    assert counter.counted == [third] * 2
+
+
+def test_one_optimizer_may_step_more_often_than_the_one_that_counts(counter: Any) -> None:
+    net = model()
+    generator, critic = (torch.optim.SGD(net.parameters(), lr=0.1) for _ in range(2))
+    assert counter.follow(torch, generator)
+    for _ in range(30):
+        train(net, critic, 5)
+        train(net, generator, 1)
+    assert counter.counted == [generator] * 30
+
+
+def test_a_step_that_raises_is_no_iteration(counter: Any) -> None:
+    class Fails(torch.optim.SGD):
+        steps = 0
+
+        def step(self, closure: Any = None) -> Any:
+            self.steps += 1
+            if self.steps % 2:
+                raise RuntimeError("out of memory")
+            return super().step(closure)
+
+    optimizer = Fails(model().parameters(), lr=0.1)
+    assert counter.follow(torch)
+    for _ in range(6):
+        with contextlib.suppress(RuntimeError):
+            optimizer.step()
+    assert counter.counted == [optimizer] * 3
+
+
+def test_a_closure_that_is_called_many_times_is_one_step(counter: Any) -> None:
+    net = model()
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=5)
+    calls = []
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = net(torch.ones(4, 8)).square().mean()
+        loss.backward()
+        calls.append(1)
+        return loss
+
+    assert counter.follow(torch)
+    for _ in range(3):
+        optimizer.step(closure)
+    assert len(calls) > 3
+    assert len(counter.counted) == 3
+
+
 def test_accumulated_gradients_are_one_step(counter: Any) -> None:
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -127,9 +208,6 @@ def test_what_is_no_optimizer_can_not_be_followed(counter: Any) -> None:
 
 
 def test_optimizers_are_not_kept_alive(counter: Any) -> None:
-    import gc
-    import weakref
-
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     assert counter.follow(torch)
