@@ -273,6 +273,10 @@ class Hook(Scope):
         versions = _versions(self._torch)
         if self._ways is not None and not self._alone:
             versions |= self._ways.prepare(job, found)
+        elif self._ways is None and self._link is not None:
+            why = "no samples: torch uses no GPU in this process"
+            log.info(why)
+            self._link.send(wire.Notice(wire.Kind.UNSPECIFIED, why))
         return wire.Hello(
             job=job,
             rank=found.rank,

@@ -8,7 +8,6 @@ stream. Everything but the work of one GPU is dropped.
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,6 @@ from litd.columns import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-log = logging.getLogger("litd")
 
 MOST_KERNELS = 100_000
 """Kernels that litd takes in one sample as it is configured by default."""
@@ -131,6 +128,8 @@ class Measured:
     duration_ns: int = 0
     ended_ns: int = 0
     """When it was over, by `time.perf_counter_ns`; 0: when it was handed over."""
+    why: str = ""
+    """Why it is no sample, in words."""
 
     def drop(self) -> None:
         """Nobody wants it."""
@@ -148,13 +147,16 @@ _SPANS = ("ProfilerStep#", "nccl:", "gloo:", "Optimizer.step#", "Optimizer.zero_
 _COPY_NAMES = ("Memcpy", "Memset")
 
 
+class TooManyError(Exception):
+    """More kernels than litd takes in one sample."""
+
+
 def extract(
     events: list[Any], names: NameTable, wanted: Callable[[], bool] = lambda: True
 ) -> Columns | None:
     """The kernels, copies and fills of one GPU among raw profiler events, which are used up.
 
-    Of several GPUs that one is taken which did most. `None` if nobody wants them any more, or if
-    there are too many.
+    Of several GPUs that one is taken which did most. `None` if nobody wants them any more.
     """
     if not events:
         return Columns()
@@ -185,9 +187,8 @@ def extract(
                 names.id_of(name), event.device_resource_id() & 0xFFFF_FFFF, kind, start, end
             )
         if max(map(len, by_device.values()), default=0) > MOST_KERNELS:
-            log.info("no sample: more than %d kernels", MOST_KERNELS)
             drop(events)
-            return None
+            raise TooManyError(f"an iteration has more than {MOST_KERNELS} kernels")
     return max(by_device.values(), key=len, default=Columns())
 
 

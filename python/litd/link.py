@@ -45,6 +45,9 @@ QUEUED = 10_000
 FULL = 1 << 20
 """With so many bytes unsent nothing more is queued behind them."""
 
+MISSES = 3
+"""After so many iterations in a row of which there is no sample litd is told why."""
+
 CHUNK = 1 << 16
 
 HEARD = 1 << 10
@@ -64,6 +67,9 @@ class Pending(Protocol):
     duration_ns: int
     ended_ns: int
     """When the iteration was over, by `time.perf_counter_ns`; 0: when it was handed over."""
+
+    why: str
+    """Why it is no sample, in words; empty if it is one, or nobody wants it."""
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         """The kernels; `None` if they can't be had, or are not `wanted` any more."""
@@ -147,6 +153,8 @@ class Link:
         self._failures = 0
         self._warned = False
         self._warned_of_samples = False
+        self._misses = 0
+        self._told_why = False
         self._closing = False
         self._signalled = False
         self._bye = ""
@@ -392,7 +400,9 @@ class Link:
         try:
             columns = pending.collect(self._names, lambda: not self._closing)
             if columns is None:
+                self._missed(pending)
                 return
+            self._misses = 0
             new = self._names.since(connection.names_sent)
             message = columns.message(pending.iteration, pending.duration_ns, new)
             frame = wire.frame(message.encode())
@@ -404,6 +414,16 @@ class Link:
         if len(frame) <= wire.MAX_FRAME:
             connection.names_sent += len(new)
             connection.unsent += frame
+
+    def _missed(self, pending: Pending) -> None:
+        """There is no sample: if that goes on litd is told why, once."""
+        if not pending.why:
+            return
+        log.info("iteration %d is no sample: %s", pending.iteration, pending.why)
+        self._misses += 1
+        if self._misses == MISSES and not self._told_why:
+            self._told_why = True
+            self._notices.append(wire.Notice(wire.Kind.UNSPECIFIED, f"no samples: {pending.why}"))
 
     def _write(self, connection: _Connection) -> None:
         with self._writing:

@@ -89,10 +89,10 @@ class ModuleMeasure:
             return None
         recorder.mark("")
         marks = recorder.take()
+        why = recorder.failure
         if len(marks) >= MOST_MARKS:
-            log.debug("iteration %d has too many modules to be measured", iteration)
-            return None
-        return ModulePieces(iteration=iteration, marks=marks, clock=self._clock)
+            why = f"an iteration calls more than {MOST_MARKS // 2} modules"
+        return ModulePieces(iteration=iteration, marks=marks, clock=self._clock, why=why)
 
     def abort(self) -> None:
         """Stops measuring, whatever was measured."""
@@ -156,6 +156,8 @@ class _Recorder:
         self._thread = threading.get_ident()
         self._pid = os.getpid()
         self._is_on = True
+        self.failure = ""
+        """What went wrong with the marks: some are missing."""
 
     def stop(self) -> None:
         """Takes no more calls."""
@@ -213,8 +215,9 @@ class _Recorder:
             idle = before is not None and self._clock.is_reached(before)
             self._last[stream] = event
             self._marks.append(_Mark(event, stream, name, idle))
-        except Exception:
+        except Exception as error:
             self._is_on = False
+            self.failure = f"device events fail: {error}"
             log.debug("no mark at %s", name, exc_info=True)
 
 
@@ -241,17 +244,21 @@ class ModulePieces(Measured):
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         """The pieces between the marks; `None` if they tell of the host."""
+        if self.why:
+            return None
         deadline = time.monotonic() + PATIENCE_SECONDS
         last = {mark.stream: mark.event for mark in self.marks}
         while not all(self.clock.is_reached(event) for event in last.values()):
-            if not wanted() or time.monotonic() > deadline:
+            if time.monotonic() > deadline:
+                self.why = f"the GPU does not come to an end within {PATIENCE_SECONDS:.0f} s"
+            if self.why or not wanted():
                 return None
             time.sleep(0.002)
         columns, idle = self._pieces(names)
         total = sum(columns.duration_ns)
         if idle > MOST_IDLE * total:
             share = idle / max(1, total)
-            log.info("no sample: the GPU waited for its host in %.0f %% of the time", 100 * share)
+            self.why = f"the GPU waited for its host in {100 * share:.0f} % of the time"
             return None
         return columns if len(columns) else None
 

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from litd.kernels import Columns, Expectation, Measured, NameTable, drop, extract
+from litd.kernels import Columns, Expectation, Measured, NameTable, TooManyError, drop, extract
 from litd.threads import background
 
 if TYPE_CHECKING:
@@ -141,12 +141,16 @@ class ProfiledEvents(Measured):
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         """The kernels; `None` if there are none, too many, or some are missing."""
-        columns = extract(self.events, names, wanted)
-        if columns is None or not len(columns):
+        try:
+            columns = extract(self.events, names, wanted)
+        except TooManyError as error:
+            self.why = str(error)
             return None
-        missing = self.expected.missing(columns)
+        if columns is None:
+            return None
+        missing = self.expected.missing(columns) if len(columns) else "no kernels"
         if missing:
-            log.info("iteration %d is left out: the profiler has %s", self.iteration, missing)
+            self.why = f"the profiler has {missing}"
             return None
         columns.shows_collectives = True
         if self.reach is not None:

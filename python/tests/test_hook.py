@@ -41,6 +41,7 @@ class Pieces:
         self.iteration = iteration
         self.duration_ns = 0
         self.ended_ns = 0
+        self.why = ""
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         columns = Columns()
@@ -251,6 +252,18 @@ def test_without_a_gpu_litd_is_not_told(path: Path, caplog: pytest.LogCaptureFix
         for _ in range(5):
             hook.step()
         assert daemon.sessions == []
+
+
+def test_litd_is_told_if_nothing_can_be_measured(path: Path) -> None:
+    # The GPU is named, and torch (if there is one) does not use it.
+    with StandIn(path, standin.welcome(0, 1)) as daemon:
+        with litd.attach(gpu="0000:05:00.0", socket=str(path)) as hook:
+            connected(hook)
+            [notice] = wait_for("notice", lambda: daemon.heard("notice"))
+            assert "torch uses no GPU" in notice.text
+            hook.step()
+            wait_for("tick", lambda: daemon.heard("tick"))
+        assert daemon.heard("kernels") == []
 
 
 def test_odd_optimizers_are_no_reason_to_fail(path: Path, caplog: pytest.LogCaptureFixture) -> None:

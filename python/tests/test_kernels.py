@@ -102,9 +102,11 @@ def test_the_gpu_that_did_most_is_taken() -> None:
 def test_too_many_kernels_are_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "MOST_KERNELS", 2000)
     events: list[Any] = [NewEvent("gemm", at, 1) for at in range(50_000)]
-    assert extract(events, NameTable()) is None
+    with pytest.raises(kernels.TooManyError, match="2000"):
+        extract(events, NameTable())
     assert events == []
-    assert extract([NewEvent("gemm", at, 1) for at in range(2001)], NameTable()) is None
+    with pytest.raises(kernels.TooManyError):
+        extract([NewEvent("gemm", at, 1) for at in range(2001)], NameTable())
     events = [NewEvent("gemm", at, 1) for at in range(2000)]
     assert len(extract(events, NameTable()) or []) == 2000
 

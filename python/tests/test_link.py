@@ -32,6 +32,7 @@ class Sample:
     duration_ns: int = 5
     ended_ns: int = 0
     dropped: bool = False
+    why: str = ""
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         columns = Columns()
@@ -292,6 +293,29 @@ def test_a_litd_that_talks_without_end_is_not_listened_to(
     assert "far too much" in caplog.text or "65535 bytes" in caplog.text
 
 
+def test_litd_is_told_once_why_no_samples_come(path: Path, links: Links) -> None:
+    class Missed(Sample):
+        def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
+            self.why = f"reason {self.iteration}"
+            return None
+
+    with StandIn(path, standin.welcome(0, 1)) as litd:
+        link = links()
+        wait_for("welcome", lambda: link.welcomed)
+        # Two in a row are no reason to worry.
+        for sample in (Missed(1, 1), Missed(2, 1), Sample(3, 1), Missed(4, 1), Missed(5, 1)):
+            link.send(sample)
+        wait_for("sample", lambda: litd.heard("kernels"))
+        for iteration in range(6, 20):
+            link.send(Missed(iteration, 1))
+        link.send(Sample(20, 1))
+        wait_for("sample", lambda: len(litd.heard("kernels")) == 2)
+        wait_for("why", lambda: litd.heard("notice"))
+        assert [said.fields for said in litd.heard("notice")] == [
+            {"kind": wire.Kind.UNSPECIFIED, "text": "no samples: reason 6"}
+        ]
+
+
 def test_a_sample_that_can_not_be_collected_is_left_out(
     path: Path, links: Links, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -306,7 +330,7 @@ def test_a_sample_that_can_not_be_collected_is_left_out(
             link.send(Broken(iteration, 1))
         link.send(Sample(5, 1))
         wait_for("sample", lambda: [said.iteration for said in litd.heard("kernels")] == [5])
-    assert len(warnings(caplog)) == 1
+        assert len(warnings(caplog)) == 1
 
 
 def test_somebody_who_is_nobody_is_not_told_of(path: Path) -> None:
