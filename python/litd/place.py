@@ -77,7 +77,7 @@ def find(torch: Any = None, environment: Mapping[str, str] | None = None) -> Pla
     env = dict(os.environ if environment is None else environment)
     _count_slurm_tasks(env)
     known = [numbers for launcher in _LAUNCHERS if (numbers := _numbers(env, launcher))]
-    told = _distributed(torch) or next(iter(known), None)
+    told = _distributed(torch) or next((one for one in known if "rank" in one), None)
     if told is None:
         return Place(job_name(env), 0, 0, 1, 1)
     rank, world_size = told["rank"], told["world_size"]
@@ -94,14 +94,20 @@ def find(torch: Any = None, environment: Mapping[str, str] | None = None) -> Pla
 
 
 def _numbers(env: Mapping[str, str], launcher: _Launcher) -> dict[str, int]:
-    """What a launcher's variables say; empty if it did not start this process."""
+    """What a launcher's variables say: of this rank, of its place on the node, or of both.
+
+    Empty if it did not start this process. A script may have set those of the node by itself.
+    """
     found = {
         what: int(text)
         for what, name in launcher._asdict().items()
         # As large as the protocol's numbers.
         if (text := env.get(name, "")).isdecimal() and len(text) < 10
     }
-    return found if {"rank", "world_size"} <= found.keys() else {}
+    if {"rank", "world_size"} <= found.keys():
+        return found
+    names: tuple[str, ...] = ("local_rank", "local_world_size")
+    return {what: found[what] for what in names} if found.keys() >= set(names) else {}
 
 
 def _distributed(torch: Any) -> dict[str, int] | None:

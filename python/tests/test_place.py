@@ -94,6 +94,17 @@ def test_ranks_without_a_launcher_are_local_if_the_node_has_gpus_for_all() -> No
     assert place.find(torch(3, 16, devices=8), env) is None
 
 
+def test_a_script_may_tell_local_ranks_by_itself() -> None:
+    env = {"MASTER_PORT": "1234", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    assert place.find(torch(3, 4, devices=0), env) == Place("localhost:1234", 3, 1, 4, 2)
+    half = {"MASTER_PORT": "1234", "LOCAL_RANK": "1"}
+    assert place.find(torch(3, 4, devices=0), half) is None
+    # A rank of what job nobody tells: one of its own.
+    alone = place.find(None, env)
+    assert alone is not None
+    assert (alone.rank, alone.world_size) == (0, 1)
+
+
 def test_a_process_alone_is_a_job_of_one_rank() -> None:
     found = place.find(None, {})
     assert found is not None
