@@ -20,6 +20,10 @@ REPLACED = 100
 """After so many steps of another optimizer, and none of its own, one is not used any more."""
 
 
+STEPS_GROUPS = "deepspeed.runtime.zero."
+"""Optimizers of these modules have the one within step for each group of parameters in turn."""
+
+
 class StepCounter:
     """Calls `stepped` after every step of one optimizer, until it is stopped."""
 
@@ -37,6 +41,8 @@ class StepCounter:
         False if that can't be done: then somebody must say where iterations end.
         """
         if optimizer is not None:
+            if type(optimizer).__module__.startswith(STEPS_GROUPS):
+                return False
             optimizer = innermost(optimizer)
             if not isinstance(optimizer, torch.optim.Optimizer):
                 return False

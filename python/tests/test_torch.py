@@ -207,6 +207,23 @@ def test_what_is_no_optimizer_can_not_be_followed(counter: Any) -> None:
     assert not counter.follow(torch, object())
 
 
+def test_an_optimizer_that_steps_once_per_group_can_not_be_followed(counter: Any) -> None:
+    class Zero:
+        optimizer = torch.optim.SGD(model().parameters(), lr=0.1)
+
+        def step(self) -> None:
+            groups = self.optimizer.param_groups
+            for group in groups:
+                self.optimizer.param_groups = [group]
+                self.optimizer.step()
+            self.optimizer.param_groups = groups
+
+    Zero.__module__ = "deepspeed.runtime.zero.stage_1_and_2"
+    assert not counter.follow(torch, Zero())
+    Zero().step()
+    assert counter.counted == []
+
+
 def test_optimizers_are_not_kept_alive(counter: Any) -> None:
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
