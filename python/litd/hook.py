@@ -6,6 +6,7 @@ It must never hurt the job. Whatever goes wrong here ends here; only interrupts 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import logging
 import os
@@ -166,11 +167,15 @@ class Hook(Scope):
     def _step(self, optimizer: Any) -> None:
         if not self._is_open or self._pid != os.getpid() or self._captures():
             return
-        if self._link is not None:
-            self._finish_iteration(self._link)
-        elif self._knows_gpu(optimizer):
-            self._begin(optimizer)
-        self._iteration += 1
+        try:
+            if self._link is not None:
+                self._finish_iteration(self._link)
+            elif self._knows_gpu(optimizer):
+                self._begin(optimizer)
+        finally:
+            # Whatever goes wrong here, all ranks count alike.
+            self._iteration += 1
+            self._began_ns = time.perf_counter_ns()
         self._begin_iteration(self._link)
         self._began_ns = time.perf_counter_ns()
 
@@ -234,6 +239,11 @@ class Hook(Scope):
                 self._measuring = measure
         except Exception as error:
             self._failed(error)
+        except BaseException:
+            # Training may go on after an interrupt, and nothing of this must go on with it.
+            with contextlib.suppress(Exception):
+                measure.abort()
+            raise
 
     def _failed(self, error: Exception) -> None:
         if self._ways is not None:

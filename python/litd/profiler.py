@@ -87,18 +87,14 @@ class ProfilerMeasure:
         )
 
     def abort(self) -> None:
-        """Stops measuring, whatever was measured."""
-        if self._profile is not None:
-            self._worker.do(self._stop, self._hang_seconds)
+        """Stops measuring, whatever was measured, also if it is still about to begin."""
+        if self._worker.is_running:
+            self._worker.do(self._stop_if_on, self._hang_seconds)
 
     def close(self) -> None:
-        """Ends for good."""
-        try:
-            self.abort()
-        except ProfilerError:
-            log.debug("the profiler did not end", exc_info=True)
+        """Ends for good. Another thread may begin to measure at this very moment."""
         self._turns.close()
-        self._worker.close()
+        self._worker.close(self._stop_if_on, self._hang_seconds)
 
     # In the profiler's thread.
 
@@ -119,6 +115,10 @@ class ProfilerMeasure:
         ended_ns = time.perf_counter_ns()
         profile.stop()
         return ended_ns, list(profile.profiler.kineto_results.events())
+
+    def _stop_if_on(self) -> None:
+        if self._profile is not None:
+            self._stop()
 
     def _synchronize(self) -> None:
         cuda = getattr(self._torch, "cuda", None)
@@ -174,6 +174,11 @@ class _Worker:
         self._opening = threading.Lock()
         self._pid = os.getpid()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether there is anything that it could be doing."""
+        return self._thread is not None and self._is_open
+
     def is_me(self) -> bool:
         """Whether the caller runs in this thread."""
         return threading.current_thread() is self._thread
@@ -203,13 +208,16 @@ class _Worker:
             self._thread.start()
         self._tasks.put((task, done))
 
-    def close(self) -> None:
-        """Ends the thread, unless it hangs."""
+    def close(self, last: Callable[[], None], seconds: float) -> None:
+        """Has something done last, and ends the thread. One that hangs does so if it wakes up."""
         with self._opening:
-            self._is_open = False
-        if self._thread is not None and not self._hangs:
+            was_open, self._is_open = self._is_open, False
+            if not was_open or self._thread is None or self._pid != os.getpid():
+                return
+            self._tasks.put((last, queue.SimpleQueue()))
             self._tasks.put(None)
-            self._thread.join(5.0)
+        if not self._hangs:
+            self._thread.join(seconds)
 
     def _run(self) -> None:
         while (entry := self._tasks.get()) is not None:

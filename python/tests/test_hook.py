@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import os
@@ -208,8 +209,30 @@ def test_interrupts_go_through(path: Path, hook: Hook, ways: Ways, what: str) ->
         with pytest.raises(KeyboardInterrupt):
             for _ in range(3):
                 hook.step()
+        if what == "begin":
+            # Half of it may have happened.
+            assert ways.did[-1] == "abort"
         ways.fault.clear()
         hook.step()
+
+
+@pytest.mark.parametrize("fault", [RuntimeError, KeyboardInterrupt])
+def test_a_fault_does_not_change_the_count(
+    path: Path, hook: Hook, ways: Ways, monkeypatch: pytest.MonkeyPatch, fault: type[BaseException]
+) -> None:
+    def fails(_seconds: float, *, measured: bool) -> None:
+        raise fault
+
+    # Ranks that count differently would have different iterations measured.
+    with StandIn(path, standin.welcome()) as daemon:
+        connected(hook)
+        with monkeypatch.context() as patch:
+            patch.setattr(ways, "step", fails)
+            with contextlib.suppress(KeyboardInterrupt):
+                hook.step()
+        hook.step()
+        assert hook.iteration == 3
+        wait_for("tick", lambda: [tick.iteration for tick in daemon.heard("tick")] == [2])
 
 
 def test_an_end_in_the_middle_of_a_measured_iteration(path: Path, hook: Hook, ways: Ways) -> None:

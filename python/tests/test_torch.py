@@ -533,6 +533,63 @@ def test_nobody_waits_for_a_profilers_thread_that_has_ended() -> None:
         measure.begin()
 
 
+def test_a_profiler_that_starts_while_it_is_closed_does_not_stay_on() -> None:
+    starts, ends = threading.Event(), threading.Event()
+    profile = Profile(list)
+
+    def slow(_torch: Any) -> Any:
+        starts.set()
+        ends.wait(30)
+        return profile
+
+    measure = ProfilerMeasure(torch, make=slow)
+    trains = threading.Thread(target=measure.begin)
+    trains.start()
+    starts.wait(30)
+    closes = threading.Thread(target=measure.close)
+    closes.start()
+    wait_for("closing", lambda: not measure._worker._is_open)
+    ends.set()
+    trains.join(30)
+    closes.join(30)
+    assert not profile.is_on
+    assert measure.end(1) is None
+
+
+def test_a_profiler_whose_start_was_interrupted_is_stopped() -> None:
+    profile = Profile(list)
+    measure = ProfilerMeasure(torch, make=lambda _torch: profile)
+    # The training thread has been interrupted while it waited; the profiler's thread goes on.
+    measure._worker.do(lambda: None, 30)
+    measure._worker._tasks.put((measure._start, queue.SimpleQueue()))
+    measure.abort()
+    assert not profile.is_on
+    assert measure.begin()
+    assert profile.is_on
+    measure.close()
+    assert not profile.is_on
+
+
+def test_a_profiler_that_wakes_up_from_hanging_is_stopped() -> None:
+    wakes = threading.Event()
+    profile = Profile(list)
+
+    def hanging(_torch: Any) -> Any:
+        wakes.wait(30)
+        return profile
+
+    measure = ProfilerMeasure(torch, make=hanging, hang_seconds=0.1)
+    with pytest.raises(ProfilerError, match="hung"):
+        measure.begin()
+    measure.close()
+    thread = measure._worker._thread
+    assert thread is not None
+    wakes.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert not profile.is_on
+
+
 def test_a_child_that_is_forked_while_we_profile_has_its_profiler_to_itself() -> None:
     measure = profiling()
     assert measure.begin()
