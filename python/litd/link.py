@@ -39,6 +39,9 @@ WELCOME_SECONDS = 30.0
 STUCK_SECONDS = 10.0
 """A litd that has read nothing for so long is left alone for a while."""
 
+LASTING_SECONDS = 10.0
+"""After a connection that lasted for longer the next try is soon: litd was well."""
+
 QUEUED = 10_000
 """Messages that wait for the thread, at most."""
 
@@ -267,7 +270,9 @@ class Link:
     def _failed(self, why: str, wait: float) -> float:
         if self._closing and self._bye:
             return 0.0
-        self._failures += 1
+        connection = self._connection
+        lasted = time.monotonic() - connection.since if connection and connection.welcomed else 0.0
+        self._failures = 1 if lasted > LASTING_SECONDS else self._failures + 1
         wait = max(wait, self._patience.after(self._failures))
         level = logging.DEBUG if self._warned else logging.WARNING
         self._warned = True
@@ -365,7 +370,6 @@ class Link:
                         f"litd {daemon} wants to speak protocol {protocol}", final=True
                     )
                 log.info("connected to litd %s", daemon)
-                self._failures = 0
                 self._clock_waits = self._clock is not None
                 connection.welcomed = self.welcomed = True
                 # Before anything is measured.

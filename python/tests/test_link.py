@@ -380,6 +380,24 @@ def test_many_files_may_be_open(path: Path, links: Links) -> None:
                 one.close()
 
 
+def test_a_litd_that_fails_after_each_welcome_is_tried_less_and_less(
+    path: Path, links: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int] = []
+
+    def after(_patience: Patience, failures: int) -> float:
+        waits.append(failures)
+        return 0.01
+
+    monkeypatch.setattr(Patience, "after", after)
+    with StandIn(path, standin.welcome() + b"\x07" * 999) as litd:
+        links()
+        litd.session(4)
+        assert waits[:4] == [1, 2, 3, 4]
+        monkeypatch.setattr("litd.link.LASTING_SECONDS", -1.0)
+        wait_for("a litd that was well", lambda: 1 in waits[1:])
+
+
 def test_the_wait_grows_up_to_a_limit() -> None:
     patience = Patience(1.0, 60.0)
     for failures, longest in [(1, 1), (2, 2), (5, 16), (9, 60), (10_000, 60)]:
