@@ -1,6 +1,7 @@
-"""The real daemon on a simulated node, with real hooks in a process per rank.
+"""The real daemon on a node of stand-ins for NVIDIA GPUs, with real hooks in a process per rank.
 
-`LITD_BIN` names the daemon, such as `target/debug/litd`; `litctl` and `litd-rig-train` lie beside.
+`LITD_BIN` names the daemon, such as `target/debug/litd`; `litctl` and `litd-rig-train` lie beside,
+and the stand-in for `libnvidia-ml.so.1` there or in `deps`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,7 +31,9 @@ law.calibration.sampling_period = 1
 law.calibration.warm_up = 3
 law.detection.window = 1
 sampling.steady_temperature = 100.0
-hardware.simulated = "{folder}/hardware.sock"
+hardware.amd = "off"
+hardware.cpus = false
+hardware.nvml_library = "{folder}/libnvidia-ml.so.1"
 ingest.socket = "{folder}/ingest.sock"
 control.socket = "{folder}/control.sock"
 metrics.listen = "127.0.0.1:0"
@@ -37,14 +41,23 @@ state.directory = "{folder}/state"
 """
 
 
-def program(name: str) -> Path:
+def program(name: str, *elsewhere: str) -> Path:
     given = os.environ.get("LITD_BIN", "")
-    path = Path(given).resolve().parent / name
-    if not given or not path.is_file():
+    folder = Path(given).resolve().parent
+    paths = [path for path in (folder / one for one in (name, *elsewhere)) if path.is_file()]
+    if not given or not paths:
         why = f"SKIPPED: LITD_BIN names no folder with {name}"
         print(why, file=sys.stderr)
         pytest.skip(why)
-    return path
+    return paths[0]
+
+
+def install_nvml(folder: Path) -> None:
+    """Puts NVIDIA's library there, as a stand-in that talks to the simulated node."""
+    built = program("liblitd_rig_nvml.so", "deps/liblitd_rig_nvml.so")
+    library = folder / "libnvidia-ml.so.1"
+    shutil.copyfile(built, library)
+    Path(f"{library}.socket").write_text(str(folder / "hardware.sock"))
 
 
 @contextlib.contextmanager
@@ -69,6 +82,7 @@ class Node:
         self.folder = folder
         self.stack = stack
         self.ranks: list[subprocess.Popen[str]] = []
+        install_nvml(folder)
         stack.enter_context(running(program("litd-rig-train"), folder, RANKS))
         wait_for("node", (folder / "train.sock").exists)
         (folder / "state").mkdir()
@@ -165,6 +179,7 @@ def test_hooks_drive_the_daemon_and_the_loop_converges(node: Node) -> None:
     after = node.leads()
     assert max(after) < 0.35 * max(before), (before, after)
     status = node.status()
+    assert {device["backend"] for device in status["devices"]} == {"nvml"}
     assert status["jobs"][0]["adjustments"] > 2
     caps = [device["cap"] for device in status["devices"][:RANKS]]
     assert max(caps) - min(caps) > 5
