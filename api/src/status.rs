@@ -299,6 +299,22 @@ pub struct DeviceStatus {
     pub lead: Option<Millis>,
     /// Its busy fraction in the last sample.
     pub busy: Option<f64>,
+    /// The plan that its rank follows, where it follows one (Perseus).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanStatus>,
+}
+
+/// What a plan's clocks come to on one GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PlanStatus {
+    /// What its clocks are locked to now.
+    pub locked: Option<Hertz>,
+    /// The cap that the clocks of the last minute need, as measured: below that it is not lowered.
+    /// Absent while it is not known; then it is not lowered at all.
+    pub needs: Option<Watts>,
+    /// By which factor it is slower than its plan although litd can do no more; 1: it keeps up.
+    /// What a planner is to be told (`set_straggler`).
+    pub degree: f64,
 }
 
 /// Where a job's loop is.

@@ -47,7 +47,7 @@ impl<S: Store> Core<S> {
             };
             let devices = job.devices();
             match self.instead(job) {
-                None => self.actuator.aim(&devices, caps),
+                None => self.actuator.aim(&devices, &self.kept(job, &devices, caps)),
                 Some(instead) => {
                     for (device, cap) in instead.back {
                         self.actuator.give_back(device, cap);
@@ -129,9 +129,81 @@ impl<S: Store> Core<S> {
                 self.actuator.give_back(device, cap);
             }
         } else {
-            let caps = project(&limits, left, &found);
+            let caps = self.project_kept(&gpus, &limits, left, &found);
             self.aim(&gpus, caps);
         }
+    }
+
+    /// What a loop asks for, but no less than planned clocks need.
+    pub(crate) fn kept(&self, job: &Job, devices: &[usize], caps: &CapVector) -> CapVector {
+        let wanted = caps.to_watts();
+        let limits = |&device: &usize| self.devices.get(device).map(|it| (device, it));
+        let units: Vec<(usize, &Unit)> = devices.iter().filter_map(limits).collect();
+        let less = |(&(device, unit), &cap): (&(usize, &Unit), &Watts)| {
+            unit.is_gpu() && cap < self.keeps(device, unit).floor
+        };
+        if units.len() != wanted.len() || !units.iter().zip(&wanted).any(less) {
+            return caps.clone();
+        }
+        let own = |(unit, &cap): (&(usize, &Unit), &Watts)| {
+            let own = unit.1.limits(&self.config.caps);
+            // What a CPU socket lends is the loop's business.
+            match unit.1.is_gpu() {
+                true => own,
+                false => Limits {
+                    floor: cap,
+                    ceiling: cap,
+                    ..own
+                },
+            }
+        };
+        let own: Vec<Limits> = units.iter().zip(&wanted).map(own).collect();
+        let budget = self.may_keep(job, caps);
+        let kept = self.project_kept(devices, &own, budget, &wanted);
+        kept.unwrap_or_else(|| caps.clone())
+    }
+
+    /// What a job's devices may hold, should planned clocks need more than its loop asks for: a
+    /// loop may leave watts of the job's share unused.
+    fn may_keep(&self, job: &Job, caps: &CapVector) -> Watts {
+        let gpus = job.gpus().count();
+        let lent: Watts = caps.to_watts().into_iter().skip(gpus).sum();
+        caps.budget().max(self.share(job) + lent)
+    }
+
+    /// The caps nearest to `wanted` within limits and budget, and no less than planned clocks
+    /// need; where the budget is too small for that, all keep the same share of it.
+    fn project_kept(
+        &self,
+        devices: &[usize],
+        limits: &[Limits],
+        budget: Watts,
+        wanted: &[Watts],
+    ) -> Option<CapVector> {
+        let raised = devices.iter().zip(limits).map(|(&device, own)| {
+            let unit = self.devices.get(device).filter(|unit| unit.is_gpu());
+            let kept = unit.map_or(own.floor, |unit| self.keeps(device, unit).floor);
+            (kept.min(own.ceiling.cut_to(own.resolution)) - own.floor).max(Watts::ZERO)
+        });
+        let raised: Vec<Watts> = raised.collect();
+        let with = |share: f64| -> Vec<Limits> {
+            let limits = limits.iter().zip(&raised).map(|(own, &more)| Limits {
+                floor: own.floor + more * share,
+                ..*own
+            });
+            limits.collect()
+        };
+        if let Ok(envelope) = Envelope::new(&with(1.0), budget) {
+            return Some(envelope.project(wanted, wanted));
+        }
+        // Rounded up to driver units floors may be a little more than they are.
+        let floors: Watts = limits.iter().map(|own| own.floor + own.resolution).sum();
+        let most: Watts = raised.iter().copied().sum();
+        let share = match most > Watts::ZERO {
+            true => ((budget - floors) / most).clamp(0.0, 1.0),
+            false => 0.0,
+        };
+        project(&with(share), budget, wanted)
     }
 
     fn aim(&mut self, devices: &[usize], caps: Option<CapVector>) {
@@ -207,7 +279,7 @@ impl<S: Store> Core<S> {
         let left = budget - fixed;
         // Sums of the same caps in another order may differ by less than any driver's unit.
         if sum > left + DUST {
-            let caps = project(&limits, left, &wanted);
+            let caps = self.project_kept(&devices, &limits, left, &wanted);
             self.aim(&devices, caps);
         }
     }

@@ -5,13 +5,18 @@
 //! tells what clocks are locked to, so what is undone is the lock: the driver chooses again once
 //! the rank's process, its job or the daemon ends. That a device may be locked is in the journal
 //! before it is.
+//!
+//! No cap is set below what the clocks of a plan need (see `planned`), unless it goes back to what
+//! was found, or the budget leaves less to all.
 
-use litd_api::{DeviceState, EventKind, Mode};
+use litd_api::{DeviceState, EventKind, Mode, PlanStatus};
+use litd_policies::Limits;
 use litd_power::{ClockRange, Operation, PowerError};
 use litd_units::{Hertz, Nanos};
 
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::planned::{Look, Needs, Planned};
 use crate::record::Note;
 use crate::store::Store;
 
@@ -39,6 +44,12 @@ pub(crate) struct Clocks {
     /// What a rank's process asked for.
     asked: Option<(u32, Hertz)>,
     lock: Lock,
+    /// Since when they are locked to that.
+    since: Nanos,
+    /// What is known of those of the plan.
+    planned: Planned,
+    /// The last iteration in which it was looked at.
+    iteration: u64,
     /// Failures in a row, and when to try again.
     failures: u32,
     retry_at: Option<Nanos>,
@@ -113,7 +124,10 @@ impl<S: Store> Core<S> {
             }
             let wanted = self.wanted_clock(device, unit);
             let range = match (wanted, clocks.lock) {
-                (Some(clock), Lock::At(held)) if clock == held => continue,
+                (Some(clock), Lock::At(held)) if clock == held => {
+                    self.is_planned(device, clock);
+                    continue;
+                }
                 (Some(clock), _) => Some(ClockRange {
                     lowest: clock,
                     highest: clock,
@@ -125,6 +139,9 @@ impl<S: Store> Core<S> {
             };
             if range.is_some() && !self.journal_clocks(device) {
                 continue;
+            }
+            if let Some(range) = range {
+                self.is_planned(device, range.highest);
             }
             let operation = Operation::Clocks(range);
             self.devices
@@ -166,7 +183,7 @@ impl<S: Store> Core<S> {
         let clocks = &mut unit.clocks;
         let error = match outcome {
             Ok(()) => {
-                clocks.failures = 0;
+                (clocks.failures, clocks.since) = (0, now);
                 clocks.lock = asked.map_or(Lock::Free, |range| Lock::At(range.highest));
                 self.forget_clocks(device, &address);
                 if !self.may_open(device) {
@@ -227,5 +244,120 @@ impl<S: Store> Core<S> {
     /// Whether a device's clocks may be locked by litd.
     pub(crate) fn may_be_locked(&self, unit: &Unit) -> bool {
         unit.clocks.lock != Lock::Free || self.journal_has_clocks(unit.address())
+    }
+
+    /// A clock is part of the plan: what it needs is not taken away from now on.
+    fn is_planned(&mut self, device: usize, clock: Hertz) {
+        let now = self.now;
+        if let Some(unit) = self.devices.get_mut(device) {
+            unit.clocks.planned.lock(clock, now);
+        }
+    }
+
+    /// A device was read: what does its locked clock draw, and does it hold it?
+    pub(crate) fn look_at_clocks(&mut self, device: usize, asked: Nanos) {
+        let Some(unit) = self.devices.get(device) else {
+            return;
+        };
+        let (Lock::At(lock), Some(reading)) = (unit.clocks.lock, unit.device.reading) else {
+            return;
+        };
+        let job = unit.job.as_deref().and_then(|name| self.jobs.get(name));
+        let mut ranks = job.into_iter().flat_map(|job| job.ranks.values());
+        let rank = ranks.find(|rank| rank.device == device);
+        let iteration = rank.map_or(0, |rank| rank.iteration);
+        let limits = unit.limits(&self.config.caps);
+        let look = Look {
+            lock,
+            since: unit.clocks.since,
+            asked,
+            reading,
+            new_iteration: iteration != unit.clocks.iteration,
+            at_ceiling: reading.cap >= limits.ceiling - limits.resolution,
+        };
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        unit.clocks.iteration = iteration;
+        if unit.clocks.planned.look(&look) {
+            self.tell_degree(device);
+        }
+        let target = self.actuator.target(device);
+        let floor = self
+            .devices
+            .get(device)
+            .map(|unit| self.keeps(device, unit));
+        self.dirty |= target.zip(floor).is_some_and(|(it, own)| it < own.floor);
+    }
+
+    fn tell_degree(&mut self, device: usize) {
+        let Some(unit) = self.devices.get(device) else {
+            return;
+        };
+        let (address, degree) = (unit.address().to_owned(), unit.clocks.planned.degree());
+        let held = self.actuator.most_of(device);
+        let note = match degree > 1.0 {
+            true => Note::warning(
+                EventKind::State,
+                format!(
+                    "can't hold its planned clocks, and watts are not to be had or no help: {degree:.2} times as slow, under a cap of {held}"
+                ),
+            ),
+            false => Note::info(
+                EventKind::State,
+                "holds its planned clocks, or has none, again",
+            ),
+        };
+        self.note(note.device(&address));
+    }
+
+    /// Plans that are over are forgotten.
+    pub(crate) fn check_clocks(&mut self) {
+        let now = self.now;
+        let over = |(_, unit): &(usize, &mut Unit)| {
+            let clocks = &unit.clocks;
+            let idle = clocks.lock == Lock::Free && clocks.planned.needs(now) == Needs::Nothing;
+            unit.job.is_none() || idle
+        };
+        let over = self.devices.iter_mut().filter(over);
+        let told = over.filter_map(|(device, unit)| unit.clocks.planned.end().then_some(device));
+        for device in told.collect::<Vec<_>>() {
+            self.tell_degree(device);
+        }
+    }
+
+    /// What a device's cap may be, where it is not to be taken what its planned clocks need. One
+    /// that holds less already is not raised by that: raising is the law's business, and heat's.
+    pub(crate) fn keeps(&self, device: usize, unit: &Unit) -> Limits {
+        let own = unit.limits(&self.config.caps);
+        let held = self.actuator.most_of(device).min(own.ceiling);
+        let floor = match unit.clocks.planned.needs(self.now) {
+            Needs::Cap(cap) if unit.job.is_some() => cap.min(held),
+            Needs::Unknown if unit.job.is_some() => held,
+            _ => return own,
+        };
+        Limits {
+            // Up to a driver unit less, where what is held is not a whole number of them.
+            floor: own.floor.max(floor.cut_to(own.resolution)),
+            ..own
+        }
+    }
+
+    /// What is known of the plan that a device follows.
+    pub(crate) fn plan_status(&self, unit: &Unit) -> Option<PlanStatus> {
+        let (clocks, planned) = (&unit.clocks, &unit.clocks.planned);
+        let locked = match clocks.lock {
+            Lock::At(clock) => Some(clock),
+            Lock::Free | Lock::Unknown => None,
+        };
+        let needs = planned.needs(self.now);
+        (locked.is_some() || needs != Needs::Nothing).then(|| PlanStatus {
+            locked,
+            needs: match needs {
+                Needs::Cap(cap) => Some(cap),
+                Needs::Nothing | Needs::Unknown => None,
+            },
+            degree: planned.degree(),
+        })
     }
 }

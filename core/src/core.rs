@@ -286,6 +286,7 @@ impl<S: Store> Core<S> {
         self.check_needs();
         self.expire_doubts();
         self.check_lease();
+        self.check_clocks();
         self.measure_warm_up();
         self.give_up_stopping();
         self.effects.push(Effect::Alive);

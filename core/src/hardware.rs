@@ -301,6 +301,7 @@ impl<S: Store> Core<S> {
         }
         self.note_limits(device);
         self.check_doubt(device);
+        self.look_at_clocks(device, asked);
         self.check_settling(device);
         self.check_socket(device);
         let job = self.devices.get(device).and_then(|unit| unit.job.clone());

@@ -9,6 +9,7 @@
 //! Inside, [`Core`] is one state with a room for each concern: `hooks` (who may send what),
 //! `job` (samples and loop of one job), `steering` (plans and decisions), `caps` (budget shares,
 //! targets, writes), `limits` (what limits each GPU), `clocks` (those that jobs ask for),
+//! `planned` (what those need),
 //! `hardware` (answers of devices, faults, foreign hands), `settling` (whether power follows),
 //! `settle` and `thermal` (when samples count again), `rivals` and `identity` (others who set
 //! caps, devices that were reset), `ailing` (parts that fail), `undo` (giving back), `audit`
@@ -35,6 +36,7 @@ mod job;
 pub mod journal;
 pub mod learned;
 mod limits;
+mod planned;
 pub mod profilers;
 mod rate;
 mod record;

@@ -111,6 +111,9 @@ impl<S: Store> Core<S> {
                 returning.push(device);
             } else if self.now >= let_go.since + TRIES && self.may_open(device) {
                 self.give_up_cap(device);
+            } else if !let_go.closed && !self.may_open(device) {
+                // It was read once more, and there turned out to be nothing to give back.
+                self.devices.want_release(device);
             }
         }
         if !returning.is_empty() {

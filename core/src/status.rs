@@ -183,6 +183,7 @@ impl<S: Store> Core<S> {
             throttled: reading.throttle.is_some(),
             lead: lead.map(|lead| lead.to_millis()),
             busy: place.and_then(|at| shown?.busy.get(at).copied()),
+            plan: self.plan_status(unit),
         }
     }
 

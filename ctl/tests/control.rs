@@ -201,6 +201,8 @@ gpu0     680 W   658 W  64 °C  1850 MHz    80.0 ms   98.0  leader     ours
         "cpu1     350 W   210 W      -         -          -      -  host       ours",
         "gpu5: somebody else changed its cap, so it is left alone; `litctl resume gpu5`",
         "gpu6: heat throttles it: it gets no more power",
+        "gpu7: a plan has its clock locked to 1850 MHz, which needs a cap of 512 W; it",
+        "can't hold that: 1.08 times as slow",
         "train",
         "  adjusting: gpu4 +12 W: last in 94 % of kernels",
         "  iteration 512 ms, 1.95 per second, 1 in 10 is profiled",

@@ -431,7 +431,10 @@ impl Hardware {
             Some(Fault::Refuse) => return Err(Refused::Firmware),
             _ => {}
         }
+        let clock = megahertz.map(|(_, highest)| Hertz(f64::from(highest) * 1e6));
         let gpu = self.nvidia.gpus.get_mut(device).ok_or(Refused::Unknown)?;
+        let locked = self.plant.lock_gpu_clock(device, clock);
+        locked.map_err(|error| Refused::Plant(error.to_string()))?;
         gpu.clocks = megahertz;
         gpu.locks += 1;
         gpu.locked_at = Some(Instant::now());

@@ -2,7 +2,7 @@
 //!
 //! Within an iteration a GPU's clock is constant. It is the lowest of three: what the cap
 //! sustains at the temperature that the iteration begins with, what keeps the GPU at its
-//! slowdown temperature, and the highest clock it has.
+//! slowdown temperature, and the highest clock it has, or that it is locked to.
 
 use litd_units::{Celsius, Hertz, Millis, Watts};
 
@@ -15,7 +15,7 @@ pub enum Limiter {
     Power,
     /// Its slowdown temperature.
     Thermal,
-    /// Nothing: it runs at its highest clock.
+    /// Nothing: it runs at its highest clock, or the one that it is locked to.
     None,
 }
 
@@ -106,6 +106,8 @@ pub(crate) struct Gpu {
     /// The most power that keeps it at its slowdown temperature.
     holds_slowdown: Watts,
     pub cap: Watts,
+    /// The highest clock that it may have, relative to the reference clock.
+    pub locked: Option<f64>,
     temperature: Celsius,
     /// Relative to the reference clock.
     pub clock: f64,
@@ -122,6 +124,7 @@ impl Gpu {
             // Infinite where the cooling is perfect, which is the right answer.
             holds_slowdown: Watts(margin.0 / spec.thermal_resistance),
             cap: caps.initial,
+            locked: None,
             temperature: spec.inlet,
             clock: 0.0,
             power: spec.idle_at(spec.inlet, caps.reference),
@@ -129,13 +132,20 @@ impl Gpu {
         }
     }
 
-    /// Another GPU in its place, or the same with another cooling: cap and temperature stay.
+    /// Another GPU in its place, or the same with another cooling: cap, lock and temperature stay.
     pub fn become_like(&mut self, other: Self) {
         *self = Self {
             cap: self.cap,
+            locked: self.locked,
             temperature: self.temperature,
             ..other
         };
+    }
+
+    /// The highest clock that it may have.
+    fn highest(&self) -> f64 {
+        let own = self.spec.max_clock;
+        self.locked.map_or(own, |locked| locked.min(own))
     }
 
     /// The clock that this power sustains at this temperature.
@@ -148,12 +158,12 @@ impl Gpu {
     pub fn operate(&mut self, caps: &CapLimits) {
         let now = self.temperature;
         let sustained = self.clock_at(self.cap, now, caps);
-        if sustained <= self.spec.max_clock {
+        if sustained <= self.highest() {
             // The firmware regulates the mean power to the cap.
             (self.clock, self.power, self.limiter) = (sustained, self.cap, Limiter::Power);
         } else {
             let idle = self.spec.idle_at(now, caps.reference);
-            self.clock = self.spec.max_clock;
+            self.clock = self.highest();
             self.power = idle + self.gain * self.clock.powf(self.spec.alpha);
             self.limiter = Limiter::None;
         }
@@ -185,11 +195,11 @@ impl Gpu {
         let spec = &self.spec;
         let steady = spec.steady_temperature(self.cap).min(spec.slowdown);
         let sustained = self.clock_at(self.cap, steady, caps);
-        self.temperature = if sustained > spec.max_clock {
+        self.temperature = if sustained > self.highest() {
             // At the highest clock, idle power follows temperature and temperature follows
             // power; both are linear.
             let cool = spec.idle_at(spec.inlet, caps.reference);
-            let fixed = cool + self.gain * spec.max_clock.powf(spec.alpha);
+            let fixed = cool + self.gain * self.highest().powf(spec.alpha);
             let feedback = spec.idle.0 * spec.leakage_per_kelvin * spec.thermal_resistance;
             let free = spec.steady_temperature(fixed / (1.0 - feedback));
             free.min(spec.slowdown)

@@ -39,6 +39,14 @@ pub enum PlantError {
         /// How many there are.
         count: usize,
     },
+    /// No GPU runs at this clock.
+    #[error("GPU {index} can't be locked to a clock of {clock}")]
+    NoClock {
+        /// The GPU.
+        index: usize,
+        /// What was asked for.
+        clock: Hertz,
+    },
     /// The device doesn't accept this limit.
     #[error("{kind} {index} refuses a limit of {asked}; it accepts {lowest} to {highest}")]
     Refused {
@@ -175,6 +183,22 @@ impl Plant {
         }
         state.cap = cap;
         Ok(cap)
+    }
+
+    /// Has a GPU run at no more than a clock; `None`: at its own highest.
+    ///
+    /// # Errors
+    /// No such GPU, or a clock that is none.
+    pub fn lock_gpu_clock(&mut self, gpu: usize, clock: Option<Hertz>) -> Result<(), PlantError> {
+        let reference = self.reference_clock;
+        let state = find_mut(&mut self.gpus, "GPU", gpu)?;
+        match clock {
+            Some(clock) if !(clock.0 > 0.0 && clock.0.is_finite()) => {
+                return Err(PlantError::NoClock { index: gpu, clock });
+            }
+            _ => state.locked = clock.map(|clock| clock.0 / reference.0),
+        }
+        Ok(())
     }
 
     /// The cap in force.

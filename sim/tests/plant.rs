@@ -9,7 +9,7 @@
 use litd_sim::scenario::builtin_names;
 use litd_sim::{Limiter, Plant, PlantError, Scenario};
 use litd_traces::{Aggregation, KernelClass, aggregate, straggler_wave};
-use litd_units::{Kelvins, Millis, Watts};
+use litd_units::{Hertz, Kelvins, Millis, Watts};
 
 fn plant(scenario: &str) -> Plant {
     Plant::new(&Scenario::builtin(scenario).unwrap(), 1).unwrap()
@@ -133,6 +133,41 @@ fn a_high_cap_ends_at_the_highest_clock() {
     let later = plant.gpu(2).unwrap();
     assert!((later.temperature - settled.temperature).abs() < Kelvins(1e-9));
     assert!((later.power - settled.power).abs() < Watts(1e-9));
+}
+
+#[test]
+fn a_locked_clock_is_held_while_the_cap_sustains_it() {
+    let mut plant = plant("default");
+    plant.settle();
+    plant.run_iteration();
+    let (free, length) = (plant.gpu(3).unwrap(), plant.last().length);
+    assert_eq!(free.limiter, Limiter::Power);
+    for gpu in 0..plant.gpu_count() {
+        let lock = Hertz(free.clock.0 * 0.8);
+        plant.lock_gpu_clock(gpu, Some(lock)).unwrap();
+    }
+    plant.settle();
+    plant.run_iteration();
+    let locked = plant.gpu(3).unwrap();
+    assert_eq!(locked.clock.0, free.clock.0 * 0.8);
+    assert_eq!(locked.limiter, Limiter::None);
+    assert!(locked.power < free.power * 0.9, "{}", locked.power);
+    assert!(plant.last().length > length * 1.05);
+
+    // One that the cap does not sustain changes nothing.
+    plant
+        .lock_gpu_clock(3, Some(Hertz(free.clock.0 * 1.5)))
+        .unwrap();
+    plant.settle();
+    plant.run_iteration();
+    assert_eq!(plant.gpu(3).unwrap().limiter, Limiter::Power);
+    plant.lock_gpu_clock(3, None).unwrap();
+    plant.settle();
+    plant.run_iteration();
+    assert_eq!(plant.gpu(3).unwrap().clock, free.clock);
+    for clock in [0.0, -1.0, f64::NAN] {
+        assert!(plant.lock_gpu_clock(3, Some(Hertz(clock))).is_err());
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ fn device(index: usize, role: &str) -> Value {
         "found": 700.0, "cap": 650.0 + n, "enforced": 650.0 + n, "floor": 200.0, "ceiling": 750.0,
         "power": 640.5 - n, "energy": 1.5e7 + n, "temperature": 71.25 + n, "clock": 1.755e9,
         "power_limited": true, "throttled": false, "lead": 12.5 * n, "busy": 0.875,
+        "plan": {"locked": 1.41e9, "needs": 512.5, "degree": 1.0 + n / 10.0},
     })
 }
 

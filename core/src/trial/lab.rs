@@ -113,6 +113,7 @@ impl<S: Store> Core<S> {
         let limits: Vec<Limits> = limits.map(|unit| unit.limits(&self.config.caps)).collect();
         let most = job.ask.as_ref()?.to_watts().into_iter().sum::<Watts>();
         let caps = project(&limits, most + crate::caps::DUST, &wanted)?;
+        let caps = self.kept(job, &devices, &caps);
         Some(Instead {
             back: Vec::new(),
             aim: Some((devices, caps)),

@@ -9,6 +9,7 @@ use litd_units::Hertz;
 
 use crate::fault::Fault;
 use crate::hardware::MILLI;
+use crate::ledger::Bounds;
 use crate::world::{Ev, World};
 
 /// A rank asks for another clock in so many of its iterations.
@@ -35,6 +36,10 @@ impl World {
         }
         // Two at once: the first may never be done.
         let clocks = [0, 1].map(|_| self.rng.pick(&[0, 900, 1200, 1410]));
+        // Most plans have one clock only: what it needs is soon known.
+        let job = &self.hooks.jobs[self.hooks.ranks[rank].job];
+        let steady = job.length < 900.0;
+        let clocks = clocks.map(|clock| if steady && clock > 0 { 900 } else { clock });
         let device = self.hooks.ranks[rank].device;
         self.hw[device].wishes.extend(clocks);
         let frame = |megahertz: u32| {
@@ -62,6 +67,32 @@ impl World {
             epoch,
         };
         self.after(lands, event);
+    }
+
+    /// No cap comes down below what the clock that is locked now needs, unless it goes back to what
+    /// was found, or there is less for all.
+    pub fn check_planned(&mut self, device: usize, cap: i64, bounds: &Bounds, tight: bool) {
+        let hw = &self.hw[device];
+        let Some(needs) = hw.needs().filter(|_| hw.clocks_epoch == self.epoch) else {
+            return;
+        };
+        // Where what is held is not a whole number of driver units, the cap is cut to one.
+        let mut ranks = self.hooks.ranks.iter();
+        let is_there = ranks.any(|it| it.device == device && it.welcomed && !it.left);
+        if cap > hw.cap - bounds.unit || tight || !is_there {
+            return;
+        }
+        self.seen.mark(Fault::ClocksLowered);
+        let ceiling = bounds.ceiling - bounds.ceiling % bounds.unit;
+        if cap < needs.min(ceiling) {
+            let text = format!(
+                "device {device}: {} W is less than the {} W that its {:?} MHz need",
+                cap as f64 / 1e6,
+                needs as f64 / 1e6,
+                hw.clocks
+            );
+            self.broke("14 planned", text);
+        }
     }
 
     fn check_lock(&mut self, device: usize, clock: u32) {
@@ -97,7 +128,7 @@ impl World {
                 cause: "too old".to_owned(),
             }),
             false => {
-                hw.clocks = clock;
+                (hw.clocks, hw.clocks_epoch) = (clock, epoch);
                 Ok(())
             }
         };

@@ -84,6 +84,7 @@ faults! {
     ReloadLaw "the law's knobs are reloaded",
     ObserveMoved "the mode becomes observe while caps are moved",
     Clocks "a job sets a clock",
+    ClocksLowered "a cap comes down while its clock is locked",
     ClockJump "the clock jumps forward",
     StopMoving "stop while a write is under way",
     StopBlocked "stop with a device that does not answer",
@@ -92,11 +93,11 @@ faults! {
 }
 
 impl Fault {
-    /// All but what trials have a stream of their own for.
+    /// All but what trials have a stream of their own for, and what litd does itself.
     pub fn usual() -> Vec<Self> {
-        let trials = [Self::TrialBegun, Self::TrialStopped];
+        let others = [Self::TrialBegun, Self::TrialStopped, Self::ClocksLowered];
         let all = Self::ALL.iter().copied();
-        all.filter(|fault| !trials.contains(fault)).collect()
+        all.filter(|fault| !others.contains(fault)).collect()
     }
 }
 

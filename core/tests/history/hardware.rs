@@ -117,6 +117,8 @@ pub struct Hw {
     pub let_go: bool,
     /// What its clocks are locked to, in MHz.
     pub clocks: Option<u32>,
+    /// The daemon's life in which they were.
+    pub clocks_epoch: u32,
     /// Its clocks can't be locked.
     pub is_clockless: bool,
     /// Every clock that its ranks have asked for.
@@ -248,6 +250,7 @@ impl Hw {
             holders: Vec::new(),
             let_go: false,
             clocks: None,
+            clocks_epoch: 0,
             is_clockless: false,
             wishes: Vec::new(),
             hold: Hold::default(),
@@ -323,10 +326,21 @@ impl Hw {
         self.moods.unsettled = until;
     }
 
+    /// The cap that its locked clock needs.
+    pub fn needs(&self) -> Option<i64> {
+        let clock = f64::from(self.clocks?) / 1410.0;
+        Some((0.95 * micro(self.range.default) as f64 * clock.powf(1.5)) as i64)
+    }
+
+    /// What its cap comes to.
+    fn in_force(&self) -> f64 {
+        self.cap.min(self.needs().unwrap_or(i64::MAX)) as f64 / 1e6
+    }
+
     fn draw(&self) -> f64 {
         let cap = self.cap as f64 / 1e6;
         if self.loaded {
-            cap * 0.98
+            (cap * 0.98).min(self.in_force())
         } else {
             cap.min(90.0)
         }
@@ -351,10 +365,15 @@ impl Hw {
 
     /// How fast it computes.
     pub fn speed(&self) -> f64 {
-        self.quality
-            * (self.cap as f64 / 1e6 / self.range.default.0)
-                .max(0.05)
-                .powf(0.4)
+        self.quality * (self.in_force() / self.range.default.0).max(0.05).powf(0.4)
+    }
+
+    fn clock(&self) -> Hertz {
+        let short = |needs: i64| (self.cap as f64 / needs as f64).min(1.0).powf(0.4);
+        match (self.clocks, self.needs()) {
+            (Some(clock), Some(needs)) => Hertz(f64::from(clock) * 1e6 * short(needs)),
+            _ => Hertz(2.0e9 * self.speed()),
+        }
     }
 
     pub fn read(&self, now: i64, core_now: i64, rng: &mut Rng) -> Result<Reading, PowerError> {
@@ -363,6 +382,7 @@ impl Hw {
         }
         let power = self.power(now);
         let hot = now < self.moods.hot;
+        let limited = self.loaded && self.needs().is_none_or(|needs| needs > self.cap);
         let mut reading = Reading {
             cap: whole(self.cap),
             enforced: None,
@@ -370,10 +390,10 @@ impl Hw {
             energy: Some(Joules(Nanos(core_now).as_secs_f64() * 300.0)),
             temperature: Some(Celsius(if hot { 96.0 } else { 30.0 + power * 0.05 })),
             slowdown: Some(Celsius(97.0)),
-            clock: Some(Hertz(2.0e9 * self.speed())),
-            power_limited: (self.tells == Tells::Flag).then_some(self.loaded),
+            clock: Some(self.clock()),
+            power_limited: (self.tells == Tells::Flag).then_some(limited),
             power_share: match self.tells {
-                Tells::Share => Some(if self.loaded { 0.9 } else { 0.1 }),
+                Tells::Share => Some(if limited { 0.9 } else { 0.1 }),
                 _ => None,
             },
             throttle: self.moods.throttle.filter(|_| hot),

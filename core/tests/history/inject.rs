@@ -46,7 +46,7 @@ impl World {
             Fault::Reset | Fault::Foreign | Fault::ForeignIdle => self.foreign_hand(fault),
             Fault::Rival => self.rival(),
             Fault::Partition => self.partition(),
-            Fault::Unreadable | Fault::LateJoin | Fault::Clocks => {}
+            Fault::Unreadable | Fault::LateJoin | Fault::Clocks | Fault::ClocksLowered => {}
             Fault::Crash
             | Fault::CrashInRecovery
             | Fault::CrashTwice

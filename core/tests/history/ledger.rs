@@ -90,8 +90,8 @@ struct Said {
 /// What the rules allow a device.
 pub struct Bounds {
     pub floor: i64,
-    ceiling: i64,
-    unit: i64,
+    pub ceiling: i64,
+    pub unit: i64,
 }
 
 fn said(core: &Core<Disk>) -> Vec<Said> {
@@ -283,6 +283,10 @@ impl World {
             self.check_award(device, cap, found, &said);
             self.check_journal(device, cap, found);
         }
+        if !by_hand && !give_back {
+            let bounds = self.bounds(device, Some(found));
+            self.check_planned(device, cap, &bounds, self.is_tight(&said));
+        }
         self.check_recorded(device, cap, give_back);
         self.check_baseline(device, found);
         let hw = &self.hw[device];
@@ -312,6 +316,22 @@ impl World {
             }
         }
         self.hw[device].touched = true;
+    }
+
+    /// Whether there may be less than all planned clocks need: what was found is enough for all
+    /// that can be known of them.
+    fn is_tight(&self, said: &[Said]) -> bool {
+        // One that was found below its floor has to rise to that, at others' expense.
+        let rises = |at: usize| {
+            let found = said[at].found;
+            self.hw[at].is_gpu() && found.is_some_and(|it| it < self.bounds(at, found).floor)
+        };
+        if (0..self.hw.len()).any(rises) {
+            return true;
+        }
+        let room = self.budget_set().is_none() && self.policy() != Policy::CpuSlosh;
+        let quiet = self.excess() == 0 && self.now >= self.ledger.grace;
+        !room || !quiet || self.ledger.rotten
     }
 
     fn check_whose(&mut self, device: usize, give_back: bool, said: &Said) {

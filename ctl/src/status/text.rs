@@ -3,7 +3,9 @@
 use std::fmt::{self, Write};
 
 use anstyle::{AnsiColor, Style};
-use litd_api::{Counter, DeviceRole, DeviceState, DeviceStatus, JobStatus, Limiter, Mode, Status};
+use litd_api::{
+    Counter, DeviceRole, DeviceState, DeviceStatus, JobStatus, Limiter, Mode, PlanStatus, Status,
+};
 use litd_units::Watts;
 
 use crate::output::{WIDTH, count, wrap};
@@ -136,7 +138,8 @@ fn remarks(device: &DeviceStatus) -> Vec<String> {
     let ailing = device
         .ailing_since
         .map(|_| "look at this hardware: it needs more than the others (litctl events)".into());
-    [state, enforced, throttled, ailing]
+    let plan = device.plan.as_ref().map(planned);
+    [state, enforced, throttled, ailing, plan]
         .into_iter()
         .flatten()
         .collect()
@@ -152,6 +155,23 @@ fn throttled(device: &DeviceStatus) -> Option<&'static str> {
         _ if device.throttled => "hardware throttles it",
         _ => return None,
     })
+}
+
+/// The plan that a GPU follows.
+fn planned(plan: &PlanStatus) -> String {
+    let locked = match plan.locked {
+        Some(clock) => format!("a plan has its clock locked to {}", show::mhz(clock)),
+        None => "a plan sets its clock".to_owned(),
+    };
+    let needs = match plan.needs {
+        Some(cap) => format!("which needs a cap of {cap:.0}"),
+        None => "its cap is not lowered until it is known what that needs".to_owned(),
+    };
+    let late = match plan.degree > 1.0 {
+        true => format!("; it can't hold that: {:.2} times as slow", plan.degree),
+        false => String::new(),
+    };
+    format!("{locked}, {needs}{late}")
 }
 
 fn job_lines(job: &JobStatus, devices: &[DeviceStatus]) -> Vec<String> {

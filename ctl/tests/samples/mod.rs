@@ -2,7 +2,7 @@
 
 use litd_api::{
     BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, Event, EventKind, JobState,
-    JobStatus, Limiter, Mode, NodeStatus, RankStatus, Status, Totals,
+    JobStatus, Limiter, Mode, NodeStatus, PlanStatus, RankStatus, Status, Totals,
 };
 use litd_units::{Celsius, Hertz, Millis, Watts};
 
@@ -15,7 +15,7 @@ pub fn address(gpu: u32) -> String {
     format!("0000:{:02x}:00.0", 5 + gpu)
 }
 
-/// gpu4 is waited for, gpu5 is somebody else's, gpu6 is throttled.
+/// gpu4 is waited for, gpu5 is somebody else's, gpu6 is throttled, gpu7 can't follow its plan.
 pub fn status() -> Status {
     let devices = (0..GPUS).map(gpu).chain((0..SOCKETS).map(socket));
     Status {
@@ -95,6 +95,11 @@ fn gpu(number: u32) -> DeviceStatus {
             80.0 - f64::from(number)
         })),
         busy: Some(0.98),
+        plan: (number == 7).then_some(PlanStatus {
+            locked: Some(Hertz(1.85e9)),
+            needs: Some(Watts(512.0)),
+            degree: 1.08,
+        }),
     }
 }
 
@@ -117,6 +122,7 @@ fn socket(number: u32) -> DeviceStatus {
         throttled: false,
         lead: None,
         busy: None,
+        plan: None,
         ..gpu(0)
     }
 }
