@@ -61,6 +61,7 @@ class ModuleMeasure:
     def __init__(self, torch: Any, clock: Clock) -> None:
         self._torch = torch
         self._clock = clock
+        self._compiling = _compiling(torch)
         self._recorder: _Recorder | None = None
         self._original: Any = None
         self._mine: Any = None
@@ -70,7 +71,7 @@ class ModuleMeasure:
         if _profiles(self._torch):
             return False
         self._clock.anchor()
-        self._recorder = recorder = _Recorder(self._clock)
+        self._recorder = recorder = _Recorder(self._clock, self._compiling)
         recorder.mark("")
         module = self._torch.nn.Module
         # An interrupt may have left it there.
@@ -78,7 +79,7 @@ class ModuleMeasure:
             if self._original is not module.__call__:
                 # The same function each time: what was compiled meanwhile stays valid.
                 self._original = module.__call__
-                self._mine = self._wrapped(self._original, _compiling(self._torch))
+                self._mine = self._wrapped(self._original, self._compiling)
             module.__call__ = self._mine
         return True
 
@@ -148,8 +149,9 @@ def _compiling(torch: Any) -> Callable[[], bool]:
 class _Recorder:
     """The marks of one iteration. Keeps no module and no tensor alive."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, compiling: Callable[[], bool]) -> None:
         self._clock = clock
+        self._compiling = compiling
         self._marks: list[_Mark] = []
         self._last: dict[int, Any] = {}
         self._path: list[str] = [""]
@@ -193,13 +195,19 @@ class _Recorder:
         try:
             tensor = _differentiable(result)
             if tensor is not None:
-                tensor.register_hook(lambda _gradient: self._backward(name))
+                tensor.register_hook(self._arrived(name))
         except Exception:
             log.debug("the output of %s is not followed", name, exc_info=True)
 
-    def _backward(self, name: str) -> None:
-        if self._is_on:
-            self.mark(f"{name}'")
+    def _arrived(self, name: str) -> Callable[[Any], None]:
+        compiling = self._compiling
+
+        def arrived(_gradient: Any) -> None:
+            # Where the backward pass is compiled, hooks are: of this one nothing must be seen.
+            if not compiling() and self._is_on:
+                self.mark(f"{name}'")
+
+        return arrived
 
     def mark(self, name: str) -> None:
         """Puts a mark into the stream. Never raises."""

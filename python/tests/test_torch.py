@@ -472,6 +472,35 @@ def test_compiled_code_does_not_see_the_measuring() -> None:
     assert more <= compiles + 1
 
 
+@pytest.mark.skipif(not IS_NEW, reason="SKIPPED: this torch is too old for torch.compile")
+def test_a_compiled_backward_pass_does_not_see_the_measuring() -> None:
+    compiled = pytest.importorskip("torch._dynamo.compiled_autograd")
+    if not hasattr(compiled, "_enable"):
+        pytest.skip("SKIPPED: this torch has another way to compile backward passes")
+
+    def run(*measured: int) -> tuple[list[float], int]:
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        net = model()
+        measure = ModuleMeasure(torch, StandInClock())
+        losses = []
+        for step in range(20):
+            if step in measured:
+                measure.begin()
+            loss = net(torch.ones(4, 8)).square().mean()
+            # One graph, or an error.
+            with compiled._enable(torch.compile(backend="eager", fullgraph=True)):
+                loss.backward()
+            measure.end(1)
+            losses.append(loss.item())
+        return losses, torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+    losses, graphs = run()
+    again, more = run(*range(1, 20, 2))
+    assert again == losses
+    assert more <= graphs + 1
+
+
 # The profiler.
 
 
