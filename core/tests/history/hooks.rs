@@ -126,7 +126,7 @@ impl Hooks {
                 silent_until: 0,
                 ended: false,
                 length: rng.pick(&[300.0, 500.0, 900.0]),
-                reversed: rng.clone().chance(0.25),
+                reversed: rng.clone().chance(0.5),
                 others: {
                     // The other draws stay what they were.
                     let mut own = rng.clone();

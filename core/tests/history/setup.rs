@@ -120,7 +120,7 @@ impl Setup {
         trial.block_seconds = rng.pick(&[1.0, 2.0]);
         trial.settle_seconds = rng.pick(&[0.5, 1.0]);
         trial.block_iterations = 1;
-        trial.hold_out = rng.pick(&[0.0, 0.3]);
+        trial.hold_out = rng.pick(&[0.0, 0.3, 0.3]);
         if self.faults.is_empty() || !rng.chance(0.25) {
             return;
         }
