@@ -278,10 +278,44 @@ impl<S: Store> Core<S> {
         let sum: Watts = wanted.iter().copied().sum();
         let left = budget - fixed;
         // Sums of the same caps in another order may differ by less than any driver's unit.
-        if sum > left + DUST {
-            let caps = self.project_kept(&devices, &limits, left, &wanted);
-            self.aim(&devices, caps);
+        if sum <= left + DUST {
+            return;
         }
+        let floors: Watts = limits.iter().map(|own| own.floor).sum();
+        let caps = if floors > left + DUST {
+            self.squeeze_below_floors(&mut devices, &mut wanted, left)
+        } else {
+            self.project_kept(&devices, &limits, left, &wanted)
+        };
+        self.aim(&devices, caps);
+    }
+
+    /// Where not even the floors leave room, those that were found below theirs go back to what
+    /// was found. The others, left in the lists, share the rest.
+    fn squeeze_below_floors(
+        &mut self,
+        devices: &mut Vec<usize>,
+        wanted: &mut Vec<Watts>,
+        mut left: Watts,
+    ) -> Option<CapVector> {
+        let all = std::mem::take(devices).into_iter();
+        let mut limits = Vec::new();
+        for (device, cap) in all.zip(std::mem::take(wanted)) {
+            let unit = self.devices.get(device)?;
+            let own = unit.limits(&self.config.caps);
+            match unit.found.filter(|&found| found < own.floor) {
+                Some(found) => {
+                    self.actuator.give_back(device, found);
+                    left -= found;
+                }
+                None => {
+                    devices.push(device);
+                    wanted.push(cap);
+                    limits.push(own);
+                }
+            }
+        }
+        self.project_kept(devices, &limits, left, wanted)
     }
 
     /// Sends out what may be written now, after the journal and the audit log know of it.

@@ -186,10 +186,6 @@ impl<S: Store> Core<S> {
                 (clocks.failures, clocks.since) = (0, now);
                 clocks.lock = asked.map_or(Lock::Free, |range| Lock::At(range.highest));
                 self.forget_clocks(device, &address);
-                if !self.may_open(device) {
-                    // It was opened for that alone.
-                    self.devices.want_release(device);
-                }
                 return;
             }
             Err(error) => error,

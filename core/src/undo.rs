@@ -202,14 +202,6 @@ impl<S: Store> Core<S> {
             }
             let text = format!("cap is back at {found}");
             self.note(Note::info(EventKind::Restore, text).device(&address));
-            let Some(device) = self.devices.called(&address) else {
-                continue;
-            };
-            let let_go = self.devices.get(device).and_then(|unit| unit.let_go);
-            if let_go.is_some_and(|it| !it.closed) {
-                // Nothing is left to do there: let go of it.
-                self.devices.want_release(device);
-            }
         }
     }
 
@@ -236,7 +228,13 @@ impl<S: Store> Core<S> {
     /// Takes a device out of the journal. Returns whether that could be written.
     pub(crate) fn forget_entry(&mut self, address: &str) -> bool {
         let outcome = self.journal.released(&mut self.store, address);
-        !self.journal_said(outcome.err().map(|error| error.to_string()))
+        let forgotten = !self.journal_said(outcome.err().map(|error| error.to_string()));
+        let device = self.devices.called(address);
+        if let Some(device) = device.filter(|&device| forgotten && !self.may_open(device)) {
+            // Nothing is left to do on a device that was let go of: it is closed.
+            self.devices.want_release(device);
+        }
+        forgotten
     }
 
     /// Devices in the journal that are there to be given back.

@@ -24,6 +24,8 @@ enum Health {
     NoReplace,
     /// Does everything and says that it failed.
     Pessimist,
+    /// Replaces, and says that it did not. Appends work.
+    Liar,
 }
 
 /// What happened, in order: the disk and the hardware as a crash would leave them.
@@ -72,7 +74,7 @@ impl Store for Disk {
         self.journal.extend_from_slice(&bytes[..through]);
         self.steps.push(Step::Append(bytes[..through].to_vec()));
         match self.health {
-            Health::Good | Health::NoReplace => Ok(()),
+            Health::Good | Health::NoReplace | Health::Liar => Ok(()),
             Health::Full(_) | Health::Pessimist => full(),
         }
     }
@@ -84,7 +86,7 @@ impl Store for Disk {
         self.journal = bytes.to_vec();
         self.steps.push(Step::Replace(bytes.to_vec()));
         match self.health {
-            Health::Pessimist => full(),
+            Health::Pessimist | Health::Liar => full(),
             _ => Ok(()),
         }
     }
@@ -196,6 +198,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => (0..400_usize).prop_map(Health::Full),
         1 => Just(Health::NoReplace),
         1 => Just(Health::Pessimist),
+        1 => Just(Health::Liar),
     ];
     prop_oneof![
         4 => (1..16_u8).prop_map(Op::Begin),
@@ -728,6 +731,20 @@ fn a_lost_found_cap_is_named() {
         "line 2 is unreadable and was left out; the cap found at 0000:05:00.0 is lost: if it is \
          wrong now, set it by hand"
     );
+}
+
+#[test]
+fn clocks_locked_after_a_replacement_that_was_made_and_not_admitted_are_known() {
+    let mut disk = Disk::default();
+    let (mut journal, _) = open(&mut disk);
+    journal.lock_clocks(&mut disk, "0000:05:00.0").unwrap();
+    // The file is empty afterwards, and litd has been told that it is not.
+    disk.health = Health::Liar;
+    journal.freed_clocks(&mut disk, "0000:05:00.0").unwrap();
+    disk.health = Health::Good;
+    journal.lock_clocks(&mut disk, "0000:15:00.0").unwrap();
+    let (journal, _) = open(&mut disk);
+    assert_eq!(journal.clocks(), ["0000:15:00.0"]);
 }
 
 #[test]

@@ -465,7 +465,12 @@ impl Journal {
 
     fn replace(&mut self, store: &mut impl Store, entries: &[Entry]) -> Result<(), JournalError> {
         let bytes = codec::whole(&self.boot_id, entries, &self.clocks)?;
-        store.replace_journal(&bytes)?;
+        if let Err(error) = store.replace_journal(&bytes) {
+            // It may have been done all the same, and the file may be empty by now: what is
+            // appended next says anew where it belongs.
+            self.started = false;
+            return Err(error.into());
+        }
         self.file = File::Whole;
         self.size = bytes.len();
         self.longest = self.limit.max(bytes.len().saturating_mul(2));

@@ -154,12 +154,6 @@ impl World {
         }
     }
 
-    /// Whether a device came with less than a loop would ever leave it.
-    pub fn found_below_floor(&self, device: usize) -> bool {
-        let found = self.hw[device].natural.last();
-        found.is_some_and(|&it| it < self.bounds(device, Some(it)).floor)
-    }
-
     /// What all caps may add up to now.
     pub fn limit(&self) -> i64 {
         match &self.core {

@@ -6,7 +6,7 @@ use litd_api::{Command, DeviceState};
 use litd_core::{DeviceId, Event, Operation};
 
 use crate::fault::Fault;
-use crate::hardware::{Hw, MILLI, SECOND, micro};
+use crate::hardware::{MILLI, SECOND, micro};
 use crate::world::{Ev, World};
 
 /// An administrator is answered within so long.
@@ -127,25 +127,11 @@ impl World {
         if !(0..self.hw.len()).all(well) || !sound || young || unknown {
             return;
         }
-        // One that was found below its floor has that much while a loop has it, and leaves as much
-        // less room to those that were found above theirs.
-        let raised = |(at, hw): (usize, &Hw)| {
-            let found = hw.natural.last().copied();
-            hw.is_gpu() && found.is_some_and(|found| found < self.bounds(at, Some(found)).floor)
-        };
-        if self.hw.iter().enumerate().any(raised) {
-            return;
-        }
         // A budget that was set holds whatever goes back.
         let gpus = self.hw.iter().filter(|hw| hw.is_gpu());
         let found: i64 = gpus.filter_map(|hw| hw.natural.last()).sum();
         let less = self.budget_set().is_some_and(|it| micro(it) < found);
         if less || self.rule.changed >= since {
-            return;
-        }
-        // One that was found below its floor takes watts from the others while it is moved.
-        let others = (0..self.hw.len()).filter(|&it| it != device);
-        if others.into_iter().any(|it| self.found_below_floor(it)) {
             return;
         }
         let back = hw.natural.contains(&hw.cap) && !self.is_in_journal(device);
