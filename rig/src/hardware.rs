@@ -143,6 +143,15 @@ impl Hardware {
         }
     }
 
+    /// The node's GPUs and workload are those of another scenario from now on; caps, locks and
+    /// temperatures go on.
+    ///
+    /// # Errors
+    /// The scenario makes no sense, or has another number of GPUs.
+    pub fn change(&mut self, scenario: &Scenario) -> Result<(), PlantError> {
+        self.plant.change(scenario)
+    }
+
     /// Jumps to the thermal steady state of the present caps; no time passes.
     pub fn settle(&mut self) {
         self.plant.settle();

@@ -6,6 +6,7 @@ mod input;
 mod lookup;
 mod partition;
 mod picture;
+mod report;
 mod timeline;
 
 use clap::Subcommand;
@@ -19,7 +20,8 @@ use crate::Outcome;
 /// Perseus: a pipeline's iteration is a graph of forward and backward computations. Those that
 /// are not on its critical path can be slower for nothing, and while another pipeline is late
 /// all of them can. `frontier` finds the least energy for every iteration time, `lookup` the plan
-/// for a straggler, with clocks.
+/// for a straggler, with clocks. `report` runs beside litd and tells a planner's server about
+/// stragglers.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -33,6 +35,7 @@ enum Command {
     Timeline(timeline::Args),
     Partition(partition::Args),
     Emulate(emulate::Args),
+    Report(report::Args),
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
@@ -42,6 +45,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         Command::Timeline(args) => timeline::run(args, json),
         Command::Partition(args) => partition::run(args, json),
         Command::Emulate(args) => emulate::run(args, json),
+        Command::Report(args) => report::run(args, json),
     }
 }
 
