@@ -14,6 +14,7 @@ from litd import gpu, stacks
 from litd.groups import Groups
 from litd.modules import ModuleMeasure
 from litd.profiler import ProfilerError, ProfilerMeasure
+from litd.slowdown import Slowdown
 from litd.wire import Kind, Notice, Profiling, Welcome
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ log = logging.getLogger("litd")
 
 WATCH_SECONDS = 5.0
 """So often is looked what other processes have found out."""
+
+BASELINE = 50
+"""Iterations of a job that nothing has measured come before its first profiled one, to compare."""
+
+PAUSE = 50e-6
+"""So long the training thread may have Python's lock between two comparisons, in seconds."""
 
 
 class Measure(Protocol):
@@ -61,6 +68,9 @@ class Measures:
         self._index = index
         self._record: stacks.NodeRecord | None = None
         self._looked_at = 0.0
+        self._slowdown = Slowdown()
+        self._unmeasured = 0
+        self._chose_profiler = False
         self.tell: Callable[[Notice], None] = lambda _notice: None
         """Tells litd something."""
 
@@ -117,9 +127,17 @@ class Measures:
             self._tell_safe("it was tried since this node booted")
 
     def watch(self) -> None:
-        """Judges the canary, and looks what other processes have found. Called now and then."""
+        """Judges what profiling did, and looks what other processes have found.
+
+        Called now and then.
+        """
         record, canary = self._record, self.canary
         if record is None:
+            return
+        slower = self._slowdown.judge(lambda: time.sleep(PAUSE))
+        if slower is not None:
+            percent = slower.percent
+            self._turn_off(f"iterations stay {percent:.1f} % slower after a profiled one")
             return
         now = time.monotonic()
         verdict = canary.verdict(now) if canary is not None else None
@@ -130,7 +148,7 @@ class Measures:
                 self._turn_off(verdict.reason)
             else:
                 record.settle("passed")
-                self._tell_safe("iterations took as long as before")
+                self._tell_safe(f"iterations took as long as before, {self._how_sure()}")
         elif now > self._looked_at + WATCH_SECONDS:
             self._looked_at = now
             known = record.look()
@@ -146,17 +164,23 @@ class Measures:
         if profiler is None:
             return self.modules
         if canary is None:
-            return profiler
+            self._chose_profiler = self._unmeasured >= BASELINE
+            return profiler if self._chose_profiler else self.modules
         if canary.is_ready():
             if record is not None:
                 record.profiling(is_on=True)
             canary.profiled(time.monotonic())
+            self._chose_profiler = True
             return profiler
         # Around its one profiled iteration the canary is to be compared with itself.
         return None if canary.has_profiled() else self.modules
 
     def step(self, seconds: float, *, measured: bool) -> None:
         """An iteration has ended."""
+        profiled, self._chose_profiler = measured and self._chose_profiler, False
+        self._unmeasured += not measured
+        if self.profiler is not None:
+            self._slowdown.step(seconds, profiled=profiled, measured=measured)
         canary = self.canary
         if canary is not None:
             canary.step(seconds, time.monotonic(), measured=measured)
@@ -176,6 +200,15 @@ class Measures:
         if self._record is not None:
             self._record.leave()
             self._record = None
+
+    def _how_sure(self) -> str:
+        """What the last comparison could have told from chance."""
+        last = self._slowdown.last
+        if last is None:
+            return "but there were too few to tell by how much"
+        return (
+            f"or what is less than {last.resolution:.2g} % slower, which can't be told from chance"
+        )
 
     def _turn_off(self, reason: str, *, known: bool = False) -> None:
         profiler, self.profiler = self.profiler, None

@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from litd.slowdown import SETTLE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -227,25 +229,22 @@ def _is_alive(process: Sequence[int]) -> bool:
 
 
 class Canary:
-    """Watches whether a job goes on as fast after the first profiled iteration of a stack.
+    """Watches whether a job goes on after the first profiled iteration of a stack.
 
-    It wants `BEFORE` iterations before and `AFTER` after that one; times are seconds.
+    It wants `BEFORE` iterations before and `AFTER` after that one; times are seconds. Whether they
+    are slower is `slowdown`'s to tell.
     """
 
-    BEFORE = 50
+    BEFORE = 200
     AFTER = 50
-    SETTLE = 2
-    """So many iterations after the profiled one do not count yet."""
+    SETTLE = SETTLE
     MEDIANS = 10
     LEAST_SECONDS = 5.0
     """No step within so many median iterations, and so long, means that the job hangs."""
-    SLOWER = 1.001
-    SURE = 2.33
-    """Standard deviations by which times must be larger: chance does so once in a hundred."""
 
     def __init__(self) -> None:
         self._before: list[float] = []
-        self._after: list[float] = []
+        self._after = 0
         self._profiled_at: float | None = None
         self._settle = self.SETTLE
         self._step_at = 0.0
@@ -268,32 +267,18 @@ class Canary:
         if measured:
             return
         if self._profiled_at is None:
-            self._before = [*self._before[1 - 2 * self.BEFORE :], seconds]
+            if len(self._before) < self.BEFORE:
+                self._before.append(seconds)
         elif self._settle > 0:
             self._settle -= 1
         else:
-            self._after.append(seconds)
+            self._after += 1
 
     def verdict(self, now: float) -> Verdict | None:
         """What is known by now."""
         if self._profiled_at is None:
             return None
-        median = statistics.median(self._before)
-        patience = max(self.MEDIANS * median, self.LEAST_SECONDS)
-        if now - self._step_at > patience and len(self._after) < self.MEDIANS:
+        patience = max(self.MEDIANS * statistics.median(self._before), self.LEAST_SECONDS)
+        if now - self._step_at > patience and self._after < self.MEDIANS:
             return Verdict("off", f"no step within {self.MEDIANS} iterations after a profiled one")
-        if len(self._after) < self.AFTER:
-            return None
-        ratio = statistics.median(self._after) / median
-        if ratio > self.SLOWER and _larger_by(self._after, self._before) > self.SURE:
-            percent = 100 * (ratio - 1)
-            return Verdict("off", f"iterations are {percent:.1f} % slower after a profiled one")
-        return Verdict("passed")
-
-
-def _larger_by(these: Sequence[float], those: Sequence[float]) -> float:
-    """By how many standard deviations these tend to be larger (Mann and Whitney's U)."""
-    wins = sum((one > other) + 0.5 * (one == other) for one in these for other in those)
-    product = len(these) * len(those)
-    deviation = (product * (len(these) + len(those) + 1) / 12) ** 0.5
-    return float((wins - product / 2) / deviation)
+        return Verdict("passed") if self._after >= self.AFTER else None

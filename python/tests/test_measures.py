@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from litd import stacks
 from litd.gpu import TorchClock
-from litd.measures import Measures
+from litd.measures import BASELINE, Measures
 from litd.place import Place
 from litd.profiler import ProfilerError
 from litd.stacks import Canary, NodeRecord, Verdict
@@ -113,9 +115,73 @@ def test_a_canary_profiles_once_and_then_waits_for_its_verdict(folder: Path) -> 
     [notice] = told
     assert notice.kind == Kind.PROFILING_SAFE
     later, _ = prepared("a later job")
+    # It, too, wants to know how long its iterations take without.
+    assert later.choose() is later.modules
+    steps(later, BASELINE)
     assert later.choose() is later.profiler
     for one in (measures, other, later):
         one.close()
+
+
+def settled(folder: Path) -> None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    NodeRecord(folder, stacks.of(torch()), "an earlier job").settle("passed")
+
+
+def noisy(measures: Measures, count: int, seconds: float, chance: random.Random) -> None:
+    for _ in range(count):
+        measures.step(seconds * (1 + chance.gauss(0, 0.01)), measured=False)
+        measures.watch()
+
+
+@pytest.mark.parametrize("is_canary", [True, False])
+def test_a_profiler_that_leaves_a_job_slower_is_off_for_the_node(
+    folder: Path, is_canary: bool
+) -> None:
+    if not is_canary:
+        settled(folder)
+    chance = random.Random(1)
+    measures, told = prepared()
+    noisy(measures, Canary.BEFORE, 1.0, chance)
+    assert measures.choose() is measures.profiler
+    measures.step(3.0, measured=True)
+    noisy(measures, 50, 1.1, chance)
+    assert measures.choose() is measures.modules
+    [notice] = told
+    assert notice.kind == Kind.PROFILING_OFF
+    assert re.search(r"stay (9|1\d)\.\d % slower after a profiled one", notice.text)
+    later, _ = prepared("a later job")
+    assert later.profiler is None
+    measures.close()
+    later.close()
+
+
+def test_a_profiled_iteration_that_was_none_is_not_to_blame(
+    folder: Path,
+) -> None:
+    settled(folder)
+    chance = random.Random(1)
+    measures, told = prepared()
+    noisy(measures, BASELINE, 1.0, chance)
+    # The user's own profiler runs, and this one doesn't begin.
+    assert measures.choose() is measures.profiler
+    noisy(measures, 50, 1.1, chance)
+    assert measures.choose() is measures.profiler
+    assert told == []
+    measures.close()
+
+
+def test_what_could_not_be_told_is_said(folder: Path) -> None:
+    chance = random.Random(1)
+    measures, told = prepared()
+    noisy(measures, Canary.BEFORE, 1.0, chance)
+    measures.choose()
+    measures.step(3.0, measured=True)
+    noisy(measures, Canary.AFTER + Canary.SETTLE, 1.002, chance)
+    [notice] = told
+    assert notice.kind == Kind.PROFILING_SAFE
+    assert re.search(r"less than \d(\.\d)? % slower, which can't be told", notice.text)
+    measures.close()
 
 
 def test_a_profiler_that_fails_is_off_for_the_node_and_litd_is_told(folder: Path) -> None:
@@ -205,6 +271,7 @@ def test_one_job_on_the_node_tries_and_the_others_wait(folder: Path) -> None:
 def test_what_another_user_has_tried_needs_no_canary(folder: Path) -> None:
     measures, told = prepared()
     welcomed(measures, Profiling.SAFE)
+    steps(measures, BASELINE)
     assert measures.choose() is measures.profiler
     assert told == []
     measures.close()
