@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Permissions, Shell};
 use crate::devices::{self, DiscoveryError, Found, Report};
 use crate::hub::{Hub, Shared};
+use crate::node_power::NodePowerFile;
 use crate::presence::Presence;
 use crate::rig::{Advance, Rig};
 use crate::rights::Admins;
@@ -247,13 +248,16 @@ fn assemble(
     })?;
     let presence = Presence::new(&config.shell.hardware.sys);
     let baseline = config.shell.baseline_file();
+    let hash = config.hash();
+    let node_power = NodePowerFile::new(&config.shell.hardware.node_power);
     let hub = Hub::new(
         core,
         clock,
         found.devices,
         presence,
         baseline,
-        config.hash(),
+        node_power,
+        hash,
     );
     Ok((Rc::new(RefCell::new(hub)), found.answers))
 }

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::devices::Devices;
 use crate::kill_switch;
 use crate::logging;
+use crate::node_power::NodePowerFile;
 use crate::notify::Notifier;
 use crate::presence::Presence;
 use crate::session::Session;
@@ -42,6 +43,7 @@ pub struct Hub {
     notifier: Notifier,
     presence: Presence,
     baseline: Option<BaselineFile>,
+    node_power: NodePowerFile,
     hostname: String,
     /// The hash of the configuration in force.
     configuration: String,
@@ -70,6 +72,7 @@ impl Hub {
         devices: Devices,
         presence: Presence,
         baseline: Option<BaselineFile>,
+        node_power: NodePowerFile,
         configuration: String,
     ) -> Self {
         let hostname = hostname();
@@ -84,6 +87,7 @@ impl Hub {
             notifier: Notifier::from_environment(),
             presence,
             baseline,
+            node_power,
             hostname,
             configuration,
             stopped: false,
@@ -320,6 +324,9 @@ impl Hub {
         }
         for device in self.presence.returned(self.core.let_go_of_now()) {
             self.handle(Event::Returned(device));
+        }
+        if let Some(reading) = self.node_power.poll() {
+            self.handle(Event::NodePower(reading));
         }
     }
 

@@ -21,6 +21,7 @@ mod kill_switch;
 mod logging;
 pub mod metrics;
 mod metrics_server;
+pub mod node_power;
 mod notify;
 pub mod presence;
 mod rig;

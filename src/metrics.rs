@@ -13,7 +13,10 @@
 
 mod text;
 
-use litd_api::{DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, Limiter, Mode, Status};
+use litd_api::{
+    DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, Limiter, Mode, NodePeaks,
+    NodePower, Status,
+};
 use litd_units::Millis;
 
 pub use text::Format;
@@ -91,6 +94,25 @@ const FAMILIES: &[Family] = &[
 
     family(Kind::Gauge, "litd_harm", "", "1 if steering was stopped because it made a job slower, until litctl resume.",
         |s, out| out.flag(&[], s.node.harm.is_some())),
+
+    family(Kind::Gauge, "litd_chassis_power_watts", "watts", "What the node as a whole draws, as its BMC tells.",
+        |s, out| measured(s, out, |m| m.power.map(|w| w.0))),
+    family(Kind::Gauge, "litd_chassis_cap_watts", "watts", "The BMC's limit on what the node draws.",
+        |s, out| measured(s, out, |m| m.cap.map(|w| w.0))),
+    family(Kind::Gauge, "litd_chassis_budget_watts", "watts", "What the node may draw, as configured.",
+        |s, out| measured(s, out, |m| m.budget.map(|w| w.0))),
+    family(Kind::Gauge, "litd_chassis_reserve_watts", "watts", "What of the node's power is not GPU's or CPU's: one reading in a thousand is above.",
+        |s, out| measured(s, out, |m| m.reserve.map(|w| w.0))),
+    family(Kind::Gauge, "litd_chassis_inlet_celsius", "celsius", "Inlet temperature.",
+        |s, out| measured(s, out, |m| m.inlet.map(|c| c.0))),
+    family(Kind::Gauge, "litd_chassis_supplies_failed", "", "Power supplies that are there and not well.",
+        |s, out| measured(s, out, |m| m.failed.map(f64::from))),
+    family(Kind::Gauge, "litd_chassis_short_of_power", "", "1 if a power supply or the BMC's limit wants less: no cap rises.",
+        |s, out| measured(s, out, |m| Some(f64::from(u8::from(m.alarm.is_some()))))),
+    family(Kind::Gauge, "litd_chassis_peak_watts", "watts", "Node power that one reading in a thousand is above, while no job was steered and while one was.",
+        |s, out| for (when, peaks) in peaks(s) { out.gauge(&[("steered", when)], peaks.peak.map(|w| w.0)); }),
+    family(Kind::Gauge, "litd_chassis_ramp_watts_per_second", "", "Change of node power that one reading in a thousand is above, while no job was steered and while one was.",
+        |s, out| for (when, peaks) in peaks(s) { out.gauge(&[("steered", when)], peaks.ramp_watts_per_second); }),
 
     family(Kind::Info, "litd_device_info", "", "A device, its model and the back end that serves it.",
         |s, out| for d in &s.devices {
@@ -242,6 +264,17 @@ const JOB_STATES: &[(JobState, &str)] = &[
     (JobState::Stale, "stale"),
     (JobState::Suspended, "suspended"),
 ];
+
+fn measured(status: &Status, out: &mut Samples<'_>, value: fn(&NodePower) -> Option<f64>) {
+    if let Some(measured) = &status.node.measured {
+        out.gauge(&[], value(measured));
+    }
+}
+
+fn peaks(status: &Status) -> impl Iterator<Item = (&'static str, NodePeaks)> {
+    let measured = status.node.measured.iter();
+    measured.flat_map(|it| [("false", it.before), ("true", it.steered)])
+}
 
 fn seconds(time: Millis) -> f64 {
     time.0 / 1e3

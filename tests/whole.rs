@@ -30,6 +30,8 @@ mod fuzz;
 mod jobs;
 #[path = "whole/limiters.rs"]
 mod limiters;
+#[path = "whole/node_power.rs"]
+mod node_power;
 #[path = "whole/nvml.rs"]
 mod nvml;
 #[path = "whole/operation.rs"]
@@ -38,6 +40,7 @@ mod operation;
 mod others;
 #[path = "whole/profilers.rs"]
 mod profilers;
+mod redfish;
 #[path = "whole/release.rs"]
 mod release;
 #[path = "whole/rollout.rs"]

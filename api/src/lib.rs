@@ -26,7 +26,7 @@ pub use crc::crc32;
 pub use event::{Event, EventKind, Events};
 pub use status::{
     BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, LeaseStatus,
-    Limiter, Mode, NodeStatus, PlanStatus, RankStatus, Status, Totals,
+    Limiter, Mode, NodePeaks, NodePower, NodeStatus, PlanStatus, RankStatus, Status, Totals,
 };
 pub use trial::{HoldOutStatus, Trials};
 

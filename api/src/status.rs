@@ -124,6 +124,9 @@ pub struct NodeStatus {
     /// Somebody else sets caps here too, so the node is only observed until it is resumed.
     #[serde(default)]
     pub yielded: bool,
+    /// What the node as a whole draws, where its BMC tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<NodePower>,
     /// One line for people.
     pub summary: String,
 }
@@ -137,6 +140,47 @@ impl NodeStatus {
             false => format!("{:.0}", self.budget),
         }
     }
+}
+
+/// The node's power as its BMC tells. What it has not told of late is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodePower {
+    /// Who tells: `redfish`, `ipmi` or `acpi`.
+    pub source: Option<String>,
+    /// What the node draws.
+    pub power: Option<Watts>,
+    /// The BMC's limit on it.
+    pub cap: Option<Watts>,
+    /// Inlet temperature.
+    pub inlet: Option<Celsius>,
+    /// Power supplies that are there.
+    pub supplies: Option<u32>,
+    /// Of those, the ones that are not well.
+    pub failed: Option<u32>,
+    /// Why the node is short of power, if it is: no cap rises.
+    pub alarm: Option<String>,
+    /// What of the node's power is not GPU's or CPU's: what all but one in a thousand readings stay
+    /// below; absent before five minutes' worth of them, if none is configured.
+    pub reserve: Option<Watts>,
+    /// What the node may draw, if configured.
+    pub budget: Option<Watts>,
+    /// What that leaves to the GPUs.
+    pub bound: Option<Watts>,
+    /// Peaks while no job was steered.
+    pub before: NodePeaks,
+    /// Peaks while one was.
+    pub steered: NodePeaks,
+}
+
+/// How the node's power swings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodePeaks {
+    /// Readings so far.
+    pub readings: u64,
+    /// What all but one in a thousand of them stay at or below (of less, the largest).
+    pub peak: Option<Watts>,
+    /// The same of the change from one reading to the next, in watts per second.
+    pub ramp_watts_per_second: Option<f64>,
 }
 
 /// What a device is to its job.

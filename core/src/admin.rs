@@ -164,13 +164,17 @@ impl<S: Store> Core<S> {
         let rules = config.mode != self.config.mode
             || config.rollout != self.config.rollout
             || config.policy != self.config.policy
-            || config.caps != self.config.caps;
+            || config.caps != self.config.caps
+            || config.node != self.config.node;
         self.config = config;
         self.note(Note::info(EventKind::Daemon, "configuration read anew"));
         if self.stopping.is_some() {
             return;
         }
         self.follow_mode();
+        if rules {
+            self.bind_anew();
+        }
         if law {
             for name in self.with_a_loop() {
                 self.plan_anew(&name);

@@ -67,6 +67,7 @@ impl<S: Store> Core<S> {
         self.aim_idle(&steered, shares);
         self.leave_others();
         self.squeeze();
+        self.hold_while_short(&steered);
     }
 
     /// What all devices together may hold: the GPUs' budget and what the CPU sockets came with.
@@ -227,6 +228,29 @@ impl<S: Store> Core<S> {
                 }
                 _ => self.actuator.leave(device),
             }
+        }
+    }
+
+    /// While the node is short of power caps stay where they are, or go down. What goes back to what
+    /// was found does so where no job is steered: without litd it would be there too.
+    fn hold_while_short(&mut self, steered: &[bool]) {
+        if self.short_of_power().is_none() {
+            return;
+        }
+        let rises = |&(device, unit): &(usize, &Unit)| {
+            let most = self.actuator.most_of(device);
+            let target = self.actuator.target(device).filter(|it| *it > most);
+            let held = |target: Watts| {
+                let back = unit.base().is_some_and(|base| base.is_same_cap(target));
+                let theirs = !unit.is_ours() || self.is_by_hand(device, target);
+                !theirs && (steered[device] || !back)
+            };
+            target.is_some_and(held)
+        };
+        let rising = self.devices.iter().filter(rises);
+        let rising: Vec<usize> = rising.map(|(device, _)| device).collect();
+        for device in rising {
+            self.actuator.leave(device);
         }
     }
 

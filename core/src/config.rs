@@ -21,6 +21,8 @@ pub struct Config {
     pub caps: Caps,
     /// When devices that were let go of are taken back.
     pub release: Release,
+    /// What the node as a whole may draw.
+    pub node: Node,
     /// When jobs count as gone.
     pub jobs: Jobs,
     /// How often iterations are profiled.
@@ -47,6 +49,7 @@ impl Default for Config {
             policy: Policy::GpuRed,
             caps: Caps::default(),
             release: Release::default(),
+            node: Node::default(),
             jobs: Jobs::default(),
             sampling: Sampling::default(),
             settle: Settle::default(),
@@ -149,6 +152,18 @@ impl Default for Release {
             take_back_seconds: 0.0,
         }
     }
+}
+
+/// What the node as a whole may draw, where its BMC tells what it does.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Node {
+    /// What the node may draw, in watts: its feed's or its rack's. GPU caps never add up to more than
+    /// this leaves beside the CPU sockets' limits and the reserve. Absent: no bound.
+    pub budget: Option<Watts>,
+    /// What is not GPU's or CPU's: fans, memory, network. What is measured counts, if it is more.
+    /// Absent: only what is measured, and no bound before it is.
+    pub reserve: Option<Watts>,
 }
 
 /// What becomes of the caps of a job that is not heard of.

@@ -15,6 +15,7 @@ use crate::event::{Device, DeviceId, Effect, Event, SessionId};
 use crate::job::Job;
 use crate::journal::{Journal, JournalError};
 use crate::learned::Learned;
+use crate::node::Node;
 use crate::rate::Bucket;
 use crate::record::{Note, Record};
 use crate::rivals::Rivals;
@@ -80,6 +81,7 @@ pub struct Core<S> {
     pub(crate) audit: Audit,
     /// What was told last of the caps that go back.
     pub(crate) baseline: Baseline,
+    pub(crate) node: Node,
     pub(crate) learned: Learned,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) jobs: BTreeMap<String, Job>,
@@ -161,6 +163,7 @@ impl<S: Store> Core<S> {
             // What can't be read can't be gone on with either: the first append will say so.
             audit: audit.unwrap_or_default(),
             baseline: Baseline::default(),
+            node: Node::default(),
             learned,
             sessions: BTreeMap::new(),
             jobs: BTreeMap::new(),
@@ -230,6 +233,7 @@ impl<S: Store> Core<S> {
             } => self.replied(device, reply),
             Event::KillSwitch(why) => self.kill(why),
             Event::Returned(device) => self.returned(device),
+            Event::NodePower(reading) => self.node_read(reading),
             Event::Reloaded(config) => self.reload(*config),
             Event::ReloadRefused(why) => self.reload_refused(why),
             Event::Stop => self.stop(),
@@ -287,6 +291,7 @@ impl<S: Store> Core<S> {
         self.expire_doubts();
         self.check_lease();
         self.check_clocks();
+        self.check_node();
         self.measure_warm_up();
         self.give_up_stopping();
         self.effects.push(Effect::Alive);
@@ -377,6 +382,12 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// What all GPU caps added up to when they were found.
+    pub(crate) fn found_on_gpus(&self) -> Watts {
+        let found = |(device, unit)| self.came_with(device, unit);
+        self.devices.gpus().map(found).sum()
+    }
+
     /// The cap that a device was found with; where that could not be read, the most that it may
     /// hold: it is not touched, and the others need not make room for it.
     pub(crate) fn came_with(&self, device: usize, unit: &Unit) -> Watts {
@@ -385,9 +396,7 @@ impl<S: Store> Core<S> {
 
     /// What all GPU caps may add up to: as set, or what they added up to when they were found.
     pub(crate) fn gpu_budget(&self) -> Watts {
-        let found = |(device, unit)| self.came_with(device, unit);
-        let sum = || self.devices.gpus().map(found).sum();
-        self.set_budget().unwrap_or_else(sum)
+        self.set_budget().unwrap_or_else(|| self.found_on_gpus())
     }
 
     /// Whether the daemon has been told to stop and how far it is.

@@ -3,6 +3,7 @@
 
 use litd_power::{CapRange, Identity, Reading};
 pub use litd_power::{Operation, Reply};
+use litd_units::{Celsius, Watts};
 
 use crate::config::Config;
 
@@ -33,6 +34,25 @@ pub struct Device {
     /// The first reading; with the cap that is put back at the end. `None`: it did not answer,
     /// and is not touched.
     pub reading: Option<Reading>,
+}
+
+/// What the node as a whole draws, as its BMC tells. Any of it may be absent, and any of it wrong.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeReading {
+    /// Who told: `redfish`, `ipmi`, `acpi`; empty if nobody did.
+    pub source: String,
+    /// The node's power.
+    pub power: Option<Watts>,
+    /// The BMC's limit on it.
+    pub cap: Option<Watts>,
+    /// Inlet temperature.
+    pub inlet: Option<Celsius>,
+    /// Power supplies that are there.
+    pub supplies: Option<u32>,
+    /// Of those, the ones that are not well.
+    pub failed: Option<u32>,
+    /// Why the node is short of power, if it is.
+    pub alarm: Option<String>,
 }
 
 /// What happens to the daemon.
@@ -70,6 +90,8 @@ pub enum Event<'a> {
     Returned(DeviceId),
     /// A kill switch is there, and why, in words; or none is.
     KillSwitch(Option<String>),
+    /// The node's power was read anew.
+    NodePower(NodeReading),
     /// The configuration was read anew.
     Reloaded(Box<Config>),
     /// The configuration was to be read anew, and is none; why, in words.

@@ -12,7 +12,8 @@
 //! `planned` (what those need),
 //! `hardware` (answers of devices, faults, foreign hands), `settling` (whether power follows),
 //! `settle` and `thermal` (when samples count again), `rivals` and `identity` (others who set
-//! caps, devices that were reset), `ailing` (parts that fail), `undo` (giving back), `audit`
+//! caps, devices that were reset), `ailing` (parts that fail), `node` (what the BMC says of the
+//! node's power), `undo` (giving back), `audit`
 //! (every write on disk before it happens), `trial` (the A/B experiment, the hold-out, harm),
 //! `admin`
 //! (commands), `status`.
@@ -36,6 +37,7 @@ mod job;
 pub mod journal;
 pub mod learned;
 mod limits;
+mod node;
 mod planned;
 pub mod profilers;
 mod rate;
@@ -60,5 +62,5 @@ pub use crate::release::LettingGo;
 pub use crate::rollout::{canary_place, fnv1a};
 pub use baseline::Baseline;
 pub use config::Config;
-pub use event::{Device, DeviceId, Effect, Event, Operation, Peer, Reply, SessionId};
+pub use event::{Device, DeviceId, Effect, Event, NodeReading, Operation, Peer, Reply, SessionId};
 pub use store::{MemoryStore, Store};

@@ -20,7 +20,7 @@ const NEAR_CAP: f64 = 0.05;
 const LOWER: f64 = 0.005;
 
 /// A power brake says that the node's supply is short: no cap rises for so long after it.
-const BRAKE: Nanos = Nanos(60_000_000_000);
+pub(crate) const BRAKE: Nanos = Nanos(60_000_000_000);
 
 /// What limits a device, as one reading tells it.
 pub(crate) fn limiter(reading: &Reading) -> Limiter {
@@ -101,6 +101,8 @@ impl<S: Store> Core<S> {
         let first = self.braked.is_none_or(|(_, until)| until <= now);
         self.braked = Some((device, now + BRAKE));
         if first {
+            // What waits to rise waits on.
+            self.dirty = true;
             let text = format!(
                 "the power brake was pulled: no cap of the node rises before {:.0} s after it",
                 BRAKE.as_secs_f64()
@@ -116,6 +118,15 @@ impl<S: Store> Core<S> {
                 "somebody else set the cap of {0}; `litctl resume {0}` ends that",
                 unit.name
             ));
+        }
+        self.short_of_power()
+    }
+
+    /// Why the node has no more power to give now, if so: its supplies want less, or said so a
+    /// minute ago.
+    pub(crate) fn short_of_power(&self) -> Option<String> {
+        if let Some(why) = self.node_alarm() {
+            return Some(format!("the node is short of power: {why}"));
         }
         let name = |device: usize| self.devices.get(device).map(|unit| unit.name.as_str());
         let (device, until) = self.braked?;

@@ -236,7 +236,8 @@ impl<S: Store> Core<S> {
     }
 
     /// The budget for all GPUs together that was set: the least of what an administrator says and
-    /// of what the lease says, or else the safe budget.
+    /// of what the lease says, or else the safe budget; or what the node's budget leaves to the GPUs
+    /// if that is less.
     pub(crate) fn set_budget(&self) -> Option<Watts> {
         let own = self.overrides.budget.or(self.config.caps.budget);
         let caps = &self.config.caps;
@@ -244,10 +245,13 @@ impl<S: Store> Core<S> {
             Some(it) => it.lease.budget,
             None => caps.safe_budget,
         };
-        match (own, lent) {
+        let set = match (own, lent) {
             (Some(own), Some(lent)) => Some(own.min(lent)),
             (own, lent) => own.or(lent),
-        }
+        };
+        let bound = self.node.bound();
+        let less = |bound: &Watts| *bound < set.unwrap_or_else(|| self.found_on_gpus());
+        bound.filter(less).or(set)
     }
 
     pub(crate) fn lease_status(&self) -> Option<LeaseStatus> {

@@ -80,12 +80,13 @@ impl<S: Store> Core<S> {
             estimated_saving: saving.sum(),
             harm: self.trials.harm.clone(),
             yielded: self.condition.yielded.is_some(),
+            measured: self.node_told(),
             summary: self.summary(),
         }
     }
 
     /// What a device told last, unless that is so long ago that it says nothing about now.
-    fn fresh_reading(&self, unit: &Unit) -> Option<Reading> {
+    pub(crate) fn fresh_reading(&self, unit: &Unit) -> Option<Reading> {
         let patience = seconds(self.config.caps.answer_seconds) + STALE;
         let fresh = self.now < unit.read_at + patience;
         unit.device.reading.filter(|_| fresh)

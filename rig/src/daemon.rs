@@ -74,6 +74,12 @@ impl Layout {
         self.directory.join("control.sock")
     }
 
+    /// What the node draws as a whole, as its BMC tells.
+    #[must_use]
+    pub fn node_power(&self) -> PathBuf {
+        self.directory.join("node-power.json")
+    }
+
     /// The state directory: journal and learned distributions.
     #[must_use]
     pub fn state(&self) -> PathBuf {
@@ -113,6 +119,7 @@ pub fn default_config(directory: &Path, extra: &str) -> String {
         ("control", "socket", path(layout.control()).into()),
         ("metrics", "listen", "127.0.0.1:0".into()),
         ("state", "directory", path(layout.state()).into()),
+        ("hardware", "node_power", path(layout.node_power()).into()),
         // What a cap does to the simulated node it does at once.
         ("settle", "seconds", toml::Value::Float(0.0)),
         ("settle", "iterations", toml::Value::Integer(0)),

@@ -38,6 +38,8 @@ const LIMITS: &[Limit] = &[
     ("caps.gpu_floor", Over(0.0), MOST_WATTS, "watts"),
     ("caps.gpu_ceiling", Over(0.0), MOST_WATTS, "watts"),
     ("caps.cpu_floor", Over(0.0), MOST_WATTS, "watts"),
+    ("node.budget", Over(0.0), MOST_WATTS, "watts"),
+    ("node.reserve", From(0.0), MOST_WATTS, "watts"),
     ("caps.settle_margin", From(0.0), 1.0, "of the cap"),
     ("caps.settle_seconds", From(0.1), 600.0, "seconds"),
     ("caps.answer_seconds", From(0.1), 600.0, "seconds"),
@@ -267,6 +269,7 @@ fn paths(config: &Config) -> impl Iterator<Item = Violation> {
         ("hardware.sys", &hardware.sys),
         ("hardware.dev", &hardware.dev),
         ("hardware.proc", &hardware.proc),
+        ("hardware.node_power", &hardware.node_power),
     ] {
         paths.push((key, path, usize::MAX));
     }

@@ -74,6 +74,8 @@ pub struct Hardware {
     pub nvml_library: PathBuf,
     /// ROCm SMI: a name or a path.
     pub rocm_smi_library: PathBuf,
+    /// What the node as a whole draws: the file of `litd-node-power`, which may be absent.
+    pub node_power: PathBuf,
     /// The socket of stand-in hardware, for tests: it is all the hardware there is then.
     pub simulated: Option<PathBuf>,
 }
@@ -90,6 +92,7 @@ impl Default for Hardware {
             proc: usual.proc,
             nvml_library: usual.nvml_library,
             rocm_smi_library: usual.rocm_smi_library,
+            node_power: "/run/litd-node-power/reading.json".into(),
             simulated: None,
         }
     }

@@ -14,7 +14,7 @@ mod run;
 use litd_api::{EventKind, Trials as Told};
 use litd_policies::Policy;
 use litd_trial::Report;
-use litd_units::{Nanos, Watts};
+use litd_units::Nanos;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use hold_out::HeldOut;
@@ -185,11 +185,6 @@ impl<S: Store> Core<S> {
         (gauges, job.gpus().count())
     }
 
-    /// Measured power of the whole node, where something measures it.
-    fn node_power(&self) -> Option<Watts> {
-        None
-    }
-
     /// Why a job can't be experimented with now.
     fn not_now(&self, name: &str) -> Option<String> {
         let Some(job) = self.jobs.get(name) else {
@@ -207,7 +202,8 @@ impl<S: Store> Core<S> {
         if job.controller.is_none() {
             return Some("ranks of its job are missing".to_owned());
         }
-        None
+        // Neither arm could be taken up from the other.
+        self.short_of_power()
     }
 
     fn steers(&self) -> bool {

@@ -24,6 +24,8 @@ faults! {
     Gone "a device disappears and comes back",
     Reset "a device is reset to its default",
     Foreign "a foreign hand at a device that litd has moved",
+    NodePower "the BMC tells what the node draws",
+    NodeAlarm "a power supply fails",
     ForeignIdle "a foreign hand at a device that litd has not moved",
     Rival "somebody who changes caps again and again",
     Partition "a device is reset and shared from then on",

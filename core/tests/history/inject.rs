@@ -90,6 +90,7 @@ impl World {
             Fault::KillSwitch => self.kill_switch(),
             Fault::Lease => self.lease(),
             Fault::CapByHand => self.set_by_hand(),
+            Fault::NodePower | Fault::NodeAlarm => self.node_power(fault),
             Fault::LoweredStuck => self.lowered_stuck(),
             Fault::ClockJump => self.clock_jump(),
             Fault::StopMoving | Fault::StopBlocked => self.stop_badly(fault),

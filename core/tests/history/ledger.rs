@@ -48,6 +48,8 @@ pub struct Ledger {
     /// Something else than a job may have made writes necessary.
     pub reason: bool,
     lowered: Option<Lowered>,
+    /// What the node draws.
+    pub node: crate::node::Heard,
     /// What was published of the caps that go back.
     pub baseline: litd_core::Baseline,
     /// What the audit log says.
@@ -113,12 +115,17 @@ impl World {
         }
     }
 
-    /// The budget that was set, by command or by configuration.
+    /// The budget that was set, by command or by configuration, or what the node's leaves of it.
     pub fn budget_set(&self) -> Option<Watts> {
-        self.least_budget(self.ledger.budget.or(self.config.caps.budget))
+        self.bounded(self.least_budget(self.ledger.budget.or(self.config.caps.budget)))
     }
 
-    fn policy(&self) -> Policy {
+    /// Something else than a job may have made writes necessary.
+    pub fn needs_no_rank(&mut self) {
+        self.ledger.reason = true;
+    }
+
+    pub fn policy(&self) -> Policy {
         // Whether what a job's ticks say is harm is litd's to judge; what follows is not.
         let harmed = |core: &Core<Disk>| core.status().node.harm.is_some();
         match self.mode() {
@@ -276,6 +283,7 @@ impl World {
             self.check_bounds(device, cap, found);
             self.check_award(device, cap, found, &said);
             self.check_journal(device, cap, found);
+            self.check_short(device, cap, found);
         }
         if !by_hand && !give_back {
             let bounds = self.bounds(device, Some(found));
@@ -539,6 +547,7 @@ impl World {
         self.saw(&status.jobs);
         self.saw_trials(&trials);
         self.check_rivals();
+        self.check_node();
         if self.policy() == Policy::Observe || self.hw.iter().any(|hw| hw.let_go) {
             // Given back, or about to be.
             let gpus = self.hw.iter_mut().filter(|hw| hw.is_gpu());
@@ -560,6 +569,7 @@ impl World {
                 *until = now + ROOM;
             }
         }
+        self.node_unheard();
         (self.ledger.budget, self.ledger.policy) = (None, None);
         self.ledger.braked_until = 0;
         self.ledger.known_hands.clear();

@@ -17,6 +17,7 @@ mod hooks;
 mod inject;
 mod ledger;
 mod let_go;
+mod node;
 mod rng;
 mod rollout;
 mod setup;

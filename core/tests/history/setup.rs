@@ -86,6 +86,11 @@ fn configuration(rng: &mut Rng, devices: &[Hw]) -> Config {
     if rng.chance(0.2) {
         config.caps.safe_budget = Some(budget(rng, devices, &config));
     }
+    if rng.chance(0.3) {
+        let highest: Watts = devices.iter().map(|hw| hw.range.default).sum();
+        config.node.budget = Some(highest * (0.7 + 0.5 * rng.unit()));
+        config.node.reserve = rng.chance(0.7).then_some(Watts(rng.unit() * 500.0));
+    }
     if rng.chance(0.4) {
         config.caps.budget = Some(budget(rng, devices, &config));
     }

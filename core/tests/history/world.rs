@@ -78,6 +78,8 @@ pub enum Ev {
     Killed { since: i64 },
     /// A lease may be over.
     LeaseEnds,
+    /// The BMC tells something once more.
+    NodeTells,
     /// Nobody waits any longer for a cap that was asked for by hand.
     HandPatience { device: usize, asked: i64 },
     /// No more faults from now on; jobs end.
@@ -299,6 +301,7 @@ impl World {
     /// Does what the daemon wants done.
     pub fn act(&mut self) {
         self.watch_hands();
+        self.watch_node();
         self.lease_ends();
         self.watch_let_go();
         let Some(core) = &mut self.core else { return };
@@ -405,6 +408,7 @@ impl World {
             Ev::LetGo { device, since } => self.check_let_go(device, since),
             Ev::Killed { since } => self.check_killed(since),
             Ev::LeaseEnds => self.lease_ends(),
+            Ev::NodeTells => self.bmc_goes_on(),
             Ev::HandPatience { device, asked } => self.hand_patience(device, asked),
             Ev::Calm => self.calm_down(),
             Ev::Stop => self.stop(),

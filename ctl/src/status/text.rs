@@ -4,7 +4,8 @@ use std::fmt::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 use litd_api::{
-    Counter, DeviceRole, DeviceState, DeviceStatus, JobStatus, Limiter, Mode, PlanStatus, Status,
+    Counter, DeviceRole, DeviceState, DeviceStatus, JobStatus, Limiter, Mode, NodePower,
+    PlanStatus, Status,
 };
 use litd_units::Watts;
 
@@ -70,7 +71,34 @@ fn node(out: &mut String, status: &Status) -> fmt::Result {
     ];
     lines.extend(node.mode_reason.clone());
     lines.extend(node.lease.as_ref().map(litd_api::LeaseStatus::in_words));
+    lines.extend(node.measured.as_ref().map(chassis));
     paragraph(out, &version, &lines)
+}
+
+/// What the node as a whole draws, and what that leaves to the GPUs.
+fn chassis(told: &NodePower) -> String {
+    let source = told.source.as_deref().unwrap_or("its BMC");
+    let mut text = match told.power {
+        Some(power) => format!("the node draws {power:.0} ({source})"),
+        None => format!("what the node draws is not known from {source}"),
+    };
+    if let Some(budget) = told.budget {
+        text.push_str(&format!(" of {budget:.0}"));
+    }
+    match (told.budget, told.reserve, told.bound) {
+        (Some(_), Some(reserve), Some(bound)) => text.push_str(&format!(
+            "; {reserve:.0} of it is not GPU or CPU, {bound:.0} is left to the GPUs"
+        )),
+        (Some(_), ..) => text.push_str("; nothing is bound by that before the rest is measured"),
+        _ => {}
+    }
+    if let Some(inlet) = told.inlet {
+        text.push_str(&format!("; inlet {inlet:.0}"));
+    }
+    if let Some(alarm) = &told.alarm {
+        text.push_str(&format!("; short of power, no cap rises: {alarm}"));
+    }
+    text
 }
 
 fn devices(out: &mut String, devices: &[DeviceStatus]) -> fmt::Result {
@@ -263,6 +291,26 @@ mod tests {
             "1 in 1000 is profiled",
         ];
         assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn what_the_node_draws_is_told_with_what_that_leaves() {
+        let mut told = NodePower::default();
+        assert_eq!(
+            chassis(&told),
+            "what the node draws is not known from its BMC"
+        );
+        told.source = Some("redfish".to_owned());
+        (told.power, told.budget) = (Some(Watts(7123.4)), Some(Watts(8000.0)));
+        let unknown = "the node draws 7123 W (redfish) of 8000 W; nothing is bound by that before \
+                       the rest is measured";
+        assert_eq!(chassis(&told), unknown);
+        (told.reserve, told.bound) = (Some(Watts(1500.0)), Some(Watts(5900.0)));
+        told.alarm = Some("power supply PS2: Critical".to_owned());
+        let known = "the node draws 7123 W (redfish) of 8000 W; 1500 W of it is not GPU or CPU, \
+                     5900 W is left to the GPUs; short of power, no cap rises: power supply PS2: \
+                     Critical";
+        assert_eq!(chassis(&told), known);
     }
 
     #[test]

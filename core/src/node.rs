@@ -1,0 +1,388 @@
+//! What the node draws as a whole, as its BMC tells: how much of that is not GPU, what peaks and ramps
+//! are like before and while caps are steered, what is left to the GPUs, and whether a power supply
+//! wants less.
+//!
+//! What the BMC tells may be late, wrong or absent at any time, and nothing waits for it.
+
+use std::collections::BTreeMap;
+
+use litd_api::{EventKind, NodePeaks, NodePower};
+use litd_policies::Policy;
+use litd_units::{Celsius, Nanos, Watts};
+
+use crate::core::Core;
+use crate::event::NodeReading;
+use crate::limits::BRAKE;
+use crate::record::Note;
+use crate::store::Store;
+
+/// A reading that is older says nothing about now.
+const STALE: Nanos = Nanos(30_000_000_000);
+
+/// The reserve is known after so many readings: five minutes' worth, one every five seconds.
+const READINGS: u64 = 60;
+
+/// What is counted is counted in steps of so much.
+const STEP: Watts = Watts(5.0);
+
+/// The GPUs' budget follows what is left to them at once where that is less, and once it has grown
+/// by so much where it is more: each change has loops plan anew.
+const UP: Watts = Watts(200.0);
+
+/// What the BMC calls a limit is in force only if the node draws no more than so many times as much.
+const EXCEEDED: f64 = 1.2;
+
+/// How often a value was seen.
+#[derive(Debug, Clone, Default)]
+struct Counted {
+    steps: BTreeMap<i64, u64>,
+    count: u64,
+}
+
+impl Counted {
+    fn add(&mut self, value: f64) {
+        if value.is_finite() {
+            // Bounded: readings are below 100 kW.
+            let step = (value / STEP.0).ceil().clamp(0.0, 20_000.0) as i64;
+            *self.steps.entry(step).or_default() += 1;
+            self.count += 1;
+        }
+    }
+
+    /// What all but one in a thousand stay at or below; of less than a thousand, the largest.
+    fn p999(&self) -> Option<f64> {
+        let above = self.count / 1000;
+        let mut seen = 0;
+        let step = self.steps.iter().rev().find_map(|(&step, &count)| {
+            seen += count;
+            (seen > above).then_some(step)
+        });
+        step.map(|step| step as f64 * STEP.0)
+    }
+}
+
+/// Peak and ramp of the node's power.
+#[derive(Debug, Clone, Default)]
+struct Swings {
+    power: Counted,
+    ramp: Counted,
+}
+
+impl Swings {
+    fn peaks(&self) -> NodePeaks {
+        NodePeaks {
+            readings: self.power.count,
+            peak: self.power.p999().map(Watts),
+            ramp_watts_per_second: self.ramp.p999(),
+        }
+    }
+}
+
+/// What is known of the node's power.
+#[derive(Debug, Default)]
+pub(crate) struct Node {
+    last: Option<(NodeReading, Nanos)>,
+    reserve: Counted,
+    /// What was not GPU's or CPU's at the last reading.
+    rest: Option<Watts>,
+    before: Swings,
+    steered: Swings,
+    /// The BMC's limit as it was read last, and who told.
+    limit: Option<(Watts, String)>,
+    /// The same where it counts: the higher one of two in a row.
+    in_force: Option<Watts>,
+    /// What the node's budget leaves to the GPUs.
+    bound: Option<Watts>,
+    /// Why the node is short of power, and until when that counts.
+    alarm: Option<(String, Nanos)>,
+    /// Whether it was told of that.
+    alarmed: bool,
+    /// Whether caps are held for want of power.
+    held: bool,
+}
+
+impl Node {
+    /// What the node's budget leaves to the GPUs, if that is known.
+    pub fn bound(&self) -> Option<Watts> {
+        self.bound
+    }
+
+    /// The BMC's limit, as it was told. Who does not know it does not lift what another one told.
+    fn hear_limit(&mut self, reading: &NodeReading) {
+        let enforced = |cap: &Watts| reading.power.is_none_or(|power| power <= *cap * EXCEEDED);
+        let cap = reading.cap.filter(enforced);
+        let whose = self.limit.as_ref().map(|(_, source)| source.as_str());
+        match cap {
+            Some(cap) => {
+                let before = self.limit.as_ref().map(|(cap, _)| *cap);
+                self.in_force = before.map(|before| before.max(cap)).or(self.in_force);
+                self.limit = Some((cap, reading.source.clone()));
+            }
+            None if whose.is_none_or(|whose| whose == reading.source) => {
+                (self.limit, self.in_force) = (None, None);
+            }
+            None => {}
+        }
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// The BMC, or who reads it, has told something new.
+    pub(crate) fn node_read(&mut self, reading: NodeReading) {
+        // Nobody answered: what was heard before counts until it is stale.
+        if reading.source.is_empty() {
+            return;
+        }
+        let reading = plausible(reading);
+        let (now, others) = (self.now, self.device_power());
+        let steering = self.is_steering();
+        let node = &mut self.node;
+        let swings = match steering {
+            true => &mut node.steered,
+            false => &mut node.before,
+        };
+        if let Some(power) = reading.power {
+            swings.power.add(power.0);
+            let last = node.last.as_ref();
+            let last = last.and_then(|(last, at)| Some((last.power?, *at)));
+            if let Some((before, at)) = last.filter(|&(_, at)| at < now && now < at + STALE) {
+                let ramp = (power - before).abs().0 / (now - at).as_secs_f64();
+                swings.ramp.add(ramp);
+            }
+        }
+        let rest = |power: Watts| Some((power - others?).max(Watts::ZERO));
+        let rest = reading.power.and_then(rest);
+        // The lesser of two in a row: what was read wrong once takes nothing from the GPUs.
+        if let (Some(rest), Some(last)) = (rest, node.rest) {
+            node.reserve.add(rest.min(last).0);
+        }
+        node.rest = rest;
+        node.hear_limit(&reading);
+        if let Some(why) = reading.alarm.clone() {
+            node.alarm = Some((why, now + BRAKE));
+        }
+        node.last = Some((reading, now));
+        self.check_node();
+    }
+
+    /// What the node's budget, or its BMC's limit, leaves to all GPUs together.
+    pub fn left_by_node(&self) -> Option<Watts> {
+        self.node.bound
+    }
+
+    fn is_steering(&self) -> bool {
+        let steers = self.policy() != Policy::Observe;
+        steers && self.jobs.values().any(|job| job.is_steered())
+    }
+
+    /// What GPUs and CPU sockets draw, if every GPU tells.
+    fn device_power(&self) -> Option<Watts> {
+        let power = |(_, unit): (usize, &crate::devices::Unit)| {
+            let power = self.fresh_reading(unit)?.power;
+            power.filter(|power| power.is_finite() && *power >= Watts::ZERO)
+        };
+        let gpus: Option<Watts> = self.devices.gpus().map(power).sum();
+        let cpus: Watts = self.devices.cpus().filter_map(power).sum();
+        Some(gpus? + cpus)
+    }
+
+    /// Once a second, and when the BMC has told something: what of that counts now.
+    pub(crate) fn check_node(&mut self) {
+        let short = self.node_alarm().map(str::to_owned);
+        match (self.node.alarmed, &short) {
+            (false, Some(why)) => {
+                let text = format!("the node is short of power, no cap of it rises: {why}");
+                self.note(Note::warning(EventKind::Fault, text));
+            }
+            (true, None) => {
+                let text = "nothing says any longer that the node is short of power";
+                self.note(Note::info(EventKind::Fault, text));
+            }
+            _ => {}
+        }
+        self.node.alarmed = short.is_some();
+        // What was held is to go on, or the other way round.
+        let held = self.short_of_power().is_some();
+        self.dirty |= std::mem::replace(&mut self.node.held, held) != held;
+        self.bind();
+    }
+
+    /// What the node draws now.
+    pub(crate) fn node_power(&self) -> Option<Watts> {
+        let (last, at) = self.node.last.as_ref()?;
+        last.power.filter(|_| self.now < *at + STALE)
+    }
+
+    /// Why the node is short of power now, as far as its BMC tells. It counts for as long as a pulled
+    /// power brake does after it was told last: a supply that comes and goes is no supply.
+    pub(crate) fn node_alarm(&self) -> Option<&str> {
+        let (why, until) = self.node.alarm.as_ref()?;
+        (self.now < *until).then_some(why)
+    }
+
+    /// What of the node's power is not GPU's or CPU's: what was configured, or measured if that is
+    /// more.
+    fn reserve(&self) -> Option<Watts> {
+        let known = self.node.reserve.count >= READINGS;
+        let measured = self.node.reserve.p999().filter(|_| known).map(Watts);
+        let configured = self.config.node.reserve;
+        match (measured, configured) {
+            (Some(one), Some(other)) => Some(one.max(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// The configuration says anew what the node may draw; plans are made anew then.
+    pub(crate) fn bind_anew(&mut self) {
+        self.node.bound = self.left_to_gpus();
+    }
+
+    /// Works out what the node's budget leaves to the GPUs.
+    fn bind(&mut self) {
+        let bound = self.left_to_gpus();
+        let moved = match (self.node.bound, bound) {
+            (Some(old), Some(new)) => new < old || new >= old + UP,
+            (old, new) => old != new,
+        };
+        if !moved {
+            return;
+        }
+        let before = self.gpu_budget();
+        self.node.bound = bound;
+        let after = self.gpu_budget();
+        if before != after {
+            let text = match bound {
+                Some(bound) if bound <= after => {
+                    format!("what the node may draw leaves {bound:.0} to the GPUs")
+                }
+                _ => format!("the GPUs' budget is {after:.0} again"),
+            };
+            self.note(Note::info(EventKind::State, text));
+            self.replan_all();
+        }
+    }
+
+    /// What the node may draw: as configured, or what its BMC limits it to if that is less.
+    fn node_limit(&self) -> Option<Watts> {
+        let (configured, bmc) = (self.config.node.budget, self.node.in_force);
+        match (configured, bmc) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn left_to_gpus(&self) -> Option<Watts> {
+        let limit = self.node_limit()?;
+        let reserve = self.reserve()?;
+        let came_with = |(device, unit)| self.came_with(device, unit);
+        let cpus: Watts = self.devices.cpus().map(came_with).sum();
+        let limits = |(_, unit): (usize, &crate::devices::Unit)| unit.limits(&self.config.caps);
+        let floors: Watts = self.devices.gpus().map(|it| limits(it).floor).sum();
+        Some((limit - reserve - cpus).max(floors))
+    }
+
+    /// What is known of the node's power, once anything is.
+    pub(crate) fn node_told(&self) -> Option<NodePower> {
+        let last = self.node.last.as_ref();
+        if last.is_none() && self.config.node.budget.is_none() {
+            return None;
+        }
+        let fresh = last.filter(|(_, at)| self.now < *at + STALE);
+        let fresh = fresh.map(|(reading, _)| reading);
+        Some(NodePower {
+            source: fresh.map(|it| it.source.clone()),
+            power: fresh.and_then(|it| it.power),
+            cap: fresh.and_then(|it| it.cap),
+            inlet: fresh.and_then(|it| it.inlet),
+            supplies: fresh.and_then(|it| it.supplies),
+            failed: fresh.and_then(|it| it.failed),
+            alarm: self.node_alarm().map(str::to_owned),
+            reserve: self.reserve(),
+            budget: self.node_limit(),
+            bound: self.node.bound,
+            before: self.node.before.peaks(),
+            steered: self.node.steered.peaks(),
+        })
+    }
+}
+
+/// What is told, without what can't be.
+fn plausible(mut reading: NodeReading) -> NodeReading {
+    let possible = |watts: &Watts| *watts > Watts::ZERO && *watts <= Watts(100_000.0);
+    reading.power = reading.power.filter(possible);
+    reading.cap = reading.cap.filter(possible);
+    let inlet = |it: &Celsius| (-40.0..=120.0).contains(&it.0);
+    reading.inlet = reading.inlet.filter(inlet);
+    let there = reading.supplies;
+    reading.failed = reading.failed.filter(|failed| Some(*failed) <= there);
+    reading
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_a_thousand_is_above() {
+        let mut counted = Counted::default();
+        assert_eq!(counted.p999(), None);
+        for _ in 0..999 {
+            counted.add(500.0);
+        }
+        counted.add(900.0);
+        // Of a thousand, the largest is the one that may be above.
+        assert_eq!(counted.p999(), Some(500.0));
+        counted.add(901.0);
+        assert_eq!(counted.p999(), Some(900.0));
+        let mut few = Counted::default();
+        for value in [3.0, 812.0, f64::NAN, f64::INFINITY, -5.0] {
+            few.add(value);
+        }
+        assert_eq!((few.p999(), few.count), (Some(815.0), 3));
+    }
+
+    fn told(source: &str, power: f64, cap: Option<f64>) -> NodeReading {
+        plausible(NodeReading {
+            source: source.to_owned(),
+            power: Some(Watts(power)),
+            cap: cap.map(Watts),
+            ..NodeReading::default()
+        })
+    }
+
+    #[test]
+    fn a_limit_counts_once_it_was_told_twice_and_is_kept() {
+        let mut node = Node::default();
+        node.hear_limit(&told("redfish", 5000.0, Some(6000.0)));
+        assert_eq!(node.in_force, None);
+        node.hear_limit(&told("redfish", 5000.0, Some(5500.0)));
+        assert_eq!(node.in_force, Some(Watts(6000.0)));
+        node.hear_limit(&told("redfish", 5000.0, Some(5500.0)));
+        assert_eq!(node.in_force, Some(Watts(5500.0)));
+        // Another one that knows of no limit does not know that there is none.
+        node.hear_limit(&told("ipmi", 5000.0, None));
+        assert_eq!(node.in_force, Some(Watts(5500.0)));
+        node.hear_limit(&told("redfish", 5000.0, None));
+        assert_eq!(node.in_force, None);
+        // The node draws far more: this limits nothing.
+        for _ in 0..3 {
+            node.hear_limit(&told("redfish", 5000.0, Some(1.0)));
+        }
+        assert_eq!(node.in_force, None);
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_there() {
+        for wrong in [f64::NAN, -1.0, 0.0, 1e9, f64::INFINITY] {
+            let reading = told("redfish", wrong, Some(wrong));
+            assert_eq!((reading.power, reading.cap), (None, None), "{wrong}");
+        }
+        let reading = plausible(NodeReading {
+            inlet: Some(Celsius(1e4)),
+            supplies: Some(2),
+            failed: Some(3),
+            ..NodeReading::default()
+        });
+        assert_eq!((reading.inlet, reading.failed), (None, None));
+    }
+}

@@ -1,0 +1,184 @@
+//! The node's power: what its BMC tells, what that leaves to the GPUs, and what may not be done while
+//! power is short. The ledger works out by itself what is left.
+
+use litd_core::{Event, NodeReading};
+use litd_policies::Policy;
+use litd_units::{Celsius, Watts};
+
+use crate::fault::Fault;
+use crate::hardware::{MILLI, SECOND, micro};
+use crate::world::{Ev, World};
+
+/// No cap rises for so long after an alarm was told.
+const SHORT: i64 = 60 * SECOND;
+
+/// What is left to the GPUs follows within so long.
+const FOLLOWS: i64 = 3 * SECOND;
+
+/// Upwards it follows in steps.
+const STEP: i64 = 200_000_000;
+
+/// What the daemon has heard.
+#[derive(Debug, Default)]
+pub struct Heard {
+    /// How often the BMC goes on to tell.
+    more: u32,
+    /// Until when no cap rises, by the daemon's clock.
+    short_until: i64,
+    /// The BMC's limit, and how often in a row it was told.
+    cap: Option<(Watts, u32)>,
+    /// What litd says is left to the GPUs.
+    bound: Option<Watts>,
+    /// What is left to them, and since when.
+    left: Option<(i64, i64)>,
+}
+
+impl World {
+    /// The BMC begins to tell something, which may be nonsense.
+    pub fn node_power(&mut self, fault: Fault) {
+        if self.core.is_none() || self.stop_sent.is_some() {
+            return;
+        }
+        self.seen.mark(fault);
+        if fault == Fault::NodePower {
+            self.ledger.node.more = self.rng.below(100) as u32;
+        }
+        self.bmc_tells(fault == Fault::NodeAlarm);
+    }
+
+    /// It goes on.
+    pub fn bmc_goes_on(&mut self) {
+        let node = &mut self.ledger.node;
+        if node.more > 0 {
+            node.more -= 1;
+            self.bmc_tells(false);
+        }
+    }
+
+    fn bmc_tells(&mut self, alarm: bool) {
+        if self.core.is_none() {
+            return;
+        }
+        let caps: Watts = self.hw.iter().map(|hw| hw.range.default).sum();
+        let power = match self.rng.below(8) {
+            0 => None,
+            1 => Some(Watts(self.rng.pick(&[f64::NAN, -1e9, 0.0, 1e30]))),
+            _ => Some(caps * (0.2 + 0.9 * self.rng.unit())),
+        };
+        let cap = self.ledger.node.cap.map(|(cap, _)| cap);
+        let cap = match cap {
+            None if self.rng.chance(0.1) => Some(caps * (0.9 + 0.4 * self.rng.unit())),
+            Some(_) if self.rng.chance(0.05) => None,
+            cap => cap,
+        };
+        let reading = NodeReading {
+            source: "redfish".to_owned(),
+            // One that is in force is not exceeded.
+            power: power.map(|power| cap.map_or(power, |cap| power.min(cap))),
+            cap,
+            inlet: Some(Celsius(25.0)),
+            supplies: Some(6),
+            failed: Some(u32::from(alarm)),
+            alarm: alarm.then(|| "power supply 2: Critical".to_owned()),
+        };
+        let clock = self.clock().0;
+        let node = &mut self.ledger.node;
+        if alarm {
+            node.short_until = clock + SHORT;
+        }
+        node.cap = cap.map(|cap| (cap, node.cap.map_or(1, |(_, times)| times + 1)));
+        self.needs_no_rank();
+        self.tell(Event::NodePower(reading));
+        if self.ledger.node.more > 0 {
+            let soon = self.rng.between(100, 900) * MILLI;
+            self.after(soon, Ev::NodeTells);
+        }
+    }
+
+    /// What litd says is left to the GPUs may have changed.
+    pub fn watch_node(&mut self) {
+        let bound = self.core.as_ref().and_then(|core| core.left_by_node());
+        if bound != self.ledger.node.bound {
+            let before = self.limit();
+            self.ledger.node.bound = bound;
+            self.was_reconfigured(before);
+            self.needs_no_rank();
+        }
+    }
+
+    /// Nothing was heard by a daemon that starts.
+    pub fn node_unheard(&mut self) {
+        self.ledger.node = Heard::default();
+    }
+
+    /// What GPUs may hold, with what the node leaves to them.
+    pub fn bounded(&self, set: Option<Watts>) -> Option<Watts> {
+        let status = self.core.as_ref().map(|core| core.status());
+        let (Some(bound), Some(status)) = (self.ledger.node.bound, status) else {
+            return set;
+        };
+        let found = |(hw, device): (&crate::hardware::Hw, &litd_api::DeviceStatus)| {
+            let by_hand = hw.hand.open.map(|(cap, _)| crate::hardware::whole(cap));
+            let found = by_hand.or(device.found).unwrap_or(hw.range.highest);
+            hw.is_gpu().then_some(found)
+        };
+        let gpus = self.hw.iter().zip(&status.devices);
+        let usual = set.unwrap_or_else(|| gpus.filter_map(found).sum());
+        Some(bound).filter(|&bound| bound < usual).or(set)
+    }
+
+    /// While the node is short of power nothing rises but what goes back to what was found.
+    pub fn check_short(&mut self, device: usize, cap: i64, found: i64) {
+        let clock = self.clock().0;
+        let short = clock < self.ledger.node.short_until || clock < self.ledger.braked_until;
+        let hw = &self.hw[device];
+        let rises = cap > hw.most().max(hw.known) && cap != found;
+        if short && rises && self.policy() != Policy::Observe && self.stop_sent.is_none() {
+            let text = format!("device {device} is to rise to {cap} µW");
+            self.broke("16 short", text);
+        }
+    }
+
+    /// What the node may draw, without what is not GPU's, is what litd leaves to them.
+    pub fn check_node(&mut self) {
+        let Some(core) = &self.core else { return };
+        let status = core.status();
+        let bmc = self.ledger.node.cap.filter(|&(_, times)| times >= 2);
+        let budgets = [self.config.node.budget, bmc.map(|(cap, _)| cap)];
+        let budget = budgets.into_iter().flatten().map(micro).min();
+        let measured = status.node.measured.and_then(|it| it.reserve);
+        let reserves = [self.config.node.reserve, measured];
+        let reserve = reserves.into_iter().flatten().map(micro).max();
+        let left = budget.zip(reserve).map(|(budget, reserve)| {
+            let each = self.hw.iter().zip(&status.devices).enumerate();
+            let (mut cpus, mut floors) = (0, 0);
+            for (device, (hw, said)) in each {
+                let found = said.found.map(micro);
+                match hw.is_gpu() {
+                    true => floors += self.bounds(device, found).floor,
+                    false => cpus += found.unwrap_or(micro(hw.range.highest)),
+                }
+            }
+            (budget - reserve - cpus).max(floors)
+        });
+        let now = self.now;
+        let node = &mut self.ledger.node;
+        let since = match node.left {
+            Some((last, since)) if Some(last) == left => since,
+            _ => now,
+        };
+        node.left = left.map(|left| (left, since));
+        if now < since + FOLLOWS || self.stop_sent.is_some() {
+            return;
+        }
+        let said = node.bound.map(micro);
+        let right = match (left, said) {
+            // Some rounding of sums.
+            (Some(left), Some(said)) => (left - STEP..=left + 1000).contains(&said),
+            (left, said) => left == said,
+        };
+        if !right {
+            self.broke("16 node", format!("{left:?} µW are left, not {said:?}"));
+        }
+    }
+}
