@@ -64,7 +64,7 @@ pub enum GraphError {
     Line { line: usize, what: String },
     #[error("the graph has no operation")]
     Empty,
-    #[error("node {0} is defined twice")]
+    #[error("node {0} is defined twice (0 is the source and 1 the sink: both are there already)")]
     Twice(u64),
     #[error("the edge from {from} to {to} names node {missing}, which the graph does not have")]
     Unknown { from: u64, to: u64, missing: u64 },

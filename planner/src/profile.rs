@@ -190,7 +190,7 @@ fn worth_having(
         if units > f64::from(u32::MAX) {
             return Err(ProfileError::TooLong {
                 kind: kind.clone(),
-                time: time.to_string(),
+                time: format!("{:e} ms", time.0),
                 unit: pricing.unit.to_string(),
             });
         }

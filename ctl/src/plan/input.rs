@@ -104,7 +104,11 @@ impl Input {
         let spec = match &self.spec {
             Some(path) => parse::<Spec>(path)?,
             None => {
-                let (spec, report) = self.measurements()?.price(&self.pricing())?;
+                let priced = self.measurements()?.price(&self.pricing());
+                let (spec, report) = priced.map_err(|error| match &self.profile {
+                    Some(path) => format!("{}: {error}", path.display()),
+                    None => error.to_string(),
+                })?;
                 priced = report;
                 spec
             }
