@@ -41,7 +41,7 @@ fn the_same_programs_make_the_same_package() {
     if !is_debian() {
         return;
     }
-    let programs = built(&["litctl"]);
+    let programs = built(&["litctl", "litd-planner"]);
     let [first, second] = [(); 2].map(|()| {
         let directory = tempfile::tempdir().expect("a directory");
         let path = package(directory.path(), &programs, "1.2.3");
@@ -55,7 +55,7 @@ fn lintian_has_nothing_to_say() {
     if !is_debian() || !have(&["lintian"]) {
         return;
     }
-    let programs = built(&["litctl"]);
+    let programs = built(&["litctl", "litd-planner"]);
     let directory = tempfile::tempdir().expect("a directory");
     let package = package(directory.path(), &programs, "0.1.0");
     let output = Command::new("lintian")
@@ -75,7 +75,7 @@ fn a_machine_is_left_as_it_was_found() {
     if !is_debian() {
         return;
     }
-    let programs = built(&["litctl", "litd-rig-node"]);
+    let programs = built(&["litctl", "litd-planner", "litd-rig-node"]);
     let directory = tempfile::tempdir().expect("a directory");
     let old = package(directory.path(), &programs, "0.0.1");
     let new = package(directory.path(), &programs, "0.0.2");

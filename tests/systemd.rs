@@ -19,10 +19,10 @@ fn unit() -> String {
     fs::read_to_string(repository().join("systemd/litd.service")).expect("the unit is there")
 }
 
-/// A root file system with the programs that the unit starts, and this unit.
-fn root_with(unit: &str) -> tempfile::TempDir {
+/// A root file system with the programs that the units start, and this unit.
+fn root_with(name: &str, unit: &str) -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a directory");
-    for program in ["usr/sbin/litd", "bin/kill"] {
+    for program in ["usr/sbin/litd", "usr/bin/litd-planner", "bin/kill"] {
         let path = root.path().join(program);
         fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
         fs::write(&path, "#!/bin/sh\n").expect("it is written");
@@ -30,20 +30,36 @@ fn root_with(unit: &str) -> tempfile::TempDir {
     }
     let units = root.path().join("etc/systemd/system");
     fs::create_dir_all(&units).expect("a directory");
-    fs::write(units.join("litd.service"), unit).expect("it is written");
+    fs::write(units.join(name), unit).expect("it is written");
     root
 }
 
 /// What `systemd-analyze verify` says, if it has anything to say.
 fn verified(unit: &str) -> Result<(), String> {
-    let root = root_with(unit);
+    verified_as("litd.service", unit)
+}
+
+fn verified_as(name: &str, unit: &str) -> Result<(), String> {
+    let root = root_with(name, unit);
     let output = Command::new("systemd-analyze")
         .args(["verify", "--recursive-errors=no", "--man=no"])
         .arg(format!("--root={}", root.path().display()))
-        .arg("litd.service")
+        .arg(name)
         .output()
         .expect("systemd-analyze runs");
     clean(&output)
+}
+
+#[test]
+fn systemd_has_nothing_to_say_about_the_planners_unit() {
+    if !have(&["systemd-analyze"]) {
+        return;
+    }
+    let unit = repository().join("systemd/litd-planner.service");
+    let unit = fs::read_to_string(unit).expect("the unit is there");
+    assert_eq!(verified_as("litd-planner.service", &unit), Ok(()));
+    let odd = unit.replace("/usr/bin/litd-planner", "/usr/bin/litd-plan");
+    assert!(verified_as("litd-planner.service", &odd).is_err());
 }
 
 fn clean(output: &Output) -> Result<(), String> {

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory, Parser, ValueEnum};
 use litd_planner::{Graph, Pricing, Profile, Scale, Schedule};
 use litd_units::{Millis, Watts};
 use tokio::net::TcpListener;
@@ -63,12 +63,25 @@ enum Named {
 }
 
 fn main() -> ExitCode {
+    // For whoever makes a package; not among the options, because it goes without those needed.
+    if std::env::args_os().skip(1).eq(["--man"]) {
+        return page();
+    }
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("litd-planner: {error}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Prints the manual page.
+fn page() -> ExitCode {
+    let page = clap_mangen::Man::new(Cli::command());
+    match page.render(&mut std::io::stdout()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
