@@ -591,6 +591,21 @@ fn ipmi_and_acpi_are_read_where_there_is_no_redfish() {
 }
 
 #[test]
+fn one_reading_is_shown_to_who_asks_for_it() {
+    let stub = Redfish::new(&idrac());
+    let reader = Reader::redfish(&stub.url(), "");
+    let mut command = reader.command();
+    let program = command.get_args().next().unwrap().to_owned();
+    command = Command::new("python3");
+    command.arg(program).arg("--once").arg("--config");
+    let output = command.arg(reader.path("conf")).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let reading: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(reading["power_watts"], 6204.0);
+    assert_eq!(reader.reading(), None);
+}
+
+#[test]
 fn a_configuration_that_is_none_is_refused_by_name() {
     for (config, part) in [
         ("[redfsh]\nurl = x", "unknown section [redfsh]"),
