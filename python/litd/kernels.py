@@ -243,13 +243,15 @@ def _duration_us(event: Any) -> int:
 class Expectation:
     """What a whole sample has, learned from those before.
 
-    Profilers lose kernels silently. A sample that misses a stream, or more than 1 % of the
-    kernels, is not whole. If three in a row say the same, the work has changed.
+    Profilers lose kernels silently, and modules may run unseen. A sample that misses a stream, or
+    more than 1 % of the kernels or of what is treated as such, is not whole. If three in a row say
+    the same, the work has changed.
     """
 
     CHANGED = 3
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "kernels") -> None:
+        self._what = what
         self._kernels = 0
         self._streams: frozenset[int] = frozenset()
         self._doubts: list[tuple[int, frozenset[int]]] = []
@@ -261,7 +263,7 @@ class Expectation:
         if lost := self._streams - streams:
             what = f"nothing of {_count(len(lost), 'stream')}"
         elif kernels < 0.99 * self._kernels:
-            what = f"{kernels} kernels of {self._kernels}"
+            what = f"{kernels} {self._what} of {self._kernels}"
         if not what:
             self._kernels, self._streams = max(kernels, self._kernels), streams | self._streams
         elif self._is_change(kernels, streams):

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from litd import wire
-from litd.kernels import Columns, Measured, NameTable
+from litd.kernels import Columns, Expectation, Measured, NameTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +62,7 @@ class ModuleMeasure:
         self._torch = torch
         self._clock = clock
         self._compiling = _compiling(torch)
+        self._expected = Expectation("pieces")
         self._recorder: _Recorder | None = None
         self._original: Any = None
         self._mine: Any = None
@@ -93,7 +94,9 @@ class ModuleMeasure:
         why = recorder.failure
         if len(marks) >= MOST_MARKS:
             why = f"an iteration calls more than {MOST_MARKS // 2} modules"
-        return ModulePieces(iteration=iteration, marks=marks, clock=self._clock, why=why)
+        return ModulePieces(
+            iteration=iteration, marks=marks, clock=self._clock, expected=self._expected, why=why
+        )
 
     def abort(self) -> None:
         """Stops measuring, whatever was measured."""
@@ -249,9 +252,10 @@ class ModulePieces(Measured):
 
     marks: list[_Mark]
     clock: Clock
+    expected: Expectation
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
-        """The pieces between the marks; `None` if they tell of the host."""
+        """The pieces between the marks; `None` if they tell of the host, or some are missing."""
         if self.why:
             return None
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -268,7 +272,13 @@ class ModulePieces(Measured):
             share = idle / max(1, total)
             self.why = f"the GPU waited for its host in {100 * share:.0f} % of the time"
             return None
-        return columns if len(columns) else None
+        if not len(columns):
+            return None
+        missing = self.expected.missing(columns)
+        if missing:
+            self.why = f"timing modules has found {missing}"
+            return None
+        return columns
 
     def _pieces(self, names: NameTable) -> tuple[Columns, int]:
         """The pieces, and how long those were at whose end the device waited for the host."""

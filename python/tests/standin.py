@@ -241,6 +241,7 @@ class StandInClock:
     def __init__(self, *, behind: bool = True) -> None:
         self.behind = behind
         self.marks = 0
+        self.stream = 7
         self._last = 0
 
     def anchor(self) -> None:
@@ -248,7 +249,7 @@ class StandInClock:
 
     def mark(self) -> tuple[Any, int] | None:
         self.marks += 1
-        return (time.time_ns(), threading.get_ident()), 7
+        return (time.time_ns(), threading.get_ident()), self.stream
 
     def is_reached(self, mark: Any) -> bool:
         # The thread that marks sees a device that is behind; the one that waits sees it come.

@@ -7,6 +7,7 @@ import io
 import os
 import queue
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,13 +18,18 @@ from tests.nets import IS_NEW, Module, model, torch, train
 from tests.standin import StandInClock
 
 
+def elsewhere(act: Callable[[], Any]) -> Any:
+    """What comes of it in another thread, as the link's is."""
+    out: queue.Queue[Any] = queue.Queue()
+    threading.Thread(target=lambda: out.put(act())).start()
+    return out.get(timeout=30)
+
+
 def collected(measure: ModuleMeasure, clock: StandInClock) -> list[tuple[str, int, int]]:
     pending = measure.end(3)
     assert pending is not None
     names = NameTable()
-    out: queue.Queue[Any] = queue.Queue()
-    threading.Thread(target=lambda: out.put(pending.collect(names, lambda: True))).start()
-    columns = out.get(timeout=30)
+    columns = elsewhere(lambda: pending.collect(names, lambda: True))
     if columns is None:
         return []
     texts = names.since(0)
@@ -157,6 +163,45 @@ def test_an_iteration_at_the_hosts_pace_is_no_sample() -> None:
     assert pending is not None
     assert pending.collect(NameTable(), lambda: True) is None
     assert "waited for its host" in pending.why
+
+
+def test_an_iteration_that_misses_modules_or_a_stream_is_no_sample() -> None:
+    clock = StandInClock()
+    measure = ModuleMeasure(torch, clock)
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def why(run: Callable[[], Any]) -> str:
+        measure.begin()
+        run()
+        pending = measure.end(3)
+        assert pending is not None
+        columns = elsewhere(lambda: pending.collect(NameTable(), lambda: True))
+        assert (columns is None) == bool(pending.why)
+        return pending.why
+
+    def whole() -> None:
+        train(net, optimizer, 1)
+        clock.stream = 20
+        net(torch.ones(4, 8))
+        clock.stream = 7
+
+    def part() -> None:
+        train(net, optimizer, 1)
+        clock.stream = 20
+        net[1:](torch.ones(4, 8))
+        clock.stream = 7
+
+    def on_one_stream() -> None:
+        train(net, optimizer, 1)
+        net(torch.ones(4, 8))
+
+    assert why(whole) == ""
+    assert "pieces of" in why(part)
+    assert why(whole) == ""
+    assert why(on_one_stream) == "timing modules has found nothing of 1 stream"
+    # What goes on is another kind of work.
+    assert [bool(why(part)) for _ in range(4)] == [True, True, False, False]
 
 
 def test_odd_calls_odd_outputs_and_errors_go_through() -> None:
