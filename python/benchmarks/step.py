@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from litd.hook import Hook
-from litd.link import Patience
+from litd.patience import Patience
 from tests import standin
 from tests.standin import StandIn, wait_for
 

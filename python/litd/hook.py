@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import litd
 from litd import gpu, place, wire
 from litd.kernels import NameTable
-from litd.link import DEFAULT_SOCKET, Link, Patience
+from litd.link import DEFAULT_SOCKET, Link
 from litd.measures import Measures
 from litd.scope import OVER, Scope
 from litd.steps import StepCounter
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litd.measures import Measure
+    from litd.patience import Patience
     from litd.place import Place
 
 log = logging.getLogger("litd")

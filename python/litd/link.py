@@ -11,7 +11,6 @@ import contextlib
 import errno
 import logging
 import os
-import random
 import select
 import socket
 import threading
@@ -22,6 +21,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from litd import wire
+from litd.files import Owned, ready_within
+from litd.patience import Patience
 from litd.threads import background
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ FULL = 1 << 20
 
 MISSES = 3
 """After so many iterations in a row of which there is no sample litd is told why."""
+
+LOST = "this process has closed the hook's files"
 
 CHUNK = 1 << 16
 
@@ -81,22 +84,6 @@ class Pending(Protocol):
         """Nobody wants them."""
 
 
-@dataclass(frozen=True)
-class Patience:
-    """How long to wait before trying again, in seconds: twice as long each time."""
-
-    first: float = 1.0
-    most: float = 60.0
-
-    def after(self, failures: int) -> float:
-        """The wait after so many failures in a row, up to half of it left to chance.
-
-        All ranks of a node lose their connections at once, and need not come back at once.
-        """
-        longest = min(self.first * 2.0 ** min(failures - 1, 30), self.most)
-        return longest * random.uniform(0.5, 1.0)
-
-
 class _LeftError(Exception):
     """The connection has ended; tells why."""
 
@@ -120,6 +107,9 @@ class _Connection:
     welcomed: bool = False
     since: float = field(default_factory=time.monotonic)
     progress: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.owned = Owned(self.socket)
 
 
 class Link:
@@ -165,6 +155,7 @@ class Link:
         self._ear, self._bell = socket.socketpair()
         self._ear.setblocking(False)
         self._bell.setblocking(False)
+        self._owned = Owned(self._ear), Owned(self._bell)
         self._pid = os.getpid()
         self._thread = background(self._run, "litd")
         _links.add(self)
@@ -204,7 +195,7 @@ class Link:
             return False
         try:
             # Within a frame that is half sent there is no place for another.
-            if connection.unsent:
+            if connection.unsent or not connection.owned.is_ours():
                 return False
             sent = connection.socket.send(frame)
             connection.unsent[0:0] = frame[sent:]
@@ -224,7 +215,8 @@ class Link:
         self._closing = True
         self._ring()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(timeout)
+            # Without its files it may not hear of it for a minute.
+            self._thread.join(timeout if self._has_files() else 0.0)
 
     @property
     def is_alive(self) -> bool:
@@ -232,7 +224,7 @@ class Link:
         return self._thread.is_alive()
 
     def _ring(self) -> None:
-        if self._signalled:
+        if self._signalled or not self._owned[1].is_ours():
             return
         self._signalled = True
         # If it is full it has rung; if it is closed nobody is there to hear.
@@ -250,8 +242,8 @@ class Link:
             log.exception("litd's thread has failed; training goes on without litd")
         finally:
             self._disconnect()
-            self._ear.close()
-            self._bell.close()
+            for owned in self._owned:
+                owned.close()
 
     def _attempt(self, hello: wire.Hello) -> float:
         """Connects and serves until the connection ends; answers after how long to try again."""
@@ -262,10 +254,19 @@ class Link:
                 self._closing = True
             return self._failed(str(left), left.wait)
         except (OSError, ValueError) as error:
+            if not self._has_files():
+                return self._lost()
             return self._failed(f"{self._path}: {error}", 0.0)
         finally:
             self._disconnect()
         return 0.0
+
+    def _has_files(self) -> bool:
+        return all(owned.is_ours() for owned in self._owned)
+
+    def _lost(self) -> float:
+        self._closing = True
+        return self._failed(LOST, 0.0)
 
     def _failed(self, why: str, wait: float) -> float:
         if self._closing and self._bye:
@@ -286,7 +287,7 @@ class Link:
         self._forget()
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.socket.close()
+            connection.owned.close()
 
     def _forget(self) -> None:
         while self._queue:
@@ -303,7 +304,7 @@ class Link:
         connection.unsent += wire.frame(hello.encode())
         while not self._closing:
             self._turn(connection)
-        if connection.welcomed:
+        if connection.welcomed and connection.owned.is_ours():
             # Of what is queued, samples are not waited for any more.
             self._drain(connection)
             connection.unsent += wire.frame(wire.Bye(self._bye[:500]).encode())
@@ -315,13 +316,18 @@ class Link:
         stream = connection.socket
         # A deadline wants to be looked at; otherwise nothing happens by itself.
         busy = connection.unsent or not connection.welcomed or self._watch
-        ready = _ready(
+        ready = ready_within(
             {
                 self._ear: select.POLLIN,
                 stream: select.POLLIN | (select.POLLOUT if connection.unsent else 0),
             },
             1.0 if busy else 60.0,
         )
+        # While this thread slept their numbers may have become other files'.
+        if not self._has_files():
+            raise _LeftError(LOST, final=True)
+        if not connection.owned.is_ours():
+            raise _LeftError("this process has closed the connection's file")
         if ready.get(self._ear.fileno()):
             self._hear()
         if self._watch:
@@ -454,7 +460,10 @@ class Link:
             if self._watch:
                 self._watch()
                 left = min(left, 1.0)
-            if _ready({self._ear: select.POLLIN}, left):
+            is_rung = ready_within({self._ear: select.POLLIN}, left)
+            if not self._has_files():
+                self._lost()
+            elif is_rung:
                 self._hear()
 
     # A forked child has the sockets, and neither the thread nor any business with them.
@@ -466,17 +475,6 @@ class Link:
         self._bell.close()
         if self._connection is not None:
             self._connection.socket.close()
-
-
-def _ready(wanted: dict[socket.socket, int], seconds: float) -> dict[int, int]:
-    """What has happened to which file within so many seconds.
-
-    By poll: select takes no files above 1,024, and training opens many.
-    """
-    poll = select.poll()
-    for stream, events in wanted.items():
-        poll.register(stream, events)
-    return dict(poll.poll(max(1.0, seconds * 1e3)))
 
 
 _links: weakref.WeakSet[Link] = weakref.WeakSet()

@@ -21,7 +21,7 @@ import litd
 from litd import wire
 from litd.hook import Hook
 from litd.kernels import Columns, NameTable
-from litd.link import Patience
+from litd.patience import Patience
 from litd.place import Place
 from litd.scope import Detached
 from tests import standin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -14,7 +15,8 @@ import pytest
 
 from litd import wire
 from litd.kernels import Columns, NameTable
-from litd.link import Link, Patience
+from litd.link import Link
+from litd.patience import Patience
 from tests import standin
 from tests.standin import StandIn, wait_for
 
@@ -403,3 +405,41 @@ def test_the_wait_grows_up_to_a_limit() -> None:
     for failures, longest in [(1, 1), (2, 2), (5, 16), (9, 60), (10_000, 60)]:
         waits = [patience.after(failures) for _ in range(100)]
         assert longest / 2 <= min(waits) <= max(waits) <= longest
+
+
+@pytest.mark.parametrize("connected", [True, False])
+@pytest.mark.parametrize("reused", [True, False])
+def test_a_script_that_closes_all_files_ends_the_link_with_one_warning(
+    path: Path, links: Links, caplog: pytest.LogCaptureFixture, connected: bool, reused: bool
+) -> None:
+    with contextlib.ExitStack() as stack:
+        if connected:
+            stack.enter_context(StandIn(path, standin.welcome()))
+        link = links(watch=lambda: None)
+        wait_for("connection or warning", lambda: link.welcomed or warnings(caplog))
+        ours = [link._ear, link._bell]
+        if connected and link._connection is not None:
+            ours.append(link._connection.socket)
+        numbers = [one.fileno() for one in ours]
+        theirs = [socket.socketpair() for _ in numbers] if reused else []
+        # As `os.closerange` does, to these alone. Then the script opens files of its own.
+        for at, number in enumerate(numbers):
+            if reused:
+                os.dup2(theirs[at][0].fileno(), number)
+            else:
+                os.closerange(number, number + 1)
+        link.send(wire.Tick(1, 1))
+        link.set_clock(1000)
+        wait_for("end", lambda: not link.is_alive)
+        link.close("over")
+        assert len(warnings(caplog)) == 1
+        assert connected == ("has closed the hook's files" in warnings(caplog)[0])
+        assert not [one for one in caplog.records if one.exc_info]
+        for number, (mine, other) in zip(numbers, theirs, strict=reused):
+            # Nothing was written to it, and it is open.
+            other.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                other.recv(1)
+            os.close(number)
+            mine.close()
+            other.close()

@@ -15,7 +15,8 @@ import pytest
 
 from litd import wire
 from litd.kernels import NameTable
-from litd.link import Link, Patience
+from litd.link import Link
+from litd.patience import Patience
 from litd.perseus import Controller, Profiler, Server
 from tests import standin
 from tests.standin import StandIn, wait_for

@@ -22,8 +22,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from litd.hook import Hook
-from litd.link import Patience
 from litd.modules import ModuleMeasure
+from litd.patience import Patience
 from litd.profiler import ProfilerMeasure
 from tests.programs.ways import Ways
 from tests.standin import NewEvent, Profile, StandInClock

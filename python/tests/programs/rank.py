@@ -25,7 +25,7 @@ sys.modules["torch"] = None  # type: ignore[assignment]
 from litd import hook as hooks
 from litd import profiler
 from litd.hook import Hook
-from litd.link import Patience
+from litd.patience import Patience
 from litd.profiler import ProfilerMeasure
 from tests.programs.ways import Ways
 from tests.standin import NewEvent, OldEvent, Profile, recorded, wait_for
