@@ -104,8 +104,8 @@ impl Input {
         let spec = match &self.spec {
             Some(path) => parse::<Spec>(path)?,
             None => {
-                let priced = self.measurements()?.price(&self.pricing());
-                let (spec, report) = priced.map_err(|error| match &self.profile {
+                let outcome = self.measurements()?.price(&self.pricing());
+                let (spec, report) = outcome.map_err(|error| match &self.profile {
                     Some(path) => format!("{}: {error}", path.display()),
                     None => error.to_string(),
                 })?;
