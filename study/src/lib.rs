@@ -8,18 +8,24 @@
 //! - [`tracking`]: what happens to a node that was level;
 //! - [`cases`]: the nodes of the study, and the knobs of its sensitivities;
 //! - [`harm`]: random nodes, broken ones too, that must not be worse off;
+//! - [`day`]: a budget that changes by the hour;
+//! - [`next`]: what more could be done with caps on a level node;
+//! - [`rest`]: a level node, which is to be left alone;
 //! - [`report`] and [`figures`]: tables and pictures;
 //! - [`parallel`]: work over all cores.
 
 pub mod calibration;
 pub mod cases;
 pub mod closed_loop;
+pub mod day;
 pub mod figures;
 pub mod harm;
+pub mod next;
 pub mod observe;
 pub mod optimum;
 pub mod parallel;
 pub mod report;
+pub mod rest;
 pub mod run;
 pub mod tracking;
 

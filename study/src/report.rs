@@ -4,7 +4,10 @@ use std::fmt::Write;
 
 use litd_policies::{Law, Policy};
 
+use crate::day::Hour;
 use crate::harm::{self, Verdict};
+use crate::next::Choice;
+use crate::rest::{self, Rest};
 use crate::run::{Finished, Reference};
 
 /// All runs of one law on one case.
@@ -239,4 +242,99 @@ pub fn harm(law: Law, verdicts: &[Verdict]) -> String {
     text += "\n";
     text += &table(&headings, &cells.collect::<Vec<_>>());
     text
+}
+
+/// How often each law touches a level node.
+#[must_use]
+pub fn at_rest(rests: &[Rest]) -> String {
+    let mut cells = Vec::new();
+    let nodes = rest::Node::ALL.into_iter();
+    for (node, policy) in nodes.flat_map(|node| Policy::STEERING.map(|policy| (node, policy))) {
+        for law in Law::ALL {
+            let of = |rest: &&Rest| (rest.node, rest.policy, rest.law) == (node, policy, law);
+            let rates: Vec<f64> = rests.iter().filter(of).map(Rest::rate).collect();
+            let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+            let node = match node {
+                rest::Node::Alike => "GPUs all alike",
+                rest::Node::Levelled => "`default`, levelled",
+            };
+            cells.push(vec![
+                node.to_owned(),
+                policy.to_string(),
+                law.to_string(),
+                rates.len().to_string(),
+                format!("{mean:.2}"),
+                format!("{:.2}", worst(&rates)),
+            ]);
+        }
+    }
+    let headings = [
+        "node",
+        "policy",
+        "law",
+        "runs",
+        "changes per 1,000 iterations, mean",
+        "worst",
+    ];
+    table(&headings, &cells)
+}
+
+/// How each law follows a budget, hour by hour.
+#[must_use]
+pub fn day(hours: &[Hour]) -> String {
+    let mut cells = Vec::new();
+    for at in 0..crate::day::BUDGETS.len() {
+        for law in Law::ALL {
+            let of = |hour: &&Hour| hour.at == at && hour.law == law;
+            let hours: Vec<&Hour> = hours.iter().filter(of).collect();
+            let behind: Vec<f64> = hours.iter().map(|hour| hour.behind).collect();
+            let adjustments: Vec<f64> = hours.iter().map(|h| f64::from(h.adjustments)).collect();
+            let over = hours.iter().map(|hour| hour.over.0).fold(0.0, f64::max);
+            cells.push(vec![
+                format!("{:.0}", crate::day::BUDGETS[at]),
+                law.to_string(),
+                hours.len().to_string(),
+                percent(median(&behind)),
+                percent(worst(&behind)),
+                format!("{:.0}", median(&adjustments)),
+                format!("{over:.0}"),
+            ]);
+        }
+    }
+    let headings = [
+        "budget, W per GPU",
+        "law",
+        "runs",
+        "longer than optimum, %, median",
+        "worst",
+        "changes of caps, median",
+        "beyond the budget, W, worst",
+    ];
+    table(&headings, &cells)
+}
+
+/// What choices bring on top of a level node.
+#[must_use]
+pub fn next(choices: &[Choice]) -> String {
+    let cells = choices.iter().map(|choice| {
+        vec![
+            choice.node.clone(),
+            choice.what.clone(),
+            percent(-choice.longer),
+            percent(choice.power),
+            format!("{:+.3}", choice.value),
+        ]
+    });
+    let headings = [
+        "node",
+        "on top of levelling",
+        "throughput, %",
+        "power, %",
+        "net value, per node hour",
+    ];
+    table(&headings, &cells.collect::<Vec<_>>())
+}
+
+fn percent(share: f64) -> String {
+    format!("{:+.2}", share * 100.0)
 }

@@ -9,7 +9,7 @@
 use litd_policies::{Law, Policy};
 use litd_study::harm::RandomNode;
 use litd_study::run::{self, Settings};
-use litd_study::{cases, parallel, report};
+use litd_study::{cases, parallel, report, rest};
 
 fn count(name: &str, usual: u64) -> u64 {
     let given = std::env::var(name).ok();
@@ -62,4 +62,29 @@ fn random_and_broken_nodes_are_not_worse_off() {
         .filter(|verdict| verdict.slower < -0.002)
         .count();
     assert!(moved * 10 > judged.len(), "the law helps almost nobody");
+}
+
+#[test]
+fn a_level_noisy_node_is_left_alone() {
+    let seeds = count("LITD_STUDY_SEEDS", 1);
+    // The paper's law stands beside it where there is time.
+    let laws = match seeds {
+        1 => vec![Law::Model],
+        _ => Law::ALL.to_vec(),
+    };
+    let jobs: Vec<(rest::Node, Law, Policy, u64)> = rest::Node::ALL
+        .into_iter()
+        .flat_map(|node| laws.iter().map(move |&law| (node, law)))
+        .flat_map(|(node, law)| Policy::STEERING.map(|policy| (node, law, policy)))
+        .flat_map(|(node, law, policy)| (0..seeds).map(move |seed| (node, law, policy, seed)))
+        .collect();
+    let rests = parallel::map(
+        &jobs,
+        |&(node, law, policy, seed)| rest::count(node, policy, law, run::seed(seed)).unwrap(),
+        |_| {},
+    );
+    println!("SIMULATED {}", report::at_rest(&rests));
+    for rest in rests.iter().filter(|rest| rest.law == Law::Model) {
+        assert!(rest.rate() <= 1.0, "{rest:?}");
+    }
 }

@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use litd_policies::Law;
+use litd_policies::{Law, Policy};
 use litd_study::harm::{RandomNode, Verdict};
 use litd_study::report::{self, Row};
 use litd_study::run::{self, Case, Reference, Settings};
-use litd_study::{StudyError, cases, figures, parallel};
+use litd_study::{StudyError, cases, day, figures, next, parallel, rest};
 
 use crate::{Outcome, output};
 
@@ -49,16 +49,25 @@ enum Part {
     Tracking,
     /// The paper's law under every knob of its Table II
     Knobs,
+    /// A level, noisy node, which is to be left alone
+    Rest,
+    /// A budget that follows the day
+    Budget,
+    /// What more could be done with caps on a level node
+    Next,
     /// Random and broken nodes, which must not be worse off
     Harm,
 }
 
 impl Part {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 8] = [
         Self::Levelling,
         Self::Loud,
         Self::Tracking,
         Self::Knobs,
+        Self::Rest,
+        Self::Budget,
+        Self::Next,
         Self::Harm,
     ];
 }
@@ -111,6 +120,9 @@ pub fn run(args: &Args, json: bool) -> Outcome {
                 compare(args, "tracking", "a level node that changes", &cases)?
             }
             Part::Knobs => knobs(args)?,
+            Part::Rest => rest(args)?,
+            Part::Budget => budget(args)?,
+            Part::Next => format!("\n## What next\n\n{}", report::next(&next::sweep()?)),
             Part::Harm => harm(args)?,
         };
     }
@@ -307,6 +319,46 @@ fn knobs(args: &Args) -> Fallible<String> {
         "\n## Table II's knobs\n\nOn `default`, {} runs each.\n\n{}",
         args.seeds,
         report::table(&headings, &cells)
+    ))
+}
+
+/// Every law, policy and seed.
+fn each(args: &Args, policies: &[Policy]) -> Vec<(Law, Policy, u64)> {
+    let mut jobs = Vec::new();
+    for &policy in policies {
+        for law in Law::ALL {
+            jobs.extend((0..args.seeds).map(|seed| (law, policy, seed)));
+        }
+    }
+    jobs
+}
+
+/// A level node.
+fn rest(args: &Args) -> Fallible<String> {
+    let jobs = each(args, &Policy::STEERING);
+    let twice = rest::Node::ALL.map(|node| {
+        all("rest", &jobs, |&(law, policy, seed)| {
+            rest::count(node, policy, law, run::seed(seed))
+        })
+    });
+    let rests = twice.into_iter().collect::<Fallible<Vec<_>>>()?.concat();
+    Ok(format!(
+        "\n## A level, noisy node\n\n{} iterations each.\n\n{}",
+        rest::ITERATIONS,
+        report::at_rest(&rests)
+    ))
+}
+
+/// A budget that follows the day.
+fn budget(args: &Args) -> Fallible<String> {
+    let jobs = each(args, &[Policy::GpuRealloc]);
+    let optima = day::optima()?;
+    let days = all("budget", &jobs, |&(law, _, seed)| {
+        day::run(law, run::seed(seed), &optima)
+    })?;
+    Ok(format!(
+        "\n## A budget that follows the day\n\n{}",
+        report::day(&days.concat())
     ))
 }
 
