@@ -2,6 +2,7 @@
 //! seen not to be drawn any more: until then the device counts with what it could hold before, and
 //! rises that this pays for wait, for a while.
 
+use litd_policies::Policy;
 use litd_power::ReadBack;
 use litd_units::{Nanos, Watts};
 
@@ -99,15 +100,20 @@ impl<S: Store> Core<S> {
         self.actuator.believe(device);
     }
 
-    /// What no loop has lowered was given back, and pays for nobody's rise: no sensor is waited for
-    /// for ever.
+    /// What is back at the cap found, or above, pays for nobody's rise: no sensor is waited for for
+    /// ever. What a loop or the budget holds below that does.
     pub(crate) fn expire_doubts(&mut self) {
         let now = self.now;
         let late = |unit: &Unit| unit.is_gpu() && unit.doubted_until.is_some_and(|at| at <= now);
+        let is_low = |device: usize, unit: &Unit| {
+            let target = self.actuator.target(device);
+            let low = target.zip(unit.found).is_some_and(|(it, found)| it < found);
+            low && self.stopping.is_none() && self.policy() != Policy::Observe
+        };
         let units = self.devices.iter().filter(|(_, unit)| late(unit));
         let over: Vec<usize> = units
+            .filter(|&(device, unit)| !self.is_moved(device) && !is_low(device, unit))
             .map(|(device, _)| device)
-            .filter(|&device| !self.is_moved(device))
             .collect();
         for device in over {
             self.believe(device);
