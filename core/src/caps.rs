@@ -80,11 +80,8 @@ impl<S: Store> Core<S> {
             let found = self.came_with(device, unit);
             // Not litd's to move, and nothing of litd's to undo: what it holds is others' doing.
             // An entry of a foreign cap is one that could not be taken out of the journal yet.
-            let theirs = match unit.standing {
-                DeviceState::Ours => false,
-                DeviceState::Foreign => true,
-                _ => !self.is_journaled(device),
-            };
+            let owed = self.is_journaled(device) || self.owes_undo(device, unit);
+            let theirs = unit.standing == DeviceState::Foreign || !owed;
             match theirs {
                 true => found.max(self.actuator.most_of(device)),
                 false => found,

@@ -177,6 +177,7 @@ impl<S: Store> Core<S> {
         for &device in devices {
             let journaled = self.is_journaled(device);
             let held = self.actuator.held(device);
+            let writing = self.actuator.is_writing(device);
             let Some(unit) = self.devices.get_mut(device) else {
                 continue;
             };
@@ -190,9 +191,10 @@ impl<S: Store> Core<S> {
             unit.failures = 0;
             unit.overdue = false;
             unit.resets.clear();
-            if !journaled {
-                // What is there now was set by somebody who meant it. Where nothing was read
-                // meanwhile, that has to be seen first.
+            if !journaled && !writing {
+                // What is there now was set by somebody who meant it, but for a cap that was to be
+                // set by hand, was given up and lands late. Where nothing was read meanwhile, that
+                // has to be seen first.
                 unit.found = held.filter(|_| !unread);
                 self.devices.want_read(device);
             }

@@ -192,11 +192,8 @@ impl World {
         let entries = self.entries();
         let theirs = |(hw, said): (&Hw, &Said)| {
             let known = entries.iter().any(|it| it.address == hw.identity.address);
-            let theirs = match said.state {
-                DeviceState::Ours => false,
-                DeviceState::Foreign => true,
-                _ => !known,
-            };
+            let owed = known || !hw.hand.failed.is_empty();
+            let theirs = said.state == DeviceState::Foreign || !owed;
             match theirs {
                 true => came_with((hw, said)).max(hw.cap),
                 false => came_with((hw, said)),
