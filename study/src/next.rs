@@ -13,8 +13,6 @@ const PROBE: u32 = 120;
 const LOWER: [f64; 5] = [0.02, 0.05, 0.1, 0.15, 0.2];
 /// How many times as long transfers take where communication is to limit.
 const SLOW_LINKS: f64 = 3.0;
-/// The loss that gpu-red may cost.
-const LOSS: f64 = 5e-4;
 
 /// One choice on one node.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,8 +56,6 @@ pub fn sweep() -> Result<Vec<Choice>, StudyError> {
     }
     let mut choices = lower("the clock limits", &clock)?;
     choices.extend(lower("communication limits", &links)?);
-    choices.extend(ceiling("the clock limits", &clock)?);
-    choices.extend(ceiling("communication limits", &links)?);
     Ok(choices)
 }
 
@@ -80,44 +76,6 @@ fn lower(name: &str, scenario: &Scenario) -> Result<Vec<Choice>, StudyError> {
         let what = format!("all caps {:.0} % lower", part * 100.0);
         let after = probe.at(&caps)?;
         choices.push(Choice::new(name, what, &level.outcome, &after, gpus));
-    }
-    Ok(choices)
-}
-
-/// gpu-red by ceilings on clocks beside gpu-red by caps, both against all GPUs at their TDP.
-fn ceiling(name: &str, scenario: &Scenario) -> Result<Vec<Choice>, StudyError> {
-    let gpus = scenario.gpus.len();
-    let tdp = vec![scenario.caps.tdp; gpus];
-    let mut probe = Probe::new(scenario, 0x5eed, &[], PROBE)?;
-    let before = probe.at(&tdp)?;
-    let space = Space {
-        range: vec![(scenario.caps.floor, scenario.caps.tdp); gpus],
-        budget: tdp.iter().copied().sum(),
-    };
-    let by_caps = space.least_power(&mut probe, &tdp, before.time * (1.0 + LOSS))?;
-    let what = "gpu-red by caps, at its best".to_owned();
-    let mut choices = vec![Choice::new(name, what, &before, &by_caps.outcome, gpus)];
-    let mut plant = litd_sim::Plant::new(scenario, 0x5eed)?;
-    for gpu in 0..gpus {
-        plant.set_gpu_cap(gpu, scenario.caps.tdp)?;
-    }
-    plant.settle();
-    plant.run_iteration();
-    let clocks = plant
-        .gpus()
-        .map(|gpu| gpu.clock.0 / scenario.reference_clock.0);
-    let slowest = clocks.fold(f64::INFINITY, f64::min);
-    for above in [0.0, 0.005, 0.01] {
-        let mut limited = scenario.clone();
-        for gpu in &mut limited.gpus {
-            gpu.max_clock = gpu.max_clock.min(slowest * (1.0 + above));
-        }
-        let after = Probe::new(&limited, 0x5eed, &[], PROBE)?.at(&tdp)?;
-        let what = format!(
-            "clocks at most {:.1} % above the straggler's",
-            above * 100.0
-        );
-        choices.push(Choice::new(name, what, &before, &after, gpus));
     }
     Ok(choices)
 }

@@ -9,7 +9,7 @@
 use litd_policies::{Law, Policy};
 use litd_study::harm::RandomNode;
 use litd_study::run::{self, Settings};
-use litd_study::{cases, parallel, report, rest};
+use litd_study::{cases, next, parallel, report, rest};
 
 fn count(name: &str, usual: u64) -> u64 {
     let given = std::env::var(name).ok();
@@ -87,4 +87,17 @@ fn a_level_noisy_node_is_left_alone() {
     for rest in rests.iter().filter(|rest| rest.law == Law::Model) {
         assert!(rest.rate() <= 1.0, "{rest:?}");
     }
+}
+
+#[test]
+fn lower_caps_save_power_and_what_they_cost_in_time_is_told() {
+    let choices = next::sweep().unwrap();
+    for pair in choices
+        .windows(2)
+        .filter(|pair| pair[0].node == pair[1].node)
+    {
+        assert!(pair[1].power < pair[0].power, "{pair:?}");
+        assert!(pair[1].longer >= pair[0].longer, "{pair:?}");
+    }
+    println!("SIMULATED {}", report::next(&choices));
 }
