@@ -266,7 +266,7 @@ impl Node {
             .configuration()
             .replace("\"observe\"", "\"steer\"\npolicy = \"gpu-realloc\"");
         let configuration = format!(
-            "{configuration}\n[law.calibration]\nwarm_up = 5\n[law.detection]\nwindow = 1\n\
+            "{configuration}\n[settle]\nseconds = 0.0\niterations = 0\n[law.calibration]\nwarm_up = 5\n[law.detection]\nwindow = 1\n\
              [hardware]\nsimulated = \"{RIG}/hardware.sock\"\n"
         );
         let file = directory.path().join("configuration/litd.toml");

@@ -81,10 +81,15 @@ impl<S: Store> Core<S> {
             // Not litd's to move, and nothing of litd's to undo: what it holds is others' doing.
             // An entry of a foreign cap is one that could not be taken out of the journal yet.
             let owed = self.is_journaled(device) || self.owes_undo(device, unit);
-            let theirs = unit.standing == DeviceState::Foreign || !owed;
-            match theirs {
-                true => found.max(self.actuator.most_of(device)),
-                false => found,
+            match unit.standing {
+                // It was reset, and nothing of litd's is to undo there.
+                DeviceState::Ours if !owed && !self.actuator.is_writing(device) => {
+                    found.max(self.actuator.held(device).unwrap_or(found))
+                }
+                DeviceState::Ours => found,
+                DeviceState::Foreign => found.max(self.actuator.most_of(device)),
+                _ if !owed => found.max(self.actuator.most_of(device)),
+                _ => found,
             }
         };
         let found: Watts = self.devices.iter().map(without_us).sum();
