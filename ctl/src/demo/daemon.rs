@@ -20,6 +20,9 @@ pub const JOB: &str = "demo";
 /// How long the daemon may take to welcome the job's hooks, of real time.
 pub const WELCOME: Duration = Duration::from_secs(10);
 
+/// Longer than an iteration takes.
+const STARTS: Nanos = Nanos(5_000_000_000);
+
 /// What a job says for itself when its policy has nothing to work with.
 const WATCHED_ONLY: &str = "watched only: ";
 
@@ -51,9 +54,11 @@ impl OverSockets {
         let client = Client::at(&rig.layout().control())?;
         let mut job = rig.attach(JobSpec::new(JOB, 0..scenario.gpus.len()))?;
         job.welcome(WELCOME)?;
-        // The caps of the start are written; heat follows at once.
+        // The caps of the start are written; heat follows at once. The first iteration begins when
+        // that is past.
         rig.advance(Nanos(0))?;
         rig.hardware().settle();
+        rig.advance(STARTS)?;
         let status = client.status()?;
         let why = job_of(&status)?.why.clone();
         Ok(Self {
