@@ -284,7 +284,8 @@ impl World {
         }
         // What was found need not be a whole number of driver units.
         let bounds = self.bounds(device, Some(found));
-        if !by_hand && !(found - bounds.unit < cap && cap <= found) {
+        let goes_back = found - bounds.unit < cap && cap <= found;
+        if !by_hand && !goes_back {
             self.check_planned(device, cap, &bounds, self.is_tight(&said));
         }
         self.check_recorded(device, cap, give_back);
