@@ -175,7 +175,7 @@ def test_hooks_drive_the_daemon_and_the_loop_converges(node: Node) -> None:
     before = node.leads()
     rounds = 0
     while node.job()["state"] != "converged":
-        assert rounds < 20, node.log()
+        assert rounds < 60, node.log()
         node.tell(*["run 20"] * RANKS)
         rounds += 1
     after = node.leads()
