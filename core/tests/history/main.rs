@@ -18,6 +18,8 @@ mod inject;
 mod ledger;
 mod let_go;
 mod node;
+mod operations;
+mod ranks;
 mod rng;
 mod rollout;
 mod setup;

@@ -2,27 +2,25 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use litd_core::event::Peer;
-use litd_core::{Config, Core, Device, DeviceId, Effect, Event, Operation, Reply, SessionId};
-use litd_power::{PowerError, ReadBack, Throttle};
-use litd_proto::ToHook;
+use litd_core::{Config, Core, Device, DeviceId, Effect, Event, SessionId};
+use litd_power::PowerError;
 use litd_units::Nanos;
 
 use crate::disk::{Disk, Platter};
 use crate::fault::{Fault, Seen};
-use crate::hardware::{Hw, MILLI, Op, SECOND, micro, whole};
-use crate::hooks::{Hooks, Wrong};
+use crate::hardware::{Hw, MILLI, SECOND};
+use crate::hooks::Hooks;
 use crate::ledger::Ledger;
 use crate::rng::Rng;
 use crate::rollout::Rule;
 use crate::setup::Setup;
 
 /// A sound device answers within so many milliseconds, and now and then within so many more.
-const QUICK: i64 = 12;
-const SLOW: i64 = 200;
+pub const QUICK: i64 = 12;
+pub const SLOW: i64 = 200;
 
 /// No cap rises for so long after the power brake was seen.
-const BRAKE: i64 = 60 * SECOND;
+pub const BRAKE: i64 = 60 * SECOND;
 
 /// The longest that a sound device takes for anything.
 pub const ANSWER: i64 = (QUICK + SLOW) * MILLI;
@@ -110,7 +108,7 @@ pub struct World {
     /// The daemon's clock is ahead by so much.
     pub skew: i64,
     queue: BTreeMap<(i64, u64), Ev>,
-    serial: u64,
+    pub serial: u64,
     pub core: Option<Core<Disk>>,
     pub disk: Disk,
     pub config: Config,
@@ -192,19 +190,6 @@ impl World {
         }
         world.at(setup.end, Ev::Calm);
         world
-    }
-
-    fn begin_job(&mut self, job: usize) {
-        let start = self.rng.between(100, 3000) * MILLI;
-        for rank in self.hooks.jobs[job].ranks.clone() {
-            let mut at = start + self.rng.between(0, 300) * MILLI;
-            if self.rng.chance(0.02) {
-                at += self.rng.between(3, 9) * SECOND;
-                self.seen.mark(Fault::LateJoin);
-            }
-            self.at(at, Ev::Connect(rank));
-        }
-        self.at(start + 500 * MILLI, Ev::Iteration(job));
     }
 
     pub fn at(&mut self, time: i64, event: Ev) {
@@ -547,296 +532,6 @@ impl World {
         self.tried[2] |= trials.harm.is_some();
     }
 
-    /// A device begins what it was told.
-    fn begin(&mut self, device: usize, operation: Operation) {
-        if self.hw[device].op.is_some() {
-            return self.broke("one at a time", format!("device {device}: {operation:?}"));
-        }
-        self.note(|| format!("    device {device}: {operation:?}"));
-        self.opens(device, operation);
-        if let Operation::Set(cap) = operation {
-            self.writes += 1;
-            self.issue(device, micro(cap));
-        }
-        let mut takes = self.rng.between(1, QUICK) * MILLI;
-        if self.rng.chance(0.02) {
-            takes += self.rng.between(10, SLOW) * MILLI;
-        }
-        let block = std::mem::take(&mut self.hw[device].moods.block);
-        if block > 0 {
-            takes = block;
-            self.seen.mark(Fault::Block);
-            self.trouble(device, block);
-        }
-        self.serial += 1;
-        let (serial, since, epoch, boot) = (self.serial, self.now, self.epoch, self.boot);
-        let before = self.hw[device].cap;
-        self.hw[device].op = Some(Op {
-            operation,
-            since,
-            serial,
-            before,
-        });
-        self.begin_clocks(device, operation, takes, serial);
-        let lands = (takes as f64 * self.rng.unit()) as i64;
-        if let Operation::Set(cap) = operation {
-            let cap = micro(cap);
-            self.after(
-                lands,
-                Ev::Land {
-                    device,
-                    serial,
-                    cap,
-                    boot,
-                    epoch,
-                },
-            );
-        }
-        self.after(
-            takes,
-            Ev::Reply {
-                device,
-                serial,
-                epoch,
-            },
-        );
-    }
-
-    /// A write reaches its device.
-    fn land(&mut self, device: usize, serial: u64, cap: i64, epoch: u32) {
-        let now = self.now;
-        let lying = now < self.hw[device].moods.lies && cap != self.hw[device].cap;
-        let outcome = self.hw[device].set(now, cap, &mut self.rng);
-        match outcome {
-            Ok(holds) => {
-                if lying {
-                    self.seen.mark(Fault::Lie);
-                } else if holds != cap {
-                    self.seen.mark(Fault::Overshoot);
-                }
-                if epoch != self.epoch && self.core.is_some() {
-                    self.seen.mark(Fault::LateLanding);
-                }
-                self.note(|| format!("    device {device} holds {} W", whole(holds).0));
-                self.hand_landed(device, holds);
-                self.hold(device, holds, cap, epoch != self.epoch);
-                self.results.insert(serial, Ok(()));
-            }
-            Err(error) => {
-                if now < self.hw[device].moods.refuses {
-                    self.seen.mark(Fault::RefusedWrite);
-                }
-                self.results.insert(serial, Err(error));
-            }
-        }
-    }
-
-    fn reply(&mut self, device: usize, serial: u64, epoch: u32) {
-        let Some(op) = self.hw[device].op.filter(|op| op.serial == serial) else {
-            return;
-        };
-        if epoch != self.epoch || self.core.is_none() {
-            return;
-        }
-        let (now, clock) = (self.now, self.clock().0);
-        let lets_go = self.hw.iter().any(|hw| hw.is_gpu() && hw.let_go);
-        let lets_go = lets_go && self.hw[device].is_gpu();
-        let journaled = self.is_in_journal(device);
-        let hw = &mut self.hw[device];
-        hw.op = None;
-        let reply = match op.operation {
-            Operation::Read => {
-                let read = hw.read(now, clock, &mut self.rng);
-                let power = read.as_ref().ok().and_then(|read| read.power);
-                // What a GPU's sensor can tell apart.
-                let margin = match hw.identity.read_back {
-                    ReadBack::MayBeCached => 1.001,
-                    ReadBack::Device if hw.is_gpu() => 1.02,
-                    ReadBack::Device => 1.0,
-                };
-                let most = hw.cap as f64 / 1e6 * margin;
-                if power.is_some_and(|power| (0.0..=most).contains(&power.0)) {
-                    hw.owes = 0;
-                }
-                // A reading of another cap than is known is looked at twice.
-                let sure = read.as_ref().is_ok_and(|read| micro(read.cap) == hw.known);
-                let tells = power.is_some_and(|power| power.0 > 0.0 && power.0.is_finite());
-                hw.told |= sure && tells;
-                if let Ok(read) = &read {
-                    hw.throttle_told = read.throttle;
-                    if hw.is_gpu() && read.throttle == Some(Throttle::PowerBrake) {
-                        self.ledger.braked_until = clock + BRAKE;
-                    }
-                }
-                if read.as_ref().is_ok_and(|read| read.cap.is_finite()) {
-                    hw.known = hw.cap;
-                    hw.read_asked = op.since;
-                    // What litd held to be back is nobody's to steer: then it is found anew.
-                    hw.foreign &= journaled || hw.foreign_known;
-                    hw.foreign_known = hw.foreign && hw.foreign_seen;
-                    hw.foreign_seen = hw.foreign;
-                }
-                if now < hw.moods.flaky && read.is_err() {
-                    self.seen.mark(Fault::FlakyReads);
-                }
-                Reply::Read(read)
-            }
-            Operation::Set(_) => {
-                let outcome = self.results.remove(&serial).unwrap_or(Ok(()));
-                hw.known = if outcome.is_ok() { hw.cap } else { i64::MIN };
-                // What is lowered by hand is given to nobody.
-                let given = hw.hand.open.is_none_or(|(asked, _)| asked != hw.cap);
-                if outcome.is_ok() && hw.is_measured() && hw.cap < op.before && given && !lets_go {
-                    hw.owes = hw.owes.max(op.before);
-                }
-                Reply::Set(outcome.map(|()| whole(hw.cap)))
-            }
-            Operation::Range | Operation::Identify => {
-                if now < hw.moods.no_range {
-                    self.seen.mark(Fault::NoRange);
-                }
-                let range = hw.range(now);
-                if range.is_ok() {
-                    hw.sharing_told = hw.identity.sharing;
-                }
-                Reply::Identity(range.map(|range| (hw.identity.clone(), range)))
-            }
-            Operation::Holders => {
-                if now < hw.moods.no_holders {
-                    self.seen.mark(Fault::NoHolders);
-                }
-                Reply::Holders(hw.holders(now))
-            }
-            Operation::Clocks(_) => Reply::Clocks(self.results.remove(&serial).unwrap_or(Ok(()))),
-            Operation::Release => {
-                hw.hold.open = false;
-                Reply::Released
-            }
-        };
-        if !matches!(op.operation, Operation::Range | Operation::Holders) {
-            self.hand_read(device);
-        }
-        self.note(|| format!("    device {device} answers {reply:?}"));
-        let written = match &reply {
-            Reply::Set(outcome) => Some((self.record_of(device), outcome.as_ref().ok().copied())),
-            _ => None,
-        };
-        let device = DeviceId(device);
-        self.tell(Event::Device { device, reply });
-        if let Some((record, held)) = written {
-            self.check_outcome(record, held.map(micro));
-        }
-    }
-
-    fn connect(&mut self, rank: usize) {
-        let it = &self.hooks.ranks[rank];
-        let job = &self.hooks.jobs[it.job];
-        if it.session.is_some() || it.left || job.ended || (self.calm && self.jobs_end) {
-            return;
-        }
-        if self.core.is_none() {
-            return self.after(SECOND, Ev::Connect(rank));
-        }
-        let peer = Peer {
-            pid: it.pid,
-            uid: job.uid,
-        };
-        let session = self.hooks.session(Some(rank), None);
-        self.hooks.ranks[rank].session = Some(session);
-        let hello = litd_proto::FromHook::Hello(self.hooks.hello(rank, &self.hw)).encode();
-        self.meet(session, peer, Some(hello));
-    }
-
-    /// A hook connects and says something.
-    pub fn meet(&mut self, session: u64, peer: Peer, says: Option<Vec<u8>>) {
-        self.note(|| format!("session {session} of process {} connects", peer.pid));
-        self.tell(Event::Connected {
-            session: SessionId(session),
-            peer,
-        });
-        if let Some(bytes) = says {
-            self.after(MILLI, Ev::Say { session, bytes });
-        }
-    }
-
-    fn hangup(&mut self, session: u64) {
-        self.reconnect_later(session);
-        self.tell(Event::Disconnected {
-            session: SessionId(session),
-        });
-    }
-
-    /// A rank whose session is over tries again.
-    pub fn reconnect_later(&mut self, session: u64) {
-        if let Some(rank) = self.hooks.cut(session) {
-            let pause = self.rng.between(500, 5000) * MILLI;
-            self.after(pause, Ev::Connect(rank));
-        }
-    }
-
-    /// A hook hears from the daemon.
-    fn received(&mut self, session: u64, bytes: &[u8]) {
-        let Some(&it) = self.hooks.sessions.get(&session) else {
-            return;
-        };
-        let message = ToHook::decode(bytes, &litd_proto::Limits::default());
-        self.note(|| format!("    to session {session}: {message:?}"));
-        let directive = match message {
-            Ok(ToHook::Welcome(welcome)) => {
-                self.welcomed(session, it.wrong);
-                welcome.directive
-            }
-            Ok(ToHook::Directive(directive)) => directive,
-            Ok(ToHook::Refusal(_) | ToHook::Unknown) => return,
-            Err(error) => return self.broke("protocol", error.to_string()),
-        };
-        if let Some(rank) = it.rank {
-            let rank = &mut self.hooks.ranks[rank];
-            // One that says goodbye may be told something while it does.
-            (rank.welcomed, rank.directive) = (!rank.left, directive);
-        }
-    }
-
-    fn welcomed(&mut self, session: u64, wrong: Option<Wrong>) {
-        let wrong = match wrong {
-            None => false,
-            Some(Wrong::Always) => true,
-            Some(Wrong::WhileAttached { rank }) => self.hooks.ranks[rank].welcomed,
-        };
-        if wrong {
-            self.broke("8 holders", format!("session {session} was welcomed"));
-        }
-        self.ledger.welcomed = true;
-    }
-
-    fn iteration(&mut self, job: usize) {
-        if self.hooks.jobs[job].ended {
-            return;
-        }
-        let duration = self.hooks.duration(job, &self.hw);
-        self.after(duration, Ev::Iteration(job));
-        if self.now < self.hooks.jobs[job].silent_until {
-            return;
-        }
-        self.hooks.jobs[job].iteration += 1;
-        for rank in self.hooks.jobs[job].ranks.clone() {
-            let it = &self.hooks.ranks[rank];
-            let Some(session) = it.session.filter(|_| it.welcomed && !it.left) else {
-                continue;
-            };
-            let flaw = it.flaw;
-            let mut frames = self.clock_frames(rank);
-            frames.extend(self.hooks.frames(rank, duration, &self.hw, &mut self.rng));
-            if let Some(flaw) = flaw.filter(|_| self.hooks.ranks[rank].flaw.is_none()) {
-                self.seen.mark(flaw.fault());
-            }
-            let delay = self.rng.between(0, 10) * MILLI;
-            for bytes in frames {
-                self.after(delay, Ev::Say { session, bytes });
-            }
-        }
-    }
-
     fn calm_down(&mut self) {
         self.note(|| "calm".to_owned());
         self.calm = true;
@@ -858,24 +553,6 @@ impl World {
         let busy = self.hw.iter().any(|hw| hw.misbehaves(self.now));
         let calm = if busy { 45 } else { 14 } * SECOND;
         self.after(calm, Ev::Stop);
-    }
-
-    /// A rank says goodbye.
-    pub fn leave(&mut self, rank: usize) {
-        let it = &mut self.hooks.ranks[rank];
-        if std::mem::replace(&mut it.left, true) {
-            return;
-        }
-        it.welcomed = false;
-        if let Some(session) = it.session.take() {
-            let bytes = Hooks::bye();
-            self.tell(Event::Frame {
-                session: SessionId(session),
-                bytes: &bytes,
-            });
-            let epoch = self.epoch;
-            self.after(5 * MILLI, Ev::Hangup { session, epoch });
-        }
     }
 
     /// Tells the daemon to stop.

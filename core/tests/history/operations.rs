@@ -1,0 +1,191 @@
+//! What devices do that were told to: they begin, writes land, and they answer.
+
+use litd_core::{DeviceId, Event, Operation, Reply};
+use litd_power::{ReadBack, Throttle};
+
+use crate::fault::Fault;
+use crate::hardware::{MILLI, Op, micro, whole};
+use crate::world::{BRAKE, Ev, QUICK, SLOW, World};
+
+impl World {
+    /// A device begins what it was told.
+    pub fn begin(&mut self, device: usize, operation: Operation) {
+        if self.hw[device].op.is_some() {
+            return self.broke("one at a time", format!("device {device}: {operation:?}"));
+        }
+        self.note(|| format!("    device {device}: {operation:?}"));
+        self.opens(device, operation);
+        if let Operation::Set(cap) = operation {
+            self.writes += 1;
+            self.issue(device, micro(cap));
+        }
+        let mut takes = self.rng.between(1, QUICK) * MILLI;
+        if self.rng.chance(0.02) {
+            takes += self.rng.between(10, SLOW) * MILLI;
+        }
+        let block = std::mem::take(&mut self.hw[device].moods.block);
+        if block > 0 {
+            takes = block;
+            self.seen.mark(Fault::Block);
+            self.trouble(device, block);
+        }
+        self.serial += 1;
+        let (serial, since, epoch, boot) = (self.serial, self.now, self.epoch, self.boot);
+        let before = self.hw[device].cap;
+        self.hw[device].op = Some(Op {
+            operation,
+            since,
+            serial,
+            before,
+        });
+        self.begin_clocks(device, operation, takes, serial);
+        let lands = (takes as f64 * self.rng.unit()) as i64;
+        if let Operation::Set(cap) = operation {
+            let cap = micro(cap);
+            self.after(
+                lands,
+                Ev::Land {
+                    device,
+                    serial,
+                    cap,
+                    boot,
+                    epoch,
+                },
+            );
+        }
+        self.after(
+            takes,
+            Ev::Reply {
+                device,
+                serial,
+                epoch,
+            },
+        );
+    }
+
+    /// A write reaches its device.
+    pub fn land(&mut self, device: usize, serial: u64, cap: i64, epoch: u32) {
+        let now = self.now;
+        let lying = now < self.hw[device].moods.lies && cap != self.hw[device].cap;
+        let outcome = self.hw[device].set(now, cap, &mut self.rng);
+        match outcome {
+            Ok(holds) => {
+                if lying {
+                    self.seen.mark(Fault::Lie);
+                } else if holds != cap {
+                    self.seen.mark(Fault::Overshoot);
+                }
+                if epoch != self.epoch && self.core.is_some() {
+                    self.seen.mark(Fault::LateLanding);
+                }
+                self.note(|| format!("    device {device} holds {} W", whole(holds).0));
+                self.hand_landed(device, holds);
+                self.hold(device, holds, cap, epoch != self.epoch);
+                self.results.insert(serial, Ok(()));
+            }
+            Err(error) => {
+                if now < self.hw[device].moods.refuses {
+                    self.seen.mark(Fault::RefusedWrite);
+                }
+                self.results.insert(serial, Err(error));
+            }
+        }
+    }
+
+    pub fn reply(&mut self, device: usize, serial: u64, epoch: u32) {
+        let Some(op) = self.hw[device].op.filter(|op| op.serial == serial) else {
+            return;
+        };
+        if epoch != self.epoch || self.core.is_none() {
+            return;
+        }
+        let (now, clock) = (self.now, self.clock().0);
+        let lets_go = self.hw.iter().any(|hw| hw.is_gpu() && hw.let_go);
+        let lets_go = lets_go && self.hw[device].is_gpu();
+        let journaled = self.is_in_journal(device);
+        let hw = &mut self.hw[device];
+        hw.op = None;
+        let reply = match op.operation {
+            Operation::Read => {
+                let read = hw.read(now, clock, &mut self.rng);
+                let power = read.as_ref().ok().and_then(|read| read.power);
+                // What a GPU's sensor can tell apart.
+                let margin = match hw.identity.read_back {
+                    ReadBack::MayBeCached => 1.001,
+                    ReadBack::Device if hw.is_gpu() => 1.02,
+                    ReadBack::Device => 1.0,
+                };
+                let most = hw.cap as f64 / 1e6 * margin;
+                if power.is_some_and(|power| (0.0..=most).contains(&power.0)) {
+                    hw.owes = 0;
+                }
+                // A reading of another cap than is known is looked at twice.
+                let sure = read.as_ref().is_ok_and(|read| micro(read.cap) == hw.known);
+                let tells = power.is_some_and(|power| power.0 > 0.0 && power.0.is_finite());
+                hw.told |= sure && tells;
+                if let Ok(read) = &read {
+                    hw.throttle_told = read.throttle;
+                    if hw.is_gpu() && read.throttle == Some(Throttle::PowerBrake) {
+                        self.ledger.braked_until = clock + BRAKE;
+                    }
+                }
+                if read.as_ref().is_ok_and(|read| read.cap.is_finite()) {
+                    hw.known = hw.cap;
+                    hw.read_asked = op.since;
+                    // What litd held to be back is nobody's to steer: then it is found anew.
+                    hw.foreign &= journaled || hw.foreign_known;
+                    hw.foreign_known = hw.foreign && hw.foreign_seen;
+                    hw.foreign_seen = hw.foreign;
+                }
+                if now < hw.moods.flaky && read.is_err() {
+                    self.seen.mark(Fault::FlakyReads);
+                }
+                Reply::Read(read)
+            }
+            Operation::Set(_) => {
+                let outcome = self.results.remove(&serial).unwrap_or(Ok(()));
+                hw.known = if outcome.is_ok() { hw.cap } else { i64::MIN };
+                // What is lowered by hand is given to nobody.
+                let given = hw.hand.open.is_none_or(|(asked, _)| asked != hw.cap);
+                if outcome.is_ok() && hw.is_measured() && hw.cap < op.before && given && !lets_go {
+                    hw.owes = hw.owes.max(op.before);
+                }
+                Reply::Set(outcome.map(|()| whole(hw.cap)))
+            }
+            Operation::Range | Operation::Identify => {
+                if now < hw.moods.no_range {
+                    self.seen.mark(Fault::NoRange);
+                }
+                let range = hw.range(now);
+                if range.is_ok() {
+                    hw.sharing_told = hw.identity.sharing;
+                }
+                Reply::Identity(range.map(|range| (hw.identity.clone(), range)))
+            }
+            Operation::Holders => {
+                if now < hw.moods.no_holders {
+                    self.seen.mark(Fault::NoHolders);
+                }
+                Reply::Holders(hw.holders(now))
+            }
+            Operation::Clocks(_) => Reply::Clocks(self.results.remove(&serial).unwrap_or(Ok(()))),
+            Operation::Release => {
+                hw.hold.open = false;
+                Reply::Released
+            }
+        };
+        if !matches!(op.operation, Operation::Range | Operation::Holders) {
+            self.hand_read(device);
+        }
+        self.note(|| format!("    device {device} answers {reply:?}"));
+        let written = match &reply {
+            Reply::Set(outcome) => Some((self.record_of(device), outcome.as_ref().ok().copied())),
+            _ => None,
+        };
+        let device = DeviceId(device);
+        self.tell(Event::Device { device, reply });
+        if let Some((record, held)) = written {
+            self.check_outcome(record, held.map(micro));
+        }
+    }
+}
