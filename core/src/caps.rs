@@ -81,16 +81,18 @@ impl<S: Store> Core<S> {
             // Not litd's to move, and nothing of litd's to undo: what it holds is others' doing.
             // An entry of a foreign cap is one that could not be taken out of the journal yet.
             let owed = self.is_journaled(device) || self.owes_undo(device, unit);
-            match unit.standing {
-                // It was reset, and nothing of litd's is to undo there.
-                DeviceState::Ours if !owed && !self.actuator.is_writing(device) => {
-                    found.max(self.actuator.held(device).unwrap_or(found))
+            let holds = match unit.standing {
+                DeviceState::Foreign => self.actuator.most_of(device),
+                _ if owed => found,
+                // It was reset, unless litd is just writing it.
+                DeviceState::Ours => {
+                    let held = self.actuator.held(device);
+                    held.filter(|_| !self.actuator.is_writing(device))
+                        .unwrap_or(found)
                 }
-                DeviceState::Ours => found,
-                DeviceState::Foreign => found.max(self.actuator.most_of(device)),
-                _ if !owed => found.max(self.actuator.most_of(device)),
-                _ => found,
-            }
+                _ => self.actuator.most_of(device),
+            };
+            found.max(holds)
         };
         let found: Watts = self.devices.iter().map(without_us).sum();
         let budget = self.gpu_budget() + cpus;
