@@ -329,16 +329,20 @@ assert "google" not in sys.modules and "numpy" not in sys.modules
 """
 
 
+def script(text: str, path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", text, str(path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
 def test_a_script_that_just_ends_says_goodbye(path: Path) -> None:
     with StandIn(path, standin.welcome()) as daemon:
-        child = subprocess.run(
-            [sys.executable, "-c", SCRIPT, str(path)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            timeout=60,
-            check=False,
-            capture_output=True,
-            text=True,
-        )
+        child = script(SCRIPT, path)
         assert child.returncode == 0, child.stderr
         wait_for("bye", lambda: daemon.heard("bye"))
         assert child.stderr == ""
@@ -360,14 +364,7 @@ for _ in range(20):
 
 def test_a_script_that_waits_for_a_signal_gets_it(path: Path) -> None:
     with StandIn(path, standin.welcome()) as daemon:
-        child = subprocess.run(
-            [sys.executable, "-c", "import sys; sys.modules['torch'] = None\n" + WAITS, str(path)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            timeout=60,
-            check=False,
-            capture_output=True,
-            text=True,
-        )
+        child = script("import sys; sys.modules['torch'] = None\n" + WAITS, path)
         assert child.returncode == 0, child.stderr
         wait_for("bye", lambda: daemon.heard("bye"))
 

@@ -10,7 +10,7 @@ use litd_units::Watts;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::stand::{GPUS, Stand, quick, wait_for};
+use crate::stand::{GPUS, Stand, quick, quick_with_switch, wait_for};
 
 /// Where `dpsctl` looks for what it says.
 struct Dps(TempDir);
@@ -172,11 +172,7 @@ fn what_dps_does_not_grant_is_not_leased() {
 fn a_kill_switch_is_stronger_than_a_fleet_controller() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("off");
-    let config = format!(
-        "{}rollout.kill_switches = [\"{}\"]\n",
-        quick("gpu-realloc"),
-        file.display()
-    );
+    let config = quick_with_switch("gpu-realloc", &file);
     let mut stand = Stand::clocked(&config);
     let mut job = stand.train();
     let dps = Dps::new();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use litd_api::{JobState, Mode};
 use litd_units::Watts;
 
-use crate::stand::{Stand, quick, wait_for};
+use crate::stand::{Stand, quick, quick_with_switch, wait_for};
 
 fn put(stand: &Stand, body: &str) -> (u16, String) {
     stand.ask("PUT", "/v1/lease", body)
@@ -16,11 +16,7 @@ fn put(stand: &Stand, body: &str) -> (u16, String) {
 fn a_kill_switch_is_honoured_and_its_reason_is_told() {
     let rig_file = tempfile::tempdir().unwrap();
     let file = rig_file.path().join("off");
-    let config = format!(
-        "{}rollout.kill_switches = [\"{}\"]\n",
-        quick("gpu-realloc"),
-        file.display()
-    );
+    let config = quick_with_switch("gpu-realloc", &file);
     let mut stand = Stand::clocked(&config);
     let mut job = stand.train();
     stand.play_into_steering(&mut job);

@@ -32,6 +32,15 @@ pub fn quick(policy: &str) -> String {
     )
 }
 
+/// The same, with this file as the kill switch.
+pub fn quick_with_switch(policy: &str, file: &Path) -> String {
+    format!(
+        "{}rollout.kill_switches = [\"{}\"]\n",
+        quick(policy),
+        file.display()
+    )
+}
+
 pub fn seconds(seconds: f64) -> Nanos {
     Nanos((seconds * 1e9) as i64)
 }
