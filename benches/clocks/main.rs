@@ -91,9 +91,13 @@ impl Hook {
         };
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let gpu = rig.hardware().nvidia().gpus[0].clone();
-            if gpu.clocks == Some((clock, clock)) {
-                let at = gpu.locked_at.ok_or("no time")?;
+            let (clocks, at) = {
+                let hardware = rig.hardware();
+                let gpu = &hardware.nvidia().gpus[0];
+                (gpu.clocks, gpu.locked_at)
+            };
+            if clocks == Some((clock, clock)) {
+                let at = at.ok_or("no time")?;
                 let at = zero.1 + at.duration_since(zero.0).as_secs_f64();
                 return Ok((at - began, ended - began));
             }

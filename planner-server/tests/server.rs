@@ -6,6 +6,9 @@
     reason = "in tests a panic is the report"
 )]
 
+#[path = "server/zeus.rs"]
+mod zeus;
+
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -327,51 +330,5 @@ fn what_can_not_be_is_refused_and_changes_nothing() {
     let asked: Vec<_> = (0..4).map(|rank| server.ask(&id, rank, 0)).collect();
     for one in asked {
         assert_eq!(clocks(&one.join().unwrap().1).len(), 2 * MICROBATCHES);
-    }
-}
-
-/// Zeus's own client registers, fetches its schedules and follows them.
-#[test]
-fn the_unmodified_zeus_client_follows_its_schedule() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let script = root.join("tests/zeus_client.py");
-    let own = root.join("../target/tools/planner/bin/python");
-    let pythons = [own.as_path(), Path::new("python3")];
-    let has_zeus = |python: &&Path| {
-        let output = Command::new(python).arg(&script).arg("--check").output();
-        output.is_ok_and(|output| output.status.success())
-    };
-    let Some(python) = pythons.into_iter().find(has_zeus) else {
-        eprintln!("SKIPPED: no python3 with zeus[pfo]; see docs/planner.md");
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(folder.path());
-    let output = Command::new(python)
-        .arg(&script)
-        .arg(format!("http://{}", server.address))
-        .args(ONE_FORWARD_ONE_BACKWARD)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let locked: Vec<Vec<u64>> = serde_json::from_slice(&output.stdout).unwrap();
-    // The client is gone; what it was told is told again.
-    let state = std::fs::read(folder.path().join("state/jobs.json")).unwrap();
-    let state: Value = serde_json::from_slice(&state).unwrap();
-    let id = state["jobs"]
-        .as_object()
-        .unwrap()
-        .keys()
-        .next()
-        .unwrap()
-        .clone();
-    for (rank, locked) in locked.iter().enumerate() {
-        let told = clocks(&server.ask(&id, rank as u32, 0).join().unwrap().1);
-        // It begins at the fastest clock, locks what differs from before, and resets at its end.
-        let mut wanted = vec![1410];
-        wanted.extend(told.iter().chain(&told));
-        wanted.dedup();
-        wanted.push(0);
-        assert_eq!(locked, &wanted, "rank {rank}");
     }
 }

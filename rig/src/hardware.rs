@@ -445,7 +445,7 @@ impl Hardware {
         let locked = self.plant.lock_gpu_clock(device, clock);
         locked.map_err(|error| Refused::Plant(error.to_string()))?;
         gpu.clocks = megahertz;
-        gpu.locks += 1;
+        gpu.locks.push(megahertz);
         gpu.locked_at = Some(Instant::now());
         Ok(())
     }

@@ -73,12 +73,14 @@ pub struct NvidiaGpu {
     pub persistence: bool,
     /// Clocks that the multiprocessors are locked to, MHz.
     pub clocks: Option<(u32, u32)>,
-    /// How often these were set, and when last.
-    pub locks: u64,
-    /// By the kernel's monotonic clock.
+    /// All that they have been locked to, in order; `None`: let go.
+    pub locks: Vec<Option<(u32, u32)>>,
+    /// When last, by the kernel's monotonic clock.
     pub locked_at: Option<Instant>,
     /// Clocks that the memory is locked to, MHz.
     pub memory: Option<(u32, u32)>,
+    /// All that it has been locked to, in order; `None`: let go.
+    pub memory_locks: Vec<Option<(u32, u32)>>,
     /// Clock event reasons, if not those of the plant.
     pub reasons: Option<u64>,
     /// Whether the driver tells the power of the moment (field 186).
@@ -96,9 +98,10 @@ impl Default for NvidiaGpu {
         Self {
             persistence: true,
             clocks: None,
-            locks: 0,
+            locks: Vec::new(),
             locked_at: None,
             memory: None,
+            memory_locks: Vec::new(),
             reasons: None,
             instant: true,
             average: None,
@@ -174,7 +177,11 @@ impl Hardware {
             Request::LockClocks { range, .. } => self
                 .lock_clocks(gpu, *range)
                 .map_err(|refused| returned(&refused))?,
-            Request::LockMemory { range, .. } => self.setting(gpu)?.memory = *range,
+            Request::LockMemory { range, .. } => {
+                let settings = self.setting(gpu)?;
+                settings.memory = *range;
+                settings.memory_locks.push(*range);
+            }
         }
         Ok(Answer::Done)
     }

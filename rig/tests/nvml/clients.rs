@@ -63,7 +63,11 @@ fn another_client_finds_what_it_asks_for() {
     assert_eq!(settings.memory, Some((2619, 2619)));
     assert_eq!(settings.clocks, Some((1000, 1200)));
     gpu.reset_mem_locked_clocks().unwrap();
-    assert_eq!(rig.hardware().nvidia().gpus[2].memory, None);
+    gpu.reset_gpu_locked_clocks().unwrap();
+    let settings = rig.hardware().nvidia().gpus[2].clone();
+    assert_eq!((settings.clocks, settings.memory), (None, None));
+    assert_eq!(settings.locks, [Some((1000, 1200)), None]);
+    assert_eq!(settings.memory_locks, [Some((2619, 2619)), None]);
 
     // Sessions are counted: one user's end is not the other's.
     let second = open();
