@@ -137,12 +137,13 @@ impl<S: Store> Core<S> {
     }
 
     /// Cancels rises that are not to be made any more: of a GPU that throttles by now, and of all
-    /// where raises have stopped. Returns whether there were any.
+    /// where raises have stopped. A job that is not steered keeps caps too, and may have waited for
+    /// watts to reach them. Returns whether there were any.
     pub(crate) fn cancel_rises(&mut self) -> bool {
         let stopped = self.raises_stopped();
         let mut cancelled = Vec::new();
         for (name, job) in &self.jobs {
-            if !job.is_steered() {
+            if job.ask.is_none() {
                 continue;
             }
             let rises = |device: usize| self.rises(device);
@@ -176,7 +177,7 @@ impl<S: Store> Core<S> {
         let Some(why) = self.unfollowed() else {
             return false;
         };
-        let waits = |job: &&Job| job.is_steered() && job.gpus().any(|gpu| self.rises(gpu));
+        let waits = |job: &&Job| job.ask.is_some() && job.gpus().any(|gpu| self.rises(gpu));
         let waiting = self.jobs.values().filter(waits);
         let names: Vec<String> = waiting.map(|job| job.name.clone()).collect();
         for name in &names {
@@ -214,7 +215,10 @@ impl<S: Store> Core<S> {
         };
         job.ask = job.controller.as_mut().map(cancel);
         let text = format!("rises are cancelled: {why}");
-        job.why.clone_from(&text);
+        // A suspended job was told why, and that is what status goes on to say.
+        if job.suspended.is_none() {
+            job.why.clone_from(&text);
+        }
         self.note(Note::info(EventKind::State, text).job(name));
     }
 }

@@ -13,6 +13,7 @@
 
 mod anew;
 mod by_model;
+mod guards;
 
 use std::collections::VecDeque;
 
@@ -95,6 +96,10 @@ pub struct Controller {
     model: Option<ModelLaw>,
     /// How often the model law has gone back for a larger margin since warm-up.
     retreats: u32,
+    /// Windows in a row in which power did not follow caps.
+    disobeyed: u32,
+    /// Whether cpu-slosh leaves the CPUs their watts, because they bought too little.
+    frugal: bool,
 }
 
 /// How many adjustments can be taken back one by one.
@@ -134,6 +139,8 @@ impl Controller {
             lifting: false,
             model: None,
             retreats: 0,
+            disobeyed: 0,
+            frugal: false,
             plan,
         }
     }
@@ -295,8 +302,16 @@ impl Controller {
 
     fn end_window(&mut self, mean: &Mean, diagnosis: Diagnosis, gpus: &[GpuReading]) -> Decision {
         self.record(mean);
+        if self.state != State::Rollback
+            && let Some(back) = self.disobeyed(mean, gpus)
+        {
+            return back;
+        }
         if let Some(rollback) = self.judge_last_adjustments(gpus) {
             return rollback;
+        }
+        if let Some(back) = self.give_back(mean, gpus) {
+            return back;
         }
         if self.model.is_some() {
             return self.window_by_model(mean, diagnosis, gpus);
@@ -465,14 +480,8 @@ impl Controller {
             self.global_max,
         );
         self.global_max = global_max;
-        let wanted = adj_power_node(
-            &increase,
-            &gpu_caps,
-            self.plan.tdp(),
-            self.plan.gpu_budget(),
-        );
-        let cpus = self.plan.cpu_targets().iter().copied();
-        let wanted: Vec<Watts> = wanted.into_iter().chain(cpus).collect();
+        let wanted = adj_power_node(&increase, &gpu_caps, self.plan.tdp(), self.gpu_budget());
+        let wanted: Vec<Watts> = wanted.into_iter().chain(self.cpu_targets()).collect();
         let caps = self.project(&wanted, gpus, mitigation.rise());
         self.state = State::Adjusting;
         let moves = (0..gpu_caps.len()).any(|gpu| caps.watts(gpu) != Some(gpu_caps[gpu]));

@@ -135,6 +135,20 @@ pub enum Why {
         /// By which part kernels became faster per part of power.
         slope: f64,
     },
+    /// Power does not follow caps: they are taken back.
+    Disobeyed {
+        /// The GPU where that is plainest, counted from 0.
+        gpu: usize,
+        /// By which part its cap has changed since warm-up (as a logarithm).
+        cap: f64,
+        /// By which part its power has.
+        power: f64,
+    },
+    /// cpu-slosh's watts have bought too little speed: they go back to the CPUs.
+    CostsEnergy {
+        /// By which part energy times time is more than in warm-up.
+        costlier: f64,
+    },
     /// The iteration takes longer than before the last adjustments.
     RolledBack {
         /// Iteration time before them.
@@ -209,6 +223,17 @@ impl fmt::Display for Why {
             Self::Contradicted { slope } => write!(
                 f,
                 "rolled back, and paused until `litctl resume`: kernels don't follow caps (1 % of power makes them {slope:.2} % faster)"
+            ),
+            Self::Disobeyed { gpu, cap, power } => write!(
+                f,
+                "rolled back, and paused until `litctl resume`: gpu{gpu}'s cap has changed by {:+.1} % and its power by {:+.1} %; its cap acts on another GPU, or on nothing",
+                cap.exp_m1() * 100.0,
+                power.exp_m1() * 100.0
+            ),
+            Self::CostsEnergy { costlier } => write!(
+                f,
+                "energy times time is {:.1} % more than before: the CPUs have their watts back",
+                costlier * 100.0
             ),
             Self::RolledBack { before, after } => write!(
                 f,

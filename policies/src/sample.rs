@@ -122,6 +122,13 @@ pub struct Mean {
     pub last_in_kernels: Vec<Option<f64>>,
     /// Mean clock per GPU; absent where any sample lacks it.
     pub clock: Vec<Option<Hertz>>,
+    /// Mean power per GPU; absent where any sample lacks it.
+    pub power: Vec<Option<Watts>>,
+    /// The same of those GPUs that power limited all the time in every sample.
+    pub drawn: Vec<Option<Watts>>,
+    /// The standard deviation of one sample's power, as a part of it, of the GPU where it is
+    /// largest; zero from one sample.
+    pub drawn_noise: f64,
 }
 
 impl Mean {
@@ -137,6 +144,9 @@ impl Mean {
 /// the paper's size is averaged, as the paper does.
 const ROBUST: usize = 5;
 
+/// Power limits a GPU all the time if it does for more than this share of it.
+const ALWAYS: f64 = 0.9;
+
 /// The median absolute deviation of a normal distribution, times this, is its standard deviation.
 const NORMAL: f64 = 1.4826;
 
@@ -151,6 +161,9 @@ pub(crate) struct Samples {
     last_in: Vec<u32>,
     last_in_kernels: Vec<Vec<f64>>,
     clock: Vec<Vec<f64>>,
+    power: Vec<Vec<f64>>,
+    /// In how many samples power limited each GPU all the time.
+    limited: Vec<u32>,
 }
 
 impl Samples {
@@ -164,6 +177,8 @@ impl Samples {
             last_in: vec![0; gpus],
             last_in_kernels: vec![Vec::new(); gpus],
             clock: vec![Vec::new(); gpus],
+            power: vec![Vec::new(); gpus],
+            limited: vec![0; gpus],
         }
     }
 
@@ -198,6 +213,10 @@ impl Samples {
             self.last_in_kernels[gpu].extend(share.filter(|share| (0.0..=1.0).contains(share)));
             let clock = sample.gpus[gpu].clock.map(|clock| clock.0);
             self.clock[gpu].extend(clock.filter(|clock| clock.is_finite() && *clock > 0.0));
+            let power = sample.gpus[gpu].power.map(|power| power.0);
+            self.power[gpu].extend(power.filter(|power| power.is_finite() && *power > 0.0));
+            let share = sample.gpus[gpu].power_share;
+            self.limited[gpu] += u32::from(share.is_some_and(|share| share > ALWAYS));
         }
         Ok(())
     }
@@ -212,7 +231,16 @@ impl Samples {
             .collect::<Option<_>>()?;
         let (time, time_noise) = centre(&self.times)?;
         let known = |values: &Vec<f64>| Some(centre(values).filter(|_| values.len() == samples)?.0);
+        let power: Vec<Option<Watts>> =
+            self.power.iter().map(known).map(|p| p.map(Watts)).collect();
+        let limited = |(gpu, power): (usize, &Option<Watts>)| {
+            power.filter(|_| self.limited[gpu] == self.count())
+        };
+        let varies = |values: &Vec<f64>| centre(values).map_or(0.0, |(mean, noise)| noise / mean);
         Some(Mean {
+            drawn: power.iter().enumerate().map(limited).collect(),
+            drawn_noise: self.power.iter().map(varies).fold(0.0, f64::max),
+            power,
             noise: Millis(leads.iter().map(|lead| lead.1).fold(0.0, f64::max)),
             leads: Leads::new(leads.iter().map(|lead| Some(Millis(lead.0)))).ok()?,
             iteration_time: Millis(time),

@@ -1,5 +1,6 @@
 //! The loop under the model law: the same states, windows and guards, with other adjustments.
 
+use litd_diagnosis::{Marks, median};
 use litd_units::Watts;
 
 use super::Controller;
@@ -19,7 +20,7 @@ const HARM: f64 = 0.004;
 const CERTAIN: f64 = 3.8;
 const FEWEST: u32 = 9;
 
-/// So many times leaders get a larger margin before caps are held.
+/// So many times leaders get a larger margin before caps are held; once more, and the law pauses.
 const MOST_RETREATS: u32 = 3;
 
 impl Controller {
@@ -94,8 +95,10 @@ impl Controller {
                 self.converge(mean, false, Why::Levelled { remainder })
             }
             (State::Drift, Some(wanted)) if !blocked => {
+                if self.since.count() > self.judged_for() {
+                    self.retreats = 0;
+                }
                 self.start_over(mean);
-                self.retreats = 0;
                 self.adjust_by_model(mean, &wanted, gpus)
             }
             (_, Some(_)) if !blocked => {
@@ -125,13 +128,19 @@ impl Controller {
             let may = may_rise(gpu, &self.config.guard);
             let rise = if may { self.rise() } else { Watts::ZERO };
             let most = ceiling.min(gpu.cap + rise);
-            Some((floor.max(gpu.cap - knobs.max_step).min(most), most))
+            // What could not be given back, because heat is unknown, is not taken.
+            let fall = match (gpu.temperature, gpu.slowdown) {
+                (None, Some(_)) => Watts::ZERO,
+                _ => knobs.max_step,
+            };
+            Some((floor.max(gpu.cap - fall).min(most), most))
         };
         let range: Option<Vec<_>> = gpus.iter().enumerate().map(range).collect();
         let bounds = Bounds {
             range: range?,
-            budget: self.plan.gpu_budget(),
+            budget: self.gpu_budget(),
             ahead: ahead(mean),
+            waits: waits(mean),
         };
         let held = self.state != State::Adjusting && self.state != State::WarmUp;
         Some(model.propose(gpus, &bounds, knobs, held))
@@ -150,7 +159,7 @@ impl Controller {
         gpus: &[GpuReading],
     ) -> Decision {
         let held: Vec<Watts> = gpus.iter().map(|gpu| gpu.cap).collect();
-        let cpus = self.plan.cpu_targets().iter().copied();
+        let cpus = self.cpu_targets();
         let wanted: Vec<Watts> = proposal.caps.iter().copied().chain(cpus).collect();
         let caps = self.project(&wanted, gpus, self.rise());
         if (0..held.len()).all(|gpu| caps.watts(gpu) == Some(held[gpu])) {
@@ -175,7 +184,7 @@ impl Controller {
         if slowdown <= limit || judged < FEWEST {
             return None;
         }
-        if slowdown > limit + HARM {
+        if slowdown > limit + HARM || self.retreats >= MOST_RETREATS {
             let before = self.baseline.as_ref()?.iteration_time;
             let after = self.since.mean()?.iteration_time;
             return Some(self.back_home(gpus, Why::RolledBack { before, after }));
@@ -214,7 +223,7 @@ impl Controller {
     }
 
     /// Back to the caps of warm-up, and paused.
-    fn back_home(&mut self, gpus: &[GpuReading], why: Why) -> Decision {
+    pub(super) fn back_home(&mut self, gpus: &[GpuReading], why: Why) -> Decision {
         let home = self.home.clone();
         self.back_to(&home, gpus, why)
     }
@@ -233,6 +242,14 @@ impl Controller {
             why,
         }
     }
+}
+
+/// Which GPUs wait for their hosts, as the diagnosis of a straggler would say.
+fn waits(mean: &Mean) -> Vec<bool> {
+    let idle = |marks: &Marks| marks.idle;
+    let middle = median(mean.marks.iter().map(idle).collect()).unwrap_or(0.0);
+    let limit = middle + litd_diagnosis::Limits::OF_TRACES.idle;
+    mean.marks.iter().map(|marks| marks.idle > limit).collect()
 }
 
 /// How far ahead each GPU is, from 0 for the straggler to 1 for the first.

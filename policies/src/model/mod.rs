@@ -90,6 +90,8 @@ pub(crate) struct Bounds {
     pub budget: Watts,
     /// How far ahead each GPU is, from 0 for the straggler to 1 for the first.
     pub ahead: Vec<f64>,
+    /// Whether each GPU's queue is empty for longer than the others': it waits for its host.
+    pub waits: Vec<bool>,
 }
 
 impl Bounds {
@@ -100,6 +102,9 @@ impl Bounds {
         let fastest = slowness.iter().copied().fold(f64::INFINITY, f64::min);
         let distance = slowest - slowness[gpu];
         let expected = distance / (slowest - fastest).max(1e-9);
+        if self.waits.get(gpu) == Some(&true) {
+            return true;
+        }
         distance > WORTH_A_LEAD
             && self
                 .ahead
