@@ -52,11 +52,9 @@ fn random_and_broken_nodes_are_not_worse_off() {
         |_| {},
     );
     let breaches = judged.iter().filter(|verdict| verdict.is_breach()).count();
-    // The aim is none. docs/laws.md lists the 29 of the first 1,000 that are known.
-    let allowed = judged.len() / 25;
     let told = report::harm(Law::Model, &judged);
     println!("SIMULATED {told}");
-    assert!(breaches <= allowed, "{told}");
+    assert_eq!(breaches, 0, "{told}");
     let moved = judged
         .iter()
         .filter(|verdict| verdict.slower < -0.002)
