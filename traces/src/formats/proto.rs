@@ -2,8 +2,6 @@
 
 use std::io::{self, Read};
 
-use prost::encoding::{WireType, decode_key, decode_varint};
-
 use crate::window::Window;
 
 /// The longest message that is held in memory at once, in bytes.
@@ -34,7 +32,9 @@ impl<'a> Value<'a> {
     }
 
     pub(super) fn text(self) -> std::borrow::Cow<'a, str> {
-        String::from_utf8_lossy(self.bytes())
+        // The check alone is faster than the one that may replace.
+        let text = std::str::from_utf8(self.bytes());
+        text.map_or_else(|_| String::from_utf8_lossy(self.bytes()), Into::into)
     }
 }
 
@@ -54,6 +54,7 @@ pub(super) fn fields(message: &[u8]) -> Fields<'_> {
 impl<'a> Iterator for Fields<'a> {
     type Item = Result<(u32, Value<'a>), Malformed>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
             return None;
@@ -66,29 +67,62 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
+#[inline(always)]
 fn take<'a>(rest: &mut &'a [u8]) -> Option<(u32, Value<'a>)> {
-    let (number, wire) = decode_key(rest).ok()?;
+    let (number, wire) = key(rest)?;
     let value = match wire {
-        WireType::Varint => Value::Number(decode_varint(rest).ok()?),
-        WireType::SixtyFourBit => {
+        0 => Value::Number(varint(rest)?),
+        1 => {
             let (bits, behind) = rest.split_first_chunk::<8>()?;
             *rest = behind;
             Value::Number(u64::from_le_bytes(*bits))
         }
-        WireType::ThirtyTwoBit => {
-            let (bits, behind) = rest.split_first_chunk::<4>()?;
-            *rest = behind;
-            Value::Number(u32::from_le_bytes(*bits).into())
-        }
-        WireType::LengthDelimited => {
-            let length = usize::try_from(decode_varint(rest).ok()?).ok()?;
+        2 => {
+            let length = usize::try_from(varint(rest)?).ok()?;
             let (bytes, behind) = rest.split_at_checked(length)?;
             *rest = behind;
             Value::Bytes(bytes)
         }
-        WireType::StartGroup | WireType::EndGroup => return None,
+        5 => {
+            let (bits, behind) = rest.split_first_chunk::<4>()?;
+            *rest = behind;
+            Value::Number(u32::from_le_bytes(*bits).into())
+        }
+        // Groups, which nobody writes, and what is no field.
+        _ => return None,
     };
     Some((number, value))
+}
+
+/// A field's number, which is not 0, and how it is written.
+#[inline]
+fn key(rest: &mut &[u8]) -> Option<(u32, u32)> {
+    let key = u32::try_from(varint(rest)?).ok()?;
+    (key >= 8).then_some((key >> 3, key & 7))
+}
+
+/// A number of seven bits per byte. Most have one byte, and so have most keys.
+#[inline]
+pub(super) fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let (&first, behind) = rest.split_first()?;
+    if first < 0x80 {
+        *rest = behind;
+        return Some(first.into());
+    }
+    long_varint(rest)
+}
+
+fn long_varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for (at, &byte) in rest.iter().take(10).enumerate() {
+        number |= u64::from(byte & 0x7F) << (7 * at);
+        if byte < 0x80 {
+            // The tenth has room for one bit.
+            *rest = rest.get(at + 1..)?;
+            return (at < 9 || byte < 2).then_some(number);
+        }
+    }
+    None
 }
 
 /// What a field of a stream holds.
@@ -195,13 +229,39 @@ impl<R: Read> Stream<R> {
 
 /// A key, and a number or a length.
 fn head(rest: &mut &[u8]) -> Option<(u32, Next)> {
-    let (number, wire) = decode_key(rest).ok()?;
+    let (number, wire) = key(rest)?;
     let next = match wire {
-        WireType::LengthDelimited => Next::Bytes(decode_varint(rest).ok()?),
-        WireType::Varint => Next::Number(decode_varint(rest).ok()?),
-        WireType::SixtyFourBit => Next::Bytes(8),
-        WireType::ThirtyTwoBit => Next::Bytes(4),
-        WireType::StartGroup | WireType::EndGroup => return None,
+        0 => Next::Number(varint(rest)?),
+        1 => Next::Bytes(8),
+        2 => Next::Bytes(varint(rest)?),
+        5 => Next::Bytes(4),
+        _ => return None,
     };
     Some((number, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use prost::encoding::{decode_varint, encode_varint};
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_are_as_others_read_them(number in any::<u64>(), bits in 0..64_u32, junk in any::<[u8; 12]>()) {
+            let mut bytes = Vec::new();
+            encode_varint(number >> bits, &mut bytes);
+            bytes.push(7);
+            let mut rest = &bytes[..];
+            prop_assert_eq!(varint(&mut rest), Some(number >> bits));
+            prop_assert_eq!(rest, &[7][..]);
+            let (mut ours, mut theirs) = (&junk[..], &junk[..]);
+            let (read, expected) = (varint(&mut ours), decode_varint(&mut theirs).ok());
+            prop_assert_eq!(read, expected);
+            if read.is_some() {
+                prop_assert_eq!(ours, theirs);
+            }
+        }
+    }
 }

@@ -21,6 +21,23 @@ pub(crate) const DEVICE_LIMIT: usize = 1024;
 /// What to do about a limit.
 const ADVICE: &str = "no profiler writes that; record the trace again";
 
+/// The number of a stream or a device in its table: limits keep both small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Label(u16);
+
+impl Label {
+    fn of(id: NameId) -> Self {
+        Self(u16::try_from(id.0).unwrap_or(u16::MAX))
+    }
+
+    pub(crate) fn id(self) -> NameId {
+        NameId(self.0.into())
+    }
+}
+
+const _: () = assert!(STREAM_LIMIT < u16::MAX as usize);
+const _: () = assert!(DEVICE_LIMIT < STREAM_LIMIT);
+
 /// The text kept of one file. Errors tell what is wrong, without the file's name.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
@@ -39,16 +56,16 @@ impl Kept {
         intern(&mut self.names, raw, &mut self.total)
     }
 
-    pub(crate) fn stream(&mut self, raw: &str) -> Result<NameId, String> {
+    pub(crate) fn stream(&mut self, raw: &str) -> Result<Label, String> {
         within(raw.as_bytes(), LABEL_LIMIT, "the label of a stream")?;
         let id = intern(&mut self.streams, raw, &mut self.total)?;
-        few(self.streams.len(), STREAM_LIMIT, "streams").map(|()| id)
+        few(self.streams.len(), STREAM_LIMIT, "streams").map(|()| Label::of(id))
     }
 
-    pub(crate) fn device(&mut self, raw: &str) -> Result<NameId, String> {
+    pub(crate) fn device(&mut self, raw: &str) -> Result<Label, String> {
         within(raw.as_bytes(), LABEL_LIMIT, "the label of a device")?;
         let id = intern(&mut self.devices, raw, &mut self.total)?;
-        few(self.devices.len(), DEVICE_LIMIT, "devices").map(|()| id)
+        few(self.devices.len(), DEVICE_LIMIT, "devices").map(|()| Label::of(id))
     }
 
     /// A text of a collective, which is kept once; `what` names it in messages.

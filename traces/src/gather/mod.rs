@@ -5,18 +5,18 @@ mod kept;
 mod pieces;
 mod ranks;
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use litd_units::Nanos;
 
-use self::kept::Kept;
 #[cfg(feature = "formats")]
 pub(crate) use self::kept::few;
 pub(crate) use self::kept::within;
-use self::pieces::Pieces;
+use self::kept::{Kept, Label};
+pub(crate) use self::pieces::Pieces;
 use crate::class::class_of;
 use crate::text::printable;
-use crate::timeline::{Collective, CollectiveId, KernelClass, NameId, Timeline};
+use crate::timeline::{Collective, KernelClass, NameId, Timeline};
 
 /// What one file holds.
 #[derive(Debug, Clone)]
@@ -45,21 +45,39 @@ impl Correlation {
     }
 }
 
+/// A number below the greatest, plus one, for the same reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Small(NonZeroU32);
+
+impl Small {
+    pub(crate) fn new(number: u32) -> Option<Self> {
+        NonZeroU32::new(number.wrapping_add(1)).map(Self)
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
 /// A kernel as its event has it; times lack the file's base.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawKernel {
     pub(crate) name: NameId,
     pub(crate) class: KernelClass,
-    pub(crate) stream: NameId,
-    pub(crate) device: NameId,
+    pub(crate) stream: Label,
+    pub(crate) device: Label,
     pub(crate) start: i64,
     pub(crate) end: i64,
-    pub(crate) collective: Option<CollectiveId>,
+    /// Its place among the collectives.
+    pub(crate) collective: Option<Small>,
     pub(crate) correlation: Option<Correlation>,
-    pub(crate) rank: Option<u32>,
-    /// The number of its event, for messages.
-    pub(crate) event: u64,
+    pub(crate) rank: Option<Small>,
+    /// The number of its event, for messages; the greatest stands for all beyond.
+    pub(crate) event: u32,
 }
+
+// Millions of these decide how much memory a large file takes.
+const _: () = assert!(size_of::<RawKernel>() <= 48);
 
 /// A mark of an iteration; times lack the file's base.
 #[derive(Debug, Clone, Copy)]
@@ -154,7 +172,7 @@ impl Gathered {
             collective: None,
             correlation: None,
             rank: None,
-            event,
+            event: u32::try_from(event).unwrap_or(u32::MAX),
         });
         Ok(())
     }

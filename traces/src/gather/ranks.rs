@@ -6,7 +6,7 @@ use litd_units::Nanos;
 
 use super::kept::{DEVICE_LIMIT, few};
 use super::pieces::Pieces;
-use super::{Fault, Gathered, Launch, Mark, RawKernel, Trace, shortened};
+use super::{Fault, Gathered, Launch, Mark, RawKernel, Small, Trace, shortened};
 use crate::timeline::{Iteration, Kernel, NameId, StreamId, Timeline};
 
 /// The kernels of one rank's GPU, still in the file's terms.
@@ -41,7 +41,7 @@ pub(crate) fn timelines(mut all: Gathered, file: &str, given: Option<u32>) -> Re
 type Groups = BTreeMap<(Option<u32>, u32), Pieces<RawKernel>>;
 
 fn groups(kernels: Pieces<RawKernel>) -> Result<Groups, Fault> {
-    let key = |kernel: &RawKernel| (kernel.rank, kernel.device.0);
+    let key = |kernel: &RawKernel| (kernel.rank.map(Small::number), kernel.device.id().0);
     let first = kernels.iter().next().map(key);
     let mut groups = Groups::new();
     // Of one GPU, as most files are, nothing moves.
@@ -54,7 +54,7 @@ fn groups(kernels: Pieces<RawKernel>) -> Result<Groups, Fault> {
     for kernel in kernels {
         groups.entry(key(&kernel)).or_default().push(kernel);
         few(groups.len(), DEVICE_LIMIT, "ranks and devices").map_err(|what| Fault::Value {
-            event: kernel.event,
+            event: kernel.event.into(),
             what,
         })?;
     }
@@ -174,36 +174,44 @@ fn timeline(
     let marks = Marks::of(all, &share);
     timeline.kernels.reserve_exact(share.kernels.len());
     let mut streams = vec![None; all.kept.streams.len()];
+    let mut adopted = match shares_names {
+        true => vec![None; all.kept.names.len()],
+        false => Vec::new(),
+    };
     let mut collectives = Vec::new();
     for raw in share.kernels {
         let time = |time: i64| {
             time.checked_add(all.base.0)
                 .map(Nanos)
                 .ok_or_else(|| Fault::Kernel {
-                    event: raw.event,
+                    event: raw.event.into(),
                     name: shortened(all.kept.names.get(raw.name)),
                     what: "a kernel's time plus baseTimeNanoseconds is not a time that fits".into(),
                 })
         };
         let (start, end) = (time(raw.start)?, time(raw.end)?);
         let stream = streams
-            .get_mut(raw.stream.0 as usize)
+            .get_mut(raw.stream.id().0 as usize)
             .map_or(StreamId(0), |known| {
                 *known.get_or_insert_with(|| {
                     timeline
                         .streams
-                        .push(all.kept.streams.get(raw.stream).into());
+                        .push(all.kept.streams.get(raw.stream.id()).into());
                     StreamId(u32::try_from(timeline.streams.len() - 1).unwrap_or(u32::MAX))
                 })
             });
         let name = match shares_names {
-            true => timeline.names.adopt(&all.kept.names, raw.name),
+            true => {
+                let adopt = || timeline.names.adopt(&all.kept.names, raw.name);
+                let known = adopted.get_mut(raw.name.0 as usize);
+                known.map_or(raw.name, |known| *known.get_or_insert_with(adopt))
+            }
             false => raw.name,
         };
         let collective = raw.collective.map(|id| {
             collectives.push(
                 all.collectives
-                    .get(id.0 as usize)
+                    .get(id.number() as usize)
                     .cloned()
                     .unwrap_or_default(),
             );
@@ -262,7 +270,7 @@ impl<'a> Marks<'a> {
             return None;
         }
         let launched = kernel.correlation.and_then(|correlation| {
-            let key = (kernel.rank, correlation.number());
+            let key = (kernel.rank.map(Small::number), correlation.number());
             let at = self
                 .launches
                 .binary_search_by_key(&key, |launch| (launch.rank, launch.correlation));

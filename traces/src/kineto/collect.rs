@@ -3,11 +3,13 @@
 use litd_units::Nanos;
 
 use super::event::{Args, Category, Event, RawCollective, distributed_info};
-use crate::gather::{self, Correlation, Gathered, Launch, Mark, RawKernel, shortened, within};
+use crate::gather::{
+    self, Correlation, Gathered, Launch, Mark, RawKernel, Small, shortened, within,
+};
 use crate::json::number;
 use crate::json::scan::{Part, ScanError};
 use crate::json::text::{Malformed, decoded, number_of, ranks_of, unquoted};
-use crate::timeline::{Collective, CollectiveId, KernelClass, NameId};
+use crate::timeline::{Collective, KernelClass, NameId};
 
 /// The longest list of ranks, in bytes.
 const RANKS_TEXT_LIMIT: usize = 256 << 10;
@@ -88,7 +90,7 @@ impl Collected {
                             event: number,
                             what,
                         })?;
-                self.mark(event, rank, Some(device));
+                self.mark(event, rank, Some(device.id()));
                 Ok(())
             }
             Category::Launch => {
@@ -173,7 +175,7 @@ impl Collected {
                 let collective = self.collective(raw).map_err(fault)?;
                 self.0.collectives.push(collective);
                 let last = u32::try_from(self.0.collectives.len() - 1);
-                Some(CollectiveId(last.unwrap_or(u32::MAX)))
+                last.ok().and_then(Small::new)
             }
             None => None,
         };
@@ -186,8 +188,8 @@ impl Collected {
             end,
             collective,
             correlation,
-            rank,
-            event: number,
+            rank: rank.and_then(Small::new),
+            event: u32::try_from(number).unwrap_or(u32::MAX),
         });
         Ok(())
     }

@@ -3,11 +3,15 @@
 //!
 //! A packet means something only in its sequence: names, defaults and clocks that earlier packets
 //! of the same sequence declared. `sequence.rs` keeps those, `clock.rs` the clocks, `slices.rs`
-//! makes kernels of what began and ended.
+//! makes kernels of what began and ended, which `lane.rs` holds till then.
 
+mod annotation;
 mod clock;
+mod lane;
 mod sequence;
 mod slices;
+mod texts;
+mod tracks;
 mod write;
 
 use std::collections::HashMap;
@@ -17,7 +21,7 @@ use super::Found;
 use super::proto::{MESSAGE_LIMIT, Next, Stream, StreamError, Value, fields};
 use super::xplane::Trouble;
 use crate::error::ReadError;
-use crate::gather::{Fault, Gathered, KernelText};
+use crate::gather::{Fault, Gathered};
 use crate::source::Source;
 use clock::Clocks;
 use sequence::Sequence;
@@ -203,7 +207,7 @@ impl Trace {
             sequence.set_defaults(defaults)?;
         }
         for interned in &packet.interned {
-            sequence.intern(interned, self.slices.names())?;
+            sequence.intern(interned, self.slices.texts())?;
         }
         if let Some(snapshot) = packet.snapshot {
             self.clocks.snapshot(packet.sequence, snapshot)?;
@@ -288,15 +292,7 @@ impl Trace {
             ));
         }
         let mut gathered = Gathered::default();
-        let open = self
-            .slices
-            .gather(|number, rank, kernel: &KernelText<'_>| {
-                gathered.kernel(number, kernel)?;
-                if let Some(last) = gathered.kernels.last_mut() {
-                    last.rank = rank;
-                }
-                Ok(())
-            })?;
+        let open = self.slices.gather(&mut gathered)?;
         gathered.simulated = self.slices.simulated();
         if open > 0 {
             self.notes.push(format!(

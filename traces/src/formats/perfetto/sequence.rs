@@ -1,24 +1,28 @@
 //! What the packets of one sequence have declared: names by number, defaults, a thread.
 
-use std::collections::HashMap;
-
+use super::Trouble;
+use super::annotation::Meaning;
+use super::slices::class_of_category;
+use super::texts::{Ids, Texts};
 use crate::formats::proto::{Fields, Malformed, Value, fields};
-use crate::timeline::{NameId, NameTable};
+use crate::timeline::{KernelClass, NameId};
 
 /// The most that one sequence may declare of one kind.
 const ENTRIES: usize = 1 << 20;
 
 /// Names by number.
-type Names = HashMap<u64, NameId>;
+pub(super) type Names = Ids<NameId>;
 
 /// The state of a sequence; cleared when it says so.
 #[derive(Default)]
 pub(super) struct Sequence {
     /// Whether packets were lost since the state was declared.
     lost: bool,
-    pub(super) categories: Names,
+    /// What categories say of a slice.
+    pub(super) categories: Ids<Option<Option<KernelClass>>>,
     pub(super) names: Names,
-    pub(super) annotations: Names,
+    /// What annotations tell, those that matter.
+    pub(super) annotations: Ids<Option<Meaning>>,
     pub(super) strings: Names,
     /// Queues and stages of a GPU.
     pub(super) specifications: Names,
@@ -80,22 +84,17 @@ impl Sequence {
     }
 
     /// Takes InternedData.
-    pub(super) fn intern(
-        &mut self,
-        message: &[u8],
-        texts: &mut NameTable,
-    ) -> Result<(), Malformed> {
+    pub(super) fn intern(&mut self, message: &[u8], texts: &mut Texts) -> Result<(), Trouble> {
         for field in fields(message) {
             let (number, value) = field?;
-            let table = match number {
-                1 => &mut self.categories,
-                2 => &mut self.names,
-                3 => &mut self.annotations,
-                29 => &mut self.strings,
-                24 => &mut self.specifications,
+            let names = match number {
+                1 | 3 => None,
+                2 => Some(&mut self.names),
+                29 => Some(&mut self.strings),
+                24 => Some(&mut self.specifications),
                 // An extension, whose number has changed: told by what stands in it.
                 40.. => {
-                    self.kernel(value, texts);
+                    self.kernel(value, texts)?;
                     continue;
                 }
                 _ => continue,
@@ -104,19 +103,29 @@ impl Sequence {
             for field in fields(value.bytes()) {
                 match field? {
                     (1, value) => id = value.number(),
-                    (2, value) => text = Some(value.text()),
+                    (2, value) => text = Some(value),
                     _ => {}
                 }
             }
-            if let (Some(text), true) = (text, table.len() < ENTRIES) {
-                table.insert(id, texts.intern(&text));
+            let Some(text) = text else { continue };
+            match names {
+                Some(names) if names.len() < ENTRIES => {
+                    names.insert(id, texts.intern(&text.text())?);
+                }
+                None if number == 1 && self.categories.len() < ENTRIES => {
+                    self.categories.insert(id, class_of_category(text.bytes()));
+                }
+                None if number == 3 && self.annotations.len() < ENTRIES => {
+                    self.annotations.insert(id, Meaning::of(text.bytes()));
+                }
+                _ => {}
             }
         }
         Ok(())
     }
 
     /// Takes an InternedComputeKernel (iid 1, name 2, demangled_name 3, arch 4), if it is one.
-    fn kernel(&mut self, value: Value<'_>, texts: &mut NameTable) {
+    fn kernel(&mut self, value: Value<'_>, texts: &mut Texts) -> Result<(), Trouble> {
         let (mut id, mut name, mut shown, mut arch) = (None, None, None, false);
         let bytes: Fields<'_> = fields(value.bytes());
         for field in bytes {
@@ -126,13 +135,14 @@ impl Sequence {
                 Ok((3, Value::Bytes(bytes))) => shown = std::str::from_utf8(bytes).ok(),
                 Ok((4, Value::Bytes(_))) => arch = true,
                 Ok((5, Value::Bytes(_))) => {}
-                _ => return,
+                _ => return Ok(()),
             }
         }
         if let (Some(id), Some(name), true) = (id, shown.or(name), arch || shown.is_some())
             && self.kernels.len() < ENTRIES
         {
-            self.kernels.insert(id, texts.intern(name));
+            self.kernels.insert(id, texts.intern(name)?);
         }
+        Ok(())
     }
 }

@@ -1,7 +1,10 @@
 //! Readers on large files, a process each so that memory is each one's own:
-//! `cargo bench -p litd-traces --bench formats`. Files of 1 GB are made here: a Perfetto file as
-//! they are, mostly calls of a host, and a Kineto file of nothing but kernels, the most that memory
-//! has to hold. The other JSON is a real one of ../shared/traces, whose peers' times are beside it.
+//! `cargo bench -p litd-traces --bench formats`. Files of 1 GB are made here: a Perfetto file with
+//! mostly calls of a host, and files of nothing but kernels, the most that memory has to hold: of
+//! eight GPUs as rocprofv3 writes them, and of one in Kineto's JSON. The other JSON is a real one of
+//! ../shared/traces, whose peers' times are beside it.
+
+mod rocprof;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -125,7 +128,12 @@ fn main() -> Outcome<()> {
     let perfetto = folder.path().join("large.pftrace");
     write_perfetto(&perfetto)?;
     let me = std::env::current_exe()?;
-    println!("Perfetto (limits: 400 MB/s, 256 MiB)");
+    println!("Perfetto, mostly a host's calls (limits: 400 MB/s, 256 MiB)");
+    Command::new(&me).arg(&perfetto).status()?;
+    let mut file = std::io::BufWriter::new(std::fs::File::create(&perfetto)?);
+    rocprof::write_trace(&mut file, 1_000_000_000)?;
+    file.flush()?;
+    println!("Perfetto, kernels of 8 GPUs and nothing else (limits: 400 MB/s, 256 MiB)");
     Command::new(&me).arg(&perfetto).status()?;
     std::fs::remove_file(&perfetto)?;
     let kineto = folder.path().join("large.json");
