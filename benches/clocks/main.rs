@@ -1,16 +1,20 @@
 //! How long a training script's `set_clock` takes to become a driver's call: a real hook in
-//! Python, a real daemon under the system's clock, NVML's functions on a stand-in node in this
-//! process. `cargo bench --bench clocks` (also with `-- clocks`), for half a minute. Whatever else runs on the machine
-//! shows.
+//! Python, a real daemon under the system's clock, and a stand-in `libnvidia-ml.so.1` that notes
+//! when `nvmlDeviceSetGpuLockedClocks` is entered. Between two calls the same script writes a byte
+//! into a bare socket whose other end a thread of this process waits at: what one wake-up costs
+//! here and now. `cargo bench --bench clocks` (also with `-- clocks`), for half a minute. Whatever
+//! else runs on the machine shows.
 
 #[path = "../common/report.rs"]
 mod report;
 
 use std::error::Error;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::thread::sleep;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use litd_rig::{Rig, gpu_address};
@@ -28,7 +32,9 @@ const LIMITS: [(usize, f64); 2] = [(50, 100e-6), (99, 1e-3)];
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const SCRIPT: &str = "
-import sys, time, litd
+import socket, sys, time, litd
+bare = socket.socket(socket.AF_UNIX)
+bare.connect(sys.argv[3])
 hook = litd.attach(job='bench', gpu=sys.argv[1], socket=sys.argv[2], steps_by_hand=True)
 hook.set_clock(0)
 while not hook.is_connected:
@@ -37,7 +43,10 @@ print('ready', flush=True)
 for line in sys.stdin:
     clock = int(line)
     began = time.monotonic_ns()
-    hook.set_clock(clock)
+    if clock:
+        hook.set_clock(clock)
+    else:
+        bare.send(b'.')
     ended = time.monotonic_ns()
     print(began, ended, flush=True)
 ";
@@ -46,14 +55,18 @@ struct Hook {
     process: Child,
     says: BufReader<ChildStdout>,
     hears: ChildStdin,
+    /// When bytes arrived at the bare socket.
+    bytes: Receiver<f64>,
 }
 
 impl Hook {
     fn start(rig: &Rig) -> Outcome<Self> {
         let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("python");
+        let socket = rig.layout().directory.join("bare.sock");
+        let bytes = arrivals(UnixListener::bind(&socket)?);
         let mut process = Command::new("python3")
             .args(["-c", SCRIPT, &gpu_address(0)])
-            .arg(rig.layout().ingest())
+            .args([rig.layout().ingest(), socket])
             .current_dir(python)
             .envs(["RANK", "LOCAL_RANK"].map(|name| (name, "0")))
             .envs(["WORLD_SIZE", "LOCAL_WORLD_SIZE"].map(|name| (name, "1")))
@@ -67,6 +80,7 @@ impl Hook {
             process,
             says: BufReader::new(says),
             hears,
+            bytes,
         };
         hook.line()?;
         Ok(hook)
@@ -78,17 +92,23 @@ impl Hook {
         Ok(line)
     }
 
-    /// Seconds from the call until the driver's, and until the call returned.
-    fn set(&mut self, rig: &Rig, clock: u32, zero: (Instant, f64)) -> Outcome<(f64, f64)> {
+    /// When the script did what it was told to, from and until.
+    fn tell(&mut self, clock: u32) -> Outcome<(f64, f64)> {
         writeln!(self.hears, "{clock}")?;
         let line = self.line()?;
         let times: Vec<f64> = line
             .split_whitespace()
             .map(|word| word.parse().map(|nanos: f64| nanos * 1e-9))
             .collect::<Result<_, _>>()?;
-        let [began, ended] = times[..] else {
-            return Err(format!("the hook said {line:?}").into());
-        };
+        match times[..] {
+            [began, ended] => Ok((began, ended)),
+            _ => Err(format!("the hook said {line:?}").into()),
+        }
+    }
+
+    /// Seconds from the call until the driver's, and until the call returned.
+    fn set(&mut self, rig: &Rig, clock: u32) -> Outcome<(f64, f64)> {
+        let (began, ended) = self.tell(clock)?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             let (clocks, at) = {
@@ -97,9 +117,7 @@ impl Hook {
                 (gpu.clocks, gpu.locked_at)
             };
             if clocks == Some((clock, clock)) {
-                let at = at.ok_or("no time")?;
-                let at = zero.1 + at.duration_since(zero.0).as_secs_f64();
-                return Ok((at - began, ended - began));
+                return Ok((at as f64 * 1e-9 - began, ended - began));
             }
             if Instant::now() > deadline {
                 return Err(format!("{clock} MHz are not set").into());
@@ -107,6 +125,32 @@ impl Hook {
             sleep(Duration::from_micros(500));
         }
     }
+
+    /// Seconds from a write to the bare socket until its byte was read.
+    fn write(&mut self) -> Outcome<f64> {
+        let (began, _) = self.tell(0)?;
+        Ok(self.bytes.recv_timeout(PATIENCE)? - began)
+    }
+}
+
+/// When bytes arrive, by the kernel's monotonic clock, s.
+fn arrivals(listener: UnixListener) -> Receiver<f64> {
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        let Ok((mut stream, _)) = listener.accept() else {
+            return;
+        };
+        while stream.read_exact(&mut [0]).is_ok() {
+            let Ok(now) = clock_gettime(ClockId::CLOCK_MONOTONIC) else {
+                return;
+            };
+            let now = now.tv_sec() as f64 + 1e-9 * now.tv_nsec() as f64;
+            if tell.send(now).is_err() {
+                return;
+            }
+        }
+    });
+    told
 }
 
 impl Drop for Hook {
@@ -130,31 +174,35 @@ fn main() -> Outcome<()> {
     );
     let daemon = rig.spawn(Path::new(env!("CARGO_BIN_EXE_litd")), &rig.config(&config))?;
     let mut hook = Hook::start(&rig)?;
-    let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
-    let seconds = monotonic.tv_sec() as f64 + 1e-9 * monotonic.tv_nsec() as f64;
-    let zero = (Instant::now(), seconds);
-    let (mut driver, mut call) = (Vec::new(), Vec::new());
+    let (mut driver, mut call, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..CALLS {
         // The first of a device waits for the disk: its name goes into the journal.
         let clock = 600 + (number % 2) as u32 * 15;
-        let (reached, returned) = hook.set(&rig, clock, zero)?;
+        let (reached, returned) = hook.set(&rig, clock)?;
         driver.push(reached);
         call.push(returned);
-        sleep(Duration::from_micros(3000 + 37 * (number as u64 % 100)));
+        let pause = Duration::from_micros(1500 + 19 * (number as u64 % 100));
+        sleep(pause);
+        bare.push(hook.write()?);
+        sleep(pause);
     }
     println!(
         "the first, which is written to the journal: {:.0} us",
         driver[0] * 1e6
     );
-    driver.sort_by(f64::total_cmp);
-    call.sort_by(f64::total_cmp);
+    for times in [&mut driver, &mut call, &mut bare] {
+        times.sort_by(f64::total_cmp);
+    }
     for (percent, limit) in LIMITS {
-        let found = percentile(&driver, percent);
+        let [found, peer] = [&driver, &bare].map(|times| percentile(times, percent));
         println!(
-            "set_clock to the driver's call, p{percent}: {:.0} us ({:.2} of the limit of {:.0} us)",
+            "set_clock to the driver's call, p{percent}: {:.0} us ({:.2} of the limit of {:.0} us); \
+             a byte through a bare socket {:.0} us ({:.2} times)",
             found * 1e6,
             found / limit,
-            limit * 1e6
+            limit * 1e6,
+            peer * 1e6,
+            found / peer
         );
     }
     let (usual, seldom) = (percentile(&call, 50), percentile(&call, 99));

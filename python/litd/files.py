@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+from socket import SOL_SOCKET
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,7 +35,17 @@ class Owned:
             self._socket.detach()
 
 
-def _identity(socket: socket.socket) -> tuple[int, int] | None:
+SO_COOKIE = 57
+"""A number that no other socket has had since the node was switched on (Linux 4.12)."""
+
+
+def _identity(socket: socket.socket) -> bytes | tuple[int, int] | None:
+    try:
+        # Takes half of the time that `fstat` does, which makes an object of twenty numbers.
+        return socket.getsockopt(SOL_SOCKET, SO_COOKIE, 8)
+    except OSError:
+        # It is older, a sandbox's (gVisor), or no socket any more.
+        pass
     try:
         status = os.fstat(socket.fileno())
     except OSError:

@@ -186,7 +186,7 @@ class Link:
         connection = self._connection
         if not self.welcomed or connection is None:
             return
-        if not self._send_now(connection, wire.frame(wire.SetClock(megahertz).encode())):
+        if not self._send_now(connection, wire.clock_frame(megahertz)):
             self._clock_waits = True
             self._ring()
 
@@ -395,7 +395,7 @@ class Link:
             connection.unsent += wire.frame(self._notices.popleft().encode())
         if self._clock_waits and self._clock is not None:
             self._clock_waits = False
-            connection.unsent += wire.frame(wire.SetClock(self._clock).encode())
+            connection.unsent += wire.clock_frame(self._clock)
         while self._queue:
             message = self._queue.popleft()
             full = len(connection.unsent) > FULL

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from litd import columns
@@ -303,6 +304,12 @@ def _refusal(body: bytes) -> Refusal:
 def frame(message: bytes) -> bytes:
     """A message with its length in front."""
     return _HEADER.pack(len(message)) + message
+
+
+@lru_cache(maxsize=512)
+def clock_frame(megahertz: int) -> bytes:
+    """`SetClock` as a frame. A plan has a few clocks, and the driver has to wait for this."""
+    return frame(SetClock(megahertz).encode())
 
 
 class FrameReader:

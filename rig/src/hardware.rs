@@ -1,7 +1,6 @@
 //! The node's devices: a simulated plant, what a driver would tell of it, and the ledger.
 
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Instant;
 
 use litd_power::simulated::{Answer, Listed, Outcome, Request};
 use litd_power::{CapRange, DeviceKind, Identity, ReadBack, Reading, Sharing, Throttle};
@@ -446,7 +445,6 @@ impl Hardware {
         locked.map_err(|error| Refused::Plant(error.to_string()))?;
         gpu.clocks = megahertz;
         gpu.locks.push(megahertz);
-        gpu.locked_at = Some(Instant::now());
         Ok(())
     }
 

@@ -1,7 +1,5 @@
 //! The node's NVIDIA driver: what a process is answered that has the stand-in `libnvidia-ml`.
 
-use std::time::Instant;
-
 use std::env;
 use std::fs;
 use std::io;
@@ -75,8 +73,8 @@ pub struct NvidiaGpu {
     pub clocks: Option<(u32, u32)>,
     /// All that they have been locked to, in order; `None`: let go.
     pub locks: Vec<Option<(u32, u32)>>,
-    /// When last, by the kernel's monotonic clock.
-    pub locked_at: Option<Instant>,
+    /// When NVML's function for that was called last, by the kernel's monotonic clock, ns.
+    pub locked_at: u64,
     /// Clocks that the memory is locked to, MHz.
     pub memory: Option<(u32, u32)>,
     /// All that it has been locked to, in order; `None`: let go.
@@ -99,7 +97,7 @@ impl Default for NvidiaGpu {
             persistence: true,
             clocks: None,
             locks: Vec::new(),
-            locked_at: None,
+            locked_at: 0,
             memory: None,
             memory_locks: Vec::new(),
             reasons: None,
@@ -174,9 +172,11 @@ impl Hardware {
                     .map_err(|refused| returned(&refused))?;
             }
             Request::SetPersistence { on, .. } => self.setting(gpu)?.persistence = *on,
-            Request::LockClocks { range, .. } => self
-                .lock_clocks(gpu, *range)
-                .map_err(|refused| returned(&refused))?,
+            Request::LockClocks { range, called, .. } => {
+                self.lock_clocks(gpu, *range)
+                    .map_err(|refused| returned(&refused))?;
+                self.setting(gpu)?.locked_at = *called;
+            }
             Request::LockMemory { range, .. } => {
                 let settings = self.setting(gpu)?;
                 settings.memory = *range;

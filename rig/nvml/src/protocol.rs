@@ -39,6 +39,8 @@ pub enum Request {
         device: String,
         /// The lowest and the highest.
         range: Option<(u32, u32)>,
+        /// When the function was called, by the kernel's monotonic clock, ns.
+        called: u64,
     },
     /// The same of the memory's clocks.
     LockMemory {
@@ -46,6 +48,8 @@ pub enum Request {
         device: String,
         /// The lowest and the highest.
         range: Option<(u32, u32)>,
+        /// When the function was called, by the kernel's monotonic clock, ns.
+        called: u64,
     },
 }
 

@@ -57,6 +57,28 @@ unsafe extern "C" fn nvmlDeviceGetSupportedGraphicsClocks(
     unsafe { give_list(count, out, clocks) }
 }
 
+type Range = Option<(c_uint, c_uint)>;
+
+fn lock(
+    device: Handle,
+    range: Range,
+    request: impl FnOnce(String, Range, u64) -> Request,
+) -> c_uint {
+    let called = now();
+    change(device, |device| request(device, range, called))
+}
+
+/// The kernel's monotonic clock, ns.
+fn now() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: clock_gettime(2) fills `time`, which outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
+}
+
 macro_rules! locks {
     ($($request:ident: $lock:ident, $unlock:ident;)*) => {
         $(
@@ -65,14 +87,16 @@ macro_rules! locks {
                 if lowest > highest {
                     return code::INVALID_ARGUMENT;
                 }
-                let range = Some((lowest, highest));
-                change(device, |device| Request::$request { device, range })
+                lock(device, Some((lowest, highest)), |device, range, called| {
+                    Request::$request { device, range, called }
+                })
             }
 
             #[unsafe(no_mangle)]
             extern "C" fn $unlock(device: Handle) -> c_uint {
-                let range = None;
-                change(device, |device| Request::$request { device, range })
+                lock(device, None, |device, range, called| {
+                    Request::$request { device, range, called }
+                })
             }
         )*
     };
