@@ -43,6 +43,8 @@ pub struct Network {
     arc_of: Vec<u32>,
     /// When each event happens, up to a shift of all.
     moments: Vec<i32>,
+    /// The number that each event of the graph has here.
+    numbers: Vec<u32>,
 }
 
 impl Network {
@@ -74,7 +76,16 @@ impl Network {
             }
         });
         let lines = lines.collect();
-        let moments = graph.earliest(|op| problem.curve(op).longest().0.into());
+        let earliest = graph.earliest(|op| problem.curve(op).longest().0.into());
+        // What happens at about the same time stands together in memory: paths and trees do.
+        let mut order: Vec<u32> = (0..graph.events() as u32).collect();
+        order.sort_by_key(|&event| earliest[event as usize]);
+        let mut numbers = vec![0; order.len()];
+        for (number, &event) in (0..).zip(&order) {
+            numbers[event as usize] = number;
+        }
+        let moments = order.iter().map(|&event| earliest[event as usize] as i32);
+        let moments = moments.collect();
         let mut network = Self {
             operations: graph.operations().len(),
             lines,
@@ -82,7 +93,8 @@ impl Network {
             exits: Vec::new(),
             first: Vec::new(),
             arc_of: Vec::new(),
-            moments: moments.into_iter().map(|moment| moment as i32).collect(),
+            moments,
+            numbers,
         };
         network.join(graph);
         for number in 0..network.lines.len() {
@@ -94,9 +106,10 @@ impl Network {
     /// Lists the exits of each event.
     fn join(&mut self, graph: &Graph) {
         let mut first = vec![0_u32; graph.events() + 1];
+        let number = |event: u32| self.numbers[event as usize];
         for arc in graph.arcs() {
-            first[arc.from as usize + 1] += 1;
-            first[arc.to as usize + 1] += 1;
+            first[number(arc.from) as usize + 1] += 1;
+            first[number(arc.to) as usize + 1] += 1;
         }
         for event in 0..graph.events() {
             first[event + 1] += first[event];
@@ -114,12 +127,13 @@ impl Network {
             *next += 1;
             *next - 1
         };
-        for (number, arc) in (0_u32..).zip(graph.arcs()) {
-            let (ahead, back) = (place(arc.from), place(arc.to));
-            self.lines[number as usize].exit = ahead;
-            self.arc_of[ahead as usize] = number << 1;
-            self.arc_of[back as usize] = number << 1 | 1;
-            for (exit, event, sister) in [(ahead, arc.to, back), (back, arc.from, ahead)] {
+        for (arc, ends) in (0_u32..).zip(graph.arcs()) {
+            let [from, to] = [ends.from, ends.to].map(number);
+            let (ahead, back) = (place(from), place(to));
+            self.lines[arc as usize].exit = ahead;
+            self.arc_of[ahead as usize] = arc << 1;
+            self.arc_of[back as usize] = arc << 1 | 1;
+            for (exit, event, sister) in [(ahead, to, back), (back, from, ahead)] {
                 self.exits[exit as usize] = Exit {
                     event,
                     sister,
@@ -136,15 +150,27 @@ impl Network {
 
     /// The iteration's time.
     pub fn time(&self) -> Units {
-        let (start, end) = (Graph::SOURCE as usize, Graph::SINK as usize);
+        let (start, end) = (self.source() as usize, self.sink() as usize);
         Units((self.moments[end] - self.moments[start]).unsigned_abs())
+    }
+
+    /// The iteration's beginning.
+    pub fn source(&self) -> u32 {
+        self.numbers[Graph::SOURCE as usize]
+    }
+
+    /// The iteration's end.
+    pub fn sink(&self) -> u32 {
+        self.numbers[Graph::SINK as usize]
     }
 
     /// When each event happens, in units from the beginning.
     pub fn moments(&self) -> Vec<i64> {
-        let start = i64::from(self.moments[Graph::SOURCE as usize]);
-        let moments = self.moments.iter();
-        moments.map(|moment| i64::from(*moment) - start).collect()
+        let start = self.moments[self.source() as usize];
+        let numbers = self.numbers.iter();
+        numbers
+            .map(|&number| i64::from(self.moments[number as usize] - start))
+            .collect()
     }
 
     /// What each arc carries.
@@ -176,18 +202,25 @@ impl Network {
         }
     }
 
-    /// Lets more flow out by this exit, or in; says how much more is then possible.
+    /// The exit by which flow leaves and the one by which it arrives, if it goes out by this exit,
+    /// or in.
     #[inline]
-    pub fn push(&mut self, exit: u32, inwards: bool, amount: i64) -> i64 {
+    pub fn way(&self, exit: u32, inwards: bool) -> [u32; 2] {
         let sister = self.exits[exit as usize].sister;
-        let (from, to) = if inwards {
-            (sister, exit)
+        if inwards {
+            [sister, exit]
         } else {
-            (exit, sister)
-        };
+            [exit, sister]
+        }
+    }
+
+    /// Lets more flow along a way; says how much more is then possible.
+    #[inline]
+    pub fn push(&mut self, [from, to]: [u32; 2], amount: i64) -> i64 {
         self.exits[to as usize].residual += amount;
-        self.exits[from as usize].residual -= amount;
-        self.exits[from as usize].residual
+        let residual = &mut self.exits[from as usize].residual;
+        *residual -= amount;
+        *residual
     }
 
     /// Where in the table the bounds of an arc stand at its present distance.

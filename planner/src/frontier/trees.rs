@@ -1,11 +1,15 @@
 //! Maximum flow by two search trees that survive augmentations and steps (Boykov and Kolmogorov,
-//! "An experimental comparison of min-cut/max-flow algorithms", 2004).
+//! "An experimental comparison of min-cut/max-flow algorithms", 2004), with one change. There, all
+//! that hangs below a saturated arc is set free event by event and found anew. Pipelines' paths
+//! are as long as the iteration, so that is most of a tree, and as flow can go back on nearly
+//! every arc, the part that was cut off is still one: it is hung up by any of its events that has
+//! a neighbour in the rest of the tree, with the arcs between that event and its old top turned
+//! round, as when an arc enters the basis of network simplex.
 
 use std::collections::VecDeque;
 
 use super::Change;
 use super::network::Network;
-use crate::graph::Graph;
 
 /// Which tree an event belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +25,9 @@ enum Side {
 /// No exit: a root has no parent, nor has an orphan.
 const NONE: u32 = u32::MAX;
 
+/// So many events are looked at together for whether a step moves any of them.
+const RUN: usize = 32;
+
 #[derive(Debug, Clone, Copy)]
 struct Node {
     /// The exit to the parent.
@@ -30,6 +37,8 @@ struct Node {
     /// How far the root is, and when that was last known for certain.
     distance: u32,
     known: u32,
+    /// The last search that found it in what was cut off.
+    lost: u32,
     is_active: bool,
 }
 
@@ -37,13 +46,19 @@ pub struct Trees {
     /// By itself, because it is asked for far more often than the rest.
     sides: Vec<Side>,
     nodes: Vec<Node>,
+    roots: [u32; 2],
+    /// Counts augmentations.
     now: u32,
+    /// Counts searches for a place where what is cut off can be hung up.
+    search: u32,
+    /// What hangs below an orphan, as far as it has been searched, and who is to look at it again
+    /// if all of it must be set free.
+    cut_off: Vec<u32>,
+    near: Vec<u32>,
     active: VecDeque<u32>,
     orphans: VecDeque<u32>,
-    /// The events that a step moves.
-    moving: Vec<u32>,
-    /// The events of an augmenting path, by which exit and whether inwards.
-    path: Vec<(u32, u32, bool)>,
+    /// The events of an augmenting path, none for the arc between the trees, and the way from each.
+    path: Vec<(u32, [u32; 2])>,
 }
 
 impl Trees {
@@ -53,18 +68,25 @@ impl Trees {
             parent: 0,
             distance: 0,
             known: 0,
+            lost: 0,
             is_active: false,
         };
         let mut trees = Self {
             sides: vec![Side::Neither; network.events()],
             nodes: vec![free; network.events()],
+            roots: [network.source(), network.sink()],
             now: 0,
+            search: 0,
+            cut_off: Vec::new(),
+            near: Vec::new(),
             active: VecDeque::new(),
             orphans: VecDeque::new(),
-            moving: Vec::new(),
             path: Vec::new(),
         };
-        for (root, side) in [(Graph::SOURCE, Side::Source), (Graph::SINK, Side::Sink)] {
+        for (root, side) in [
+            (network.source(), Side::Source),
+            (network.sink(), Side::Sink),
+        ] {
             trees.sides[root as usize] = side;
             trees.activate(root);
         }
@@ -135,20 +157,25 @@ impl Trees {
         };
         let mut path = std::mem::take(&mut self.path);
         path.clear();
-        path.push((event, bridge, side == Side::Sink));
+        let mut fits = i64::MAX;
+        let mut add = |event, exit, inwards| {
+            let way = network.way(exit, inwards);
+            fits = fits.min(network.exit(way[0]).residual);
+            path.push((event, way));
+        };
+        add(NONE, bridge, side == Side::Sink);
         for (mut event, inwards) in [(left, true), (right, false)] {
-            while self.nodes[event as usize].up != NONE {
+            loop {
                 let Node { up, parent, .. } = self.nodes[event as usize];
-                path.push((event, up, inwards));
+                if up == NONE {
+                    break;
+                }
+                add(event, up, inwards);
                 event = parent;
             }
         }
-        let residuals = path
-            .iter()
-            .map(|&(_, exit, inwards)| network.residual(exit, inwards));
-        let fits = residuals.min().unwrap_or(0);
-        for (place, &(event, exit, inwards)) in path.iter().enumerate() {
-            if network.push(exit, inwards, fits) == 0 && place > 0 {
+        for &(event, way) in &path {
+            if network.push(way, fits) == 0 && event != NONE {
                 self.nodes[event as usize].up = NONE;
                 self.orphans.push_front(event);
             }
@@ -161,45 +188,99 @@ impl Trees {
         fits
     }
 
-    /// Finds a new parent for an event that has lost its own, the nearest to the root, or sets
-    /// it free and makes orphans of its children.
+    /// Hangs up what an orphan's tree has become, wherever that is possible, or sets it free.
     fn adopt(&mut self, network: &Network, orphan: u32) {
-        let side = self.sides[orphan as usize];
-        let mut best = (u32::MAX, NONE);
-        for number in network.exits_of(orphan) {
-            let other = network.exit(number).event;
-            if self.sides[other as usize] == side
-                && network.residual(number, side == Side::Source) > 0
-                && let Some(distance) = self.root_distance(other)
+        let mut cut_off = std::mem::take(&mut self.cut_off);
+        let mut near = std::mem::take(&mut self.near);
+        cut_off.clear();
+        near.clear();
+        self.search += 1;
+        self.nodes[orphan as usize].lost = self.search;
+        cut_off.push(orphan);
+        let mut next = 0;
+        let mut hangs = false;
+        while let Some(&event) = cut_off.get(next)
+            && !hangs
+        {
+            next += 1;
+            if let Some((distance, up)) = self.look_around(network, event, &mut cut_off, &mut near)
             {
-                best = best.min((distance, number));
+                self.turn(network, event, up, distance + 1);
+                hangs = true;
             }
         }
-        let (distance, up) = best;
-        if up != NONE {
-            let known = self.now;
-            let node = &mut self.nodes[orphan as usize];
-            node.parent = network.exit(up).event;
-            (node.up, node.distance, node.known) = (up, distance + 1, known);
-            return;
+        if !hangs {
+            self.set_free(&cut_off, &near);
+        } else if self.nodes[orphan as usize].up == NONE {
+            // Not all of it could be turned round.
+            self.orphans.push_front(orphan);
         }
-        self.sides[orphan as usize] = Side::Neither;
-        for number in network.exits_of(orphan) {
+        (self.cut_off, self.near) = (cut_off, near);
+    }
+
+    /// Notes what hangs below an event that is cut off, and who else could take it in: yields the
+    /// nearest to the root that is still in the tree, by distance and exit.
+    fn look_around(
+        &mut self,
+        network: &Network,
+        event: u32,
+        cut_off: &mut Vec<u32>,
+        near: &mut Vec<u32>,
+    ) -> Option<(u32, u32)> {
+        let side = self.sides[event as usize];
+        let mut best = (u32::MAX, NONE);
+        for number in network.exits_of(event) {
             let exit = network.exit(number);
             let there = self.sides[exit.event as usize];
-            if there == Side::Neither {
+            let other = &mut self.nodes[exit.event as usize];
+            if there == side && other.up == exit.sister {
+                other.lost = self.search;
+                cut_off.push(exit.event);
                 continue;
             }
-            let other = &mut self.nodes[exit.event as usize];
-            // Whoever could take the event in looks at it again, in the other tree as well: a
-            // step may have opened a way that only the orphan was to follow.
-            let could = network.residual(number, there == Side::Source) > 0;
-            if other.up == exit.sister {
-                other.up = NONE;
-                self.orphans.push_back(exit.event);
+            if there == Side::Neither || network.residual(number, there == Side::Source) == 0 {
+                continue;
             }
-            if could {
-                self.activate(exit.event);
+            let is_in_tree = there == side;
+            match is_in_tree.then(|| self.root_distance(exit.event)).flatten() {
+                Some(distance) => best = best.min((distance, number)),
+                None => near.push(exit.event),
+            }
+        }
+        (best.1 != NONE).then_some(best)
+    }
+
+    /// Makes an event hang from this exit, and what it hung below from it, as far up as flow can
+    /// go that way.
+    fn turn(&mut self, network: &Network, mut event: u32, mut up: u32, mut distance: u32) {
+        let takes_in = self.sides[event as usize] == Side::Source;
+        loop {
+            let node = &mut self.nodes[event as usize];
+            let before = node.up;
+            node.parent = network.exit(up).event;
+            (node.up, node.distance, node.known) = (up, distance, self.now);
+            if before == NONE {
+                return;
+            }
+            let exit = network.exit(before);
+            if network.residual(exit.sister, takes_in) == 0 {
+                return;
+            }
+            (event, up, distance) = (exit.event, exit.sister, distance + 1);
+        }
+    }
+
+    /// Sets free what nothing in its tree can take in.
+    fn set_free(&mut self, cut_off: &[u32], near: &[u32]) {
+        for &event in cut_off {
+            self.sides[event as usize] = Side::Neither;
+            self.nodes[event as usize].up = NONE;
+        }
+        // Whoever could take an event in looks at it again, in the other tree as well: a step may
+        // have opened a way that only the event was to follow.
+        for &event in near {
+            if self.sides[event as usize] != Side::Neither {
+                self.activate(event);
             }
         }
     }
@@ -208,33 +289,41 @@ impl Trees {
     fn root_distance(&mut self, event: u32) -> Option<u32> {
         let mut length = 0;
         let mut at = event;
-        loop {
+        let is_in_tree = loop {
             let node = &mut self.nodes[at as usize];
             if node.known == self.now {
                 length += node.distance;
-                break;
+                break true;
+            }
+            if node.lost == self.search {
+                break false;
             }
             if node.up == NONE {
-                if at != Graph::SOURCE && at != Graph::SINK {
-                    return None;
+                let is_root = self.roots.contains(&at);
+                if is_root {
+                    (node.known, node.distance) = (self.now, 0);
+                } else {
+                    node.lost = self.search;
                 }
-                (node.known, node.distance) = (self.now, 0);
-                break;
+                break is_root;
             }
             length += 1;
             at = node.parent;
-        }
-        let mut distance = length;
-        let mut at = event;
-        loop {
+        };
+        // Who asks from the same branch need not go so far.
+        let (end, mut distance) = (at, length);
+        at = event;
+        while at != end {
             let node = &mut self.nodes[at as usize];
-            if node.known == self.now {
-                return Some(length);
+            if is_in_tree {
+                (node.known, node.distance) = (self.now, distance);
+                distance -= 1;
+            } else {
+                node.lost = self.search;
             }
-            (node.known, node.distance) = (self.now, distance);
-            distance -= 1;
             at = node.parent;
         }
+        is_in_tree.then_some(length)
     }
 
     /// Makes the iteration a unit shorter along a minimum cut, and notes whose time changes. Of
@@ -247,27 +336,29 @@ impl Trees {
             true => (Side::Source, 1),
             false => (Side::Sink, -1),
         };
-        let mut moving = std::mem::take(&mut self.moving);
-        moving.clear();
-        let all = (0..).zip(&self.sides);
-        moving.extend(all.filter_map(|(event, other)| (*other == side).then_some(event)));
-        for &event in &moving {
-            network.shift(event, by);
-        }
-        for &event in &moving {
-            for number in network.exits_of(event) {
-                let other = network.exit(number).event;
-                if self.sides[other as usize] == side {
+        for first in (0..self.sides.len()).step_by(RUN) {
+            let end = self.sides.len().min(first + RUN);
+            if !self.sides[first..end].contains(&side) {
+                continue;
+            }
+            for event in first as u32..end as u32 {
+                if self.sides[event as usize] != side {
                     continue;
                 }
-                if let Some((operation, longer)) = network.follow(number, by) {
-                    changes.push(Change::new(operation, longer));
-                }
-                if network.residual(number, !sources_move) > 0 {
-                    self.activate(event);
+                network.shift(event, by);
+                for number in network.exits_of(event) {
+                    let other = network.exit(number).event;
+                    if self.sides[other as usize] == side {
+                        continue;
+                    }
+                    if let Some((operation, longer)) = network.follow(number, by) {
+                        changes.push(Change::new(operation, longer));
+                    }
+                    if network.residual(number, !sources_move) > 0 {
+                        self.activate(event);
+                    }
                 }
             }
         }
-        self.moving = moving;
     }
 }
