@@ -74,7 +74,7 @@ fn highs_finds_the_same_optima_of_new_graphs() {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     let compared = compare(&String::from_utf8(output.stdout).unwrap());
-    assert_eq!(compared, count.parse().unwrap());
+    assert_eq!(compared, count.parse::<usize>().unwrap());
 }
 
 /// A graph of so many operations of three kinds, with these edges from earlier to later ones.
