@@ -72,6 +72,8 @@ pub struct Controller {
     baseline: Option<Mean>,
     /// The caps that were held then.
     home: CapVector,
+    /// The caps of warm-up itself, whatever drifts came later.
+    origin: CapVector,
     /// What limited each GPU in each of the last samples.
     limits: VecDeque<Vec<Limit>>,
     /// Algorithm 2's `global_max`.
@@ -126,6 +128,7 @@ impl Controller {
             caps: None,
             baseline: None,
             home: plan.start().clone(),
+            origin: plan.start().clone(),
             limits: VecDeque::new(),
             global_max: Millis::ZERO,
             best: (Millis(f64::INFINITY), 0),

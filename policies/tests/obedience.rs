@@ -58,6 +58,25 @@ fn caps_that_act_on_another_gpu_are_taken_back() {
 }
 
 #[test]
+fn after_a_drift_too_it_is_the_caps_of_warm_up_that_come_back() {
+    for law in Law::ALL {
+        let mut toy = Toy::with(Policy::GpuRealloc, config(law));
+        let start = toy.held.clone();
+        run(&mut toy, 40, draw(0));
+        let level = toy.held.clone();
+        assert_ne!(level, start);
+        // The straggler becomes the first, and from the next watts on caps act elsewhere.
+        toy.speed[2] = 1.05;
+        while toy.held == level {
+            run(&mut toy, 1, draw(0));
+        }
+        let said = run(&mut toy, 12, draw(1));
+        assert!(said.iter().any(|d| matches!(d.why, Why::Disobeyed { .. })));
+        assert_eq!(toy.held, start, "{law}");
+    }
+}
+
+#[test]
 fn power_that_follows_caps_or_that_nothing_limits_raises_no_doubt() {
     for law in Law::ALL {
         let mut toy = Toy::with(Policy::GpuRealloc, config(law));

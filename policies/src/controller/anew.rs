@@ -87,8 +87,10 @@ impl Controller {
     fn start_anew(&mut self, plan: Plan, caps: Option<CapVector>) {
         let same_gpus = plan.tdp().len() == self.plan.tdp().len();
         let fresh = Self::new(plan, self.config.clone());
+        let home = caps.as_ref().unwrap_or(&fresh.home).clone();
         *self = Self {
-            home: caps.as_ref().unwrap_or(&fresh.home).clone(),
+            origin: home.clone(),
+            home,
             caps,
             adjustments: self.adjustments,
             hint: self.hint.take().filter(|_| same_gpus),
@@ -156,7 +158,7 @@ impl Controller {
             return None;
         }
         self.lifting = true;
-        self.home = caps.clone();
+        (self.home, self.origin) = (caps.clone(), caps.clone());
         self.hold_now(&caps);
         self.window = Samples::new(gpus.len());
         let sum = sum(&caps.to_watts());

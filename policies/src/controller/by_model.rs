@@ -187,7 +187,8 @@ impl Controller {
         if slowdown > limit + HARM || self.retreats >= MOST_RETREATS {
             let before = self.baseline.as_ref()?.iteration_time;
             let after = self.since.mean()?.iteration_time;
-            return Some(self.back_home(gpus, Why::RolledBack { before, after }));
+            let home = self.home.clone();
+            return Some(self.back_to(&home, gpus, Why::RolledBack { before, after }));
         }
         let last = self.trail.pop()?;
         let caps = self.take_back(&last, gpus);
@@ -219,13 +220,14 @@ impl Controller {
 
     /// Kernels don't follow power.
     fn give_up(&mut self, gpus: &[GpuReading], slope: f64) -> Decision {
-        self.back_home(gpus, Why::Contradicted { slope })
+        self.back_to_warm_up(gpus, Why::Contradicted { slope })
     }
 
-    /// Back to the caps of warm-up, and paused.
-    pub(super) fn back_home(&mut self, gpus: &[GpuReading], why: Why) -> Decision {
-        let home = self.home.clone();
-        self.back_to(&home, gpus, why)
+    /// Caps do not what they should, so those after a drift are no better founded than any: back to
+    /// the caps of warm-up, and paused.
+    pub(super) fn back_to_warm_up(&mut self, gpus: &[GpuReading], why: Why) -> Decision {
+        let origin = self.origin.clone();
+        self.back_to(&origin, gpus, why)
     }
 
     /// Back to these caps at once, however far, and paused; but no hot GPU's cap rises, not even

@@ -36,7 +36,7 @@ impl Controller {
             return Some(self.hold(Why::Holding));
         }
         self.disobeyed = 0;
-        Some(self.back_home(gpus, why))
+        Some(self.back_to_warm_up(gpus, why))
     }
 
     /// The GPU whose power has moved most against its cap, where caps don't explain power.
