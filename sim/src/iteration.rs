@@ -6,8 +6,9 @@
 //! 3. A collective becomes resident on a GPU when the one before it has ended and its trigger
 //!    kernel has started there. While one is resident, computation on that GPU is slower by the
 //!    contention factor.
-//! 4. A collective transfers from the moment it is resident on all GPUs, and ends everywhere at
-//!    once; on a GPU with a slow link ([`Conditions::slow_link`]) later by a share of the transfer.
+//! 4. A collective transfers from the moment it is resident on all GPUs (of its group, where it has
+//!    several), and ends on all of them at once; on a GPU with a slow link
+//!    ([`Conditions::slow_link`]) later by a share of the transfer.
 //! 5. A kernel that needs a collective waits for its end.
 //!
 //! Between the ends of two collectives no GPU looks at another, so each advances on its own:
@@ -158,6 +159,15 @@ struct Transfer {
     time: f64,
     /// How many kernels must have started on a GPU before it may be resident there.
     needs: usize,
+    /// In how many groups it runs.
+    groups: usize,
+}
+
+impl Transfer {
+    /// The group of a GPU, one of so many.
+    fn group(&self, gpu: usize, gpus: usize) -> usize {
+        gpu * self.groups.min(gpus) / gpus
+    }
 }
 
 /// A workload ready to be run again and again: buffers are kept from one iteration to the next.
@@ -166,6 +176,8 @@ pub struct IterationModel {
     steps: Vec<Step>,
     transfers: Vec<Transfer>,
     gpus: Vec<Progress>,
+    /// When the collective is resident on all GPUs of each group.
+    resident: Vec<f64>,
     result: IterationResult,
 }
 
@@ -184,11 +196,13 @@ impl IterationModel {
         let transfers = workload.collectives.iter().map(|collective| Transfer {
             time: collective.transfer.0,
             needs: collective.after_start_of.map_or(0, |kernel| kernel + 1),
+            groups: collective.groups,
         });
         Ok(Self {
             steps: steps.collect(),
             transfers: transfers.collect(),
             gpus: Vec::new(),
+            resident: Vec::new(),
             result: IterationResult::default(),
         })
     }
@@ -273,8 +287,10 @@ impl IterationModel {
         };
 
         let mut end = 0.0_f64;
+        let count = self.gpus.len();
         for (j, transfer) in self.transfers.iter().enumerate() {
-            let mut all_resident = 0.0_f64;
+            self.resident.clear();
+            self.resident.resize(transfer.groups.min(count), 0.0);
             for (g, gpu) in self.gpus.iter_mut().enumerate() {
                 // The GPU stands at the end of collective j - 1: this one is resident from here,
                 // or from the start of the kernel that it waits for.
@@ -284,10 +300,12 @@ impl IterationModel {
                 };
                 gpu.advance(&lane(g), goal, None, j, &mut result.kernels_of(g));
                 result.collective_start[g][j] = Millis(gpu.now);
-                all_resident = all_resident.max(gpu.now);
+                let all_resident = &mut self.resident[transfer.group(g, count)];
+                *all_resident = all_resident.max(gpu.now);
             }
             for (g, gpu) in self.gpus.iter_mut().enumerate() {
                 let slower = conditions.slow_link.map_or(0.0, |links| links[g]);
+                let all_resident = self.resident[transfer.group(g, count)];
                 let end_here = all_resident + transfer.time * (1.0 + slower);
                 result.collective_end[g][j] = Millis(end_here);
                 end = end.max(end_here);

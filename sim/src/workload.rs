@@ -41,6 +41,18 @@ pub struct CollectiveSpec {
     // Without this attribute serde would take a missing key for null.
     #[serde(deserialize_with = "Option::deserialize")]
     pub after_start_of: Option<usize>,
+    /// In how many groups of neighbouring GPUs it runs, each for itself, as those of tensor
+    /// parallelism do; 1: all GPUs wait for each other.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub groups: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(groups: &usize) -> bool {
+    *groups == 1
 }
 
 /// One training iteration as the oracle's JSON files have it.
@@ -194,6 +206,14 @@ impl Workload {
         for (j, collective) in self.collectives.iter().enumerate() {
             let item = || self.collective_label(j);
             check_time(item, "transfer_ms", collective.transfer)?;
+            if collective.groups == 0 {
+                return Err(Flaw::OutOfRange {
+                    item: item(),
+                    key: "groups",
+                    value: 0.0,
+                    range: "at least 1",
+                });
+            }
             let trigger = collective.after_start_of;
             check_index(
                 item,
@@ -411,6 +431,7 @@ impl Workload {
             name: format!("{kind}.{layer}"),
             transfer,
             after_start_of,
+            groups: 1,
         });
         self.collectives.len() - 1
     }

@@ -207,6 +207,7 @@ fn cases() -> impl Strategy<Value = Case> {
                                 name: "c".to_owned(),
                                 transfer: Millis(transfer),
                                 after_start_of,
+                                groups: 1,
                             })
                             .collect(),
                     },
@@ -260,6 +261,42 @@ proptest! {
         assert_same("collective_start", &fast.collective_start, &slow.collective_start);
         assert_same("collective_end", &fast.collective_end, &slow.collective_end);
         prop_assert!((fast.length - slow.length).abs() < Millis(1e-7));
+    }
+
+    /// Two groups that wait only for their own are two nodes.
+    #[test]
+    fn groups_are_nodes_of_their_own(case in cases()) {
+        let Case { workload, speeds, contention, noise, gaps } = case;
+        prop_assume!(workload.check().is_ok());
+        let half = speeds.len().div_ceil(2);
+        let mut grouped = workload.clone();
+        for collective in &mut grouped.collectives {
+            collective.groups = 2;
+        }
+        let conditions = Conditions {
+            speeds: &speeds,
+            contention,
+            noise: Some(&noise),
+            host_gap: Some(&gaps),
+            slow_link: None,
+        };
+        let mut model = IterationModel::new(&grouped).unwrap();
+        let whole = model.run(&conditions).unwrap();
+        let mut length = Millis::ZERO;
+        for part in [0..half, half..speeds.len()].into_iter().filter(|part| !part.is_empty()) {
+            let alone = step_through(
+                &workload,
+                &speeds[part.clone()],
+                contention,
+                &noise[part.clone()],
+                &gaps[part.clone()],
+            );
+            assert_same("start", &whole.start[part.clone()], &alone.start);
+            assert_same("collective_start", &whole.collective_start[part.clone()], &alone.collective_start);
+            assert_same("collective_end", &whole.collective_end[part], &alone.collective_end);
+            length = length.max(alone.length);
+        }
+        prop_assert!((whole.length - length).abs() < Millis(1e-7));
     }
 
     /// A workload that the check lets through never blocks, and one that it calls a deadlock

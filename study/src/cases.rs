@@ -31,17 +31,36 @@ pub fn nodes() -> impl Iterator<Item = &'static str> {
     })
 }
 
+/// The node of which only parts are coupled: so many groups of neighbouring GPUs, as those of
+/// tensor parallelism, wait for their own with every layer, and all GPUs for each other only at the
+/// iteration's end.
+fn partly_coupled(groups: usize, noise: (f64, f64)) -> Result<Scenario, ScenarioError> {
+    let mut scenario = noisy("default", noise)?;
+    if let Some((_, layers)) = scenario.workload.collectives.split_last_mut() {
+        for collective in layers {
+            collective.groups = groups;
+        }
+    }
+    Ok(scenario)
+}
+
 /// One case per node and policy.
 ///
 /// # Errors
 /// A scenario is missing.
 pub fn levelling(noise: (f64, f64)) -> Result<Vec<Case>, ScenarioError> {
-    let mut cases = Vec::new();
+    let mut scenarios = Vec::new();
     for name in nodes() {
+        scenarios.push((name, noisy(name, noise)?));
+    }
+    scenarios.push(("two groups of four", partly_coupled(2, noise)?));
+    scenarios.push(("four pairs", partly_coupled(4, noise)?));
+    let mut cases = Vec::new();
+    for (name, scenario) in scenarios {
         for policy in Policy::STEERING {
             cases.push(Case {
                 name: name.to_owned(),
-                scenario: noisy(name, noise)?,
+                scenario: scenario.clone(),
                 policy,
                 disturbance: None,
             });

@@ -89,7 +89,7 @@ fn a_level_noisy_node_is_left_alone() {
 
 #[test]
 fn lower_caps_save_power_and_what_they_cost_in_time_is_told() {
-    let choices = next::sweep().unwrap();
+    let choices = next::lower().unwrap();
     for pair in choices
         .windows(2)
         .filter(|pair| pair[0].node == pair[1].node)
