@@ -25,6 +25,8 @@ use crate::store::Store;
 const BODY: usize = 64 << 20;
 /// Headers must have come after so long.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The body must have come after so long.
+const BODY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What all connections share.
 pub struct Server {
@@ -159,20 +161,20 @@ impl Server {
             ("register_job", true) => {
                 let info = body(request).await?;
                 let mut registry = self.registry();
-                let id = registry.register_job(info, self.stages, name)?;
+                let id = registry.register_job(info, self.stages, now(), name)?;
                 self.store.save(&registry)?;
                 json(&id)
             }
             ("register_rank", true) => {
                 let rank = body(request).await?;
                 let mut registry = self.registry();
-                registry.register_rank(&id, rank)?;
+                registry.register_rank(&id, rank, now())?;
                 self.store.save(&registry)?;
                 json(&())
             }
             ("result", true) => {
                 let result = body(request).await?;
-                self.registry().check_result(&id, &result)?;
+                self.registry().check_result(&id, &result, now())?;
                 self.store.add_result(&id, &result)?;
                 json(&())
             }
@@ -219,7 +221,7 @@ impl Server {
             changes.mark_unchanged();
             let asked = {
                 let mut registry = self.registry();
-                let asked = registry.ask(id, rank)?;
+                let asked = registry.ask(id, rank, now())?;
                 if first {
                     self.store.save(&registry)?;
                 }
@@ -269,8 +271,10 @@ fn unprocessable(text: impl Into<String>) -> Failure {
 }
 
 async fn body<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Failure> {
-    let collected = Limited::new(request.into_body(), BODY).collect().await;
+    let collected = Limited::new(request.into_body(), BODY).collect();
+    let collected = tokio::time::timeout(BODY_PATIENCE, collected).await;
     let bytes = collected
+        .map_err(|_| Failure(StatusCode::REQUEST_TIMEOUT, "the body did not come".into()))?
         .map_err(|cause| unprocessable(format!("the body: {cause}")))?
         .to_bytes();
     serde_json::from_slice(&bytes).map_err(|cause| unprocessable(format!("the body: {cause}")))

@@ -8,7 +8,8 @@ mod registry;
 mod store;
 
 use std::error::Error;
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,6 +25,9 @@ use tokio::sync::watch;
 use crate::http::Server;
 use crate::plans::Plans;
 use crate::store::Store;
+
+/// A file of more bytes is no profile, such as a device that never ends.
+const MAX_FILE: u64 = 256 << 20;
 
 /// Serve plans to training jobs: Zeus's protocol for pipeline frequencies, and stragglers
 #[derive(Parser)]
@@ -142,7 +146,12 @@ fn priced(cli: &Cli) -> Result<(Graph, litd_planner::Spec, Scale), Box<dyn Error
 }
 
 fn parse<T: FromStr<Err: std::fmt::Display>>(path: &Path) -> Result<T, String> {
-    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    text.parse()
-        .map_err(|error| format!("{}: {error}", path.display()))
+    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let file = File::open(path).map_err(|error| named(&error))?;
+    let mut text = String::new();
+    let read = file.take(MAX_FILE + 1).read_to_string(&mut text);
+    if read.map_err(|error| named(&error))? as u64 > MAX_FILE {
+        return Err(named(&"more than 256 MiB: that is no profile"));
+    }
+    text.parse().map_err(|error| named(&error))
 }

@@ -9,6 +9,9 @@ use crate::protocol::{JobInfo, ProfilingResult, RankInfo, Straggler};
 
 /// More than anybody trains at once; a client that registers in a loop ends here.
 const MAX_JOBS: usize = 1000;
+/// Nobody says that a job has ended. One of which nothing was heard for a week makes room for a new
+/// one, if there must be room.
+const SILENT: f64 = 7.0 * 24.0 * 3600.0;
 const MAX_WORLD: u32 = 1 << 20;
 const MAX_METADATA: usize = 200;
 const MAX_CLOCKS: usize = 10_000;
@@ -32,6 +35,9 @@ pub struct Job {
     pending: Vec<(f64, Straggler)>,
     /// Counts changes of plans, from 1.
     version: u64,
+    /// When somebody asked for it or told about it last, in Unix seconds.
+    #[serde(default)]
+    heard: f64,
 }
 
 /// Why a request is refused.
@@ -52,6 +58,7 @@ impl Registry {
         &mut self,
         info: JobInfo,
         stages: u32,
+        now: f64,
         name: impl Fn(u64) -> String,
     ) -> Result<String, Refusal> {
         let degrees = [info.pp_degree, info.dp_degree, info.tp_degree];
@@ -84,7 +91,7 @@ impl Registry {
             ));
         }
         if self.jobs.len() >= MAX_JOBS {
-            return refuse(format!("there are {MAX_JOBS} jobs already"));
+            self.forget_one(now)?;
         }
         let suffix = format!(
             "+dp{}+pp{}+tp{}+Perseus{}{metadata}",
@@ -104,22 +111,41 @@ impl Registry {
             degrees: BTreeMap::new(),
             pending: Vec::new(),
             version: 1,
+            heard: now,
         };
         self.jobs.insert(id.clone(), job);
         Ok(id)
     }
 
-    fn job(&mut self, id: &str) -> Result<&mut Job, Refusal> {
+    /// Forgets the job that has been silent the longest.
+    fn forget_one(&mut self, now: f64) -> Result<(), Refusal> {
+        let jobs = self.jobs.iter();
+        let silent = jobs.min_by(|(_, one), (_, other)| one.heard.total_cmp(&other.heard));
+        match silent.filter(|(_, job)| now - job.heard > SILENT) {
+            Some((id, _)) => {
+                let id = id.clone();
+                self.jobs.remove(&id);
+                Ok(())
+            }
+            None => refuse(format!(
+                "there are {MAX_JOBS} jobs already, and none has been silent for a week"
+            )),
+        }
+    }
+
+    fn job(&mut self, id: &str, now: f64) -> Result<&mut Job, Refusal> {
         let unknown = || Refusal(format!("there is no job {id:?}"));
-        self.jobs.get_mut(id).ok_or_else(unknown)
+        let job = self.jobs.get_mut(id).ok_or_else(unknown)?;
+        job.heard = now;
+        Ok(job)
     }
 
     /// Takes a rank in. One that says the same again is taken again: clients restart.
     ///
     /// # Errors
     /// If it is outside the job, or another rank has its place.
-    pub fn register_rank(&mut self, id: &str, rank: RankInfo) -> Result<(), Refusal> {
-        let job = self.job(id)?;
+    pub fn register_rank(&mut self, id: &str, rank: RankInfo, now: f64) -> Result<(), Refusal> {
+        let job = self.job(id, now)?;
         let JobInfo {
             pp_degree,
             dp_degree,
@@ -160,8 +186,13 @@ impl Registry {
     ///
     /// # Errors
     /// If the job or the rank is unknown.
-    pub fn ask(&mut self, id: &str, rank: u32) -> Result<Option<(u64, RankInfo, f64)>, Refusal> {
-        let job = self.job(id)?;
+    pub fn ask(
+        &mut self,
+        id: &str,
+        rank: u32,
+        now: f64,
+    ) -> Result<Option<(u64, RankInfo, f64)>, Refusal> {
+        let job = self.job(id, now)?;
         let Some(info) = job.ranks.get(&rank).cloned() else {
             return refuse(format!("rank {rank} has not registered"));
         };
@@ -174,8 +205,13 @@ impl Registry {
     ///
     /// # Errors
     /// If it is not, or has numbers that can't be.
-    pub fn check_result(&mut self, id: &str, result: &ProfilingResult) -> Result<(), Refusal> {
-        if !self.job(id)?.ranks.contains_key(&result.rank) {
+    pub fn check_result(
+        &mut self,
+        id: &str,
+        result: &ProfilingResult,
+        now: f64,
+    ) -> Result<(), Refusal> {
+        if !self.job(id, now)?.ranks.contains_key(&result.rank) {
             return refuse(format!("rank {} has not registered", result.rank));
         }
         let breakdowns = [&result.time_breakdown, &result.energy_breakdown];
@@ -199,7 +235,7 @@ impl Registry {
         straggler: Straggler,
         now: f64,
     ) -> Result<f64, Refusal> {
-        let job = self.job(id)?;
+        let job = self.job(id, now)?;
         let Straggler {
             id: rank,
             delay,
@@ -263,5 +299,49 @@ impl Job {
                 .is_some_and(|rank| rank.dp_rank != pipeline)
         });
         others.map(|(_, degree)| *degree).fold(1.0, f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: f64 = 24.0 * 3600.0;
+
+    fn register(registry: &mut Registry, now: f64) -> Result<String, Refusal> {
+        let info = JobInfo {
+            job_id: String::new(),
+            pp_degree: 2,
+            dp_degree: 1,
+            tp_degree: 1,
+            world_size: 2,
+            job_metadata: None,
+        };
+        registry.register_job(info, 2, now, |later| format!("{now:09}-{later:04}"))
+    }
+
+    #[test]
+    fn a_job_of_which_nothing_is_heard_makes_room() {
+        let mut registry = Registry::default();
+        let ids: Vec<_> = (0..MAX_JOBS)
+            .map(|_| register(&mut registry, 0.0).ok())
+            .collect();
+        let rank = |rank| RankInfo {
+            rank,
+            dp_rank: 0,
+            pp_rank: rank,
+            tp_rank: 0,
+            available_frequencies: Vec::new(),
+        };
+        let oldest = ids[0].clone().unwrap_or_default();
+        let told = registry.register_rank(&oldest, rank(0), 6.0 * DAY);
+        assert_eq!(told, Ok(()));
+        let refused = register(&mut registry, 6.0 * DAY);
+        assert!(refused.is_err_and(|why| why.0.contains("1000 jobs already")));
+        assert!(register(&mut registry, 8.0 * DAY).is_ok());
+        assert_eq!(registry.jobs.len(), MAX_JOBS);
+        assert_eq!(registry.ask(&oldest, 0, 8.0 * DAY), Ok(None));
+        let next = ids[1].clone().unwrap_or_default();
+        assert!(registry.ask(&next, 0, 8.0 * DAY).is_err());
     }
 }

@@ -54,7 +54,10 @@ impl Store {
         let mut file = File::create(&next)?;
         file.write_all(&serde_json::to_vec(registry)?)?;
         file.sync_all()?;
-        fs::rename(&next, &self.jobs)
+        fs::rename(&next, &self.jobs)?;
+        // The new name, too, must survive a power cut.
+        let folder = self.jobs.parent().unwrap_or(Path::new("."));
+        File::open(folder)?.sync_all()
     }
 
     /// Adds a result, a line of JSON.

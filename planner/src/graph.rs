@@ -17,6 +17,14 @@ pub struct Kind {
     pub instruction: String,
 }
 
+/// Stages are numbered below this: no pipeline is as long, and what has a row per stage must fit.
+pub(crate) const MAX_STAGES: u32 = 65_536;
+
+/// A stage's number in a file.
+pub(crate) fn stage(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|stage| *stage < MAX_STAGES)
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of stage {}", self.instruction, self.stage)

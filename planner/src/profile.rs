@@ -8,7 +8,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::fit::{Fit, Quality};
-use crate::graph::Kind;
+use crate::graph::{Kind, MAX_STAGES, stage};
 use crate::spec::{ClockOption, Entry, Spec};
 use crate::units::Units;
 
@@ -276,6 +276,8 @@ impl FromStr for Profile {
     type Err = ProfileError;
 
     fn from_str(text: &str) -> Result<Self, ProfileError> {
+        // Spreadsheets begin their files with a mark of the byte order.
+        let text = text.trim_start_matches('\u{feff}');
         let mut lines = text.lines().enumerate();
         let header: Vec<&str> = match lines.next() {
             Some((_, header)) => header.split(',').map(str::trim).collect(),
@@ -321,10 +323,9 @@ fn measurement(line: &str, places: [usize; 5]) -> Result<(Kind, Measurement), St
         let wanted = if zero { "not negative" } else { "more than 0" };
         number.ok_or_else(|| format!("{} {text:?} is no number that is {wanted}", COLUMNS[column]))
     };
-    let stage = field(0)?;
-    let stage = stage
-        .parse()
-        .map_err(|_| format!("{stage:?} is not a stage: 0, 1, ..."))?;
+    let text = field(0)?;
+    let not_one = || format!("{text:?} is not a stage: 0, 1, ... below {MAX_STAGES}");
+    let stage = stage(text).ok_or_else(not_one)?;
     let kind = Kind {
         stage,
         instruction: field(1)?.to_owned(),
@@ -360,6 +361,9 @@ mod tests {
         assert!(error("0,forward,1410,nan,1\n").contains("time \"nan\""));
         assert!(error("0,forward,1410,0.03\n").contains("energy is missing"));
         assert!(error("-1,forward,1410,0.03,1\n").contains("not a stage"));
+        assert!(error("4294967295,forward,1410,0.03,1\n").contains("not a stage"));
+        let marked = format!("\u{feff}{HEADER}0,forward,1410,0.03,1\n");
+        assert!(marked.parse::<Profile>().is_ok());
         let error = "stage,frequency\n".parse::<Profile>().unwrap_err();
         assert!(error.to_string().contains("\"instruction\""));
     }

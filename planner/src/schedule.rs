@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::graph::{Graph, GraphError, Kind, Node};
+use crate::graph::{Graph, GraphError, Kind, MAX_STAGES, Node};
 
 /// In which order stages work on microbatches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -43,7 +43,7 @@ pub enum ScheduleError {
     Graph(#[from] GraphError),
 }
 
-const MAX_SIDE: u32 = 65_536;
+const MAX_SIDE: u32 = MAX_STAGES;
 
 /// An instruction on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -109,7 +109,7 @@ fn kind(key: &str) -> Option<Kind> {
     let (stage, instruction) = key.split_once(',')?;
     let instruction = instruction.trim();
     (!instruction.is_empty()).then_some(Kind {
-        stage: stage.trim().parse().ok()?,
+        stage: crate::graph::stage(stage.trim())?,
         instruction: instruction.to_owned(),
     })
 }
@@ -207,7 +207,9 @@ fn check(options: &[ClockOption]) -> Result<(), String> {
         }
         if *cost < Joules::ZERO {
             return Err(format!(
-                "the option at {megahertz} MHz has a negative cost, {cost}"
+                "the option at {megahertz} MHz has a negative cost, {:e} J: waiting as long would use \
+                 more energy (is the blocking power right?)",
+                cost.0
             ));
         }
     }

@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use super::{Graph, GraphError, Kind, Node};
+use super::{Graph, GraphError, Kind, MAX_STAGES, Node};
 
 impl FromStr for Graph {
     type Err = GraphError;
@@ -20,7 +20,7 @@ impl FromStr for Graph {
                 "node" => {
                     let id = row.number(fields.next(), "a node's number")?;
                     let instruction = row.text(fields.next(), "an instruction")?;
-                    let stage = row.number(fields.next(), "a stage")?;
+                    let stage = row.stage(fields.next())?;
                     let microbatch = row.number(fields.next(), "a microbatch")?;
                     let kind = Kind { stage, instruction };
                     nodes.push(Node {
@@ -55,6 +55,12 @@ impl Row {
             Some(text) if !text.is_empty() => Ok(text.to_owned()),
             _ => Err(self.error(format!("{what} is missing"))),
         }
+    }
+
+    fn stage(&self, field: Option<&str>) -> Result<u32, GraphError> {
+        let text = self.text(field, "a stage")?;
+        let not_one = || self.error(format!("{text:?} is not a stage below {MAX_STAGES}"));
+        super::stage(&text).ok_or_else(not_one)
     }
 
     fn number<T: FromStr>(&self, field: Option<&str>, what: &str) -> Result<T, GraphError> {
@@ -94,6 +100,7 @@ mod tests {
         assert!(error("edge,2,0\n").contains("into the source"));
         assert!(error("node,2,forward,0,1\n").contains("node 2 is defined twice"));
         assert!(error("node,4,forward,x,1\n").contains("line 4: \"x\" is not a stage"));
+        assert!(error("node,4,forward,4294967295,1\n").contains("line 4: \"4294967295\" is not"));
         assert!(error("node,4,forward\n").contains("line 4: a stage is missing"));
         assert!(error("arc,2,3\n").contains("line 4: \"arc\" is neither"));
         assert_eq!("".parse::<Graph>().unwrap_err(), GraphError::Empty);
