@@ -23,6 +23,9 @@ const LONGEST_BODY: usize = 64 * 1024;
 /// For so long the answer to a cap set by hand waits for the driver: less than a connection lasts.
 const LONGEST_SET: Duration = Duration::from_millis(1500);
 
+/// And to a job's end: whoever asks has 2 s for everything.
+const LONGEST_JOB: Duration = Duration::from_millis(1200);
+
 /// And to letting go; whoever asked is promised an answer within 5 s.
 const LONGEST_RELEASE: Duration = Duration::from_millis(4000);
 
@@ -134,7 +137,7 @@ async fn command(
     let waits = Waits::of(&command);
     let outcome = hub.borrow_mut().command(caller.uid, command);
     let outcome = match (outcome, waits) {
-        (Ok(_), Some(waits)) => waits.end(hub).await,
+        (Ok(done), Some(waits)) => waits.end(hub, done).await,
         (outcome, _) => outcome,
     };
     match outcome {
@@ -147,6 +150,8 @@ async fn command(
 enum Waits {
     /// A cap set by hand: once it has been read back.
     ByHand(String),
+    /// A job's end, or its beginning where it opts out: once its GPUs are as they were found.
+    Job(String),
     /// Letting go: once the caps are back and every handle is closed.
     LetGo(Option<String>),
 }
@@ -156,12 +161,17 @@ impl Waits {
         match command {
             Command::SetCap { device, .. } => Some(Self::ByHand(device.clone())),
             Command::Restore { device } => Some(Self::LetGo(device.clone())),
+            Command::EndJob { job, .. }
+            | Command::BeginJob {
+                job, opt_out: true, ..
+            } => Some(Self::Job(job.clone())),
             _ => None,
         }
     }
 
-    async fn end(self, hub: &Shared) -> Result<Done, Problem> {
+    async fn end(self, hub: &Shared, done: Done) -> Result<Done, Problem> {
         match self {
+            Self::Job(job) => given_back(hub, &job, done).await,
             Self::ByHand(device) => set_by_hand(hub, &device).await,
             Self::LetGo(device) => let_go(hub, device.as_deref()).await,
         }
@@ -204,6 +214,27 @@ async fn set_by_hand(hub: &Shared, device: &str) -> Result<Done, Problem> {
                 ),
             })
         }
+    }
+}
+
+async fn given_back(hub: &Shared, job: &str, done: Done) -> Result<Done, Problem> {
+    let back = |hub: &Hub| {
+        let outcome = hub.giving_back(job);
+        (!outcome.pending).then_some(outcome.said)
+    };
+    let said = done.message;
+    match answered(hub, LONGEST_JOB, back).await {
+        Some(more) if more.is_empty() => Ok(Done { message: said }),
+        Some(more) => Ok(Done {
+            message: format!("{said}\n{more}"),
+        }),
+        None => Err(Problem {
+            error: format!(
+                "{said}, and within {} s not all is as it was found:\n{}",
+                LONGEST_JOB.as_secs_f64(),
+                hub.borrow().giving_back(job).said
+            ),
+        }),
     }
 }
 

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Permissions, Shell};
 use crate::devices::{self, DiscoveryError, Found, Report};
+use crate::home::Homes;
 use crate::hub::{Hub, Shared};
 use crate::node_power::NodePowerFile;
 use crate::presence::Presence;
@@ -300,7 +301,9 @@ impl Sockets {
         let shell = &config.shell;
         let sessions = config.core.limits.sessions;
         let longest = shell.ingest.frame_bytes;
-        spawn_local(ingest::serve(self.ingest, sessions, longest, hub.clone()));
+        let homes = Homes::new(&shell.hardware.proc);
+        let hooks = ingest::serve(self.ingest, homes, sessions, longest, hub.clone());
+        spawn_local(hooks);
         let admins = Admins::new(&shell.control.admin_group);
         spawn_local(control::serve(self.control, admins, hub.clone()));
         if let Some(metrics) = self.metrics {

@@ -8,7 +8,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use litd_api::{Command, Done, Events, Problem, Status, Trials};
-use litd_core::{Core, DeviceId, Effect, Event, LettingGo, Peer, Reply, SessionId};
+use litd_core::{
+    Core, DeviceId, Effect, Event, GivingBack, Home, LettingGo, Peer, Reply, SessionId,
+};
 use litd_units::{Nanos, Watts};
 use tokio::sync::Notify;
 
@@ -111,11 +113,15 @@ impl Hub {
     }
 
     /// A hook connected. It is [`Hub::leave`] that ends what begins here.
-    pub fn join(&mut self, session: Rc<Session>, peer: Peer) -> SessionId {
+    pub fn join(&mut self, session: Rc<Session>, peer: Peer, home: Option<Home>) -> SessionId {
         self.last_session += 1;
         let id = SessionId(self.last_session);
         self.sessions.insert(id, session);
-        self.handle(Event::Connected { session: id, peer });
+        self.handle(Event::Connected {
+            session: id,
+            peer,
+            home,
+        });
         id
     }
 
@@ -270,6 +276,12 @@ impl Hub {
     #[must_use]
     pub fn letting_go(&self, device: Option<&str>) -> LettingGo {
         self.core.letting_go(device)
+    }
+
+    /// How far giving a job's devices back has come.
+    #[must_use]
+    pub fn giving_back(&self, job: &str) -> GivingBack {
+        self.core.giving_back(job)
     }
 
     /// Told when everything has been given back.

@@ -3,6 +3,7 @@
 use litd_core::Peer;
 use tokio::net::{UnixListener, UnixStream};
 
+use crate::home::Homes;
 use crate::hub::Shared;
 use crate::{server, session};
 
@@ -13,15 +14,22 @@ const SPARE: usize = 8;
 /// Accepts hooks for ever. `sessions` is how many the core admits; `longest` is the longest frame
 /// in bytes. At most a few more than `sessions` are served at a time, the others wait in the
 /// socket's queue.
-pub async fn serve(listener: UnixListener, sessions: usize, longest: usize, hub: Shared) {
+pub async fn serve(
+    listener: UnixListener,
+    homes: Homes,
+    sessions: usize,
+    longest: usize,
+    hub: Shared,
+) {
     let places = server::Places::new(sessions.saturating_add(SPARE));
     loop {
         let place = places.take().await;
         let stream = server::accept(|| listener.accept()).await;
         let Some(peer) = peer(&stream) else { continue };
+        let home = homes.of(&stream, peer.pid);
         let hub = hub.clone();
         tokio::task::spawn_local(async move {
-            session::serve(stream, peer, longest, hub).await;
+            session::serve(stream, (peer, home), longest, hub).await;
             drop(place);
         });
     }

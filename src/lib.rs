@@ -15,6 +15,7 @@ pub mod config;
 mod control;
 pub mod daemon;
 pub mod devices;
+pub mod home;
 pub mod hub;
 mod ingest;
 mod kill_switch;

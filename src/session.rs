@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Duration;
 
-use litd_core::{Peer, SessionId};
+use litd_core::{Home, Peer, SessionId};
 use litd_proto::frame::{self, Reader};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -190,10 +190,15 @@ impl Session {
 }
 
 /// Serves a hook until either side ends the connection. `longest` is in bytes.
-pub async fn serve(stream: UnixStream, peer: Peer, longest: usize, hub: Shared) {
+pub async fn serve(
+    stream: UnixStream,
+    (peer, home): (Peer, Option<Home>),
+    longest: usize,
+    hub: Shared,
+) {
     let session = Rc::new(Session::new(stream));
     let mut reader = Reader::new(longest);
-    let id = hub.borrow_mut().join(session.clone(), peer);
+    let id = hub.borrow_mut().join(session.clone(), peer, home);
     while !session.closing.get() {
         let ended = session.wait().await.is_break();
         if ended || session.receive(id, &mut reader, longest, &hub).is_break() {

@@ -62,6 +62,28 @@ pub enum Command {
     },
     /// Ends the trial under way.
     StopTrial,
+    /// A scheduler says that a job begins. May be said twice.
+    BeginJob {
+        /// What the scheduler calls it: `slurm-1234`, `pod-UID`.
+        job: String,
+        /// Its GPUs by number, name, address or UUID, as far as known; others are those that its
+        /// ranks hold.
+        #[serde(default)]
+        gpus: Vec<String>,
+        /// Whether its GPUs are not to be steered until it ends, nor their clocks locked. What is
+        /// not as it was found goes back first, and that is answered.
+        #[serde(default)]
+        opt_out: bool,
+    },
+    /// A scheduler says that a job has ended, begun or not. Answered within 1.2 s, once its GPUs'
+    /// caps are as they were found and their clocks are free, or with what is not.
+    EndJob {
+        /// What the scheduler calls it.
+        job: String,
+        /// Its GPUs.
+        #[serde(default)]
+        gpus: Vec<String>,
+    },
     /// Grants a fleet controller a lease, or renews it (`PUT /v1/lease`).
     Lease(Lease),
     /// Ends the lease (`DELETE /v1/lease`).

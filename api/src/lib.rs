@@ -25,8 +25,9 @@ pub use command::{Command, Done, Lease, Problem};
 pub use crc::crc32;
 pub use event::{Event, EventKind, Events};
 pub use status::{
-    BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, LeaseStatus,
-    Limiter, Mode, NodePeaks, NodePower, NodeStatus, PlanStatus, RankStatus, Status, Totals,
+    AnnouncedJob, BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus,
+    LeaseStatus, Limiter, Mode, NodePeaks, NodePower, NodeStatus, PlanStatus, RankStatus, Status,
+    Totals,
 };
 pub use trial::{HoldOutStatus, Trials};
 

@@ -21,6 +21,9 @@ pub struct Status {
     pub devices: Vec<DeviceStatus>,
     /// All jobs, by name.
     pub jobs: Vec<JobStatus>,
+    /// Jobs that schedulers have said to begin, and not to end.
+    #[serde(default)]
+    pub announced: Vec<AnnouncedJob>,
     /// Counters since the daemon started.
     pub totals: Totals,
 }
@@ -303,6 +306,9 @@ pub struct DeviceStatus {
     pub backend: String,
     /// Whether its cap is litd's to move.
     pub state: DeviceState,
+    /// Whether its job opted out: it is not steered, and its clocks are not locked.
+    #[serde(default)]
+    pub opted_out: bool,
     /// What it is to its job.
     pub role: DeviceRole,
     /// The job that uses it.
@@ -451,6 +457,19 @@ pub struct JobStatus {
     pub iteration_histogram: Vec<(Option<f64>, u64)>,
     /// Sum of all iteration times.
     pub iteration_seconds_sum: f64,
+}
+
+/// A job of which a scheduler has said that it begins (`litctl job begin`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AnnouncedJob {
+    /// What the scheduler calls it: `slurm-1234`.
+    pub id: String,
+    /// When, in seconds since 1970.
+    pub since: f64,
+    /// Whether its GPUs are not steered, nor their clocks locked.
+    pub opt_out: bool,
+    /// The addresses of its GPUs, as far as the scheduler told.
+    pub gpus: Vec<String>,
 }
 
 /// A counter with up to two labels.

@@ -40,6 +40,8 @@ impl<S: Store> Core<S> {
                 seed,
             } => self.ask_trial(job, quads, same, seed),
             Command::StopTrial => self.stop_trial(),
+            Command::BeginJob { job, gpus, opt_out } => self.begin_job(&job, &gpus, opt_out),
+            Command::EndJob { job, gpus } => self.finish_job(&job, &gpus),
             Command::Lease(lease) => self.grant(lease),
             Command::EndLease => Ok(self.end_lease()),
             Command::Forget => {
@@ -208,6 +210,13 @@ fn in_words(command: &Command) -> String {
         ),
         Command::StopTrial => "end of the trial".to_owned(),
         Command::Forget => "forget what was learned".to_owned(),
+        Command::BeginJob { job, opt_out, .. } => {
+            let out = if *opt_out { ", which opts out" } else { "" };
+            format!("job {:.128} begins{out}", job.escape_debug().to_string())
+        }
+        Command::EndJob { job, .. } => {
+            format!("job {:.128} has ended", job.escape_debug().to_string())
+        }
         Command::Lease(lease) => format!("lease to {:?}", lease.controller),
         Command::EndLease => "the end of the lease".to_owned(),
     }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::core::{Core, TELEMETRY};
 use crate::devices::Unit;
 use crate::job::Job;
+use crate::lifecycle::AllBegun;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -53,6 +54,11 @@ pub(crate) struct Condition {
     /// By serial number, or address where there is none.
     #[serde(default)]
     gpus: BTreeMap<String, Need>,
+    /// Jobs that have begun, as their schedulers say, until the node boots.
+    #[serde(default)]
+    pub begun: AllBegun,
+    #[serde(default)]
+    boot: String,
     #[serde(skip)]
     saved: Nanos,
     #[serde(skip)]
@@ -62,7 +68,17 @@ pub(crate) struct Condition {
 impl Condition {
     /// Reads what [`Condition::save`] wrote; what can't be read begins anew, and the second value
     /// says why.
-    pub fn load(bytes: &[u8]) -> (Self, Option<String>) {
+    pub fn load(bytes: &[u8], boot_id: &str) -> (Self, Option<String>) {
+        let (mut condition, flaw) = Self::read(bytes);
+        if condition.boot != boot_id {
+            // Those jobs are gone.
+            condition.begun.clear();
+            boot_id.clone_into(&mut condition.boot);
+        }
+        (condition, flaw)
+    }
+
+    fn read(bytes: &[u8]) -> (Self, Option<String>) {
         if bytes.is_empty() {
             return (Self::default(), None);
         }
@@ -178,15 +194,23 @@ impl<S: Store> Core<S> {
     }
 
     /// Keeps the node's condition for the next start.
-    pub(crate) fn save_condition(&mut self) {
+    /// Returns whether it is kept.
+    pub(crate) fn save_condition(&mut self) -> bool {
         self.condition.saved = self.now;
-        if self.condition == Condition::default() {
-            return;
+        let nothing = Condition {
+            boot: self.condition.boot.clone(),
+            ..Condition::default()
+        };
+        if self.condition == nothing {
+            return true;
         }
-        if let Err(error) = self.condition.save(&mut self.store) {
+        let outcome = self.condition.save(&mut self.store);
+        let kept = outcome.is_ok();
+        if let Err(error) = outcome {
             self.record.error("condition", "");
             let text = format!("the node's condition can't be kept: {error}");
             self.note(Note::warning(EventKind::Fault, text));
         }
+        kept
     }
 }

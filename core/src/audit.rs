@@ -175,6 +175,7 @@ impl<S: Store> Core<S> {
             _ if self.stopping.is_some() => Some("litd stops"),
             DeviceState::Released => Some("an administrator took the device back"),
             DeviceState::Faulty => Some("the device is faulty"),
+            _ if unit.opted_out => Some("its job opted out"),
             _ if self.policy() == Policy::Observe => Some("litd only observes"),
             _ => None,
         };

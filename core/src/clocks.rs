@@ -100,7 +100,7 @@ impl<S: Store> Core<S> {
     fn wanted_clock(&self, device: usize, unit: &Unit) -> Option<Hertz> {
         let (pid, clock) = unit.clocks.asked?;
         let ours = matches!(unit.standing, DeviceState::Ours | DeviceState::Foreign);
-        if self.stopping.is_some() || self.mode() != Mode::Steer || !ours {
+        if self.stopping.is_some() || self.mode() != Mode::Steer || !ours || unit.opted_out {
             return None;
         }
         let job = self.jobs.get(unit.job.as_deref()?)?;
@@ -322,12 +322,15 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What a device's cap may be, where it is not to be taken what its planned clocks need. One
+    /// What a device's cap may be, where it is not to be taken what its planned clocks need, or what
+    /// it came with while its job opts out. One
     /// that holds less already is not raised by that: raising is the law's business, and heat's.
     pub(crate) fn keeps(&self, device: usize, unit: &Unit) -> Limits {
         let own = unit.limits(&self.config.caps);
         let held = self.actuator.most_of(device).min(own.ceiling);
         let floor = match unit.clocks.planned.needs(self.now) {
+            // The others make room first.
+            _ if unit.opted_out => unit.base().unwrap_or(held),
             Needs::Cap(cap) if unit.job.is_some() => cap.min(held),
             Needs::Unknown if unit.job.is_some() => held,
             _ => return own,

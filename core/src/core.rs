@@ -15,6 +15,7 @@ use crate::event::{Device, DeviceId, Effect, Event, SessionId};
 use crate::job::Job;
 use crate::journal::{Journal, JournalError};
 use crate::learned::Learned;
+use crate::lifecycle::Ended;
 use crate::node::Node;
 use crate::rate::Bucket;
 use crate::record::{Note, Record};
@@ -116,6 +117,8 @@ pub struct Core<S> {
     pub(crate) rivals: Rivals,
     /// What is kept of the node's condition.
     pub(crate) condition: Condition,
+    /// Jobs that have ended of late, as their schedulers say.
+    pub(crate) ended: BTreeMap<String, Ended>,
     /// A device may have come to hold what was found.
     pub(crate) untidy: bool,
     /// Something changed that bears on what devices are to hold.
@@ -149,7 +152,7 @@ impl<S: Store> Core<S> {
         };
         let audit = store.load_audit_tail().map(|tail| Audit::open(&tail));
         let (condition, unkept) = match store.load_condition() {
-            Ok(bytes) => Condition::load(&bytes),
+            Ok(bytes) => Condition::load(&bytes, boot_id),
             Err(error) => (Condition::default(), Some(error.to_string())),
         };
         let mut core = Self {
@@ -186,6 +189,7 @@ impl<S: Store> Core<S> {
             braked: None,
             rivals: Rivals::default(),
             condition,
+            ended: BTreeMap::new(),
             untidy: true,
             dirty: true,
         };
@@ -224,7 +228,11 @@ impl<S: Store> Core<S> {
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
         self.now = self.now.max(now);
         match event {
-            Event::Connected { session, peer } => self.connected(session, peer),
+            Event::Connected {
+                session,
+                peer,
+                home,
+            } => self.connected(session, peer, home),
             Event::Frame { session, bytes } => self.frame(session, bytes),
             Event::Disconnected { session } => self.disconnected(session),
             Event::Device {
@@ -286,6 +294,7 @@ impl<S: Store> Core<S> {
         self.check_devices();
         self.check_sockets();
         self.check_let_go();
+        self.check_ended();
         self.check_settled();
         self.check_needs();
         self.expire_doubts();
@@ -301,6 +310,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn settle_up(&mut self) {
         self.retry_writes();
         self.settle_by_hand();
+        self.follow_opt_outs();
         if std::mem::take(&mut self.dirty) {
             self.retarget();
             self.untidy = true;

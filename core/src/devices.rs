@@ -38,6 +38,8 @@ pub(crate) struct Unit {
     pub by_hand: ByHand,
     /// Whose its cap is.
     pub standing: DeviceState,
+    /// Its job opted out of being steered.
+    pub opted_out: bool,
     /// It was let go of; [`DeviceState::Released`] says the same to others.
     pub let_go: Option<LetGo>,
     /// The job that uses it.
@@ -101,6 +103,7 @@ impl Unit {
             device,
             read_at: now,
             standing: DeviceState::Ours,
+            opted_out: false,
             let_go: None,
             job: None,
             busy: None,

@@ -5,6 +5,7 @@ use litd_power::{CapRange, Identity, Reading};
 pub use litd_power::{Operation, Reply};
 use litd_units::{Celsius, Watts};
 
+use crate::cgroup::Home;
 use crate::config::Config;
 
 /// A connected hook, for as long as the daemon runs; never used twice.
@@ -64,6 +65,8 @@ pub enum Event<'a> {
         session: SessionId,
         /// Who it is.
         peer: Peer,
+        /// The job that a scheduler has put it into.
+        home: Option<Home>,
     },
     /// A hook sent one whole frame (without its length prefix), which may be anything.
     Frame {

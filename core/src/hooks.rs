@@ -9,6 +9,7 @@ use litd_proto::{
 };
 use litd_units::Nanos;
 
+use crate::cgroup::{Home, job_name};
 use crate::core::{Core, seconds};
 use crate::event::{Effect, Peer, SessionId};
 use crate::identity::shared;
@@ -74,9 +75,9 @@ impl No {
 }
 
 impl<S: Store> Core<S> {
-    pub(crate) fn connected(&mut self, id: SessionId, peer: Peer) {
+    pub(crate) fn connected(&mut self, id: SessionId, peer: Peer, home: Option<Home>) {
         let limits = self.config.limits.clone();
-        let session = Session::new(peer, limits.frames_per_second, self.now);
+        let session = Session::new(peer, home, limits.frames_per_second, self.now);
         // Ranks don't count: whoever holds no GPU can't keep those out who do.
         let stranger = |session: &&Session| {
             session.peer.uid == peer.uid && !matches!(session.stage, Stage::Attached { .. })
@@ -185,7 +186,17 @@ impl<S: Store> Core<S> {
     }
 
     /// A hook says who it is: the driver is asked whether its process holds that GPU.
-    fn hello(&mut self, id: SessionId, hello: Hello) {
+    fn hello(&mut self, id: SessionId, mut hello: Hello) {
+        let Some(session) = self.sessions.get(&id) else {
+            return;
+        };
+        // Whose job it is, its control group says; what it says of itself is a label.
+        hello.job = job_name(session.home.as_ref(), session.peer.uid, &hello.job);
+        if let Some(over) = session.home.as_ref().and_then(|home| self.has_ended(home)) {
+            let reason = format!("its scheduler says that {over} is over");
+            let no = No::new(RefusalCode::Busy, "job_ended", reason);
+            return self.refuse(id, no.for_now());
+        }
         let device = match self.check_hello(&hello) {
             Ok(device) => device,
             Err(no) => return self.refuse(id, no),
@@ -327,10 +338,11 @@ impl<S: Store> Core<S> {
     ) -> Result<(), No> {
         self.check_place(peer, hello, device)?;
         let now = self.now;
+        let home = self.sessions.get(&id).and_then(|it| it.home.clone());
         let job = self
             .jobs
             .entry(hello.job.clone())
-            .or_insert_with(|| Job::new(hello, peer.uid, now));
+            .or_insert_with(|| Job::new(hello, peer.uid, home, now));
         let rank = job.ranks.entry(hello.rank).or_insert_with(|| Rank {
             device,
             session: None,
@@ -719,8 +731,10 @@ impl<S: Store> Core<S> {
     /// Why a job can't be steered, if one of its GPUs is not litd's to move.
     pub(crate) fn obstacle(&self, job: &Job) -> Option<String> {
         let mut units = job.gpus().filter_map(|device| self.devices.get(device));
-        let unit = units.find(|unit| !unit.is_ours() || shared(unit).is_some())?;
+        let unit =
+            units.find(|unit| !unit.is_ours() || unit.opted_out || shared(unit).is_some())?;
         let why = match unit.standing {
+            DeviceState::Ours if unit.opted_out => "its job opted out of being steered",
             DeviceState::Ours if unit.is_ours() => shared(unit).unwrap_or_default(),
             DeviceState::Ours => "its cap has not been read yet",
             DeviceState::Foreign => "somebody else changed its cap",

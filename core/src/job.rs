@@ -10,6 +10,7 @@ use litd_traces::{
 };
 use litd_units::{Celsius, Kelvins, Nanos, Watts};
 
+use crate::cgroup::Home;
 use crate::config::Config;
 use crate::elsewhere::{Elsewhere, Shares};
 use crate::event::{Peer, SessionId};
@@ -82,10 +83,12 @@ pub(crate) enum LeftOut {
 /// A job.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// Its name, as its hooks say it.
+    /// Its name: what its scheduler calls it, and what its hooks say.
     pub name: String,
     /// The user whose processes its ranks are.
     pub uid: u32,
+    /// What its scheduler calls it.
+    pub home: Option<Home>,
     /// Ranks on this node, as its hooks say.
     pub expected: u32,
     /// Ranks on all nodes, as the hook says that came first.
@@ -153,10 +156,11 @@ pub(crate) struct Job {
 
 impl Job {
     /// A job of which one rank is here: its hook's word counts for all.
-    pub fn new(hello: &Hello, uid: u32, now: Nanos) -> Self {
+    pub fn new(hello: &Hello, uid: u32, home: Option<Home>, now: Nanos) -> Self {
         Self {
             name: hello.job.clone(),
             uid,
+            home,
             expected: hello.local_world_size,
             world_size: hello.world_size,
             elsewhere: Elsewhere::default(),

@@ -267,11 +267,11 @@ impl<S: Store> Core<S> {
         LettingGo { pending, said }
     }
 
-    /// Whether all of a job's GPUs that are not litd's to move were let go of: then its other
+    /// Whether all of a job's GPUs that are not litd's to steer were let go of: then its other
     /// devices keep their caps.
     pub(crate) fn lacks_let_go_only(&self, job: &crate::job::Job) -> bool {
         let units = job.gpus().filter_map(|device| self.devices.get(device));
-        let mut others = units.filter(|unit| !unit.is_ours());
+        let mut others = units.filter(|unit| !unit.is_ours() || unit.opted_out);
         others.all(|unit| unit.let_go.is_some())
     }
 }

@@ -6,6 +6,7 @@ use litd_proto::Hello;
 use litd_traces::NameId;
 use litd_units::Nanos;
 
+use crate::cgroup::Home;
 use crate::event::Peer;
 use crate::rate::Bucket;
 
@@ -39,6 +40,8 @@ pub(crate) enum Stage {
 pub(crate) struct Session {
     /// Who it is.
     pub peer: Peer,
+    /// The job that a scheduler has put it into.
+    pub home: Option<Home>,
     /// How far its introduction has come.
     pub stage: Stage,
     /// When it connected.
@@ -58,9 +61,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub fn new(peer: Peer, frames_per_second: f64, now: Nanos) -> Self {
+    pub fn new(peer: Peer, home: Option<Home>, frames_per_second: f64, now: Nanos) -> Self {
         Self {
             peer,
+            home,
             stage: Stage::New,
             since: now,
             bucket: Bucket::new(frames_per_second, now),

@@ -36,6 +36,7 @@ impl<S: Store> Core<S> {
                 .map(|(device, unit)| self.device_status(device, unit))
                 .collect(),
             jobs: self.jobs.values().map(|job| self.job_status(job)).collect(),
+            announced: self.announced(),
             totals: Totals {
                 writes: self.totals.writes,
                 adjustments: self.totals.adjustments,
@@ -121,6 +122,8 @@ impl<S: Store> Core<S> {
             .filter(|(_, unit)| unit.standing != DeviceState::Ours)
             .map(|(_, unit)| unit.name.as_str())
             .collect();
+        let out = self.devices.iter().filter(|(_, unit)| unit.opted_out);
+        let out: Vec<&str> = out.map(|(_, unit)| unit.name.as_str()).collect();
         let mut text = match (self.policy(), &self.condition.yielded) {
             _ if self.trials.harm.is_some() => {
                 "steering was stopped for harm, until `litctl resume`".to_owned()
@@ -139,6 +142,9 @@ impl<S: Store> Core<S> {
         }
         if !lost.is_empty() {
             text.push_str(&format!("; left alone: {}", lost.join(", ")));
+        }
+        if !out.is_empty() {
+            text.push_str(&format!("; opted out: {}", out.join(", ")));
         }
         text
     }
@@ -162,6 +168,7 @@ impl<S: Store> Core<S> {
             model: identity.model.clone(),
             backend: identity.backend.clone(),
             state: unit.standing,
+            opted_out: unit.opted_out,
             role: match job {
                 _ if !unit.is_gpu() => DeviceRole::Host,
                 None => DeviceRole::Idle,

@@ -105,6 +105,8 @@ impl World {
             self.broke("12 journal", format!("clocks of device {device}"));
         } else if self.mode() != Mode::Steer || self.stop_sent.is_some() {
             self.broke("12 observe", format!("clocks of device {device}"));
+        } else if self.hw[device].spared.is_some() {
+            self.broke("15 opted out", format!("clocks of device {device}"));
         } else if !self.hw[device].wishes.contains(&clock) {
             let text = format!("device {device}: nobody asked for {clock} MHz");
             self.broke("12 whose", text);

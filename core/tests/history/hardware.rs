@@ -6,6 +6,7 @@ use litd_power::{
 use litd_units::{Celsius, Hertz, Joules, Nanos, Watts};
 
 use crate::by_hand::Hand;
+use crate::jobs::Spared;
 use crate::let_go::Hold;
 use crate::rng::Rng;
 
@@ -136,6 +137,8 @@ pub struct Hw {
     pub foreign: bool,
     /// litd has seen that.
     pub foreign_seen: bool,
+    /// Its job opted out.
+    pub spared: Option<Spared>,
     /// What was asked of it by hand.
     pub hand: Hand,
 }
@@ -261,6 +264,7 @@ impl Hw {
             stuck_power: 0.0,
             foreign: false,
             foreign_seen: false,
+            spared: None,
             hand: Hand::default(),
         }
     }

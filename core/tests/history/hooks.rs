@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use litd_core::Home;
 use litd_proto::{Bye, Class, Directive, FromHook, Hello, Kernels, Tick};
 use litd_units::Nanos;
 
 use crate::hardware::{Hw, MILLI};
+use crate::jobs::{SAME, home};
 use crate::rng::Rng;
 
 /// Kernels of one iteration, besides the collective at its end.
@@ -64,6 +66,8 @@ pub enum Flaw {
 #[derive(Debug, Clone)]
 pub struct Job {
     pub name: String,
+    /// What a scheduler calls it, and the control group that it is in.
+    pub home: Option<(String, Home)>,
     pub uid: u32,
     pub ranks: Vec<usize>,
     pub iteration: u64,
@@ -118,9 +122,14 @@ impl Hooks {
                     flaw: None,
                 });
             }
+            let home = home(job, rng);
             hooks.jobs.push(Job {
-                name: format!("job{job}"),
-                uid: 500 + job as u32,
+                name: match &home {
+                    Some(_) => SAME.to_owned(),
+                    None => format!("job{job}"),
+                },
+                uid: 500 + if home.is_some() { 0 } else { job as u32 },
+                home,
                 ranks,
                 iteration: rng.below(1000) as u64,
                 silent_until: 0,

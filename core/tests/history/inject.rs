@@ -89,6 +89,7 @@ impl World {
             Fault::Returned => self.device_returns(),
             Fault::KillSwitch => self.kill_switch(),
             Fault::Lease => self.lease(),
+            Fault::JobBegins | Fault::JobEnds | Fault::OptOut => self.scheduler(fault),
             Fault::CapByHand => self.set_by_hand(),
             Fault::NodePower | Fault::NodeAlarm => self.node_power(fault),
             Fault::LoweredStuck => self.lowered_stuck(),
@@ -243,6 +244,7 @@ impl World {
 
     fn reboot(&mut self, power_cut: bool) {
         self.boot += 1;
+        self.recall_spared(true);
         self.seen.mark(Fault::Reboot);
         for device in 0..self.hw.len() {
             let cap = micro(self.hw[device].range.default);
@@ -421,7 +423,8 @@ impl World {
         self.seen.mark(fault);
         let session = self.hooks.session(None, Some(wrong));
         let says = (fault != Fault::NoHello).then(|| FromHook::Hello(hello).encode());
-        self.meet(session, peer, says);
+        let home = self.hooks.jobs[it.job].home.clone().map(|(_, home)| home);
+        self.meet(session, peer, home, says);
         let (epoch, patience) = (self.epoch, self.rng.between(1, 15) * SECOND);
         self.after(patience, Ev::Hangup { session, epoch });
     }
@@ -573,6 +576,7 @@ impl World {
         self.ledger.nothing_lowered();
         self.skew += self.rng.pick(&[3, 30, 700, 100_000]) * SECOND;
         self.seen.mark(Fault::ClockJump);
+        self.ledger.jumped = self.now;
         // No write of a dead daemon survives that the node sleeps.
         self.drop_late_landings();
         // To the daemon all devices and hooks were silent for so long.

@@ -58,6 +58,12 @@ pub struct Ledger {
     pub braked_until: i64,
     /// How often others have set caps that litd had moved.
     pub hands: u32,
+    /// When the clock has jumped last.
+    pub jumped: i64,
+    /// Until when the journal may hold what the disk did not take out.
+    pub unsure_until: i64,
+    /// When others have set any cap last.
+    pub last_hand: i64,
     /// When the daemon was sure of that, by its clock.
     known_hands: Vec<i64>,
 }
@@ -246,6 +252,7 @@ impl World {
             )
         });
         self.ledger.reason = true;
+        self.ledger.last_hand = now;
         self.ledger.nothing_lowered();
         let hw = &mut self.hw[device];
         self.ledger.hands += u32::from(theirs);
@@ -276,6 +283,7 @@ impl World {
         let give_back = cap == found;
         let by_hand = self.is_by_hand(device, cap);
         self.check_whose(device, give_back || by_hand, &said[device]);
+        self.check_spared(device, give_back || by_hand);
         if !by_hand {
             self.check_bounds(device, cap, found);
             self.check_award(device, cap, found, &said);
@@ -331,8 +339,12 @@ impl World {
             return true;
         }
         let room = self.budget_set().is_none() && self.policy() != Policy::CpuSlosh;
-        let quiet = self.excess() == 0 && self.now >= self.ledger.grace;
-        !room || !quiet || self.ledger.rotten
+        !room || !self.is_calm()
+    }
+
+    /// Whether all that is held is as litd may know it.
+    pub fn is_calm(&self) -> bool {
+        self.excess() == 0 && self.now >= self.ledger.grace && !self.ledger.rotten
     }
 
     fn check_whose(&mut self, device: usize, give_back: bool, said: &Said) {
@@ -476,6 +488,10 @@ impl World {
             self.ledger.excess.push((device, until, holds - asked));
             self.trouble(device, 0);
         }
+        if holds > before && over_theirs {
+            // To the daemon that began it this was no rise: somebody lowered the cap meanwhile.
+            self.ledger.excuse(device, holds - before, now);
+        }
         if holds > before {
             self.check_sum("a rise landed");
         }
@@ -538,12 +554,16 @@ impl World {
                 hw.trouble_until = hw.trouble_until.max(until);
             }
         }
+        if self.disk.with(|disk| disk.is_failing()) {
+            self.ledger.unsure_until = self.now + ROOM;
+        }
         let Some(core) = &self.core else { return };
         let (status, trials) = (core.status(), core.trials());
         if status.jobs.len() > self.hw.len() {
             self.broke("10 bounds", format!("{} jobs", status.jobs.len()));
         }
         self.saw(&status.jobs);
+        self.check_names(&status.jobs);
         self.saw_trials(&trials);
         self.check_rivals();
         self.check_node();
@@ -789,7 +809,8 @@ impl World {
             self.check_clocks("12 stop");
         }
         // One that hangs with too high a cap keeps the others from going back up.
-        let excused = gave_up && self.hw.iter().any(|hw| hw.trouble_until > since);
+        let hung = self.hw.iter().any(|hw| hw.trouble_until > since);
+        let excused = gave_up && (hung || self.ledger.jumped >= since);
         for (device, said) in said.iter().enumerate() {
             let hw = &self.hw[device];
             let back = hw.natural.contains(&hw.cap);

@@ -91,7 +91,9 @@ impl World {
         if operation == Operation::Release {
             return;
         }
+        // A disk that takes no writes can't be told that nothing is owed any more.
         let owed = self.is_in_journal(device) || !self.hw[device].hand.failed.is_empty();
+        let owed = owed || self.now < self.ledger.unsure_until;
         let hw = &mut self.hw[device];
         hw.hold.open = true;
         // Whoever comes new is asked for.
@@ -131,7 +133,9 @@ impl World {
         let gpus = self.hw.iter().filter(|hw| hw.is_gpu());
         let found: i64 = gpus.filter_map(|hw| hw.natural.last()).sum();
         let less = self.budget_set().is_some_and(|it| micro(it) < found);
-        if less || self.rule.changed >= since {
+        // Nor does what others have set since make room for what did not fit before: nobody looks
+        // at what is closed.
+        if less || self.rule.changed >= since || self.ledger.last_hand >= since {
             return;
         }
         let back = hw.natural.contains(&hw.cap) && !self.is_in_journal(device);

@@ -15,6 +15,7 @@ mod fault;
 mod hardware;
 mod hooks;
 mod inject;
+mod jobs;
 mod ledger;
 mod let_go;
 mod node;

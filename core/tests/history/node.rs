@@ -153,7 +153,8 @@ impl World {
             let each = self.hw.iter().zip(&status.devices).enumerate();
             let (mut cpus, mut floors) = (0, 0);
             for (device, (hw, said)) in each {
-                let found = said.found.map(micro);
+                let by_hand = hw.hand.open.map(|(cap, _)| cap);
+                let found = by_hand.or(said.found.map(micro));
                 match hw.is_gpu() {
                     true => floors += self.bounds(device, found).floor,
                     false => cpus += found.unwrap_or(micro(hw.range.highest)),
@@ -162,6 +163,14 @@ impl World {
             (budget - reserve - cpus).max(floors)
         });
         let now = self.now;
+        // What a socket came with that hangs nobody knows: it may count with what it had last.
+        let unread = |(hw, said): (&crate::hardware::Hw, &litd_api::DeviceStatus)| {
+            !hw.is_gpu() && hw.hand.open.is_none() && said.found.is_none()
+        };
+        if self.hw.iter().zip(&status.devices).any(unread) {
+            self.ledger.node.left = None;
+            return;
+        }
         let node = &mut self.ledger.node;
         let since = match node.left {
             Some((last, since)) if Some(last) == left => since,

@@ -1,7 +1,7 @@
 //! Ranks and their sessions: they connect, train, hang up and say goodbye.
 
 use litd_core::event::Peer;
-use litd_core::{Event, SessionId};
+use litd_core::{Event, Home, SessionId};
 use litd_proto::ToHook;
 
 use crate::fault::Fault;
@@ -36,18 +36,20 @@ impl World {
             pid: it.pid,
             uid: job.uid,
         };
+        let home = job.home.clone().map(|(_, home)| home);
         let session = self.hooks.session(Some(rank), None);
         self.hooks.ranks[rank].session = Some(session);
         let hello = litd_proto::FromHook::Hello(self.hooks.hello(rank, &self.hw)).encode();
-        self.meet(session, peer, Some(hello));
+        self.meet(session, peer, home, Some(hello));
     }
 
     /// A hook connects and says something.
-    pub fn meet(&mut self, session: u64, peer: Peer, says: Option<Vec<u8>>) {
+    pub fn meet(&mut self, session: u64, peer: Peer, home: Option<Home>, says: Option<Vec<u8>>) {
         self.note(|| format!("session {session} of process {} connects", peer.pid));
         self.tell(Event::Connected {
             session: SessionId(session),
             peer,
+            home,
         });
         if let Some(bytes) = says {
             self.after(MILLI, Ev::Say { session, bytes });

@@ -78,6 +78,8 @@ pub enum Ev {
     LeaseEnds,
     /// The BMC tells something once more.
     NodeTells,
+    /// A job's end was told a while ago: what is said to be back is.
+    GivenBack { job: usize, epoch: u32 },
     /// Nobody waits any longer for a cap that was asked for by hand.
     HandPatience { device: usize, asked: i64 },
     /// No more faults from now on; jobs end.
@@ -116,6 +118,8 @@ pub struct World {
     pub hooks: Hooks,
     pub ledger: Ledger,
     pub rule: Rule,
+    /// Jobs that a scheduler has said to have ended, and not to have begun again.
+    pub said_to_end: Vec<usize>,
     pub seen: Seen,
     pub epoch: u32,
     pub boot: u32,
@@ -155,6 +159,7 @@ impl World {
             config: setup.config,
             ledger: Ledger::default(),
             rule: Rule::default(),
+            said_to_end: Vec::new(),
             hooks,
             hw,
             seen: Seen::default(),
@@ -394,6 +399,8 @@ impl World {
             Ev::Killed { since } => self.check_killed(since),
             Ev::LeaseEnds => self.lease_ends(),
             Ev::NodeTells => self.bmc_goes_on(),
+            Ev::GivenBack { job, epoch } if epoch == self.epoch => self.check_given_back(job),
+            Ev::GivenBack { .. } => {}
             Ev::HandPatience { device, asked } => self.hand_patience(device, asked),
             Ev::Calm => self.calm_down(),
             Ev::Stop => self.stop(),
@@ -433,6 +440,7 @@ impl World {
                 reading,
             });
         }
+        self.recall_spared(false);
         self.before_start();
         self.started = now;
         self.last_alive = now;

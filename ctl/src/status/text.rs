@@ -157,6 +157,9 @@ fn remarks(device: &DeviceStatus) -> Vec<String> {
             "it refuses, lies or does not answer, so it is left alone (litctl events); {resume}"
         )),
     };
+    let opted_out = device
+        .opted_out
+        .then(|| "its job opted out: it is not steered until the job ends".to_owned());
     let enforced = device
         .enforced
         .zip(device.cap)
@@ -167,7 +170,7 @@ fn remarks(device: &DeviceStatus) -> Vec<String> {
         .ailing_since
         .map(|_| "look at this hardware: it needs more than the others (litctl events)".into());
     let plan = device.plan.as_ref().map(planned);
-    [state, enforced, throttled, ailing, plan]
+    [state, opted_out, enforced, throttled, ailing, plan]
         .into_iter()
         .flatten()
         .collect()

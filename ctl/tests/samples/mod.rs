@@ -43,6 +43,7 @@ pub fn status() -> Status {
         },
         devices: devices.collect(),
         jobs: vec![job()],
+        announced: Vec::new(),
         totals: Totals {
             errors: vec![Counter {
                 kind: "driver".into(),
@@ -67,6 +68,7 @@ fn gpu(number: u32) -> DeviceStatus {
             5 => DeviceState::Foreign,
             _ => DeviceState::Ours,
         },
+        opted_out: false,
         role: match number {
             STRAGGLER => DeviceRole::Straggler,
             0 => DeviceRole::Leader,
@@ -111,6 +113,7 @@ fn socket(number: u32) -> DeviceStatus {
         model: "Sample CPU".into(),
         backend: "powercap".into(),
         state: DeviceState::Ours,
+        opted_out: false,
         role: DeviceRole::Host,
         job: None,
         cap: Some(Watts(350.0)),

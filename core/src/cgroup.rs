@@ -1,0 +1,181 @@
+//! Whose process it is: the job that a scheduler put it into, by its control groups. What a process
+//! says of itself doesn't count; which control group it is in, the kernel says, and only the
+//! scheduler could choose.
+//!
+//! Shapes: Slurm's cgroup/v1 (`slurm/uid_U/job_J`) and cgroup/v2 (`slurmstepd.scope/job_J`) plugins;
+//! the kubelet's systemd driver (`kubepods-burstable-podUID.slice`) and cgroupfs driver
+//! (`kubepods/burstable/podUID`), with containerd, CRI-O or Docker below; containers on their own.
+//! A daemon in a pod of its own sees others relative to itself (`/../../kubepods-…`): cgroups(7).
+
+use std::fmt;
+
+/// More schedulers are not within one another.
+const DEEPEST: usize = 4;
+
+/// A container's id is shown with so many digits, as `docker ps` does.
+const SHORT: usize = 12;
+
+/// The job that a process belongs to, as its scheduler knows it: `slurm-1234`, `pod-UID`,
+/// `container-ID`; `pod-UID/slurm-1234` where one scheduler runs within another's job.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Home(String);
+
+impl Home {
+    /// Reads `/proc/PID/cgroup`, which may be anything. `None`: no scheduler's, or several that
+    /// contradict each other.
+    #[must_use]
+    pub fn of(cgroup: &str) -> Option<Self> {
+        let mut jobs = Vec::new();
+        let mut containers = Vec::new();
+        for line in cgroup.lines() {
+            // hierarchy:controllers:path
+            let Some(path) = line.splitn(3, ':').nth(2) else {
+                continue;
+            };
+            let (job, container) = read(path.strip_suffix(" (deleted)").unwrap_or(path));
+            if !job.is_empty() {
+                jobs.push(job.join("/"));
+            }
+            containers.extend(container);
+        }
+        agreed(jobs).or_else(|| agreed(containers)).map(Self)
+    }
+
+    /// As it is shown.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this is the job that a scheduler calls that, or a part of it.
+    #[must_use]
+    pub fn belongs_to(&self, id: &str) -> bool {
+        self.0.split('/').any(|part| part == id)
+    }
+}
+
+impl fmt::Display for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of a job in this daemon: what its scheduler calls it, and then what its hooks say. Hooks
+/// can't take another's: a name that looks like a scheduler's from a process that is in no
+/// scheduler's job gets its user's in front.
+pub(crate) fn job_name(home: Option<&Home>, uid: u32, label: &str) -> String {
+    const KINDS: [&str; 4] = ["slurm-", "pod-", "container-", "user-"];
+    match home {
+        // The usual label under Slurm is its job's and its step's.
+        Some(home) if repeats(home, label) => label.to_owned(),
+        Some(home) => format!("{home}/{label}"),
+        None if KINDS.iter().any(|kind| label.starts_with(kind)) => format!("user-{uid}/{label}"),
+        None => label.to_owned(),
+    }
+}
+
+fn repeats(home: &Home, label: &str) -> bool {
+    let more = label.strip_prefix(home.as_str());
+    more.is_some_and(|more| more.is_empty() || more.starts_with('.'))
+}
+
+/// The one that all are, or are the beginning of: controllers may be followed less far. Where they
+/// contradict each other nobody knows.
+fn agreed(found: Vec<String>) -> Option<String> {
+    let longest = found.iter().max_by_key(|it| it.len())?.clone();
+    let begins = |it: &String| {
+        longest
+            .strip_prefix(it.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    found.iter().all(begins).then_some(longest)
+}
+
+/// The jobs that a control group is in, outermost first, and else the container.
+fn read(path: &str) -> (Vec<String>, Option<String>) {
+    let parts: Vec<&str> = path
+        .split('/')
+        .filter(|part| !matches!(*part, "" | "." | ".."))
+        .collect();
+    // Relative to another pod's, the parts that both have are not told.
+    let relative = path.starts_with("/..");
+    let mut jobs = Vec::new();
+    let mut container = None;
+    for (at, &part) in parts.iter().enumerate() {
+        let before = |back: usize| at.checked_sub(back).and_then(|at| parts.get(at).copied());
+        if jobs.len() == DEEPEST || is_users(part) {
+            // Users make groups of any name below.
+            break;
+        }
+        let pod = pod_slice(part).or_else(|| {
+            let below = |part: &str| part.ends_with("kubepods");
+            let within = before(1).is_some_and(below)
+                || matches!(before(1), Some("burstable" | "besteffort"))
+                    && (before(2).is_some_and(below) || relative && at == 1);
+            let uid = part
+                .strip_prefix("pod")
+                .filter(|_| within || relative && at == 0);
+            uid.and_then(pod_uid)
+        });
+        if let Some(uid) = pod {
+            jobs.push(format!("pod-{uid}"));
+        } else if let Some(job) = slurm_job(part, before(1), before(2)) {
+            jobs.push(format!("slurm-{job}"));
+        } else if container.is_none() {
+            container = container_id(part).map(|id| format!("container-{id}"));
+        }
+    }
+    (jobs, container)
+}
+
+/// Whether what is below is a user's to make up.
+fn is_users(part: &str) -> bool {
+    part == "user.slice" || part.starts_with("user-") || part.starts_with("user@")
+}
+
+/// `kubepods-burstable-pod0b9c…_….slice`, also with what is above the kubelet in front, and as
+/// containerd has it where it does not speak to systemd (`….slice:cri-containerd:ID`).
+fn pod_slice(part: &str) -> Option<String> {
+    let slice = part.split(':').next()?.strip_suffix(".slice")?;
+    let (above, uid) = slice.rsplit_once("-pod")?;
+    let kubelets = above.split('-').any(|part| part == "kubepods");
+    if kubelets { pod_uid(uid) } else { None }
+}
+
+/// A UID (RFC 4122, dashes or systemd's underscores), or the hash of a static pod.
+fn pod_uid(text: &str) -> Option<String> {
+    let uid = text.replace('_', "-").to_ascii_lowercase();
+    let groups: Vec<usize> = uid.split('-').map(str::len).collect();
+    let shape = matches!(groups[..], [8, 4, 4, 4, 12] | [32]);
+    let digits = uid
+        .bytes()
+        .all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
+    (shape && digits).then_some(uid)
+}
+
+/// `job_1234` below `slurmstepd.scope` (cgroup/v2), or below `uid_1000` of `slurm` (cgroup/v1); with
+/// the node's name where several slurmd run on one.
+fn slurm_job<'a>(part: &'a str, above: Option<&str>, far_above: Option<&str>) -> Option<&'a str> {
+    let job = part.strip_prefix("job_")?;
+    let digits = |text: &str| {
+        !text.is_empty() && text.len() <= 20 && text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let above = above?;
+    let second = above == "slurmstepd.scope" || above.ends_with("_slurmstepd.scope");
+    let first = above.strip_prefix("uid_").is_some_and(digits)
+        && far_above.is_some_and(|it| it == "slurm" || it.starts_with("slurm_"));
+    ((first || second) && digits(job)).then_some(job)
+}
+
+/// `docker-ID.scope`, `libpod-ID.scope`, `crio-ID.scope`, or the bare id.
+fn container_id(part: &str) -> Option<&str> {
+    let scope = part
+        .strip_suffix(".scope")
+        .and_then(|it| it.rsplit_once('-'));
+    let id = scope.map_or(part, |(_, id)| id);
+    let id = id.rsplit(':').next()?;
+    let hexadecimal = id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (id.len() == 64 && hexadecimal)
+        .then(|| id.get(..SHORT))
+        .flatten()
+}

@@ -1,0 +1,345 @@
+//! What the scheduler says of jobs: that one begins or has ended, and that litd is to leave its
+//! GPUs alone. A Slurm Prolog and Epilog say so, through `litctl job`.
+//!
+//! Both may be said twice, late, in the wrong order, or never: a job without a beginning is steered
+//! as any other, one without an end ends when its ranks are gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use litd_api::{AnnouncedJob, DeviceState, EventKind, Problem};
+use litd_units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::admin::problem;
+use crate::cgroup::Home;
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::record::Note;
+use crate::store::Store;
+
+/// A scheduler's name for a job is not longer, in bytes.
+const LONGEST_ID: usize = 128;
+
+/// So many jobs are remembered: more than ever share a node. The oldest of those that did not opt
+/// out are forgotten first.
+const MOST: usize = 64;
+
+/// So many GPUs are named at once.
+const MOST_GPUS: usize = 64;
+
+/// Ranks of a job that has ended are not let in for so long: its processes may outlive its end.
+const ENDED_FOR: Nanos = Nanos(60_000_000_000);
+
+/// A job that has begun, as its scheduler says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Begun {
+    /// Seconds since 1970.
+    since: f64,
+    /// Its GPUs are not steered, nor their clocks locked.
+    #[serde(default)]
+    pub opt_out: bool,
+    /// Addresses of its GPUs, as far as the scheduler told.
+    #[serde(default)]
+    gpus: BTreeSet<String>,
+}
+
+/// A job that has ended, as its scheduler says.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    at: Nanos,
+    devices: BTreeSet<usize>,
+}
+
+/// How far giving a job's devices back has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivingBack {
+    /// Whether any cap or clock is still on its way.
+    pub pending: bool,
+    /// What was done, and what could not be, in words.
+    pub said: String,
+}
+
+fn check_id(id: &str) -> Result<(), Problem> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if id.is_empty() || id.len() > LONGEST_ID || !id.bytes().all(fits) {
+        return Err(problem(format!(
+            "a job's name is slurm-ID, pod-UID or the like: 1 to {LONGEST_ID} letters, digits, \
+             dots, dashes and underscores"
+        )));
+    }
+    Ok(())
+}
+
+impl<S: Store> Core<S> {
+    /// A scheduler says that a job begins.
+    pub(crate) fn begin_job(
+        &mut self,
+        id: &str,
+        gpus: &[String],
+        opt_out: bool,
+    ) -> Result<String, Problem> {
+        check_id(id)?;
+        let (devices, unknown) = self.gpus_named(gpus)?;
+        let addresses = devices.iter().filter_map(|&device| {
+            let unit = self.devices.get(device)?;
+            Some(unit.address().to_owned())
+        });
+        let addresses: Vec<String> = addresses.collect();
+        let since = self.record.unix_seconds(self.now);
+        self.ended.remove(id);
+        if !self.condition.begun.contains_key(id) {
+            self.make_room_for_a_job()?;
+        }
+        let begun = self
+            .condition
+            .begun
+            .entry(id.to_owned())
+            .or_insert_with(|| Begun {
+                since,
+                ..Begun::default()
+            });
+        // Said twice, it is still one job. What it was spared before it is spared still.
+        begun.opt_out |= opt_out;
+        begun.gpus.extend(addresses);
+        let opted_out = begun.opt_out;
+        let kept = self.save_condition();
+        let mut said = format!("{id} has begun");
+        if opted_out {
+            said.push_str("; it opted out: its GPUs are not steered, nor their clocks locked");
+        }
+        if opted_out && !kept {
+            said.push_str("; litd's disk takes no writes, so after a crash it would not know");
+        }
+        if !unknown.is_empty() {
+            let unknown = unknown.join(", ");
+            said.push_str(&format!("; this node has no {unknown} (litctl status)"));
+        }
+        Ok(said)
+    }
+
+    fn make_room_for_a_job(&mut self) -> Result<(), Problem> {
+        while self.condition.begun.len() >= MOST {
+            let spare = self.condition.begun.iter().filter(|(_, it)| !it.opt_out);
+            let oldest = spare.min_by(|(_, one), (_, other)| one.since.total_cmp(&other.since));
+            let Some(id) = oldest.map(|(id, _)| id.clone()) else {
+                return Err(problem(format!(
+                    "{MOST} jobs have opted out and have not ended: `litctl job end` those that \
+                     are gone"
+                )));
+            };
+            self.condition.begun.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// A scheduler says that a job has ended: nothing is waited for, its caps and clocks go back.
+    pub(crate) fn finish_job(&mut self, id: &str, gpus: &[String]) -> Result<String, Problem> {
+        check_id(id)?;
+        let (mut devices, _) = self.gpus_named(gpus)?;
+        let begun = self.condition.begun.remove(id);
+        let known = begun.is_some();
+        let named = begun.iter().flat_map(|it| &it.gpus);
+        devices.extend(named.filter_map(|address| self.devices.called(address)));
+        let over = self.jobs.values().filter(|job| match &job.home {
+            Some(home) => home.belongs_to(id),
+            // Nobody knows whose it is: its GPUs are free now, the scheduler says.
+            None => !job.ranks.is_empty() && job.gpus().all(|gpu| devices.contains(&gpu)),
+        });
+        let over: Vec<(String, Vec<usize>)> =
+            over.map(|job| (job.name.clone(), job.devices())).collect();
+        for (name, own) in &over {
+            devices.extend(own);
+            self.end_job(name, &format!("its scheduler says that {id} is over"));
+        }
+        for &device in &devices {
+            // What goes back waits for no GPU's sensor: what these drew they draw no more.
+            let idle = |unit: &Unit| unit.is_gpu() && unit.job.is_none();
+            if self.devices.get(device).is_some_and(idle) {
+                self.believe(device);
+            }
+        }
+        let (at, nothing) = (self.now, devices.is_empty() && !known);
+        self.ended.insert(id.to_owned(), Ended { at, devices });
+        if known {
+            self.save_condition();
+        }
+        self.dirty = true;
+        Ok(match nothing {
+            true => format!("{id} has ended; litd knew nothing of it"),
+            false => format!("{id} has ended"),
+        })
+    }
+
+    /// The GPUs that a scheduler names, by number, name, address or UUID, and what is none.
+    fn gpus_named(&self, names: &[String]) -> Result<(BTreeSet<usize>, Vec<String>), Problem> {
+        if names.len() > MOST_GPUS {
+            return Err(problem(format!("at most {MOST_GPUS} GPUs can be named")));
+        }
+        let mut devices = BTreeSet::new();
+        let mut unknown = Vec::new();
+        for name in names {
+            let number = name.parse::<usize>().ok();
+            let called = number.map(|number| format!("gpu{number}"));
+            let found = self.named(Some(called.as_deref().unwrap_or(name)));
+            let gpu = |device: &usize| self.devices.get(*device).is_some_and(Unit::is_gpu);
+            match found.ok().and_then(|it| it.first().copied()).filter(gpu) {
+                Some(device) => {
+                    devices.insert(device);
+                }
+                None => unknown.push(format!("GPU {:.64}", name.escape_debug().to_string())),
+            }
+        }
+        Ok((devices, unknown))
+    }
+
+    /// Whether a scheduler has said that a job is over, and has not begun it again.
+    pub(crate) fn has_ended(&self, home: &Home) -> Option<&str> {
+        let mut ended = self.ended.keys();
+        ended.find(|id| home.belongs_to(id)).map(String::as_str)
+    }
+
+    /// Forgets ends of long ago.
+    pub(crate) fn check_ended(&mut self) {
+        let now = self.now;
+        self.ended.retain(|_, it| now < it.at + ENDED_FOR);
+    }
+
+    /// The devices whose jobs opted out.
+    fn opted_out(&self) -> BTreeSet<usize> {
+        let out = self.condition.begun.values().filter(|it| it.opt_out);
+        let told = out.flat_map(|it| &it.gpus);
+        let mut devices: BTreeSet<usize> =
+            told.filter_map(|gpu| self.devices.called(gpu)).collect();
+        let jobs = self.jobs.values();
+        devices.extend(
+            jobs.filter(|it| self.has_opted_out(it))
+                .flat_map(|it| it.gpus()),
+        );
+        devices
+    }
+
+    fn has_opted_out(&self, job: &crate::job::Job) -> bool {
+        let home = job.home.as_ref();
+        let mut begun = self.condition.begun.iter().filter(|(_, it)| it.opt_out);
+        home.is_some_and(|home| begun.any(|(id, _)| home.belongs_to(id)))
+    }
+
+    /// What was said of jobs, before anything is decided: GPUs of those that opted out count as
+    /// idle ones do.
+    pub(crate) fn follow_opt_outs(&mut self) {
+        let out = self.opted_out();
+        for device in 0..self.devices.iter().count() {
+            let opted_out = out.contains(&device);
+            let Some(unit) = self.devices.get_mut(device) else {
+                continue;
+            };
+            if unit.opted_out == opted_out {
+                continue;
+            }
+            unit.opted_out = opted_out;
+            let text = match opted_out {
+                true => "its job opted out: not steered",
+                false => "the job that opted out is over",
+            };
+            let note = Note::info(EventKind::State, text).device(unit.address());
+            self.note(note);
+            self.standing_changed(device);
+        }
+    }
+
+    /// How far giving back what a job's devices were found with has come.
+    #[must_use]
+    pub fn giving_back(&self, id: &str) -> GivingBack {
+        let begun = self.condition.begun.get(id).filter(|it| it.opt_out);
+        let spared = begun.iter().flat_map(|it| &it.gpus);
+        let mut devices: BTreeSet<usize> = spared
+            .filter_map(|address| self.devices.called(address))
+            .collect();
+        if let Some(ended) = self.ended.get(id) {
+            devices.extend(&ended.devices);
+        }
+        let mut done = Vec::new();
+        let mut rest = Vec::new();
+        let mut pending = false;
+        for device in devices {
+            let Some(unit) = self.devices.get(device) else {
+                continue;
+            };
+            match self.remains_to_give(device, unit) {
+                Remains::Nothing => done.push(unit.name.as_str()),
+                Remains::Others(why) => rest.push(format!("{}: {why}", unit.name)),
+                Remains::Open(why) => {
+                    pending = true;
+                    rest.push(format!("{}: {why}", unit.name));
+                }
+            }
+        }
+        if !done.is_empty() {
+            let done = done.join(", ");
+            rest.insert(0, format!("{done}: caps are as found, clocks are free"));
+        }
+        let said = rest.join("\n");
+        GivingBack { pending, said }
+    }
+
+    fn remains_to_give(&self, device: usize, unit: &Unit) -> Remains {
+        let held = self.actuator.held(device);
+        if self.is_moved(device) {
+            let job = unit.job.as_deref().unwrap_or("another job");
+            return Remains::Others(format!("is steered for {job}"));
+        }
+        if self.may_be_locked(unit) {
+            return Remains::Open("its clocks are not free yet".to_owned());
+        }
+        match (held, unit.found) {
+            (_, None) => Remains::Others("its cap was never read, nor set".to_owned()),
+            (Some(held), Some(found)) if held.is_same_cap(found) => match self.is_journaled(device)
+            {
+                false => Remains::Nothing,
+                // A write of a daemon that died may still turn up, for some seconds.
+                true => Remains::Open(format!("holds {held} as found, and is watched still")),
+            },
+            _ if unit.standing == DeviceState::Foreign => {
+                Remains::Others("holds what somebody else has set".to_owned())
+            }
+            (Some(held), Some(found))
+                if self.actuator.is_settled(device) && self.set_budget().is_some() =>
+            {
+                let budget = self.gpu_budget();
+                Remains::Others(format!(
+                    "holds {held}, not the {found} found, because the budget is {budget}"
+                ))
+            }
+            (Some(held), Some(found)) => {
+                Remains::Open(format!("holds {held}, and {found} is to go back"))
+            }
+            (None, Some(found)) => Remains::Open(format!(
+                "what it holds is not known, and {found} is to go back"
+            )),
+        }
+    }
+
+    /// The jobs that schedulers have begun, for status.
+    pub(crate) fn announced(&self) -> Vec<AnnouncedJob> {
+        let begun = self.condition.begun.iter();
+        let job = |(id, it): (&String, &Begun)| AnnouncedJob {
+            id: id.clone(),
+            since: it.since,
+            opt_out: it.opt_out,
+            gpus: it.gpus.iter().cloned().collect(),
+        };
+        begun.map(job).collect()
+    }
+}
+
+/// What keeps a device from holding what it was found with.
+enum Remains {
+    Nothing,
+    /// Something that litd does not change.
+    Others(String),
+    /// A write on its way.
+    Open(String),
+}
+
+/// Jobs that have begun, by the scheduler's name for them.
+pub(crate) type AllBegun = BTreeMap<String, Begun>;

@@ -1,0 +1,186 @@
+//! What a scheduler says of jobs, and the rules for it: a job that opted out is not steered,
+//! whatever else happens and over crashes; two jobs of one name and one user are two; and what is
+//! said to be given back is.
+
+use litd_api::Command;
+use litd_core::Home;
+
+use crate::fault::Fault;
+use crate::hardware::{MILLI, SECOND};
+use crate::rng::Rng;
+use crate::world::{Ev, World};
+
+/// What all jobs of schedulers call themselves.
+pub const SAME: &str = "train";
+
+/// A job's GPUs are not litd's to touch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spared {
+    pub job: usize,
+    /// The disk took it, so that the next daemon knows.
+    kept: bool,
+}
+
+/// A scheduler's job, and the control group that its processes are in; some have none.
+pub fn home(job: usize, rng: &Rng) -> Option<(String, Home)> {
+    let mut own = rng.clone();
+    let shape = (own.next(), own.next(), own.below(4)).2;
+    let (id, path) = match shape {
+        0 => return None,
+        1 => {
+            let uid = format!("0b9c7f1e-0000-4000-8000-00000000000{job}");
+            let slice = uid.replace('-', "_");
+            let path = format!("/kubepods.slice/kubepods-pod{slice}.slice/cri-containerd-x.scope");
+            (format!("pod-{uid}"), path)
+        }
+        _ => {
+            let path = format!("/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_0");
+            (format!("slurm-{job}"), path)
+        }
+    };
+    Some((id, Home::of(&format!("0::{path}\n"))?))
+}
+
+impl World {
+    /// What the scheduler calls a job.
+    fn id_of(&self, job: usize) -> String {
+        let home = self.hooks.jobs[job].home.as_ref();
+        home.map_or_else(|| format!("other-{job}"), |(id, _)| id.clone())
+    }
+
+    pub fn scheduler(&mut self, fault: Fault) {
+        if self.core.is_none() || self.hooks.jobs.is_empty() || self.stop_sent.is_some() {
+            return;
+        }
+        let mut job = self.rng.below(self.hooks.jobs.len());
+        let spared = self.hw.iter().find_map(|hw| hw.spared);
+        match fault {
+            Fault::JobEnds => job = spared.map_or(job, |it| it.job),
+            Fault::JobBegins => job = self.said_to_end.pop().unwrap_or(job),
+            _ => {}
+        }
+        let devices: Vec<usize> = self.hooks.jobs[job]
+            .ranks
+            .iter()
+            .map(|&rank| self.hooks.ranks[rank].device)
+            .collect();
+        let told = self.rng.chance(0.7);
+        let gpus = devices.iter().filter(|_| told);
+        let gpus: Vec<String> = gpus
+            .map(|&device| match self.rng.chance(0.5) {
+                true => device.to_string(),
+                false => self.hw[device].identity.address.clone(),
+            })
+            .collect();
+        let id = self.id_of(job);
+        let ends = fault == Fault::JobEnds;
+        let opt_out = fault == Fault::OptOut;
+        let command = match ends {
+            true => Command::EndJob { job: id, gpus },
+            false => Command::BeginJob {
+                job: id,
+                gpus,
+                opt_out,
+            },
+        };
+        let before = self.limit();
+        let Some(Ok(_)) = self.ask(&command) else {
+            return self.act();
+        };
+        self.seen.mark(fault);
+        if ends {
+            self.has_ended(job);
+        } else if opt_out && told {
+            let kept = self.disk.with(|disk| !disk.stuck && !disk.dead);
+            for device in devices {
+                self.hw[device].spared = Some(Spared { job, kept });
+            }
+        }
+        self.was_reconfigured(before);
+        if opt_out {
+            let later = self.rng.between(3, 40) * SECOND;
+            self.after(later, Ev::Fault(Fault::JobEnds));
+        }
+        self.check_given_back(job);
+        self.act();
+    }
+
+    fn has_ended(&mut self, job: usize) {
+        for hw in &mut self.hw {
+            hw.spared = hw.spared.filter(|it| it.job != job);
+        }
+        // Its processes are gone, and what they drew with them.
+        for &rank in &self.hooks.jobs[job].ranks {
+            self.hw[self.hooks.ranks[rank].device].owes = 0;
+        }
+        // Or it is put back into the queue and begins again here.
+        self.said_to_end.push(job);
+        let later = self.rng.between(500, 9000) * MILLI;
+        self.after(later, Ev::Fault(Fault::JobBegins));
+        for part in 1..8 {
+            let epoch = self.epoch;
+            self.after(part * 200 * MILLI, Ev::GivenBack { job, epoch });
+        }
+    }
+
+    /// What is said to hold what was found does.
+    pub fn check_given_back(&mut self, job: usize) {
+        let Some(core) = &self.core else { return };
+        let answer = core.giving_back(&self.id_of(job));
+        let first = answer.said.lines().next().unwrap_or_default();
+        let Some((names, _)) = first.split_once(": caps are as found") else {
+            return;
+        };
+        for name in names.split(", ") {
+            let number = name.strip_prefix("gpu").and_then(|it| it.parse().ok());
+            let Some(device) = number.filter(|&it: &usize| it < self.hw.len()) else {
+                continue;
+            };
+            let hw = &self.hw[device];
+            let sure = !hw.misbehaves(self.now) && hw.trouble_until < self.now && hw.op.is_none();
+            if sure && !self.ledger.rotten && !hw.natural.contains(&hw.cap) {
+                let text = format!("device {device} holds {} µW: {answer:?}", hw.cap);
+                return self.broke("15 given back", text);
+            }
+        }
+    }
+
+    /// A job that opted out: what was there before it is put back, and nothing else is done, but
+    /// what a budget asks for.
+    pub fn check_spared(&mut self, device: usize, give_back: bool) {
+        let short = self.budget_set().is_some() || !self.is_calm();
+        if self.hw[device].spared.is_some() && !give_back && !short {
+            self.broke("15 opted out", format!("device {device}"));
+        }
+    }
+
+    /// Two jobs of one name and one user are two, and a GPU is the job's that its scheduler says.
+    pub fn check_names(&mut self, jobs: &[litd_api::JobStatus]) {
+        for (at, job) in self.hooks.jobs.iter().enumerate() {
+            let Some((id, _)) = &job.home else { continue };
+            let name = format!("{id}/{SAME}");
+            let Some(said) = jobs.iter().find(|it| it.name == name) else {
+                continue;
+            };
+            let theirs = |address: &str| {
+                let of = |&rank: &usize| {
+                    let device = self.hooks.ranks[rank].device;
+                    self.hw[device].identity.address == address
+                };
+                job.ranks.iter().any(of)
+            };
+            if let Some(rank) = said.ranks.iter().find(|rank| !theirs(&rank.device)) {
+                let text = format!("job {at} has {}", rank.device);
+                return self.broke("15 whose", text);
+            }
+        }
+    }
+
+    /// A new daemon knows what the disk kept, until the node boots.
+    pub fn recall_spared(&mut self, booted: bool) {
+        for hw in &mut self.hw {
+            hw.spared = hw.spared.filter(|it| it.kept && !booted);
+        }
+        self.said_to_end.clear();
+    }
+}
