@@ -11,6 +11,7 @@ mod doctor;
 mod draw;
 mod events;
 mod forget;
+mod job;
 mod lease;
 mod output;
 mod packaging;
@@ -68,6 +69,7 @@ enum Command {
     Budget(budget::Args),
     Caps(caps::Args),
     Policy(policy::Args),
+    Job(job::Args),
     Lease(lease::Args),
     Release(release::Args),
     Restore(restore::Args),
@@ -96,7 +98,11 @@ fn main() -> ExitCode {
     if demo::is_called_litd(name.as_deref().map(Path::new)) {
         return litd::main(std::env::args_os());
     }
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if job::is_meant(std::env::args_os()) => return job::misunderstood(&error),
+        Err(error) => error.exit(),
+    };
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -122,6 +128,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Audit(args) => audit::run(args, cli.json),
         Command::Budget(args) => budget::run(args, cli.json),
         Command::Caps(args) => caps::run(args, cli.json),
+        Command::Job(args) => job::run(args, cli.json),
         Command::Lease(args) => lease::run(args, cli.json),
         Command::Policy(args) => policy::run(args, cli.json),
         Command::Release(args) => release::run(args, cli.json),

@@ -22,7 +22,7 @@ pub enum ControlError {
         /// The control socket.
         socket: PathBuf,
         /// How long that is.
-        seconds: u64,
+        seconds: f64,
     },
     /// Something answers that does not speak as litd does.
     #[error("litd's answer can't be read: {0}")]

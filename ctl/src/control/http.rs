@@ -34,14 +34,21 @@ pub enum Request {
 /// A socket, and what waits for answers on it.
 pub struct Exchange {
     socket: PathBuf,
+    patience: Duration,
     runtime: Runtime,
 }
 
 impl Exchange {
     pub fn new(socket: &Path) -> Result<Self, ControlError> {
+        Self::within(socket, PATIENCE)
+    }
+
+    /// One that waits for so long.
+    pub fn within(socket: &Path, patience: Duration) -> Result<Self, ControlError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         Ok(Self {
             socket: socket.to_owned(),
+            patience,
             runtime: runtime.map_err(|error| ControlError::Unreachable {
                 socket: socket.to_owned(),
                 why: format!("can't wait for answers: {error}"),
@@ -51,11 +58,11 @@ impl Exchange {
 
     /// The answer's status and body, whatever they are.
     pub fn exchange(&self, request: &Request) -> Result<(StatusCode, Bytes), ControlError> {
-        let exchange = async { time::timeout(PATIENCE, self.talk(request)).await };
+        let exchange = async { time::timeout(self.patience, self.talk(request)).await };
         self.runtime.block_on(exchange).unwrap_or_else(|_| {
             Err(ControlError::Silent {
                 socket: self.socket.clone(),
-                seconds: PATIENCE.as_secs(),
+                seconds: self.patience.as_secs_f64(),
             })
         })
     }

@@ -7,6 +7,7 @@ mod follow;
 mod http;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use litd_api::{Command, DEFAULT_CONTROL_SOCKET, DeviceStatus, Done, Events, Status, Trials};
 use serde::de::DeserializeOwned;
@@ -17,7 +18,7 @@ pub use follow::{Follow, News};
 use http::{Exchange, Request};
 
 /// Where the daemon listens: what all commands have that talk to it.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct Socket {
     /// The daemon's control socket
     #[arg(
@@ -43,6 +44,13 @@ impl Client {
     pub fn at(socket: &Path) -> Result<Self, ControlError> {
         Ok(Self {
             exchange: Exchange::new(socket)?,
+        })
+    }
+
+    /// One that gives up after so long.
+    pub fn within(socket: &Socket, patience: Duration) -> Result<Self, ControlError> {
+        Ok(Self {
+            exchange: Exchange::within(&socket.path, patience)?,
         })
     }
 

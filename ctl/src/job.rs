@@ -1,0 +1,194 @@
+//! `litctl job`: what a scheduler says when jobs begin and end.
+
+use std::env;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use clap::Subcommand;
+use litd_api::{Command, Done};
+
+use crate::control::{Client, Socket};
+use crate::{Outcome, output};
+
+/// A scheduler waits for so long, whatever is wrong with the daemon, its socket, or whoever answers
+/// for users and groups here: 2 s with the start of this program.
+const PATIENCE: Duration = Duration::from_millis(1800);
+
+/// An answer of the daemon's within that; it promises one within 1.2 s.
+const ANSWER: Duration = Duration::from_millis(1700);
+
+/// Tell litd that a scheduler's job begins or has ended
+///
+/// For Prolog and Epilog of Slurm, and hooks like them. Takes 2 s at most and never fails a job: the
+/// exit status is 0 and a line on standard error says what is wrong, unless --strict is given. Both
+/// may be said twice, late or not at all. Root and litd's admin group may do this.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// A job begins
+    ///
+    /// With --opt-out caps and clocks of its GPUs are as they were found when this ends, and litd
+    /// steers them no more until the job ends. A budget that is set holds for them all the same.
+    Begin {
+        #[command(flatten)]
+        which: Which,
+        /// Do not steer its GPUs until it ends
+        #[arg(long)]
+        opt_out: bool,
+    },
+    /// A job has ended: its GPUs' caps go back and their clocks are free when this ends
+    ///
+    /// So health checks that come after it see the node as it was found.
+    End {
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+#[derive(clap::Args)]
+struct Which {
+    /// The scheduler's name for it: slurm-1234, pod-UID; a number is Slurm's [default: slurm- and
+    /// $SLURM_JOB_ID]
+    #[arg(value_name = "JOB")]
+    id: Option<String>,
+    /// Its GPUs: numbers, names, addresses or UUIDs [default for the job of $SLURM_JOB_ID:
+    /// $SLURM_JOB_GPUS]
+    #[arg(long = "gpu", value_name = "GPU", value_delimiter = ',')]
+    gpus: Vec<String>,
+    /// Exit with status 1 if litd did not do it
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  litctl job begin                       in Slurm's Prolog
+  litctl job begin --opt-out             and litd does not steer its GPUs
+  litctl job end                         in Slurm's Epilog, before health checks
+  litctl job end slurm-1234 --gpu 0,1
+  litctl job begin pod-1b9f5d1e-3f0c-4a57-9a0e-0c9a1d5b7c11 --opt-out";
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    let which = match &args.action {
+        Action::Begin { which, .. } | Action::End { which } => which,
+    };
+    let outcome = command(&args.action).and_then(|command| send(&which.socket, command));
+    match outcome {
+        Ok(done) if json => output::json(&done),
+        Ok(done) => output::text(&format!("{}\n", done.message)),
+        Err(why) if which.strict => Err(why.into()),
+        Err(why) => {
+            output::note(&format!("warning: {why}"));
+            Ok(())
+        }
+    }
+    .or_else(|error| match which.strict {
+        true => Err(error),
+        // Nobody reads what is said here.
+        false => Ok(()),
+    })
+}
+
+fn command(action: &Action) -> Result<Command, String> {
+    let (job, gpus) = match action {
+        Action::Begin { which, .. } | Action::End { which } => which.job()?,
+    };
+    Ok(match action {
+        Action::Begin { opt_out, .. } => Command::BeginJob {
+            job,
+            gpus,
+            opt_out: *opt_out,
+        },
+        Action::End { .. } => Command::EndJob { job, gpus },
+    })
+}
+
+impl Which {
+    fn job(&self) -> Result<(String, Vec<String>), String> {
+        let slurm = |id: &str| format!("slurm-{id}");
+        let ours = variable("SLURM_JOB_ID").map(|id| slurm(&id));
+        let id = match &self.id {
+            Some(id) if id.bytes().all(|byte| byte.is_ascii_digit()) => slurm(id),
+            Some(id) => id.clone(),
+            None => ours
+                .clone()
+                .ok_or("no job is named, and $SLURM_JOB_ID is not set")?,
+        };
+        let mut gpus = self.gpus.clone();
+        if gpus.is_empty() && ours.as_deref() == Some(&id) {
+            gpus = numbers(&variable("SLURM_JOB_GPUS").unwrap_or_default());
+        }
+        Ok((id, gpus))
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Slurm's lists: `0,2-3`. What is no number the daemon is asked about as it is.
+fn numbers(list: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for part in list.split(',').filter(|part| !part.is_empty()) {
+        let range = part.split_once('-');
+        let ends = range
+            .and_then(|(first, last)| Some((first.parse::<u8>().ok()?, last.parse::<u8>().ok()?)));
+        match ends {
+            Some((first, last)) => all.extend((first..=last).map(|number| number.to_string())),
+            None => all.push(part.to_owned()),
+        }
+    }
+    all
+}
+
+/// Asks on a thread of its own: what a directory service or a file system does to it nobody waits for.
+fn send(socket: &Socket, command: Command) -> Result<Done, String> {
+    let (answer, answered) = mpsc::channel();
+    let socket = socket.clone();
+    let asks = thread::Builder::new().spawn(move || {
+        let outcome = Client::within(&socket, ANSWER).and_then(|client| client.command(&command));
+        // Whoever has given up hears nothing.
+        let _ = answer.send(outcome.map_err(|error| error.to_string()));
+    });
+    asks.map_err(|error| format!("can't ask litd: {error}"))?;
+    answered
+        .recv_timeout(PATIENCE)
+        .unwrap_or_else(|_| Err("litd can't be asked: this system does not answer".to_owned()))
+}
+
+/// Whether a command line that can't be read was to be one of these, and is not to fail a job.
+pub fn is_meant(mut arguments: impl Iterator<Item = OsString>) -> bool {
+    let _program = arguments.next();
+    let mut words = arguments.skip_while(|word| word == "--json");
+    words.next().is_some_and(|word| word == "job") && !words.any(|word| word == "--strict")
+}
+
+/// Says what is wrong with such a command line, or prints the help that was asked for.
+pub fn misunderstood(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slurms_lists_are_read() {
+        assert_eq!(numbers("0,2-4,7"), ["0", "2", "3", "4", "7"]);
+        assert_eq!(numbers(""), [""; 0]);
+        assert_eq!(numbers("GPU-1,x"), ["GPU-1", "x"]);
+        assert_eq!(numbers("5-3"), [""; 0]);
+    }
+}
