@@ -327,8 +327,6 @@ pub struct Trial {
     pub quads: u32,
     /// How long a block is measured, at least.
     pub block_seconds: f64,
-    /// What passes after a change of caps before a block is measured.
-    pub settle_seconds: f64,
     /// Iterations that a block needs, at least.
     pub block_iterations: u32,
     /// The share of the time for which a job that is steered holds the caps found; 0: never.
@@ -340,7 +338,6 @@ impl Default for Trial {
         Self {
             quads: 12,
             block_seconds: 300.0,
-            settle_seconds: 60.0,
             block_iterations: 20,
             hold_out: 0.05,
         }

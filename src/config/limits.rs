@@ -145,7 +145,6 @@ const LIMITS: &[Limit] = &[
     ("law.model.least_power", From(0.0), 1.0, "of the power"),
     ("trial.quads", From(2.0), 2000.0, "quads"),
     ("trial.block_seconds", From(1.0), 86_400.0, "seconds"),
-    ("trial.settle_seconds", From(0.0), 3600.0, "seconds"),
     ("trial.block_iterations", From(1.0), 4096.0, "iterations"),
     ("trial.hold_out", From(0.0), 0.5, "of the time"),
     ("prices.energy_per_kwh", From(0.0), 1e6, "a kilowatt-hour"),

@@ -10,8 +10,7 @@ use litd_units::Nanos;
 use crate::stand::{SOON, Stand, quick};
 
 /// Blocks of a few seconds: possible on simulated hardware only.
-const SHORT: &str =
-    "[trial]\nblock_seconds = 8.0\nsettle_seconds = 2.0\nblock_iterations = 5\nhold_out = ";
+const SHORT: &str = "[settle]\nseconds = 2.0\nfit = false\n[trial]\nblock_seconds = 8.0\nblock_iterations = 5\nhold_out = ";
 
 fn configuration(policy: &str, hold_out: f64) -> String {
     format!("{}{SHORT}{hold_out}\n", quick(policy))

@@ -10,7 +10,6 @@ use litd_units::Nanos;
 
 use super::Lab;
 use super::meter::{Meter, Step};
-use crate::config::Trial as Rules;
 use crate::core::{Core, seconds};
 use crate::job::Job;
 use crate::record::Note;
@@ -50,9 +49,9 @@ impl HeldOut {
         }
     }
 
-    pub fn disturb(&mut self, now: Nanos, rules: &Rules) {
+    pub fn disturb(&mut self, now: Nanos) {
         if let Phase::Measures { meter, .. } = &mut self.phase {
-            meter.disturb(now, rules);
+            meter.disturb(now);
         }
     }
 }
@@ -83,6 +82,10 @@ impl<S: Store> Core<S> {
             return self.end_hold_out(name);
         }
         let (now, policy, rules) = (self.now, self.policy(), self.config.trial.clone());
+        let Some(job) = self.jobs.get(name) else {
+            return;
+        };
+        let settle = seconds(self.settle_seconds(job));
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
@@ -98,13 +101,13 @@ impl<S: Store> Core<S> {
             Phase::Pause(_) => {
                 out.caps.clone_from(&job.ask);
                 out.phase = Phase::Measures {
-                    meter: Meter::new(Arm::Balanced, now, &rules),
+                    meter: Meter::new(Arm::Balanced, now, settle),
                     done: Vec::new(),
                 };
             }
             Phase::Off => {
                 out.round = out.round.wrapping_add(1);
-                let away = seconds(rules.block_seconds + rules.settle_seconds);
+                let away = seconds(rules.block_seconds) + settle;
                 let next = pause(rules.hold_out, away, self.started.0 as u64, out.round);
                 out.phase = next.map_or(Phase::Off, |next| Phase::Pause(now + next));
             }
@@ -126,6 +129,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let (gauges, gpus) = self.gauges(job);
+        let settle = seconds(self.settle_seconds(job));
         let rising = matches!(job.lab, Some(Lab::Rising { .. }));
         let (now, node, rules) = (self.now, self.node_power(), self.config.trial.clone());
         let Some(job) = self.jobs.get_mut(name) else {
@@ -135,7 +139,7 @@ impl<S: Store> Core<S> {
             return;
         };
         if rising {
-            return meter.disturb(now, &rules);
+            return meter.disturb(now);
         }
         let block = match meter.step(now, &gauges, gpus, node, &rules) {
             Step::Goes => return,
@@ -145,12 +149,12 @@ impl<S: Store> Core<S> {
         done.push(block);
         match done[..] {
             [_] => {
-                *meter = Meter::new(Arm::Found, now, &rules);
+                *meter = Meter::new(Arm::Found, now, settle);
                 job.lab = Some(Lab::Found);
                 self.dirty = true;
             }
             [_, _] => {
-                *meter = Meter::new(Arm::Balanced, now, &rules);
+                *meter = Meter::new(Arm::Balanced, now, settle);
                 self.raise_lab(name, false);
             }
             [before, found, after, ..] => {

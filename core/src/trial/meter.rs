@@ -54,7 +54,9 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Meter {
     arm: Arm,
-    /// Caps have settled by then.
+    /// For so long caps settle.
+    settle: Nanos,
+    /// They have by then.
     settled_at: Nanos,
     /// Since when it measures.
     began: Option<Nanos>,
@@ -68,10 +70,11 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub fn new(arm: Arm, now: Nanos, rules: &Trial) -> Self {
+    pub fn new(arm: Arm, now: Nanos, settle: Nanos) -> Self {
         Self {
             arm,
-            settled_at: now + seconds(rules.settle_seconds),
+            settle,
+            settled_at: now + settle,
             began: None,
             iterations: Iterations::default(),
             torn: None,
@@ -88,8 +91,8 @@ impl Meter {
     }
 
     /// Something has happened that this block must not contain: it begins anew.
-    pub fn disturb(&mut self, now: Nanos, rules: &Trial) {
-        *self = Self::new(self.arm, now, rules);
+    pub fn disturb(&mut self, now: Nanos) {
+        *self = Self::new(self.arm, now, self.settle);
     }
 
     /// A rank tells of an iteration.
@@ -114,7 +117,7 @@ impl Meter {
     ) -> Step {
         let held: Vec<Option<Watts>> = gauges.iter().map(|gauge| gauge.held).collect();
         if held.contains(&None) || held != self.held {
-            self.disturb(now, rules);
+            self.disturb(now);
             self.held = held;
             return Step::Goes;
         }
@@ -184,7 +187,6 @@ mod tests {
     fn rules() -> Trial {
         Trial {
             block_seconds: 10.0,
-            settle_seconds: 5.0,
             block_iterations: 4,
             ..Trial::default()
         }
@@ -201,7 +203,7 @@ mod tests {
     }
 
     fn run(change: impl Fn(i64, &mut Gauge), iterations: bool) -> Option<(i64, Block)> {
-        let mut meter = Meter::new(Arm::Found, Nanos(0), &rules());
+        let mut meter = Meter::new(Arm::Found, Nanos(0), Nanos(5 * SECOND));
         for second in 1..400 {
             let mut gauge = gauge(second);
             change(second, &mut gauge);

@@ -134,12 +134,12 @@ impl<S: Store> Core<S> {
 
     /// A job counts its iterations anew: the block under way is none.
     pub(crate) fn trial_restarted(&mut self, name: &str) {
-        let (now, rules) = (self.now, self.config.trial.clone());
+        let now = self.now;
         if let Some(run) = &mut self.trials.run {
-            run.disturb(name, now, &rules);
+            run.disturb(name, now);
         }
         if let Some(job) = self.jobs.get_mut(name) {
-            job.held_out.disturb(now, &rules);
+            job.held_out.disturb(now);
         }
     }
 

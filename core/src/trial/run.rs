@@ -10,7 +10,6 @@ use litd_units::Nanos;
 use super::Lab;
 use super::meter::{Meter, Step};
 use crate::admin::problem;
-use crate::config::Trial as Rules;
 use crate::core::{Core, seconds};
 use crate::record::Note;
 use crate::store::Store;
@@ -40,9 +39,9 @@ impl Run {
         }
     }
 
-    pub fn disturb(&mut self, job: &str, now: Nanos, rules: &Rules) {
+    pub fn disturb(&mut self, job: &str, now: Nanos) {
         if let Some(meter) = self.meter.as_mut().filter(|_| self.report.job == job) {
-            meter.disturb(now, rules);
+            meter.disturb(now);
         }
     }
 }
@@ -76,11 +75,12 @@ impl<S: Store> Core<S> {
                 "{quads} quads: a trial has 2 to {MOST_QUADS}, of four blocks each"
             )));
         }
+        let job = self.jobs.get(&name);
         let started_unix = self.record.unix_seconds(self.now);
         let design = Design {
             quads,
             block: seconds(rules.block_seconds),
-            settle: seconds(rules.settle_seconds),
+            settle: job.map_or(Nanos::default(), |job| seconds(self.settle_seconds(job))),
             iterations: rules.block_iterations,
             seed: seed.unwrap_or(started_unix.to_bits()),
             same,
@@ -89,7 +89,7 @@ impl<S: Store> Core<S> {
             job: name.clone(),
             policy: self.policy().name().to_owned(),
             simulated: self.is_simulated(),
-            gpus: self.jobs.get(&name).map_or(0, |job| job.ranks.len() as u32),
+            gpus: job.map_or(0, |job| job.ranks.len() as u32),
             prices: self.config.prices.known(),
             started_unix,
         };
@@ -278,7 +278,7 @@ impl<S: Store> Core<S> {
             return;
         };
         if rising {
-            return meter.disturb(now, rules);
+            return meter.disturb(now);
         }
         match meter.step(now, &gauges, gpus, node, rules) {
             Step::Goes => {}
@@ -304,7 +304,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let arm = run.report.design.arm(run.report.blocks);
-        run.meter = Some(Meter::new(arm, now, &self.config.trial));
+        run.meter = Some(Meter::new(arm, now, run.report.design.settle));
         let (name, same) = (run.report.job.clone(), run.report.design.same);
         if same {
             return;

@@ -123,7 +123,6 @@ impl Setup {
     fn add_trials(&mut self, rng: &mut Rng) {
         let trial = &mut self.config.trial;
         trial.block_seconds = rng.pick(&[1.0, 2.0]);
-        trial.settle_seconds = rng.pick(&[0.5, 1.0]);
         trial.block_iterations = 1;
         trial.hold_out = rng.pick(&[0.0, 0.3, 0.3]);
         if self.faults.is_empty() || !rng.chance(0.25) {
