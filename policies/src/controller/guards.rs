@@ -16,6 +16,8 @@ const UNEXPLAINED: f64 = 0.25;
 const CREEP: f64 = 0.003;
 /// What noise explains counts so many times.
 const CERTAIN: f64 = 4.0;
+/// Power above its cap by more than this part is held by something else, or not yet.
+const ABOVE: f64 = 0.03;
 /// In so many windows in a row power must not follow.
 const WINDOWS: u32 = 2;
 
@@ -50,6 +52,10 @@ impl Controller {
             let (Some(then), Some(now)) = (drawn(before), drawn(mean)) else {
                 continue;
             };
+            // What was above its cap then may have come down to it since.
+            if then > home * (1.0 + ABOVE) {
+                continue;
+            }
             let (cap, power) = ((reading.cap / home).ln(), (now / then).ln());
             if !(cap.is_finite() && power.is_finite()) {
                 continue;
