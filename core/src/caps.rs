@@ -32,9 +32,14 @@ impl<S: Store> Core<S> {
         self.set_budget().map_or_else(found, share)
     }
 
+    /// Whether caps may be anything else than what was found.
+    pub(crate) fn steers(&self) -> bool {
+        self.policy() != Policy::Observe && self.stopping.is_none()
+    }
+
     /// Works out what every device is to hold.
     pub(crate) fn retarget(&mut self) {
-        let steering = self.policy() != Policy::Observe && self.stopping.is_none();
+        let steering = self.steers();
         self.actuator.set_budget(self.whole_budget(steering));
         if !steering {
             return self.give_all_back();

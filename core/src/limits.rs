@@ -140,6 +140,9 @@ impl<S: Store> Core<S> {
     /// where raises have stopped. A job that is not steered keeps caps too, and may have waited for
     /// watts to reach them. Returns whether there were any.
     pub(crate) fn cancel_rises(&mut self) -> bool {
+        if !self.steers() {
+            return false;
+        }
         let stopped = self.raises_stopped();
         let mut cancelled = Vec::new();
         for (name, job) in &self.jobs {
@@ -174,6 +177,9 @@ impl<S: Store> Core<S> {
     /// Cancels rises that were to be paid for by a device whose power has not come down in time.
     /// Returns whether there were any.
     pub(crate) fn cancel_unpaid_rises(&mut self) -> bool {
+        if !self.steers() {
+            return false;
+        }
         let Some(why) = self.unfollowed() else {
             return false;
         };

@@ -246,6 +246,7 @@ fn a_pulled_power_brake_lets_no_cap_rise_that_was_lowered() {
     stand.rig.hardware().inject(3, Fault::PowerBrake);
     stand.pass(1.5);
     let before = stand.rig.ledger().len();
+    stand.rig.ledger().set_budget(Watts(5900.0));
     stand.command(&Ask::SetBudget {
         watts: Some(Watts(5900.0)),
     });

@@ -12,7 +12,6 @@ mod meter;
 mod run;
 
 use litd_api::{EventKind, Trials as Told};
-use litd_policies::Policy;
 use litd_trial::Report;
 use litd_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -204,9 +203,5 @@ impl<S: Store> Core<S> {
         }
         // Neither arm could be taken up from the other.
         self.short_of_power()
-    }
-
-    fn steers(&self) -> bool {
-        self.policy() != Policy::Observe && self.stopping.is_none()
     }
 }
