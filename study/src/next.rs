@@ -13,8 +13,6 @@ const PROBE: u32 = 120;
 const LOWER: [f64; 5] = [0.02, 0.05, 0.1, 0.15, 0.2];
 /// How many times as long transfers take where communication is to limit.
 const SLOW_LINKS: f64 = 3.0;
-/// By how much less throughput is asked for.
-const TARGETS: [f64; 3] = [0.01, 0.02, 0.05];
 /// What the straggler gets on top of the budget, as far as its TDP and its heat allow.
 const HEADROOM: Watts = Watts(50.0);
 /// The loss that gpu-red may cost.
@@ -71,7 +69,6 @@ pub fn sweep() -> Result<Vec<Choice>, StudyError> {
     for (name, scenario) in &nodes()? {
         let mut level = Level::of(name, scenario)?;
         choices.extend(level.lower()?);
-        choices.extend(level.targets()?);
         choices.push(level.headroom()?);
         choices.extend(ceilings(name, scenario)?);
     }
@@ -131,19 +128,6 @@ impl<'a> Level<'a> {
             let caps: Vec<Watts> = caps.map(|cap| cap.max(self.scenario.caps.floor)).collect();
             let after = self.probe.at(&caps)?;
             choices.push(self.choice(format!("all caps {:.0} % lower", part * 100.0), &after));
-        }
-        Ok(choices)
-    }
-
-    /// The least power at which the node is no slower than asked for.
-    fn targets(&mut self) -> Result<Vec<Choice>, StudyError> {
-        let mut choices = Vec::new();
-        for part in TARGETS {
-            let slowest = self.best.outcome.time / (1.0 - part);
-            let caps = self.best.caps.clone();
-            let found = self.space.least_power(&mut self.probe, &caps, slowest)?;
-            let what = format!("least power at {:.0} % less throughput", part * 100.0);
-            choices.push(self.choice(what, &found.outcome));
         }
         Ok(choices)
     }
