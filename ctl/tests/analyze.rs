@@ -383,13 +383,15 @@ fn other_json_of_a_folder_is_skipped_with_a_note() {
     assert!(refusal(&[], &[folder.path()]).contains("no trace is left"));
     write(&folder, "a.json", rank(0, 0.0, 50.0));
     write(&folder, "b.json", rank(1, 5.0, 50.0));
+    write(&folder, "empty.json", "");
+    // An editor's copy, which is passed over without a word.
+    write(&folder, ".b.json", "{");
     let report = report(&[], &[folder.path()]);
     assert_eq!(report["matched_kernels"], 10);
-    let note = report["notes"][0].as_str().unwrap();
-    assert!(
-        note.contains("skipped") && note.contains("config.json"),
-        "{note}"
-    );
+    for (note, file) in [(0, "config.json"), (1, "empty.json")] {
+        let note = report["notes"][note].as_str().unwrap();
+        assert!(note.contains("skipped") && note.contains(file), "{note}");
+    }
     // What is named is meant.
     assert!(refusal(&[], &[folder.path(), &other]).contains("config.json"));
 }

@@ -21,27 +21,41 @@ pub enum ReadError {
         /// The file as the user named it.
         file: String,
     },
-    /// The gzip stream stops early.
+    /// The compressed data stops early.
     #[error(
-        "{file}: the gzip data is truncated after {offset} bytes of JSON ({events} events); copy the file again"
+        "{file}: the {packing} data is truncated after {offset} bytes of JSON ({events} events); copy the file again"
     )]
-    TruncatedGzip {
+    TruncatedPacking {
         /// The file as the user named it.
         file: String,
+        /// gzip or zstd.
+        packing: &'static str,
         /// Bytes of JSON before the end.
         offset: u64,
         /// Events read before the end.
         events: u64,
     },
-    /// The gzip stream is damaged.
+    /// The compressed data is damaged.
     #[error(
-        "{file}: the gzip data is damaged after {offset} bytes of JSON ({cause}); copy the file again"
+        "{file}: the {packing} data is damaged after {offset} bytes of JSON ({cause}); copy the file again"
     )]
-    CorruptGzip {
+    CorruptPacking {
         /// The file as the user named it.
         file: String,
+        /// gzip or zstd.
+        packing: &'static str,
         /// Bytes of JSON before the damage.
         offset: u64,
+        /// What the decoder said.
+        cause: io::Error,
+    },
+    /// The compressed data of another format stops early or is damaged.
+    #[error("{file}: the {packing} data is cut or damaged ({cause}); copy the file again")]
+    BadPacking {
+        /// The file as the user named it.
+        file: String,
+        /// gzip or zstd.
+        packing: &'static str,
         /// What the decoder said.
         cause: io::Error,
     },

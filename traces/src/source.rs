@@ -20,6 +20,17 @@ pub(crate) enum Packing {
     Zstd,
 }
 
+impl Packing {
+    /// What it is called; none for nothing.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Gzip => Some("gzip"),
+            Self::Zstd => Some("zstd"),
+        }
+    }
+}
+
 /// A source whose first bytes were looked at.
 type Peeked<R> = Chain<Cursor<Vec<u8>>, R>;
 
@@ -114,7 +125,8 @@ mod zstd {
     pub(super) enum Frames<R: BufRead> {
         Between(R),
         Within(Box<StreamingDecoder<R, FrameDecoder>>),
-        Broken,
+        /// Whether it stops early; what it was that broke.
+        Broken(bool, String),
     }
 
     impl<R: BufRead> Frames<R> {
@@ -129,30 +141,38 @@ mod zstd {
                 return Ok(0);
             }
             loop {
-                match std::mem::replace(self, Self::Broken) {
+                match std::mem::replace(self, Self::Broken(false, String::new())) {
                     Self::Between(mut source) => {
                         if source.fill_buf()?.is_empty() {
                             *self = Self::Between(source);
                             return Ok(0);
                         }
-                        let frame = StreamingDecoder::new(source);
-                        let frame = frame.map_err(|cause| broken(&cause))?;
-                        *self = Self::Within(Box::new(frame));
+                        *self = match StreamingDecoder::new(source) {
+                            Ok(frame) => Self::Within(Box::new(frame)),
+                            Err(cause) => Self::Broken(false, cause.to_string()),
+                        };
                     }
-                    Self::Within(mut frame) => match frame.read(into)? {
-                        0 => *self = Self::Between(frame.into_inner()),
-                        count => {
+                    Self::Within(mut frame) => match frame.read(into) {
+                        Ok(0) => *self = Self::Between(frame.into_inner()),
+                        Ok(count) => {
                             *self = Self::Within(frame);
                             return Ok(count);
                         }
+                        Err(cause) => {
+                            let early = frame.get_mut().fill_buf()?.is_empty();
+                            *self = Self::Broken(early, cause.to_string());
+                        }
                     },
-                    Self::Broken => return Err(broken(&"it is damaged")),
+                    Self::Broken(early, cause) => {
+                        *self = Self::Broken(early, cause.clone());
+                        let kind = match early {
+                            true => io::ErrorKind::UnexpectedEof,
+                            false => io::ErrorKind::InvalidData,
+                        };
+                        return Err(io::Error::new(kind, cause));
+                    }
                 }
             }
         }
-    }
-
-    fn broken(cause: &dyn std::fmt::Display) -> io::Error {
-        io::Error::new(io::ErrorKind::InvalidData, format!("zstd: {cause}"))
     }
 }

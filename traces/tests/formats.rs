@@ -146,6 +146,24 @@ fn a_report_on_collectives_names_the_rank_that_waits_least() {
 }
 
 #[test]
+fn what_compressed_a_file_that_is_cut_is_named() {
+    for (name, packing) in [
+        ("results.json.zst", "zstd"),
+        ("interned.pftrace.gz", "gzip"),
+        ("kineto/rank0.json.gz", "gzip"),
+        ("rocpd.db.gz", "gzip"),
+    ] {
+        let whole = std::fs::read(samples().join(name)).unwrap();
+        for cut in [whole.len() / 2, whole.len() - 1] {
+            let error = formats::read(&whole[..cut], None, "broken", None).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(&format!("the {packing} data is")), "{text}");
+            assert!(text.contains("copy the file again"), "{text}");
+        }
+    }
+}
+
+#[test]
 fn a_damaged_database_is_told_from_one_of_another_program() {
     let cut = unpacked("sample.rpd.gz");
     let error = formats::read(&cut[..cut.len() / 2], None, "broken", None).unwrap_err();
@@ -250,34 +268,40 @@ fn is_sane(outcome: &Result<Trace, ReadError>) -> bool {
     }
 }
 
-/// Damages each of the samples so many times and reads it.
+/// Damages each of the samples so many times and reads it; all samples at once, because the gate's
+/// --full tells a large number.
 fn damage(names: &[&str]) {
-    // The gate's --full sets it.
     let told = std::env::var("LITD_FUZZ").ok();
     let cases = told.and_then(|cases| cases.parse().ok()).unwrap_or(30);
-    for name in names {
-        let whole = unpacked(name);
-        let flips = prop::collection::vec((0.0..1.0, any::<u8>()), 0..8);
-        let mut runner = TestRunner::new(ProptestConfig {
-            cases,
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        });
-        let ran = runner.run(&(prop::option::of(0.0..1.0), flips), |(cut, flips)| {
-            let mut bytes = whole.clone();
-            for (at, with) in flips {
-                let at = (at * bytes.len() as f64) as usize;
-                bytes[at] ^= with;
-            }
-            if let Some(cut) = cut {
-                bytes.truncate((cut * bytes.len() as f64) as usize);
-            }
-            let outcome = formats::read(&bytes[..], None, "broken", None);
-            prop_assert!(is_sane(&outcome), "{name}: {outcome:?}");
-            Ok(())
-        });
-        assert!(ran.is_ok(), "{ran:?}");
-    }
+    std::thread::scope(|scope| {
+        for name in names {
+            scope.spawn(move || damage_one(name, cases));
+        }
+    });
+}
+
+fn damage_one(name: &str, cases: u32) {
+    let whole = unpacked(name);
+    let flips = prop::collection::vec((0.0..1.0, any::<u8>()), 0..8);
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let ran = runner.run(&(prop::option::of(0.0..1.0), flips), |(cut, flips)| {
+        let mut bytes = whole.clone();
+        for (at, with) in flips {
+            let at = (at * bytes.len() as f64) as usize;
+            bytes[at] ^= with;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate((cut * bytes.len() as f64) as usize);
+        }
+        let outcome = formats::read(&bytes[..], None, "broken", None);
+        prop_assert!(is_sane(&outcome), "{name}: {outcome:?}");
+        Ok(())
+    });
+    assert!(ran.is_ok(), "{ran:?}");
 }
 
 #[test]

@@ -451,10 +451,10 @@ fn what_is_no_trace_is_told_apart() {
             matches!(e, ReadError::NotJson { offset: 0, .. })
         }),
         (b"\x1F\x8B\x08", |e| {
-            matches!(e, ReadError::TruncatedGzip { .. })
+            matches!(e, ReadError::TruncatedPacking { .. })
         }),
         (b"\x1F\x8Bnonsense, not gzip", |e| {
-            matches!(e, ReadError::CorruptGzip { .. })
+            matches!(e, ReadError::CorruptPacking { .. })
         }),
         (br#"{"a":1}"#, |e| matches!(e, ReadError::NotKineto { .. })),
         (br#"{"traceEvents":[]}"#, |e| {
@@ -549,7 +549,7 @@ fn every_truncation_is_an_error() {
     for cut in 2..packed.len() {
         let error = kineto::read(&packed[..cut], "test.json", None).unwrap_err();
         assert!(
-            matches!(error, ReadError::TruncatedGzip { .. }),
+            matches!(error, ReadError::TruncatedPacking { .. }),
             "{cut}: {error}"
         );
     }

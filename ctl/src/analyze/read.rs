@@ -66,8 +66,9 @@ fn traces_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
             let packed = [".gz", ".zst"]
                 .iter()
                 .find_map(|end| name.strip_suffix(end));
-            let name = packed.unwrap_or(&name);
-            ENDINGS.iter().any(|ending| name.ends_with(ending))
+            let plain = packed.unwrap_or(&name);
+            // What begins with a point is somebody else's: an editor's copy, a Mac's attributes.
+            !name.starts_with('.') && ENDINGS.iter().any(|ending| plain.ends_with(ending))
         });
         if is_trace && path.is_file() {
             traces.push(path);
@@ -146,7 +147,8 @@ pub fn traces(
         match trace {
             // Where ranks are named for all files, each of them was meant.
             Err(
-                other @ (ReadError::NotKineto { .. }
+                other @ (ReadError::Empty { .. }
+                | ReadError::NotKineto { .. }
                 | ReadError::UnknownFormat { .. }
                 | ReadError::OtherDatabase { .. }),
             ) if files[at].found && ranks.is_empty() => {

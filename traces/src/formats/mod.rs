@@ -106,7 +106,7 @@ pub fn read(
         };
     };
     let for_viewers = xplane::is_for_viewers(head);
-    let gathered = match format {
+    let found = match format {
         Format::Kineto => {
             let trace = kineto::read_source(source, file, rank);
             return trace.map_err(|error| match error {
@@ -117,13 +117,32 @@ pub fn read(
                 error => error,
             });
         }
-        Format::Perfetto => perfetto::read(source, file)?,
-        Format::RocprofJson => rocprof_json::read(source, file)?,
-        Format::RocprofCsv => rocprof_csv::read(source, file)?,
-        Format::Xplane => xplane::read(source, file)?,
-        Format::Sqlite => sqlite::read(source, path.filter(|_| packing == Packing::None), file)?,
+        Format::Perfetto => perfetto::read(source, file),
+        Format::RocprofJson => rocprof_json::read(source, file),
+        Format::RocprofCsv => rocprof_csv::read(source, file),
+        Format::Xplane => xplane::read(source, file),
+        Format::Sqlite => sqlite::read(source, path.filter(|_| packing == Packing::None), file),
     };
-    gathered.trace(file, rank)
+    found
+        .map_err(|error| of_packing(error, packing))?
+        .trace(file, rank)
+}
+
+/// Tells of compressed data what the operating system would not.
+fn of_packing(error: ReadError, packing: Packing) -> ReadError {
+    use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+    match (error, packing.name()) {
+        (ReadError::Io { file, cause }, Some(packing))
+            if matches!(cause.kind(), InvalidData | InvalidInput | UnexpectedEof) =>
+        {
+            ReadError::BadPacking {
+                file,
+                packing,
+                cause,
+            }
+        }
+        (error, _) => error,
+    }
 }
 
 /// What is to be said of a file of no known format.

@@ -46,7 +46,7 @@ pub(crate) fn read_source(
     file: &str,
     rank: Option<u32>,
 ) -> Result<Trace, ReadError> {
-    let gzip = source.packing() != Packing::None;
+    let packing = source.packing();
     let mut scanner = Scanner::new(source);
     let mut collected = Collected::default();
     let walked = scanner.walk(|event, part| collected.take(event, part));
@@ -69,7 +69,7 @@ pub(crate) fn read_source(
             })
         }
         Ok(None) => Err(not_kineto(file, &scanner.progress.keys)),
-        Err(fault) => Err(explain(fault, file, gzip, &scanner)),
+        Err(fault) => Err(explain(fault, file, packing, &scanner)),
     }
 }
 
@@ -88,7 +88,7 @@ fn not_kineto(file: &str, keys: &[String]) -> ReadError {
     }
 }
 
-fn explain<R: Read>(fault: Fault, file: &str, gzip: bool, scanner: &Scanner<R>) -> ReadError {
+fn explain<R: Read>(fault: Fault, file: &str, packing: Packing, scanner: &Scanner<R>) -> ReadError {
     let file = file.to_owned();
     let events = scanner.progress.events;
     let offset = scanner.offset();
@@ -99,15 +99,17 @@ fn explain<R: Read>(fault: Fault, file: &str, gzip: bool, scanner: &Scanner<R>) 
             offset,
             limit: EVENT_LIMIT,
         },
-        Fault::Scan(ScanError::Source(cause)) => match cause.kind() {
-            io::ErrorKind::UnexpectedEof if gzip => ReadError::TruncatedGzip {
+        Fault::Scan(ScanError::Source(cause)) => match (cause.kind(), packing.name()) {
+            (io::ErrorKind::UnexpectedEof, Some(packing)) => ReadError::TruncatedPacking {
                 file,
+                packing,
                 offset,
                 events,
             },
-            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput if gzip => {
-                ReadError::CorruptGzip {
+            (io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput, Some(packing)) => {
+                ReadError::CorruptPacking {
                     file,
+                    packing,
                     offset,
                     cause,
                 }
