@@ -4,6 +4,10 @@ use litd_units::Nanos;
 
 use crate::timeline::KernelClass;
 
+/// By how much a collective may end after what waited for it started: streams stamp their times
+/// apart, and older traces round them to whole microseconds.
+const SLACK: Nanos = Nanos(1_000);
+
 /// How long no kernel computed or copied, up to the start of the next one. Where a collective
 /// ended in such a gap the next kernel may have waited for it: then only what comes after its end
 /// counts. Kernels come in the order of their starts, each with its class, start and end.
@@ -21,9 +25,9 @@ pub(crate) fn idle(kernels: impl IntoIterator<Item = (KernelClass, Nanos, Nanos)
         if start > before {
             let mut free = before;
             running.retain(|&end| {
-                let ended = end <= start;
+                let ended = end <= start + SLACK;
                 if ended {
-                    free = free.max(end);
+                    free = free.max(end.min(start));
                 }
                 !ended
             });
@@ -51,9 +55,19 @@ mod tests {
             (Communication, 46, 90),
             (Computation, 50, 60),
             (Computation, 60, 70),
+            (Communication, 65, 100),
         ];
-        let kernels = kernels.map(|(class, start, end)| (class, Nanos(start), Nanos(end)));
-        assert_eq!(idle(kernels), Nanos(1 + 5));
+        let micros = |time: i64| Nanos(1_000 * time);
+        let kernels = kernels.map(|(class, start, end)| (class, micros(start), micros(end)));
+        assert_eq!(idle(kernels), micros(1 + 5));
+        // It is waited for, although its end is stamped a little late.
+        let late = (Computation, micros(100) - Nanos(900), micros(110));
+        assert_eq!(idle(kernels.into_iter().chain([late])), micros(1 + 5));
+        let too_late = (Computation, micros(98), micros(110));
+        assert_eq!(
+            idle(kernels.into_iter().chain([too_late])),
+            micros(1 + 5 + 8)
+        );
         assert_eq!(idle([]), Nanos::ZERO);
     }
 }

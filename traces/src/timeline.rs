@@ -116,6 +116,12 @@ impl NameTable {
         self.names.get(id.0 as usize).map_or("", |name| name)
     }
 
+    /// The same text, shared.
+    pub(crate) fn shared(&self, id: NameId) -> Arc<str> {
+        let known = self.names.get(id.0 as usize);
+        known.map_or_else(|| "".into(), Clone::clone)
+    }
+
     /// How many distinct names there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -45,7 +45,7 @@ pub(super) fn of(matrix: &Matrix) -> Vec<Option<Layer>> {
     for kernels in matrix.iterations().values() {
         let names = kernels.iter().map(|&k| {
             let next = ids.len();
-            *ids.entry(matrix.columns[k].name.as_str()).or_insert(next)
+            *ids.entry(&*matrix.columns[k].name).or_insert(next)
         });
         let names = Vec::from_iter(names);
         // Most iterations run the same.

@@ -2,6 +2,7 @@
 //! III and IV.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use litd_units::Nanos;
 
@@ -14,14 +15,14 @@ use crate::timeline::Timeline;
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     /// The name, on all GPUs.
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     /// The iteration, where traces mark them.
     pub(super) iteration: Option<u32>,
 }
 
 /// What each GPU did with each matched computation kernel; `[g][k]`, kernels in the order in
 /// which the last GPU started them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Matrix {
     pub(super) columns: Vec<Column>,
     pub(super) start: Vec<Vec<Nanos>>,
@@ -63,7 +64,7 @@ impl Matrix {
             matrix.overlap.push(overlaps.collect());
             if rank == 0 {
                 let columns = kernels.map(|kernel| Column {
-                    name: timeline.name_of(kernel).to_owned(),
+                    name: timeline.names.shared(kernel.name),
                     iteration: kernel.iteration,
                 });
                 matrix.columns = columns.collect();

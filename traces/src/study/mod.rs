@@ -45,7 +45,7 @@ pub struct Study {
     pub waves: Vec<Wave>,
     /// What all of this comes from, kernel by kernel.
     #[serde(skip)]
-    pub matched: Vec<MatchedKernel>,
+    pub matched: Matched,
 }
 
 /// One computation kernel that was matched on all GPUs; lists have one entry per GPU.
@@ -103,25 +103,59 @@ pub fn study(
         layers: overlap::per_layer(&matrix, &layers),
         iterations: overlap::per_iteration(&matrix),
         waves,
-        matched: matched(matrix, layers),
+        matched: Matched { matrix, layers },
     })
 }
 
-fn matched(matrix: Matrix, layers: Vec<Option<Layer>>) -> Vec<MatchedKernel> {
-    fn column<T: Copy>(of: &[Vec<T>], k: usize) -> Vec<T> {
-        of.iter().map(|row| row[k]).collect()
+/// The computation kernels that were matched on all GPUs, in the order in which the last GPU
+/// started them. Of millions each is made when it is asked for.
+#[derive(Debug, Clone)]
+pub struct Matched {
+    matrix: Matrix,
+    layers: Vec<Option<Layer>>,
+}
+
+impl Matched {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.matrix.columns.len()
     }
-    let (start, duration) = (matrix.start, matrix.duration);
-    let columns = matrix.columns.into_iter().zip(layers).enumerate();
-    let kernel = |(k, (of, layer)): (usize, (matrix::Column, _))| MatchedKernel {
-        layer,
-        plain_name: overlap::plain_name(&of.name),
-        name: of.name,
-        iteration: of.iteration,
-        start: column(&start, k),
-        duration: column(&duration, k),
-        overlap: column(&matrix.overlap, k),
-        lead: column(&matrix.lead, k),
-    };
-    columns.map(kernel).collect()
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.matrix.columns.is_empty()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, k: usize) -> Option<MatchedKernel> {
+        fn column<T: Copy>(of: &[Vec<T>], k: usize) -> Vec<T> {
+            of.iter().filter_map(|row| row.get(k).copied()).collect()
+        }
+        let of = self.matrix.columns.get(k)?;
+        Some(MatchedKernel {
+            name: of.name.as_ref().into(),
+            plain_name: overlap::plain_name(&of.name),
+            layer: self.layers.get(k).cloned().flatten(),
+            iteration: of.iteration,
+            start: column(&self.matrix.start, k),
+            duration: column(&self.matrix.duration, k),
+            overlap: column(&self.matrix.overlap, k),
+            lead: column(&self.matrix.lead, k),
+        })
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = MatchedKernel> {
+        (0..self.len()).filter_map(|k| self.get(k))
+    }
+
+    /// The place of the one with the greatest lead; the last of several.
+    #[must_use]
+    pub fn worst(&self) -> Option<usize> {
+        let leads = |k: usize| self.matrix.lead.iter().filter_map(move |row| row.get(k));
+        (0..self.len()).max_by_key(|&k| leads(k).max().copied())
+    }
 }

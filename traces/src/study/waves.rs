@@ -132,7 +132,7 @@ fn stretches(matrix: &Matrix, kernels: &[usize], ranks: &[u32]) -> Vec<Stretch> 
                 rank: ranks.get(gpu).copied().unwrap_or_default(),
                 first,
                 end,
-                from_kernel: matrix.columns[part[0]].name.clone(),
+                from_kernel: matrix.columns[part[0]].name.as_ref().into(),
                 behind_ns: Nanos(behind),
             }),
         }

@@ -4,7 +4,7 @@ mod svg;
 
 use std::fmt::Write as _;
 
-use litd_traces::study::{Aligned, KernelOverlap, MatchedKernel, Study, Wave};
+use litd_traces::study::{Aligned, KernelOverlap, Matched, MatchedKernel, Study, Wave};
 use litd_traces::{KernelClass, Report, Timeline};
 use litd_units::Nanos;
 
@@ -112,26 +112,18 @@ fn millis(time: Nanos) -> f64 {
     time.to_millis().0
 }
 
-/// The place of the kernel with the greatest lead.
-fn worst(matched: &[MatchedKernel]) -> usize {
-    let most = |kernel: &MatchedKernel| kernel.lead.iter().copied().max().unwrap_or_default();
-    let worst = matched
-        .iter()
-        .enumerate()
-        .max_by_key(|(_, kernel)| most(kernel));
-    worst.map_or(0, |(at, _)| at)
-}
-
 /// The kernels around the one with the greatest lead.
-fn around(matched: &[MatchedKernel], each_side: usize) -> &[MatchedKernel] {
-    let at = worst(matched);
-    let end = (at + each_side + 1).min(matched.len());
-    &matched[at.saturating_sub(each_side)..end]
+fn around(matched: &Matched, each_side: usize) -> Vec<MatchedKernel> {
+    let at = matched.worst().unwrap_or(0);
+    let first = at.saturating_sub(each_side);
+    (first..=at + each_side)
+        .filter_map(|k| matched.get(k))
+        .collect()
 }
 
 /// Which layer the kernel with the greatest lead is in, in words.
-fn where_worst(matched: &[MatchedKernel]) -> String {
-    let Some(kernel) = matched.get(worst(matched)) else {
+fn where_worst(matched: &Matched) -> String {
+    let Some(kernel) = matched.worst().and_then(|at| matched.get(at)) else {
         return String::new();
     };
     let place = match &kernel.layer {
@@ -147,19 +139,20 @@ fn where_worst(matched: &[MatchedKernel]) -> String {
 }
 
 /// The kernels of the layer with the greatest lead; where no layer can be told, those around it.
-fn worst_layer(matched: &[MatchedKernel]) -> &[MatchedKernel] {
-    let at = worst(matched);
-    let same = |kernel: &MatchedKernel| {
-        let of = |kernel: &MatchedKernel| (kernel.iteration, kernel.layer.clone());
-        matched.get(at).is_some_and(|worst| of(worst) == of(kernel))
-    };
-    if matched.get(at).is_none_or(|worst| worst.layer.is_none()) {
+fn worst_layer(matched: &Matched) -> Vec<MatchedKernel> {
+    let worst = matched.worst().and_then(|at| Some((at, matched.get(at)?)));
+    let Some((at, worst)) = worst.filter(|(_, worst)| worst.layer.is_some()) else {
         return around(matched, AROUND);
-    }
-    let first = matched[..at].iter().rposition(|kernel| !same(kernel));
-    let end = matched[at..].iter().position(|kernel| !same(kernel));
-    let end = end.map_or(matched.len(), |end| at + end);
-    &matched[first.map_or(0, |first| first + 1)..end]
+    };
+    let same = |k: usize| {
+        let kernel = matched.get(k)?;
+        let is_same = kernel.layer == worst.layer && kernel.iteration == worst.iteration;
+        is_same.then_some(kernel)
+    };
+    let mut kernels = Vec::from_iter((0..at).rev().map_while(same));
+    kernels.reverse();
+    kernels.extend((at..).map_while(same));
+    kernels
 }
 
 fn straggler_wave(study: &Study, timelines: &[Timeline]) -> String {
