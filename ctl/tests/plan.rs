@@ -234,6 +234,8 @@ fn bad_input_is_explained() {
 #[test]
 fn half_an_input_is_explained() {
     let folder = files(DAG, &spec(&entry(60.0, OPTIONS)));
+    let three = "stage,instruction,frequency,time,energy\n2,forward,1410,0.03,9\n";
+    std::fs::write(folder.path().join("profile.csv"), three).unwrap();
     for (args, wanted) in [
         (vec!["frontier", "--dag", "dag.csv"], "costs are missing"),
         (
@@ -255,6 +257,22 @@ fn half_an_input_is_explained() {
                 "0",
             ],
             "must be a number above 0",
+        ),
+        (
+            vec!["frontier", "--dag", "/dev/zero", "--spec", "spec.json"],
+            "/dev/zero: more than 256 MiB",
+        ),
+        (
+            "frontier --profile profile.csv --schedule interleaved --microbatches 3"
+                .split(' ')
+                .collect(),
+            "the profile's 3 stages are no multiple of --chunks 2",
+        ),
+        (
+            "frontier --synthetic 1 --schedule 1f1b --microbatches 3 --stages 65536"
+                .split(' ')
+                .collect(),
+            "--synthetic wants --stages (times --chunks where they are interleaved), 1 to 4096",
         ),
         (
             vec!["partition", "--layers", "1,2", "--stages", "3"],

@@ -2,7 +2,8 @@
 
 use std::error::Error;
 use std::fmt::Display;
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -13,8 +14,10 @@ use litd_planner::{
 };
 use litd_units::{Millis, Watts};
 
-/// Graphs are more than this rarely, so that a typing error does not fill the memory.
-const MAX_DEGREE: u32 = 65_536;
+/// So many stages are measured in seconds; a typing error should not take hours.
+const MAX_SYNTHETIC: u32 = 4096;
+/// A file of more bytes is none of ours, such as a device that never ends.
+const MAX_FILE: u64 = 256 << 20;
 
 #[derive(clap::Args)]
 pub struct Input {
@@ -172,16 +175,17 @@ impl Input {
         match (&self.profile, self.synthetic) {
             (Some(path), _) => parse(path),
             (None, Some(seed)) => {
-                let stages = self.stages.filter(|stages| *stages <= MAX_DEGREE);
                 let chunks = match self.schedule {
-                    Some(Named::Interleaved) => self.chunks.min(MAX_DEGREE),
+                    Some(Named::Interleaved) => self.chunks,
                     _ => 1,
                 };
-                let stages = stages.ok_or("--synthetic wants --stages, at most 65536")?;
-                Ok(synthetic::profile(
-                    stages.saturating_mul(chunks).min(MAX_DEGREE),
-                    seed,
-                ))
+                let stages = self.stages.and_then(|stages| stages.checked_mul(chunks));
+                let stages = stages.filter(|stages| (1..=MAX_SYNTHETIC).contains(stages));
+                let wanted = format!(
+                    "--synthetic wants --stages (times --chunks where they are interleaved), \
+                     1 to {MAX_SYNTHETIC}"
+                );
+                Ok(synthetic::profile(stages.ok_or(wanted)?, seed))
             }
             (None, None) => Err("costs are missing: give --spec or --profile".into()),
         }
@@ -204,7 +208,15 @@ impl Input {
             Named::Interleaved => self.chunks.max(1),
             _ => 1,
         };
-        let stages = self.stages.or(in_profile.map(|stages| stages / chunks));
+        let stages = match (self.stages, in_profile) {
+            (None, Some(stages)) if !stages.is_multiple_of(chunks) => {
+                return Err(format!(
+                    "the profile's {stages} stages are no multiple of --chunks {chunks}"
+                )
+                .into());
+            }
+            (named, in_profile) => named.or(in_profile.map(|stages| stages / chunks)),
+        };
         let stages =
             stages.ok_or("--stages is missing: the costs don't tell how many there are")?;
         let schedule = match schedule {
@@ -223,7 +235,12 @@ impl Input {
 /// A file's content; errors name the file.
 fn parse<T: std::str::FromStr<Err: Display>>(path: &Path) -> Fallible<T> {
     let named = |error: &dyn Display| format!("{}: {error}", path.display());
-    let text = fs::read_to_string(path).map_err(|error| named(&error))?;
+    let file = File::open(path).map_err(|error| named(&error))?;
+    let mut text = String::new();
+    let read = file.take(MAX_FILE + 1).read_to_string(&mut text);
+    if read.map_err(|error| named(&error))? as u64 > MAX_FILE {
+        return Err(named(&"more than 256 MiB: that is no graph and no profile").into());
+    }
     Ok(text.parse().map_err(|error: T::Err| named(&error))?)
 }
 
