@@ -27,7 +27,7 @@ enum Phase {
     /// The balanced caps are held until then.
     Pause(Nanos),
     /// Blocks are measured: balanced, found, balanced.
-    Measures { meter: Meter, done: Vec<Block> },
+    Measures { meter: Box<Meter>, done: Vec<Block> },
 }
 
 /// The hold-out of one job.
@@ -101,7 +101,7 @@ impl<S: Store> Core<S> {
             Phase::Pause(_) => {
                 out.caps.clone_from(&job.ask);
                 out.phase = Phase::Measures {
-                    meter: Meter::new(Arm::Balanced, now, settle),
+                    meter: Box::new(Meter::new(Arm::Balanced, now, settle)),
                     done: Vec::new(),
                 };
             }
@@ -149,12 +149,12 @@ impl<S: Store> Core<S> {
         done.push(block);
         match done[..] {
             [_] => {
-                *meter = Meter::new(Arm::Found, now, settle);
+                **meter = Meter::new(Arm::Found, now, settle);
                 job.lab = Some(Lab::Found);
                 self.dirty = true;
             }
             [_, _] => {
-                *meter = Meter::new(Arm::Balanced, now, settle);
+                **meter = Meter::new(Arm::Balanced, now, settle);
                 self.raise_lab(name, false);
             }
             [before, found, after, ..] => {
