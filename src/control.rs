@@ -226,11 +226,11 @@ async fn given_back(hub: &Shared, job: &str, done: Done) -> Result<Done, Problem
     match answered(hub, LONGEST_JOB, back).await {
         Some(more) if more.is_empty() => Ok(Done { message: said }),
         Some(more) => Ok(Done {
-            message: format!("{said}\n{more}"),
+            message: format!("{said}; {more}"),
         }),
         None => Err(Problem {
             error: format!(
-                "{said}, and within {} s not all is as it was found:\n{}",
+                "{said}, and within {} s not all is as it was found: {}",
                 LONGEST_JOB.as_secs_f64(),
                 hub.borrow().giving_back(job).said
             ),

@@ -23,6 +23,8 @@ pub fn thrown(files: &[PathBuf]) -> Option<String> {
                     false => format!("{shown} is there: {text}"),
                 })
             }
+            // A link that leads nowhere is there, too.
+            Err(_) if fs::symlink_metadata(file).is_ok() => Some(format!("{shown} is there")),
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
             {
@@ -64,6 +66,8 @@ mod tests {
         assert!(thrown(&files).unwrap().starts_with(&why_of(&files[0])));
         std::os::unix::fs::symlink("loop", directory.path().join("loop")).unwrap();
         assert!(thrown(&[directory.path().join("loop")]).is_some());
+        std::os::unix::fs::symlink("nowhere", directory.path().join("link")).unwrap();
+        assert!(thrown(&[directory.path().join("link")]).is_some());
     }
 
     fn why_of(file: &Path) -> String {

@@ -86,6 +86,7 @@ impl<S: Store> Core<S> {
         });
         let addresses: Vec<String> = addresses.collect();
         let since = self.record.unix_seconds(self.now);
+        self.free_of_others(id, &addresses);
         self.ended.remove(id);
         if !self.condition.begun.contains_key(id) {
             self.make_room_for_a_job()?;
@@ -115,6 +116,17 @@ impl<S: Store> Core<S> {
             said.push_str(&format!("; this node has no {unknown} (litctl status)"));
         }
         Ok(said)
+    }
+
+    /// A GPU that a scheduler gives to a job is no other's any more: that one's end was not heard.
+    fn free_of_others(&mut self, id: &str, addresses: &[String]) {
+        self.condition.begun.retain(|other, it| {
+            let had = it.gpus.len();
+            if other != id {
+                it.gpus.retain(|gpu| !addresses.contains(gpu));
+            }
+            it.gpus.len() == had || !it.gpus.is_empty()
+        });
     }
 
     fn make_room_for_a_job(&mut self) -> Result<(), Problem> {
@@ -278,7 +290,7 @@ impl<S: Store> Core<S> {
             let done = done.join(", ");
             rest.insert(0, format!("{done}: caps are as found, clocks are free"));
         }
-        let said = rest.join("\n");
+        let said = rest.join("; ");
         GivingBack { pending, said }
     }
 

@@ -263,7 +263,7 @@ impl<S: Store> Core<S> {
             let said = "caps are back and no handle is open until `litctl resume`";
             rest.insert(0, format!("{}: {said}", done.join(", ")));
         }
-        let said = rest.join("\n");
+        let said = rest.join("; ");
         LettingGo { pending, said }
     }
 

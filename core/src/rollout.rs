@@ -241,10 +241,9 @@ impl<S: Store> Core<S> {
     pub(crate) fn set_budget(&self) -> Option<Watts> {
         let own = self.overrides.budget.or(self.config.caps.budget);
         let caps = &self.config.caps;
-        let lent = match &self.lease {
-            Some(it) => it.lease.budget,
-            None => caps.safe_budget,
-        };
+        // A lease that names none leaves the safe one as it is.
+        let lent = self.lease.as_ref().and_then(|it| it.lease.budget);
+        let lent = lent.or(caps.safe_budget);
         let set = match (own, lent) {
             (Some(own), Some(lent)) => Some(own.min(lent)),
             (own, lent) => own.or(lent),

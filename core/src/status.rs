@@ -144,7 +144,10 @@ impl<S: Store> Core<S> {
             text.push_str(&format!("; left alone: {}", lost.join(", ")));
         }
         if !out.is_empty() {
-            text.push_str(&format!("; opted out: {}", out.join(", ")));
+            let jobs = self.condition.begun.iter().filter(|(_, it)| it.opt_out);
+            let jobs: Vec<&str> = jobs.map(|(id, _)| id.as_str()).collect();
+            let (out, jobs) = (out.join(", "), jobs.join(", "));
+            text.push_str(&format!("; opted out: {out} (of {jobs})"));
         }
         text
     }

@@ -50,7 +50,8 @@ impl<S: Store> Core<S> {
             return;
         };
         let obstacle = self.obstacle(job);
-        let keeps = self.lacks_let_go_only(job);
+        // In warm-up there is nothing to keep, and on the way from one budget to another less.
+        let keeps = self.lacks_let_go_only(job) && job.state() != Some(State::WarmUp);
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };

@@ -2,8 +2,10 @@
 //! what is kept: the distribution that a node converged to.
 
 use litd_api::{DeviceState, EventKind};
+use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
+use crate::caps::DUST;
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::journal::{Entry, Recovered, Undo};
@@ -280,11 +282,26 @@ impl<S: Store> Core<S> {
         };
         let policy = self.jobs.get(name).map(|job| self.policy_of(job));
         let policy = policy.unwrap_or(self.policy());
+        if policy == Policy::GpuRed && self.is_short(name) {
+            return;
+        }
         let seconds = self.record.unix_seconds(self.now);
         if !self.learned.remember(key, &caps, policy, seconds) {
             return;
         }
         self.save_learned();
+    }
+
+    /// Whether a budget takes from a job's GPUs some of what they came with. What gpu-red does
+    /// without it learns in watts: the budget's would be among them, and outlive it.
+    fn is_short(&self, name: &str) -> bool {
+        let Some(job) = self.jobs.get(name) else {
+            return false;
+        };
+        let units = job.gpus().filter_map(|device| self.devices.get(device));
+        let found: Watts = units.filter_map(|unit| unit.base()).sum();
+        let plan = job.controller.as_ref().map(|it| it.plan().gpu_budget());
+        plan.is_some_and(|budget| budget < found - DUST)
     }
 
     pub(crate) fn save_learned(&mut self) {

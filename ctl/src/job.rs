@@ -119,13 +119,16 @@ impl Which {
         let slurm = |id: &str| format!("slurm-{id}");
         let ours = variable("SLURM_JOB_ID").map(|id| slurm(&id));
         let id = match &self.id {
-            Some(id) if id.bytes().all(|byte| byte.is_ascii_digit()) => slurm(id),
+            Some(id) if !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()) => slurm(id),
             Some(id) => id.clone(),
             None => ours
                 .clone()
                 .ok_or("no job is named, and $SLURM_JOB_ID is not set")?,
         };
-        let mut gpus = self.gpus.clone();
+        if id.is_empty() {
+            return Err("an empty name is no job's".to_owned());
+        }
+        let mut gpus: Vec<String> = self.gpus.iter().flat_map(|it| numbers(it)).collect();
         if gpus.is_empty() && ours.as_deref() == Some(&id) {
             gpus = numbers(&variable("SLURM_JOB_GPUS").unwrap_or_default());
         }
@@ -137,7 +140,7 @@ fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Slurm's lists: `0,2-3`. What is no number the daemon is asked about as it is.
+/// Lists as Slurm's: `0,2-3`. What is no number the daemon is asked about as it is.
 fn numbers(list: &str) -> Vec<String> {
     let mut all = Vec::new();
     for part in list.split(',').filter(|part| !part.is_empty()) {

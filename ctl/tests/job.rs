@@ -254,7 +254,10 @@ fn a_job_that_opted_out_is_not_steered_also_after_a_crash() {
     assert!(node.opted_out(0));
     let status = node.text(&["status"]);
     let status = status.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(status.contains("opted out: gpu0, gpu1"), "{status}");
+    assert!(
+        status.contains("opted out: gpu0, gpu1 (of slurm-9)"),
+        "{status}"
+    );
     assert!(status.contains("its job opted out"), "{status}");
     // No command of a person's takes that away, but for the job's end.
     node.text(&["resume", "gpu0"]);
@@ -275,9 +278,15 @@ fn a_job_that_opted_out_is_not_steered_also_after_a_crash() {
     node.text(&["budget", "5000"]);
     node.rig.advance(Nanos(3_000_000_000)).unwrap();
     assert!(spared(&node), "{:?}", node.held());
-    // From its end on litd has them again.
+    // From its end on litd has them again; one that is not heard of ends with the next job there.
+    node.daemon.take().unwrap().kill();
     let epilog = node.script("epilog", 9, "0-1", "");
     assert!(epilog.status.success());
+    node.start();
+    node.rig.advance(Nanos(1_000_000_000)).unwrap();
+    assert!(node.opted_out(0));
+    let said = node.text(&["job", "begin", "10", "--gpu", "0-1"]);
+    assert_eq!(said, "slurm-10 has begun\n");
     node.rig.advance(Nanos(3_000_000_000)).unwrap();
     assert!(!node.opted_out(0));
     assert!(!spared(&node));

@@ -114,6 +114,26 @@ fn the_others_of_the_job_keep_their_caps() {
 }
 
 #[test]
+fn what_is_on_its_way_up_is_not_kept_low() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    let mut job = stand.train();
+    stand.play(&mut job, 2);
+    stand
+        .rig
+        .ledger()
+        .lower_budget(Watts(4000.0), Duration::from_secs(2));
+    let budget = |watts| Command::SetBudget { watts };
+    stand.command(&budget(Some(Watts(4000.0))));
+    stand.play_into_steering(&mut job);
+    stand.rig.ledger().set_budget(Watts(5600.0));
+    stand.command(&budget(None));
+    stand.command(&release(Some("gpu2".to_owned())));
+    stand.play(&mut job, 20);
+    assert!(stand.is_back(), "{:?}", stand.held());
+    stand.stop();
+}
+
+#[test]
 fn one_that_hangs_is_said_to_hang_within_five_seconds() {
     const HUNG: usize = 4;
     let stand = Stand::real("");

@@ -83,6 +83,11 @@ fn a_lease_that_ends_falls_to_the_safe_budget() {
     stand.pass(3.0);
     assert!(stand.sum() <= Watts(4800.0), "{}", stand.sum());
     assert_eq!(stand.status().node.lease, None);
+    // Nor does a lease lift it that names no budget.
+    let lease = r#"{"controller": "fleet", "seconds": 30, "mode": "on"}"#;
+    assert_eq!(put(&stand, lease).0, 200);
+    stand.pass(3.0);
+    assert!(stand.sum() <= Watts(4800.0), "{}", stand.sum());
     stand.stop();
 }
 

@@ -3,7 +3,7 @@
 use litd_api::{Command, EventKind, JobState};
 use litd_proto::{Class, FromHook, Kernels, Tick};
 use litd_rig::{Job, RankState};
-use litd_units::Nanos;
+use litd_units::{Nanos, Watts};
 
 use crate::stand::{GPUS, Stand, quick};
 
@@ -95,6 +95,25 @@ fn what_was_learned_is_reused_and_can_be_forgotten() {
         first >= 4 && second * 2 <= first && third * 2 > first,
         "{adjustments:?}"
     );
+    stand.stop();
+}
+
+#[test]
+fn what_a_low_budget_took_is_not_learned() {
+    let mut stand = Stand::clocked(&quick("gpu-red"));
+    let mut job = stand.train();
+    let soon = std::time::Duration::from_secs(2);
+    stand.rig.ledger().lower_budget(Watts(4500.0), soon);
+    let budget = |watts| Command::SetBudget { watts };
+    stand.command(&budget(Some(Watts(4500.0))));
+    converge(&mut stand, &mut job);
+    assert!(stand.sum() <= Watts(4500.0));
+    stand.rig.ledger().set_budget(Watts(5600.0));
+    stand.command(&budget(None));
+    converge(&mut stand, &mut job);
+    assert!(stand.sum() > Watts(5200.0), "{:?}", stand.held());
+    job.end();
+    stand.pass(1.0);
     stand.stop();
 }
 

@@ -37,12 +37,11 @@ impl World {
         }
     }
 
-    /// The budget of a lease, or the safe one without a lease.
+    /// The budget of a lease, or the safe one where none names one.
     pub fn lent_budget(&self) -> Option<Watts> {
-        match &self.rule.lease {
-            Some((_, budget, _)) => *budget,
-            None => self.config.caps.safe_budget,
-        }
+        let lease = self.rule.lease.as_ref();
+        let lent = lease.and_then(|(_, budget, _)| *budget);
+        lent.or(self.config.caps.safe_budget)
     }
 
     pub fn kill_switch(&mut self) {
