@@ -20,7 +20,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use litd_core::Baseline;
+use litd_core::baseline::Found;
 use litd_power::DeviceKind;
+use litd_units::Watts;
 
 use crate::state;
 
@@ -33,6 +35,8 @@ pub struct BaselineFile {
     path: PathBuf,
     touched: Instant,
     failed: bool,
+    /// What a daemon before this one told, until this one tells something else.
+    before: Option<String>,
 }
 
 impl BaselineFile {
@@ -43,11 +47,18 @@ impl BaselineFile {
             path: path.to_owned(),
             touched: Instant::now(),
             failed: false,
+            before: fs::read_to_string(path).ok(),
         }
     }
 
     /// Tells a baseline. What can't be written is logged once, and stops nothing.
     pub fn write(&mut self, baseline: &Baseline) {
+        if let Some(before) = self.before.take() {
+            let path = self.path.display();
+            for other in otherwise(&before, baseline) {
+                log::warn!("{path}: {other}");
+            }
+        }
         let written = self.try_write(&text(baseline));
         self.said(written);
     }
@@ -99,6 +110,39 @@ fn text(baseline: &Baseline) -> String {
     text
 }
 
+/// What was found otherwise by a daemon before, since the node booted: where that one died and its
+/// undo journal is gone, what it set would be taken for what was found.
+fn otherwise(before: &str, baseline: &Baseline) -> Vec<String> {
+    let boot = state::boot_id().unwrap_or_default();
+    if before
+        .lines()
+        .nth(1)
+        .and_then(|it| it.strip_prefix("boot "))
+        != Some(&boot)
+    {
+        return Vec::new();
+    }
+    let cap_of = |address: &str| {
+        before.lines().find_map(|line| {
+            let mut words = line.split(' ').skip(2);
+            let same = line.starts_with("device ") && words.next() == Some(address);
+            words.next().filter(|_| same)?.parse::<f64>().ok()
+        })
+    };
+    let differs = |device: &Found| {
+        let was = Watts(cap_of(&device.address)? / 1e6);
+        let address = &device.address;
+        (!was.is_same_cap(device.cap)).then(|| {
+            format!(
+                "{address} holds {}, where the litd before this one found {was}: if nobody has set \
+                 that since, `litctl caps set {address} {:.0}` undoes it",
+                device.cap, was.0
+            )
+        })
+    };
+    baseline.devices.iter().filter_map(differs).collect()
+}
+
 /// When this process started, in clock ticks since boot: its number may be another's one day.
 fn born() -> Option<String> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
@@ -109,9 +153,6 @@ fn born() -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use litd_core::baseline::Found;
-    use litd_units::Watts;
-
     use super::*;
 
     #[test]
@@ -143,6 +184,22 @@ mod tests {
                 "device cpu cpu0 350000000"
             ]
         );
+        // A daemon that starts without what its predecessor wrote down says what is odd.
+        let now = Baseline {
+            budget: false,
+            devices: vec![
+                found(DeviceKind::Gpu, "0000:85:00.0", 495.0),
+                found(DeviceKind::Cpu, "cpu0", 350.0),
+                found(DeviceKind::Gpu, "0000:95:00.0", 700.0),
+            ],
+        };
+        let said = otherwise(&text, &now);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(
+            said[0].contains("`litctl caps set 0000:85:00.0 700`"),
+            "{said:?}"
+        );
+        assert_eq!(otherwise(&text.replace("boot ", "boot x"), &now), [""; 0]);
         let mode = path.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o644);
     }
