@@ -18,20 +18,6 @@ use crate::output;
 /// What takes less time than this needs no progress bar.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How the names of traces in folders end, apart from .gz and .zst.
-const ENDINGS: [&str; 10] = [
-    ".json",
-    ".pftrace",
-    ".perfetto-trace",
-    ".proto",
-    ".db",
-    ".rpd",
-    ".sqlite",
-    ".csv",
-    ".xplane.pb",
-    ".pb",
-];
-
 /// A file to be read.
 pub struct Source {
     path: PathBuf,
@@ -39,13 +25,14 @@ pub struct Source {
     found: bool,
 }
 
-/// The files that the paths name: a folder stands for its traces, in the order of their names.
+/// The files that the paths name: a folder stands for all of its files, in the order of their names;
+/// what is no trace is skipped when it has been looked at.
 pub fn files(paths: &[PathBuf]) -> Result<Vec<Source>, String> {
     let mut files = Vec::new();
     for path in paths {
         let found = path.is_dir();
         let paths = if found {
-            traces_in(path)?
+            files_in(path)?
         } else {
             vec![path.clone()]
         };
@@ -54,35 +41,28 @@ pub fn files(paths: &[PathBuf]) -> Result<Vec<Source>, String> {
     Ok(files)
 }
 
-fn traces_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let named = |error: io::Error| format!("{}: {error}", folder.display());
-    let mut traces = Vec::new();
+    let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(named)? {
         let path = entry.map_err(named)?.path();
         let name = path
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());
-        let is_trace = name.is_some_and(|name| {
-            let packed = [".gz", ".zst"]
-                .iter()
-                .find_map(|end| name.strip_suffix(end));
-            let plain = packed.unwrap_or(&name);
-            // What begins with a point is somebody else's: an editor's copy, a Mac's attributes.
-            !name.starts_with('.') && ENDINGS.iter().any(|ending| plain.ends_with(ending))
-        });
-        if is_trace && path.is_file() {
-            traces.push(path);
+        // What begins with a point is somebody else's: an editor's copy, a Mac's attributes.
+        let is_hidden = name.is_none_or(|name| name.starts_with('.'));
+        if !is_hidden && path.is_file() {
+            files.push(path);
         }
     }
-    if traces.is_empty() {
+    if files.is_empty() {
         return Err(format!(
-            "{}: the folder holds no {} (subfolders are not read)",
-            folder.display(),
-            ENDINGS.map(|ending| format!("*{ending}")).join(", ")
+            "{}: the folder holds no file (subfolders are not read)",
+            folder.display()
         ));
     }
-    traces.sort();
-    Ok(traces)
+    files.sort();
+    Ok(files)
 }
 
 /// What the summary of collectives says that is the only file, or that a folder without traces
