@@ -3,7 +3,7 @@
     with litd.attach(steps_by_hand=True) as hook:
         server = Server("http://planner:7787", job_id)
         controller = Controller(hook, server.schedule(rank))
-        profiler = Profiler(hook)
+        profiler = Profiler(hook, clocks, energy=joules, synchronize=torch.cuda.synchronize)
         ...
         controller.set_speed("forward")
         profiler.begin("forward")
