@@ -266,7 +266,7 @@ fn half_an_input_is_explained() {
             "frontier --profile profile.csv --schedule interleaved --microbatches 3"
                 .split(' ')
                 .collect(),
-            "the profile's 3 stages are no multiple of --chunks 2",
+            "the profile's 3 stages are no multiple of 2 chunks per GPU",
         ),
         (
             "frontier --synthetic 1 --schedule 1f1b --microbatches 3 --stages 65536"

@@ -1,7 +1,7 @@
 //! The routes.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::plans::Plans;
 use crate::registry::{Refusal, Registry};
-use crate::store::Store;
+use crate::state::State;
 
 /// Bodies beyond so many bytes are refused.
 const BODY: usize = 64 << 20;
@@ -30,11 +30,9 @@ const BODY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What all connections share.
 pub struct Server {
-    registry: Mutex<Registry>,
-    store: Store,
-    stages: u32,
-    /// The plans, once they are made; before that, nothing. An error if they can't be.
-    plans: watch::Receiver<Option<Result<Arc<Plans>, String>>>,
+    state: Arc<State>,
+    /// The plans, once they are made; before that, nothing.
+    plans: watch::Receiver<Option<Arc<Plans>>>,
     /// Counts what may let somebody go on who waits.
     changes: watch::Sender<u64>,
 }
@@ -63,24 +61,13 @@ fn now() -> f64 {
 }
 
 impl Server {
-    /// The state of a server whose plans are for so many stages.
-    pub fn new(
-        (store, registry): (Store, Registry),
-        stages: u32,
-        plans: watch::Receiver<Option<Result<Arc<Plans>, String>>>,
-    ) -> Self {
+    /// A server of these jobs and plans.
+    pub fn new(state: State, plans: watch::Receiver<Option<Arc<Plans>>>) -> Self {
         Self {
-            registry: Mutex::new(registry),
-            store,
-            stages,
+            state: Arc::new(state),
             plans,
             changes: watch::Sender::new(0),
         }
-    }
-
-    fn registry(&self) -> MutexGuard<'_, Registry> {
-        // Nothing panics while it holds the lock; and what it left would still be consistent.
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn changed(&self) {
@@ -116,13 +103,14 @@ impl Server {
     async fn follow_announcements(self: Arc<Self>) {
         let mut changes = self.changes.subscribe();
         loop {
-            if self.registry().apply_due(now()) {
-                // It is in the state either way, and is saved with the next change at the latest.
-                let _ = self.store.save(&self.registry());
+            if self.state.look(|registry| registry.apply_due(now())) {
+                // What can't be saved is told to who changes something next.
+                let _ = self.state.change(|_| Ok(())).await;
                 self.changed();
             }
-            let next = self.registry().next_due();
-            let wait = next.map(|due| Duration::from_secs_f64((due - now()).max(0.001)));
+            let next = self.state.look(|registry| registry.next_due());
+            let wait = next.map(|due| Duration::try_from_secs_f64((due - now()).max(0.001)));
+            let wait = wait.and_then(Result::ok);
             tokio::select! {
                 () = tokio::time::sleep(wait.unwrap_or(Duration::MAX)) => {}
                 _ = changes.changed() => {}
@@ -160,29 +148,24 @@ impl Server {
         match (call, is_post) {
             ("register_job", true) => {
                 let info = body(request).await?;
-                let mut registry = self.registry();
-                let id = registry.register_job(info, self.stages, now(), name)?;
-                self.store.save(&registry)?;
-                json(&id)
+                let register = |registry: &mut Registry| registry.register_job(info, now(), name);
+                json(&self.state.change(register).await??)
             }
             ("register_rank", true) => {
                 let rank = body(request).await?;
-                let mut registry = self.registry();
-                registry.register_rank(&id, rank, now())?;
-                self.store.save(&registry)?;
-                json(&())
+                let register = |registry: &mut Registry| registry.register_rank(&id, rank, now());
+                json(&self.state.change(register).await??)
             }
             ("result", true) => {
                 let result = body(request).await?;
-                self.registry().check_result(&id, &result, now())?;
-                self.store.add_result(&id, &result)?;
-                json(&())
+                let check = |registry: &mut Registry| registry.check_result(&id, &result, now());
+                self.state.look(check)?;
+                json(&self.state.add_result(id, result).await?)
             }
             ("set_straggler", true) => {
                 let straggler = body(request).await?;
-                let mut registry = self.registry();
-                registry.set_straggler(&id, straggler, now())?;
-                self.store.save(&registry)?;
+                let set = |registry: &mut Registry| registry.set_straggler(&id, straggler, now());
+                self.state.change(set).await??;
                 self.changed();
                 json(&())
             }
@@ -216,47 +199,36 @@ impl Server {
         after: u64,
     ) -> Result<(String, Option<u64>), Failure> {
         let mut changes = self.changes.subscribe();
-        let mut first = true;
-        let (version, info, degree) = loop {
-            changes.mark_unchanged();
-            let asked = {
-                let mut registry = self.registry();
-                let asked = registry.ask(id, rank, now())?;
-                if first {
-                    self.store.save(&registry)?;
-                }
-                asked
-            };
-            if first {
-                first = false;
-                // Maybe this was the last that the others wait for.
+        if self.state.look(|registry| registry.ask(id, rank, now()))? {
+            self.state.change(|_| Ok(())).await??;
+            if self
+                .state
+                .look(|registry| registry.plan(id, rank))?
+                .is_some()
+            {
+                // This was the last that the others wait for.
                 self.changed();
-                changes.mark_unchanged();
-                if asked.is_none() {
-                    continue;
-                }
             }
-            match asked {
-                Some(plan) if plan.0 > after => break plan,
-                _ => drop(changes.changed().await),
+        }
+        let plan = loop {
+            changes.mark_unchanged();
+            let plan = self.state.look(|registry| registry.plan(id, rank))?;
+            match plan.filter(|plan| plan.version > after) {
+                Some(plan) => break plan,
+                None => drop(changes.changed().await),
             }
         };
         let mut plans = self.plans.clone();
         let ready = plans.wait_for(Option::is_some).await;
-        let plans = match ready.as_deref() {
-            Ok(Some(Ok(plans))) => plans.clone(),
-            Ok(Some(Err(why))) => {
-                return Err(Failure(StatusCode::INTERNAL_SERVER_ERROR, why.clone()));
-            }
-            _ => {
-                return Err(Failure(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "planning was stopped".into(),
-                ));
-            }
+        let plans = ready.ok().and_then(|plans| plans.clone());
+        let stopped = || {
+            Failure(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "planning was stopped".into(),
+            )
         };
-        let (body, _) = json(&plans.schedule(&info, degree))?;
-        Ok((body, Some(version)))
+        let schedule = plans.ok_or_else(stopped)?.schedule(&plan.rank, plan.degree);
+        Ok((json(&schedule)?.0, Some(plan.version)))
     }
 }
 

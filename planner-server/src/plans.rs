@@ -1,6 +1,6 @@
 //! Schedules from plans, made when they are first wanted.
 
-use litd_planner::{Graph, Job, JobError, Plan, Scale, Spec};
+use litd_planner::{Job, Pipeline, Plan};
 use litd_units::Millis;
 
 use crate::protocol::{FrequencySchedule, RankInfo};
@@ -14,13 +14,11 @@ pub struct Plans {
 
 impl Plans {
     /// Finds the frontier.
-    ///
-    /// # Errors
-    /// If costs are missing or unusable.
-    pub fn new(graph: Graph, spec: &Spec, scale: Scale) -> Result<Self, JobError> {
-        let job = Job::new(graph, spec, scale, |_, _| {})?;
+    #[must_use]
+    pub fn new(pipeline: Pipeline) -> Self {
+        let job = pipeline.characterise(|_, _| {});
         let full_speed = job.full_speed(None).realised;
-        Ok(Self { job, full_speed })
+        Self { job, full_speed }
     }
 
     /// The plan while the latest pipeline is `degree` times as long as this one at full clock.
@@ -35,8 +33,10 @@ impl Plans {
         let plan = self.plan(degree);
         let graph = self.job.problem().graph();
         let moments = plan.moments(graph);
+        // Chunk c of GPU g is stage c * gpus + g.
+        let gpus = self.job.scale().gpus.max(1);
         let mut own: Vec<usize> = (0..moments.len())
-            .filter(|&op| graph.kind(op).stage == rank.pp_rank)
+            .filter(|&op| graph.kind(op).stage % gpus == rank.pp_rank)
             .collect();
         // Topological order breaks the ties of operations that take no time.
         own.sort_by(|&a, &b| moments[a][0].0.total_cmp(&moments[b][0].0).then(a.cmp(&b)));

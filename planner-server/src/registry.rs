@@ -20,6 +20,9 @@ const MAX_CLOCKS: usize = 10_000;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Registry {
     jobs: BTreeMap<String, Job>,
+    /// How many stages the pipelines have that this server plans.
+    #[serde(skip)]
+    stages: u32,
 }
 
 /// One job.
@@ -45,19 +48,57 @@ pub struct Job {
 #[error("{0}")]
 pub struct Refusal(pub String);
 
+/// What a rank's schedule is made from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankPlan {
+    /// The plan's, from 1.
+    pub version: u64,
+    /// How late the latest of the other pipelines is.
+    pub degree: f64,
+    /// Whose it is.
+    pub rank: RankInfo,
+}
+
+fn unknown(id: &str) -> Refusal {
+    Refusal(format!("there is no job {id:?}"))
+}
+
 fn refuse<T>(what: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal(what.into()))
 }
 
 impl Registry {
-    /// Takes a job in; `name` makes its name from the time, `stages` is what the plans are for.
+    /// The same jobs at a server that plans pipelines of so many stages.
+    #[must_use]
+    pub fn serving(self, stages: u32) -> Self {
+        Self { stages, ..self }
+    }
+
+    /// How many jobs there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Notes that all jobs' plans are other ones now. Which jobs can have none.
+    pub fn replan(&mut self) -> Vec<String> {
+        let mut without = Vec::new();
+        for (id, job) in &mut self.jobs {
+            job.version += 1;
+            if job.info.pp_degree != self.stages {
+                without.push(id.clone());
+            }
+        }
+        without
+    }
+
+    /// Takes a job in; `name` makes its name from the time.
     ///
     /// # Errors
     /// If its degrees contradict each other or the plans, or there are too many jobs.
     pub fn register_job(
         &mut self,
         info: JobInfo,
-        stages: u32,
         now: f64,
         name: impl Fn(u64) -> String,
     ) -> Result<String, Refusal> {
@@ -74,10 +115,10 @@ impl Registry {
                 info.world_size, info.pp_degree, info.dp_degree, info.tp_degree
             ));
         }
-        if info.pp_degree != stages {
+        if info.pp_degree != self.stages {
             return refuse(format!(
-                "pp_degree {} is not the profile's {stages} stages",
-                info.pp_degree
+                "pp_degree {} is not the profile's {} stages",
+                info.pp_degree, self.stages
             ));
         }
         let metadata = info.job_metadata.as_deref().unwrap_or_default();
@@ -134,8 +175,7 @@ impl Registry {
     }
 
     fn job(&mut self, id: &str, now: f64) -> Result<&mut Job, Refusal> {
-        let unknown = || Refusal(format!("there is no job {id:?}"));
-        let job = self.jobs.get_mut(id).ok_or_else(unknown)?;
+        let job = self.jobs.get_mut(id).ok_or_else(|| unknown(id))?;
         job.heard = now;
         Ok(job)
     }
@@ -181,24 +221,40 @@ impl Registry {
         }
     }
 
-    /// Notes that a rank asks for its schedule. What it is, with the plan's version, once all
-    /// have registered and asked.
+    /// Notes that a rank asks for its schedule. Whether it had not before.
     ///
     /// # Errors
     /// If the job or the rank is unknown.
-    pub fn ask(
-        &mut self,
-        id: &str,
-        rank: u32,
-        now: f64,
-    ) -> Result<Option<(u64, RankInfo, f64)>, Refusal> {
+    pub fn ask(&mut self, id: &str, rank: u32, now: f64) -> Result<bool, Refusal> {
         let job = self.job(id, now)?;
-        let Some(info) = job.ranks.get(&rank).cloned() else {
+        if !job.ranks.contains_key(&rank) {
+            return refuse(format!("rank {rank} has not registered"));
+        }
+        Ok(job.asked.insert(rank))
+    }
+
+    /// What a rank's schedule is to be made from, once all have registered and asked.
+    ///
+    /// # Errors
+    /// If the job or the rank is unknown, or the job's pipelines are not those that are planned.
+    pub fn plan(&self, id: &str, rank: u32) -> Result<Option<RankPlan>, Refusal> {
+        let job = self.jobs.get(id).ok_or_else(|| unknown(id))?;
+        if job.info.pp_degree != self.stages {
+            return refuse(format!(
+                "the job's pipelines have {} stages, and this server's profile has {} now: register \
+                 the job again",
+                job.info.pp_degree, self.stages
+            ));
+        }
+        let Some(info) = job.ranks.get(&rank) else {
             return refuse(format!("rank {rank} has not registered"));
         };
-        job.asked.insert(rank);
-        let ready = job.asked.len() == job.info.world_size as usize;
-        Ok(ready.then(|| (job.version, info.clone(), job.degree_beside(info.dp_rank))))
+        let is_ready = job.asked.len() == job.info.world_size as usize;
+        Ok(is_ready.then(|| RankPlan {
+            version: job.version,
+            degree: job.degree_beside(info.dp_rank),
+            rank: info.clone(),
+        }))
     }
 
     /// Checks that a result is of a rank of the job.
@@ -317,12 +373,12 @@ mod tests {
             world_size: 2,
             job_metadata: None,
         };
-        registry.register_job(info, 2, now, |later| format!("{now:09}-{later:04}"))
+        registry.register_job(info, now, |later| format!("{now:09}-{later:04}"))
     }
 
     #[test]
     fn a_job_of_which_nothing_is_heard_makes_room() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::default().serving(2);
         let ids: Vec<_> = (0..MAX_JOBS)
             .map(|_| register(&mut registry, 0.0).ok())
             .collect();
@@ -340,7 +396,8 @@ mod tests {
         assert!(refused.is_err_and(|why| why.0.contains("1000 jobs already")));
         assert!(register(&mut registry, 8.0 * DAY).is_ok());
         assert_eq!(registry.jobs.len(), MAX_JOBS);
-        assert_eq!(registry.ask(&oldest, 0, 8.0 * DAY), Ok(None));
+        assert_eq!(registry.ask(&oldest, 0, 8.0 * DAY), Ok(true));
+        assert_eq!(registry.plan(&oldest, 0), Ok(None));
         let next = ids[1].clone().unwrap_or_default();
         assert!(registry.ask(&next, 0, 8.0 * DAY).is_err());
     }

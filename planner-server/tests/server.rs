@@ -6,157 +6,22 @@
     reason = "in tests a panic is the report"
 )]
 
+#[path = "server/process.rs"]
+mod process;
+#[path = "server/starts.rs"]
+mod starts;
 #[path = "server/zeus.rs"]
 mod zeus;
 
-use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
-
-use litd_planner::synthetic;
 use serde_json::{Value, json};
 
-const MICROBATCHES: usize = 4;
+use crate::process::{MICROBATCHES, Server, answer, clocks, job, rank};
+
 /// What the two stages do: the first is one forward ahead.
 const ONE_FORWARD_ONE_BACKWARD: [&str; 2] = [
     "forward forward backward forward backward forward backward backward",
     "forward backward forward backward forward backward forward backward",
 ];
-
-struct Server {
-    child: Child,
-    address: String,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Server {
-    /// A server for two stages.
-    fn start(folder: &Path) -> Self {
-        let profile = folder.join("profile.csv");
-        std::fs::write(&profile, profile_csv()).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_litd-planner"))
-            .args([
-                "--listen",
-                "127.0.0.1:0",
-                "--microbatches",
-                &MICROBATCHES.to_string(),
-            ])
-            .args(["--state".as_ref(), folder.join("state").as_os_str()])
-            .args(["--profile".as_ref(), profile.as_os_str()])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let address = line
-            .trim()
-            .strip_prefix("listening on ")
-            .unwrap()
-            .to_owned();
-        Self { child, address }
-    }
-
-    fn send(&self, method: &str, target: &str, body: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
-        let length = body.len();
-        write!(
-            stream,
-            "{method} {target} HTTP/1.1\r\nhost: planner\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-        )
-        .unwrap();
-        stream
-    }
-
-    fn post(&self, target: &str, body: &Value) -> (u16, Value) {
-        let (status, _, body) = answer(self.send("POST", target, &body.to_string()));
-        (status, body)
-    }
-
-    /// Registers a job of two pipelines with two stages each, and its ranks.
-    fn job(&self) -> String {
-        let (status, id) = self.post("/register_job", &job(2, 2, 1));
-        assert_eq!(status, 200, "{id}");
-        let id = id.as_str().unwrap().to_owned();
-        for number in 0..4 {
-            assert_eq!(
-                self.post(&format!("/register_rank/{id}"), &rank(number)),
-                (200, Value::Null)
-            );
-        }
-        id
-    }
-
-    fn ask(&self, id: &str, rank: u32, after: u64) -> thread::JoinHandle<(u64, Value)> {
-        let stream = self.send(
-            "GET",
-            &format!("/schedule/{id}?rank={rank}&after={after}"),
-            "",
-        );
-        thread::spawn(move || {
-            let (status, head, body) = answer(stream);
-            assert_eq!(status, 200, "{body}");
-            let version = head
-                .lines()
-                .find_map(|line| line.strip_prefix("plan-version: "));
-            (version.unwrap().parse().unwrap(), body)
-        })
-    }
-}
-
-fn profile_csv() -> String {
-    let mut text = String::from("stage,instruction,frequency,time,energy\n");
-    for (kind, measurements) in synthetic::profile(2, 1).measurements() {
-        for one in measurements {
-            let (clock, time, energy) = (one.clock.0 / 1e6, one.time.0 / 1e3, one.energy.0);
-            writeln!(
-                text,
-                "{},{},{clock},{time},{energy}",
-                kind.stage, kind.instruction
-            )
-            .unwrap();
-        }
-    }
-    text
-}
-
-fn answer(mut stream: TcpStream) -> (u16, String, Value) {
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, head.to_owned(), serde_json::from_str(body).unwrap())
-}
-
-fn job(pp: u32, dp: u32, tp: u32) -> Value {
-    json!({"job_id": "", "pp_degree": pp, "dp_degree": dp, "tp_degree": tp,
-        "world_size": pp * dp * tp, "job_metadata": "try"})
-}
-
-fn rank(number: u32) -> Value {
-    let clocks: Vec<u32> = (210..=1410).rev().step_by(15).collect();
-    json!({"rank": number, "dp_rank": number / 2, "pp_rank": number % 2, "tp_rank": 0,
-        "available_frequencies": clocks})
-}
-
-fn clocks(schedule: &Value) -> Vec<u64> {
-    let entries = schedule["frequencies"].as_array().unwrap().iter();
-    entries.map(|entry| entry[1].as_u64().unwrap()).collect()
-}
 
 #[test]
 fn ranks_get_their_schedules_once_all_have_asked() {

@@ -21,17 +21,23 @@ pub struct Scale {
     pub gpus: u32,
 }
 
-/// A pipeline, priced and characterised.
+/// A pipeline whose operations all have a cost: what can be characterised.
 #[derive(Debug)]
-pub struct Job {
+pub struct Pipeline {
     problem: Problem,
-    frontier: Frontier,
     scale: Scale,
     /// The clocks of each kind of operation, slowest first.
     options: Vec<Vec<ClockOption>>,
 }
 
-/// Why there is no job.
+/// A pipeline and its frontier.
+#[derive(Debug)]
+pub struct Job {
+    pipeline: Pipeline,
+    frontier: Frontier,
+}
+
+/// Why there is no such pipeline.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum JobError {
@@ -94,20 +100,14 @@ impl Plan {
     }
 }
 
-impl Job {
-    /// Prices a graph and finds its frontier; `progress` is told the points.
+impl Pipeline {
+    /// Prices a graph.
     ///
     /// # Errors
     /// If costs are unusable or missing.
-    pub fn new(
-        graph: Graph,
-        spec: &Spec,
-        scale: Scale,
-        mut progress: impl FnMut(&Problem, Point),
-    ) -> Result<Self, JobError> {
+    pub fn new(graph: Graph, spec: &Spec, scale: Scale) -> Result<Self, JobError> {
         let curves = spec.curves()?;
         let problem = Problem::new(graph, |kind| curves.get(kind).cloned())?;
-        let frontier = Frontier::observed(&problem, |state| progress(&problem, state.point));
         let kinds = problem.graph().kinds().iter();
         let options = kinds.map(|kind| {
             let entry = spec.entry(kind).and_then(|entry| entry.options.clone());
@@ -118,15 +118,33 @@ impl Job {
         Ok(Self {
             options: options.collect(),
             problem,
-            frontier,
             scale,
         })
     }
 
+    /// Its units.
+    #[must_use]
+    pub fn scale(&self) -> Scale {
+        self.scale
+    }
+
+    /// Finds the frontier, which takes milliseconds to minutes; `progress` is told the points.
+    #[must_use]
+    pub fn characterise(self, mut progress: impl FnMut(&Problem, Point)) -> Job {
+        let problem = &self.problem;
+        let frontier = Frontier::observed(problem, |state| progress(problem, state.point));
+        Job {
+            pipeline: self,
+            frontier,
+        }
+    }
+}
+
+impl Job {
     /// Graph and costs.
     #[must_use]
     pub fn problem(&self) -> &Problem {
-        &self.problem
+        &self.pipeline.problem
     }
 
     /// The frontier.
@@ -138,19 +156,19 @@ impl Job {
     /// Its units.
     #[must_use]
     pub fn scale(&self) -> Scale {
-        self.scale
+        self.pipeline.scale
     }
 
     /// A number of units in milliseconds.
     #[must_use]
     pub fn millis(&self, time: Units) -> Millis {
-        self.scale.unit * f64::from(time.0)
+        self.scale().unit * f64::from(time.0)
     }
 
     /// What the pipeline uses in all by the time that everybody is done (equation 3), if its
     /// operations have this cost.
     fn total(&self, cost: Joules, until: Millis) -> Joules {
-        let waiting = f64::from(self.scale.gpus) * self.scale.blocking.0 * until.0 * 1e-3;
+        let waiting = f64::from(self.scale().gpus) * self.scale().blocking.0 * until.0 * 1e-3;
         cost + Joules(waiting)
     }
 
@@ -174,7 +192,7 @@ impl Job {
     /// the shortest time.
     #[must_use]
     pub fn lookup(&self, straggler: Option<Millis>) -> Plan {
-        let units = straggler.map_or(0.0, |time| time / self.scale.unit + 1e-9);
+        let units = straggler.map_or(0.0, |time| time / self.scale().unit + 1e-9);
         // Beyond the ends the nearest is taken; `as` saturates.
         let time = self.frontier.at(Units(units as u32)).time;
         self.plan(time, straggler)
@@ -183,9 +201,9 @@ impl Job {
     /// The plan at a time of the frontier.
     #[must_use]
     pub fn plan(&self, time: Units, straggler: Option<Millis>) -> Plan {
-        let durations = self.frontier.durations(&self.problem, time);
+        let durations = self.frontier.durations(self.problem(), time);
         self.realise(time, straggler, &durations, |options, time| {
-            let planned = self.millis(time) + self.scale.unit * 1e-9;
+            let planned = self.millis(time) + self.scale().unit * 1e-9;
             let in_time = options.iter().find(|option| option.measured <= planned);
             in_time.or(options.last()).copied()
         })
@@ -194,9 +212,9 @@ impl Job {
     /// What people do without a plan: everything at the full clock.
     #[must_use]
     pub fn full_speed(&self, straggler: Option<Millis>) -> Plan {
-        let count = self.problem.graph().operations().len();
+        let count = self.problem().graph().operations().len();
         let shortest: Vec<Units> = (0..count)
-            .map(|operation| self.problem.curve(operation).shortest())
+            .map(|operation| self.problem().curve(operation).shortest())
             .collect();
         let time = self.frontier.shortest();
         self.realise(time, straggler, &shortest, |options, _| {
@@ -211,12 +229,12 @@ impl Job {
         durations: &[Units],
         choose: impl Fn(&[ClockOption], Units) -> Option<ClockOption>,
     ) -> Plan {
-        let blocked = |time: Millis| Joules(self.scale.blocking.0 * time.0 * 1e-3);
-        let graph = self.problem.graph();
+        let blocked = |time: Millis| Joules(self.scale().blocking.0 * time.0 * 1e-3);
+        let graph = self.problem().graph();
         let kinds = graph.operations().iter().map(|operation| operation.kind);
         let operations = kinds.enumerate().zip(durations);
         let operations = operations.map(|((number, kind), &time)| {
-            match choose(&self.options[kind as usize], time) {
+            match choose(&self.pipeline.options[kind as usize], time) {
                 Some(option) => Planned {
                     time,
                     clock: Some(option.clock),
@@ -227,7 +245,7 @@ impl Job {
                     time,
                     clock: None,
                     realised: self.millis(time),
-                    energy: self.problem.curve(number).cost(time) + blocked(self.millis(time)),
+                    energy: self.problem().curve(number).cost(time) + blocked(self.millis(time)),
                 },
             }
         });

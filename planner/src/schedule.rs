@@ -39,6 +39,12 @@ pub enum ScheduleError {
         "interleaving wants 1 to {MAX_SIDE} chunks, and microbatches in multiples of the {stages} stages, not {microbatches}"
     )]
     Interleaving { stages: u32, microbatches: u32 },
+    #[error("{0:?} is no schedule")]
+    Unknown(String),
+    #[error("chunks of layers are for the schedule interleaved, not for {0}")]
+    Chunks(String),
+    #[error("the profile's {stages} stages are no multiple of {chunks} chunks per GPU")]
+    Uneven { stages: u32, chunks: u32 },
     #[error(transparent)]
     Graph(#[from] GraphError),
 }
@@ -74,6 +80,60 @@ impl What {
 }
 
 impl Schedule {
+    /// What people call each, and what it is.
+    pub const NAMES: [(&'static str, &'static str); 5] = [
+        ("1f1b", "One forward, one backward"),
+        ("gpipe", "All forwards, then all backwards"),
+        ("interleaved", "Megatron's interleaved 1F1B"),
+        (
+            "early-recomputation",
+            "1F1B with the recomputation ahead of the gradients' arrival",
+        ),
+        ("zero-bubble", "ZB-H1: weights' gradients fill the bubbles"),
+    ];
+
+    /// The schedule of this name. Interleaved GPUs have two chunks unless `chunks` says otherwise.
+    ///
+    /// # Errors
+    /// If there is none, or it has no chunks.
+    pub fn named(name: &str, chunks: Option<u32>) -> Result<Self, ScheduleError> {
+        let schedule = match name {
+            "1f1b" => Self::OneForwardOneBackward,
+            "gpipe" => Self::GPipe,
+            "interleaved" => Self::Interleaved {
+                chunks: chunks.unwrap_or(2),
+            },
+            "early-recomputation" => Self::EarlyRecomputation,
+            "zero-bubble" => Self::ZeroBubble,
+            _ => return Err(ScheduleError::Unknown(name.to_owned())),
+        };
+        match (schedule, chunks) {
+            (Self::Interleaved { .. }, _) | (_, None) => Ok(schedule),
+            _ => Err(ScheduleError::Chunks(name.to_owned())),
+        }
+    }
+
+    /// How many chunks of layers, which are stages of the profile, each GPU has.
+    #[must_use]
+    pub fn chunks(self) -> u32 {
+        match self {
+            Self::Interleaved { chunks } => chunks,
+            _ => 1,
+        }
+    }
+
+    /// How many GPUs stand in a row where the profile has so many stages.
+    ///
+    /// # Errors
+    /// If that is no whole number.
+    pub fn gpus(self, stages: u32) -> Result<u32, ScheduleError> {
+        let chunks = self.chunks();
+        match stages.checked_rem(chunks) {
+            Some(0) => Ok(stages / chunks),
+            _ => Err(ScheduleError::Uneven { stages, chunks }),
+        }
+    }
+
     /// The graph of one iteration on so many GPUs in a row.
     ///
     /// # Errors
@@ -83,15 +143,13 @@ impl Schedule {
         if !(possible.contains(&stages) && possible.contains(&microbatches)) {
             return Err(ScheduleError::Size);
         }
-        let mut chunks = 1;
-        if let Schedule::Interleaved { chunks: wanted } = self {
-            if !possible.contains(&wanted) || !microbatches.is_multiple_of(stages) {
-                return Err(ScheduleError::Interleaving {
-                    stages,
-                    microbatches,
-                });
-            }
-            chunks = wanted;
+        let chunks = self.chunks();
+        let fits = possible.contains(&chunks) && microbatches.is_multiple_of(stages);
+        if matches!(self, Schedule::Interleaved { .. }) && !fits {
+            return Err(ScheduleError::Interleaving {
+                stages,
+                microbatches,
+            });
         }
         let operations = u64::from(stages) * u64::from(microbatches) * u64::from(chunks) * 3;
         if operations > 1 << 26 {
@@ -224,19 +282,17 @@ fn join(lanes: &[Vec<Step>], stages: u32) -> Result<Graph, GraphError> {
         let pairs = lane.windows(2);
         edges.extend(pairs.map(|pair| (number[&pair[0]], number[&pair[1]])));
     }
-    for (step, &from) in &number {
+    for step in lanes.iter().flatten() {
         let next = match step.what {
             What::Forward if step.stage + 1 < stages => step.stage + 1,
             What::Backward if step.stage > 0 => step.stage - 1,
             _ => continue,
         };
-        edges.push((
-            from,
-            number[&Step {
-                stage: next,
-                ..*step
-            }],
-        ));
+        let next = Step {
+            stage: next,
+            ..*step
+        };
+        edges.push((number[step], number[&next]));
     }
     Graph::new(&nodes, &edges)
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
-use litd_planner::{Job, Pricing, Scale, Schedule, Spec, Units, synthetic};
+use litd_planner::{Job, Pipeline, Pricing, Scale, Schedule, Spec, Units, synthetic};
 use litd_units::Millis;
 
 fn spec() -> Spec {
@@ -20,7 +20,9 @@ fn job() -> Job {
         blocking,
         gpus: 4,
     };
-    Job::new(graph, &spec(), scale, |_, _| {}).unwrap()
+    Pipeline::new(graph, &spec(), scale)
+        .unwrap()
+        .characterise(|_, _| {})
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use litd_planner::{Job, Pricing, Scale, Schedule, synthetic};
+use litd_planner::{Job, Pipeline, Pricing, Scale, Schedule, synthetic};
 use serde::Serialize;
 
 use super::saving;
@@ -78,7 +78,7 @@ fn job(imbalance: f64, microbatches: u32, seed: u64) -> Result<Job, Box<dyn std:
         blocking: pricing.blocking,
         gpus: STAGES as u32,
     };
-    Ok(Job::new(graph, &spec, scale, |_, _| {})?)
+    Ok(Pipeline::new(graph, &spec, scale)?.characterise(|_, _| {}))
 }
 
 fn row(model: &'static str, microbatches: u32, paper_percent: f64, job: &Job) -> Row {

@@ -3,21 +3,19 @@
 use std::error::Error;
 use std::fmt::Display;
 use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use litd_planner::{
-    Graph, Job, Point, Priced, Pricing, Problem, Profile, Rounding, Scale, Schedule, Shape, Spec,
-    synthetic,
+    Graph, Job, Pipeline, Point, Priced, Pricing, Problem, Profile, Rounding, Scale, Schedule,
+    Shape, Spec, synthetic,
 };
 use litd_units::{Millis, Watts};
 
 /// So many stages are measured in seconds; a typing error should not take hours.
 const MAX_SYNTHETIC: u32 = 4096;
-/// A file of more bytes is none of ours, such as a device that never ends.
-const MAX_FILE: u64 = 256 << 20;
 
 #[derive(clap::Args)]
 pub struct Input {
@@ -34,44 +32,35 @@ pub struct Input {
     #[arg(long, value_name = "SEED", conflicts_with_all = ["spec", "profile"])]
     synthetic: Option<u64>,
     /// The graph of a pipeline schedule
-    #[arg(long, value_enum, requires = "microbatches")]
-    schedule: Option<Named>,
+    #[arg(long, requires = "microbatches", value_parser = schedules())]
+    schedule: Option<String>,
     /// Microbatches of an iteration
     #[arg(long, value_name = "M")]
     microbatches: Option<u32>,
     /// GPUs in a row; the stages of the profile, unless these are interleaved
     #[arg(long, value_name = "N")]
     stages: Option<u32>,
-    /// Chunks of layers on each GPU, for --schedule interleaved
-    #[arg(long, value_name = "V", default_value_t = 2)]
-    chunks: u32,
-    /// The unit of time, in ms
+    /// Chunks of layers on each GPU, for --schedule interleaved; 2 if not said
+    #[arg(long, value_name = "V", requires = "schedule")]
+    chunks: Option<u32>,
+    /// The unit of time, in ms; with --spec, the one that its times were made with
     #[arg(long, value_name = "MS", default_value_t = 1.0, value_parser = super::positive)]
     unit: f64,
-    /// What a GPU draws while it waits for another, in watts
+    /// What a GPU draws while it waits for another, in watts; with --spec, what its costs were made
+    /// with
     #[arg(long, value_name = "W", default_value_t = 75.0)]
     blocking: f64,
     /// How measured times become whole units; "down" is what the public solver does
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, conflicts_with = "spec")]
     rounding: Round,
     /// The curve through the measurements; "best" is lines where the exponential fits badly
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, conflicts_with = "spec")]
     curve: Curve,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Named {
-    /// One forward, one backward
-    #[value(name = "1f1b")]
-    OneForwardOneBackward,
-    /// All forwards, then all backwards
-    Gpipe,
-    /// Megatron's interleaved 1F1B
-    Interleaved,
-    /// 1F1B with the recomputation ahead of the gradients' arrival
-    EarlyRecomputation,
-    /// ZB-H1: weights' gradients fill the bubbles
-    ZeroBubble,
+fn schedules() -> PossibleValuesParser {
+    let value = |(name, help): (&'static str, &'static str)| PossibleValue::new(name).help(help);
+    PossibleValuesParser::new(Schedule::NAMES.map(value))
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -131,7 +120,8 @@ impl Input {
                 bar.set_position(full.saturating_sub(point.time.0.into()));
             }
         };
-        let job = Job::new(graph, &spec, scale, progress);
+        let pipeline = Pipeline::new(graph, &spec, scale);
+        let job = pipeline.map(|pipeline| pipeline.characterise(progress));
         if let Some((bar, _)) = bar {
             bar.finish_and_clear();
         }
@@ -175,10 +165,7 @@ impl Input {
         match (&self.profile, self.synthetic) {
             (Some(path), _) => parse(path),
             (None, Some(seed)) => {
-                let chunks = match self.schedule {
-                    Some(Named::Interleaved) => self.chunks,
-                    _ => 1,
-                };
+                let chunks = self.named()?.map_or(1, Schedule::chunks);
                 let stages = self.stages.and_then(|stages| stages.checked_mul(chunks));
                 let stages = stages.filter(|stages| (1..=MAX_SYNTHETIC).contains(stages));
                 let wanted = format!(
@@ -198,37 +185,25 @@ impl Input {
             let gpus = self.stages.unwrap_or(graph.stages());
             return Ok((graph, gpus));
         }
-        let (Some(schedule), Some(microbatches)) = (self.schedule, self.microbatches) else {
+        let (Some(schedule), Some(microbatches)) = (self.named()?, self.microbatches) else {
             return Err(
                 "the graph is missing: give --dag, or --schedule and --microbatches".into(),
             );
         };
         let in_profile = priced.iter().map(|priced| priced.kind.stage + 1).max();
-        let chunks = match schedule {
-            Named::Interleaved => self.chunks.max(1),
-            _ => 1,
-        };
-        let stages = match (self.stages, in_profile) {
-            (None, Some(stages)) if !stages.is_multiple_of(chunks) => {
-                return Err(format!(
-                    "the profile's {stages} stages are no multiple of --chunks {chunks}"
-                )
-                .into());
+        let gpus = match (self.stages, in_profile) {
+            (Some(gpus), _) => gpus,
+            (None, Some(stages)) => schedule.gpus(stages)?,
+            (None, None) => {
+                return Err("--stages is missing: the costs don't tell how many there are".into());
             }
-            (named, in_profile) => named.or(in_profile.map(|stages| stages / chunks)),
         };
-        let stages =
-            stages.ok_or("--stages is missing: the costs don't tell how many there are")?;
-        let schedule = match schedule {
-            Named::OneForwardOneBackward => Schedule::OneForwardOneBackward,
-            Named::Gpipe => Schedule::GPipe,
-            Named::Interleaved => Schedule::Interleaved {
-                chunks: self.chunks,
-            },
-            Named::EarlyRecomputation => Schedule::EarlyRecomputation,
-            Named::ZeroBubble => Schedule::ZeroBubble,
-        };
-        Ok((schedule.graph(stages, microbatches)?, stages))
+        Ok((schedule.graph(gpus, microbatches)?, gpus))
+    }
+
+    fn named(&self) -> Fallible<Option<Schedule>> {
+        let named = |name: &String| Schedule::named(name, self.chunks);
+        Ok(self.schedule.as_ref().map(named).transpose()?)
     }
 }
 
@@ -236,12 +211,7 @@ impl Input {
 fn parse<T: std::str::FromStr<Err: Display>>(path: &Path) -> Fallible<T> {
     let named = |error: &dyn Display| format!("{}: {error}", path.display());
     let file = File::open(path).map_err(|error| named(&error))?;
-    let mut text = String::new();
-    let read = file.take(MAX_FILE + 1).read_to_string(&mut text);
-    if read.map_err(|error| named(&error))? as u64 > MAX_FILE {
-        return Err(named(&"more than 256 MiB: that is no graph and no profile").into());
-    }
-    Ok(text.parse().map_err(|error: T::Err| named(&error))?)
+    Ok(litd_planner::read(file).map_err(|error| named(&error))?)
 }
 
 /// The bar, and the time at which it is full.

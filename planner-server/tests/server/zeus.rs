@@ -7,7 +7,8 @@ use litd_rig::Rig;
 use litd_sim::Scenario;
 use serde_json::Value;
 
-use super::{ONE_FORWARD_ONE_BACKWARD, Server, clocks};
+use crate::ONE_FORWARD_ONE_BACKWARD;
+use crate::process::{Server, clocks};
 
 /// The stand-in's fastest clocks, MHz, at which a controller of Zeus begins.
 const FASTEST: u32 = 1980;

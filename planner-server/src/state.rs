@@ -1,0 +1,108 @@
+//! The jobs in memory and on disk: what is answered is on disk before.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::protocol::ProfilingResult;
+use crate::registry::{Refusal, Registry};
+use crate::store::Store;
+
+/// The jobs, and the folder that keeps them.
+#[derive(Debug)]
+pub struct State {
+    jobs: Mutex<Jobs>,
+    /// Up to which change the disk has them. Held while they are written: who comes meanwhile waits,
+    /// and finds his change written with the next one's.
+    saved: Mutex<u64>,
+    store: Store,
+}
+
+#[derive(Debug)]
+struct Jobs {
+    registry: Registry,
+    /// Counts changes.
+    changes: u64,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds the lock; and what it left would still be consistent.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    /// The jobs of a folder.
+    pub fn new(store: Store, registry: Registry) -> Self {
+        Self {
+            jobs: Mutex::new(Jobs {
+                registry,
+                changes: 0,
+            }),
+            saved: Mutex::new(0),
+            store,
+        }
+    }
+
+    /// Looks at the jobs. What is changed there need not survive.
+    pub fn look<T>(&self, look: impl FnOnce(&mut Registry) -> T) -> T {
+        look(&mut held(&self.jobs).registry)
+    }
+
+    /// Changes the jobs, unless that is refused, and waits until the change is on disk.
+    ///
+    /// # Errors
+    /// If the disk fails; the change is made all the same, and written with the next one.
+    pub async fn change<T>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut Registry) -> Result<T, Refusal>,
+    ) -> Result<io::Result<T>, Refusal> {
+        let (done, number) = {
+            let mut jobs = held(&self.jobs);
+            let done = change(&mut jobs.registry)?;
+            jobs.changes += 1;
+            (done, jobs.changes)
+        };
+        let state = self.clone();
+        let saved = blocking(move || state.save(number)).await;
+        Ok(saved.map(|()| done))
+    }
+
+    /// Adds a result to the file of results.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub async fn add_result(
+        self: &Arc<Self>,
+        id: String,
+        result: ProfilingResult,
+    ) -> io::Result<()> {
+        let state = self.clone();
+        blocking(move || {
+            let _alone = held(&state.saved);
+            state.store.add_result(&id, &result)
+        })
+        .await
+    }
+
+    /// Writes the jobs, unless somebody has since that change.
+    fn save(&self, number: u64) -> io::Result<()> {
+        let mut saved = held(&self.saved);
+        if *saved >= number {
+            return Ok(());
+        }
+        let (text, changes) = {
+            let jobs = held(&self.jobs);
+            (serde_json::to_vec(&jobs.registry)?, jobs.changes)
+        };
+        self.store.save(&text)?;
+        *saved = changes;
+        Ok(())
+    }
+}
+
+/// Waits for the disk without keeping others from being served.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|cause| Err(io::Error::other(cause)))
+}
