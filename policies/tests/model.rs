@@ -1,20 +1,19 @@
 //! The model law on a toy node: four GPUs whose speed is the square root of their cap.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use litd_policies::{Config, Law, Policy, State, Why};
+use litd_policies::{Law, Policy, State, Why};
 use litd_units::Watts;
 
-use toy::Toy;
+use toy::{Toy, config};
 
+mod both;
 mod toy;
 
+/// The tests of both laws run under this one here.
+const LAW: Law = Law::Model;
+
 fn toy(policy: Policy) -> Toy {
-    let mut config = Config {
-        law: Law::Model,
-        ..Config::default()
-    };
-    config.calibration.warm_up = toy::WARM_UP;
-    Toy::with(policy, config)
+    Toy::under(LAW, policy)
 }
 
 /// By how much the fastest GPU is faster than the slowest.
@@ -128,11 +127,7 @@ fn a_throttling_straggler_gets_no_power() {
 
 #[test]
 fn no_cap_changes_by_more_than_a_step() {
-    let mut config = Config {
-        law: Law::Model,
-        ..Config::default()
-    };
-    config.calibration.warm_up = toy::WARM_UP;
+    let mut config = config(LAW);
     config.model.max_step = Watts(12.0);
     let mut toy = Toy::with(Policy::GpuRealloc, config);
     toy.warm_up();
@@ -163,4 +158,15 @@ fn without_durations_the_papers_law_goes_on() {
         caps[2] > Watts(700.0) && caps[2] <= Watts(715.0),
         "{caps:?}"
     );
+}
+
+#[test]
+fn a_straggler_that_gets_hot_on_the_way_gets_nothing_more() {
+    let mut toy = toy(Policy::GpuRealloc);
+    toy.warm_up();
+    let held = toy.held.clone();
+    toy.temperature[2] = 96.0;
+    assert_eq!(changes(&mut toy, 12), 0);
+    assert_eq!(toy.controller.state(), State::Converged);
+    assert_eq!(toy.held, held);
 }

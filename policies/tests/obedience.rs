@@ -2,21 +2,12 @@
 //! caps that could not be given back.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use litd_policies::{Config, Cpu, Decision, Law, Limits, Plan, Policy, Sample, State, Why};
+use litd_policies::{Cpu, Decision, Law, Limits, Plan, Policy, Sample, State, Why};
 use litd_units::{Millis, Watts};
 
-use toy::Toy;
+use toy::{Toy, config};
 
 mod toy;
-
-fn config(law: Law) -> Config {
-    let mut config = Config {
-        law,
-        ..Config::default()
-    };
-    config.calibration.warm_up = toy::WARM_UP;
-    config
-}
 
 /// Runs so many windows of samples that are changed on their way; what was said besides waiting.
 fn run(toy: &mut Toy, windows: u32, change: impl Fn(&mut Sample, &Toy)) -> Vec<Decision> {
@@ -149,4 +140,41 @@ fn the_model_law_takes_nothing_that_heat_would_not_let_it_give_back() {
     run(&mut toy, 20, |sample, _| sample.gpus[3].temperature = None);
     assert_eq!(toy.held[3], Watts(750.0));
     assert!(toy.held[0] < Watts(745.0), "{:?}", toy.held);
+}
+
+/// A step of a node whose planned clocks are locked: they need 560 W, and a hot GPU more than it
+/// may have.
+fn step_under_locked_clocks(toy: &mut Toy, hot: Option<usize>) -> Decision {
+    for (speed, cap) in toy.speed.iter_mut().zip(&toy.held) {
+        let natural = (*cap / Watts(700.0)).sqrt();
+        *speed = (*cap / Watts(560.0)).sqrt().min(1.0) / natural;
+    }
+    if let Some(hot) = hot {
+        toy.speed[hot] = 0.96;
+    }
+    let mut sample = toy.sample();
+    for (gpu, reading) in sample.gpus.iter_mut().enumerate() {
+        let bound = hot == Some(gpu) || reading.cap < Watts(560.0);
+        reading.power = Some(if bound { reading.cap } else { Watts(560.0) });
+        reading.power_share = Some(f64::from(u8::from(bound)));
+    }
+    let decision = toy.controller.step(&sample);
+    toy.write(&decision);
+    decision
+}
+
+#[test]
+fn a_gpu_that_becomes_hotter_under_a_locked_clock_is_helped() {
+    for law in Law::ALL {
+        let mut toy = Toy::with(Policy::GpuRealloc, config(law));
+        for _ in 0..30 {
+            step_under_locked_clocks(&mut toy, None);
+        }
+        assert_eq!(toy.held, vec![Watts(700.0); 4]);
+        for _ in 0..60 {
+            let decision = step_under_locked_clocks(&mut toy, Some(2));
+            assert_ne!(decision.state, State::Rollback, "{law}: {}", decision.why);
+        }
+        assert!(toy.held[2] > Watts(705.0), "{law}: {:?}", toy.held);
+    }
 }

@@ -4,8 +4,8 @@
 use litd_diagnosis::Marks;
 use litd_policies::config::Guard;
 use litd_policies::{
-    ActuationFailure, CapVector, Config, Controller, Cpu, Decision, Envelope, GpuReading, Leads,
-    Limits, Node, Plan, Policy, Sample, Scale, State, Why, actuate, inc_power_gpu,
+    ActuationFailure, CapVector, Config, Controller, Cpu, Decision, Envelope, GpuReading, Law,
+    Leads, Limits, Node, Plan, Policy, Sample, Scale, State, Why, actuate, inc_power_gpu,
 };
 use litd_units::{Celsius, Millis, Watts};
 use proptest::prelude::*;
@@ -186,8 +186,11 @@ fn node() -> Node {
     }
 }
 
-fn config() -> Config {
-    let mut config = Config::default();
+fn config(law: Law) -> Config {
+    let mut config = Config {
+        law,
+        ..Config::default()
+    };
     config.calibration.warm_up = 2;
     config.detection.window = 2;
     config
@@ -308,6 +311,8 @@ fn any_event() -> impl Strategy<Value = Event> {
 /// A loop and the hardware that its decisions are written to: four GPUs, two CPU sockets.
 struct Driven {
     controller: Controller,
+    /// The most that a cap may rise in one adjustment.
+    most: Watts,
     hardware: Vec<Watts>,
     budget: Option<Watts>,
     iteration: u64,
@@ -315,16 +320,21 @@ struct Driven {
 
 impl Driven {
     fn plan(policy: Policy, budget: Option<f64>) -> Plan {
-        let knobs = config().mitigation;
+        let knobs = Config::default().mitigation;
         Plan::within(policy, &node(), &knobs, budget.map(Watts)).unwrap()
     }
 
-    fn new(policy: Policy, budget: Option<f64>) -> Self {
-        let plan = Self::plan(policy, budget);
+    fn new(law: Law, policy: Policy, budget: Option<f64>) -> Self {
+        let (config, plan) = (config(law), Self::plan(policy, budget));
+        let most = match law {
+            Law::Paper => config.mitigation.rise(),
+            Law::Model => config.model.max_step,
+        };
         let mut hardware = plan.start().to_watts();
         hardware.resize(6, Watts(400.0));
         Self {
-            controller: Controller::new(plan, config()),
+            controller: Controller::new(plan, config),
+            most,
             hardware,
             budget: budget.map(Watts),
             iteration: 0,
@@ -376,9 +386,8 @@ impl Driven {
             || matches!(decision.why, Why::Recalled { .. } | Why::CostsSpeed { .. });
         for (gpu, reading) in sample.gpus.iter().enumerate() {
             let rise = caps.watts(gpu).unwrap() - self.hardware[gpu];
-            let most = config().mitigation.rise();
             assert!(
-                rise <= most || jumps,
+                rise <= self.most || jumps,
                 "gpu{gpu} rose by {rise}: {}",
                 decision.why
             );
@@ -419,10 +428,11 @@ proptest! {
     /// a wrong cap, and no cap rises too far, or at all on a hot GPU.
     #[test]
     fn no_history_of_samples_makes_a_wrong_cap(
+        law in prop::sample::select(Law::ALL.to_vec()),
         policy in prop::sample::select(Policy::STEERING.to_vec()),
         samples in prop::collection::vec(any_sample(), 1..60),
     ) {
-        let mut driven = Driven::new(policy, None);
+        let mut driven = Driven::new(law, policy, None);
         for sample in samples {
             driven.handle(&Event::Sample(sample));
         }
@@ -431,11 +441,12 @@ proptest! {
     /// Nor does any history of new plans, budgets, restarts and hints.
     #[test]
     fn no_history_of_plans_and_hints_makes_a_wrong_cap(
+        law in prop::sample::select(Law::ALL.to_vec()),
         policy in any_policy(),
         budget in any_budget(),
         events in prop::collection::vec(any_event(), 1..80),
     ) {
-        let mut driven = Driven::new(policy, budget);
+        let mut driven = Driven::new(law, policy, budget);
         for event in &events {
             driven.handle(event);
         }
@@ -447,7 +458,7 @@ proptest! {
         policy in prop::sample::select(Policy::STEERING.to_vec()),
         budget in 0.0..4000.0f64,
     ) {
-        let knobs = config().mitigation;
+        let knobs = Config::default().mitigation;
         let free = Plan::new(policy, &node(), &knobs).unwrap();
         match Plan::within(policy, &node(), &knobs, Some(Watts(budget))) {
             Err(error) => {

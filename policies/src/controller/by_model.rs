@@ -91,8 +91,12 @@ impl Controller {
             }
             (State::Adjusting, _) if blocked => self.converge(mean, true, Why::Seen(diagnosis)),
             (State::Adjusting, _) => {
-                let remainder = self.remainder(mean);
-                self.converge(mean, false, Why::Levelled { remainder })
+                let why = match self.remainder(mean) {
+                    remainder if remainder < 1.0 => Why::Levelled { remainder },
+                    // It was level before, and all got the same.
+                    _ => Why::Seen(diagnosis),
+                };
+                self.converge(mean, false, why)
             }
             (State::Drift, Some(wanted)) if !blocked => {
                 if self.since.count() > self.judged_for() {

@@ -119,6 +119,8 @@ pub(crate) struct ModelLaw {
     estimate: Estimate,
     /// Powers in warm-up, which all powers are compared with.
     home: Vec<Watts>,
+    /// Cap and power of each GPU in the window taken last.
+    seen: Vec<(Watts, Watts)>,
     /// Standard deviation of one sample's slowness.
     noise: f64,
     /// How many times as large the noise counts that leaders keep a margin for.
@@ -142,6 +144,10 @@ fn power(gpu: &GpuReading) -> Watts {
     }
 }
 
+fn seen(gpus: &[GpuReading]) -> Vec<(Watts, Watts)> {
+    gpus.iter().map(|gpu| (gpu.cap, power(gpu))).collect()
+}
+
 fn bound_by_cap(gpu: &GpuReading) -> bool {
     power(gpu) >= gpu.cap
 }
@@ -158,6 +164,7 @@ impl ModelLaw {
         let mut law = Self {
             estimate: Estimate::new(gpus.len()),
             home: gpus.iter().map(power).collect(),
+            seen: seen(gpus),
             noise: noise.max(1e-5),
             margin: 1.0,
             samples: 0,
@@ -174,6 +181,18 @@ impl ModelLaw {
     fn relative(&self, gpus: &[GpuReading]) -> Vec<f64> {
         let of = |(gpu, home): (&GpuReading, &Watts)| (power(gpu) / *home).ln();
         gpus.iter().zip(&self.home).map(of).collect()
+    }
+
+    /// A GPU that draws more or less under the same cap became warmer, got other work or another
+    /// clock: that is no power it was given, and teaches nothing of how kernels follow power.
+    fn follow_draw(&mut self, gpus: &[GpuReading]) {
+        let now = seen(gpus);
+        for ((home, before), now) in self.home.iter_mut().zip(&self.seen).zip(&now) {
+            if before.0 == now.0 && before.1 > Watts::ZERO {
+                *home = *home * (now.1 / before.1);
+            }
+        }
+        self.seen = now;
     }
 
     fn take(&mut self, mean: &Mean, gpus: &[GpuReading]) -> f64 {
@@ -211,6 +230,7 @@ impl ModelLaw {
                 return Lesson::Settling;
             }
         }
+        self.follow_draw(gpus);
         self.estimate.drift(DRIFT);
         let known = self.clone();
         if self.take(mean, gpus) < SURPRISING {

@@ -4,7 +4,8 @@
 
 use litd_diagnosis::Marks;
 use litd_policies::{
-    Config, Controller, Decision, GpuReading, Limits, Node, Plan, Policy, Sample, State, actuate,
+    Config, Controller, Decision, GpuReading, Law, Limits, Node, Plan, Policy, Sample, State,
+    actuate,
 };
 use litd_units::{Celsius, Hertz, Millis, Watts};
 
@@ -21,6 +22,16 @@ pub fn node() -> Node {
 }
 
 pub const WARM_UP: u32 = 4;
+
+/// The defaults of this law, after a short warm-up.
+pub fn config(law: Law) -> Config {
+    let mut config = Config {
+        law,
+        ..Config::default()
+    };
+    config.calibration.warm_up = WARM_UP;
+    config
+}
 
 /// A node that does what physics would, and whatever a test adds to it.
 pub struct Toy {
@@ -45,10 +56,8 @@ pub struct Toy {
 }
 
 impl Toy {
-    pub fn new(policy: Policy) -> Self {
-        let mut config = Config::default();
-        config.calibration.warm_up = WARM_UP;
-        Self::with(policy, config)
+    pub fn under(law: Law, policy: Policy) -> Self {
+        Self::with(policy, config(law))
     }
 
     pub fn with(policy: Policy, config: Config) -> Self {
