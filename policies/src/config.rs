@@ -25,10 +25,10 @@ pub enum Scale {
 #[serde(rename_all = "lowercase")]
 pub enum Law {
     /// The paper's: small steps in the direction that leads show (Algorithms 2 and 3).
-    #[default]
     Paper,
     /// From a model of each GPU's clock, learned from kernel durations (docs/laws.md). The
     /// paper's law stands in where durations are missing.
+    #[default]
     Model,
 }
 
