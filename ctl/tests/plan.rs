@@ -127,6 +127,56 @@ fn a_straggler_makes_clocks_slower_until_nothing_is_saved() {
     assert!(late["plan"]["realised"].as_f64() > alone["plan"]["realised"].as_f64());
 }
 
+/// What a straggler's time means where it changes nothing is said.
+#[test]
+fn stragglers_that_change_nothing_are_explained() {
+    let folder = files(DAG, &spec(&entry(60.0, OPTIONS)));
+    let lookup = |more: &str| {
+        let args = format!("lookup --dag dag.csv --spec spec.json {more}");
+        let output = plan(folder.path(), &args.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // Six operations on the longest path, 1.9 ms each at the full clock.
+    let early = lookup("--until 0.01");
+    assert!(
+        early.contains("A pipeline that takes 0.0100 s is not late: this one takes 0.0114 s"),
+        "{early}"
+    );
+    let late = lookup("--until 9");
+    assert!(
+        late.contains("It is done before the straggler: beyond T*, 0.0240 s"),
+        "{late}"
+    );
+    for other in [&lookup("--until 0.018"), &lookup("--straggler 1")] {
+        assert!(
+            !other.contains("is not late") && !other.contains("is done before"),
+            "{other}"
+        );
+    }
+}
+
+/// Planned times are whole units: what that costs is said, and less with a smaller unit.
+#[test]
+fn what_rounding_does_to_the_fastest_plan_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let longer = |unit: &str| {
+        let args = "frontier --synthetic 1 --stages 4 --schedule 1f1b --microbatches 8 --unit";
+        let mut args: Vec<&str> = args.split(' ').collect();
+        args.push(unit);
+        let output = plan(folder.path(), &args);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (_, said) = text.split_once("It takes ")?;
+        assert!(
+            said.contains(&format!("whole units of {unit} ms")),
+            "{said}"
+        );
+        said.split(' ').next()?.parse::<f64>().ok()
+    };
+    let (coarse, fine) = (longer("10").unwrap(), longer("0.5").unwrap_or(0.0));
+    assert!(coarse > 1.0 && fine < coarse / 4.0, "{coarse} {fine}");
+}
+
 #[test]
 fn a_timeline_has_a_box_for_every_operation() {
     let folder = files(DAG, &spec(&entry(60.0, OPTIONS)));
@@ -256,7 +306,37 @@ fn half_an_input_is_explained() {
                 "--straggler",
                 "0",
             ],
+            "must be 1 or more",
+        ),
+        (
+            "timeline --dag dag.csv --spec spec.json --svg x.svg --straggler 0.5"
+                .split(' ')
+                .collect(),
+            "must be 1 or more",
+        ),
+        (
+            "lookup --dag dag.csv --spec spec.json --until 0"
+                .split(' ')
+                .collect(),
             "must be a number above 0",
+        ),
+        (
+            "frontier --profile profile.csv --schedule 1f1b --microbatches 3 --chunks 2"
+                .split(' ')
+                .collect(),
+            "chunks of layers are for the schedule interleaved, not for 1f1b",
+        ),
+        (
+            "frontier --dag dag.csv --spec spec.json --chunks 2"
+                .split(' ')
+                .collect(),
+            "'--dag <DAG.csv>' cannot be used with '--chunks <V>'",
+        ),
+        (
+            "frontier --dag dag.csv --spec spec.json --rounding down"
+                .split(' ')
+                .collect(),
+            "'--spec <SPEC.json>' cannot be used with '--rounding <ROUNDING>'",
         ),
         (
             vec!["frontier", "--dag", "/dev/zero", "--spec", "spec.json"],

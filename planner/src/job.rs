@@ -28,6 +28,8 @@ pub struct Pipeline {
     scale: Scale,
     /// The clocks of each kind of operation, slowest first.
     options: Vec<Vec<ClockOption>>,
+    /// The fastest of each.
+    full_clocks: Vec<Option<ClockOption>>,
 }
 
 /// A pipeline and its frontier.
@@ -108,15 +110,20 @@ impl Pipeline {
     pub fn new(graph: Graph, spec: &Spec, scale: Scale) -> Result<Self, JobError> {
         let curves = spec.curves()?;
         let problem = Problem::new(graph, |kind| curves.get(kind).cloned())?;
-        let kinds = problem.graph().kinds().iter();
-        let options = kinds.map(|kind| {
-            let entry = spec.entry(kind).and_then(|entry| entry.options.clone());
-            let mut options = entry.unwrap_or_default();
+        let entries = problem.graph().kinds().iter().map(|kind| spec.entry(kind));
+        let (mut all, mut full_clocks) = (Vec::new(), Vec::new());
+        for entry in entries {
+            let mut options = entry
+                .and_then(|entry| entry.options.clone())
+                .unwrap_or_default();
             options.sort_by(|a, b| b.measured.0.total_cmp(&a.measured.0));
-            options
-        });
+            let full_clock = entry.and_then(|entry| entry.full_clock);
+            full_clocks.push(full_clock.or(options.last().copied()));
+            all.push(options);
+        }
         Ok(Self {
-            options: options.collect(),
+            options: all,
+            full_clocks,
             problem,
             scale,
         })
@@ -202,7 +209,8 @@ impl Job {
     #[must_use]
     pub fn plan(&self, time: Units, straggler: Option<Millis>) -> Plan {
         let durations = self.frontier.durations(self.problem(), time);
-        self.realise(time, straggler, &durations, |options, time| {
+        self.realise(time, straggler, &durations, |kind, time| {
+            let options = &self.pipeline.options[kind];
             let planned = self.millis(time) + self.scale().unit * 1e-9;
             let in_time = options.iter().find(|option| option.measured <= planned);
             in_time.or(options.last()).copied()
@@ -217,8 +225,8 @@ impl Job {
             .map(|operation| self.problem().curve(operation).shortest())
             .collect();
         let time = self.frontier.shortest();
-        self.realise(time, straggler, &shortest, |options, _| {
-            options.last().copied()
+        self.realise(time, straggler, &shortest, |kind, _| {
+            self.pipeline.full_clocks[kind]
         })
     }
 
@@ -227,28 +235,30 @@ impl Job {
         time: Units,
         straggler: Option<Millis>,
         durations: &[Units],
-        choose: impl Fn(&[ClockOption], Units) -> Option<ClockOption>,
+        choose: impl Fn(usize, Units) -> Option<ClockOption>,
     ) -> Plan {
         let blocked = |time: Millis| Joules(self.scale().blocking.0 * time.0 * 1e-3);
         let graph = self.problem().graph();
         let kinds = graph.operations().iter().map(|operation| operation.kind);
         let operations = kinds.enumerate().zip(durations);
-        let operations = operations.map(|((number, kind), &time)| {
-            match choose(&self.pipeline.options[kind as usize], time) {
-                Some(option) => Planned {
-                    time,
-                    clock: Some(option.clock),
-                    realised: option.measured,
-                    energy: option.cost + blocked(self.millis(option.time)),
+        let operations =
+            operations.map(
+                |((number, kind), &time)| match choose(kind as usize, time) {
+                    Some(option) => Planned {
+                        time,
+                        clock: Some(option.clock),
+                        realised: option.measured,
+                        energy: option.cost + blocked(self.millis(option.time)),
+                    },
+                    None => Planned {
+                        time,
+                        clock: None,
+                        realised: self.millis(time),
+                        energy: self.problem().curve(number).cost(time)
+                            + blocked(self.millis(time)),
+                    },
                 },
-                None => Planned {
-                    time,
-                    clock: None,
-                    realised: self.millis(time),
-                    energy: self.problem().curve(number).cost(time) + blocked(self.millis(time)),
-                },
-            }
-        });
+            );
         let mut plan = Plan {
             time,
             realised: Millis::ZERO,

@@ -160,8 +160,12 @@ impl Profile {
         let mut spec = Spec::default();
         let mut report = Vec::new();
         for (kind, measurements) in &self.measurements {
-            let options = worth_having(kind, measurements, pricing)?;
-            let (entry, priced) = price(kind, measurements.len(), options, pricing);
+            let options = options(kind, measurements, pricing)?;
+            let full_clock = options.iter().copied();
+            let full_clock = full_clock.min_by(|a, b| a.measured.0.total_cmp(&b.measured.0));
+            let options = worth_having(options, pricing.rounding);
+            let (mut entry, priced) = price(kind, measurements.len(), options, pricing);
+            entry.full_clock = full_clock;
             spec.insert(kind, entry);
             report.push(priced);
         }
@@ -169,8 +173,8 @@ impl Profile {
     }
 }
 
-/// The options at distinct whole times that no other beats, slowest first.
-fn worth_having(
+/// What each clock takes and costs.
+fn options(
     kind: &Kind,
     measurements: &[Measurement],
     pricing: &Pricing,
@@ -202,9 +206,14 @@ fn worth_having(
             measured: time,
         });
     }
+    Ok(options)
+}
+
+/// The options at distinct whole times that no other beats, slowest first.
+fn worth_having(mut options: Vec<ClockOption>, rounding: Rounding) -> Vec<ClockOption> {
     // Of one whole time, the one that keeps to it best: rounded down, the fastest.
     options.sort_by(|a, b| {
-        let second = match pricing.rounding {
+        let second = match rounding {
             Rounding::Up => a.cost.0.total_cmp(&b.cost.0),
             Rounding::Down => a.measured.0.total_cmp(&b.measured.0),
         };
@@ -218,7 +227,7 @@ fn worth_having(
         beats
     });
     options.reverse();
-    Ok(options)
+    options
 }
 
 /// One measurement per clock: the mean of those that were repeated.
@@ -266,6 +275,7 @@ fn price(
         tmin: options.last().map(|option| option.time),
         tmax: options.first().map(|option| option.time),
         options: Some(options),
+        full_clock: None,
     };
     (entry, priced)
 }

@@ -40,6 +40,10 @@ pub struct Entry {
     /// What was measured at each clock that is worth having.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Vec<ClockOption>>,
+    /// What was measured at the fastest clock, be it worth having or not: what runs without a plan.
+    /// The fastest of the options where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_clock: Option<ClockOption>,
 }
 
 /// What was measured at one clock.

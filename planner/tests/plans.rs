@@ -99,3 +99,35 @@ fn points_beyond_the_cheapest_pay_only_for_a_straggler() {
         assert_eq!(marked, point.time > cheapest);
     }
 }
+
+/// What runs without a plan is the fastest clock, however coarse the units are in which it is
+/// planned.
+#[test]
+fn the_full_clock_is_the_same_in_every_unit() {
+    let full = |unit: f64| {
+        let pricing = Pricing {
+            unit: Millis(unit),
+            ..Pricing::default()
+        };
+        let (spec, _) = synthetic::profile(4, 5).price(&pricing).unwrap();
+        let graph = Schedule::OneForwardOneBackward.graph(4, 8).unwrap();
+        let scale = Scale {
+            unit: pricing.unit,
+            blocking: pricing.blocking,
+            gpus: 4,
+        };
+        let job = Pipeline::new(graph, &spec, scale).unwrap();
+        job.characterise(|_, _| {}).full_speed(None)
+    };
+    let fine = full(0.1);
+    for unit in [1.0, 7.0, 20.0] {
+        let coarse = full(unit);
+        assert!(
+            (coarse.realised / fine.realised - 1.0).abs() < 1e-9,
+            "{unit}"
+        );
+        assert!((coarse.energy / fine.energy - 1.0).abs() < 1e-9, "{unit}");
+    }
+    let clocks = fine.operations.iter().map(|planned| planned.clock);
+    assert!(clocks.flatten().all(|clock| clock.0 == 1410e6));
+}

@@ -9,6 +9,7 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time;
@@ -68,32 +69,42 @@ impl Exchange {
     }
 
     async fn talk(&self, request: &Request) -> Result<(StatusCode, Bytes), ControlError> {
-        let request = request.to_http()?;
+        let request = request.to_http("localhost")?;
         let stream = connect(&self.socket)
             .await
             .map_err(|error| ControlError::Unreachable {
                 why: access::why(&self.socket, &error),
                 socket: self.socket.clone(),
             })?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        converse(stream, request)
             .await
-            .map_err(broken)?;
-        // What it ends with, the request ends with as well.
-        let connection = tokio::spawn(connection);
-        let answer = sender.send_request(request).await.map_err(broken)?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), LONGEST)
-            .collect()
-            .await
-            .map_err(|error| ControlError::Answer(format!("{error}{}", sources(error.as_ref()))))?
-            .to_bytes();
-        connection.abort();
-        Ok((status, body))
+            .map_err(ControlError::Answer)
     }
 }
 
+/// Sends a request through a connection of its own. The answer's status and body, or what broke.
+pub async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: hyper::Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), String> {
+    let broken = |error: &dyn std::error::Error| format!("{error}{}", sources(error));
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| broken(&error))?;
+    // What it ends with, the request ends with as well.
+    let connection = tokio::spawn(connection);
+    let answer = sender.send_request(request).await;
+    let answer = answer.map_err(|error| broken(&error))?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), LONGEST).collect().await;
+    let body = body.map_err(|error| broken(error.as_ref()))?.to_bytes();
+    connection.abort();
+    Ok((status, body))
+}
+
 impl Request {
-    fn to_http(&self) -> Result<hyper::Request<Full<Bytes>>, ControlError> {
+    /// The request to a host, on a connection for it alone.
+    pub fn to_http(&self, host: &str) -> Result<hyper::Request<Full<Bytes>>, ControlError> {
         let (method, path, body) = match self {
             Self::Get(path) => ("GET", path, Bytes::new()),
             Self::Post(path, body) => ("POST", path, Bytes::copy_from_slice(body)),
@@ -101,7 +112,7 @@ impl Request {
         hyper::Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, "localhost")
+            .header(header::HOST, host)
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::CONNECTION, "close")
@@ -122,10 +133,6 @@ async fn connect(socket: &Path) -> io::Result<UnixStream> {
             other => return other,
         }
     }
-}
-
-fn broken(error: hyper::Error) -> ControlError {
-    ControlError::Answer(format!("{error}{}", sources(&error)))
 }
 
 /// What an error goes back to: hyper's own text names the step only.

@@ -15,7 +15,8 @@ use serde::de::DeserializeOwned;
 use crate::{Outcome, output};
 pub use error::ControlError;
 pub use follow::{Follow, News};
-use http::{Exchange, Request};
+use http::Exchange;
+pub use http::{Request, converse};
 
 /// Where the daemon listens: what all commands have that talk to it.
 #[derive(Clone, clap::Args)]

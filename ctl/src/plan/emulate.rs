@@ -41,12 +41,21 @@ struct Row {
     /// Intrinsic: without a straggler.
     saving_percent: f64,
     paper_percent: f64,
-    /// T* over the time at full clock.
-    longest_degree: f64,
-    /// Where the saving is the largest percentage, to a hundredth.
-    peak_degree: f64,
+    /// T* over the time at full clock: where the saving is the most joules.
+    longest: Saved,
+    /// Where it is the largest percentage, to a hundredth.
+    peak: Saved,
     /// Intrinsic and extrinsic, by how late the straggler is.
     stragglers: Vec<[f64; 2]>,
+}
+
+/// What is saved beside a straggler.
+#[derive(Clone, Copy, Serialize)]
+struct Saved {
+    /// How late it is.
+    degree: f64,
+    percent: f64,
+    joules: f64,
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
@@ -85,23 +94,33 @@ fn row(model: &'static str, microbatches: u32, paper_percent: f64, job: &Job) ->
     let full = job.full_speed(None);
     let late = |degree: f64| {
         let straggler = Some(full.realised * degree);
-        let saved = saving(&job.lookup(straggler), &job.full_speed(straggler));
-        [degree, saved]
+        let (plan, full) = (job.lookup(straggler), job.full_speed(straggler));
+        Saved {
+            degree,
+            percent: saving(&plan, &full),
+            joules: (full.energy - plan.energy).0,
+        }
     };
-    let longest_degree = job.millis(job.frontier().longest()) / full.realised;
-    let hundredths = 100..(120.0 * longest_degree) as u32;
+    let longest = late(job.millis(job.frontier().longest()) / full.realised);
+    let hundredths = 101..(120.0 * longest.degree) as u32;
     let peak = hundredths
         .map(|degree| late(f64::from(degree) / 100.0))
-        .max_by(|one, other| one[1].total_cmp(&other[1]));
+        .fold(late(1.0), |best, other| {
+            match other.percent > best.percent {
+                true => other,
+                false => best,
+            }
+        });
+    let stragglers = DEGREES.map(|degree| [degree, late(degree).percent]);
     Row {
         model,
         microbatches,
         points: job.frontier().len(),
         saving_percent: saving(&job.lookup(None), &full),
         paper_percent,
-        longest_degree,
-        peak_degree: peak.map_or(1.0, |[degree, _]| degree),
-        stragglers: DEGREES.map(late).into(),
+        longest,
+        peak,
+        stragglers: stragglers.into(),
     }
 }
 
@@ -137,10 +156,35 @@ fn write_report(out: &mut String, rows: &[Row]) -> fmt::Result {
         write!(
             out,
             "{model:<11} {microbatches:>6} {:>5.2} {:>4.2} {saving_percent:>5.2} {paper_percent:>7.2} ",
-            row.longest_degree, row.peak_degree,
+            row.longest.degree, row.peak.degree,
         )?;
         for [_, saved] in &row.stragglers {
             write!(out, " {saved:>5.2}")?;
+        }
+        writeln!(out)?;
+    }
+    ends(out, rows)
+}
+
+/// Where savings are the largest, in percent and in joules.
+fn ends(out: &mut String, rows: &[Row]) -> fmt::Result {
+    writeln!(
+        out,
+        "\n{HEAD}model       micro-   the largest percentage    the most joules, at T*{HEAD:#}"
+    )?;
+    writeln!(
+        out,
+        "{HEAD}           batches  degree            saving  degree            saving{HEAD:#}"
+    )?;
+    for row in rows {
+        write!(out, "{:<11} {:>6} ", row.model, row.microbatches)?;
+        for Saved {
+            degree,
+            percent,
+            joules,
+        } in [row.peak, row.longest]
+        {
+            write!(out, " {degree:>6.2} {percent:>6.2} % {joules:>8.1} J")?;
         }
         writeln!(out)?;
     }

@@ -9,7 +9,7 @@ use litd_planner::{Frontier, Job, Point, Priced, certificate};
 use serde::Serialize;
 
 use super::input::{Input, Loaded};
-use super::{saving, seconds};
+use super::{rounding, saving, seconds};
 use crate::show::{DIM, HEAD, SIMULATED, WARNING};
 use crate::{Outcome, output};
 
@@ -172,7 +172,8 @@ fn write_report(out: &mut String, loaded: &Loaded, checked: bool) -> fmt::Result
         seconds(plan.realised),
         plan.energy,
         saving(&plan, &full),
-    )
+    )?;
+    rounding(out, job, &full, &plan)
 }
 
 /// How the costs were made, where they were.

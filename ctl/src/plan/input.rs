@@ -20,7 +20,7 @@ const MAX_SYNTHETIC: u32 = 4096;
 #[derive(clap::Args)]
 pub struct Input {
     /// The graph: CSV with rows node,ID,INSTRUCTION,STAGE,MICROBATCH and edge,FROM,TO
-    #[arg(long, value_name = "DAG.csv", conflicts_with_all = ["schedule", "microbatches"])]
+    #[arg(long, value_name = "DAG.csv", conflicts_with_all = ["schedule", "microbatches", "chunks"])]
     dag: Option<PathBuf>,
     /// Costs: JSON, for each "STAGE,INSTRUCTION" a, b, c, tmin, tmax and options
     #[arg(long, value_name = "SPEC.json")]

@@ -8,7 +8,7 @@ use litd_units::{Hertz, Millis};
 use serde::Serialize;
 
 use super::input::{Input, Loaded};
-use super::{saving, seconds};
+use super::{rounding, saving, seconds};
 use crate::show::{HEAD, SIMULATED, mhz};
 use crate::{Outcome, output};
 
@@ -29,14 +29,21 @@ pub struct Args {
 #[derive(clap::Args)]
 pub struct Straggler {
     /// How many times longer the slowest pipeline takes than this one at full clock: 1.2
-    #[arg(long, value_name = "DEGREE", value_parser = super::positive)]
+    #[arg(long, value_name = "DEGREE", value_parser = degree)]
     straggler: Option<f64>,
     /// How long the slowest pipeline takes, in seconds
     #[arg(long, value_name = "S", value_parser = super::positive, conflicts_with = "straggler")]
     until: Option<f64>,
 }
 
+fn degree(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    let number = number.filter(|number| number.is_finite() && *number >= 1.0);
+    number.ok_or_else(|| "must be 1 or more: 1.2 is a pipeline that takes 20 % longer".into())
+}
+
 impl Straggler {
+    /// When the slowest other pipeline is done, if one was named.
     pub fn time(&self, job: &Job) -> Option<Millis> {
         let by_degree = self
             .straggler
@@ -77,7 +84,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     } else {
         let mut out = String::new();
         // Writing to a string cannot fail.
-        let _ = write_report(&mut out, &loaded, &full, &plan);
+        let _ = write_report(&mut out, &loaded, straggler, [&full, &plan]);
         output::text(&out)
     }
 }
@@ -111,7 +118,12 @@ fn report<'a>(loaded: &'a Loaded, full: &'a Plan, plan: &'a Plan) -> Report<'a> 
     }
 }
 
-fn write_report(out: &mut String, loaded: &Loaded, full: &Plan, plan: &Plan) -> fmt::Result {
+fn write_report(
+    out: &mut String,
+    loaded: &Loaded,
+    straggler: Option<Millis>,
+    [full, plan]: [&Plan; 2],
+) -> fmt::Result {
     if loaded.simulated {
         writeln!(
             out,
@@ -139,6 +151,23 @@ fn write_report(out: &mut String, loaded: &Loaded, full: &Plan, plan: &Plan) -> 
     if plan.pays_only_for_straggler {
         writeln!(out, "It pays only while somebody else is late.")?;
     }
+    let longest = loaded.job.frontier().longest();
+    match straggler {
+        Some(straggler) if straggler < full.realised => writeln!(
+            out,
+            "A pipeline that takes {} is not late: this one takes {} at full clock. This is the \
+             fastest plan.",
+            seconds(straggler),
+            seconds(full.realised)
+        )?,
+        Some(straggler) if straggler > plan.realised && plan.time == longest => writeln!(
+            out,
+            "It is done before the straggler: beyond T*, {}, slower clocks save nothing more.",
+            seconds(loaded.job.millis(longest))
+        )?,
+        _ => {}
+    }
+    rounding(out, &loaded.job, full, plan)?;
     clocks(out, loaded.job.problem().graph(), plan)
 }
 

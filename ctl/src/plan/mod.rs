@@ -6,11 +6,14 @@ mod input;
 mod lookup;
 mod partition;
 mod picture;
+mod planner;
 mod report;
 mod timeline;
 
+use std::fmt::{self, Write as _};
+
 use clap::Subcommand;
-use litd_planner::Plan;
+use litd_planner::{Job, Plan};
 use litd_units::Millis;
 
 use crate::Outcome;
@@ -52,6 +55,20 @@ pub fn run(args: &Args, json: bool) -> Outcome {
 /// How much less energy a plan uses than another, in percent.
 fn saving(plan: &Plan, than: &Plan) -> f64 {
     100.0 * (1.0 - plan.energy / than.energy)
+}
+
+/// Explains a fastest plan that takes longer than the full clock.
+fn rounding(out: &mut String, job: &Job, full: &Plan, plan: &Plan) -> fmt::Result {
+    let longer = 100.0 * (plan.realised / full.realised - 1.0);
+    if plan.time > job.frontier().shortest() || longer < 0.005 {
+        return Ok(());
+    }
+    let unit = job.scale().unit.0;
+    writeln!(
+        out,
+        "It takes {longer:.2} % longer than at full clock, because planned times are whole units \
+         of {unit} ms: a smaller --unit comes nearer."
+    )
 }
 
 fn seconds(time: Millis) -> String {

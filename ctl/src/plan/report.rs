@@ -1,14 +1,12 @@
 //! `litctl plan report`: what litd can't level is told to the planner.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::str::FromStr;
 use std::time::Duration;
 
 use litd_api::{JobStatus, Status};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::planner::{Planner, Trouble, Url, id};
 use crate::control::{Client, Socket};
 use crate::{Outcome, output};
 
@@ -17,8 +15,10 @@ use crate::{Outcome, output};
 /// Runs beside litd on each node of a job that follows a plan. litd gives a GPU that is late what
 /// power it can; one that is late all the same is a straggler by its degree (`litctl status`), and
 /// the job's other pipelines can be slower for nothing until it has recovered. Ending it, or a
-/// litd that is silent for half a minute, takes back what was told.
+/// litd that is silent for half a minute, takes back what was told. With --json each line is what
+/// one rank was told of, or why not.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     socket: Socket,
@@ -42,198 +42,233 @@ pub struct Args {
     once: bool,
 }
 
-/// The planner, and litd's answers, are waited for no longer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const EXAMPLES: &str = "\
+Examples:
+  litctl plan report --planner http://planner:7787 --job-id 2026-01-02-03-04-05+dp2+pp4+tp8+Perseus
+  litctl plan report --planner http://planner:7787 --job-id ID --job train --first-rank 8 --once";
 
 /// What was told is taken back when litd has been silent for so long.
 const SILENCE: f64 = 30.0;
 
-/// The longest answer that is read.
-const LONGEST: u64 = 64 << 10;
-
-/// An address of HTTP, without a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Url {
-    /// Host and port.
-    host: String,
-}
-
-impl FromStr for Url {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let host = text.strip_prefix("http://").unwrap_or(text);
-        let host = host.strip_suffix('/').unwrap_or(host);
-        let plain = |c: char| c.is_ascii_alphanumeric() || ".-:[]_".contains(c);
-        let port = host
-            .rsplit_once(':')
-            .and_then(|(_, port)| port.parse().ok());
-        match port {
-            Some(1_u16..) if host.chars().all(plain) => Ok(Self {
-                host: host.to_owned(),
-            }),
-            _ => Err("must be http://HOST:PORT (litd-planner's port is 7787)".to_owned()),
-        }
-    }
-}
-
-fn id(text: &str) -> Result<String, String> {
-    let odd = |c: char| c.is_whitespace() || c.is_control() || "/?#%".contains(c);
-    match text.is_empty() || text.contains(odd) || !text.is_ascii() {
-        true => Err("is no job id of the planner's".to_owned()),
-        false => Ok(text.to_owned()),
-    }
-}
-
 pub fn run(args: &Args, json: bool) -> Outcome {
-    if json {
-        return Err("report has no JSON: what it says is in `litctl --json status`".into());
-    }
     let client = Client::new(&args.socket)?;
-    let mut told = Told::default();
+    let planner = Planner::new(&args.planner, &args.job_id)?;
+    let tell = |rank, degree| {
+        let outcome = planner.set_straggler(rank, degree);
+        show(json, rank, degree, &outcome);
+        outcome
+    };
+    let host = planner.host();
     if args.once {
-        let degrees = degrees(&client.status()?, args.job.as_deref(), args.first_rank)?;
-        return told.tell(&degrees, |rank, degree| args.tell(rank, degree));
+        return match look(&client, args)? {
+            Look::Degrees(degrees) => Told::default().tell(&degrees, tell).outcome(host),
+            Look::Missing(why) => Err(why.into()),
+        };
     }
+    follow(args, host, &client, tell)
+}
+
+/// Tells what is new, until it is ended or the planner wants nothing of it.
+fn follow(
+    args: &Args,
+    host: &str,
+    client: &Client,
+    tell: impl Fn(u32, f64) -> Result<(), Trouble>,
+) -> Outcome {
     let wait = Wait::new(args.interval)?;
+    let (mut told, mut said, mut has_seen) = (Told::default(), String::new(), false);
     let mut silent = 0.0;
     loop {
-        let status = client.status().map_err(Into::into);
-        let now = status.and_then(|it| degrees(&it, args.job.as_deref(), args.first_rank));
-        let outcome = match now {
-            Ok(degrees) => {
-                silent = 0.0;
-                told.tell(&degrees, |rank, degree| args.tell(rank, degree))
+        let outcome = match look(client, args) {
+            Ok(Look::Degrees(degrees)) => {
+                (silent, has_seen) = (0.0, true);
+                let round = told.tell(&degrees, &tell);
+                if round.is_hopeless(&told) {
+                    return round.outcome(host);
+                }
+                round.outcome(host)
             }
+            // The job has ended.
+            Ok(Look::Missing(_)) if has_seen => told.take_back(&tell).outcome(host),
+            Ok(Look::Missing(why)) => Err(why.into()),
             Err(error) => {
                 silent += args.interval;
                 if silent >= SILENCE {
-                    told.take_back(|rank, degree| args.tell(rank, degree))?;
+                    told.take_back(&tell);
                 }
                 Err(error)
             }
         };
-        if let Err(error) = outcome {
-            output::error(error.as_ref());
+        let problem = outcome
+            .err()
+            .map_or(String::new(), |error| error.to_string());
+        // Once is enough of each.
+        if !problem.is_empty() && problem != said {
+            output::note(&problem);
         }
+        said = problem;
         if wait.is_over() {
-            return told.take_back(|rank, degree| args.tell(rank, degree));
+            return told.take_back(&tell).outcome(host);
         }
     }
 }
 
-/// What the planner is to know: each rank's degree. A job that follows no plan, or none, has no
-/// straggler.
-fn degrees(
-    status: &Status,
-    name: Option<&str>,
-    first: u32,
-) -> Result<BTreeMap<u32, f64>, Box<dyn std::error::Error>> {
+/// What litd has of the job.
+enum Look {
+    Degrees(BTreeMap<u32, f64>),
+    /// There is no such job, in words.
+    Missing(String),
+}
+
+fn look(client: &Client, args: &Args) -> Result<Look, Box<dyn std::error::Error>> {
+    let status = client.status()?;
+    let name = args.job.as_deref();
+    Ok(match job(&status, name)? {
+        Some(job) => Look::Degrees(degrees(&status, job, args.first_rank)),
+        None => Look::Missing(missing(&status, name)),
+    })
+}
+
+/// The job that is meant, if there is one.
+fn job<'a>(status: &'a Status, name: Option<&str>) -> Result<Option<&'a JobStatus>, String> {
     let named = |job: &&JobStatus| name.is_none_or(|name| name == job.name);
     let jobs: Vec<&JobStatus> = status.jobs.iter().filter(named).collect();
-    if let [one, other, ..] = jobs[..] {
-        let text = format!(
+    match jobs[..] {
+        [one, other, ..] => Err(format!(
             "litd has several jobs ({}, {}): name one with --job",
             one.name, other.name
-        );
-        return Err(text.into());
+        )),
+        _ => Ok(jobs.first().copied()),
     }
+}
+
+/// Says that there is no such job.
+fn missing(status: &Status, name: Option<&str>) -> String {
+    let names: Vec<&str> = status.jobs.iter().map(|job| job.name.as_str()).collect();
+    match (name, names.is_empty()) {
+        (Some(name), false) => format!("litd has no job {name:?}; it has {}", names.join(", ")),
+        (Some(name), true) => format!("litd has no job {name:?}, nor any other"),
+        (None, _) => "litd has no job".to_owned(),
+    }
+}
+
+/// What the planner is to know: each rank's degree. A rank that follows no plan is no straggler.
+fn degrees(status: &Status, job: &JobStatus, first: u32) -> BTreeMap<u32, f64> {
     let degree = |address: &str| {
         let device = status.devices.iter().find(|it| it.address == address);
         device
             .and_then(|it| it.plan)
             .map_or(1.0, |plan| plan.degree)
     };
-    let ranks = jobs.into_iter().flat_map(|job| &job.ranks);
-    let each = ranks.map(|rank| (rank.rank.saturating_add(first), degree(&rank.device)));
-    Ok(each.collect())
+    let each = job
+        .ranks
+        .iter()
+        .map(|rank| (rank.rank.saturating_add(first), degree(&rank.device)));
+    each.collect()
+}
+
+/// Prints what a rank was told of, or in JSON why not.
+fn show(json: bool, rank: u32, degree: f64, outcome: &Result<(), Trouble>) {
+    let line = match outcome {
+        _ if json => {
+            let error = outcome.as_ref().err().map(Trouble::text);
+            serde_json::json!({"rank": rank, "degree": degree, "error": error}).to_string()
+        }
+        Ok(()) if degree > 1.0 => {
+            format!("rank {rank} is {degree:.2} times as slow as planned: told")
+        }
+        Ok(()) => format!("rank {rank} keeps up: told"),
+        Err(_) => return,
+    };
+    // Who reads it may leave; the planner is told all the same.
+    let _ = output::write(&(line + "\n"));
 }
 
 /// What the planner was told.
 #[derive(Debug, Default)]
-struct Told(BTreeMap<u32, f64>);
+struct Told {
+    taken: BTreeMap<u32, f64>,
+    /// What it said no to: that is not told again.
+    refused: BTreeMap<u32, f64>,
+}
+
+/// What came of telling it.
+#[derive(Debug, Default)]
+struct Round {
+    told: usize,
+    wanted: usize,
+    refused: Vec<String>,
+    away: Option<String>,
+}
 
 impl Told {
-    /// Tells what the planner does not know yet. What it refuses is tried again.
+    /// Tells what the planner does not know yet. Who can't be reached once is not called for each
+    /// rank.
     fn tell(
         &mut self,
         now: &BTreeMap<u32, f64>,
-        mut tell: impl FnMut(u32, f64) -> Outcome,
-    ) -> Outcome {
-        let gone = self.0.iter().filter(|(rank, _)| !now.contains_key(rank));
+        tell: impl Fn(u32, f64) -> Result<(), Trouble>,
+    ) -> Round {
+        let gone = self
+            .taken
+            .iter()
+            .filter(|(rank, _)| !now.contains_key(rank));
         let gone = gone.filter(|(_, degree)| **degree > 1.0);
         let gone: Vec<(u32, f64)> = gone.map(|(&rank, _)| (rank, 1.0)).collect();
         let all = now.iter().map(|(&rank, &degree)| (rank, degree));
-        let mut outcome = Ok(());
-        for (rank, degree) in all.chain(gone) {
-            if self.0.get(&rank) == Some(&degree) {
-                continue;
-            }
+        let known = |told: &BTreeMap<u32, f64>, rank, degree| told.get(&rank) == Some(&degree);
+        let new = all.chain(gone).filter(|&(rank, degree)| {
+            !known(&self.taken, rank, degree) && !known(&self.refused, rank, degree)
+        });
+        let new: Vec<(u32, f64)> = new.collect();
+        let mut round = Round {
+            wanted: new.len(),
+            ..Round::default()
+        };
+        for (rank, degree) in new {
             match tell(rank, degree) {
                 Ok(()) => {
-                    self.0.insert(rank, degree);
+                    round.told += 1;
+                    self.refused.remove(&rank);
+                    self.taken.insert(rank, degree);
                 }
-                Err(error) => outcome = Err(error),
+                Err(Trouble::Refused(why)) => {
+                    self.refused.insert(rank, degree);
+                    round.refused.push(format!("rank {rank}: {why}"));
+                }
+                Err(Trouble::Away(why)) => {
+                    round.away = Some(why);
+                    break;
+                }
             }
         }
-        outcome
+        round
     }
 
-    fn take_back(&mut self, tell: impl FnMut(u32, f64) -> Outcome) -> Outcome {
-        self.0.retain(|_, degree| *degree > 1.0);
+    fn take_back(&mut self, tell: impl Fn(u32, f64) -> Result<(), Trouble>) -> Round {
+        self.taken.retain(|_, degree| *degree > 1.0);
         self.tell(&BTreeMap::new(), tell)
     }
 }
 
-impl Args {
-    fn tell(&self, rank: u32, degree: f64) -> Outcome {
-        let body = serde_json::json!({"id": rank, "delay": 0.0, "degree": degree}).to_string();
-        let answer = self.post(&body);
-        let answer =
-            answer.map_err(|error| format!("planner at {}: {error}", self.planner.host))?;
-        let (head, text) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        let code = head.split(' ').nth(1).unwrap_or("no answer");
-        if code != "200" {
-            let said = format!(
-                "planner at {}: rank {rank}: {code}: {text}",
-                self.planner.host
-            );
-            return Err(said.into());
-        }
-        if degree > 1.0 {
-            println!("rank {rank} is {degree:.2} times as slow as planned: told");
-        } else {
-            println!("rank {rank} keeps up: told");
-        }
-        Ok(())
+impl Round {
+    /// Whether the planner takes nothing of all this: the job id is wrong, or it is no planner.
+    fn is_hopeless(&self, told: &Told) -> bool {
+        !self.refused.is_empty() && told.taken.is_empty()
     }
 
-    fn post(&self, body: &str) -> std::io::Result<String> {
-        let addresses: Vec<_> = self.planner.host.to_socket_addrs()?.collect();
-        let mut last = std::io::ErrorKind::NotFound.into();
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
-                Ok(stream) => return self.exchange(stream, body),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    fn exchange(&self, mut stream: TcpStream, body: &str) -> std::io::Result<String> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        write!(
-            stream,
-            "POST /set_straggler/{} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            self.job_id,
-            self.planner.host,
-            body.len()
-        )?;
-        let mut bytes = Vec::new();
-        stream.take(LONGEST).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    /// How many were told, unless it is all.
+    fn outcome(self, host: &str) -> Outcome {
+        let why = self.away.as_ref().or(self.refused.first());
+        let Some(why) = why else {
+            return Ok(());
+        };
+        let more = match self.refused.len().saturating_sub(1) {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        let Self { told, wanted, .. } = self;
+        Err(format!("planner at {host}: {told} of {wanted} ranks told: {why}{more}").into())
     }
 }
 
@@ -269,28 +304,87 @@ impl Wait {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
     use crate::samples;
 
-    #[test]
-    fn each_rank_is_told_once_and_what_failed_again() {
-        let status = samples::status();
-        let now = degrees(&status, None, 8).unwrap();
-        assert_eq!(now.len(), status.jobs[0].ranks.len());
-        assert_eq!((now[&8], now[&15]), (1.0, 1.08));
-        let (mut told, mut calls) = (Told::default(), Vec::new());
-        let mut tell = |rank, degree| {
+    /// A planner that answers so, and what it was told.
+    struct Scripted<F> {
+        answer: F,
+        calls: RefCell<Vec<(u32, f64)>>,
+    }
+
+    impl<F: Fn(u32, usize) -> Result<(), Trouble>> Scripted<F> {
+        fn new(answer: F) -> Self {
+            let calls = RefCell::default();
+            Self { answer, calls }
+        }
+
+        fn tell(&self, rank: u32, degree: f64) -> Result<(), Trouble> {
+            let mut calls = self.calls.borrow_mut();
             calls.push((rank, degree));
-            match (rank, calls.len()) {
-                (15, 1..=8) => Err("away".into()),
-                _ => Ok(()),
-            }
+            (self.answer)(rank, calls.len())
+        }
+    }
+
+    fn now() -> BTreeMap<u32, f64> {
+        let status = samples::status();
+        let job = job(&status, None).unwrap().unwrap();
+        degrees(&status, job, 8)
+    }
+
+    #[test]
+    fn each_rank_is_told_once_and_what_could_not_be_told_again() {
+        let now = now();
+        assert_eq!((now.len(), now[&8], now[&15]), (8, 1.0, 1.08));
+        let planner = Scripted::new(|rank, call| match (rank, call) {
+            (15, 1..=8) => Err(Trouble::Away("gone".into())),
+            _ => Ok(()),
+        });
+        let mut told = Told::default();
+        let mut tell = || told.tell(&now, |rank, degree| planner.tell(rank, degree));
+        let said = tell().outcome("here").unwrap_err().to_string();
+        assert_eq!(said, "planner at here: 7 of 8 ranks told: gone");
+        assert!(tell().outcome("here").is_ok());
+        assert_eq!(tell().wanted, 0);
+        let back = told.take_back(|rank, degree| planner.tell(rank, degree));
+        assert!(back.outcome("here").is_ok());
+        assert_eq!(planner.calls.borrow()[8..], [(15, 1.08), (15, 1.0)]);
+    }
+
+    #[test]
+    fn what_is_refused_is_not_told_again_until_it_is_something_else() {
+        let mut now = now();
+        let planner = Scripted::new(|rank, _| match rank {
+            9 | 10 => Err(Trouble::Refused("not registered".into())),
+            _ => Ok(()),
+        });
+        let mut told = Told::default();
+        let mut tell = |now: &_| {
+            let round = told.tell(now, |rank, degree| planner.tell(rank, degree));
+            assert!(!round.is_hopeless(&told));
+            round.outcome("here").err().map(|error| error.to_string())
         };
-        assert!(told.tell(&now, &mut tell).is_err());
-        assert!(told.tell(&now, &mut tell).is_ok());
-        assert!(told.tell(&now, &mut tell).is_ok());
-        assert!(told.take_back(&mut tell).is_ok());
-        assert_eq!(calls[8..], [(15, 1.08), (15, 1.0)]);
+        let said = tell(&now).unwrap();
+        assert!(
+            said.contains("6 of 8 ranks told: rank 9: not registered (and 1 more)"),
+            "{said}"
+        );
+        assert_eq!(tell(&now), None);
+        now.insert(9, 1.2);
+        assert!(tell(&now).unwrap().contains("0 of 1 ranks told"));
+        assert_eq!(planner.calls.borrow().len(), 9);
+    }
+
+    #[test]
+    fn a_planner_that_refuses_all_is_the_wrong_one() {
+        let mut told = Told::default();
+        let round = told.tell(&now(), |_, _| Err(Trouble::Refused("no job".into())));
+        assert!(round.is_hopeless(&told));
+        let mut told = Told::default();
+        let round = told.tell(&now(), |_, _| Err(Trouble::Away("gone".into())));
+        assert!(!round.is_hopeless(&told) && round.wanted == 8);
     }
 
     #[test]
@@ -299,29 +393,13 @@ mod tests {
         let mut other = status.jobs[0].clone();
         other.name = "other".into();
         status.jobs.push(other);
-        assert!(degrees(&status, None, 0).is_err());
-        assert!(degrees(&status, Some("other"), 0).is_ok());
-        assert!(degrees(&status, Some("none"), 0).unwrap().is_empty());
-    }
-
-    #[test]
-    fn addresses_and_ids_are_looked_at_first() {
-        for good in ["http://planner:7787", "127.0.0.1:1/", "http://[::1]:7787"] {
-            assert!(good.parse::<Url>().is_ok(), "{good}");
-        }
-        for bad in [
-            "",
-            "planner",
-            "https://planner:1",
-            "http://a:0",
-            "a:99999",
-            "a b:1",
-        ] {
-            assert!(bad.parse::<Url>().is_err(), "{bad}");
-        }
-        assert!(id("2026-01-02-03-04-05+dp2+pp2+tp8+Perseus").is_ok());
-        for bad in ["", "a b", "a/b", "a?b", "a\r\nHost: x"] {
-            assert!(id(bad).is_err(), "{bad}");
-        }
+        assert!(job(&status, None).is_err());
+        assert_eq!(job(&status, Some("other")).unwrap().unwrap().name, "other");
+        assert!(job(&status, Some("none")).unwrap().is_none());
+        let said = missing(&status, Some("none"));
+        assert!(
+            said.contains("no job \"none\"; it has ") && said.ends_with("other"),
+            "{said}"
+        );
     }
 }
