@@ -6,6 +6,8 @@
     reason = "in tests a panic is the report"
 )]
 
+#[path = "server/docs.rs"]
+mod docs;
 #[path = "server/process.rs"]
 mod process;
 #[path = "server/starts.rs"]
