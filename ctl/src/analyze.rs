@@ -201,17 +201,17 @@ struct Document<'a> {
     #[serde(flatten)]
     report: &'a Report,
     #[serde(flatten)]
-    study: Option<&'a Study>,
+    study: Option<&'a Study<'a>>,
 }
 
 /// The paper's analysis, which needs two ranks with computation that matches.
-fn studied(
-    timelines: &[Timeline],
+fn studied<'a>(
+    timelines: &'a [Timeline],
     skew: litd_traces::study::Skew,
     options: &AnalysisOptions,
     args: &Args,
     report: &mut Report,
-) -> Option<Study> {
+) -> Option<Study<'a>> {
     if timelines.len() < 2 {
         if args.models || args.overlap {
             let note = "--models and --overlap compare ranks: they need at least two";
@@ -236,7 +236,7 @@ fn studied(
 fn write_files(
     args: &Args,
     report: &Report,
-    study: Option<&Study>,
+    study: Option<&Study<'_>>,
     timelines: &[Timeline],
     options: &AnalysisOptions,
 ) -> Result<(), Box<dyn std::error::Error>> {

@@ -550,7 +550,7 @@ pub fn sample_of(
             }
         };
         message.name.push(id);
-        message.stream.push(kernel.stream.0);
+        message.stream.push(kernel.stream.0.into());
         message.class.push(match kernel.class {
             KernelClass::Computation => Class::Computation,
             KernelClass::Communication => Class::Communication,

@@ -104,7 +104,7 @@ fn expected(timeline: &Timeline) -> Vec<(String, u32, Class, Nanos, Nanos)> {
     };
     let kernels = timeline.kernels.iter().map(|kernel| {
         let name = timeline.name_of(kernel).to_owned();
-        let stream = kernel.stream.0;
+        let stream = kernel.stream.0.into();
         (
             name,
             stream,

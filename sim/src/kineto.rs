@@ -166,7 +166,7 @@ fn arguments(
     });
     let collective = kernel
         .collective
-        .and_then(|id| timeline.collectives.get(id.0 as usize));
+        .and_then(|id| timeline.collectives.get(id.0.get() as usize));
     if let (Some(collective), Some(args)) = (collective, args.as_object_mut()) {
         for (key, value) in metadata(collective) {
             if !value.is_null() {

@@ -1,6 +1,6 @@
 //! An iteration as a profiler would have recorded it: one [`Timeline`] per GPU.
 
-use litd_traces::{Collective, Iteration, Kernel, KernelClass, Timeline};
+use litd_traces::{Collective, CollectiveId, Iteration, Kernel, KernelClass, NonMax, Timeline};
 use litd_units::{Millis, Nanos};
 
 use crate::iteration::IterationResult;
@@ -57,7 +57,7 @@ fn timeline(
             start: at(start),
             end: at(start + duration).min(next),
             collective: None,
-            iteration: Some(number),
+            iteration: NonMax::new(number),
         };
         timeline.kernels.push(kernel);
     }
@@ -76,16 +76,15 @@ fn timeline(
             sequence: u64::try_from(j).ok(),
             ..Collective::default()
         });
+        let id = u32::try_from(j).ok().and_then(NonMax::new);
         let kernel = Kernel {
             name: timeline.names.intern(&kernel_name),
             stream,
             class: KernelClass::Communication,
             start: at(start),
             end: at(end),
-            collective: Some(litd_traces::CollectiveId(
-                u32::try_from(j).unwrap_or(u32::MAX),
-            )),
-            iteration: Some(number),
+            collective: id.map(CollectiveId),
+            iteration: NonMax::new(number),
         };
         timeline.kernels.push(kernel);
     }

@@ -19,7 +19,7 @@ fn assert_same(read: &Timeline, written: &Timeline) {
     let collective = |timeline: &Timeline, kernel: &Kernel| -> Option<Collective> {
         kernel
             .collective
-            .map(|id| timeline.collectives[id.0 as usize].clone())
+            .map(|id| timeline.collectives[id.0.get() as usize].clone())
     };
     for (got, expected) in read.kernels.iter().zip(&written.kernels) {
         assert_eq!(read.name_of(got), written.name_of(expected));

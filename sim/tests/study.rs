@@ -8,7 +8,7 @@ use litd_sim::rng::Rng;
 use litd_sim::workload::fsdp;
 use litd_sim::{Conditions, IterationModel, Workload, record};
 use litd_traces::study::{Cause, Diagnosis, ModelOptions, Study, remove_skew, study};
-use litd_traces::{AlignOptions, Timeline};
+use litd_traces::{AlignOptions, CollectiveId, NonMax, Timeline};
 use litd_units::{Millis, Nanos};
 use serde_json::Value;
 
@@ -22,10 +22,10 @@ fn workload(name: &str) -> Workload {
     Workload::load(&oracle(&format!("{name}.json"))).unwrap()
 }
 
-fn studied(mut timelines: Vec<Timeline>) -> Study {
-    let skew = remove_skew(&mut timelines);
+fn studied(timelines: &mut [Timeline]) -> Study<'_> {
+    let skew = remove_skew(timelines);
     study(
-        &timelines,
+        timelines,
         skew,
         &AlignOptions::default(),
         &ModelOptions::default(),
@@ -45,7 +45,7 @@ fn equations_1_to_16_give_the_oracles_predictions() {
         let contention = case["contention"].as_f64().unwrap();
         let mut model = IterationModel::new(&workload).unwrap();
         let result = model.run(&Conditions::new(&speeds, contention)).unwrap();
-        let models = studied(record::timelines(&workload, result, record::EPOCH, 0)).models;
+        let models = studied(&mut record::timelines(&workload, result, record::EPOCH, 0)).models;
         let expected = &case["predict_700w_idle_140w"];
         let constant = expected["constant"].as_u64().unwrap();
         assert_eq!(models.constant as u64, constant);
@@ -172,7 +172,7 @@ impl Node {
                     let mut kernel = *kernel;
                     kernel.collective = kernel.collective.map(|id| {
                         let of_all = u32::try_from(all.collectives.len()).unwrap();
-                        litd_traces::CollectiveId(id.0 + of_all)
+                        CollectiveId(NonMax::new(id.0.get() + of_all).unwrap())
                     });
                     all.kernels.push(kernel);
                 }
@@ -189,7 +189,7 @@ impl Node {
         let mut right = 0;
         for seed in 0..seeds {
             let at = (seed % self.gpus as u64) as usize;
-            let diagnosis = studied(self.run(&[(at, fault)], seed)).diagnosis;
+            let diagnosis = studied(&mut self.run(&[(at, fault)], seed)).diagnosis;
             let rank = (cause != Cause::Healthy).then_some(at as u32);
             if (diagnosis.cause, diagnosis.rank) == (cause, rank) {
                 right += 1;
@@ -284,8 +284,8 @@ fn of_two_causes_at_once_none_is_named_that_is_not_there() {
                 for seed in 0..seeds {
                     // On one GPU, and on two.
                     for at in [0, 1] {
-                        let timelines = node.run(&[(0, one), (at, other)], seed);
-                        let diagnosis = studied(timelines).diagnosis;
+                        let mut timelines = node.run(&[(0, one), (at, other)], seed);
+                        let diagnosis = studied(&mut timelines).diagnosis;
                         let on = |rank: u32, cause| {
                             (rank == 0 && cause == causes[a])
                                 || (rank as usize == at && cause == causes[b])
@@ -311,7 +311,7 @@ fn of_two_causes_at_once_none_is_named_that_is_not_there() {
 
 #[test]
 fn noise_is_not_sold_as_speed() {
-    let models = studied(LARGE.run(&[], 1)).models;
+    let models = studied(&mut LARGE.run(&[], 1)).models;
     assert!(models.min.speedup > 1.01, "{models:?}");
     assert!(models.min.speedup_without_noise < 1.003, "{models:?}");
     assert!(models.min.noise_share.unwrap() > 0.8, "{models:?}");
@@ -320,12 +320,12 @@ fn noise_is_not_sold_as_speed() {
 #[test]
 fn a_clock_that_is_ahead_is_found_and_set_back() {
     let mut timelines = LARGE.run(&[(3, clock(0.02))], 3);
-    let told = studied(timelines.clone()).waves;
+    let told = studied(&mut timelines.clone()).waves;
     for kernel in &mut timelines[5].kernels {
         kernel.start += Nanos(4_000_000);
         kernel.end += Nanos(4_000_000);
     }
-    let study = studied(timelines);
+    let study = studied(&mut timelines);
     assert_eq!(study.skew.ahead_ns[5], Nanos(4_000_000));
     assert!(study.skew.removed[5]);
     assert_eq!(
@@ -347,7 +347,8 @@ fn leads_grow_and_level_off_and_overlap_goes_with_duration() {
     let speeds = [1.035, 1.025, 1.06, 1.04, 1.0, 1.03, 1.03, 1.015];
     let mut model = IterationModel::new(&workload).unwrap();
     let result = model.run(&Conditions::new(&speeds, 1.3)).unwrap();
-    let study = studied(record::timelines(&workload, result, record::EPOCH, 0));
+    let mut timelines = record::timelines(&workload, result, record::EPOCH, 0);
+    let study = studied(&mut timelines);
     assert!(!study.straggler_changes);
     assert_eq!(study.waves[0].last[0].rank, 4);
     assert_eq!(study.waves[0].plateau[4].lead_ns, Nanos::ZERO);

@@ -239,33 +239,27 @@ pub(crate) fn idle_of(timeline: &Timeline) -> Nanos {
 
 /// The pace of each timeline; see [`RankReport::pace`].
 fn paces_of(timelines: &[Timeline], leads: &Leads) -> Vec<Pace> {
-    let rows = leads.alignment.matched();
-    let mut overlaps = vec![Overlap::NONE; rows.len()];
-    let mut durations = Vec::with_capacity(timelines.len());
+    let alignment = &leads.alignment;
+    let kernel = |rank: usize, k: usize| {
+        let index = *alignment.row(k)?.get(rank)?;
+        timelines.get(rank)?.kernels.get(index as usize)
+    };
+    let mut overlaps = vec![Overlap::NONE; alignment.matched().len()];
     for (rank, timeline) in timelines.iter().enumerate() {
         let communication = communication(timeline);
-        let kernels = rows
-            .clone()
-            .filter_map(|row| timeline.kernels.get(*row.get(rank)? as usize));
-        for (overlap, kernel) in overlaps.iter_mut().zip(kernels.clone()) {
-            let computes = kernel.class == KernelClass::Computation;
-            *overlap = overlap.with(computes.then_some(kernel).and_then(|kernel| {
+        for (k, overlap) in overlaps.iter_mut().enumerate() {
+            let kernel = kernel(rank, k);
+            let computes = kernel.filter(|kernel| kernel.class == KernelClass::Computation);
+            *overlap = overlap.with(computes.and_then(|kernel| {
                 let covered = communication.cover(kernel.start, kernel.end);
                 ratio(covered, kernel.duration())
             }));
         }
-        durations.push(Vec::from_iter(kernels.map(Kernel::duration)));
     }
-    let durations = Vec::from_iter(durations.iter().map(Vec::as_slice));
-    let names = timelines.first().map(|timeline| {
-        let limits = timeline.names.iter().map(limit_of);
-        (timeline, Vec::from_iter(limits))
-    });
-    let first = Vec::from_iter(rows.map(|row| row.first().copied().unwrap_or(0)));
-    let limit = |k: usize| {
-        let (timeline, limits) = names.as_ref()?;
-        let kernel = timeline.kernels.get(*first.get(k)? as usize)?;
-        *limits.get(kernel.name.0 as usize)?
-    };
-    paces(&durations, |k| !overlaps[k].varies(), limit)
+    let first = timelines.first();
+    let limits = first.map(|timeline| Vec::from_iter(timeline.names.iter().map(limit_of)));
+    let limit = |k: usize| *limits.as_ref()?.get(kernel(0, k)?.name.0 as usize)?;
+    let duration = |rank, k| kernel(rank, k).map_or(Nanos::ZERO, Kernel::duration);
+    let size = [timelines.len(), overlaps.len()];
+    paces(size, duration, |k| !overlaps[k].varies(), limit)
 }

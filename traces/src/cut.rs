@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::timeline::{Iteration, Timeline};
+use crate::timeline::{Iteration, NonMax, Timeline};
 
 impl Timeline {
     /// The kernels of one iteration, as a timeline of their own (without kernels if there is no
@@ -12,7 +12,7 @@ impl Timeline {
         let kernels = self
             .kernels
             .iter()
-            .filter(|kernel| kernel.iteration == Some(number));
+            .filter(|kernel| kernel.iteration.map(NonMax::get) == Some(number));
         let iterations = self
             .iterations
             .iter()
@@ -28,7 +28,7 @@ impl Timeline {
     #[must_use]
     pub fn iteration_numbers(&self) -> Vec<u32> {
         let numbers = self.kernels.iter().filter_map(|kernel| kernel.iteration);
-        Vec::from_iter(BTreeSet::from_iter(numbers))
+        Vec::from_iter(BTreeSet::from_iter(numbers.map(NonMax::get)))
     }
 
     /// A timeline per iteration that has kernels, in the order of their numbers.
@@ -58,7 +58,7 @@ impl Timeline {
             }
             if let Some(iteration) = marked.iterations.last_mut() {
                 iteration.end = iteration.end.max(kernel.end);
-                let iteration = Some(iteration.number);
+                let iteration = NonMax::new(iteration.number);
                 marked.kernels.push(crate::Kernel {
                     iteration,
                     ..kernel

@@ -92,13 +92,7 @@ fn check_times(timelines: &[Timeline]) -> Result<(), ReadError> {
 
 /// Where both of two ranks mark iterations, some must be the same.
 fn check_iterations(timelines: &[Timeline]) -> Result<(), ReadError> {
-    let numbers = |timeline: &Timeline| -> BTreeSet<u32> {
-        timeline
-            .kernels
-            .iter()
-            .filter_map(|kernel| kernel.iteration)
-            .collect()
-    };
+    let numbers = |timeline: &Timeline| BTreeSet::from_iter(timeline.iteration_numbers());
     let mut marked = timelines
         .iter()
         .map(|timeline| (timeline, numbers(timeline)));

@@ -59,5 +59,6 @@ pub use limit::{Limit, limit_of};
 pub use litd_diagnosis::{Cause, Marks};
 pub use live::{Live, LiveError, LiveKernel, LiveReport};
 pub use timeline::{
-    Collective, CollectiveId, Iteration, Kernel, KernelClass, NameId, NameTable, StreamId, Timeline,
+    Collective, CollectiveId, Iteration, Kernel, KernelClass, NameId, NameTable, NonMax, StreamId,
+    Timeline,
 };

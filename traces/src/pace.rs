@@ -31,20 +31,21 @@ pub(crate) struct Pace {
     pub(crate) memory: Option<(f64, f64)>,
 }
 
-/// The pace of each rank. `durations[g][k]` is how long rank `g` took for matched kernel `k`;
-/// `constant` and `limit` say of a kernel whether its overlap is constant and what limits it.
+/// The pace of each of so many ranks on so many matched kernels. `duration(g, k)` is how long rank
+/// `g` took for kernel `k`; `constant` and `limit` say of a kernel whether its overlap is constant
+/// and what limits it.
 pub(crate) fn paces(
-    durations: &[&[Nanos]],
+    [ranks, kernels]: [usize; 2],
+    duration: impl Fn(usize, usize) -> Nanos,
     constant: impl Fn(usize) -> bool,
     limit: impl Fn(usize) -> Option<Limit>,
 ) -> Vec<Pace> {
-    let kernels = durations.iter().map(|column| column.len()).min();
-    let mut row = Vec::with_capacity(durations.len());
-    let mut middles = Vec::with_capacity(kernels.unwrap_or(0));
-    for k in (0..kernels.unwrap_or(0)).filter(|&k| constant(k)) {
+    let time = |rank, k| duration(rank, k).0 as f64;
+    let mut row = Vec::with_capacity(ranks);
+    let mut middles = Vec::with_capacity(kernels);
+    for k in (0..kernels).filter(|&k| constant(k)) {
         row.clear();
-        let column = |column: &&[Nanos]| column.get(k).map(|duration| duration.0 as f64);
-        row.extend(durations.iter().filter_map(column));
+        row.extend((0..ranks).map(|rank| time(rank, k)));
         let middle = median(&mut row).filter(|&middle| middle > 0.0);
         middles.extend(middle.map(|middle| (k, limit(k), middle)));
     }
@@ -55,39 +56,34 @@ pub(crate) fn paces(
         false => limit != Some(Limit::Memory),
     };
     let whole: f64 = middles.iter().map(|(_, _, middle)| middle).sum();
-    let together = |column: &[Nanos]| -> f64 {
-        let times = middles.iter().filter_map(|&(k, _, middle)| {
-            let time = column.get(k)?.0 as f64;
-            Some(time.clamp(middle * 0.75, middle * 1.25))
-        });
+    let together = |rank: usize| -> f64 {
+        let times = middles
+            .iter()
+            .map(|&(k, _, middle)| time(rank, k).clamp(middle * 0.75, middle * 1.25));
         times.sum()
     };
     let mut values = Vec::with_capacity(middles.len());
-    let mut pace = |column: &&[Nanos]| {
-        let relative = |k: usize, middle: f64| Some(column.get(k)?.0 as f64 / middle);
+    let mut pace = |rank: usize| {
+        let relative = |k: usize, middle: f64| time(rank, k) / middle;
         let mut some = |chosen: &dyn Fn(Option<Limit>) -> bool| {
             values.clear();
             let of_kind = middles.iter().filter(|(_, limit, _)| chosen(*limit));
-            values.extend(of_kind.filter_map(|&(k, _, middle)| relative(k, middle)));
+            values.extend(of_kind.map(|&(k, _, middle)| relative(k, middle)));
             (values.len() >= PACE_KERNELS).then_some(())?;
             trimmed(&mut values)
         };
         let (compute, memory) = (some(&computes), some(&|limit| limit == Some(Limit::Memory)));
         values.clear();
-        values.extend(
-            middles
-                .iter()
-                .filter_map(|&(k, _, middle)| relative(k, middle)),
-        );
+        values.extend(middles.iter().map(|&(k, _, middle)| relative(k, middle)));
         let enough = values.len() >= PACE_KERNELS;
         Pace {
             middle: enough.then(|| median(&mut values)).flatten(),
-            together: enough.then(|| together(column) / whole),
+            together: enough.then(|| together(rank) / whole),
             compute,
             memory,
         }
     };
-    durations.iter().map(&mut pace).collect()
+    (0..ranks).map(&mut pace).collect()
 }
 
 /// The mean without the least and the greatest tenth, and its standard error. No value may be NaN.

@@ -151,7 +151,7 @@ fn lists(timeline: &Timeline) -> Lists {
     let mut lists = Lists::new();
     for kernel in &timeline.kernels {
         let told = kernel.collective;
-        let told = told.and_then(|id| timeline.collectives.get(id.0 as usize));
+        let told = told.and_then(|id| timeline.collectives.get(id.0.get() as usize));
         let name = told.and_then(|collective| collective.name.as_deref());
         let kind = kind_of(name.unwrap_or_else(|| timeline.name_of(kernel)));
         if let (Some(kind), KernelClass::Communication) = (kind, kernel.class) {

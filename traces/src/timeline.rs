@@ -1,6 +1,7 @@
 //! What one GPU did: its kernels in time order, whatever profiler recorded them.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use litd_units::Nanos;
@@ -22,11 +23,30 @@ pub struct NameId(pub u32);
 
 /// A stream (queue) in its [`Timeline::streams`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StreamId(pub u32);
+pub struct StreamId(pub u16);
+
+/// A number below the greatest of its type. It is kept plus one, so that the lack of one takes no
+/// room: there are millions of kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NonMax(NonZeroU32);
+
+impl NonMax {
+    /// The number, unless it is the greatest.
+    #[must_use]
+    pub fn new(number: u32) -> Option<Self> {
+        NonZeroU32::new(number.wrapping_add(1)).map(Self)
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0.get() - 1
+    }
+}
 
 /// A collective's metadata in its [`Timeline::collectives`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CollectiveId(pub u32);
+pub struct CollectiveId(pub NonMax);
 
 /// One execution of one kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +64,11 @@ pub struct Kernel {
     /// What the profiler told of the collective, if it is one and the profiler told anything.
     pub collective: Option<CollectiveId>,
     /// The training iteration it belongs to, where the trace marks iterations.
-    pub iteration: Option<u32>,
+    pub iteration: Option<NonMax>,
 }
+
+// A large trace has millions of these.
+const _: () = assert!(size_of::<Kernel>() <= 32);
 
 impl Kernel {
     /// End minus start.
@@ -114,12 +137,6 @@ impl NameTable {
     #[must_use]
     pub fn get(&self, id: NameId) -> &str {
         self.names.get(id.0 as usize).map_or("", |name| name)
-    }
-
-    /// The same text, shared.
-    pub(crate) fn shared(&self, id: NameId) -> Arc<str> {
-        let known = self.names.get(id.0 as usize);
-        known.map_or_else(|| "".into(), Clone::clone)
     }
 
     /// How many distinct names there are.
@@ -193,7 +210,7 @@ impl Timeline {
             self.streams.push(label.into());
             self.streams.len() - 1
         });
-        StreamId(u32::try_from(position).unwrap_or(u32::MAX))
+        StreamId(u16::try_from(position).unwrap_or(u16::MAX))
     }
 
     /// Puts the kernels and iterations in time order, as every reader must before it hands the

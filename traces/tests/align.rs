@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 use litd_traces::{
-    AlignError, AlignOptions, AnalysisOptions, Kernel, KernelClass, Selection, Timeline, align,
-    analyse, leads,
+    AlignError, AlignOptions, AnalysisOptions, Kernel, KernelClass, NonMax, Selection, Timeline,
+    align, analyse, leads,
 };
 use litd_units::{Aggregation, Nanos};
 use proptest::prelude::*;
@@ -131,7 +131,7 @@ fn iterations_are_never_mixed_up() {
     ];
     for (timeline, steps) in ranks.iter_mut().zip([[5, 5, 6, 6], [6, 6, 7, 7]]) {
         for (kernel, step) in timeline.kernels.iter_mut().zip(steps) {
-            kernel.iteration = Some(step);
+            kernel.iteration = NonMax::new(step);
         }
     }
     // By names alone all four would match, and each lead would be an iteration too long.

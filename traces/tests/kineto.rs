@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use litd_traces::{KernelClass, ReadError, Timeline, Trace, join, kineto};
+use litd_traces::{KernelClass, NonMax, ReadError, Timeline, Trace, join, kineto};
 use litd_units::Nanos;
 use proptest::prelude::*;
 
@@ -82,7 +82,7 @@ fn a_bit_of_everything() {
             stream,
             kernel.start.0,
             kernel.end.0,
-            kernel.iteration,
+            kernel.iteration.map(NonMax::get),
         )
     });
     assert_eq!(
@@ -97,7 +97,8 @@ fn a_bit_of_everything() {
     let classes = Vec::from_iter(timeline.kernels.iter().map(|kernel| kernel.class));
     use KernelClass::{Communication, Computation, Copy};
     assert_eq!(classes, [Copy, Computation, Communication]);
-    let collective = &timeline.collectives[timeline.kernels[2].collective.unwrap().0 as usize];
+    let collective =
+        &timeline.collectives[timeline.kernels[2].collective.unwrap().0.get() as usize];
     assert_eq!(
         (collective.in_elements, &collective.ranks[..]),
         (Some(5), &[0, 3][..])
@@ -140,7 +141,7 @@ fn old_categories_and_labels_are_understood() {
     let timeline = one(&text);
     assert_eq!(*timeline.streams, ["7".into()]);
     assert_eq!(timeline.kernels[0].class, KernelClass::Copy);
-    assert_eq!(timeline.kernels[1].iteration, Some(16));
+    assert_eq!(timeline.kernels[1].iteration, NonMax::new(16));
 }
 
 #[test]
@@ -153,7 +154,12 @@ fn marks_on_the_device_do_where_launches_are_unknown() {
             &kernel("out", "30", "1", ""),
         ],
     );
-    let steps = Vec::from_iter(one(&text).kernels.iter().map(|kernel| kernel.iteration));
+    let steps = Vec::from_iter(
+        one(&text)
+            .kernels
+            .iter()
+            .map(|kernel| kernel.iteration.map(NonMax::get)),
+    );
     assert_eq!(steps, [Some(3), None]);
 }
 
@@ -398,7 +404,10 @@ fn launches_of_two_ranks_with_the_same_correlations_are_told_apart() {
         events.push(kernel("k", "500", "1", &args));
     }
     let trace = read(&format!("[{}]", events.join(","))).unwrap();
-    let steps = trace.timelines.iter().map(|t| t.kernels[0].iteration);
+    let steps = trace
+        .timelines
+        .iter()
+        .map(|t| t.kernels[0].iteration.map(NonMax::get));
     assert_eq!(Vec::from_iter(steps), [Some(1), Some(2)]);
 }
 

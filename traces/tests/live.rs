@@ -5,7 +5,7 @@
 
 use litd_traces::{
     AlignError, AlignOptions, AnalysisOptions, Kernel, KernelClass, Live, LiveError, LiveKernel,
-    LiveReport, Marks, NameId, NameTable, Selection, Timeline, analyse,
+    LiveReport, Marks, NameId, NameTable, NonMax, Selection, Timeline, analyse,
 };
 use litd_units::Nanos;
 use proptest::prelude::*;
@@ -59,7 +59,7 @@ fn timeline(
             start: kernel.start,
             end: kernel.start + kernel.duration,
             collective: None,
-            iteration,
+            iteration: iteration.and_then(NonMax::new),
         });
     }
     timeline.sort();

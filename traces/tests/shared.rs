@@ -188,7 +188,7 @@ fn collectives_keep_their_metadata() {
         .kernels
         .iter()
         .filter_map(|kernel| kernel.collective);
-    let told = Vec::from_iter(told.map(|id| &timeline.collectives[id.0 as usize]));
+    let told = Vec::from_iter(told.map(|id| &timeline.collectives[id.0.get() as usize]));
     assert_eq!(told.len(), 12);
     let names = Vec::from_iter(told.iter().filter_map(|one| one.name.as_deref()));
     assert_eq!(

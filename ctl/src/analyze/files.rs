@@ -18,7 +18,7 @@ pub fn write(
 }
 
 /// A row per matched kernel and rank.
-pub fn csv(study: &Study, timelines: &[Timeline], out: &mut dyn Write) -> io::Result<()> {
+pub fn csv(study: &Study<'_>, timelines: &[Timeline], out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "kernel,name,iteration,rank,start_ns,duration_ns,overlap_ratio,lead_ns"

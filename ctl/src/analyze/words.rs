@@ -39,7 +39,7 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
 }
 
 /// What is to be said of the clocks, if anything.
-pub fn skew(study: &Study) -> Vec<String> {
+pub fn skew(study: &Study<'_>) -> Vec<String> {
     let ranks = study.diagnosis.ranks.iter().map(|marks| marks.rank);
     let skew = &study.skew;
     let each = ranks.zip(&skew.ahead_ns).zip(&skew.removed);
@@ -76,7 +76,7 @@ pub fn short(name: &str) -> String {
 }
 
 /// The diagnosis for a terminal.
-pub fn diagnosis(study: &Study) -> String {
+pub fn diagnosis(study: &Study<'_>) -> String {
     let mut out = format!(
         "\n{HEAD}diagnosis{HEAD:#}\n{}\n",
         headline(&study.diagnosis)
@@ -94,7 +94,7 @@ pub fn diagnosis(study: &Study) -> String {
 }
 
 /// Who is last from stretch to stretch of the first iteration, where that changes.
-pub fn changes(study: &Study) -> Option<String> {
+pub fn changes(study: &Study<'_>) -> Option<String> {
     let wave = study.waves.first().filter(|_| study.straggler_changes)?;
     let stretch = |stretch: &litd_traces::study::Stretch| {
         format!("rank {} from kernel {}", stretch.rank, stretch.first)
@@ -121,7 +121,7 @@ pub fn caution(diagnosis: &Diagnosis) -> Option<&'static str> {
 }
 
 /// The models for a terminal.
-pub fn models(study: &Study) -> String {
+pub fn models(study: &Study<'_>) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let _ = write_models(&mut out, &study.models, caution(&study.diagnosis));
@@ -164,13 +164,13 @@ fn write_models(out: &mut String, models: &Models, caution: Option<&str>) -> fmt
 }
 
 /// Overlap by kernel, for a terminal.
-pub fn overlap(study: &Study) -> String {
+pub fn overlap(study: &Study<'_>) -> String {
     let mut out = String::new();
     let _ = write_overlap(&mut out, study);
     out
 }
 
-fn write_overlap(out: &mut String, study: &Study) -> fmt::Result {
+fn write_overlap(out: &mut String, study: &Study<'_>) -> fmt::Result {
     writeln!(
         out,
         "\n{HEAD}overlap, %    kernels of overlap      correlation with duration{HEAD:#}"

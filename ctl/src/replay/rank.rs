@@ -164,7 +164,7 @@ impl Rank {
 
 /// Says of each collective whether it leaves the node, where the trace tells its ranks.
 fn tell_reach(sample: &mut Kernels, piece: &Timeline, here: &[u32]) {
-    let collective = |kernel: &Kernel| piece.collectives.get(kernel.collective?.0 as usize);
+    let collective = |kernel: &Kernel| piece.collectives.get(kernel.collective?.0.get() as usize);
     let told = piece.kernels.iter().map(collective);
     for (class, collective) in sample.class.iter_mut().zip(told) {
         if let (Class::Communication, Some(collective)) = (*class, collective) {

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use litd_units::Nanos;
 
 use crate::text::printable;
-use crate::timeline::{Kernel, KernelClass, Timeline};
+use crate::timeline::{Kernel, KernelClass, NonMax, Timeline};
 use lcs::{Budget, lcs};
 
 /// Steps of the alignment's innermost loop that one rank may cost over all its streams; less than
@@ -92,6 +92,12 @@ impl Alignment {
     /// of the timelines; sorted by the time at which the last rank started it.
     pub fn matched(&self) -> impl ExactSizeIterator<Item = &[u32]> + Clone {
         self.indices.chunks_exact(self.ranks.max(1))
+    }
+
+    /// One of those.
+    pub(crate) fn row(&self, k: usize) -> Option<&[u32]> {
+        let ranks = self.ranks.max(1);
+        self.indices.get(k * ranks..(k + 1) * ranks)
     }
 
     /// Kernels matched on all ranks / kernels of the rank that has fewest, of those selected.
@@ -184,10 +190,21 @@ pub enum AlignError {
 pub(crate) struct Item {
     /// The name's number, the same on all ranks.
     pub(crate) name: u32,
-    pub(crate) stream: u32,
     /// The kernel's index in its timeline.
     pub(crate) kernel: u32,
-    pub(crate) iteration: Option<u32>,
+    pub(crate) iteration: Option<NonMax>,
+    /// The stream; once streams are paired its slot, or [`ALONE`].
+    pub(crate) stream: u16,
+}
+
+/// The slot of a stream that has no partner on the other ranks.
+const ALONE: u16 = u16::MAX;
+
+impl Item {
+    /// The part of the sequence that it is aligned in, once streams are paired.
+    fn part(&self) -> Part {
+        (self.iteration, self.stream)
+    }
 }
 
 /// The selected kernels of a rank.
@@ -196,7 +213,7 @@ pub(crate) struct Sequence<'a> {
     pub(crate) rank: u32,
     /// Where it comes from, for messages.
     pub(crate) source: &'a str,
-    /// Its kernels; those of one stream in time order.
+    /// Its kernels; those of one stream in time order and in that of [`Item::kernel`].
     pub(crate) items: Vec<Item>,
     /// The labels of its streams.
     pub(crate) labels: &'a [Box<str>],
@@ -207,6 +224,16 @@ pub(crate) struct Sequences<'a> {
     pub(crate) ranks: Vec<Sequence<'a>>,
     /// The names by number; every [`Item::name`] is one of them.
     pub(crate) names: Vec<&'a str>,
+}
+
+impl Sequences<'_> {
+    fn too_different(&self, rank: usize) -> AlignError {
+        let Sequence { source, rank, .. } = &self.ranks[rank];
+        AlignError::TooDifferent {
+            file: (*source).into(),
+            rank: *rank,
+        }
+    }
 }
 
 /// Which kernels match.
@@ -220,7 +247,7 @@ pub(crate) struct Matches {
 }
 
 /// A part of a sequence that is aligned by itself: one stream in one iteration.
-type Part = (Option<u32>, u32);
+type Part = (Option<NonMax>, u16);
 
 /// Matches the kernels of two or more timelines.
 ///
@@ -228,7 +255,7 @@ type Part = (Option<u32>, u32);
 /// Refuses timelines that are too different; the work spent to find out is bounded.
 pub fn align(timelines: &[Timeline], options: &AlignOptions) -> Result<Alignment, AlignError> {
     let sequences = sequences(timelines, options.selection);
-    let matches = match_sequences(&sequences, options, u64::MAX)?;
+    let matches = match_sequences(sequences, options, u64::MAX)?;
     Ok(Alignment {
         ranks: timelines.len(),
         indices: in_time_order(&matches.columns, timelines),
@@ -240,35 +267,29 @@ pub fn align(timelines: &[Timeline], options: &AlignOptions) -> Result<Alignment
 /// Matches the kernels of two or more ranks; `work` is how much all of them may cost together,
 /// in steps of the innermost loops (each rank has a limit of its own besides).
 pub(crate) fn match_sequences(
-    all: &Sequences<'_>,
+    mut all: Sequences<'_>,
     options: &AlignOptions,
     work: u64,
 ) -> Result<Matches, AlignError> {
-    let sequences = &all.ranks;
-    if sequences.len() < 2 {
+    if all.ranks.len() < 2 {
         return Err(AlignError::OneRank);
     }
-    let selected = Vec::from_iter(sequences.iter().map(|sequence| sequence.items.len()));
+    let selected = Vec::from_iter(all.ranks.iter().map(|sequence| sequence.items.len()));
     let shortest = selected.iter().enumerate().min_by_key(|&(_, count)| count);
     let (reference, fewest) = shortest.map_or((0, 0), |(rank, &count)| (rank, count));
     if fewest == 0 {
-        let Sequence { source, rank, .. } = &sequences[reference];
+        let Sequence { source, rank, .. } = &all.ranks[reference];
         return Err(AlignError::NothingSelected {
             file: (*source).into(),
             rank: *rank,
         });
     }
-    let too_different = |rank: usize| {
-        let Sequence { source, rank, .. } = &sequences[rank];
-        AlignError::TooDifferent {
-            file: (*source).into(),
-            rank: *rank,
-        }
-    };
     let mut total = Budget(work);
-    let parts = split(sequences, reference, &mut total).map_err(too_different)?;
+    if let Err(rank) = split(&mut all.ranks, reference, &mut total) {
+        return Err(all.too_different(rank));
+    }
     let needed = options.needed(fewest);
-    let bound = bound(&parts, all, reference) as usize;
+    let bound = bound(&all, reference) as usize;
     let refuse = |count: usize, at_most: &str| AlignError::TooFewMatched {
         what: format!(
             "{at_most}{count} ({:.1} %)",
@@ -276,12 +297,13 @@ pub(crate) fn match_sequences(
         ),
         fewest,
         min_matched: options.min_matched,
-        left_out: surplus(all),
+        left_out: surplus(&all),
     };
     if bound < needed {
         return Err(refuse(bound, "at most "));
     }
-    let columns = match_parts(&parts, sequences, reference, &mut total).map_err(too_different)?;
+    let columns = match_parts(&all.ranks, reference, &mut total);
+    let columns = columns.map_err(|rank| all.too_different(rank))?;
     let count = columns[reference].len();
     if count < needed {
         return Err(refuse(count, ""));
@@ -328,86 +350,83 @@ fn sequences(timelines: &[Timeline], selection: Selection) -> Sequences<'_> {
     Sequences { ranks, names: all }
 }
 
-/// Each rank's kernels by the part they are aligned in: (part, position in the sequence), sorted.
-/// The error is the rank that took too much work.
+/// Pairs streams, and puts each rank's kernels in the order of the parts they are aligned in. The
+/// error is the rank that took too much work.
 fn split(
-    sequences: &[Sequence<'_>],
+    sequences: &mut [Sequence<'_>],
     reference: usize,
     total: &mut Budget,
-) -> Result<Vec<Vec<(Part, u32)>>, usize> {
+) -> Result<(), usize> {
     let streams = streams::pair(sequences, reference, total)?;
     // A kernel of one iteration is never that of another; but that holds only if all ranks know
     // their iterations.
     let marked = sequences
         .iter()
         .all(|sequence| sequence.items.iter().any(|item| item.iteration.is_some()));
-    let parts = |(sequence, slots): (&Sequence<'_>, &HashMap<u32, u32>)| {
-        let items = (0..).zip(&sequence.items);
-        let mut parts = Vec::from_iter(items.filter_map(|(position, item)| {
-            let iteration = item.iteration.filter(|_| marked);
-            Some(((iteration, *slots.get(&item.stream)?), position))
-        }));
-        parts.sort_unstable();
-        parts
-    };
-    Ok(sequences.iter().zip(&streams.slots).map(parts).collect())
+    for (sequence, slots) in sequences.iter_mut().zip(&streams.slots) {
+        for item in &mut sequence.items {
+            let slot = slots.get(&item.stream).copied();
+            item.stream = slot.unwrap_or(ALONE);
+            item.iteration = item.iteration.filter(|_| marked);
+        }
+        let key = |item: &Item| (item.part(), item.kernel);
+        sequence.items.sort_unstable_by_key(key);
+    }
+    Ok(())
+}
+
+/// The parts of a rank's kernels that have a partner on the other ranks.
+fn parts<'a>(of: &'a Sequence<'_>) -> impl Iterator<Item = (Part, &'a [Item])> {
+    let parts = of.items.chunk_by(|a, b| a.part() == b.part());
+    let named = parts.filter_map(|items| Some((items.first()?.part(), items)));
+    named.filter(|((_, slot), _)| *slot != ALONE)
 }
 
 /// No more kernels than this can match on all ranks: names and their counts tell that in linear
 /// time, before any order is looked at.
-fn bound(parts: &[Vec<(Part, u32)>], all: &Sequences<'_>, reference: usize) -> u32 {
-    let names_of = |rank: usize, part: Part| {
-        let Sequence { items, .. } = &all.ranks[rank];
-        let positions = entries_of(&parts[rank], part)
-            .iter()
-            .map(|entry| entry.1 as usize);
-        positions.filter_map(|position| Some(items.get(position)?.name as usize))
-    };
+fn bound(all: &Sequences<'_>, reference: usize) -> u32 {
     // Per name: how many can still match, and how many the rank at hand has.
     let mut counts = vec![(0_u32, 0_u32); all.names.len()];
     let mut sum = 0;
-    for entries in parts[reference].chunk_by(|a, b| a.0 == b.0) {
-        let Some(&(part, _)) = entries.first() else {
-            continue;
-        };
-        names_of(reference, part).for_each(|name| counts[name].0 += 1);
-        for rank in (0..parts.len()).filter(|&rank| rank != reference) {
-            names_of(rank, part).for_each(|name| counts[name].1 += 1);
-            for name in names_of(reference, part) {
+    let names = |items: &'_ [Item]| Vec::from_iter(items.iter().map(|item| item.name as usize));
+    for (part, own) in parts(&all.ranks[reference]) {
+        let own = names(own);
+        own.iter().for_each(|&name| counts[name].0 += 1);
+        for rank in (0..all.ranks.len()).filter(|&rank| rank != reference) {
+            let theirs = names(items_of(&all.ranks[rank], part));
+            theirs.iter().for_each(|&name| counts[name].1 += 1);
+            for &name in &own {
                 counts[name].0 = counts[name].0.min(counts[name].1);
             }
-            names_of(rank, part).for_each(|name| counts[name].1 = 0);
+            theirs.iter().for_each(|&name| counts[name].1 = 0);
         }
-        for name in names_of(reference, part) {
+        for &name in &own {
             sum += std::mem::take(&mut counts[name].0);
         }
     }
     sum
 }
 
-/// A part's entries, which stand together.
-fn entries_of(entries: &[(Part, u32)], part: Part) -> &[(Part, u32)] {
-    let from = entries.partition_point(|entry| entry.0 < part);
-    let to = entries.partition_point(|entry| entry.0 <= part);
-    entries.get(from..to).unwrap_or_default()
+/// A part's kernels, which stand together.
+fn items_of<'a>(sequence: &'a Sequence<'_>, part: Part) -> &'a [Item] {
+    let items = &sequence.items;
+    let from = items.partition_point(|item| item.part() < part);
+    let to = items.partition_point(|item| item.part() <= part);
+    items.get(from..to).unwrap_or_default()
 }
 
 /// For each rank the indices of its matched kernels, in one order. What has matched so far is
 /// aligned with one rank after the other, so that the ranks agree on which of several alike
 /// kernels is meant. The error is the rank that took too much work.
 fn match_parts(
-    parts: &[Vec<(Part, u32)>],
     sequences: &[Sequence<'_>],
     reference: usize,
     total: &mut Budget,
 ) -> Result<Vec<Vec<u32>>, usize> {
-    let mut budgets = Vec::from_iter(parts.iter().map(|_| Budget(WORK)));
-    let mut columns = vec![Vec::new(); parts.len()];
-    let split = |rank: usize, entries: &[(Part, u32)]| -> (Vec<u32>, Vec<u32>) {
-        let items = entries
-            .iter()
-            .filter_map(|entry| sequences[rank].items.get(entry.1 as usize));
-        items.map(|item| (item.name, item.kernel)).unzip()
+    let mut budgets = Vec::from_iter(sequences.iter().map(|_| Budget(WORK)));
+    let mut columns = vec![Vec::new(); sequences.len()];
+    let split = |items: &[Item]| -> (Vec<u32>, Vec<u32>) {
+        items.iter().map(|item| (item.name, item.kernel)).unzip()
     };
     let pick = |from: &[u32], positions: &[u32]| -> Vec<u32> {
         let picked = positions
@@ -415,14 +434,11 @@ fn match_parts(
             .filter_map(|&position| from.get(position as usize));
         picked.copied().collect()
     };
-    for entries in parts[reference].chunk_by(|a, b| a.0 == b.0) {
-        let Some(&(part, _)) = entries.first() else {
-            continue;
-        };
-        let (mut names, kernels) = split(reference, entries);
+    for (part, own) in parts(&sequences[reference]) {
+        let (mut names, kernels) = split(own);
         let mut matched = vec![(reference, kernels)];
-        for rank in (0..parts.len()).filter(|&rank| rank != reference) {
-            let (their_names, their_kernels) = split(rank, entries_of(&parts[rank], part));
+        for rank in (0..sequences.len()).filter(|&rank| rank != reference) {
+            let (their_names, their_kernels) = split(items_of(&sequences[rank], part));
             let pairs = total
                 .within(&mut budgets[rank], |budget| {
                     lcs(&names, &their_names, budget)

@@ -10,14 +10,14 @@ const COMPARED: usize = 64;
 
 /// For each rank and stream its slot; streams of different ranks with one slot are the same.
 pub(super) struct Pairing {
-    pub(super) slots: Vec<HashMap<u32, u32>>,
+    pub(super) slots: Vec<HashMap<u16, u16>>,
 }
 
 /// How often each name ran on one stream, by name.
 type Histogram = Vec<(u32, u32)>;
 
 struct Stream<'a> {
-    id: u32,
+    id: u16,
     label: &'a str,
     count: u32,
     names: Histogram,
@@ -33,7 +33,7 @@ pub(super) fn pair(
 ) -> Result<Pairing, usize> {
     let mut streams: Vec<Vec<Stream<'_>>> = sequences.iter().map(streams_of).collect();
     let mut slots = vec![HashMap::new(); sequences.len()];
-    let mut next = 0;
+    let mut next = 0_u16;
     let Some(own) = streams.get_mut(reference).map(std::mem::take) else {
         return Ok(Pairing { slots });
     };
@@ -59,7 +59,7 @@ pub(super) fn pair(
             slots[rank].insert(streams[rank][partner].id, next);
         }
         slots[reference].insert(stream.id, next);
-        next += 1;
+        next = next.saturating_add(1);
     }
     open.truncate(COMPARED);
     for (slot, stream) in (next..).zip(&open) {
@@ -71,7 +71,7 @@ pub(super) fn pair(
     }
     for (rank, theirs) in others(&streams, reference) {
         for (mine, other) in by_work(&open, theirs, budget).ok_or(rank)? {
-            slots[rank].insert(other, next + mine);
+            slots[rank].insert(other, next.saturating_add(mine));
         }
     }
     Ok(Pairing { slots })
@@ -95,9 +95,9 @@ fn by_work(
     open: &[Stream<'_>],
     theirs: &[Stream<'_>],
     budget: &mut Budget,
-) -> Option<Vec<(u32, u32)>> {
+) -> Option<Vec<(u16, u16)>> {
     let mut candidates = Vec::new();
-    for (mine, stream) in (0_u32..).zip(open) {
+    for (mine, stream) in (0_u16..).zip(open) {
         for other in theirs.iter().take(COMPARED) {
             budget.spend(stream.names.len() + other.names.len())?;
             let score = common(&stream.names, &other.names);
@@ -108,7 +108,7 @@ fn by_work(
         }
     }
     candidates.sort_unstable();
-    let mut pairs: Vec<(u32, u32)> = Vec::new();
+    let mut pairs: Vec<(u16, u16)> = Vec::new();
     for (.., mine, other) in candidates {
         if pairs.iter().all(|&(m, o)| m != mine && o != other) {
             pairs.push((mine, other));
@@ -121,7 +121,7 @@ fn by_work(
 fn streams_of<'a>(sequence: &Sequence<'a>) -> Vec<Stream<'a>> {
     let mut names_by_stream = vec![Vec::new(); sequence.labels.len()];
     for item in &sequence.items {
-        if let Some(names) = names_by_stream.get_mut(item.stream as usize) {
+        if let Some(names) = names_by_stream.get_mut(usize::from(item.stream)) {
             names.push(item.name);
         }
     }

@@ -166,7 +166,7 @@ struct Found {
 
 impl Found {
     fn trace(self, file: &str, rank: Option<u32>) -> Result<Trace, ReadError> {
-        if self.gathered.kernels.is_empty() {
+        if self.gathered.is_empty() {
             return Err(ReadError::NoKernels {
                 file: file.into(),
                 events: self.events,

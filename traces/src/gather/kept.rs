@@ -22,7 +22,7 @@ pub(crate) const DEVICE_LIMIT: usize = 1024;
 const ADVICE: &str = "no profiler writes that; record the trace again";
 
 /// The number of a stream or a device in its table: limits keep both small.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Label(u16);
 
 impl Label {
@@ -32,6 +32,10 @@ impl Label {
 
     pub(crate) fn id(self) -> NameId {
         NameId(self.0.into())
+    }
+
+    pub(crate) fn number(self) -> u16 {
+        self.0
     }
 }
 

@@ -2,21 +2,24 @@
 //! for every format.
 
 mod kept;
+#[cfg(feature = "formats")]
 mod pieces;
 mod ranks;
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::collections::HashMap;
+use std::num::NonZeroU64;
 
 use litd_units::Nanos;
 
+use self::kept::{DEVICE_LIMIT, Kept, Label};
+pub(crate) use self::kept::{few, within};
 #[cfg(feature = "formats")]
-pub(crate) use self::kept::few;
-pub(crate) use self::kept::within;
-use self::kept::{Kept, Label};
 pub(crate) use self::pieces::Pieces;
 use crate::class::class_of;
 use crate::text::printable;
-use crate::timeline::{Collective, KernelClass, NameId, Timeline};
+use crate::timeline::{
+    Collective, CollectiveId, Kernel, KernelClass, NameId, NonMax, StreamId, Timeline,
+};
 
 /// What one file holds.
 #[derive(Debug, Clone)]
@@ -45,18 +48,13 @@ impl Correlation {
     }
 }
 
-/// A number below the greatest, plus one, for the same reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Small(NonZeroU32);
-
-impl Small {
-    pub(crate) fn new(number: u32) -> Option<Self> {
-        NonZeroU32::new(number.wrapping_add(1)).map(Self)
-    }
-
-    pub(crate) fn number(self) -> u32 {
-        self.0.get() - 1
-    }
+/// Where a kernel ran, in the file's terms.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spot {
+    /// The rank that its event names.
+    pub(crate) rank: Option<NonMax>,
+    pub(crate) device: Label,
+    pub(crate) stream: Label,
 }
 
 /// A kernel as its event has it; times lack the file's base.
@@ -64,20 +62,33 @@ impl Small {
 pub(crate) struct RawKernel {
     pub(crate) name: NameId,
     pub(crate) class: KernelClass,
-    pub(crate) stream: Label,
-    pub(crate) device: Label,
+    pub(crate) spot: Spot,
     pub(crate) start: i64,
     pub(crate) end: i64,
     /// Its place among the collectives.
-    pub(crate) collective: Option<Small>,
+    pub(crate) collective: Option<NonMax>,
     pub(crate) correlation: Option<Correlation>,
-    pub(crate) rank: Option<Small>,
-    /// The number of its event, for messages; the greatest stands for all beyond.
-    pub(crate) event: u32,
 }
 
-// Millions of these decide how much memory a large file takes.
-const _: () = assert!(size_of::<RawKernel>() <= 48);
+/// The kernels of one device of one rank. Until it is known which rank's they are, names, streams
+/// and collectives are the file's, and times lack its base; then they become those of a timeline
+/// where they are, so that memory holds millions of kernels once.
+#[derive(Debug)]
+pub(crate) struct Group {
+    rank: Option<NonMax>,
+    device: Label,
+    kernels: Vec<Kernel>,
+    /// Of each kernel; none at all where no kernel has one.
+    correlations: Vec<Option<Correlation>>,
+}
+
+/// One of the two times that are furthest apart, with the event and the kernel that it is of.
+#[derive(Debug, Clone, Copy)]
+struct Extreme {
+    time: i64,
+    event: u64,
+    name: NameId,
+}
 
 /// A mark of an iteration; times lack the file's base.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +113,12 @@ pub(crate) struct Launch {
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) kept: Kept,
-    pub(crate) kernels: Pieces<RawKernel>,
+    groups: Vec<Group>,
+    /// The place of each of them, and that of the last kernel.
+    group_ids: HashMap<(Option<NonMax>, Label), usize>,
+    group: usize,
+    /// The first start and the last end.
+    extremes: Option<[Extreme; 2]>,
     pub(crate) collectives: Vec<Collective>,
     pub(crate) marks: Vec<Mark>,
     pub(crate) launches: Vec<Launch>,
@@ -148,6 +164,17 @@ impl Gathered {
     /// Takes one kernel of a format that tells no more than this; `event` counts.
     #[cfg(feature = "formats")]
     pub(crate) fn kernel(&mut self, event: u64, kernel: &KernelText<'_>) -> Result<(), Fault> {
+        self.kernel_of(event, None, kernel).map(|_| ())
+    }
+
+    /// The same of a kernel that may name its rank. What is kept of its name, and of where it ran.
+    #[cfg(feature = "formats")]
+    pub(crate) fn kernel_of(
+        &mut self,
+        event: u64,
+        rank: Option<u32>,
+        kernel: &KernelText<'_>,
+    ) -> Result<(NameId, Spot), Fault> {
         let fault = |what: String| Fault::Kernel {
             event,
             name: shortened(kernel.name),
@@ -160,21 +187,80 @@ impl Gathered {
         }
         let name = self.kept.name(kernel.name).map_err(fault)?;
         let class = kernel.class.unwrap_or_else(|| self.class(name));
-        let stream = self.kept.stream(kernel.stream).map_err(fault)?;
-        let device = self.kept.device(kernel.device).map_err(fault)?;
-        self.kernels.push(RawKernel {
+        let spot = Spot {
+            rank: rank.and_then(NonMax::new),
+            device: self.kept.device(kernel.device).map_err(fault)?,
+            stream: self.kept.stream(kernel.stream).map_err(fault)?,
+        };
+        let raw = RawKernel {
             name,
             class,
-            stream,
-            device,
+            spot,
             start: kernel.start,
             end: kernel.end,
             collective: None,
             correlation: None,
-            rank: None,
-            event: u32::try_from(event).unwrap_or(u32::MAX),
+        };
+        self.push(event, &raw).map(|()| (name, spot))
+    }
+
+    /// Takes a kernel whose texts are kept.
+    pub(crate) fn push(&mut self, event: u64, raw: &RawKernel) -> Result<(), Fault> {
+        let RawKernel {
+            name, start, end, ..
+        } = *raw;
+        let of = |time| Extreme { time, event, name };
+        let [first, last] = self.extremes.get_or_insert([of(start), of(end)]);
+        if start < first.time {
+            *first = of(start);
+        }
+        if end > last.time {
+            *last = of(end);
+        }
+        let at = self.group_of(event, raw.spot)?;
+        let Some(group) = self.groups.get_mut(at) else {
+            return Ok(());
+        };
+        if raw.correlation.is_some() || !group.correlations.is_empty() {
+            group.correlations.resize(group.kernels.len(), None);
+            group.correlations.push(raw.correlation);
+        }
+        group.kernels.push(Kernel {
+            name,
+            stream: StreamId(raw.spot.stream.number()),
+            class: raw.class,
+            start: Nanos(start),
+            end: Nanos(end),
+            collective: raw.collective.map(CollectiveId),
+            iteration: None,
         });
         Ok(())
+    }
+
+    /// The place of a kernel's group, mostly that of the kernel before.
+    fn group_of(&mut self, event: u64, spot: Spot) -> Result<usize, Fault> {
+        let key = (spot.rank, spot.device);
+        let last = self.groups.get(self.group);
+        if last.is_none_or(|group| (group.rank, group.device) != key) {
+            let next = self.groups.len();
+            self.group = *self.group_ids.entry(key).or_insert(next);
+            if self.group == next {
+                few(next + 1, DEVICE_LIMIT, "ranks and devices")
+                    .map_err(|what| Fault::Value { event, what })?;
+                self.groups.push(Group {
+                    rank: spot.rank,
+                    device: spot.device,
+                    kernels: Vec::new(),
+                    correlations: Vec::new(),
+                });
+            }
+        }
+        Ok(self.group)
+    }
+
+    /// Whether there is no kernel.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
     }
 
     /// The class that a name tells, which is looked up once.

@@ -31,19 +31,6 @@ impl<T> Pieces<T> {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.iter().map(Vec::len).sum()
-    }
-
-    #[cfg(feature = "formats")]
-    pub(crate) fn last_mut(&mut self) -> Option<&mut T> {
-        self.0.last_mut()?.last_mut()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().flatten()
-    }
 }
 
 impl<T> IntoIterator for Pieces<T> {
@@ -68,8 +55,6 @@ mod tests {
         for item in 0..count {
             pieces.push(item);
         }
-        assert_eq!(pieces.len(), count);
-        assert!(pieces.iter().copied().eq(0..count));
         assert!(pieces.into_iter().eq(0..count));
     }
 }

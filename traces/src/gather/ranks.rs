@@ -4,21 +4,19 @@ use std::collections::BTreeMap;
 
 use litd_units::Nanos;
 
-use super::kept::{DEVICE_LIMIT, few};
-use super::pieces::Pieces;
-use super::{Fault, Gathered, Launch, Mark, RawKernel, Small, Trace, shortened};
-use crate::timeline::{Iteration, Kernel, NameId, StreamId, Timeline};
+use super::{Correlation, Extreme, Fault, Gathered, Group, Launch, Mark, Trace, shortened};
+use crate::timeline::{CollectiveId, Iteration, NameId, NonMax, StreamId, Timeline};
 
 /// The kernels of one rank's GPU, still in the file's terms.
 struct Share {
     rank: u32,
-    device: NameId,
-    kernels: Pieces<RawKernel>,
+    group: Group,
 }
 
 /// The timelines of a file. `file` is how the user named it, `given` the rank he gave it.
 pub(crate) fn timelines(mut all: Gathered, file: &str, given: Option<u32>) -> Result<Trace, Fault> {
     let mut notes = Vec::new();
+    check_base(&all)?;
     let known = given
         .or(all.rank)
         .or_else(|| rank_in_file_name(file))
@@ -28,7 +26,7 @@ pub(crate) fn timelines(mut all: Gathered, file: &str, given: Option<u32>) -> Re
     let shares_names = shares.len() > 1;
     let mut timelines = Vec::new();
     for share in shares {
-        timelines.push(timeline(&mut all, share, file, shares_names)?);
+        timelines.push(timeline(&mut all, share, file, shares_names));
     }
     Ok(Trace {
         timelines,
@@ -37,28 +35,18 @@ pub(crate) fn timelines(mut all: Gathered, file: &str, given: Option<u32>) -> Re
     })
 }
 
-/// The kernels by the rank that their event names, and device.
-type Groups = BTreeMap<(Option<u32>, u32), Pieces<RawKernel>>;
-
-fn groups(kernels: Pieces<RawKernel>) -> Result<Groups, Fault> {
-    let key = |kernel: &RawKernel| (kernel.rank.map(Small::number), kernel.device.id().0);
-    let first = kernels.iter().next().map(key);
-    let mut groups = Groups::new();
-    // Of one GPU, as most files are, nothing moves.
-    if let Some(first) = first
-        && kernels.iter().all(|kernel| key(kernel) == first)
-    {
-        groups.insert(first, kernels);
-        return Ok(groups);
+/// Whether all times fit with the file's base: those that are furthest apart tell.
+fn check_base(all: &Gathered) -> Result<(), Fault> {
+    for Extreme { time, event, name } in all.extremes.into_iter().flatten() {
+        if time.checked_add(all.base.0).is_none() {
+            return Err(Fault::Kernel {
+                event,
+                name: shortened(all.kept.names.get(name)),
+                what: "a kernel's time plus baseTimeNanoseconds is not a time that fits".into(),
+            });
+        }
     }
-    for kernel in kernels {
-        groups.entry(key(&kernel)).or_default().push(kernel);
-        few(groups.len(), DEVICE_LIMIT, "ranks and devices").map_err(|what| Fault::Value {
-            event: kernel.event.into(),
-            what,
-        })?;
-    }
-    Ok(groups)
+    Ok(())
 }
 
 /// Splits the kernels by rank; `false` if the rank is a guess.
@@ -68,8 +56,9 @@ fn shares(
     known: Option<u32>,
     notes: &mut Vec<String>,
 ) -> Result<(Vec<Share>, bool), Fault> {
-    let groups = groups(std::mem::take(&mut all.kernels))?;
-    let by_event = groups.keys().any(|(rank, _)| rank.is_some());
+    let mut groups = std::mem::take(&mut all.groups);
+    groups.sort_by_key(|group| (group.rank, group.device));
+    let by_event = groups.iter().any(|group| group.rank.is_some());
     let devices = groups.len();
     if !by_event && known.is_none() && devices > 1 {
         // The world that the file tells of, if any, counts processes and not devices.
@@ -78,19 +67,13 @@ fn shares(
     }
     // Several devices of one rank: the busiest is its GPU.
     let mut shares = BTreeMap::<u32, Vec<Share>>::new();
-    for ((rank, device), kernels) in groups {
-        let device = NameId(device);
+    for group in groups {
+        let rank = group.rank.map(NonMax::get);
         match rank.or(known).or((!by_event).then_some(0)) {
-            Some(rank) => {
-                shares.entry(rank).or_default().push(Share {
-                    rank,
-                    device,
-                    kernels,
-                });
-            }
+            Some(rank) => shares.entry(rank).or_default().push(Share { rank, group }),
             None => notes.push(format!(
                 "{file}: {} kernels that name no rank were left out",
-                kernels.len()
+                group.kernels.len()
             )),
         }
     }
@@ -111,10 +94,8 @@ fn busiest(
     notes: &mut Vec<String>,
 ) -> Option<Share> {
     let time = |share: &Share| {
-        let spans = share
-            .kernels
-            .iter()
-            .map(|kernel| i128::from(kernel.end - kernel.start));
+        let kernels = share.group.kernels.iter();
+        let spans = kernels.map(|kernel| i128::from(kernel.end.0) - i128::from(kernel.start.0));
         spans.sum::<i128>()
     };
     shares.sort_by_cached_key(|share| std::cmp::Reverse(time(share)));
@@ -124,9 +105,9 @@ fn busiest(
         notes.push(format!(
             "{file}: rank {} ran on device {}; {} kernels on its device {} were left out",
             kept.rank,
-            shortened(all.kept.devices.get(kept.device)),
-            left_out.kernels.len(),
-            shortened(all.kept.devices.get(left_out.device)),
+            shortened(all.kept.devices.get(kept.group.device.id())),
+            left_out.group.kernels.len(),
+            shortened(all.kept.devices.get(left_out.group.device.id())),
         ));
     }
     Some(kept)
@@ -135,18 +116,16 @@ fn busiest(
 /// A file of several devices that names no rank: each device is one, in their order.
 fn ranks_of_devices(
     all: &Gathered,
-    groups: Groups,
+    mut groups: Vec<Group>,
     file: &str,
     notes: &mut Vec<String>,
 ) -> Vec<Share> {
-    let mut groups = Vec::from_iter(groups);
-    groups.sort_by_key(|((_, device), _)| {
-        let label = all.kept.devices.get(NameId(*device));
+    let label = |group: &Group| all.kept.devices.get(group.device.id());
+    groups.sort_by_cached_key(|group| {
+        let label = label(group);
         (label.parse::<u64>().unwrap_or(u64::MAX), label.to_owned())
     });
-    let labels = groups
-        .iter()
-        .map(|((_, device), _)| shortened(all.kept.devices.get(NameId(*device))));
+    let labels = groups.iter().map(|group| shortened(label(group)));
     let labels = labels.collect::<Vec<_>>().join(", ");
     notes.push(format!(
         "{file}: names no ranks; its devices {labels} are taken for ranks 0 to {}",
@@ -154,86 +133,66 @@ fn ranks_of_devices(
     ));
     let numbered = (0..).zip(groups);
     numbered
-        .map(|(rank, ((_, device), kernels))| Share {
-            rank,
-            device: NameId(device),
-            kernels,
-        })
+        .map(|(rank, group)| Share { rank, group })
         .collect()
 }
 
-fn timeline(
-    all: &mut Gathered,
-    share: Share,
-    file: &str,
-    shares_names: bool,
-) -> Result<Timeline, Fault> {
+fn timeline(all: &mut Gathered, share: Share, file: &str, shares_names: bool) -> Timeline {
     let mut timeline = Timeline::new(share.rank, file);
     timeline.world_size = all.world_size;
     timeline.simulated = all.simulated;
     let marks = Marks::of(all, &share);
-    timeline.kernels.reserve_exact(share.kernels.len());
     let mut streams = vec![None; all.kept.streams.len()];
     let mut adopted = match shares_names {
         true => vec![None; all.kept.names.len()],
         false => Vec::new(),
     };
-    let mut collectives = Vec::new();
-    for raw in share.kernels {
-        let time = |time: i64| {
-            time.checked_add(all.base.0)
-                .map(Nanos)
-                .ok_or_else(|| Fault::Kernel {
-                    event: raw.event.into(),
-                    name: shortened(all.kept.names.get(raw.name)),
-                    what: "a kernel's time plus baseTimeNanoseconds is not a time that fits".into(),
-                })
-        };
-        let (start, end) = (time(raw.start)?, time(raw.end)?);
-        let stream = streams
-            .get_mut(raw.stream.id().0 as usize)
-            .map_or(StreamId(0), |known| {
-                *known.get_or_insert_with(|| {
-                    timeline
-                        .streams
-                        .push(all.kept.streams.get(raw.stream.id()).into());
-                    StreamId(u32::try_from(timeline.streams.len() - 1).unwrap_or(u32::MAX))
-                })
+    let Group {
+        rank,
+        mut kernels,
+        correlations,
+        ..
+    } = share.group;
+    for (at, kernel) in kernels.iter_mut().enumerate() {
+        let correlation = correlations.get(at).copied().flatten();
+        kernel.iteration = marks
+            .iteration(rank, kernel.start.0, correlation)
+            .and_then(NonMax::new);
+        kernel.start += all.base;
+        kernel.end += all.base;
+        if let Some(known) = streams.get_mut(usize::from(kernel.stream.0)) {
+            kernel.stream = *known.get_or_insert_with(|| {
+                let label = all.kept.streams.get(NameId(kernel.stream.0.into()));
+                timeline.streams.push(label.into());
+                StreamId(u16::try_from(timeline.streams.len() - 1).unwrap_or(u16::MAX))
             });
-        let name = match shares_names {
-            true => {
-                let adopt = || timeline.names.adopt(&all.kept.names, raw.name);
-                let known = adopted.get_mut(raw.name.0 as usize);
-                known.map_or(raw.name, |known| *known.get_or_insert_with(adopt))
-            }
-            false => raw.name,
-        };
-        let collective = raw.collective.map(|id| {
-            collectives.push(
-                all.collectives
-                    .get(id.number() as usize)
-                    .cloned()
-                    .unwrap_or_default(),
-            );
-            crate::CollectiveId(u32::try_from(collectives.len() - 1).unwrap_or(u32::MAX))
-        });
-        timeline.kernels.push(Kernel {
-            name,
-            stream,
-            class: raw.class,
-            start,
-            end,
-            collective,
-            iteration: marks.iteration(&raw),
-        });
+        }
+        if let Some(known) = adopted.get_mut(kernel.name.0 as usize) {
+            let adopt = || timeline.names.adopt(&all.kept.names, kernel.name);
+            kernel.name = *known.get_or_insert_with(adopt);
+        }
     }
-    timeline.collectives = collectives;
     timeline.iterations = marks.iterations(all.base);
-    if !shares_names {
+    if shares_names {
+        for kernel in &mut kernels {
+            // Each kernel has its own, which nobody else will ask for.
+            let told = kernel
+                .collective
+                .and_then(|id| all.collectives.get_mut(id.0.get() as usize));
+            kernel.collective = told.and_then(|told| {
+                timeline.collectives.push(std::mem::take(told));
+                let last = u32::try_from(timeline.collectives.len() - 1).ok()?;
+                NonMax::new(last).map(CollectiveId)
+            });
+        }
+    } else {
         timeline.names = std::mem::take(&mut all.kept.names);
+        timeline.collectives = std::mem::take(&mut all.collectives);
     }
+    kernels.shrink_to_fit();
+    timeline.kernels = kernels;
     timeline.sort();
-    Ok(timeline)
+    timeline
 }
 
 /// The marks of iterations that concern one rank's GPU.
@@ -247,7 +206,9 @@ impl<'a> Marks<'a> {
     fn of(all: &'a Gathered, share: &Share) -> Self {
         let mine = |mark: &&Mark| {
             mark.rank.is_none_or(|rank| rank == share.rank)
-                && mark.device.is_none_or(|device| device == share.device)
+                && mark
+                    .device
+                    .is_none_or(|device| device == share.group.device.id())
         };
         let (mut device, mut host): (Vec<Mark>, Vec<Mark>) = all
             .marks
@@ -265,12 +226,17 @@ impl<'a> Marks<'a> {
 
     /// A kernel belongs to the step in which the host launched it, however late it ran. Where
     /// the launch is not known, the profiler's mark on the device has to do.
-    fn iteration(&self, kernel: &RawKernel) -> Option<u32> {
+    fn iteration(
+        &self,
+        rank: Option<NonMax>,
+        start: i64,
+        correlation: Option<Correlation>,
+    ) -> Option<u32> {
         if self.host.is_empty() && self.device.is_empty() {
             return None;
         }
-        let launched = kernel.correlation.and_then(|correlation| {
-            let key = (kernel.rank.map(Small::number), correlation.number());
+        let launched = correlation.and_then(|correlation| {
+            let key = (rank.map(NonMax::get), correlation.number());
             let at = self
                 .launches
                 .binary_search_by_key(&key, |launch| (launch.rank, launch.correlation));
@@ -278,8 +244,8 @@ impl<'a> Marks<'a> {
         });
         match launched {
             Some(launch) if !self.host.is_empty() => containing(&self.host, launch.at),
-            _ if !self.device.is_empty() => containing(&self.device, kernel.start),
-            _ if self.launches.is_empty() => containing(&self.host, kernel.start),
+            _ if !self.device.is_empty() => containing(&self.device, start),
+            _ if self.launches.is_empty() => containing(&self.host, start),
             _ => None,
         }
     }

@@ -4,12 +4,12 @@ use litd_units::Nanos;
 
 use super::event::{Args, Category, Event, RawCollective, distributed_info};
 use crate::gather::{
-    self, Correlation, Gathered, Launch, Mark, RawKernel, Small, shortened, within,
+    self, Correlation, Gathered, Launch, Mark, RawKernel, Spot, shortened, within,
 };
 use crate::json::number;
 use crate::json::scan::{Part, ScanError};
 use crate::json::text::{Malformed, decoded, number_of, ranks_of, unquoted};
-use crate::timeline::{Collective, KernelClass, NameId};
+use crate::timeline::{Collective, KernelClass, NameId, NonMax};
 
 /// The longest list of ranks, in bytes.
 const RANKS_TEXT_LIMIT: usize = 256 << 10;
@@ -175,23 +175,24 @@ impl Collected {
                 let collective = self.collective(raw).map_err(fault)?;
                 self.0.collectives.push(collective);
                 let last = u32::try_from(self.0.collectives.len() - 1);
-                last.ok().and_then(Small::new)
+                last.ok().and_then(NonMax::new)
             }
             None => None,
         };
-        self.0.kernels.push(RawKernel {
+        let raw = RawKernel {
             name,
             class,
-            stream,
-            device,
+            spot: Spot {
+                rank: rank.and_then(NonMax::new),
+                device,
+                stream,
+            },
             start,
             end,
             collective,
             correlation,
-            rank: rank.and_then(Small::new),
-            event: u32::try_from(number).unwrap_or(u32::MAX),
-        });
-        Ok(())
+        };
+        Ok(self.0.push(number, &raw)?)
     }
 }
 

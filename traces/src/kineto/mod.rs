@@ -53,7 +53,7 @@ pub(crate) fn read_source(
     let events = scanner.progress.events;
     let result = walked.and_then(|()| {
         let Collected(mut gathered) = collected;
-        if gathered.kernels.is_empty() {
+        if gathered.is_empty() {
             return Ok(None);
         }
         gathered.simulated = scanner.progress.simulated;

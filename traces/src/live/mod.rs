@@ -317,11 +317,12 @@ impl Aligned {
 
     fn report(self, ranks: &[Rank], names: &NameTable) -> LiveReport {
         let durations = Vec::from_iter(ranks.iter().map(|rank| rank.durations.as_slice()));
+        let kernels = durations.iter().map(|column| column.len()).min();
         let latest = &self.rows.latest;
         let constant = |k: usize| !self.rows.overlaps[k].varies();
-        let paces = paces(&durations, constant, |k| {
-            self.limits.get(k).copied().flatten()
-        });
+        let size = [ranks.len(), kernels.unwrap_or(0)];
+        let limit = |k: usize| self.limits.get(k).copied().flatten();
+        let paces = paces(size, |rank, k| durations[rank][k], constant, limit);
         let idles = Vec::from_iter(ranks.iter().map(|rank| rank.idle));
         let lists = Vec::from_iter(ranks.iter().map(|rank| rank.synchronising(names)));
         let skew = skew::estimate(&skew::rows(&lists), ranks.len());
@@ -373,5 +374,5 @@ fn matches(
         ranks: (0..).zip(ranks).map(sequence).collect(),
         names: names.iter().collect(),
     };
-    match_sequences(&all, options, WORK)
+    match_sequences(all, options, WORK)
 }

@@ -240,7 +240,7 @@ impl Rank {
             let known = kernels.filter(|&(_, &name)| (name as usize) < names);
             items.extend(known.map(|(kernel, &name)| Item {
                 name,
-                stream,
+                stream: u16::try_from(stream).unwrap_or(u16::MAX),
                 kernel,
                 iteration: None,
             }));

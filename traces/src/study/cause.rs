@@ -1,6 +1,8 @@
 //! Why a GPU is late, from traces alone: the marks of each rank, the verdict that
 //! [`litd_diagnosis`] makes of them, and what it rests on, in words.
 
+use std::collections::HashMap;
+
 use litd_diagnosis::{Cause, Limits, Marks, Verdict, median};
 use litd_units::Nanos;
 use serde::Serialize;
@@ -48,7 +50,7 @@ pub struct RankMarks {
 
 pub(super) fn diagnose(
     timelines: &[Timeline],
-    matrix: &Matrix,
+    matrix: &Matrix<'_>,
     kinds: &[OverlapKind],
     skew: &Skew,
 ) -> Diagnosis {
@@ -173,56 +175,65 @@ fn evidence(rank: u32, verdict: &Verdict) -> Vec<String> {
 
 fn marks_of(
     timelines: &[Timeline],
-    matrix: &Matrix,
+    matrix: &Matrix<'_>,
     kinds: &[OverlapKind],
     skew: &Skew,
     length: Nanos,
 ) -> Vec<Marks> {
-    let limits = Vec::from_iter(matrix.columns.iter().map(|column| limit_of(&column.name)));
-    let durations = Vec::from_iter(matrix.duration.iter().map(Vec::as_slice));
+    // One name is looked into once; it may be long.
+    let mut known = HashMap::new();
+    let kernels = 0..matrix.kernels();
+    let limit = kernels.map(|k| {
+        let name = matrix.name(k);
+        *known.entry(name).or_insert_with(|| limit_of(name))
+    });
+    let limits = Vec::from_iter(limit);
     let constant = |k: usize| {
-        let has_length = matrix.duration.iter().all(|row| row[k] > Nanos::ZERO);
+        let has_length = (0..matrix.gpus()).all(|gpu| matrix.duration(gpu, k) > Nanos::ZERO);
         has_length && kinds[k] != OverlapKind::Varying
     };
-    let paces = paces(&durations, constant, |k| limits[k]);
+    let size = [matrix.gpus(), matrix.kernels()];
+    let duration = |gpu, k| matrix.duration(gpu, k);
+    let paces = paces(size, duration, constant, |k| limits[k]);
     let idles = Vec::from_iter(timelines.iter().map(idle_of));
     marks(&paces, &idles, skew, length)
 }
 
 /// Mean lead of each GPU, as a share of an iteration.
-fn leads(matrix: &Matrix, length: Nanos) -> Vec<f64> {
-    let kernels = matrix.columns.len().max(1) as f64;
+fn leads(matrix: &Matrix<'_>, length: Nanos) -> Vec<f64> {
+    let kernels = matrix.kernels().max(1) as f64;
     let iteration = length.0.max(1) as f64 / matrix.iterations().len().max(1) as f64;
-    let mean = |row: &Vec<Nanos>| row.iter().map(|lead| lead.0 as f64).sum::<f64>() / kernels;
-    matrix
-        .lead
-        .iter()
-        .map(|row| mean(row) / iteration)
-        .collect()
+    matrix.column(|gpu| {
+        let leads = (0..matrix.kernels()).map(|k| matrix.lead(gpu, k).0 as f64);
+        leads.sum::<f64>() / kernels / iteration
+    })
 }
 
 /// From first start to last end of matched kernels, of all iterations.
-fn length(matrix: &Matrix) -> Nanos {
+fn length(matrix: &Matrix<'_>) -> Nanos {
     let iterations = matrix.iterations();
-    let of = |kernels: &Vec<usize>| {
-        let rows = || matrix.start.iter().zip(&matrix.duration);
-        let starts = rows().flat_map(|(start, _)| kernels.iter().map(|&k| start[k]));
-        let ends = rows().flat_map(|(start, time)| kernels.iter().map(|&k| start[k] + time[k]));
-        ends.max().unwrap_or_default() - starts.min().unwrap_or_default()
-    };
-    iterations.values().map(of).sum()
+    iterations
+        .values()
+        .map(|kernels| matrix.length(kernels))
+        .sum()
 }
 
 /// How far kernel noise alone drives ranks apart, as a share of an iteration.
-fn expected_spread(matrix: &Matrix, length: Nanos) -> f64 {
+fn expected_spread(matrix: &Matrix<'_>, length: Nanos) -> f64 {
     let deviation = |k: usize| {
-        let times = || matrix.duration.iter().map(|row| row[k].0 as f64);
-        let middle = median(times().collect()).filter(|&middle| middle > 0.0)?;
-        median(times().map(|time| (time / middle - 1.0).abs()).collect())
+        let times = matrix.column(|gpu| matrix.duration(gpu, k).0 as f64);
+        let middle = median(times.clone()).filter(|&middle| middle > 0.0)?;
+        median(
+            times
+                .iter()
+                .map(|time| (time / middle - 1.0).abs())
+                .collect(),
+        )
     };
-    let noise = median((0..matrix.columns.len()).filter_map(deviation).collect());
-    let first = matrix.duration.first().into_iter().flatten();
-    let squares: f64 = first.map(|time| (time.0 as f64).powi(2)).sum();
+    let kernels = 0..matrix.kernels();
+    let noise = median(kernels.clone().filter_map(deviation).collect());
+    let first = kernels.map(|k| matrix.duration(0, k).0 as f64);
+    let squares: f64 = first.map(|time| time.powi(2)).sum();
     // 1.4826 makes a standard deviation of a median absolute one.
     let drift = 1.4826 * noise.unwrap_or(0.0) * squares.sqrt();
     match length > Nanos::ZERO {

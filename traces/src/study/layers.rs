@@ -3,6 +3,7 @@
 //! row is taken for a stack of layers, one per repetition.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::matrix::{Matrix, layer_of};
 
@@ -22,30 +23,35 @@ const WORK: usize = 40_000_000;
 pub struct Layer {
     /// What comes before the layer's number in names, such as `f` and `b`; where names tell none,
     /// `stack 1`, `stack 2` ... in the order of time.
-    pub pass: String,
+    pub pass: Arc<str>,
     /// Its number; counted from 0 in the order of time where names tell none.
     pub number: u32,
 }
 
 /// The layer of each kernel, where there is one.
-pub(super) fn of(matrix: &Matrix) -> Vec<Option<Layer>> {
-    let named = matrix.columns.iter().map(|column| {
-        let (number, _) = layer_of(&column.name)?;
-        let pass = column.name.split(&format!(".{number}.")).next();
-        let pass = pass.unwrap_or_default().to_owned();
+pub(super) fn of(matrix: &Matrix<'_>) -> Vec<Option<Layer>> {
+    let of_name = |name: &str| {
+        let (number, _) = layer_of(name)?;
+        let pass = name.split(&format!(".{number}.")).next();
+        let pass = pass.unwrap_or_default().into();
         Some(Layer { pass, number })
+    };
+    let mut told = HashMap::new();
+    let named = (0..matrix.kernels()).map(|k| {
+        let name = matrix.name(k);
+        told.entry(name).or_insert_with(|| of_name(name)).clone()
     });
     let named = Vec::from_iter(named);
     if named.iter().any(Option::is_some) {
         return named;
     }
-    let mut layers = vec![None; matrix.columns.len()];
+    let mut layers = vec![None; matrix.kernels()];
     let mut ids = HashMap::new();
     let mut known = HashMap::<Vec<usize>, Vec<Stack>>::new();
     for kernels in matrix.iterations().values() {
         let names = kernels.iter().map(|&k| {
             let next = ids.len();
-            *ids.entry(&*matrix.columns[k].name).or_insert(next)
+            *ids.entry(matrix.name(k as usize)).or_insert(next)
         });
         let names = Vec::from_iter(names);
         // Most iterations run the same.
@@ -56,11 +62,12 @@ pub(super) fn of(matrix: &Matrix) -> Vec<Option<Layer>> {
             stacks
         });
         for (at, stack) in stacks.iter().enumerate() {
+            let pass = Arc::<str>::from(format!("stack {}", at + 1));
             for number in 0..stack.repeats {
                 let first = stack.first + number * stack.period;
                 for &k in &kernels[first..first + stack.period] {
-                    layers[k] = Some(Layer {
-                        pass: format!("stack {}", at + 1),
+                    layers[k as usize] = Some(Layer {
+                        pass: pass.clone(),
                         number: u32::try_from(number).unwrap_or(u32::MAX),
                     });
                 }

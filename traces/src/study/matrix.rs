@@ -2,88 +2,126 @@
 //! III and IV.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use litd_units::Nanos;
 
-use crate::align::{AlignError, AlignOptions, Selection};
+use crate::align::{AlignError, AlignOptions, Alignment, Selection, align};
 use crate::analysis::{communication, ratio};
-use crate::leads::leads;
-use crate::timeline::Timeline;
+use crate::timeline::{Kernel, NonMax, Timeline};
 
-/// One matched kernel.
+/// What each GPU did with each matched computation kernel, kernels in the order in which the last
+/// GPU started them. Of millions only what is not in the timelines is kept.
 #[derive(Debug, Clone)]
-pub(super) struct Column {
-    /// The name, on all GPUs.
-    pub(super) name: Arc<str>,
-    /// The iteration, where traces mark them.
-    pub(super) iteration: Option<u32>,
+pub(super) struct Matrix<'a> {
+    timelines: &'a [Timeline],
+    alignment: Alignment,
+    /// When the last GPU started each kernel.
+    latest: Vec<Nanos>,
+    /// `[g][k]`: time beside communication on the same GPU / duration; 0 for a kernel without
+    /// length.
+    overlap: Vec<Vec<f64>>,
 }
 
-/// What each GPU did with each matched computation kernel; `[g][k]`, kernels in the order in
-/// which the last GPU started them.
-#[derive(Debug, Clone)]
-pub(super) struct Matrix {
-    pub(super) columns: Vec<Column>,
-    pub(super) start: Vec<Vec<Nanos>>,
-    pub(super) duration: Vec<Vec<Nanos>>,
-    /// Time beside communication on the same GPU / duration; 0 for a kernel without length.
-    pub(super) overlap: Vec<Vec<f64>>,
-    /// By how much each GPU started before the last.
-    pub(super) lead: Vec<Vec<Nanos>>,
-}
-
-impl Matrix {
-    pub(super) fn of(timelines: &[Timeline], align: &AlignOptions) -> Result<Self, AlignError> {
-        let align = AlignOptions {
+impl<'a> Matrix<'a> {
+    pub(super) fn of(
+        timelines: &'a [Timeline],
+        align_by: &AlignOptions,
+    ) -> Result<Self, AlignError> {
+        let align_by = AlignOptions {
             selection: Selection::Computation,
-            ..*align
+            ..*align_by
         };
-        let leads = leads(timelines, &align)?;
-        let rows = || leads.alignment.matched();
         let mut matrix = Self {
-            columns: Vec::new(),
-            start: Vec::new(),
-            duration: Vec::new(),
+            timelines,
+            alignment: align(timelines, &align_by)?,
+            latest: Vec::new(),
             overlap: Vec::new(),
-            lead: leads.wave,
         };
-        for (rank, timeline) in timelines.iter().enumerate() {
+        let latest = |k| (0..matrix.gpus()).map(|gpu| matrix.start(gpu, k)).max();
+        matrix.latest = (0..matrix.kernels()).filter_map(latest).collect();
+        for (gpu, timeline) in timelines.iter().enumerate() {
             let spans = communication(timeline);
-            let kernels = rows().filter_map(|row| timeline.kernels.get(*row.get(rank)? as usize));
-            let cover = |start, end| spans.cover(start, end);
-            matrix
-                .start
-                .push(kernels.clone().map(|k| k.start).collect());
-            matrix
-                .duration
-                .push(kernels.clone().map(|k| k.duration()).collect());
-            let overlaps = kernels
-                .clone()
-                .map(|k| ratio(cover(k.start, k.end), k.duration()).unwrap_or(0.0));
-            matrix.overlap.push(overlaps.collect());
-            if rank == 0 {
-                let columns = kernels.map(|kernel| Column {
-                    name: timeline.names.shared(kernel.name),
-                    iteration: kernel.iteration,
-                });
-                matrix.columns = columns.collect();
-            }
+            let overlap = |k| {
+                let kernel = matrix.kernel(gpu, k)?;
+                ratio(spans.cover(kernel.start, kernel.end), kernel.duration())
+            };
+            let overlaps = (0..matrix.kernels()).map(|k| overlap(k).unwrap_or(0.0));
+            let overlaps = Vec::from_iter(overlaps);
+            matrix.overlap.push(overlaps);
         }
         Ok(matrix)
     }
 
     pub(super) fn gpus(&self) -> usize {
-        self.start.len()
+        self.timelines.len()
+    }
+
+    /// How many kernels match.
+    pub(super) fn kernels(&self) -> usize {
+        self.alignment.matched().len()
+    }
+
+    /// What a GPU ran as the k-th matched kernel.
+    fn kernel(&self, gpu: usize, k: usize) -> Option<&'a Kernel> {
+        let index = *self.alignment.row(k)?.get(gpu)?;
+        self.timelines.get(gpu)?.kernels.get(index as usize)
+    }
+
+    /// A kernel's name, on all GPUs.
+    pub(super) fn name(&self, k: usize) -> &'a str {
+        let first = self.timelines.first().zip(self.kernel(0, k));
+        first.map_or("", |(timeline, kernel)| timeline.name_of(kernel))
+    }
+
+    /// A kernel's iteration, where traces mark them.
+    pub(super) fn iteration(&self, k: usize) -> Option<u32> {
+        self.kernel(0, k)?.iteration.map(NonMax::get)
+    }
+
+    pub(super) fn start(&self, gpu: usize, k: usize) -> Nanos {
+        self.kernel(gpu, k)
+            .map_or(Nanos::ZERO, |kernel| kernel.start)
+    }
+
+    pub(super) fn duration(&self, gpu: usize, k: usize) -> Nanos {
+        self.kernel(gpu, k).map_or(Nanos::ZERO, Kernel::duration)
+    }
+
+    /// The overlap ratios of a GPU's kernels.
+    pub(super) fn overlaps(&self, gpu: usize) -> &[f64] {
+        self.overlap.get(gpu).map_or(&[], Vec::as_slice)
+    }
+
+    /// By how much a GPU started a kernel before the last one did.
+    pub(super) fn lead(&self, gpu: usize, k: usize) -> Nanos {
+        let latest = self.latest.get(k).copied().unwrap_or_default();
+        latest - self.start(gpu, k)
+    }
+
+    /// Something of a kernel, of each GPU.
+    pub(super) fn column<T>(&self, of: impl Fn(usize) -> T) -> Vec<T> {
+        (0..self.gpus()).map(of).collect()
     }
 
     /// The kernels of each iteration, in order; all of them where the traces mark none.
-    pub(super) fn iterations(&self) -> BTreeMap<Option<u32>, Vec<usize>> {
+    pub(super) fn iterations(&self) -> BTreeMap<Option<u32>, Vec<u32>> {
         let mut iterations = BTreeMap::<_, Vec<_>>::new();
-        for (k, column) in self.columns.iter().enumerate() {
-            iterations.entry(column.iteration).or_default().push(k);
+        for (k, number) in (0..self.kernels()).zip(0..) {
+            iterations
+                .entry(self.iteration(k))
+                .or_default()
+                .push(number);
         }
         iterations
+    }
+
+    /// From the first start to the last end of some kernels.
+    pub(super) fn length(&self, kernels: &[u32]) -> Nanos {
+        let cells =
+            || (0..self.gpus()).flat_map(|gpu| kernels.iter().map(move |&k| (gpu, k as usize)));
+        let starts = cells().map(|(gpu, k)| self.start(gpu, k));
+        let ends = cells().map(|(gpu, k)| self.start(gpu, k) + self.duration(gpu, k));
+        ends.max().unwrap_or_default() - starts.min().unwrap_or_default()
     }
 
     /// By how much the overlap ratio of a kernel differs across GPUs, and its mean.

@@ -26,7 +26,7 @@ use matrix::Matrix;
 /// What the paper's analysis says of the ranks of a node. Lists over GPUs are in the order of
 /// the timelines.
 #[derive(Debug, Clone, Serialize)]
-pub struct Study {
+pub struct Study<'a> {
     /// The clocks, from the ends of collectives.
     pub skew: Skew,
     /// What holds the node back, and why.
@@ -45,7 +45,7 @@ pub struct Study {
     pub waves: Vec<Wave>,
     /// What all of this comes from, kernel by kernel.
     #[serde(skip)]
-    pub matched: Matched,
+    pub matched: Matched<'a>,
 }
 
 /// One computation kernel that was matched on all GPUs; lists have one entry per GPU.
@@ -78,12 +78,12 @@ pub fn remove_skew(timelines: &mut [Timeline]) -> Skew {
 ///
 /// # Errors
 /// When too few kernels match; see [`AlignError`].
-pub fn study(
-    timelines: &[Timeline],
+pub fn study<'a>(
+    timelines: &'a [Timeline],
     skew: Skew,
     align: &AlignOptions,
     options: &ModelOptions,
-) -> Result<Study, AlignError> {
+) -> Result<Study<'a>, AlignError> {
     let matrix = Matrix::of(timelines, align)?;
     let kinds = overlap::kinds(&matrix, options.varying_threshold);
     let ranks = Vec::from_iter(timelines.iter().map(|timeline| timeline.rank));
@@ -110,40 +110,37 @@ pub fn study(
 /// The computation kernels that were matched on all GPUs, in the order in which the last GPU
 /// started them. Of millions each is made when it is asked for.
 #[derive(Debug, Clone)]
-pub struct Matched {
-    matrix: Matrix,
+pub struct Matched<'a> {
+    matrix: Matrix<'a>,
     layers: Vec<Option<Layer>>,
 }
 
-impl Matched {
+impl Matched<'_> {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.matrix.columns.len()
+        self.matrix.kernels()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.matrix.columns.is_empty()
+        self.len() == 0
     }
 
     /// One of them.
     #[must_use]
     pub fn get(&self, k: usize) -> Option<MatchedKernel> {
-        fn column<T: Copy>(of: &[Vec<T>], k: usize) -> Vec<T> {
-            of.iter().filter_map(|row| row.get(k).copied()).collect()
-        }
-        let of = self.matrix.columns.get(k)?;
-        Some(MatchedKernel {
-            name: of.name.as_ref().into(),
-            plain_name: overlap::plain_name(&of.name),
+        let matrix = &self.matrix;
+        (k < self.len()).then(|| MatchedKernel {
+            name: matrix.name(k).into(),
+            plain_name: overlap::plain_name(matrix.name(k)),
             layer: self.layers.get(k).cloned().flatten(),
-            iteration: of.iteration,
-            start: column(&self.matrix.start, k),
-            duration: column(&self.matrix.duration, k),
-            overlap: column(&self.matrix.overlap, k),
-            lead: column(&self.matrix.lead, k),
+            iteration: matrix.iteration(k),
+            start: matrix.column(|gpu| matrix.start(gpu, k)),
+            duration: matrix.column(|gpu| matrix.duration(gpu, k)),
+            overlap: matrix.column(|gpu| matrix.overlaps(gpu)[k]),
+            lead: matrix.column(|gpu| matrix.lead(gpu, k)),
         })
     }
 
@@ -155,7 +152,11 @@ impl Matched {
     /// The place of the one with the greatest lead; the last of several.
     #[must_use]
     pub fn worst(&self) -> Option<usize> {
-        let leads = |k: usize| self.matrix.lead.iter().filter_map(move |row| row.get(k));
-        (0..self.len()).max_by_key(|&k| leads(k).max().copied())
+        let most = |k| {
+            (0..self.matrix.gpus())
+                .map(|gpu| self.matrix.lead(gpu, k))
+                .max()
+        };
+        (0..self.len()).max_by_key(|&k| most(k))
     }
 }

@@ -97,16 +97,23 @@ pub fn predict(
 ) -> Prediction {
     let rows = durations.iter().chain(overlaps);
     let kernels = rows.map(Vec::len).min().unwrap_or(0);
-    let gpus = durations.len();
-    let [max, _, min] = ALIGNMENTS.map(|(_, aggregate)| aggregate);
     let column = |of: &[Vec<f64>], k: usize| Vec::from_iter(of.iter().map(|row| row[k]));
+    let each = (0..kernels).map(|k| (column(durations, k), column(overlaps, k)));
+    predict_each(durations.len(), each, options)
+}
+
+/// The same on one kernel after the other: its durations and its overlap ratios on all GPUs.
+fn predict_each(
+    gpus: usize,
+    kernels: impl Iterator<Item = (Vec<f64>, Vec<f64>)>,
+    options: &ModelOptions,
+) -> Prediction {
+    let [max, _, min] = ALIGNMENTS.map(|(_, aggregate)| aggregate);
     let mut of_constant = [0.0; 3];
     let mut by_order = vec![0.0; gpus];
     let mut by_gpu = vec![0.0; gpus];
     let (mut constant, mut varying, mut least_varying) = (0, 0, 0.0);
-    for k in 0..kernels {
-        let overlap = column(overlaps, k);
-        let mut times = column(durations, k);
+    for (mut times, overlap) in kernels {
         if max(&overlap) - min(&overlap) > options.varying_threshold {
             varying += 1;
             least_varying += min(&times);
@@ -167,8 +174,8 @@ pub struct Prediction {
 }
 
 impl Models {
-    pub(super) fn of(matrix: &Matrix, options: &ModelOptions) -> Self {
-        let every = Vec::from_iter(0..matrix.columns.len());
+    pub(super) fn of(matrix: &Matrix<'_>, options: &ModelOptions) -> Self {
+        let every = Vec::from_iter((0..).take(matrix.kernels()));
         let all = predict_some(matrix, &every, options);
         let iterations = matrix.iterations();
         let single = Vec::from_iter(
@@ -212,18 +219,11 @@ impl Models {
     }
 }
 
-fn predict_some(matrix: &Matrix, kernels: &[usize], options: &ModelOptions) -> Prediction {
-    let durations = matrix.duration.iter().map(|row| {
-        let times = kernels.iter().map(|&k| row[k].to_millis().0);
-        times.collect()
+fn predict_some(matrix: &Matrix<'_>, kernels: &[u32], options: &ModelOptions) -> Prediction {
+    let each = kernels.iter().map(|&k| {
+        let k = k as usize;
+        let times = matrix.column(|gpu| matrix.duration(gpu, k).to_millis().0);
+        (times, matrix.column(|gpu| matrix.overlaps(gpu)[k]))
     });
-    let overlaps = matrix
-        .overlap
-        .iter()
-        .map(|row| kernels.iter().map(|&k| row[k]).collect());
-    predict(
-        &Vec::from_iter(durations),
-        &Vec::from_iter(overlaps),
-        options,
-    )
+    predict_each(matrix.gpus(), each, options)
 }

@@ -72,13 +72,13 @@ pub struct IterationOverlap {
 }
 
 /// The kind of each kernel's overlap.
-pub(super) fn kinds(matrix: &Matrix, threshold: f64) -> Vec<OverlapKind> {
+pub(super) fn kinds(matrix: &Matrix<'_>, threshold: f64) -> Vec<OverlapKind> {
     let kind = |k| match matrix.spread(k) {
         (spread, _) if spread > threshold => OverlapKind::Varying,
         (_, mean) if mean > HALF => OverlapKind::ConstantMaximum,
         _ => OverlapKind::ConstantMinimum,
     };
-    (0..matrix.columns.len()).map(kind).collect()
+    (0..matrix.kernels()).map(kind).collect()
 }
 
 /// The name of a kernel without its layer.
@@ -86,21 +86,32 @@ pub(super) fn plain_name(name: &str) -> String {
     layer_of(name).map_or_else(|| name.to_owned(), |(_, rest)| rest)
 }
 
-pub(super) fn per_kernel(matrix: &Matrix, kinds: &[OverlapKind]) -> Vec<KernelOverlap> {
-    let mut groups = BTreeMap::<String, Vec<usize>>::new();
-    for (k, column) in matrix.columns.iter().enumerate() {
-        groups.entry(plain_name(&column.name)).or_default().push(k);
+pub(super) fn per_kernel(matrix: &Matrix<'_>, kinds: &[OverlapKind]) -> Vec<KernelOverlap> {
+    let mut groups = BTreeMap::<String, Vec<u32>>::new();
+    // Most names come often.
+    let mut plain = HashMap::new();
+    for (k, number) in (0..matrix.kernels()).zip(0..) {
+        let name = matrix.name(k);
+        let name: &String = plain.entry(name).or_insert_with(|| plain_name(name));
+        match groups.get_mut(name) {
+            Some(group) => group.push(number),
+            None => _ = groups.insert(name.clone(), vec![number]),
+        }
     }
-    let group = |(name, kernels): (String, Vec<usize>)| {
-        let of_kind = |kind| kernels.iter().filter(|&&k| kinds[k] == kind).count();
+    let group = |(name, kernels): (String, Vec<u32>)| {
+        let of_kind = |kind| {
+            let of_kind = kernels.iter().filter(|&&k| kinds[k as usize] == kind);
+            of_kind.count()
+        };
         let per_gpu = |value: fn(&[f64], &[f64]) -> Option<f64>| {
-            let gpus = matrix.overlap.iter().zip(&matrix.duration);
-            let values = gpus.map(|(overlap, duration)| {
-                let overlap = Vec::from_iter(kernels.iter().map(|&k| overlap[k]));
-                let times = kernels.iter().map(|&k| duration[k].to_millis().0);
-                value(&overlap, &Vec::from_iter(times))
-            });
-            Vec::from_iter(values)
+            matrix.column(|gpu| {
+                let all = matrix.overlaps(gpu);
+                let overlap = kernels.iter().map(|&k| all[k as usize]);
+                let times = kernels
+                    .iter()
+                    .map(|&k| matrix.duration(gpu, k as usize).to_millis().0);
+                value(&Vec::from_iter(overlap), &Vec::from_iter(times))
+            })
         };
         KernelOverlap {
             executions: kernels.len(),
@@ -123,29 +134,30 @@ pub(super) fn per_kernel(matrix: &Matrix, kinds: &[OverlapKind]) -> Vec<KernelOv
     all
 }
 
-pub(super) fn per_layer(matrix: &Matrix, layers: &[Option<Layer>]) -> Vec<LayerOverlap> {
-    let mut groups = Vec::<(Option<u32>, &Layer, Vec<usize>)>::new();
+pub(super) fn per_layer(matrix: &Matrix<'_>, layers: &[Option<Layer>]) -> Vec<LayerOverlap> {
+    let mut groups = Vec::<(Option<u32>, &Layer, Vec<u32>)>::new();
     let mut places = HashMap::new();
-    for (k, (column, layer)) in matrix.columns.iter().zip(layers).enumerate() {
+    for (k, layer) in (0..).zip(layers) {
         let Some(layer) = layer else { continue };
-        let place = *places.entry((column.iteration, layer)).or_insert_with(|| {
-            groups.push((column.iteration, layer, Vec::new()));
+        let iteration = matrix.iteration(k as usize);
+        let place = *places.entry((iteration, layer)).or_insert_with(|| {
+            groups.push((iteration, layer, Vec::new()));
             groups.len() - 1
         });
         groups[place].2.push(k);
     }
     groups.sort_by_key(|group| group.0);
-    let layer = |(iteration, layer, kernels): (Option<u32>, &Layer, Vec<usize>)| LayerOverlap {
+    let layer = |(iteration, layer, kernels): (Option<u32>, &Layer, Vec<u32>)| LayerOverlap {
         iteration,
-        pass: layer.pass.clone(),
+        pass: layer.pass.as_ref().into(),
         layer: layer.number,
         overlap_ratio: weighted(matrix, &kernels),
     };
     groups.into_iter().map(layer).collect()
 }
 
-pub(super) fn per_iteration(matrix: &Matrix) -> Vec<IterationOverlap> {
-    let iteration = |(iteration, kernels): (Option<u32>, Vec<usize>)| IterationOverlap {
+pub(super) fn per_iteration(matrix: &Matrix<'_>) -> Vec<IterationOverlap> {
+    let iteration = |(iteration, kernels): (Option<u32>, Vec<u32>)| IterationOverlap {
         iteration,
         overlap_ratio: weighted(matrix, &kernels),
     };
@@ -153,15 +165,14 @@ pub(super) fn per_iteration(matrix: &Matrix) -> Vec<IterationOverlap> {
 }
 
 /// The overlap ratio of some kernels on each GPU, weighted by duration.
-fn weighted(matrix: &Matrix, kernels: &[usize]) -> Vec<Option<f64>> {
-    let gpus = matrix.overlap.iter().zip(&matrix.duration);
-    let ratio = gpus.map(|(overlap, duration)| {
-        let time = |&k: &usize| duration[k].0 as f64;
+fn weighted(matrix: &Matrix<'_>, kernels: &[u32]) -> Vec<Option<f64>> {
+    matrix.column(|gpu| {
+        let overlap = matrix.overlaps(gpu);
+        let time = |&k: &u32| matrix.duration(gpu, k as usize).0 as f64;
         let whole: f64 = kernels.iter().map(time).sum();
-        let part: f64 = kernels.iter().map(|k| overlap[*k] * time(k)).sum();
+        let part: f64 = kernels.iter().map(|k| overlap[*k as usize] * time(k)).sum();
         (whole > 0.0).then(|| part / whole)
-    });
-    ratio.collect()
+    })
 }
 
 /// Pearson's correlation; `None` of few values, or where either side does not vary.

@@ -62,25 +62,18 @@ pub struct Stretch {
     pub behind_ns: Nanos,
 }
 
-pub(super) fn waves(matrix: &Matrix, ranks: &[u32]) -> Vec<Wave> {
+pub(super) fn waves(matrix: &Matrix<'_>, ranks: &[u32]) -> Vec<Wave> {
     let iterations = matrix.iterations();
-    let wave = |(iteration, kernels): (Option<u32>, Vec<usize>)| {
+    let wave = |(iteration, kernels): (Option<u32>, Vec<u32>)| {
+        let leads = |gpu: usize| kernels.iter().map(move |&k| matrix.lead(gpu, k as usize));
         let step = kernels.len().div_ceil(POINTS).max(1);
         let at = Vec::from_iter((0..kernels.len()).step_by(step));
-        let curve = |row: &Vec<Nanos>| at.iter().map(|&i| row[kernels[i]]).collect();
-        let rows = || matrix.start.iter().zip(&matrix.duration);
-        let start = rows().flat_map(|(start, _)| kernels.iter().map(|&k| start[k]));
-        let end = rows().flat_map(|(start, time)| kernels.iter().map(|&k| start[k] + time[k]));
         Wave {
             iteration,
             kernels: kernels.len(),
-            length_ns: end.max().unwrap_or_default() - start.min().unwrap_or_default(),
-            lead_ns: matrix.lead.iter().map(curve).collect(),
-            plateau: matrix
-                .lead
-                .iter()
-                .map(|row| plateau(&Vec::from_iter(kernels.iter().map(|&k| row[k]))))
-                .collect(),
+            length_ns: matrix.length(&kernels),
+            lead_ns: matrix.column(|gpu| leads(gpu).step_by(step).collect()),
+            plateau: matrix.column(|gpu| plateau(&Vec::from_iter(leads(gpu)))),
             last: stretches(matrix, &kernels, ranks),
             at,
         }
@@ -108,12 +101,12 @@ fn plateau(leads: &[Nanos]) -> Plateau {
 }
 
 /// Who is last, in pieces of the iteration; neighbours with the same answer are one.
-fn stretches(matrix: &Matrix, kernels: &[usize], ranks: &[u32]) -> Vec<Stretch> {
+fn stretches(matrix: &Matrix<'_>, kernels: &[u32], ranks: &[u32]) -> Vec<Stretch> {
     let piece = kernels.len().div_ceil(STRETCH).max(1);
     let mut stretches = Vec::<Stretch>::new();
     for (number, part) in kernels.chunks(piece).enumerate() {
-        let sum = |row: &Vec<Nanos>| part.iter().map(|&k| row[k]).sum::<Nanos>();
-        let mut sums = Vec::from_iter(matrix.lead.iter().map(sum).enumerate());
+        let sum = |gpu| part.iter().map(|&k| matrix.lead(gpu, k as usize)).sum();
+        let mut sums = Vec::<(usize, Nanos)>::from_iter(matrix.column(sum).into_iter().enumerate());
         sums.sort_by_key(|&(gpu, sum)| (sum, gpu));
         let Some(&(gpu, least)) = sums.first() else {
             continue;
@@ -132,7 +125,7 @@ fn stretches(matrix: &Matrix, kernels: &[usize], ranks: &[u32]) -> Vec<Stretch> 
                 rank: ranks.get(gpu).copied().unwrap_or_default(),
                 first,
                 end,
-                from_kernel: matrix.columns[part[0]].name.as_ref().into(),
+                from_kernel: matrix.name(part[0] as usize).into(),
                 behind_ns: Nanos(behind),
             }),
         }

@@ -36,7 +36,7 @@ table{display:table;width:100%}td,th{white-space:normal;font-size:8pt}}
 ";
 
 /// The whole file.
-pub fn render(report: &Report, study: &Study, timelines: &[Timeline]) -> String {
+pub fn render(report: &Report, study: &Study<'_>, timelines: &[Timeline]) -> String {
     let mut out = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>litctl analyze</title><style>{STYLE}</style></head><body>\n<h1>Which GPU holds this node back?</h1>\n"
     );
@@ -79,7 +79,7 @@ pub fn render(report: &Report, study: &Study, timelines: &[Timeline]) -> String 
     out
 }
 
-fn verdict(out: &mut String, study: &Study) {
+fn verdict(out: &mut String, study: &Study<'_>) {
     let _ = write!(
         out,
         "<p class=\"verdict\">{}</p><ul>",
@@ -113,7 +113,7 @@ fn millis(time: Nanos) -> f64 {
 }
 
 /// The kernels around the one with the greatest lead.
-fn around(matched: &Matched, each_side: usize) -> Vec<MatchedKernel> {
+fn around(matched: &Matched<'_>, each_side: usize) -> Vec<MatchedKernel> {
     let at = matched.worst().unwrap_or(0);
     let first = at.saturating_sub(each_side);
     (first..=at + each_side)
@@ -122,7 +122,7 @@ fn around(matched: &Matched, each_side: usize) -> Vec<MatchedKernel> {
 }
 
 /// Which layer the kernel with the greatest lead is in, in words.
-fn where_worst(matched: &Matched) -> String {
+fn where_worst(matched: &Matched<'_>) -> String {
     let Some(kernel) = matched.worst().and_then(|at| matched.get(at)) else {
         return String::new();
     };
@@ -139,7 +139,7 @@ fn where_worst(matched: &Matched) -> String {
 }
 
 /// The kernels of the layer with the greatest lead; where no layer can be told, those around it.
-fn worst_layer(matched: &Matched) -> Vec<MatchedKernel> {
+fn worst_layer(matched: &Matched<'_>) -> Vec<MatchedKernel> {
     let worst = matched.worst().and_then(|at| Some((at, matched.get(at)?)));
     let Some((at, worst)) = worst.filter(|(_, worst)| worst.layer.is_some()) else {
         return around(matched, AROUND);
@@ -155,7 +155,7 @@ fn worst_layer(matched: &Matched) -> Vec<MatchedKernel> {
     kernels
 }
 
-fn straggler_wave(study: &Study, timelines: &[Timeline]) -> String {
+fn straggler_wave(study: &Study<'_>, timelines: &[Timeline]) -> String {
     let kernels = around(&study.matched, WAVE_LINES / 2);
     let starts = || {
         kernels
@@ -201,7 +201,7 @@ fn lead_curves(waves: &[Wave]) -> String {
 }
 
 /// The kernel that is drawn: the one whose overlap varies in most of the time.
-fn most_varying(study: &Study) -> Option<&KernelOverlap> {
+fn most_varying<'a>(study: &'a Study<'_>) -> Option<&'a KernelOverlap> {
     let weight =
         |kernel: &KernelOverlap| kernel.varying as f64 * kernel.time_ms.iter().sum::<f64>();
     let enough = study.kernels.iter().filter(|kernel| kernel.executions > 2);
@@ -211,7 +211,7 @@ fn most_varying(study: &Study) -> Option<&KernelOverlap> {
 }
 
 /// Which kernel that is, in words.
-fn which(study: &Study) -> String {
+fn which(study: &Study<'_>) -> String {
     let name = most_varying(study).map_or("", |kernel| &kernel.name);
     format!(
         "A dot is one execution of {}, the kernel whose overlap varies most. If dots rise to the right, it takes longer where communication runs beside it.",
@@ -219,7 +219,7 @@ fn which(study: &Study) -> String {
     )
 }
 
-fn scatter(study: &Study) -> String {
+fn scatter(study: &Study<'_>) -> String {
     let Some(chosen) = most_varying(study) else {
         return String::new();
     };
@@ -242,7 +242,7 @@ fn scatter(study: &Study) -> String {
     chart.finish("Duration by overlap ratio")
 }
 
-fn timeline(study: &Study, timelines: &[Timeline]) -> String {
+fn timeline(study: &Study<'_>, timelines: &[Timeline]) -> String {
     let kernels = worst_layer(&study.matched);
     let starts = kernels
         .iter()
@@ -295,7 +295,7 @@ fn timeline(study: &Study, timelines: &[Timeline]) -> String {
     chart.finish("Kernels of all ranks around the greatest lead")
 }
 
-fn last(out: &mut String, study: &Study) {
+fn last(out: &mut String, study: &Study<'_>) {
     out.push_str("<section><h2>Who is last</h2><table><tr><th>from kernel</th><th>iteration</th><th>kernels</th><th>rank</th><th>behind the next, ms</th></tr>");
     for wave in &study.waves {
         for stretch in &wave.last {
@@ -316,7 +316,7 @@ fn last(out: &mut String, study: &Study) {
     out.push_str("</table></section>\n");
 }
 
-fn predictions(out: &mut String, study: &Study) {
+fn predictions(out: &mut String, study: &Study<'_>) {
     let models = &study.models;
     let _ = write!(
         out,
@@ -344,7 +344,7 @@ fn predictions(out: &mut String, study: &Study) {
     out.push_str("</table></section>\n");
 }
 
-fn kernels(out: &mut String, study: &Study) {
+fn kernels(out: &mut String, study: &Study<'_>) {
     out.push_str("<section><h2>Overlap and duration by kernel</h2><table><tr><th>kernel</th><th>executions</th><th>varying</th><th>overlap, % (least to most)</th><th>Pearson (median)</th><th>cosine (median)</th></tr>");
     for kernel in study.kernels.iter().take(20) {
         let overlaps = || {

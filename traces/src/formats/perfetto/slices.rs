@@ -9,7 +9,7 @@ use super::sequence::{Names, Sequence};
 use super::texts::Texts;
 use super::tracks::{Place, Tracks};
 use crate::formats::proto::{Malformed, Value, fields};
-use crate::gather::{Fault, Gathered, KernelText, Pieces, RawKernel, Small, few};
+use crate::gather::{Fault, Gathered, KernelText, Pieces, RawKernel, Spot, few};
 use crate::timeline::{KernelClass, NameId};
 
 /// The most tracks that have kernels.
@@ -326,9 +326,8 @@ impl Slices {
 struct Taker<'a> {
     slices: &'a Slices,
     gathered: &'a mut Gathered,
-    /// The last kernel of each name and of each place.
     names: Vec<Option<NameId>>,
-    places: Vec<Option<RawKernel>>,
+    places: Vec<Option<Spot>>,
     number: u64,
 }
 
@@ -340,18 +339,19 @@ impl Taker<'_> {
             return Ok(());
         };
         let known = self.names.get(name).copied().flatten();
-        let like = self.places.get(place).copied().flatten();
-        if let (Some(name), Some(like)) = (known, like) {
+        let spot = self.places.get(place).copied().flatten();
+        if let (Some(name), Some(spot)) = (known, spot) {
             let class = at.class.unwrap_or_else(|| self.gathered.class(name));
-            self.gathered.kernels.push(RawKernel {
+            let raw = RawKernel {
                 name,
                 class,
+                spot,
                 start: kernel.start,
                 end: kernel.end,
-                event: u32::try_from(self.number).unwrap_or(u32::MAX),
-                ..like
-            });
-            return Ok(());
+                collective: None,
+                correlation: None,
+            };
+            return self.gathered.push(self.number, &raw);
         }
         let labels = self.slices.tracks.labels(at, &self.slices.texts);
         let text = KernelText {
@@ -362,16 +362,12 @@ impl Taker<'_> {
             start: kernel.start,
             end: kernel.end,
         };
-        self.gathered.kernel(self.number, &text)?;
-        let Some(taken) = self.gathered.kernels.last_mut() else {
-            return Ok(());
-        };
-        taken.rank = labels.rank.and_then(Small::new);
+        let (taken, spot) = self.gathered.kernel_of(self.number, labels.rank, &text)?;
         if let Some(known) = self.names.get_mut(name) {
-            *known = Some(taken.name);
+            *known = Some(taken);
         }
         if let Some(known) = self.places.get_mut(place) {
-            *known = Some(*taken);
+            *known = Some(spot);
         }
         Ok(())
     }
