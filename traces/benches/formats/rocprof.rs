@@ -160,8 +160,9 @@ pub(crate) fn write_trace(file: &mut impl Write, size: u64) -> io::Result<u64> {
         *free = start + 2_000 + next(90_000);
         // All GPUs run the same.
         let at = (count / GPUS % 1_000_003).wrapping_mul(7919) % names.len() as u64;
-        let name = match stream {
-            2 => "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)",
+        let name = match (stream, at % 2) {
+            (2, 0) => "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)",
+            (2, _) => "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
             _ => &names[at as usize],
         };
         for packet in kernel(count, [gpu, stream], name, start, *free) {

@@ -1,0 +1,132 @@
+//! `litctl analyze`, whole process: on a large real trace, beside its peers, and on 1 GB of a trace
+//! of nothing but kernels, the most that memory has to hold:
+//! `cargo bench -p litctl --bench analyze`.
+
+#[path = "../../../traces/benches/formats/rocprof.rs"]
+mod rocprof;
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+
+const TRACE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../shared/traces/tracelens/traces/mi300/google_owlv2-large-patch14-ensemble__1016001.json.gz"
+);
+/// Seconds and MiB of others on the same file: ../shared/facts/traces.md, measured on two cores.
+const PEERS: [(&str, f64, f64); 2] = [
+    ("AMD TraceLens", 3.2, 402.0),
+    ("Holistic Trace Analysis", 4.6, 305.0),
+];
+/// The most that 1 GB of trace may take, in MiB.
+const LIMIT: f64 = 256.0;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// What runs of litctl took.
+struct Taken {
+    /// The median.
+    time: Duration,
+    /// Of a core, of each on average; what else runs on the machine adds little to that.
+    core: f64,
+    /// The most, in MiB.
+    memory: f64,
+}
+
+/// Runs litctl so often; in a process of its own, which knows no other runs.
+fn taken(times: usize, args: &[&str]) -> Outcome<Taken> {
+    let run = || -> Outcome<Duration> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_litctl"));
+        let start = Instant::now();
+        let status = command.args(args).stdout(Stdio::null()).status()?;
+        assert!(status.success(), "{status}");
+        Ok(start.elapsed())
+    };
+    let mut all = (0..times).map(|_| run()).collect::<Outcome<Vec<_>>>()?;
+    all.sort();
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let seconds = [usage.user_time(), usage.system_time()]
+        .map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 * 1e-6);
+    Ok(Taken {
+        time: all[times / 2],
+        core: seconds.iter().sum::<f64>() / times as f64,
+        memory: usage.max_rss() as f64 / 1024.0,
+    })
+}
+
+fn beside_peers() -> Outcome<()> {
+    let Taken { time, core, memory } = taken(5, &["--json", "analyze", TRACE])?;
+    let time = time.as_secs_f64();
+    println!(
+        "litctl analyze, 61 MB of JSON in gzip: {time:.3} s, {core:.3} s of a core, {memory:.1} MiB"
+    );
+    for (peer, seconds, mebibytes) in PEERS {
+        println!(
+            "  {peer}: {seconds} s, {mebibytes} MiB: {:.1} times our time, {:.1} times what we take of a core, {:.1} times our memory",
+            seconds / time,
+            seconds / core,
+            mebibytes / memory,
+        );
+    }
+    Ok(())
+}
+
+fn large(args: &[&str]) -> Outcome<()> {
+    let Taken { core, memory, .. } = taken(1, args)?;
+    println!(
+        "  {core:.1} s of a core, {memory:.0} MiB, {:.2} of the limit of {LIMIT} MiB",
+        memory / LIMIT
+    );
+    Ok(())
+}
+
+fn main() -> Outcome<()> {
+    let args = Vec::from_iter(std::env::args().skip(1).filter(|arg| arg != "--bench"));
+    let args = Vec::from_iter(args.iter().map(String::as_str));
+    match args[..] {
+        ["peers"] => return beside_peers(),
+        ["large", ref args @ ..] => return large(args),
+        _ => {}
+    }
+    let me = |args: &[&str]| -> Outcome<()> {
+        let status = Command::new(std::env::current_exe()?).args(args).status()?;
+        assert!(status.success(), "{status}");
+        Ok(())
+    };
+    match Path::new(TRACE).is_file() {
+        true => me(&["peers"])?,
+        false => println!("skipped: ../shared/traces is absent"),
+    }
+    let folder = tempfile::tempdir()?;
+    let named = |name: &str| -> PathBuf { folder.path().join(name) };
+    let trace = named("large.pftrace");
+    let mut file = BufWriter::new(File::create(&trace)?);
+    let kernels = rocprof::write_trace(&mut file, 1_000_000_000)?;
+    file.flush()?;
+    drop(file);
+    let trace = trace.to_string_lossy();
+    println!("litctl analyze, 1 GB of Perfetto, {kernels} kernels of 8 GPUs");
+    me(&["large", "analyze", &trace])?;
+    println!("the same with --json --kernels all");
+    me(&["large", "--json", "analyze", "--kernels", "all", &trace])?;
+    println!("the same with --models --overlap, --html, --csv and --perfetto");
+    let [html, csv, perfetto] = ["r.html", "r.csv", "r.pftrace"].map(named);
+    let [html, csv, perfetto] = [&html, &csv, &perfetto].map(|path| path.to_string_lossy());
+    me(&[
+        "large",
+        "analyze",
+        "--models",
+        "--overlap",
+        "--html",
+        &html,
+        "--csv",
+        &csv,
+        "--perfetto",
+        &perfetto,
+        &trace,
+    ])
+}
