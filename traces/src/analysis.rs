@@ -157,7 +157,7 @@ pub fn analyse(timelines: &[Timeline], options: &AnalysisOptions) -> Result<Repo
     let values = leads.wave.iter().map(|leads| LeadValues::of(leads));
     let left_out = leads.alignment.left_out(timelines);
     let paces = paces_of(timelines, &leads);
-    let idles = Vec::from_iter(timelines.iter().map(idle_of));
+    let idles = Vec::from_iter(timelines.iter().map(|timeline| idle_of(&timeline.kernels)));
     let marks = marks(&paces, &idles, &skew::of_timelines(timelines), wall);
     let columns = values
         .zip(leads.last_in())
@@ -231,9 +231,9 @@ pub(crate) fn ratio(part: Nanos, whole: Nanos) -> Option<f64> {
     (whole > Nanos::ZERO).then(|| part.0 as f64 / whole.0 as f64)
 }
 
-/// How long a timeline's GPU had nothing to do.
-pub(crate) fn idle_of(timeline: &Timeline) -> Nanos {
-    let kernels = timeline.kernels.iter();
+/// How long a GPU that ran these kernels had nothing to do; they come in the order of their starts.
+pub(crate) fn idle_of<'a>(kernels: impl IntoIterator<Item = &'a Kernel>) -> Nanos {
+    let kernels = kernels.into_iter();
     idle(kernels.map(|kernel| (kernel.class, kernel.start, kernel.end)))
 }
 

@@ -42,6 +42,15 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
 pub fn skew(study: &Study<'_>) -> Vec<String> {
     let ranks = study.diagnosis.ranks.iter().map(|marks| marks.rank);
     let skew = &study.skew;
+    if !skew.estimated {
+        return vec![format!(
+            "how far the clocks of the ranks are apart is not known: that takes all-reduces, all-gathers or reduce-scatters that all ranks ran, and there are {}",
+            match skew.collectives {
+                0 => "none".into(),
+                few => format!("only {few}"),
+            }
+        )];
+    }
     let each = ranks.zip(&skew.ahead_ns).zip(&skew.removed);
     let removed = each.filter(|(_, removed)| **removed);
     removed

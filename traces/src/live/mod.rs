@@ -325,7 +325,7 @@ impl Aligned {
         let paces = paces(size, |rank, k| durations[rank][k], constant, limit);
         let idles = Vec::from_iter(ranks.iter().map(|rank| rank.idle));
         let lists = Vec::from_iter(ranks.iter().map(|rank| rank.synchronising(names)));
-        let skew = skew::estimate(&skew::rows(&lists), ranks.len());
+        let skew = skew::estimate(&skew::rows(&lists));
         let mut report = LiveReport {
             matched: latest.len(),
             matched_fraction: latest.len() as f64 / self.fewest.max(1) as f64,

@@ -2,11 +2,13 @@
 //! [`litd_diagnosis`] makes of them, and what it rests on, in words.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 use litd_diagnosis::{Cause, Limits, Marks, Verdict, median};
 use litd_units::Nanos;
 use serde::Serialize;
 
+use super::artefact;
 use super::matrix::Matrix;
 use super::overlap::OverlapKind;
 use crate::analysis::idle_of;
@@ -14,12 +16,10 @@ use crate::limit::limit_of;
 use crate::marks::marks;
 use crate::pace::paces;
 use crate::skew::Skew;
-use crate::timeline::Timeline;
+use crate::timeline::{Kernel, NonMax, Timeline};
 
 /// Leads below this share of an iteration hold nobody back.
 const LEVEL: f64 = 0.004;
-/// Ranks that were recorded together for less than this share of the time were recorded apart.
-const TOGETHER: f64 = 0.5;
 
 /// The diagnosis, with what it rests on.
 #[derive(Debug, Clone, Serialize)]
@@ -64,8 +64,8 @@ pub(super) fn diagnose(
     let verdict = litd_diagnosis::diagnose(&leads, &marks, &[], &limits);
     let last = verdict.last.and_then(|gpu| timelines.get(gpu));
     let rank = last.map(|timeline| timeline.rank);
-    let (cause, evidence) = match (apart(timelines), rank) {
-        (Some(why), _) => (Cause::SamplingArtefact, vec![why]),
+    let (cause, evidence) = match (artefact::find(timelines, matrix, skew), rank) {
+        (Some(artefact), _) => artefact,
         (None, Some(rank)) => (verdict.cause, evidence(rank, &verdict)),
         (None, None) => (Cause::Unknown, Vec::new()),
     };
@@ -84,25 +84,6 @@ pub(super) fn diagnose(
             })
             .collect(),
     }
-}
-
-/// Whether ranks were recorded at other times than the others; in words.
-fn apart(timelines: &[Timeline]) -> Option<String> {
-    let span = |timeline: &Timeline| {
-        let start = timeline.kernels.first()?.start;
-        Some((start, timeline.kernels.iter().map(|k| k.end).max()?))
-    };
-    let spans = timelines.iter().map(span).collect::<Option<Vec<_>>>()?;
-    let start = spans.iter().map(|span| span.0).max()?;
-    let end = spans.iter().map(|span| span.1).min()?;
-    let shortest = spans.iter().map(|span| span.1 - span.0).min()?;
-    let together = (end - start).max(Nanos::ZERO).0 as f64 / shortest.0.max(1) as f64;
-    (together < TOGETHER).then(|| {
-        format!(
-            "all ranks were recorded at the same time for only {:.0} % of the shortest recording: leads between them mean nothing; record the same iteration on all ranks",
-            together * 100.0
-        )
-    })
 }
 
 /// What the verdict rests on.
@@ -195,8 +176,45 @@ fn marks_of(
     let size = [matrix.gpus(), matrix.kernels()];
     let duration = |gpu, k| matrix.duration(gpu, k);
     let paces = paces(size, duration, constant, |k| limits[k]);
-    let idles = Vec::from_iter(timelines.iter().map(idle_of));
+    let runs = runs(matrix);
+    let idles = Vec::from_iter(
+        timelines
+            .iter()
+            .map(|timeline| idle_within(timeline, &runs)),
+    );
     marks(&paces, &idles, skew, length)
+}
+
+/// The iterations in which kernels match, those of consecutive numbers as one span each: what a
+/// rank ran before, behind and between says nothing of them. None where traces mark none.
+fn runs(matrix: &Matrix<'_>) -> Vec<RangeInclusive<u32>> {
+    let mut runs = Vec::<RangeInclusive<u32>>::new();
+    for number in matrix.iterations().into_keys() {
+        let Some(number) = number else {
+            return Vec::new();
+        };
+        match runs.last_mut() {
+            Some(run) if run.end().checked_add(1) == Some(number) => *run = *run.start()..=number,
+            _ => runs.push(number..=number),
+        }
+    }
+    runs
+}
+
+/// How long a rank's GPU had nothing to do in these iterations; in all of its time if there are
+/// none.
+fn idle_within(timeline: &Timeline, runs: &[RangeInclusive<u32>]) -> Nanos {
+    if runs.is_empty() {
+        return idle_of(&timeline.kernels);
+    }
+    let idle = |run: &RangeInclusive<u32>| {
+        let inside = |kernel: &&Kernel| {
+            let number = kernel.iteration.map(NonMax::get);
+            number.is_some_and(|number| run.contains(&number))
+        };
+        idle_of(timeline.kernels.iter().filter(inside))
+    };
+    runs.iter().map(idle).sum()
 }
 
 /// Mean lead of each GPU, as a share of an iteration.

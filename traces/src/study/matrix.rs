@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use litd_units::Nanos;
 
-use crate::align::{AlignError, AlignOptions, Alignment, Selection, align};
+use crate::align::{AlignError, AlignOptions, Alignment, LeftOut, Selection, align};
 use crate::analysis::{communication, ratio};
 use crate::timeline::{Kernel, NonMax, Timeline};
 
@@ -59,6 +59,16 @@ impl<'a> Matrix<'a> {
     /// How many kernels match.
     pub(super) fn kernels(&self) -> usize {
         self.alignment.matched().len()
+    }
+
+    /// Those / the kernels of the GPU that ran fewest.
+    pub(super) fn matched_fraction(&self) -> f64 {
+        self.alignment.matched_fraction()
+    }
+
+    /// The kernels of each GPU that don't match.
+    pub(super) fn left_out(&self) -> Vec<Vec<LeftOut>> {
+        self.alignment.left_out(self.timelines)
     }
 
     /// What a GPU ran as the k-th matched kernel.

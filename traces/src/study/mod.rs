@@ -1,6 +1,7 @@
 //! The Lit Silicon paper's analysis of a node: clock skew out of the way, then overlap (section
 //! III), lead curves (Figure 7), models (section IV) and a diagnosis.
 
+mod artefact;
 mod cause;
 mod layers;
 mod matrix;
@@ -11,7 +12,7 @@ mod waves;
 use litd_units::Nanos;
 use serde::Serialize;
 
-pub use crate::skew::Skew;
+pub use crate::skew::{Jump, Skew};
 pub use cause::{Diagnosis, RankMarks};
 pub use layers::Layer;
 pub use litd_diagnosis::{Cause, Marks};

@@ -1,37 +1,17 @@
-//! The paper's analysis on simulated nodes: the oracle's predictions, and causes told apart.
+//! The paper's analysis on simulated nodes: the oracle's predictions, causes told apart, and
+//! recordings that mean nothing.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
-use std::path::Path;
+mod node;
+mod recordings;
 
-use litd_sim::rng::Rng;
 use litd_sim::workload::fsdp;
 use litd_sim::{Conditions, IterationModel, Workload, record};
-use litd_traces::study::{Cause, Diagnosis, ModelOptions, Study, remove_skew, study};
-use litd_traces::{AlignOptions, CollectiveId, NonMax, Timeline};
-use litd_units::{Millis, Nanos};
+use litd_traces::study::{Cause, Diagnosis};
+use litd_units::Nanos;
+use node::{Fault, LARGE, NONE, Node, clock, data, host, link, llama, oracle, studied, workload};
 use serde_json::Value;
-
-fn oracle(file: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../testdata/oracle")
-        .join(file)
-}
-
-fn workload(name: &str) -> Workload {
-    Workload::load(&oracle(&format!("{name}.json"))).unwrap()
-}
-
-fn studied(timelines: &mut [Timeline]) -> Study<'_> {
-    let skew = remove_skew(timelines);
-    study(
-        timelines,
-        skew,
-        &AlignOptions::default(),
-        &ModelOptions::default(),
-    )
-    .unwrap()
-}
 
 #[test]
 fn equations_1_to_16_give_the_oracles_predictions() {
@@ -70,119 +50,7 @@ fn equations_1_to_16_give_the_oracles_predictions() {
     }
 }
 
-/// What is wrong with one GPU; shares.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Fault {
-    clock: f64,
-    host: f64,
-    data: f64,
-    link: f64,
-}
-
-const NONE: Fault = Fault {
-    clock: 0.0,
-    host: 0.0,
-    data: 0.0,
-    link: 0.0,
-};
-
-fn clock(by: f64) -> Fault {
-    Fault { clock: by, ..NONE }
-}
-
-fn host(by: f64) -> Fault {
-    Fault { host: by, ..NONE }
-}
-
-fn data(by: f64) -> Fault {
-    Fault { data: by, ..NONE }
-}
-
-fn link(by: f64) -> Fault {
-    Fault { link: by, ..NONE }
-}
-
-/// A node whose GPUs are equal but for faults.
-#[derive(Clone, Copy, Debug)]
-struct Node {
-    workload: fn() -> Workload,
-    gpus: usize,
-    iterations: u32,
-    noise: f64,
-    contention: f64,
-}
-
-fn llama() -> Workload {
-    workload("llama31-8b-fsdp")
-}
-
-/// The workload of a model of 32 layers on eight GPUs.
-const LARGE: Node = Node {
-    workload: llama,
-    gpus: 8,
-    iterations: 1,
-    noise: 0.01,
-    contention: 1.3,
-};
-
 impl Node {
-    /// The timelines of some iterations, in which these GPUs have these faults.
-    fn run(&self, faults: &[(usize, Fault)], seed: u64) -> Vec<Timeline> {
-        let workload = (self.workload)();
-        let kernels = workload.kernels.len();
-        let mut model = IterationModel::new(&workload).unwrap();
-        let level = model.run(&Conditions::new(&vec![1.0; self.gpus], self.contention));
-        let length = level.unwrap().length;
-        let mut speeds = vec![1.0; self.gpus];
-        let mut gaps = vec![Millis(0.0); self.gpus];
-        let mut links = vec![0.0; self.gpus];
-        let mut work = vec![1.0; self.gpus];
-        for &(at, fault) in faults {
-            speeds[at] -= fault.clock;
-            gaps[at] = length * (fault.host / kernels as f64);
-            links[at] = fault.link;
-            work[at] += fault.data;
-        }
-        let mut all = Vec::<Timeline>::new();
-        let mut begin = record::EPOCH;
-        for number in 0..self.iterations {
-            let mut rng = Rng::stream(seed, &[u64::from(number)]);
-            let mut factor = |work: f64| work * (1.0 + self.noise * rng.normal()).max(0.5);
-            let noise = work
-                .iter()
-                .map(|&work| (0..kernels).map(|_| factor(work)).collect());
-            let noise = Vec::<Vec<f64>>::from_iter(noise);
-            let result = model.run(&Conditions {
-                speeds: &speeds,
-                contention: self.contention,
-                noise: Some(&noise),
-                host_gap: Some(&gaps),
-                slow_link: Some(&links),
-            });
-            let result = result.unwrap();
-            let timelines = record::timelines(&workload, result, begin, number);
-            begin += result.length.to_nanos();
-            if all.is_empty() {
-                all = timelines;
-                continue;
-            }
-            for (all, one) in all.iter_mut().zip(timelines) {
-                for kernel in &one.kernels {
-                    // Names are interned in the same order in each iteration.
-                    let mut kernel = *kernel;
-                    kernel.collective = kernel.collective.map(|id| {
-                        let of_all = u32::try_from(all.collectives.len()).unwrap();
-                        CollectiveId(NonMax::new(id.0.get() + of_all).unwrap())
-                    });
-                    all.kernels.push(kernel);
-                }
-                all.collectives.extend(one.collectives);
-                all.iterations.extend(one.iterations);
-            }
-        }
-        all
-    }
-
     /// In how many of so many seeds the cause is named, and one that is wrong.
     fn told(&self, fault: Fault, cause: Cause, seeds: u64) -> (u64, Option<Diagnosis>) {
         let mut wrong = None;

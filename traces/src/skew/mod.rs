@@ -1,0 +1,282 @@
+//! Clock skew between GPUs. All-reduce, all-gather and reduce-scatter end on all ranks within
+//! microseconds of each other, so a rank whose collectives all end late by the same time has a
+//! clock that is ahead. (A broadcast ends on each rank at its own time and tells nothing.) A link
+//! that is slow makes collectives late too, but long ones later than short ones. A clock that
+//! jumps makes those behind the jump late, long and short ones alike.
+
+mod jumps;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use litd_diagnosis::median;
+use litd_units::Nanos;
+use serde::Serialize;
+
+use crate::timeline::{KernelClass, Timeline};
+pub use jumps::Jump;
+
+/// Fewer collectives than this say nothing.
+const FEWEST: usize = 5;
+/// A skew below this is none, in nanoseconds: collectives end that far apart.
+const LEAST: f64 = 1_000.0;
+/// A skew must exceed the collectives' disagreement about it by this factor.
+const CLEAR: f64 = 3.0;
+
+/// What the ends of collectives say.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Skew {
+    /// Whether enough collectives told; else there are no lists.
+    pub estimated: bool,
+    /// Synchronising collectives that all ranks ran.
+    pub collectives: usize,
+    /// By how much each rank's clock is ahead of the median rank's, in nanoseconds.
+    pub ahead_ns: Vec<Nanos>,
+    /// By how much single collectives disagree with that (median absolute deviation).
+    pub uncertainty_ns: Vec<Nanos>,
+    /// Whether it was taken out of the rank's times.
+    pub removed: Vec<bool>,
+    /// By how much each rank's collectives take longer than the median rank's after all have
+    /// arrived, as a share: a slow link.
+    pub link_slowness: Vec<f64>,
+    /// From the last arrival to the end, median over collectives, in nanoseconds.
+    pub transfer_ns: Nanos,
+    /// Clocks that jump within the recording; what is said of their skew holds before that. They
+    /// are reported and left as they are: which kernels ran before a jump is not known.
+    pub jumps: Vec<Jump>,
+}
+
+/// A collective that ends everywhere at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sync {
+    pub(crate) start: Nanos,
+    pub(crate) end: Nanos,
+}
+
+/// Estimates the skew, and takes it out of the timelines where it is clear.
+pub(crate) fn remove(timelines: &mut [Timeline]) -> Skew {
+    let skew = of_timelines(timelines);
+    let each = timelines.iter_mut().zip(&skew.ahead_ns).zip(&skew.removed);
+    for ((timeline, &ahead), _) in each.filter(|(_, removed)| **removed) {
+        shift(timeline, ahead);
+    }
+    skew
+}
+
+/// What the collectives of timelines say.
+pub(crate) fn of_timelines(timelines: &[Timeline]) -> Skew {
+    let lists = Vec::from_iter(timelines.iter().map(lists));
+    let all = rows(&lists);
+    drop(lists);
+    if !all.suffice() {
+        return all.too_few();
+    }
+    let seen = Seen::of(&all);
+    let late = (0..all.ranks).map(|rank| seen.late(&all, rank));
+    let mut late = Vec::from_iter(late);
+    let steps = jumps::take_out(&mut late, &seen);
+    let mut skew = seen.skew(&late);
+    skew.jumps = jumps::told(&steps, timelines, |time| seen.at(&all, time));
+    skew
+}
+
+/// What collectives say that all ranks of a job ran. Whether a clock jumped is not looked for.
+pub(crate) fn estimate(all: &Rows) -> Skew {
+    if !all.suffice() {
+        return all.too_few();
+    }
+    let seen = Seen::of(all);
+    let late = (0..all.ranks).map(|rank| seen.late(all, rank));
+    seen.skew(&Vec::from_iter(late))
+}
+
+/// When collectives ended and how long they took, by the median clock. Times are in nanoseconds
+/// from the first end of the first rank.
+struct Seen {
+    ends: Vec<f64>,
+    transfers: Vec<f64>,
+}
+
+impl Seen {
+    fn of(all: &Rows) -> Self {
+        let middle = |row: &[Sync]| {
+            let ends = row.iter().map(|sync| all.since(sync.end));
+            median(ends.collect()).unwrap_or(0.0)
+        };
+        let ends = Vec::from_iter(all.iter().map(middle));
+        // How long a collective takes once all have arrived: as long as for the last to arrive, by
+        // its own clock, whatever that says.
+        let transfers = all.iter().map(|row| {
+            let lengths = row.iter().map(|sync| sync.end - sync.start);
+            lengths.min().map_or(0.0, |length| length.0 as f64)
+        });
+        Self {
+            transfers: transfers.collect(),
+            ends,
+        }
+    }
+
+    /// The time on the clock of the traces.
+    fn at(&self, all: &Rows, time: f64) -> Nanos {
+        all.first() + Nanos(time as i64)
+    }
+
+    /// By how much each collective ended later on a rank than on the median one.
+    fn late(&self, all: &Rows, rank: usize) -> Vec<f64> {
+        let ends = all.iter().filter_map(|row| Some(row.get(rank)?.end));
+        let late = ends
+            .zip(&self.ends)
+            .map(|(end, middle)| all.since(end) - middle);
+        late.collect()
+    }
+
+    fn skew(&self, late: &[Vec<f64>]) -> Skew {
+        let mut skew = Skew {
+            estimated: true,
+            collectives: self.ends.len(),
+            transfer_ns: Nanos(median(self.transfers.clone()).unwrap_or(0.0) as i64),
+            ..Skew::default()
+        };
+        for late in late {
+            let slope = slope(&self.transfers, late);
+            let rest = late.iter().zip(&self.transfers);
+            let rest = Vec::from_iter(rest.map(|(late, t)| late - slope * t));
+            let (ahead, off) = middle_and_deviation(&rest);
+            skew.ahead_ns.push(Nanos(ahead as i64));
+            skew.uncertainty_ns.push(Nanos(off as i64));
+            skew.removed
+                .push(ahead.abs() > LEAST && ahead.abs() > CLEAR * off);
+            skew.link_slowness.push(slope);
+        }
+        skew
+    }
+}
+
+/// The median of some values, and their median absolute deviation from it.
+fn middle_and_deviation(values: &[f64]) -> (f64, f64) {
+    let middle = median(values.to_vec()).unwrap_or(0.0);
+    let off = values.iter().map(|one| (one - middle).abs());
+    (middle, median(off.collect()).unwrap_or(0.0))
+}
+
+/// Whether each transfer is longer than usual. Skew makes short and long ones late alike, a slow
+/// link does not.
+fn long_ones(transfers: &[f64]) -> Vec<bool> {
+    let middle = median(transfers.to_vec()).unwrap_or(0.0);
+    transfers.iter().map(|t| *t > middle * 1.1).collect()
+}
+
+/// By how much lateness grows with the length of a transfer: the median slope between short and
+/// long ones; 0 where all are as long as each other.
+fn slope(transfers: &[f64], late: &[f64]) -> f64 {
+    let is_long = long_ones(transfers);
+    let part = |wanted: bool| {
+        let chosen = || {
+            let each = transfers.iter().zip(late).zip(&is_long);
+            each.filter(|(_, is_long)| **is_long == wanted)
+        };
+        let length = median(chosen().map(|((t, _), _)| *t).collect());
+        length.zip(median(chosen().map(|((_, late), _)| *late).collect()))
+    };
+    match (part(false), part(true)) {
+        (Some((short, early)), Some((long, late))) if long > 1.3 * short && short > 0.0 => {
+            let slope = (late - early) / (long - short);
+            // Less than this is what collectives differ by anyway.
+            if slope.abs() > 0.01 { slope } else { 0.0 }
+        }
+        _ => 0.0,
+    }
+}
+
+fn shift(timeline: &mut Timeline, by: Nanos) {
+    for kernel in &mut timeline.kernels {
+        kernel.start = kernel.start - by;
+        kernel.end = kernel.end - by;
+    }
+    for iteration in &mut timeline.iterations {
+        iteration.start = iteration.start - by;
+        iteration.end = iteration.end - by;
+    }
+}
+
+/// A rank's synchronising collectives in order, by kind and process group.
+pub(crate) type Lists = BTreeMap<(&'static str, Option<Arc<str>>), Vec<Sync>>;
+
+fn lists(timeline: &Timeline) -> Lists {
+    let mut lists = Lists::new();
+    for kernel in &timeline.kernels {
+        let told = kernel.collective;
+        let told = told.and_then(|id| timeline.collectives.get(id.0.get() as usize));
+        let name = told.and_then(|collective| collective.name.as_deref());
+        let kind = kind_of(name.unwrap_or_else(|| timeline.name_of(kernel)));
+        if let (Some(kind), KernelClass::Communication) = (kind, kernel.class) {
+            let group = told.and_then(|collective| collective.process_group.clone());
+            let (start, end) = (kernel.start, kernel.end);
+            lists
+                .entry((kind, group))
+                .or_default()
+                .push(Sync { start, end });
+        }
+    }
+    lists
+}
+
+/// The collectives that all ranks ran, one row each with an entry per rank.
+pub(crate) struct Rows {
+    ranks: usize,
+    all: Vec<Sync>,
+}
+
+impl Rows {
+    fn len(&self) -> usize {
+        self.all.len() / self.ranks.max(1)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[Sync]> {
+        self.all.chunks_exact(self.ranks.max(1))
+    }
+
+    fn suffice(&self) -> bool {
+        self.len() >= FEWEST && self.ranks > 1
+    }
+
+    fn too_few(&self) -> Skew {
+        Skew {
+            collectives: self.len(),
+            ..Skew::default()
+        }
+    }
+
+    /// The end that times are counted from.
+    fn first(&self) -> Nanos {
+        self.all.first().map_or(Nanos::ZERO, |sync| sync.end)
+    }
+
+    fn since(&self, time: Nanos) -> f64 {
+        (time - self.first()).0 as f64
+    }
+}
+
+/// The collectives that all ranks ran equally often.
+pub(crate) fn rows(per_rank: &[Lists]) -> Rows {
+    let mut all = Vec::new();
+    for key in per_rank.first().into_iter().flat_map(BTreeMap::keys) {
+        let lists = Vec::from_iter(per_rank.iter().filter_map(|lists| lists.get(key)));
+        let count = lists.first().map_or(0, |list| list.len());
+        if lists.len() == per_rank.len() && lists.iter().all(|list| list.len() == count) {
+            all.extend((0..count).flat_map(|i| lists.iter().map(move |list| list[i])));
+        }
+    }
+    Rows {
+        ranks: per_rank.len(),
+        all,
+    }
+}
+
+/// The kind of a collective that synchronises all ranks at its end.
+pub(crate) fn kind_of(name: &str) -> Option<&'static str> {
+    let plain = name.to_ascii_lowercase().replace('_', "");
+    ["allreduce", "allgather", "reducescatter"]
+        .into_iter()
+        .find(|kind| plain.contains(kind))
+}

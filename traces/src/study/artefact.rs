@@ -1,0 +1,120 @@
+//! What is wrong with recordings, so that leads between them mean nothing.
+
+use std::collections::HashSet;
+
+use litd_diagnosis::Cause;
+use litd_units::Nanos;
+
+use super::matrix::Matrix;
+use crate::align::AlignOptions;
+use crate::skew::{Jump, Skew};
+use crate::timeline::{NameId, Timeline};
+
+/// Ranks that were recorded together for less than this share of the time were recorded apart.
+const TOGETHER: f64 = 0.5;
+
+/// What is wrong, in words, and what to call it.
+pub(super) fn find(
+    timelines: &[Timeline],
+    matrix: &Matrix<'_>,
+    skew: &Skew,
+) -> Option<(Cause, Vec<String>)> {
+    if let Some(why) = apart(timelines) {
+        return Some((Cause::SamplingArtefact, vec![why]));
+    }
+    if !skew.jumps.is_empty() {
+        let jumps = skew.jumps.iter().map(|one| jump(one, timelines, skew));
+        let advice = "leads across a jump mean nothing: look at iterations before or behind it (--iteration), or record again";
+        let reasons = jumps.chain([advice.into()]).collect();
+        return Some((Cause::SamplingArtefact, reasons));
+    }
+    few(timelines, matrix)
+}
+
+/// Whether ranks were recorded at other times than the others.
+fn apart(timelines: &[Timeline]) -> Option<String> {
+    let span = |timeline: &Timeline| {
+        let start = timeline.kernels.first()?.start;
+        Some((start, timeline.kernels.iter().map(|k| k.end).max()?))
+    };
+    let spans = timelines.iter().map(span).collect::<Option<Vec<_>>>()?;
+    let start = spans.iter().map(|span| span.0).max()?;
+    let end = spans.iter().map(|span| span.1).min()?;
+    let shortest = spans.iter().map(|span| span.1 - span.0).min()?;
+    let together = (end - start).max(Nanos::ZERO).0 as f64 / shortest.0.max(1) as f64;
+    (together < TOGETHER).then(|| {
+        format!(
+            "all ranks were recorded at the same time for only {:.0} % of the shortest recording: leads between them mean nothing; record the same iteration on all ranks",
+            together * 100.0
+        )
+    })
+}
+
+fn jump(jump: &Jump, timelines: &[Timeline], skew: &Skew) -> String {
+    let millis = |time: Nanos| format!("{:.3} ms", time.to_millis().0);
+    let by = millis(Nanos(jump.by_ns.0.saturating_abs()));
+    let clock = match (jump.rank, timelines) {
+        (Some(rank), _) => {
+            let side = if jump.by_ns > Nanos::ZERO {
+                "ahead"
+            } else {
+                "back"
+            };
+            format!("the clock of rank {rank} jumps {side}")
+        }
+        (None, [first, second]) => format!(
+            "the clocks of ranks {} and {} jump apart (which of them jumped, two ranks don't tell)",
+            first.rank, second.rank
+        ),
+        _ => "a clock jumps".into(),
+    };
+    format!(
+        "{clock} by about {by}, {} after the first kernel: so say the ends of {} collectives",
+        millis(jump.since_start_ns),
+        skew.collectives
+    )
+}
+
+/// Whether fewer kernels match than are asked for unless the user asks for less.
+fn few(timelines: &[Timeline], matrix: &Matrix<'_>) -> Option<(Cause, Vec<String>)> {
+    let usual = AlignOptions::default().min_matched;
+    let fraction = matrix.matched_fraction();
+    if fraction >= usual {
+        return None;
+    }
+    let names = |timeline: &Timeline| -> HashSet<String> {
+        let ran = timeline.kernels.iter().map(|kernel| kernel.name);
+        let ran = HashSet::<NameId>::from_iter(ran).into_iter();
+        ran.map(|name| timeline.names.get(name).into()).collect()
+    };
+    let names = Vec::from_iter(timelines.iter().map(names));
+    let (mut namesakes, mut all) = (0, 0);
+    for kind in matrix.left_out().into_iter().flatten() {
+        all += kind.count;
+        if names.iter().all(|names| names.contains(&kind.name)) {
+            namesakes += kind.count;
+        }
+    }
+    let share = 100.0 * namesakes as f64 / all.max(1) as f64;
+    let matched = format!(
+        "only {:.1} % of the kernels of the shortest rank match on all ranks, fewer than the {:.0} % that a diagnosis needs",
+        fraction * 100.0,
+        usual * 100.0
+    );
+    let (cause, why) = match 2 * namesakes >= all {
+        true => (
+            Cause::SamplingArtefact,
+            format!(
+                "{share:.0} % of the kernels without a match are of names that all ranks ran: parts of the recordings are missing, as in sampled ones; record whole iterations on all ranks"
+            ),
+        ),
+        false => (
+            Cause::Unknown,
+            format!(
+                "{:.0} % of the kernels without a match are of names that not all ranks ran: these ranks run different things, and are no measure of each other",
+                100.0 - share
+            ),
+        ),
+    };
+    Some((cause, vec![matched, why]))
+}
