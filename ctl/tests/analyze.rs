@@ -3,20 +3,22 @@
 // In tests a panic is the report.
 #![allow(clippy::unwrap_used)]
 
+mod run;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use run::shared;
 use serde_json::Value;
 use tempfile::TempDir;
 
 fn analyze(arguments: &[&str], paths: &[&Path]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_litctl"));
-    command.arg("analyze").args(arguments).args(paths);
-    command.output().unwrap()
+    let paths = paths.iter().map(|path| path.to_str().unwrap());
+    run::output(&[&["analyze"], arguments, &Vec::from_iter(paths)].concat())
 }
 
 /// The report of a run that must succeed.
@@ -38,17 +40,6 @@ fn refusal(arguments: &[&str], paths: &[&Path]) -> String {
     );
     assert!(!stderr.contains("panicked"), "{stderr}");
     stderr
-}
-
-fn shared(folder: &str) -> Option<PathBuf> {
-    let traces = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/traces"));
-    if !traces.is_dir() {
-        // Not println: the harness would keep that to itself in a test that passes.
-        let note = "skipped: ../shared/traces is absent\n";
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), note.as_bytes());
-        return None;
-    }
-    Some(traces.join(folder))
 }
 
 /// One kernel event: name, start and length in µs.
@@ -146,6 +137,9 @@ fn sampled_real_ranks_are_refused() {
     );
     let lenient = report(&["--min-matched", "0.5"], &[&folder]);
     assert!(lenient["matched_fraction"].as_f64().unwrap() < 0.8);
+    assert_eq!(lenient["diagnosis"]["cause"], "sampling-artefact");
+    let evidence = &lenient["diagnosis"]["evidence"][0];
+    assert!(evidence.as_str().unwrap().contains("69.7 %"), "{evidence}");
 }
 
 #[test]

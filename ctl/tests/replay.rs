@@ -3,19 +3,14 @@
 // In tests a panic is the report.
 #![allow(clippy::unwrap_used)]
 
+mod run;
+
 use std::path::Path;
-use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn litctl(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_litctl"));
-    command.env_remove("LITD_SOCKET").args(arguments);
-    command.output().unwrap()
-}
-
 fn json(arguments: &[&str]) -> Value {
-    let output = litctl(&[&["--json"], arguments].concat());
+    let output = run::output(&[&["--json"], arguments].concat());
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     serde_json::from_slice(&output.stdout).unwrap()
@@ -30,7 +25,11 @@ fn simulated(folder: &Path) {
     let folder = folder.to_str().unwrap();
     let arguments = ["simulate", "--workload", workload, "--contention", "1.15"];
     let more = ["--speeds", "0.9,1.05,1.2,1.1", "--write-kineto", folder];
-    assert!(litctl(&[&arguments[..], &more].concat()).status.success());
+    assert!(
+        run::output(&[&arguments[..], &more].concat())
+            .status
+            .success()
+    );
 }
 
 /// Milliseconds of a lead, in replay's report and in the analysis of the same traces.
@@ -68,15 +67,10 @@ fn the_daemon_shows_the_leads_that_the_traces_hold() {
 
 #[test]
 fn real_traces_are_played_too() {
-    let traces = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../shared/traces/param_dlrm_v100x8"
-    );
-    if !Path::new(traces).is_dir() {
-        eprintln!("SKIPPED: ../shared/traces is absent");
+    let Some(traces) = run::shared("param_dlrm_v100x8") else {
         return;
-    }
-    assert_same(leads(traces));
+    };
+    assert_same(leads(traces.to_str().unwrap()));
 }
 
 #[test]
@@ -87,7 +81,7 @@ fn traces_are_played_as_often_as_asked_for() {
     let report = json(&["replay", traces, "--stand-in", "--times", "4"]);
     assert_eq!(report["iterations"], 4);
     assert_eq!(report["sampled"], 4);
-    let text = litctl(&["replay", traces, "--stand-in"]);
+    let text = run::output(&["replay", traces, "--stand-in"]);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.starts_with("played 1 iteration of 4 ranks; the daemon asked for 1\n"));
     assert!(text.contains("SIMULATED"), "{text}");
@@ -99,7 +93,7 @@ fn what_can_not_be_played_is_said() {
     simulated(folder.path());
     let traces = folder.path().to_str().unwrap();
     let refused = |arguments: &[&str]| {
-        let output = litctl(&[&["replay", traces], arguments].concat());
+        let output = run::output(&[&["replay", traces], arguments].concat());
         assert!(!output.status.success());
         String::from_utf8_lossy(&output.stderr).into_owned()
     };

@@ -2,8 +2,9 @@
 //! overlap ratios come out of `litctl simulate` and, by way of files, of `litctl analyze`.
 #![allow(clippy::unwrap_used)]
 
-use std::process::Command;
+mod run;
 
+use run::litctl;
 use serde_json::Value;
 
 const WORKLOAD: &str = concat!(
@@ -11,21 +12,12 @@ const WORKLOAD: &str = concat!(
     "/../testdata/oracle/llama31-8b-fsdp.json"
 );
 
-fn litctl(args: &[&str]) -> Vec<u8> {
-    let output = Command::new(env!("CARGO_BIN_EXE_litctl"))
-        .args(args)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{args:?}: {output:?}");
-    output.stdout
-}
-
 #[test]
 fn simulated_files_give_the_simulated_leads() {
     let folder = tempfile::tempdir().unwrap();
     let ranks = folder.path().to_str().unwrap();
     let speeds = "1.035,1.025,1.06,1.04,1.0,1.03,1.03,1.015";
-    let simulated: Value = serde_json::from_slice(&litctl(&[
+    let simulated: Value = serde_json::from_str(&litctl(&[
         "simulate",
         "--json",
         "--workload",
@@ -38,7 +30,7 @@ fn simulated_files_give_the_simulated_leads() {
         ranks,
     ]))
     .unwrap();
-    let report: Value = serde_json::from_slice(&litctl(&["analyze", "--json", ranks])).unwrap();
+    let report: Value = serde_json::from_str(&litctl(&["analyze", "--json", ranks])).unwrap();
     assert_eq!(report["simulated"], true);
     assert_eq!(report["matched_kernels"], 640);
     assert_eq!(report["matched_fraction"], 1.0);
@@ -61,7 +53,7 @@ fn simulated_files_give_the_simulated_leads() {
             "GPU {gpu}: {overlap} and {direct}"
         );
     }
-    let text = String::from_utf8(litctl(&["analyze", ranks])).unwrap();
+    let text = litctl(&["analyze", ranks]);
     assert!(text.starts_with("SIMULATED"), "{text}");
     assert!(text.contains("Rank 4 is the straggler"), "{text}");
 }
