@@ -12,21 +12,29 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
+use nix::sys::socket::{setsockopt, sockopt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
 
 use crate::plans::Plans;
 use crate::registry::{Refusal, Registry};
 use crate::state::State;
 
-/// Bodies beyond so many bytes are refused.
-const BODY: usize = 64 << 20;
+/// Bodies beyond so many bytes are refused: the longest has a GPU's clocks.
+const BODY: usize = 64 << 10;
+/// Those of results, which have times of each instruction in each iteration.
+const RESULT: usize = 8 << 20;
+/// So many results are read at the same time, which bounds what they take.
+const RESULTS: usize = 8;
 /// Headers must have come after so long.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The body must have come after so long.
-const BODY_PATIENCE: Duration = Duration::from_secs(60);
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// After so many silent seconds the system asks whether a client is still there, which may wait for
+/// its plan for days.
+const KEEP_ALIVE: u32 = 60;
 
 /// What all connections share.
 pub struct Server {
@@ -35,6 +43,8 @@ pub struct Server {
     plans: watch::Receiver<Option<Arc<Plans>>>,
     /// Counts what may let somebody go on who waits.
     changes: watch::Sender<u64>,
+    /// Results that may be read.
+    results: Semaphore,
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -67,6 +77,7 @@ impl Server {
             state: Arc::new(state),
             plans,
             changes: watch::Sender::new(0),
+            results: Semaphore::new(RESULTS),
         }
     }
 
@@ -83,6 +94,7 @@ impl Server {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
+            keep_alive(&stream);
             let server = self.clone();
             tokio::spawn(async move {
                 let service = service_fn(|request| {
@@ -147,23 +159,24 @@ impl Server {
         let is_post = request.method() == Method::POST;
         match (call, is_post) {
             ("register_job", true) => {
-                let info = body(request).await?;
+                let info = body(request, BODY).await?;
                 let register = |registry: &mut Registry| registry.register_job(info, now(), name);
                 json(&self.state.change(register).await??)
             }
             ("register_rank", true) => {
-                let rank = body(request).await?;
+                let rank = body(request, BODY).await?;
                 let register = |registry: &mut Registry| registry.register_rank(&id, rank, now());
                 json(&self.state.change(register).await??)
             }
             ("result", true) => {
-                let result = body(request).await?;
+                let _place = self.results.acquire().await;
+                let result = body(request, RESULT).await?;
                 let check = |registry: &mut Registry| registry.check_result(&id, &result, now());
                 self.state.look(check)?;
                 json(&self.state.add_result(id, result).await?)
             }
             ("set_straggler", true) => {
-                let straggler = body(request).await?;
+                let straggler = body(request, BODY).await?;
                 let set = |registry: &mut Registry| registry.set_straggler(&id, straggler, now());
                 self.state.change(set).await??;
                 self.changed();
@@ -232,6 +245,13 @@ impl Server {
     }
 }
 
+/// Has a client noticed that is gone without a word, such as a node without power.
+fn keep_alive(stream: &TcpStream) {
+    // Where the system can't, such a client stays until the server ends.
+    let _ = setsockopt(stream, sockopt::KeepAlive, &true)
+        .and_then(|()| setsockopt(stream, sockopt::TcpKeepIdle, &KEEP_ALIVE));
+}
+
 fn json(value: &impl Serialize) -> Result<(String, Option<u64>), Failure> {
     let failed =
         |cause: serde_json::Error| Failure(StatusCode::INTERNAL_SERVER_ERROR, cause.to_string());
@@ -242,8 +262,11 @@ fn unprocessable(text: impl Into<String>) -> Failure {
     Failure(StatusCode::UNPROCESSABLE_ENTITY, text.into())
 }
 
-async fn body<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Failure> {
-    let collected = Limited::new(request.into_body(), BODY).collect();
+async fn body<T: DeserializeOwned>(
+    request: Request<Incoming>,
+    longest: usize,
+) -> Result<T, Failure> {
+    let collected = Limited::new(request.into_body(), longest).collect();
     let collected = tokio::time::timeout(BODY_PATIENCE, collected).await;
     let bytes = collected
         .map_err(|_| Failure(StatusCode::REQUEST_TIMEOUT, "the body did not come".into()))?

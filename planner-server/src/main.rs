@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::{CommandFactory, Parser};
 use serde_json::{Map, Value};
@@ -79,7 +80,13 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
     let registry = resume(&store, registry.serving(gpus), &basis)?;
     let (done, plans) = watch::channel(None);
     // Characterising takes seconds, and nobody should wait for it to register.
-    std::thread::spawn(move || done.send_replace(Some(Arc::new(Plans::new(pipeline)))));
+    std::thread::spawn(move || {
+        let began = Instant::now();
+        let plans = Plans::new(pipeline);
+        let (points, seconds) = (plans.points(), began.elapsed().as_secs_f64());
+        eprintln!("litd-planner: plans for {points} iteration times, found in {seconds:.1} s");
+        done.send_replace(Some(Arc::new(plans)));
+    });
     let server = Arc::new(Server::new(State::new(store, registry), plans));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(WRITERS)

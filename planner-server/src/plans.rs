@@ -21,6 +21,12 @@ impl Plans {
         Self { job, full_speed }
     }
 
+    /// How many iteration times there are plans for.
+    #[must_use]
+    pub fn points(&self) -> usize {
+        self.job.frontier().len()
+    }
+
     /// The plan while the latest pipeline is `degree` times as long as this one at full clock.
     fn plan(&self, degree: f64) -> Plan {
         let straggler = (degree > 1.0).then_some(self.full_speed * degree);

@@ -14,7 +14,7 @@ const MAX_JOBS: usize = 1000;
 const SILENT: f64 = 7.0 * 24.0 * 3600.0;
 const MAX_WORLD: u32 = 1 << 20;
 const MAX_METADATA: usize = 200;
-const MAX_CLOCKS: usize = 10_000;
+const MAX_CLOCKS: usize = 1000;
 
 /// All jobs, by name.
 #[derive(Debug, Default, Serialize, Deserialize)]

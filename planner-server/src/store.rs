@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -10,6 +11,9 @@ use serde_json::{Map, Value};
 
 use crate::protocol::ProfilingResult;
 use crate::registry::Registry;
+
+/// Nobody asks for more results than these bytes; who wants them moves them away.
+const MAX_RESULTS: u64 = 4 << 30;
 
 /// A folder of its own, which no other server has at the same time.
 #[derive(Debug)]
@@ -46,6 +50,7 @@ impl Store {
             basis: folder.join("plans.json"),
             _lock: lock(folder)?,
         };
+        whole_lines(&store.results).map_err(|cause| named(&store.results)(&cause))?;
         let registry = match fs::read(&store.jobs) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|cause| {
                 named(&store.jobs)(&format_args!(
@@ -109,6 +114,10 @@ impl Store {
         let mut options = OpenOptions::new();
         let mut file = options.create(true).append(true).open(&self.results)?;
         let length = file.metadata()?.len();
+        if length > MAX_RESULTS {
+            let text = "there are enough results: move results.jsonl away";
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+        }
         let mut line = serde_json::to_vec(&Line { job_id, result })?;
         line.push(b'\n');
         let written = file.write_all(&line).and_then(|()| file.sync_data());
@@ -136,6 +145,26 @@ fn lock(folder: &Path) -> Result<File, String> {
             "can't be locked ({cause}): choose a --state on a local disk"
         ))),
     }
+}
+
+/// Takes off a last line that a crash has cut off. Nobody was told that it was kept.
+fn whole_lines(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let file = match options.read(true).write(true).open(path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    let mut end = file.metadata()?.len();
+    let mut byte = [0];
+    // A byte at a time, but of half a line, and only after a crash.
+    while end > 0 {
+        file.read_exact_at(&mut byte, end - 1)?;
+        if byte == *b"\n" {
+            break;
+        }
+        end -= 1;
+    }
+    file.set_len(end)
 }
 
 /// Replaces a file: either the old text is there or the new one.

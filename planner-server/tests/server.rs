@@ -125,6 +125,10 @@ fn what_can_not_be_is_refused_and_changes_nothing() {
     named["job_id"] = json!("mine");
     let mut endless = job(2, 1, 1);
     endless["job_metadata"] = json!("x".repeat(1000));
+    let mut huge = job(2, 1, 1);
+    huge["job_metadata"] = json!("x".repeat(100_000));
+    let mut many = rank(0);
+    many["available_frequencies"] = json!(vec![1; 1001]);
     let mut outside = rank(0);
     outside["rank"] = json!(4);
     let mut taken = rank(0);
@@ -138,6 +142,13 @@ fn what_can_not_be_is_refused_and_changes_nothing() {
         (400, "/register_job", &wrong, "world_size 5"),
         (400, "/register_job", &named, "job_id must be empty"),
         (400, "/register_job", &endless, "job_metadata"),
+        (422, "/register_job", &huge, "length limit exceeded"),
+        (
+            400,
+            ranks.as_str(),
+            &many,
+            "more than 1000 available_frequencies",
+        ),
         (
             400,
             "/register_job",

@@ -90,8 +90,10 @@ pub enum GraphError {
     TooMany(usize),
 }
 
-/// Events and arcs are counted in 32 bits, with room for a direction.
-const MAX_OPERATIONS: usize = 1 << 26;
+/// So many take some 2 GiB. No iteration has as many: 128 stages with 1024 microbatches in zero
+/// bubble's three parts are a tenth. Events and arcs are counted in 32 bits, with room for a
+/// direction.
+pub(crate) const MAX_OPERATIONS: usize = 1 << 22;
 
 /// The beginning and the end of the iteration, as nodes in files and as events.
 const SOURCE: u64 = 0;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::graph::{Graph, GraphError, Kind, MAX_STAGES, Node};
+use crate::graph::{Graph, GraphError, Kind, MAX_OPERATIONS, MAX_STAGES, Node};
 
 /// In which order stages work on microbatches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -152,7 +152,7 @@ impl Schedule {
             });
         }
         let operations = u64::from(stages) * u64::from(microbatches) * u64::from(chunks) * 3;
-        if operations > 1 << 26 {
+        if operations > MAX_OPERATIONS as u64 {
             return Err(GraphError::TooMany(operations as usize).into());
         }
         let lanes: Vec<Vec<Step>> = (0..stages)

@@ -60,7 +60,8 @@ fn saving(plan: &Plan, than: &Plan) -> f64 {
 /// Explains a fastest plan that takes longer than the full clock.
 fn rounding(out: &mut String, job: &Job, full: &Plan, plan: &Plan) -> fmt::Result {
     let longer = 100.0 * (plan.realised / full.realised - 1.0);
-    if plan.time > job.frontier().shortest() || longer < 0.005 {
+    let shows = longer >= 0.005 && longer.is_finite();
+    if plan.time > job.frontier().shortest() || !shows {
         return Ok(());
     }
     let unit = job.scale().unit.0;

@@ -150,3 +150,32 @@ fn interleaved_gpus_get_the_clocks_of_all_their_chunks() {
     let (status, _) = server.post(&format!("/register_rank/{id}"), &beyond);
     assert_eq!(status, 400);
 }
+
+/// What a crash left half written was never answered, and spoils nothing that is.
+#[test]
+fn half_a_line_and_half_a_file_are_left_by_crashes_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::write(state.join("results.jsonl"), "{\"whole\": 1}\n{\"half").unwrap();
+    std::fs::write(state.join("jobs.json.next"), "{\"jobs\": {").unwrap();
+    std::fs::write(state.join("plans.json"), "{\"sched").unwrap();
+    let server = Server::start(folder.path());
+    let id = server.job();
+    let result = json!({"rank": 0, "iter_time": [1.0], "iter_energy": [2.0],
+        "time_breakdown": {}, "energy_breakdown": {}});
+    assert_eq!(server.post(&format!("/result/{id}"), &result).0, 200);
+    let lines = std::fs::read_to_string(state.join("results.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!((lines.len(), &lines[1]["rank"]), (2, &json!(0)));
+    drop(server);
+    std::fs::write(state.join("jobs.json"), "{\"jobs\": {").unwrap();
+    let said = refusal(folder.path(), &[]);
+    assert!(
+        said.contains("jobs.json: not the jobs of this server"),
+        "{said}"
+    );
+}
