@@ -8,9 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use litd_api::{Command, Done, Events, Problem, Status, Trials};
-use litd_core::{
-    Core, DeviceId, Effect, Event, GivingBack, Home, LettingGo, Peer, Reply, SessionId,
-};
+use litd_core::{Core, DeviceId, Effect, Event, Home, Peer, Progress, Reply, SessionId};
 use litd_units::{Nanos, Watts};
 use tokio::sync::Notify;
 
@@ -274,13 +272,13 @@ impl Hub {
 
     /// How far letting go of a device, or of all, has come.
     #[must_use]
-    pub fn letting_go(&self, device: Option<&str>) -> LettingGo {
+    pub fn letting_go(&self, device: Option<&str>) -> Progress {
         self.core.letting_go(device)
     }
 
     /// How far giving a job's devices back has come.
     #[must_use]
-    pub fn giving_back(&self, job: &str) -> GivingBack {
+    pub fn giving_back(&self, job: &str) -> Progress {
         self.core.giving_back(job)
     }
 

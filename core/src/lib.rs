@@ -42,6 +42,7 @@ mod limits;
 mod node;
 mod planned;
 pub mod profilers;
+mod progress;
 mod rate;
 mod record;
 mod release;
@@ -61,8 +62,7 @@ mod undo;
 
 pub use crate::cgroup::Home;
 pub use crate::core::Core;
-pub use crate::lifecycle::GivingBack;
-pub use crate::release::LettingGo;
+pub use crate::progress::Progress;
 pub use crate::rollout::{canary_place, fnv1a};
 pub use baseline::Baseline;
 pub use config::Config;

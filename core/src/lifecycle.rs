@@ -14,6 +14,7 @@ use crate::admin::problem;
 use crate::cgroup::Home;
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::progress::{Progress, Remains};
 use crate::record::Note;
 use crate::store::Store;
 
@@ -48,15 +49,6 @@ pub(crate) struct Begun {
 pub(crate) struct Ended {
     at: Nanos,
     devices: BTreeSet<usize>,
-}
-
-/// How far giving a job's devices back has come.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GivingBack {
-    /// Whether any cap or clock is still on its way.
-    pub pending: bool,
-    /// What was done, and what could not be, in words.
-    pub said: String,
 }
 
 fn check_id(id: &str) -> Result<(), Problem> {
@@ -261,7 +253,7 @@ impl<S: Store> Core<S> {
 
     /// How far giving back what a job's devices were found with has come.
     #[must_use]
-    pub fn giving_back(&self, id: &str) -> GivingBack {
+    pub fn giving_back(&self, id: &str) -> Progress {
         let begun = self.condition.begun.get(id).filter(|it| it.opt_out);
         let spared = begun.iter().flat_map(|it| &it.gpus);
         let mut devices: BTreeSet<usize> = spared
@@ -270,28 +262,12 @@ impl<S: Store> Core<S> {
         if let Some(ended) = self.ended.get(id) {
             devices.extend(&ended.devices);
         }
-        let mut done = Vec::new();
-        let mut rest = Vec::new();
-        let mut pending = false;
-        for device in devices {
-            let Some(unit) = self.devices.get(device) else {
-                continue;
-            };
-            match self.remains_to_give(device, unit) {
-                Remains::Nothing => done.push(unit.name.as_str()),
-                Remains::Others(why) => rest.push(format!("{}: {why}", unit.name)),
-                Remains::Open(why) => {
-                    pending = true;
-                    rest.push(format!("{}: {why}", unit.name));
-                }
-            }
-        }
-        if !done.is_empty() {
-            let done = done.join(", ");
-            rest.insert(0, format!("{done}: caps are as found, clocks are free"));
-        }
-        let said = rest.join("; ");
-        GivingBack { pending, said }
+        let units = devices
+            .into_iter()
+            .filter_map(|device| Some((device, self.devices.get(device)?)));
+        let each =
+            units.map(|(device, unit)| (unit.name.as_str(), self.remains_to_give(device, unit)));
+        Progress::of(each, "caps are as found, clocks are free")
     }
 
     fn remains_to_give(&self, device: usize, unit: &Unit) -> Remains {
@@ -342,15 +318,6 @@ impl<S: Store> Core<S> {
         };
         begun.map(job).collect()
     }
-}
-
-/// What keeps a device from holding what it was found with.
-enum Remains {
-    Nothing,
-    /// Something that litd does not change.
-    Others(String),
-    /// A write on its way.
-    Open(String),
 }
 
 /// Jobs that have begun, by the scheduler's name for them.

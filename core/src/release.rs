@@ -6,7 +6,9 @@ use litd_api::{DeviceState, EventKind, Problem};
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
+use crate::devices::Unit;
 use crate::event::DeviceId;
+use crate::progress::{Progress, Remains};
 use crate::record::Note;
 use crate::store::Store;
 
@@ -25,15 +27,6 @@ pub(crate) struct LetGo {
     pub closed: bool,
     /// litd is off: it is taken back when it no longer is.
     pub by_mode: bool,
-}
-
-/// How far letting go has come.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LettingGo {
-    /// Whether any handle is open still.
-    pub pending: bool,
-    /// What was done, and why the rest can't be, in words.
-    pub said: String,
 }
 
 impl<S: Store> Core<S> {
@@ -221,50 +214,38 @@ impl<S: Store> Core<S> {
 
     /// How far letting go of a device, or of all, has come.
     #[must_use]
-    pub fn letting_go(&self, device: Option<&str>) -> LettingGo {
+    pub fn letting_go(&self, device: Option<&str>) -> Progress {
         let devices = self.named(device).unwrap_or_default();
-        let mut done = Vec::new();
-        let mut rest = Vec::new();
-        let mut pending = false;
-        for device in devices {
-            let Some(unit) = self.devices.get(device) else {
-                continue;
-            };
-            let held = self.actuator.held(device);
-            let open = match unit.let_go {
-                None => "was taken back meanwhile".to_owned(),
-                Some(LetGo { closed: true, .. })
-                    if !self.is_journaled(device) && !self.may_be_locked(unit) =>
-                {
-                    done.push(unit.name.as_str());
-                    continue;
+        let units = devices
+            .into_iter()
+            .filter_map(|device| Some((device, self.devices.get(device)?)));
+        let each =
+            units.map(|(device, unit)| (unit.name.as_str(), self.remains_open(device, unit)));
+        Progress::of(
+            each,
+            "caps are back and no handle is open until `litctl resume`",
+        )
+    }
+
+    fn remains_open(&self, device: usize, unit: &Unit) -> Remains {
+        let owed = || owed(self.actuator.held(device), unit.found);
+        match (unit.let_go, unit.busy) {
+            (None, _) => Remains::Others("was taken back meanwhile".to_owned()),
+            (Some(LetGo { closed: true, .. }), _) => {
+                match self.is_journaled(device) || self.may_be_locked(unit) {
+                    true => Remains::Others(format!("is closed, but {}", owed())),
+                    false => Remains::Nothing,
                 }
-                Some(LetGo { closed: true, .. }) => {
-                    let owed = owed(held, unit.found);
-                    rest.push(format!("{} is closed, but {owed}", unit.name));
-                    continue;
-                }
-                Some(_) => match unit.busy {
-                    Some((_, since)) => format!(
-                        "its driver has not answered for {:.1} s, so its handle is open and its \
-                         cap may not be back",
-                        (self.now - since).as_secs_f64()
-                    ),
-                    None => format!(
-                        "it is open to give its cap back: {}",
-                        owed(held, unit.found)
-                    ),
-                },
-            };
-            pending |= unit.let_go.is_some();
-            rest.push(format!("{}: {open}", unit.name));
+            }
+            (Some(_), Some((_, since))) => Remains::Open(format!(
+                "its driver has not answered for {:.1} s, so its handle is open and its cap may \
+                 not be back",
+                (self.now - since).as_secs_f64()
+            )),
+            (Some(_), None) => {
+                Remains::Open(format!("it is open to give its cap back: {}", owed()))
+            }
         }
-        if !done.is_empty() {
-            let said = "caps are back and no handle is open until `litctl resume`";
-            rest.insert(0, format!("{}: {said}", done.join(", ")));
-        }
-        let said = rest.join("; ");
-        LettingGo { pending, said }
     }
 
     /// Whether all of a job's GPUs that are not litd's to steer were let go of: then its other

@@ -189,6 +189,15 @@ fn apart(marks: &[Marks], gpu: usize, others: &[usize]) -> Marks {
     }
 }
 
+/// Which GPUs wait for their hosts, whether or not anybody waits for them: their queues are empty
+/// for longer than the median GPU's.
+#[must_use]
+pub fn waiting_for_hosts(marks: &[Marks], limits: &Limits) -> Vec<bool> {
+    let middle = median(marks.iter().map(|mark| mark.idle).collect()).unwrap_or(0.0);
+    let waits = marks.iter().map(|mark| mark.idle - middle > limits.idle);
+    waits.collect()
+}
+
 fn clock_below(clocks: &[Option<f64>], gpu: usize, others: &[usize]) -> Option<f64> {
     let theirs = others.iter().map(|&other| *clocks.get(other)?);
     let theirs = median(theirs.collect::<Option<_>>()?)?;

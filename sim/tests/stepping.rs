@@ -167,6 +167,18 @@ struct Case {
     gaps: Vec<Millis>,
 }
 
+impl Case {
+    fn conditions(&self) -> Conditions<'_> {
+        Conditions {
+            speeds: &self.speeds,
+            contention: self.contention,
+            noise: Some(&self.noise),
+            host_gap: Some(&self.gaps),
+            slow_link: None,
+        }
+    }
+}
+
 /// Cases whose workload may deadlock; the test drops those.
 fn cases() -> impl Strategy<Value = Case> {
     (1..14_usize, 0..8_usize, 1..6_usize).prop_flat_map(|(n, m, gpus)| {
@@ -243,18 +255,11 @@ proptest! {
 
     #[test]
     fn advancing_gpu_by_gpu_is_stepping_the_node(case in cases()) {
-        let Case { workload, speeds, contention, noise, gaps } = case;
+        let Case { workload, speeds, contention, noise, gaps } = &case;
         prop_assume!(workload.check().is_ok());
-        let slow = step_through(&workload, &speeds, contention, &noise, &gaps);
-        let mut model = IterationModel::new(&workload).unwrap();
-        let conditions = Conditions {
-            speeds: &speeds,
-            contention,
-            noise: Some(&noise),
-            host_gap: Some(&gaps),
-            slow_link: None,
-        };
-        let fast = model.run(&conditions).unwrap();
+        let slow = step_through(workload, speeds, *contention, noise, gaps);
+        let mut model = IterationModel::new(workload).unwrap();
+        let fast = model.run(&case.conditions()).unwrap();
         assert_same("start", &fast.start, &slow.start);
         assert_same("duration", &fast.duration, &slow.duration);
         assert_same("overlapped", &fast.overlapped, &slow.overlapped);
@@ -266,28 +271,21 @@ proptest! {
     /// Two groups that wait only for their own are two nodes.
     #[test]
     fn groups_are_nodes_of_their_own(case in cases()) {
-        let Case { workload, speeds, contention, noise, gaps } = case;
+        let Case { workload, speeds, contention, noise, gaps } = &case;
         prop_assume!(workload.check().is_ok());
         let half = speeds.len().div_ceil(2);
         let mut grouped = workload.clone();
         for collective in &mut grouped.collectives {
             collective.groups = 2;
         }
-        let conditions = Conditions {
-            speeds: &speeds,
-            contention,
-            noise: Some(&noise),
-            host_gap: Some(&gaps),
-            slow_link: None,
-        };
         let mut model = IterationModel::new(&grouped).unwrap();
-        let whole = model.run(&conditions).unwrap();
+        let whole = model.run(&case.conditions()).unwrap();
         let mut length = Millis::ZERO;
         for part in [0..half, half..speeds.len()].into_iter().filter(|part| !part.is_empty()) {
             let alone = step_through(
-                &workload,
+                workload,
                 &speeds[part.clone()],
-                contention,
+                *contention,
                 &noise[part.clone()],
                 &gaps[part.clone()],
             );

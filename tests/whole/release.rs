@@ -171,7 +171,7 @@ fn one_that_refuses_its_cap_is_closed_all_the_same() {
     stand.rig.hardware().inject(REFUSES, Fault::Refuse);
     let (code, said) = stand.try_command(&release(Some("gpu2".to_owned())));
     assert_eq!(code, 200, "{said}");
-    assert!(said.contains("gpu2 is closed, but it holds"), "{said}");
+    assert!(said.contains("gpu2: is closed, but it holds"), "{said}");
     let address = stand.device(REFUSES).address;
     assert!(stand.journaled().contains(&address));
     stand.rig.hardware().heal(REFUSES);

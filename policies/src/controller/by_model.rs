@@ -1,6 +1,6 @@
 //! The loop under the model law: the same states, windows and guards, with other adjustments.
 
-use litd_diagnosis::{Marks, median};
+use litd_diagnosis::Limits;
 use litd_units::Watts;
 
 use super::Controller;
@@ -144,7 +144,7 @@ impl Controller {
             range: range?,
             budget: self.gpu_budget(),
             ahead: ahead(mean),
-            waits: waits(mean),
+            waits: litd_diagnosis::waiting_for_hosts(&mean.marks, &Limits::OF_TRACES),
         };
         let held = self.state != State::Adjusting && self.state != State::WarmUp;
         Some(model.propose(gpus, &bounds, knobs, held))
@@ -248,14 +248,6 @@ impl Controller {
             why,
         }
     }
-}
-
-/// Which GPUs wait for their hosts, as the diagnosis of a straggler would say.
-fn waits(mean: &Mean) -> Vec<bool> {
-    let idle = |marks: &Marks| marks.idle;
-    let middle = median(mean.marks.iter().map(idle).collect()).unwrap_or(0.0);
-    let limit = middle + litd_diagnosis::Limits::OF_TRACES.idle;
-    mean.marks.iter().map(|marks| marks.idle > limit).collect()
 }
 
 /// How far ahead each GPU is, from 0 for the straggler to 1 for the first.
