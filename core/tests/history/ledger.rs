@@ -10,23 +10,19 @@ use crate::audit::Log;
 use crate::disk::Disk;
 use crate::fault::Fault;
 use crate::hardware::{Hw, SECOND, Tells, micro};
-use crate::world::{ANSWER, Ev, World};
+use crate::world::World;
+
+mod budget;
+mod ending;
 
 /// A lowered budget counts in full after so long.
 const LOWERED: i64 = SECOND;
-
-/// A device that takes no write is worked around after so long: what it was doing, its write's
-/// patience, what the others were doing, and their writes, are a second and two answers at most.
-const WORKED_AROUND: i64 = LOWERED + 2 * ANSWER;
 
 /// What a foreign hand added is to be made room for within so long.
 const ROOM: i64 = 4 * SECOND;
 
 /// A device that fails is known as such, and worked around, after so long.
 const KNOWN_FAULTY: i64 = 8 * SECOND;
-
-/// The daemon is never larger than this, written out: a thousand events are most of it.
-const LARGEST: usize = 2_000_000;
 
 /// What the ledger remembers.
 #[derive(Debug, Default)]
@@ -121,11 +117,6 @@ impl World {
         }
     }
 
-    /// The budget that was set, by command or by configuration, or what the node's leaves of it.
-    pub fn budget_set(&self) -> Option<Watts> {
-        self.bounded(self.least_budget(self.ledger.budget.or(self.config.caps.budget)))
-    }
-
     /// Something else than a job may have made writes necessary.
     pub fn needs_no_rank(&mut self) {
         self.ledger.reason = true;
@@ -165,60 +156,6 @@ impl World {
             ceiling,
             unit: micro(hw.range.resolution).max(1),
         }
-    }
-
-    /// What all caps may add up to now.
-    pub fn limit(&self) -> i64 {
-        match &self.core {
-            Some(core) => self.limit_of(&said(core)),
-            None => self.ledger.last_limit.unwrap_or(i64::MAX / 4),
-        }
-    }
-
-    /// What a dead daemon was allowed, its last writes are.
-    pub fn remember_limit(&mut self) {
-        self.ledger.last_limit = Some(self.limit());
-    }
-
-    fn limit_of(&self, said: &[Said]) -> i64 {
-        let came_with = |(hw, said): (&Hw, &Said)| {
-            let by_hand = hw.hand.open.map(|(cap, _)| cap);
-            let known = by_hand.or(said.found);
-            known.unwrap_or(micro(hw.range.highest))
-        };
-        let all = || self.hw.iter().zip(said);
-        let gpus: i64 = all().filter(|(hw, _)| hw.is_gpu()).map(came_with).sum();
-        let cpus: i64 = all().filter(|(hw, _)| !hw.is_gpu()).map(came_with).sum();
-        let budget = self.budget_set().map_or(gpus, micro);
-        let steering = self.policy() != Policy::Observe && self.stop_sent.is_none();
-        if steering {
-            return budget + cpus;
-        }
-        // Where litd lets go, others' caps are their own business.
-        let entries = self.entries();
-        let theirs = |(hw, said): (&Hw, &Said)| {
-            let known = entries.iter().any(|it| it.address == hw.identity.address);
-            let owed = known || !hw.hand.failed.is_empty();
-            let theirs = said.state == DeviceState::Foreign || !owed;
-            match theirs {
-                true => came_with((hw, said)).max(hw.cap),
-                false => came_with((hw, said)),
-            }
-        };
-        (budget + cpus).max(all().map(theirs).sum())
-    }
-
-    fn excess(&self) -> i64 {
-        let now = self.now;
-        let counts = |&&(device, until, _): &&(usize, i64, i64)| {
-            now < until || now < self.hw[device].trouble_until || self.hw[device].let_go
-        };
-        self.ledger
-            .excess
-            .iter()
-            .filter(counts)
-            .map(|(.., more)| more)
-            .sum()
     }
 
     /// A device can't be counted on for so long, and a while after.
@@ -325,21 +262,6 @@ impl World {
             }
         }
         self.hw[device].touched = true;
-    }
-
-    /// Whether there may be less than all planned clocks need: what was found is enough for all
-    /// that can be known of them.
-    fn is_tight(&self, said: &[Said]) -> bool {
-        // One that was found below its floor has to rise to that, at others' expense.
-        let rises = |at: usize| {
-            let found = said[at].found;
-            self.hw[at].is_gpu() && found.is_some_and(|it| it < self.bounds(at, found).floor)
-        };
-        if (0..self.hw.len()).any(rises) {
-            return true;
-        }
-        let room = self.budget_set().is_none() && self.policy() != Policy::CpuSlosh;
-        !room || !self.is_calm()
     }
 
     /// Whether all that is held is as litd may know it.
@@ -497,54 +419,6 @@ impl World {
         }
     }
 
-    fn check_sum(&mut self, when: &str) {
-        let now = self.now;
-        self.ledger.old.retain(|&(until, _)| now < until);
-        let sum: i64 = self.hw.iter().map(|hw| hw.cap).sum();
-        let old = self
-            .ledger
-            .old
-            .iter()
-            .map(|&(_, limit)| limit)
-            .max()
-            .unwrap_or(0);
-        let limit = self.limit().max(old);
-        self.ledger.last_limit = Some(self.limit());
-        if self.disk.with(|disk| disk.is_failing()) {
-            // Without a journal no cap is moved but to undo.
-            self.ledger.grace = self.ledger.grace.max(now + ROOM);
-        }
-        let excused = now < self.ledger.grace;
-        if sum <= limit + self.excess() || excused || self.all_low() {
-            return;
-        }
-        let caps: Vec<f64> = self.hw.iter().map(|hw| hw.cap as f64 / 1e6).collect();
-        let text = format!("{when}: {caps:?} W are more than {} W", limit as f64 / 1e6);
-        self.broke("2 sum", text);
-    }
-
-    /// Whether litd could do no more: all that it may move is at its floor.
-    fn all_low(&self) -> bool {
-        let Some(core) = &self.core else { return true };
-        let said = said(core);
-        // litd gives what driver units leave of the sum to whom it likes.
-        let units: i64 = self
-            .hw
-            .iter()
-            .map(|hw| micro(hw.range.resolution).max(1))
-            .sum();
-        let low = |(device, said): (usize, &Said)| {
-            let hw = &self.hw[device];
-            let movable = said.state == DeviceState::Ours && self.now >= hw.trouble_until;
-            let bounds = self.bounds(device, said.found);
-            if !movable || said.found.is_none() {
-                return true;
-            }
-            hw.cap <= bounds.floor + units
-        };
-        said.iter().enumerate().all(low)
-    }
-
     /// Twice a second: what time alone brings.
     pub fn look(&mut self) {
         for device in 0..self.hw.len() {
@@ -604,82 +478,6 @@ impl World {
     pub fn before_stop(&mut self) {
         let limit = self.limit();
         self.was_reconfigured(limit);
-    }
-
-    /// Other rules hold from now on; a budget that came down has a second.
-    pub fn was_reconfigured(&mut self, before: i64) {
-        self.ledger.reason |= self.budget_set().is_some();
-        self.ledger.old.push((self.now + LOWERED, before));
-        self.ledger.nothing_lowered();
-    }
-
-    /// The budget was set: if it came down while one device is not well, the others are looked at
-    /// once they have had the time to make room for it.
-    fn budget_was_set(&mut self, before: i64) {
-        let at = self.now;
-        let unwell = |&device: &usize| !self.hw[device].is_well(at);
-        let mut unwell = (0..self.hw.len()).filter(unwell);
-        let (Some(device), None) = (unwell.next(), unwell.next()) else {
-            return;
-        };
-        // A predecessor's writes may turn up for a while.
-        let young = at < self.started + ROOM;
-        if self.limit() < before && !young && self.excess() == 0 {
-            let failures = self.disk.with(|disk| disk.all_failures());
-            self.ledger.lowered = Some(Lowered {
-                at,
-                device,
-                failures,
-            });
-            self.after(WORKED_AROUND, Ev::Room { lowered: at });
-        }
-    }
-
-    /// However many seconds a device hangs or refuses, the others do not wait for it: what it may
-    /// still hold is theirs to make room for, down to their floors.
-    pub fn check_room(&mut self, lowered: i64) {
-        let Some(core) = &self.core else { return };
-        let it = self.ledger.lowered.filter(|it| it.at == lowered);
-        let Some(Lowered {
-            at,
-            device,
-            failures,
-        }) = it
-        else {
-            return;
-        };
-        let steering = self.policy() != Policy::Observe && self.stop_sent.is_none();
-        let sound = self
-            .disk
-            .with(|disk| disk.all_failures() == failures && !disk.is_failing());
-        let stuck = self.hw[device].takes_no_write(self.now, at + ANSWER);
-        if !steering || !sound || !stuck || self.hw[device].let_go {
-            return;
-        }
-        let said = said(core);
-        let others = || (0..self.hw.len()).filter(|&other| other != device);
-        let movable = |other: usize| {
-            let ours = said[other].state == DeviceState::Ours && said[other].found.is_some();
-            ours && self.hw[other].is_well(self.now)
-        };
-        if !others().all(movable) {
-            return;
-        }
-        let floor = |other: usize| {
-            let bounds = self.bounds(other, said[other].found);
-            bounds.floor + bounds.unit
-        };
-        let sum: i64 = others().map(|other| self.hw[other].cap).sum();
-        let floors: i64 = others().map(floor).sum();
-        let (limit, most) = (self.limit_of(&said), self.hw[device].most());
-        self.seen.mark(Fault::LoweredStuck);
-        if sum > floors.max(limit - most) {
-            let [sum, limit, most] = [sum, limit, most].map(|micro| micro as f64 / 1e6);
-            let text = format!(
-                "device {device} may hold {most} W of {limit} W, and the others hold {sum} W"
-            );
-            self.broke("2 room", text);
-        }
     }
 
     /// The devices that a command means.
@@ -743,85 +541,6 @@ impl World {
         self.was_reconfigured(before);
         if matches!(command, Command::SetBudget { .. }) {
             self.budget_was_set(before);
-        }
-    }
-
-    /// Nothing has happened for a while: without jobs all caps are what was found.
-    pub fn check_quiet(&mut self) {
-        let Some(core) = &self.core else { return };
-        let status = core.status();
-        let all = said(core);
-        let ours = |it: &Said| it.state == DeviceState::Ours && it.found.is_some();
-        let young = self.now < self.started + 10 * SECOND;
-        if !self.jobs_end || young || !all.iter().all(ours) {
-            return;
-        }
-        if let Some(job) = status.jobs.first() {
-            return self.broke("5 job end", format!("{} is still there: {job:?}", job.name));
-        }
-        self.check_clocks("12 job end");
-        let set = self.budget_set();
-        let gpus = self.hw.iter().zip(&all).filter(|(hw, _)| hw.is_gpu());
-        let found: i64 = gpus.filter_map(|(_, said)| said.found).sum();
-        if set.is_some_and(|budget| micro(budget) < found) {
-            return;
-        }
-        let away = self
-            .hw
-            .iter()
-            .zip(&all)
-            .position(|(hw, said)| said.found != Some(hw.cap));
-        if let Some(device) = away {
-            let (cap, found) = (self.hw[device].cap, all[device].found);
-            self.broke(
-                "5 job end",
-                format!("device {device} holds {cap}, found {found:?} µW"),
-            );
-        }
-    }
-
-    /// What peers sent has left no more behind than a node's worth: the daemon written out in
-    /// full is a measure of what it holds.
-    fn check_size(&mut self, core: &Core<Disk>) {
-        let floods = [Fault::Flood, Fault::NoHello, Fault::Garbage];
-        if floods.iter().any(|&fault| self.seen.has(fault)) {
-            let size = format!("{core:?}").len();
-            if size > LARGEST {
-                self.broke("10 bounds", format!("{size} bytes when written out"));
-            }
-        }
-    }
-
-    /// The daemon says that it has given everything back.
-    pub fn check_stopped(&mut self, core: &Core<Disk>) {
-        self.check_size(core);
-        let since = self.stop_sent.unwrap_or(self.now);
-        let took = self.now - since;
-        if took > 17 * SECOND {
-            self.broke("5 stop", format!("took {} s", took / SECOND));
-        }
-        let gave_up = took > 14 * SECOND || self.seen.has(Fault::ClockJump);
-        if self.ledger.rotten {
-            return;
-        }
-        let said = said(core);
-        if !gave_up {
-            self.check_clocks("12 stop");
-        }
-        // One that hangs with too high a cap keeps the others from going back up.
-        let hung = self.hw.iter().any(|hw| hw.trouble_until > since);
-        let excused = gave_up && (hung || self.ledger.jumped >= since);
-        for (device, said) in said.iter().enumerate() {
-            let hw = &self.hw[device];
-            let back = hw.natural.contains(&hw.cap);
-            let found = said.found.is_none_or(|found| hw.natural.contains(&found));
-            if !(excused || back && found) {
-                let text = format!(
-                    "device {device} holds {} µW at the end, {:?} was found",
-                    hw.cap, hw.natural
-                );
-                return self.broke("5 stop", text);
-            }
         }
     }
 }

@@ -1,0 +1,214 @@
+//! The sum is never above the budget, and comes down in time when the budget does.
+
+use litd_api::DeviceState;
+use litd_policies::Policy;
+use litd_units::Watts;
+
+use super::{LOWERED, Lowered, ROOM, Said, said};
+use crate::fault::Fault;
+use crate::hardware::{Hw, micro};
+use crate::world::{ANSWER, Ev, World};
+
+/// A device that takes no write is worked around after so long: what it was doing, its write's
+/// patience, what the others were doing, and their writes, are a second and two answers at most.
+const WORKED_AROUND: i64 = LOWERED + 2 * ANSWER;
+
+impl World {
+    /// The budget that was set, by command or by configuration, or what the node's leaves of it.
+    pub fn budget_set(&self) -> Option<Watts> {
+        self.bounded(self.least_budget(self.ledger.budget.or(self.config.caps.budget)))
+    }
+
+    /// What all caps may add up to now.
+    pub fn limit(&self) -> i64 {
+        match &self.core {
+            Some(core) => self.limit_of(&said(core)),
+            None => self.ledger.last_limit.unwrap_or(i64::MAX / 4),
+        }
+    }
+
+    /// What a dead daemon was allowed, its last writes are.
+    pub fn remember_limit(&mut self) {
+        self.ledger.last_limit = Some(self.limit());
+    }
+
+    pub(super) fn limit_of(&self, said: &[Said]) -> i64 {
+        let came_with = |(hw, said): (&Hw, &Said)| {
+            let by_hand = hw.hand.open.map(|(cap, _)| cap);
+            let known = by_hand.or(said.found);
+            known.unwrap_or(micro(hw.range.highest))
+        };
+        let all = || self.hw.iter().zip(said);
+        let gpus: i64 = all().filter(|(hw, _)| hw.is_gpu()).map(came_with).sum();
+        let cpus: i64 = all().filter(|(hw, _)| !hw.is_gpu()).map(came_with).sum();
+        let budget = self.budget_set().map_or(gpus, micro);
+        let steering = self.policy() != Policy::Observe && self.stop_sent.is_none();
+        if steering {
+            return budget + cpus;
+        }
+        // Where litd lets go, others' caps are their own business.
+        let entries = self.entries();
+        let theirs = |(hw, said): (&Hw, &Said)| {
+            let known = entries.iter().any(|it| it.address == hw.identity.address);
+            let owed = known || !hw.hand.failed.is_empty();
+            let theirs = said.state == DeviceState::Foreign || !owed;
+            match theirs {
+                true => came_with((hw, said)).max(hw.cap),
+                false => came_with((hw, said)),
+            }
+        };
+        (budget + cpus).max(all().map(theirs).sum())
+    }
+
+    pub(super) fn excess(&self) -> i64 {
+        let now = self.now;
+        let counts = |&&(device, until, _): &&(usize, i64, i64)| {
+            now < until || now < self.hw[device].trouble_until || self.hw[device].let_go
+        };
+        self.ledger
+            .excess
+            .iter()
+            .filter(counts)
+            .map(|(.., more)| more)
+            .sum()
+    }
+
+    /// Whether there may be less than all planned clocks need: what was found is enough for all
+    /// that can be known of them.
+    pub(super) fn is_tight(&self, said: &[Said]) -> bool {
+        // One that was found below its floor has to rise to that, at others' expense.
+        let rises = |at: usize| {
+            let found = said[at].found;
+            self.hw[at].is_gpu() && found.is_some_and(|it| it < self.bounds(at, found).floor)
+        };
+        if (0..self.hw.len()).any(rises) {
+            return true;
+        }
+        let room = self.budget_set().is_none() && self.policy() != Policy::CpuSlosh;
+        !room || !self.is_calm()
+    }
+
+    pub(super) fn check_sum(&mut self, when: &str) {
+        let now = self.now;
+        self.ledger.old.retain(|&(until, _)| now < until);
+        let sum: i64 = self.hw.iter().map(|hw| hw.cap).sum();
+        let old = self
+            .ledger
+            .old
+            .iter()
+            .map(|&(_, limit)| limit)
+            .max()
+            .unwrap_or(0);
+        let limit = self.limit().max(old);
+        self.ledger.last_limit = Some(self.limit());
+        if self.disk.with(|disk| disk.is_failing()) {
+            // Without a journal no cap is moved but to undo.
+            self.ledger.grace = self.ledger.grace.max(now + ROOM);
+        }
+        let excused = now < self.ledger.grace;
+        if sum <= limit + self.excess() || excused || self.all_low() {
+            return;
+        }
+        let caps: Vec<f64> = self.hw.iter().map(|hw| hw.cap as f64 / 1e6).collect();
+        let text = format!("{when}: {caps:?} W are more than {} W", limit as f64 / 1e6);
+        self.broke("2 sum", text);
+    }
+
+    /// Whether litd could do no more: all that it may move is at its floor.
+    pub(super) fn all_low(&self) -> bool {
+        let Some(core) = &self.core else { return true };
+        let said = said(core);
+        // litd gives what driver units leave of the sum to whom it likes.
+        let units: i64 = self
+            .hw
+            .iter()
+            .map(|hw| micro(hw.range.resolution).max(1))
+            .sum();
+        let low = |(device, said): (usize, &Said)| {
+            let hw = &self.hw[device];
+            let movable = said.state == DeviceState::Ours && self.now >= hw.trouble_until;
+            let bounds = self.bounds(device, said.found);
+            if !movable || said.found.is_none() {
+                return true;
+            }
+            hw.cap <= bounds.floor + units
+        };
+        said.iter().enumerate().all(low)
+    }
+
+    /// Other rules hold from now on; a budget that came down has a second.
+    pub fn was_reconfigured(&mut self, before: i64) {
+        self.ledger.reason |= self.budget_set().is_some();
+        self.ledger.old.push((self.now + LOWERED, before));
+        self.ledger.nothing_lowered();
+    }
+
+    /// The budget was set: if it came down while one device is not well, the others are looked at
+    /// once they have had the time to make room for it.
+    pub(super) fn budget_was_set(&mut self, before: i64) {
+        let at = self.now;
+        let unwell = |&device: &usize| !self.hw[device].is_well(at);
+        let mut unwell = (0..self.hw.len()).filter(unwell);
+        let (Some(device), None) = (unwell.next(), unwell.next()) else {
+            return;
+        };
+        // A predecessor's writes may turn up for a while.
+        let young = at < self.started + ROOM;
+        if self.limit() < before && !young && self.excess() == 0 {
+            let failures = self.disk.with(|disk| disk.all_failures());
+            self.ledger.lowered = Some(Lowered {
+                at,
+                device,
+                failures,
+            });
+            self.after(WORKED_AROUND, Ev::Room { lowered: at });
+        }
+    }
+
+    /// However many seconds a device hangs or refuses, the others do not wait for it: what it may
+    /// still hold is theirs to make room for, down to their floors.
+    pub fn check_room(&mut self, lowered: i64) {
+        let Some(core) = &self.core else { return };
+        let it = self.ledger.lowered.filter(|it| it.at == lowered);
+        let Some(Lowered {
+            at,
+            device,
+            failures,
+        }) = it
+        else {
+            return;
+        };
+        let steering = self.policy() != Policy::Observe && self.stop_sent.is_none();
+        let sound = self
+            .disk
+            .with(|disk| disk.all_failures() == failures && !disk.is_failing());
+        let stuck = self.hw[device].takes_no_write(self.now, at + ANSWER);
+        if !steering || !sound || !stuck || self.hw[device].let_go {
+            return;
+        }
+        let said = said(core);
+        let others = || (0..self.hw.len()).filter(|&other| other != device);
+        let movable = |other: usize| {
+            let ours = said[other].state == DeviceState::Ours && said[other].found.is_some();
+            ours && self.hw[other].is_well(self.now)
+        };
+        if !others().all(movable) {
+            return;
+        }
+        let floor = |other: usize| {
+            let bounds = self.bounds(other, said[other].found);
+            bounds.floor + bounds.unit
+        };
+        let sum: i64 = others().map(|other| self.hw[other].cap).sum();
+        let floors: i64 = others().map(floor).sum();
+        let (limit, most) = (self.limit_of(&said), self.hw[device].most());
+        self.seen.mark(Fault::LoweredStuck);
+        if sum > floors.max(limit - most) {
+            let [sum, limit, most] = [sum, limit, most].map(|micro| micro as f64 / 1e6);
+            let text = format!(
+                "device {device} may hold {most} W of {limit} W, and the others hold {sum} W"
+            );
+            self.broke("2 room", text);
+        }
+    }
+}

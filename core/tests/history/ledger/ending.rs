@@ -1,0 +1,94 @@
+//! When jobs or the daemon end, everything is what was found.
+
+use litd_api::DeviceState;
+use litd_core::Core;
+
+use super::{Said, said};
+use crate::disk::Disk;
+use crate::fault::Fault;
+use crate::hardware::{SECOND, micro};
+use crate::world::World;
+
+/// The daemon is never larger than this, written out: a thousand events are most of it.
+const LARGEST: usize = 2_000_000;
+
+impl World {
+    /// Nothing has happened for a while: without jobs all caps are what was found.
+    pub fn check_quiet(&mut self) {
+        let Some(core) = &self.core else { return };
+        let status = core.status();
+        let all = said(core);
+        let ours = |it: &Said| it.state == DeviceState::Ours && it.found.is_some();
+        let young = self.now < self.started + 10 * SECOND;
+        if !self.jobs_end || young || !all.iter().all(ours) {
+            return;
+        }
+        if let Some(job) = status.jobs.first() {
+            return self.broke("5 job end", format!("{} is still there: {job:?}", job.name));
+        }
+        self.check_clocks("12 job end");
+        let set = self.budget_set();
+        let gpus = self.hw.iter().zip(&all).filter(|(hw, _)| hw.is_gpu());
+        let found: i64 = gpus.filter_map(|(_, said)| said.found).sum();
+        if set.is_some_and(|budget| micro(budget) < found) {
+            return;
+        }
+        let away = self
+            .hw
+            .iter()
+            .zip(&all)
+            .position(|(hw, said)| said.found != Some(hw.cap));
+        if let Some(device) = away {
+            let (cap, found) = (self.hw[device].cap, all[device].found);
+            self.broke(
+                "5 job end",
+                format!("device {device} holds {cap}, found {found:?} µW"),
+            );
+        }
+    }
+
+    /// What peers sent has left no more behind than a node's worth: the daemon written out in
+    /// full is a measure of what it holds.
+    pub(super) fn check_size(&mut self, core: &Core<Disk>) {
+        let floods = [Fault::Flood, Fault::NoHello, Fault::Garbage];
+        if floods.iter().any(|&fault| self.seen.has(fault)) {
+            let size = format!("{core:?}").len();
+            if size > LARGEST {
+                self.broke("10 bounds", format!("{size} bytes when written out"));
+            }
+        }
+    }
+
+    /// The daemon says that it has given everything back.
+    pub fn check_stopped(&mut self, core: &Core<Disk>) {
+        self.check_size(core);
+        let since = self.stop_sent.unwrap_or(self.now);
+        let took = self.now - since;
+        if took > 17 * SECOND {
+            self.broke("5 stop", format!("took {} s", took / SECOND));
+        }
+        let gave_up = took > 14 * SECOND || self.seen.has(Fault::ClockJump);
+        if self.ledger.rotten {
+            return;
+        }
+        let said = said(core);
+        if !gave_up {
+            self.check_clocks("12 stop");
+        }
+        // One that hangs with too high a cap keeps the others from going back up.
+        let hung = self.hw.iter().any(|hw| hw.trouble_until > since);
+        let excused = gave_up && (hung || self.ledger.jumped >= since);
+        for (device, said) in said.iter().enumerate() {
+            let hw = &self.hw[device];
+            let back = hw.natural.contains(&hw.cap);
+            let found = said.found.is_none_or(|found| hw.natural.contains(&found));
+            if !(excused || back && found) {
+                let text = format!(
+                    "device {device} holds {} µW at the end, {:?} was found",
+                    hw.cap, hw.natural
+                );
+                return self.broke("5 stop", text);
+            }
+        }
+    }
+}
