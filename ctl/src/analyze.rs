@@ -41,7 +41,8 @@ pub struct Args {
     /// How the leads of a rank's kernels become its lead, whose smallest names the straggler
     #[arg(long, value_enum, default_value_t)]
     aggregation: How,
-    /// The ranks of the files, in the order of the files, where the files do not tell
+    /// The ranks of the files, in the order of the files; of a file that holds several GPUs one for
+    /// each, in the order of the numbers of their devices
     #[arg(long, value_delimiter = ',', value_name = "R,R,…", value_parser = crate::spaced::<u32>)]
     ranks: Vec<u32>,
     /// Refuse leads if less than this fraction of the kernels matches on all ranks
@@ -85,6 +86,7 @@ Examples:
   litctl analyze rank*.json.gz --kernels all   match collectives too
   litctl analyze traces/ --iteration 12        the kernels of ProfilerStep#12
   litctl analyze a.json b.json --ranks 0,1     where files tell no ranks
+  litctl analyze node1.db --ranks 8,9,10,11    one file of four GPUs
   litctl analyze traces/ --models --html r.html   gains, and pictures
   litctl --json analyze traces/ | jq .straggler_rank";
 

@@ -241,6 +241,33 @@ fn ranks_may_be_given() {
 }
 
 #[test]
+fn the_gpus_of_files_may_be_given_ranks() {
+    let folder = TempDir::new().unwrap();
+    // Two files of two GPUs each; device 1 of the second is last.
+    let file = |name: &str, delays: [f64; 2]| {
+        let kernels = (0..2).zip(delays).flat_map(|(device, delay)| {
+            let on = format!("\"device\":{device}");
+            let one = move |k: u32| kernel(&format!("k{k}"), 10.0 * f64::from(k) + delay, 2.0);
+            (0..9).map(move |k| one(k).replace("\"device\":0", &on))
+        });
+        write(&folder, name, document("", &Vec::from_iter(kernels)))
+    };
+    let (a, b) = (file("a.json", [0.0, 1.0]), file("b.json", [2.0, 3.0]));
+    assert_eq!(report(&[], &[&a])["straggler_rank"], 1);
+    assert_eq!(report(&["--ranks", "5,4"], &[&a])["straggler_rank"], 4);
+    let four = report(&["--ranks", "0,1,8,9"], &[&a, &b]);
+    assert_eq!(four["straggler_rank"], 9);
+    assert_eq!(four["ranks"][2]["source"], b.to_str().unwrap());
+    let error = refusal(&["--ranks", "3"], &[&a]);
+    assert!(
+        error.contains("holds 2 GPUs (0, 1)") && error.contains("names one rank"),
+        "{error}"
+    );
+    let error = refusal(&["--ranks", "1,2,3"], &[&a, &b]);
+    assert!(error.contains("one for each GPU"), "{error}");
+}
+
+#[test]
 fn an_iteration_may_be_chosen_or_cut() {
     let folder = TempDir::new().unwrap();
     let (a, b) = (

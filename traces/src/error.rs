@@ -197,6 +197,22 @@ pub enum ReadError {
         /// The file as the user named it.
         file: String,
     },
+    /// Ranks were given, but not as many as there are GPUs.
+    #[error(
+        "{file}: holds {} ({devices}), but --ranks names {} for it: name one for each, in this order",
+        match gpus { 1 => "one GPU".to_owned(), gpus => format!("{gpus} GPUs") },
+        match given { 1 => "one rank".to_owned(), given => format!("{given} ranks") }
+    )]
+    GivenRanks {
+        /// The file as the user named it.
+        file: String,
+        /// How many GPUs it holds.
+        gpus: usize,
+        /// The labels of their devices.
+        devices: String,
+        /// How many ranks were given.
+        given: usize,
+    },
     /// One rank twice.
     #[error(
         "{first} and {second} both hold rank {rank}; leave one out, or name the ranks of the files with --ranks"
@@ -246,6 +262,16 @@ impl ReadError {
                 kernel: name,
             },
             Fault::Value { event, what } => Self::BadEvent { file, what, event },
+            Fault::Ranks {
+                gpus,
+                devices,
+                given,
+            } => Self::GivenRanks {
+                file,
+                gpus,
+                devices,
+                given,
+            },
         }
     }
 }

@@ -86,6 +86,64 @@ fn one_iteration_is_the_same_in_every_format() {
 }
 
 #[test]
+fn the_gpus_of_one_file_may_be_given_ranks_in_the_order_of_their_numbers() {
+    let expected = iteration();
+    for name in SAMPLES {
+        let path = samples().join(name);
+        let read = |ranks: &[u32]| {
+            let file = std::fs::File::open(&path).unwrap();
+            formats::read_ranks(file, None, name, ranks)
+        };
+        let trace = read(&[7, 3]).unwrap();
+        let ranks = trace.timelines.iter().map(|timeline| timeline.rank);
+        assert_eq!(Vec::from_iter(ranks), [3, 7], "{name}");
+        for (timeline, at) in trace.timelines.iter().zip([1, 0]) {
+            assert_same(timeline, &expected[at], name);
+        }
+        for ranks in [&[4][..], &[1, 2, 3]] {
+            let error = read(ranks).unwrap_err().to_string();
+            let told = error.contains("holds 2 GPUs (") && error.contains("name one for each");
+            assert!(told && error.contains(name), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_device_on_which_next_to_nothing_ran_needs_no_rank() {
+    let header =
+        "\"Kind\",\"Agent_Id\",\"Queue_Id\",\"Kernel_Name\",\"Start_Timestamp\",\"End_Timestamp\"";
+    let kernel = |agent: u32, start: u32, length: u32| {
+        format!(
+            "\nKERNEL_DISPATCH,{agent},1,gemm,{start},{}",
+            start + length
+        )
+    };
+    let lines = [(10, 0, 100), (9, 2, 100), (10, 200, 90), (4, 20, 1)];
+    let lines = lines.map(|(agent, start, length)| kernel(agent, start, length));
+    let text = format!("{header}{}", lines.concat());
+    let read = |ranks: &[u32]| formats::read_ranks(text.as_bytes(), None, "a.csv", ranks);
+    let trace = read(&[1, 0]).unwrap();
+    let counts = trace
+        .timelines
+        .iter()
+        .map(|timeline| timeline.kernels.len());
+    assert_eq!(Vec::from_iter(counts), [2, 1]);
+    assert!(
+        trace.notes[0].contains("on its device 4 were left out"),
+        "{:?}",
+        trace.notes
+    );
+    // Who gives three ranks means all of them.
+    assert_eq!(read(&[0, 1, 2]).unwrap().timelines.len(), 3);
+    assert!(
+        read(&[0])
+            .unwrap_err()
+            .to_string()
+            .contains("holds 3 GPUs (4, 9, 10)")
+    );
+}
+
+#[test]
 fn packets_that_mean_nothing_after_a_loss_are_left_out_and_counted() {
     let trace = formats::read_file(&samples().join("lost.pftrace.gz"), None).unwrap();
     let notes = trace.notes.join("\n");

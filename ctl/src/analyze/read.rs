@@ -92,10 +92,15 @@ pub fn traces(
     files: &[Source],
     ranks: &[u32],
 ) -> Result<(Vec<Trace>, Vec<String>), Box<dyn std::error::Error>> {
-    if !ranks.is_empty() && ranks.len() != files.len() {
+    // Files of several GPUs have as many each.
+    let each = ranks.len() / files.len().max(1);
+    if ranks.len() != each * files.len() {
         let ranks = output::count(ranks.len(), "rank");
         let files = output::count(files.len(), "file");
-        return Err(format!("--ranks names {ranks} for {files}").into());
+        return Err(format!(
+            "--ranks names {ranks} for {files}: name one for each file or, if files hold several GPUs, one for each GPU"
+        )
+        .into());
     }
     let progress = Progress::new(files);
     let next = AtomicUsize::new(0);
@@ -104,7 +109,8 @@ pub fn traces(
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(file) = files.get(at) else { break };
-            let trace = one(&file.path, ranks.get(at).copied(), &progress);
+            let given = ranks.get(at * each..(at + 1) * each).unwrap_or_default();
+            let trace = one(&file.path, given, &progress);
             if let Ok(mut read) = read.lock() {
                 read.push((at, trace));
             }
@@ -156,10 +162,10 @@ fn only_copies(trace: &Trace) -> bool {
     kernels.all(|kernel| kernel.class == KernelClass::Copy)
 }
 
-fn one(path: &Path, rank: Option<u32>, progress: &Progress) -> Result<Trace, ReadError> {
+fn one(path: &Path, ranks: &[u32], progress: &Progress) -> Result<Trace, ReadError> {
     let name = path.display().to_string();
     match File::open(path) {
-        Ok(file) => formats::read(Counted { file, progress }, Some(path), &name, rank),
+        Ok(file) => formats::read_ranks(Counted { file, progress }, Some(path), &name, ranks),
         Err(cause) => Err(ReadError::Io { file: name, cause }),
     }
 }

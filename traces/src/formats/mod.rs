@@ -90,6 +90,20 @@ pub fn read(
     file: &str,
     rank: Option<u32>,
 ) -> Result<Trace, ReadError> {
+    read_ranks(source, path, file, rank.as_slice())
+}
+
+/// The same of a file of several GPUs to which the user gave ranks: as many, in the order of the
+/// numbers of their devices. Of none the file tells.
+///
+/// # Errors
+/// As of [`read`], and where the file holds more GPUs or fewer.
+pub fn read_ranks(
+    source: impl Read,
+    path: Option<&Path>,
+    file: &str,
+    ranks: &[u32],
+) -> Result<Trace, ReadError> {
     let io = |cause| ReadError::Io {
         file: file.into(),
         cause,
@@ -100,7 +114,7 @@ pub fn read(
     let Some(format) = Format::of(head) else {
         // An empty file, or one whose compression is damaged, is told of by whoever reads on.
         return if head.len() < HEAD && head.trim_ascii().is_empty() {
-            kineto::read_source(source, file, rank)
+            kineto::read_source(source, file, ranks)
         } else {
             Err(unknown(head, file))
         };
@@ -108,7 +122,7 @@ pub fn read(
     let for_viewers = xplane::is_for_viewers(head);
     let found = match format {
         Format::Kineto => {
-            let trace = kineto::read_source(source, file, rank);
+            let trace = kineto::read_source(source, file, ranks);
             return trace.map_err(|error| match error {
                 ReadError::NoKernels { file, .. } if for_viewers => ReadError::NotKineto {
                     file,
@@ -125,7 +139,7 @@ pub fn read(
     };
     found
         .map_err(|error| of_packing(error, packing))?
-        .trace(file, rank)
+        .trace(file, ranks)
 }
 
 /// Tells of compressed data what the operating system would not.
@@ -165,14 +179,14 @@ struct Found {
 }
 
 impl Found {
-    fn trace(self, file: &str, rank: Option<u32>) -> Result<Trace, ReadError> {
+    fn trace(self, file: &str, ranks: &[u32]) -> Result<Trace, ReadError> {
         if self.gathered.is_empty() {
             return Err(ReadError::NoKernels {
                 file: file.into(),
                 events: self.events,
             });
         }
-        let trace = self.gathered.into_trace(file, rank);
+        let trace = self.gathered.into_trace(file, ranks);
         let mut trace = trace.map_err(|fault| ReadError::of(fault, file))?;
         trace.notes.extend(self.notes);
         Ok(trace)

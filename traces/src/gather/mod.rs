@@ -146,6 +146,12 @@ pub(crate) enum Fault {
     },
     /// Something else does not.
     Value { event: u64, what: String },
+    /// The user gave more ranks than there are GPUs, or fewer.
+    Ranks {
+        gpus: usize,
+        devices: String,
+        given: usize,
+    },
 }
 
 /// A kernel's description in a file, for [`Gathered::kernel`].
@@ -273,8 +279,9 @@ impl Gathered {
         known.unwrap_or(KernelClass::Computation)
     }
 
-    /// The timelines; `file` is how the user named the file, `given` the rank that he gave it.
-    pub(crate) fn into_trace(self, file: &str, given: Option<u32>) -> Result<Trace, Fault> {
+    /// The timelines; `file` is how the user named the file, `given` the ranks that he gave its
+    /// GPUs, if he did.
+    pub(crate) fn into_trace(self, file: &str, given: &[u32]) -> Result<Trace, Fault> {
         ranks::timelines(self, file, given)
     }
 }

@@ -13,15 +13,24 @@ struct Share {
     group: Group,
 }
 
-/// The timelines of a file. `file` is how the user named it, `given` the rank he gave it.
-pub(crate) fn timelines(mut all: Gathered, file: &str, given: Option<u32>) -> Result<Trace, Fault> {
+impl Share {
+    /// How long its kernels took.
+    fn time(&self) -> i128 {
+        let kernels = self.group.kernels.iter();
+        let spans = kernels.map(|kernel| i128::from(kernel.end.0) - i128::from(kernel.start.0));
+        spans.sum()
+    }
+}
+
+/// A device whose kernels take less than one part in so many of what the busiest one's take does
+/// next to nothing.
+const BUSY: i128 = 20;
+
+/// The timelines of a file. `file` is how the user named it, `given` the ranks he gave its GPUs.
+pub(crate) fn timelines(mut all: Gathered, file: &str, given: &[u32]) -> Result<Trace, Fault> {
     let mut notes = Vec::new();
     check_base(&all)?;
-    let known = given
-        .or(all.rank)
-        .or_else(|| rank_in_file_name(file))
-        .or(all.comms_rank);
-    let (shares, rank_known) = shares(&mut all, file, known, &mut notes)?;
+    let (shares, rank_known) = shares(&mut all, file, given, &mut notes)?;
     all.launches.sort_unstable();
     let shares_names = shares.len() > 1;
     let mut timelines = Vec::new();
@@ -53,23 +62,57 @@ fn check_base(all: &Gathered) -> Result<(), Fault> {
 fn shares(
     all: &mut Gathered,
     file: &str,
-    known: Option<u32>,
+    given: &[u32],
     notes: &mut Vec<String>,
 ) -> Result<(Vec<Share>, bool), Fault> {
     let mut groups = std::mem::take(&mut all.groups);
     groups.sort_by_key(|group| (group.rank, group.device));
     let by_event = groups.iter().any(|group| group.rank.is_some());
-    let devices = groups.len();
-    if !by_event && known.is_none() && devices > 1 {
+    let told = all.rank.or(all.comms_rank);
+    let known = all.rank.or_else(|| rank_in_file_name(file)).or(told);
+    let of_devices = match given {
+        [] => known.is_none(),
+        // A process that tells its rank may use several devices; it may be given another.
+        [_] => told.is_none(),
+        _ => true,
+    };
+    let mut rank_known = true;
+    let mut shares = if of_devices && !by_event && groups.len() > 1 {
         // The world that the file tells of, if any, counts processes and not devices.
         all.world_size = None;
-        return Ok((ranks_of_devices(all, groups, file, notes), true));
+        in_device_order(all, groups)
+    } else {
+        let known = given.first().copied().or(known);
+        rank_known = by_event || known.is_some();
+        if !rank_known {
+            notes.push(format!("{file}: does not tell its rank; 0 is assumed"));
+        }
+        of_ranks(all, groups, known.or((!by_event).then_some(0)), file, notes)
+    };
+    if !given.is_empty() {
+        rename(all, &mut shares, given, file, notes)?;
+    } else if of_devices && shares.len() > 1 && !by_event {
+        notes.push(format!(
+            "{file}: names no ranks; its devices {} are taken for ranks 0 to {}",
+            in_words(all, &shares),
+            shares.len() - 1
+        ));
     }
-    // Several devices of one rank: the busiest is its GPU.
+    Ok((shares, rank_known))
+}
+
+/// The kernels of each rank that their events name, or of the one that is known. Of several devices
+/// of one rank the busiest is its GPU.
+fn of_ranks(
+    all: &Gathered,
+    groups: Vec<Group>,
+    known: Option<u32>,
+    file: &str,
+    notes: &mut Vec<String>,
+) -> Vec<Share> {
     let mut shares = BTreeMap::<u32, Vec<Share>>::new();
     for group in groups {
-        let rank = group.rank.map(NonMax::get);
-        match rank.or(known).or((!by_event).then_some(0)) {
+        match group.rank.map(NonMax::get).or(known) {
             Some(rank) => shares.entry(rank).or_default().push(Share { rank, group }),
             None => notes.push(format!(
                 "{file}: {} kernels that name no rank were left out",
@@ -77,13 +120,53 @@ fn shares(
             )),
         }
     }
-    let rank_known = by_event || known.is_some();
-    if !rank_known {
-        notes.push(format!("{file}: does not tell its rank; 0 is assumed"));
-    }
     let shares = shares.into_values();
     let shares = shares.filter_map(|share| busiest(all, share, file, notes));
-    Ok((shares.collect(), rank_known))
+    shares.collect()
+}
+
+/// Gives GPUs the ranks that the user gave them. Where he gave fewer, those that did next to nothing
+/// are left out.
+fn rename(
+    all: &Gathered,
+    shares: &mut Vec<Share>,
+    given: &[u32],
+    file: &str,
+    notes: &mut Vec<String>,
+) -> Result<(), Fault> {
+    let most = shares.iter().map(Share::time).max().unwrap_or(0);
+    let busy = |share: &Share| share.time() * BUSY >= most;
+    let count = shares.iter().filter(|share| busy(share)).count();
+    if shares.len() > given.len() && count == given.len() {
+        for share in shares.iter().filter(|share| !busy(share)) {
+            notes.push(format!(
+                "{file}: {} kernels on its device {} were left out: next to nothing ran there",
+                share.group.kernels.len(),
+                shortened(all.kept.devices.get(share.group.device.id())),
+            ));
+        }
+        shares.retain(busy);
+    }
+    if shares.len() != given.len() {
+        return Err(Fault::Ranks {
+            gpus: shares.len(),
+            devices: in_words(all, shares),
+            given: given.len(),
+        });
+    }
+    for (share, &rank) in shares.iter_mut().zip(given) {
+        share.rank = rank;
+    }
+    shares.sort_by_key(|share| share.rank);
+    Ok(())
+}
+
+/// The labels of devices.
+fn in_words(all: &Gathered, shares: &[Share]) -> String {
+    let labels = shares
+        .iter()
+        .map(|share| shortened(all.kept.devices.get(share.group.device.id())));
+    labels.collect::<Vec<_>>().join(", ")
 }
 
 /// Of a rank's devices, the one with most kernel time.
@@ -93,12 +176,7 @@ fn busiest(
     file: &str,
     notes: &mut Vec<String>,
 ) -> Option<Share> {
-    let time = |share: &Share| {
-        let kernels = share.group.kernels.iter();
-        let spans = kernels.map(|kernel| i128::from(kernel.end.0) - i128::from(kernel.start.0));
-        spans.sum::<i128>()
-    };
-    shares.sort_by_cached_key(|share| std::cmp::Reverse(time(share)));
+    shares.sort_by_cached_key(|share| std::cmp::Reverse(share.time()));
     let mut shares = shares.into_iter();
     let kept = shares.next()?;
     for left_out in shares {
@@ -113,24 +191,12 @@ fn busiest(
     Some(kept)
 }
 
-/// A file of several devices that names no rank: each device is one, in their order.
-fn ranks_of_devices(
-    all: &Gathered,
-    mut groups: Vec<Group>,
-    file: &str,
-    notes: &mut Vec<String>,
-) -> Vec<Share> {
-    let label = |group: &Group| all.kept.devices.get(group.device.id());
+/// Each device is a rank, in the order of their numbers.
+fn in_device_order(all: &Gathered, mut groups: Vec<Group>) -> Vec<Share> {
     groups.sort_by_cached_key(|group| {
-        let label = label(group);
+        let label = all.kept.devices.get(group.device.id());
         (label.parse::<u64>().unwrap_or(u64::MAX), label.to_owned())
     });
-    let labels = groups.iter().map(|group| shortened(label(group)));
-    let labels = labels.collect::<Vec<_>>().join(", ");
-    notes.push(format!(
-        "{file}: names no ranks; its devices {labels} are taken for ranks 0 to {}",
-        groups.len() - 1
-    ));
     let numbered = (0..).zip(groups);
     numbered
         .map(|(rank, group)| Share { rank, group })

@@ -37,14 +37,14 @@ pub fn read(source: impl Read, file: &str, rank: Option<u32>) -> Result<Trace, R
         file: file.into(),
         cause,
     })?;
-    read_source(source, file, rank)
+    read_source(source, file, rank.as_slice())
 }
 
 /// Reads a trace whose packing is known.
 pub(crate) fn read_source(
     source: Source<impl Read>,
     file: &str,
-    rank: Option<u32>,
+    ranks: &[u32],
 ) -> Result<Trace, ReadError> {
     let packing = source.packing();
     let mut scanner = Scanner::new(source);
@@ -57,7 +57,7 @@ pub(crate) fn read_source(
             return Ok(None);
         }
         gathered.simulated = scanner.progress.simulated;
-        Ok(gathered.into_trace(file, rank).map(Some)?)
+        Ok(gathered.into_trace(file, ranks).map(Some)?)
     });
     match result {
         Ok(Some(trace)) => Ok(trace),
