@@ -43,13 +43,13 @@ pub struct Args {
     aggregation: How,
     /// The ranks of the files, in the order of the files; of a file that holds several GPUs one for
     /// each, in the order of the numbers of their devices
-    #[arg(long, value_delimiter = ',', value_name = "R,R,…", value_parser = crate::spaced::<u32>)]
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_name = "R,R,…", value_parser = whole)]
     ranks: Vec<u32>,
     /// Refuse leads if less than this fraction of the kernels matches on all ranks
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.8, value_parser = fraction)]
+    #[arg(long, allow_negative_numbers = true, value_name = "FRACTION", default_value_t = 0.8, value_parser = fraction)]
     min_matched: f64,
     /// Look at one iteration only: the N of its ProfilerStep#N, or counted from 0 with --cut-at
-    #[arg(long, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_name = "N", value_parser = whole)]
     iteration: Option<u32>,
     /// Let iterations begin wherever a kernel starts whose name contains NAME
     #[arg(long, value_name = "NAME")]
@@ -61,13 +61,13 @@ pub struct Args {
     #[arg(long)]
     overlap: bool,
     /// What a GPU draws before anything is changed, for the power model
-    #[arg(long, value_name = "WATTS", default_value_t = 700.0, value_parser = watts)]
+    #[arg(long, allow_negative_numbers = true, value_name = "WATTS", default_value_t = 700.0, value_parser = watts)]
     baseline_power: f64,
     /// What an idle GPU draws, for the power model
-    #[arg(long, value_name = "WATTS", default_value_t = 140.0, value_parser = watts)]
+    #[arg(long, allow_negative_numbers = true, value_name = "WATTS", default_value_t = 140.0, value_parser = watts)]
     idle_power: f64,
     /// Overlap ratios that differ by more across GPUs are varying (the paper's set V)
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction)]
+    #[arg(long, allow_negative_numbers = true, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction)]
     varying: f64,
     /// Write a report with pictures: one HTML file
     #[arg(long, value_name = "FILE")]
@@ -115,6 +115,12 @@ fn watts(text: &str) -> Result<f64, String> {
     let watts = text.parse::<f64>().ok();
     let watts = watts.filter(|watts| (0.0..=MOST_WATTS).contains(watts));
     watts.ok_or_else(|| format!("must be a number of watts from 0 to {MOST_WATTS}"))
+}
+
+fn whole(text: &str) -> Result<u32, String> {
+    let number = crate::spaced::<u32>(text).ok();
+    let number = number.filter(|&number| number < u32::MAX);
+    number.ok_or_else(|| format!("must be a whole number from 0 to {}", u32::MAX - 1))
 }
 
 fn fraction(text: &str) -> Result<f64, String> {

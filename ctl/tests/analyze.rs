@@ -356,6 +356,83 @@ fn bad_files_are_refused_by_name_and_cause() {
 }
 
 #[test]
+fn cut_tables_are_read_to_the_cut_and_empty_ones_say_what_to_do() {
+    let folder = TempDir::new().unwrap();
+    let header =
+        "Kind,Agent_Id,Queue_Id,Kernel_Name,Start_Timestamp,End_Timestamp,Correlation_Id\n";
+    let line = |k: u32| {
+        format!(
+            "KERNEL_DISPATCH,4,1,gemm,{},{},{k}\n",
+            100 * k,
+            100 * k + 50
+        )
+    };
+    let whole = format!("{header}{}", (0..9).map(line).collect::<String>());
+    for cut in [15, 12, 5, 3] {
+        let path = write(&folder, "cut.csv", &whole[..whole.len() - cut]);
+        let report = report(&[], &[&path]);
+        assert_eq!(report["ranks"][0]["kernels"], 8, "{cut}");
+        let note = report["notes"].to_string();
+        assert!(note.contains("cut in the middle of line 10"), "{note}");
+    }
+    // What stands in the middle is damage, and a file of one cut line has nothing to use.
+    let middle = write(&folder, "middle.csv", whole.replace(",200,250", ",200"));
+    let first = write(&folder, "first.csv", &whole[..header.len() + 20]);
+    for path in [middle, first] {
+        let error = refusal(&[], &[&path]);
+        assert!(
+            error.contains("fields") && error.contains("copy or record it again"),
+            "{error}"
+        );
+    }
+    let empty = write(&folder, "empty.csv", header);
+    let error = refusal(&[], &[&empty]);
+    assert!(
+        error.contains("holds no GPU kernels") && error.contains("--kernel-trace"),
+        "{error}"
+    );
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused_with_what_would() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "a.json", rank(0, 0.0, 50.0));
+    for (option, value, says) in [
+        ("--idle-power", "-5", "number of watts from 0"),
+        ("--baseline-power", "inf", "number of watts from 0"),
+        ("--min-matched", "-0.5", "number from 0 to 1"),
+        ("--varying", "nan", "number from 0 to 1"),
+        ("--iteration", "-1", "whole number from 0"),
+        ("--ranks", "a", "whole number from 0"),
+        ("--ranks", "-1", "whole number from 0"),
+    ] {
+        let output = analyze(&[option, value], &[&path]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(says) && error.contains(option), "{error}");
+    }
+}
+
+#[test]
+fn every_option_is_in_the_documentation() {
+    let help = run::litctl(&["analyze", "--help"]);
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/analyze.md");
+    let docs = fs::read_to_string(docs).unwrap();
+    let options = help.lines().filter_map(|line| {
+        let option = line.trim_start().split_once("--")?.1;
+        let before = line.split_once("--")?.0;
+        let is_option = before.trim().is_empty() || before.trim().ends_with(',');
+        let end = option.find(|c: char| !c.is_ascii_lowercase() && c != '-');
+        is_option.then(|| format!("--{}", &option[..end.unwrap_or(option.len())]))
+    });
+    let options = Vec::from_iter(options);
+    assert!(options.len() > 13, "{options:?}");
+    for option in options.iter().filter(|option| *option != "--help") {
+        assert!(docs.contains(&format!("`{option}")), "{option}");
+    }
+}
+
+#[test]
 fn files_that_do_not_belong_together_are_refused() {
     let folder = TempDir::new().unwrap();
     let a = write(&folder, "a.json", rank(0, 0.0, 50.0));

@@ -72,7 +72,9 @@ pub enum ReadError {
         events: u64,
     },
     /// Not JSON.
-    #[error("{file}: is neither JSON nor gzip-compressed JSON ({what} at byte {offset})")]
+    #[error(
+        "{file}: is neither JSON nor gzip-compressed JSON ({what} at byte {offset}); copy or record it again"
+    )]
     NotJson {
         /// The file as the user named it.
         file: String,
@@ -125,7 +127,7 @@ pub enum ReadError {
     },
     /// An SQLite file that no known profiler wrote.
     #[error(
-        "{file}: is an SQLite file whose tables are of none of rocpd, rocmProfileData and Nsight Systems"
+        "{file}: is an SQLite file whose tables are of none of rocpd, rocmProfileData and Nsight Systems; give the file that the profiler wrote (of Nsight Systems: nsys export --type sqlite)"
     )]
     OtherDatabase {
         /// The file as the user named it.
@@ -143,7 +145,7 @@ pub enum ReadError {
     },
     /// A trace of the host alone.
     #[error(
-        "{file}: holds no GPU kernels: it was recorded without device activity ({events} events read)"
+        "{file}: holds no GPU kernels: it was recorded without device activity ({events} events read); record it again with it (PyTorch: ProfilerActivity.CUDA, rocprofv3: --kernel-trace), while kernels run"
     )]
     NoKernels {
         /// The file as the user named it.
@@ -153,14 +155,16 @@ pub enum ReadError {
     },
     /// A summary of collectives without one that tells who waits.
     #[error(
-        "{file}: holds no all-reduce, all-gather or reduce-scatter, and only these tell who waits"
+        "{file}: holds no all-reduce, all-gather or reduce-scatter, and only these tell who waits; give the traces themselves"
     )]
     NoCollectives {
         /// The file as the user named it.
         file: String,
     },
     /// One event that no sane profiler writes.
-    #[error("{file}: the event at byte {offset} takes more than {limit} bytes")]
+    #[error(
+        "{file}: the event at byte {offset} takes more than {limit} bytes; no profiler writes that, record the trace again"
+    )]
     EventTooLong {
         /// The file as the user named it.
         file: String,
@@ -226,7 +230,9 @@ pub enum ReadError {
         second: String,
     },
     /// A rank that its job cannot have.
-    #[error("{file}: holds rank {rank} of a job of world size {world_size}, which there cannot be")]
+    #[error(
+        "{file}: holds rank {rank} of a job of world size {world_size}, which there cannot be; name the ranks of the files with --ranks"
+    )]
     RankOutsideWorld {
         /// The file as the user named it.
         file: String,
@@ -236,7 +242,7 @@ pub enum ReadError {
         world_size: u32,
     },
     /// Two files that are not of one run.
-    #[error("{first} and {second} do not belong together: {why}")]
+    #[error("{first} and {second} do not belong together: {why}; give traces of one run")]
     Strangers {
         /// A file.
         first: String,

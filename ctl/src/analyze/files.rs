@@ -12,7 +12,7 @@ pub fn write(
     path: &Path,
     with: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), String> {
-    let complain = |cause: io::Error| format!("{}: {cause}", path.display());
+    let complain = |cause: io::Error| format!("{}: can't be written: {cause}", path.display());
     let mut out = BufWriter::new(File::create(path).map_err(complain)?);
     with(&mut out).and_then(|()| out.flush()).map_err(complain)
 }

@@ -5,8 +5,19 @@ use std::io::{self, BufRead};
 /// The longest record, in bytes; kernel names reach 5,000.
 const RECORD_LIMIT: usize = 1 << 20;
 
-/// Reads the next record into `fields`; `false` at the end of the file.
-pub(super) fn record(source: &mut impl BufRead, fields: &mut Vec<String>) -> io::Result<bool> {
+/// What was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Record {
+    /// A record with the end of its line.
+    Whole,
+    /// A record behind which the file ends without one: it may be cut.
+    Open,
+    /// None: the file ends.
+    None,
+}
+
+/// Reads the next record into `fields`.
+pub(super) fn record(source: &mut impl BufRead, fields: &mut Vec<String>) -> io::Result<Record> {
     let mut line = Vec::new();
     loop {
         let room = (RECORD_LIMIT - line.len()) as u64 + 1;
@@ -21,11 +32,14 @@ pub(super) fn record(source: &mut impl BufRead, fields: &mut Vec<String>) -> io:
         }
     }
     if line.is_empty() {
-        return Ok(false);
+        return Ok(Record::None);
     }
     fields.clear();
     fields.extend(split(&line));
-    Ok(true)
+    Ok(match line.ends_with(b"\n") {
+        true => Record::Whole,
+        false => Record::Open,
+    })
 }
 
 fn split(line: &[u8]) -> Vec<String> {
@@ -63,9 +77,16 @@ mod tests {
         let mut source = &text[..];
         let mut fields = Vec::new();
         let mut all = Vec::new();
-        while record(&mut source, &mut fields).unwrap() {
-            all.push(fields.clone());
+        let mut ends = Vec::new();
+        loop {
+            ends.push(record(&mut source, &mut fields).unwrap());
+            match ends.last() {
+                Some(Record::None) => break,
+                _ => all.push(fields.clone()),
+            }
         }
+        let kinds = [Record::Whole, Record::Whole, Record::Open, Record::None];
+        assert_eq!(ends, kinds);
         assert_eq!(
             all,
             [

@@ -71,7 +71,7 @@ pub fn read(source: impl Read, file: &str) -> Result<Option<Waits>, ReadError> {
     let columns = ["rank", "Collective name", "dur_sum", "operation_count"].map(column);
     let mut waits = BTreeMap::<u32, RankWait>::new();
     let mut line = 1;
-    while csv::record(&mut source, &mut record).map_err(io)? {
+    while csv::record(&mut source, &mut record).map_err(io)? != csv::Record::None {
         line += 1;
         let field = |at: usize| columns[at].and_then(|at| record.get(at)).map_or("", |f| f);
         let bad = |what: &str| ReadError::BadEvent {

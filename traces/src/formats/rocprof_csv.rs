@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use super::{Found, csv};
 use crate::error::ReadError;
-use crate::gather::{Gathered, KernelText};
+use crate::gather::{Fault, Gathered, KernelText, shortened};
 use crate::timeline::KernelClass;
 
 /// Whether rocprofv3 wrote a text that begins like this.
@@ -45,6 +45,31 @@ impl Columns {
             end: find("End_Timestamp")?,
         })
     }
+
+    /// Takes the kernel of a line.
+    fn take(&self, record: &[String], line: u64, gathered: &mut Gathered) -> Result<(), Fault> {
+        let field = |at: usize| record.get(at).map_or("", |field| field.trim());
+        let time = |at: usize| {
+            field(at).parse::<i64>().map_err(|_| Fault::Value {
+                event: line,
+                what: format!(
+                    "{:?} is no time in nanoseconds: the file is damaged; copy or record it again",
+                    shortened(field(at))
+                ),
+            })
+        };
+        let of = |at: Option<usize>| at.map_or("", field);
+        let agent = of(self.agent);
+        let kernel = KernelText {
+            name: field(self.name),
+            class: self.is_copy.then_some(KernelClass::Copy),
+            stream: &stream_label(of(self.stream), of(self.queue)),
+            device: agent.trim_start_matches(|c: char| !c.is_ascii_digit()),
+            start: time(self.start)?,
+            end: time(self.end)?,
+        };
+        gathered.kernel(line, &kernel)
+    }
 }
 
 pub(super) fn read(source: impl Read, file: &str) -> Result<Found, ReadError> {
@@ -69,36 +94,41 @@ pub(super) fn read(source: impl Read, file: &str) -> Result<Found, ReadError> {
     csv::record(&mut source, &mut record).map_err(io)?;
     let columns = Columns::of(&record)
         .ok_or_else(|| damaged(1, "the header lacks a column of a kernel trace".into()))?;
+    let width = record.len();
     let mut gathered = Gathered::default();
+    let mut notes = Vec::new();
     let mut line = 1;
-    while csv::record(&mut source, &mut record).map_err(io)? {
+    loop {
+        let end = csv::record(&mut source, &mut record).map_err(io)?;
+        if end == csv::Record::None {
+            break;
+        }
         line += 1;
-        let field = |at: usize| record.get(at).map_or("", |field| field.trim());
-        if record.len() == 1 && field(0).is_empty() {
+        if record.len() == 1 && record.iter().all(|field| field.trim().is_empty()) {
             continue;
         }
-        let time = |at: usize| {
-            let time = field(at).parse::<i64>();
-            time.map_err(|_| damaged(line, format!("{:?} is no time in nanoseconds", field(at))))
+        let taken = match record.len() >= width {
+            true => columns.take(&record, line, &mut gathered),
+            false => Err(Fault::Value {
+                event: line,
+                what: format!(
+                    "the line has {} fields, and the header {width}: the file is damaged; copy or record it again",
+                    record.len()
+                ),
+            }),
         };
-        let of = |at: Option<usize>| at.map_or("", field);
-        let agent = of(columns.agent);
-        let agent = agent.trim_start_matches(|c: char| !c.is_ascii_digit());
-        let kernel = KernelText {
-            name: field(columns.name),
-            class: columns.is_copy.then_some(KernelClass::Copy),
-            stream: &stream_label(of(columns.stream), of(columns.queue)),
-            device: agent,
-            start: time(columns.start)?,
-            end: time(columns.end)?,
-        };
-        let taken = gathered.kernel(line, &kernel);
-        taken.map_err(|fault| ReadError::of(fault, file))?;
+        match taken {
+            // A recording or a copy that was stopped ends anywhere.
+            Err(_) if end == csv::Record::Open && !gathered.is_empty() => notes.push(format!(
+                "{file}: is cut in the middle of line {line}; what stands before is used"
+            )),
+            taken => taken.map_err(|fault| ReadError::of(fault, file))?,
+        }
     }
     Ok(Found {
         gathered,
         events: line - 1,
-        notes: Vec::new(),
+        notes,
     })
 }
 
