@@ -136,6 +136,8 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         return Err("--baseline-power must be more than --idle-power".into());
     }
     let files = read::files(&args.paths)?;
+    let written = [&args.html, &args.perfetto, &args.csv];
+    files::check(&written.map(Option::as_deref), &files)?;
     if let Some(waits) = read::waits(&files)? {
         return collectives(&waits, args, json);
     }

@@ -301,7 +301,12 @@ fn bad_files_are_refused_by_name_and_cause() {
     let folder = TempDir::new().unwrap();
     let good = rank(0, 0.0, 50.0);
     let packed = gzip(&good);
-    let cases: [(&str, &[u8], &str); 9] = [
+    let twice = gzip(&good);
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(&twice).unwrap();
+    let twice = encoder.finish().unwrap();
+    let cases: [(&str, &[u8], &str); 10] = [
+        ("twice.json.gz", &twice, "compressed twice"),
         (
             "truncated.json.gz",
             &packed[..packed.len() / 2],
@@ -391,6 +396,57 @@ fn cut_tables_are_read_to_the_cut_and_empty_ones_say_what_to_do() {
         error.contains("holds no GPU kernels") && error.contains("--kernel-trace"),
         "{error}"
     );
+}
+
+#[test]
+fn no_trace_is_written_over() {
+    let folder = TempDir::new().unwrap();
+    let (a, b) = (
+        write(&folder, "a.json", rank(0, 0.0, 50.0)),
+        write(&folder, "b.json", rank(1, 5.0, 50.0)),
+    );
+    let twice = format!("{}/r.html", folder.path().display());
+    let other_way = format!(
+        "{}/../{}/a.json",
+        folder.path().display(),
+        folder.path().file_name().unwrap().to_str().unwrap()
+    );
+    for written in [
+        &["--csv", a.to_str().unwrap()][..],
+        &["--html", &other_way],
+        &["--html", &twice, "--csv", &twice],
+    ] {
+        let error = refusal(written, &[&a, &b]);
+        assert!(error.contains("name another file to write"), "{error}");
+    }
+    assert_eq!(fs::read_to_string(&a).unwrap(), rank(0, 0.0, 50.0));
+}
+
+#[test]
+fn names_from_files_do_no_harm_to_a_terminal() {
+    let folder = TempDir::new().unwrap();
+    let odd = |delay: f64| {
+        let kernels = (0..10).map(|k| {
+            kernel(
+                "a\\n\\u001b[31mred\\u0000",
+                10.0 * f64::from(k) + delay,
+                0.0,
+            )
+        });
+        document("", &Vec::from_iter(kernels))
+    };
+    let (a, b) = (
+        write(&folder, "a.json", odd(0.0)),
+        write(&folder, "b.json", odd(1.0)),
+    );
+    let output = analyze(&["--ranks", "0,1", "--models", "--overlap"], &[&a, &b]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("red"), "{text}");
+    assert!(
+        !text.contains(['\u{1b}', '\0']) && !text.contains("inf"),
+        "{text}"
+    );
+    assert!(!text.contains("a\n"), "{text}");
 }
 
 #[test]

@@ -99,6 +99,12 @@ pub enum ReadError {
         /// The file as the user named it.
         file: String,
     },
+    /// What comes out of it is compressed.
+    #[error("{file}: is compressed twice; unpack it once")]
+    PackedTwice {
+        /// The file as the user named it.
+        file: String,
+    },
     /// Text whose characters take two bytes.
     #[error("{file}: is text in UTF-16; save it as UTF-8")]
     Utf16 {

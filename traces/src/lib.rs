@@ -58,6 +58,7 @@ pub use leads::{Aggregation, Leads, aggregate, leads, straggler_wave};
 pub use limit::{Limit, limit_of};
 pub use litd_diagnosis::{Cause, Marks};
 pub use live::{Live, LiveError, LiveKernel, LiveReport};
+pub use text::printable;
 pub use timeline::{
     Collective, CollectiveId, Iteration, Kernel, KernelClass, NameId, NameTable, NonMax, StreamId,
     Timeline,

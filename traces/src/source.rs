@@ -8,6 +8,16 @@ use flate2::bufread::MultiGzDecoder;
 #[cfg(feature = "formats")]
 pub(crate) const HEAD: usize = 64 << 10;
 
+/// How compressed files begin.
+const GZIP: [u8; 2] = [0x1F, 0x8B];
+const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+
+/// Whether bytes begin as compressed ones do.
+#[cfg(feature = "formats")]
+pub(crate) fn is_packed(head: &[u8]) -> bool {
+    head.starts_with(&GZIP) || head.starts_with(&ZSTD)
+}
+
 /// What compressed a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packing {
@@ -54,8 +64,8 @@ impl<R: Read> Source<R> {
     pub(crate) fn of(mut source: R) -> io::Result<Self> {
         let mut magic = Vec::new();
         source.by_ref().take(4).read_to_end(&mut magic)?;
-        let gzip = magic.starts_with(&[0x1F, 0x8B]);
-        let zstd = magic == [0x28, 0xB5, 0x2F, 0xFD];
+        let gzip = magic.starts_with(&GZIP);
+        let zstd = magic == ZSTD;
         let source = Cursor::new(magic).chain(source);
         let buffered = |source| BufReader::with_capacity(64 << 10, source);
         let unpacked = match (gzip, zstd) {

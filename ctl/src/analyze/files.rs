@@ -1,11 +1,30 @@
 //! What `litctl analyze` writes beside its report: HTML, a trace for Perfetto, a table.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use litd_traces::Timeline;
 use litd_traces::study::Study;
+
+use super::read::Source;
+
+/// Refuses to write over a trace, or two files into one.
+pub fn check(written: &[Option<&Path>], read: &[Source]) -> Result<(), String> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let read = read.iter().map(|file| real(&file.path));
+    let mut taken = HashSet::<PathBuf>::from_iter(read);
+    for path in written.iter().flatten() {
+        if !taken.insert(real(path)) {
+            return Err(format!(
+                "{}: is to be read, or written twice; name another file to write",
+                path.display()
+            ));
+        }
+    }
+    Ok(())
+}
 
 /// Writes a file, or complains with its name.
 pub fn write(

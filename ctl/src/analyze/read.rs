@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A file to be read.
 pub struct Source {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// Nobody named it: it lies in a folder, maybe for another purpose.
     found: bool,
 }

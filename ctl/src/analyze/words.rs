@@ -2,11 +2,12 @@
 
 use std::fmt::{self, Write};
 
+use litd_traces::printable;
 use litd_traces::study::{Cause, Diagnosis, Models, Study};
 use litd_units::Nanos;
 
 use crate::output::{WIDTH, wrap};
-use crate::show::{HEAD, time};
+use crate::show::{HEAD, percent, time};
 
 /// The longest name that is shown, in characters.
 const NAME: usize = 60;
@@ -76,11 +77,12 @@ pub fn assumptions(models: &Models) -> String {
     )
 }
 
-/// A name that fits a line.
+/// A name that fits a line, and no more: names come from files.
 pub fn short(name: &str) -> String {
+    let name = printable(name);
     match name.char_indices().nth(NAME) {
         Some((end, _)) => format!("{}…", name.get(..end).unwrap_or_default()),
-        None => name.to_owned(),
+        None => name,
     }
 }
 
@@ -189,13 +191,7 @@ fn write_overlap(out: &mut String, study: &Study<'_>) -> fmt::Result {
         "{HEAD}least  most  least varying most      Pearson  cosine  kernel{HEAD:#}"
     )?;
     for kernel in study.kernels.iter().take(20) {
-        let ratios = || {
-            kernel
-                .overlap_ratio
-                .iter()
-                .flatten()
-                .map(|ratio| ratio * 100.0)
-        };
+        let ratios = || kernel.overlap_ratio.iter().flatten().copied();
         let mean = |of: &[Option<f64>]| {
             let known = Vec::from_iter(of.iter().flatten());
             let sum: f64 = known.iter().copied().sum();
@@ -206,9 +202,9 @@ fn write_overlap(out: &mut String, study: &Study<'_>) -> fmt::Result {
         };
         writeln!(
             out,
-            "{:>5.1} {:>5.1} {:>6} {:>7} {:>4} {:>12} {:>7}  {}",
-            ratios().fold(f64::INFINITY, f64::min),
-            ratios().fold(f64::NEG_INFINITY, f64::max),
+            "{:>5} {:>5} {:>6} {:>7} {:>4} {:>12} {:>7}  {}",
+            percent(ratios().reduce(f64::min)),
+            percent(ratios().reduce(f64::max)),
             kernel.constant_minimum,
             kernel.varying,
             kernel.constant_maximum,

@@ -151,7 +151,9 @@ pub enum AlignError {
     #[error("leads need at least two ranks")]
     OneRank,
     /// Nothing to match.
-    #[error("{file}: rank {rank} has no kernels of the kind selected")]
+    #[error(
+        "{file}: rank {rank} has no kernels of the kind selected (--kernels computation, or all but copies)"
+    )]
     NothingSelected {
         /// Where the timeline was read from.
         file: String,

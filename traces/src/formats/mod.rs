@@ -164,9 +164,10 @@ fn unknown(head: &[u8], file: &str) -> ReadError {
     let file = file.into();
     // Windows' shells write what they redirect so.
     let wide = head.starts_with(&[0xFF, 0xFE]) || head.starts_with(&[0xFE, 0xFF]);
-    match wide {
-        true => ReadError::Utf16 { file },
-        false => ReadError::UnknownFormat { file },
+    match () {
+        () if wide => ReadError::Utf16 { file },
+        () if crate::source::is_packed(head) => ReadError::PackedTwice { file },
+        () => ReadError::UnknownFormat { file },
     }
 }
 
