@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use litd_traces::formats::nccl_summary::Waits;
-use litd_traces::study::{Cause, ModelOptions, Study, remove_skew, study};
+use litd_traces::study::{ModelOptions, Study, remove_skew, study};
 use litd_traces::{
     AlignOptions, AnalysisOptions, Report, Selection, Timeline, analyse, formats, join, leads,
 };
@@ -171,7 +171,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         });
     }
     let cause = study.as_ref().map(|study| study.diagnosis.cause);
-    let mut text = text::render(&report, options.aggregation, cause == Some(Cause::Healthy));
+    let mut text = text::render(&report, options.aggregation, cause);
     if let Some(study) = &study {
         text.push_str(&words::diagnosis(study));
         if args.models {

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use anstyle::{AnsiColor, Style};
 use litd_traces::align::in_words;
 use litd_traces::formats::nccl_summary::Waits;
-use litd_traces::{LeadValues, RankReport, Report};
+use litd_traces::{Cause, LeadValues, RankReport, Report};
 use litd_units::{Aggregation, Nanos};
 
 use crate::output;
@@ -30,11 +30,11 @@ const LEADS: Style = AnsiColor::Cyan.on_default();
 
 /// The whole report; colours are removed on the way to what is no terminal.
 ///
-/// `healthy` is whether a diagnosis found that nobody holds the others back.
-pub fn render(report: &Report, aggregation: Aggregation, healthy: bool) -> String {
+/// `cause` is what a diagnosis found.
+pub fn render(report: &Report, aggregation: Aggregation, cause: Option<Cause>) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = write_report(&mut out, report, aggregation, healthy);
+    let _ = write_report(&mut out, report, aggregation, cause);
     out
 }
 
@@ -42,7 +42,7 @@ fn write_report(
     out: &mut String,
     report: &Report,
     aggregation: Aggregation,
-    healthy: bool,
+    cause: Option<Cause>,
 ) -> fmt::Result {
     if report.simulated {
         writeln!(
@@ -64,7 +64,7 @@ fn write_report(
     if leads.is_some() {
         bars(out, report, aggregation)?;
         writeln!(out)?;
-        straggler(out, report, aggregation, healthy)?;
+        straggler(out, report, aggregation, cause)?;
         left_out(out, report)?;
     } else {
         writeln!(
@@ -143,7 +143,7 @@ fn straggler(
     out: &mut String,
     report: &Report,
     aggregation: Aggregation,
-    healthy: bool,
+    cause: Option<Cause>,
 ) -> fmt::Result {
     let Some((straggler, lead)) = report.straggler().and_then(|rank| Some((rank, rank.lead?)))
     else {
@@ -154,10 +154,15 @@ fn straggler(
         time(lead.get(aggregation)),
         word(aggregation),
     );
-    if healthy {
+    let but = match cause {
+        Some(Cause::Healthy) => Some("not by more than chance"),
+        Some(Cause::SamplingArtefact) => Some("that means nothing in these recordings"),
+        _ => None,
+    };
+    if let Some(but) = but {
         return writeln!(
             out,
-            "No straggler: rank {rank} has the smallest {word} lead ({lead}), but not by more than chance."
+            "No straggler: rank {rank} has the smallest {word} lead ({lead}), but {but}."
         );
     }
     writeln!(

@@ -30,8 +30,7 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
             "More work: the others wait for {rank}; look at how work is divided, power only hides it."
         ),
         Cause::SamplingArtefact => {
-            "No diagnosis: the ranks were recorded apart, and leads between them mean nothing."
-                .into()
+            "No diagnosis: the ranks were recorded so that leads between them mean nothing.".into()
         }
         Cause::Unknown => {
             format!("Unknown: the others wait for {rank}, and traces don't tell why.")

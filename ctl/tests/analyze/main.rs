@@ -142,6 +142,13 @@ fn sampled_real_ranks_are_refused() {
     assert_eq!(lenient["diagnosis"]["cause"], "sampling-artefact");
     let evidence = &lenient["diagnosis"]["evidence"][0];
     assert!(evidence.as_str().unwrap().contains("69.7 %"), "{evidence}");
+    let text = analyze(&["--min-matched", "0.5"], &[&folder]).stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(
+        text.contains("but that means nothing in these recordings"),
+        "{text}"
+    );
+    assert!(text.contains("No diagnosis: "), "{text}");
 }
 
 #[test]
