@@ -176,6 +176,8 @@ impl<S: Store> Core<S> {
                 ));
             }
         }
+        // One that ended since the last tick is nobody's rival.
+        self.check_lease();
         if let Some(rival) = self
             .lease
             .as_ref()
