@@ -3,9 +3,12 @@
 use litd_units::Nanos;
 use serde::Serialize;
 
-use super::{FEWEST, LEAST, Seen, long_ones, middle_and_deviation};
+use super::{FEWEST, Seen, long_ones, middle_and_deviation};
 use crate::timeline::Timeline;
 
+/// A jump below this is none, in nanoseconds: collectives of one kind may end on a rank by so much
+/// later than those of another.
+const LEAST: f64 = 50_000.0;
 /// A jump exceeds what single collectives say of it by this factor.
 const FAR: f64 = 8.0;
 /// Short and long collectives, and those next to the jump and all, must agree on it to this share.
