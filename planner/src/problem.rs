@@ -10,6 +10,10 @@ use crate::units::Units;
 /// All that could be paid together stays below 2^60 quanta, so that no sum of flows overflows.
 const ROOM: i32 = 60;
 
+/// An iteration takes no more units: each would be a point of the frontier, and these take some
+/// 400 MiB. In milliseconds it is nine hours.
+const MAX_TIME: u64 = 1 << 25;
+
 /// A graph and the cost of each kind of its operations.
 ///
 /// Inside, costs are whole multiples of a [`quantum`](Self::quantum), a power of two that is as
@@ -41,7 +45,9 @@ struct Slopes {
 pub enum ProblemError {
     #[error("the profile has no {0}, which the graph wants")]
     Missing(Kind),
-    #[error("an iteration could take {0} units of time; choose a longer unit")]
+    #[error(
+        "an iteration could take {0} units of time; at most {MAX_TIME} are possible: choose a longer unit"
+    )]
     TooLong(u64),
     #[error("all costs together are {0:?} J, too much for a number")]
     TooDear(String),
@@ -64,7 +70,7 @@ impl Problem {
         let curve = |op: usize| &curves[graph.operations()[op].kind as usize];
         let all = 0..graph.operations().len();
         let longest = graph.earliest(|op| curve(op).longest().0.into())[Graph::SINK as usize];
-        if longest > i32::MAX as u64 / 2 {
+        if longest > MAX_TIME {
             return Err(ProblemError::TooLong(longest));
         }
         let least_cost: f64 = all.clone().map(|op| least(curve(op))).sum();
