@@ -203,14 +203,32 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
         shell: config.shell,
     };
     let shell = reload.shell.clone();
-    match rig {
-        Some((rig, first)) => {
-            let followed = rig.follow(first, hub.clone());
-            life.live(Some(reload), followed).await?;
+    let followed_by = hub.clone();
+    by_itself(async move {
+        match rig {
+            Some((rig, first)) => {
+                let followed = rig.follow(first, followed_by);
+                life.live(Some(reload), followed).await
+            }
+            None => life.live(Some(reload), std::future::pending()).await,
         }
-        None => life.live(Some(reload), std::future::pending()).await?,
-    }
+    })
+    .await?;
     nothing_left(&shell, &hub)
+}
+
+/// Does it in a task. The future that the runtime was started with is polled whatever happens: a
+/// frame from a hook, which may ask for a clock, should not wait for that.
+async fn by_itself(
+    work: impl Future<Output = Result<(), DaemonError>> + 'static,
+) -> Result<(), DaemonError> {
+    match spawn_local(work).await {
+        Ok(outcome) => outcome,
+        Err(ended) => match ended.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(cancelled) => Err(io::Error::other(cancelled).into()),
+        },
+    }
 }
 
 async fn discover(config: &Config) -> Result<Found, DaemonError> {

@@ -137,24 +137,41 @@ impl Session {
         }
     }
 
-    /// Reads once, and hands the frames that are whole to the hub.
+    /// Reads what is there. Less than there is room for has emptied the socket (epoll(7)): it is
+    /// not asked again whether there is more, and its task sleeps at once. The thread that was just
+    /// told to set a clock may be waiting for this one's core.
+    fn read(&self, chunk: &mut [u8]) -> io::Result<usize> {
+        let mut read = Err(io::ErrorKind::WouldBlock.into());
+        let emptied = || Err(io::ErrorKind::WouldBlock.into());
+        let outcome = self.stream.try_io(Interest::READABLE, || {
+            let length = nix::unistd::read(&self.stream, chunk)?;
+            read = Ok(length);
+            match length {
+                1.. if length < chunk.len() => emptied(),
+                _ => Ok(()),
+            }
+        });
+        read.or_else(|_: io::Error| outcome.map(|()| 0))
+    }
+
+    /// Reads once, and hands the frames that are whole to the hub. How many bytes there were.
     fn receive(
         &self,
         id: SessionId,
         reader: &mut Reader,
         longest: usize,
         hub: &Shared,
-    ) -> ControlFlow<()> {
+    ) -> ControlFlow<(), usize> {
         reader.set_max(match hub.borrow().is_attached(id) {
             true => longest,
             false => longest.min(STRANGER),
         });
         let mut chunk = [0; CHUNK];
-        let length = match self.stream.try_read(&mut chunk) {
+        let length = match self.read(&mut chunk) {
             Ok(0) => return ControlFlow::Break(()),
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return ControlFlow::Continue(());
+                return ControlFlow::Continue(0);
             }
             Err(_) => return ControlFlow::Break(()),
         };
@@ -162,7 +179,7 @@ impl Session {
         while !self.closing.get() {
             match reader.take(&mut input) {
                 Ok(Some(message)) => hub.borrow_mut().frame(id, message),
-                Ok(None) => return ControlFlow::Continue(()),
+                Ok(None) => return ControlFlow::Continue(length),
                 Err(error) => {
                     log::debug!("a hook is cut off: it announced {error}");
                     // The core refuses and counts it as what it is: no message.
@@ -200,12 +217,15 @@ pub async fn serve(
     let mut reader = Reader::new(longest);
     let id = hub.borrow_mut().join(session.clone(), peer, home);
     while !session.closing.get() {
-        let ended = session.wait().await.is_break();
-        if ended || session.receive(id, &mut reader, longest, &hub).is_break() {
+        if session.wait().await.is_break() {
             break;
         }
-        // The others' turn: a socket that is always full of frames would keep this task busy.
-        tokio::task::yield_now().await;
+        match session.receive(id, &mut reader, longest, &hub) {
+            ControlFlow::Break(()) => break,
+            // The others' turn: a socket that is always full of frames would keep this task busy.
+            ControlFlow::Continue(CHUNK) => tokio::task::yield_now().await,
+            ControlFlow::Continue(_) => {}
+        }
     }
     session.part().await;
     hub.borrow_mut().leave(id);

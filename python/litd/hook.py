@@ -129,9 +129,12 @@ class Hook(Scope):
             # Elsewhere that happens at the first step; a plan begins before that.
             self._guarded(lambda: self._begin(None))
             self._began_ns = time.perf_counter_ns()
-        link = self._link
-        if link is not None:
-            self._guarded(lambda: link.set_clock(megahertz))
+        if self._link is not None:
+            # As `_guarded` does it, without a function made for it: the driver has to wait.
+            try:
+                self._link.set_clock(megahertz)
+            except Exception:
+                self._fault()
 
     def close(self, reason: str = OVER) -> None:
         """Says goodbye and undoes everything. Never raises; once is enough."""
@@ -146,11 +149,15 @@ class Hook(Scope):
         try:
             act()
         except Exception:
-            self._faults += 1
-            log.debug("a fault in litd's hook", exc_info=True)
-            if self._faults == MOST_FAULTS:
-                log.warning("litd's hook has failed and is off; training goes on", exc_info=True)
-                self.close("the hook has failed")
+            self._fault()
+
+    def _fault(self) -> None:
+        """Of what is being handled now: a few, and the hook switches itself off."""
+        self._faults += 1
+        log.debug("a fault in litd's hook", exc_info=True)
+        if self._faults == MOST_FAULTS:
+            log.warning("litd's hook has failed and is off; training goes on", exc_info=True)
+            self.close("the hook has failed")
 
     def _follow(self, optimizer: Any) -> None:
         counter = StepCounter(lambda stepped: self._guarded(lambda: self._step(stepped)))

@@ -180,7 +180,8 @@ class Link:
         """Has litd set this rank's GPU to a clock, 0: the driver's choice. Never waits.
 
         It goes out from the calling thread, which saves waking the link's; where that can't be,
-        the link's thread sends the latest. A new connection begins with it.
+        the link's thread sends the latest. A new connection begins with it. Not for a process that
+        was forked off.
         """
         self._clock = megahertz
         connection = self._connection
@@ -191,7 +192,7 @@ class Link:
             self._ring()
 
     def _send_now(self, connection: _Connection, frame: bytes) -> bool:
-        if self._pid != os.getpid() or not self._writing.acquire(blocking=False):
+        if not self._writing.acquire(False):
             return False
         try:
             # Within a frame that is half sent there is no place for another.
