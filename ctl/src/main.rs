@@ -4,6 +4,7 @@ mod analyze;
 mod audit;
 mod budget;
 mod caps;
+mod colours;
 mod control;
 mod decide;
 mod demo;

@@ -11,14 +11,13 @@
 //! - [`day`]: a budget that changes by the hour;
 //! - [`next`]: what more could be done with caps on a level node;
 //! - [`rest`]: a level node, which is to be left alone;
-//! - [`report`] and [`figures`]: tables and pictures;
+//! - [`report`] writes tables;
 //! - [`parallel`]: work over all cores.
 
 pub mod calibration;
 pub mod cases;
 pub mod closed_loop;
 pub mod day;
-pub mod figures;
 pub mod harm;
 pub mod next;
 pub mod observe;

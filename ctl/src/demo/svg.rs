@@ -9,6 +9,7 @@ use plotters::prelude::*;
 
 use super::Finished;
 use super::run::Frame;
+use crate::colours::COLOURS;
 use crate::output;
 
 /// A panel, and the width of one that has no neighbour: a narrower picture crops its title.
@@ -20,18 +21,6 @@ const FONT: &str = "sans-serif";
 const TITLE: (i32, u32) = (24, 9);
 /// The width and height of an entry of the legend.
 const ENTRY: (u32, i32) = (64, 20);
-
-/// The Okabe-Ito palette: eight colours that colour-blind readers can tell apart.
-const COLOURS: [RGBColor; 8] = [
-    RGBColor(0, 114, 178),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 158, 115),
-    RGBColor(140, 140, 140),
-    RGBColor(213, 94, 0),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 0, 0),
-];
 
 /// A quantity over time: its title, and its lines' values in one frame.
 struct Quantity {

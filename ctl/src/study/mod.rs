@@ -1,7 +1,6 @@
 //! `litctl study`: both laws on simulated nodes, against the best caps there are.
 
 use std::error::Error;
-use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,9 +9,13 @@ use litd_policies::{Law, Policy};
 use litd_study::harm::{RandomNode, Verdict};
 use litd_study::report::{self, Row};
 use litd_study::run::{self, Case, Reference, Settings};
-use litd_study::{StudyError, cases, day, figures, next, parallel, rest};
+use litd_study::{StudyError, cases, day, next, parallel, rest};
 
+use self::figures::Line;
 use crate::{Outcome, output};
+
+mod figures;
+mod knobs;
 
 /// Compare the laws on simulated nodes
 ///
@@ -119,7 +122,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
                 let cases = cases::tracking(cases::NOISE)?;
                 compare(args, "tracking", "a level node that changes", &cases)?
             }
-            Part::Knobs => knobs(args)?,
+            Part::Knobs => knobs::study(args)?,
             Part::Rest => rest(args)?,
             Part::Budget => budget(args)?,
             Part::Next => format!("\n## What next\n\n{}", report::next(&next::sweep()?)),
@@ -230,7 +233,10 @@ fn draw(out: &Path, name: &str, rows: &[Row], settings: &Settings) -> Outcome {
             if let Some(end) = points.last().copied() {
                 points.push((last * period, end.1));
             }
-            (row.law.to_string(), points)
+            Line {
+                law: row.law,
+                points,
+            }
         };
         let throughput = |run: &run::Finished, at: usize| run.path[0].2.time / run.path[at].2.time;
         let power = |run: &run::Finished, at: usize| run.path[at].2.power / run.path[0].2.power;
@@ -244,82 +250,12 @@ fn draw(out: &Path, name: &str, rows: &[Row], settings: &Settings) -> Outcome {
             ("power", &power),
         ] {
             let lines: Vec<_> = laws.iter().map(|row| line(row, value)).collect();
-            let svg = figures::steps(
-                &title,
-                "iteration",
-                &format!("{what}, of the start"),
-                &lines,
-            );
+            let quantity = format!("{what}, of the start");
+            let svg = figures::over_iterations(&title, &quantity, &lines)?;
             write(out, &format!("{stem}-{what}.svg"), &svg)?;
         }
     }
     Ok(())
-}
-
-/// The paper's law, and the model law beside it, under every knob of Table II (the paper's
-/// Figures 12 to 15).
-fn knobs(args: &Args) -> Fallible<String> {
-    let knobs = cases::knobs(&Settings::default(), cases::NOISE)?;
-    let mut jobs = Vec::new();
-    for knob in &knobs {
-        for law in Law::ALL {
-            jobs.extend((0..args.seeds).map(|seed| (knob, law, seed)));
-        }
-    }
-    let ends = all("knobs", &jobs, |&(knob, law, seed)| {
-        let case = Case {
-            name: "default".to_owned(),
-            scenario: knob.scenario.clone(),
-            policy: knob.policy,
-            disturbance: None,
-        };
-        let reference = run::start(&case, &knob.settings)?;
-        let run = run::run(&case, law, run::seed(seed), &knob.settings, &reference)?;
-        let faster = reference.start.time / run.end.time - 1.0;
-        let power = run.end.power / reference.start.power - 1.0;
-        Ok((faster, power, f64::from(run.adjustments)))
-    })?;
-    let (mut cells, mut csv) = (
-        Vec::new(),
-        String::from("simulated,knob,value,policy,law,throughput,power,adjustments\n"),
-    );
-    let seeds = usize::try_from(args.seeds)?;
-    for (job, runs) in jobs.iter().step_by(seeds).zip(ends.chunks(seeds)) {
-        let mean = |of: &dyn Fn(&(f64, f64, f64)) -> f64| {
-            runs.iter().map(of).sum::<f64>() / runs.len() as f64
-        };
-        let (faster, power) = (mean(&|run| run.0), mean(&|run| run.1));
-        let (knob, law, adjustments) = (job.0, job.1, mean(&|run| run.2));
-        writeln!(
-            csv,
-            "SIMULATED,{},{},{},{law},{faster},{power},{adjustments}",
-            knob.name, knob.value, knob.policy
-        )?;
-        cells.push(vec![
-            knob.name.to_owned(),
-            knob.value.clone(),
-            knob.policy.to_string(),
-            law.to_string(),
-            format!("{:+.2}", faster * 100.0),
-            format!("{:+.2}", power * 100.0),
-            format!("{adjustments:.1}"),
-        ]);
-    }
-    write(&args.out, "knobs.csv", &csv)?;
-    let headings = [
-        "knob",
-        "value",
-        "policy",
-        "law",
-        "throughput, %",
-        "power, %",
-        "adjustments",
-    ];
-    Ok(format!(
-        "\n## Table II's knobs\n\nOn `default`, {} runs each.\n\n{}",
-        args.seeds,
-        report::table(&headings, &cells)
-    ))
 }
 
 /// Every law, policy and seed.
