@@ -1,5 +1,6 @@
 //! `litctl study`: both laws on simulated nodes, against the best caps there are.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "study")]
     out: PathBuf,
     /// Runs per node, policy and law, each with its own noise
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// What to study; may be given more than once [default: all]
     #[arg(long, value_name = "PART")]
@@ -38,7 +40,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// How many random nodes for `harm`
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100,
+          value_parser = clap::value_parser!(u64).range(1..))]
     nodes: u64,
 }
 
@@ -73,6 +76,35 @@ impl Part {
         Self::Next,
         Self::Harm,
     ];
+
+    /// The nodes or events that it compares the laws on.
+    fn cases(self) -> Fallible<Vec<Case>> {
+        Ok(match self {
+            Self::Levelling => cases::levelling(cases::NOISE)?,
+            Self::Loud => cases::levelling(cases::LOUD)?,
+            Self::Tracking => cases::tracking(cases::NOISE)?,
+            _ => Vec::new(),
+        })
+    }
+}
+
+/// A name that no part knows would leave empty tables.
+fn check_node(args: &Args, parts: &[Part]) -> Outcome {
+    let Some(wanted) = &args.node else {
+        return Ok(());
+    };
+    let mut names = BTreeSet::new();
+    for part in parts {
+        names.extend(part.cases()?.into_iter().map(|case| case.name));
+    }
+    if names.contains(wanted) {
+        return Ok(());
+    }
+    let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+    Err(match names.is_empty() {
+        true => "--node: only levelling, loud and tracking have nodes to choose from".into(),
+        false => format!("--node: {wanted:?} is none of {}", names.join(", ")).into(),
+    })
 }
 
 const EXAMPLES: &str = "\
@@ -87,9 +119,6 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     if json {
         return Err("a study has no JSON: read the CSV files that it writes".into());
     }
-    if args.seeds == 0 {
-        return Err("--seeds must be at least 1".into());
-    }
     let out = &args.out;
     fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
     let parts: &[Part] = if args.part.is_empty() {
@@ -97,31 +126,24 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     } else {
         &args.part
     };
+    check_node(args, parts)?;
     let mut text = String::from("# SIMULATED: the laws on simulated nodes\n");
     for part in parts {
         text += &match part {
             Part::Levelling => {
-                let cases = cases::levelling(cases::NOISE)?;
-                compare(
-                    args,
-                    "levelling",
-                    "1 % kernel noise, 0.5 % iteration noise",
-                    &cases,
-                )?
+                let title = "1 % kernel noise, 0.5 % iteration noise";
+                compare(args, "levelling", title, &part.cases()?)?
             }
             Part::Loud => {
-                let cases = cases::levelling(cases::LOUD)?;
-                compare(
-                    args,
-                    "loud",
-                    "3 % kernel noise, 0.5 % iteration noise",
-                    &cases,
-                )?
+                let title = "3 % kernel noise, 0.5 % iteration noise";
+                compare(args, "loud", title, &part.cases()?)?
             }
-            Part::Tracking => {
-                let cases = cases::tracking(cases::NOISE)?;
-                compare(args, "tracking", "a level node that changes", &cases)?
-            }
+            Part::Tracking => compare(
+                args,
+                "tracking",
+                "a level node that changes",
+                &part.cases()?,
+            )?,
             Part::Knobs => knobs::study(args)?,
             Part::Rest => rest(args)?,
             Part::Budget => budget(args)?,
