@@ -141,6 +141,43 @@ fn no_cap_changes_by_more_than_a_step() {
     assert!(spread(&toy) < 0.003, "{}", spread(&toy));
 }
 
+/// Warm-up in which the first GPU draws less than its cap allows, and its power is read like this at
+/// the end.
+fn unbound(policy: Policy, power: f64, known: bool) -> Toy {
+    let mut toy = toy(policy);
+    for _ in 0..toy::WARM_UP {
+        let mut sample = toy.sample();
+        sample.gpus[0].power_share = Some(0.2);
+        sample.gpus[0].power = Some(Watts(power));
+        if !known {
+            sample.gpus[0].temperature = None;
+        }
+        let decision = toy.controller.step(&sample);
+        toy.write(&decision);
+    }
+    toy
+}
+
+#[test]
+fn a_power_read_too_low_takes_no_gpu_more_than_a_step() {
+    for policy in [Policy::GpuRed, Policy::GpuRealloc] {
+        let start = toy(policy).held;
+        for power in [1.0, 180.0, 520.0] {
+            let held = unbound(policy, power, true).held;
+            assert_ne!(held[1], start[1], "{policy} at {power} W: {held:?}");
+            let kept = held[0] >= start[0] - Watts(60.0) && held[0] < start[0];
+            assert!(kept, "{policy} at {power} W: {held:?}");
+        }
+    }
+}
+
+#[test]
+fn a_gpu_that_does_not_use_its_cap_keeps_it_while_its_heat_is_unknown() {
+    let held = unbound(Policy::GpuRed, 520.0, false).held;
+    assert_eq!(held[0], Watts(750.0));
+    assert!(held[1] < Watts(750.0), "{held:?}");
+}
+
 #[test]
 fn without_durations_the_papers_law_goes_on() {
     let mut toy = toy(Policy::GpuRealloc);

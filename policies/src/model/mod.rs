@@ -342,7 +342,18 @@ impl ModelLaw {
             }
         };
         let members: Vec<Member> = gpus.iter().enumerate().map(member).collect();
-        let target = level(&members, bounds.budget, knobs.worth());
+        let cap = |at: usize, power: Watts| match bound_by_cap(&gpus[at]) {
+            true => power,
+            // A power read too low, or in a pause, must not take a GPU more than a step.
+            false => (power * ABOVE_DRAW)
+                .max(bounds.range[at].0)
+                .min(gpus[at].cap),
+        };
+        // Caps that don't bind count in the budget too.
+        let idle: Watts = (0..members.len())
+            .map(|at| cap(at, members[at].power) - members[at].power)
+            .sum();
+        let target = level(&members, bounds.budget - idle, knobs.worth());
         let change = |at: usize| members[at].slope * (target.powers[at] / members[at].power).ln();
         let errors = if held { CERTAIN } else { SIGNIFICANT };
         let clear = |at: usize| change(at).abs() > knobs.dead_band + errors * uncertain[at];
@@ -350,12 +361,10 @@ impl ModelLaw {
         let saved = 1.0 - target.powers.iter().copied().sum::<Watts>() / now;
         let least = if held { 2.0 } else { 1.0 };
         let worth = -target.longer > least * knobs.least_speed || saved > least * knobs.least_power;
-        let cap = |at: usize| match bound_by_cap(&gpus[at]) {
-            true => target.powers[at],
-            false => (target.powers[at] * ABOVE_DRAW).min(gpus[at].cap),
-        };
         Proposal {
-            caps: (0..gpus.len()).map(cap).collect(),
+            caps: (0..gpus.len())
+                .map(|at| cap(at, target.powers[at]))
+                .collect(),
             worthwhile: worth && (0..gpus.len()).any(clear),
         }
     }
