@@ -53,7 +53,7 @@ enum Part {
     Loud,
     /// A node that changes once it is level
     Tracking,
-    /// The paper's law under every knob of its Table II
+    /// Both laws under every knob of the paper's Table II
     Knobs,
     /// A level, noisy node, which is to be left alone
     Rest,
