@@ -199,6 +199,19 @@ fn collectives(waits: &Waits, args: &Args, json: bool) -> Outcome {
         )
         .into());
     }
+    let asked = [
+        (args.models, "--models"),
+        (args.overlap, "--overlap"),
+        (args.iteration.is_some(), "--iteration"),
+        (args.cut_at.is_some(), "--cut-at"),
+        (!args.ranks.is_empty(), "--ranks"),
+    ];
+    if let Some((_, option)) = asked.iter().find(|(asked, _)| *asked) {
+        return Err(format!(
+            "{option} is for traces: a summary of collectives has no kernels, and names its ranks itself; leave it out, or give traces"
+        )
+        .into());
+    }
     match json {
         true => output::json(waits),
         false => output::text(&text::waits(waits)),

@@ -285,6 +285,26 @@ fn a_report_on_collectives_has_no_pictures() {
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("r.html: is not written"), "{said}");
     assert!(!Path::new(&html).exists());
+    // What needs kernels is refused as well, not left out in silence.
+    for option in [
+        &["--models"][..],
+        &["--overlap"],
+        &["--iteration", "1"],
+        &["--cut-at", "x"],
+        &["--ranks", "1"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_litctl"))
+            .args(["analyze", &summary])
+            .args(option)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains(&format!("{} is for traces", option[0])),
+            "{said}"
+        );
+    }
 }
 
 #[test]

@@ -149,7 +149,11 @@ pub fn traces(
         }
     }
     if traces.is_empty() {
-        return Err(format!("no trace is left: {}", notes.join("; ")).into());
+        return Err(format!(
+            "no trace is left (subfolders are not read): {}",
+            notes.join("; ")
+        )
+        .into());
     }
     Ok((traces, notes))
 }
