@@ -71,7 +71,7 @@ fn the_text_names_the_cause_and_the_direction_of_each_number() {
     ]);
     for part in [
         "Slow clock: the others wait for rank 4",
-        "above 1 is less time; power: after / before, below 1 is less",
+        "above 1 is less time;\npower: after / before, below 1 is less",
         "b.gate_proj",
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
@@ -305,6 +305,32 @@ fn a_report_on_collectives_has_no_pictures() {
             "{said}"
         );
     }
+}
+
+#[test]
+fn a_layer_of_many_kernels_makes_no_huge_page() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (traces, html) = ([path("0.json"), path("1.json")], path("r.html"));
+    for (rank, trace) in traces.iter().enumerate() {
+        let event = |at: usize| {
+            // One in a hundred is long.
+            let (start, length) = (at * 10 + rank, if at % 100 == 7 { 9 } else { 1 });
+            format!(
+                r#"{{"ph":"X","cat":"kernel","name":"f.0.part","pid":0,"tid":7,"ts":{start},"dur":{length},"args":{{"device":0,"stream":7}}}}"#
+            )
+        };
+        let events = Vec::from_iter((0..3_000).map(event)).join(",");
+        let text = format!(r#"{{"distributedInfo":{{"rank":{rank}}},"traceEvents":[{events}]}}"#);
+        std::fs::write(trace, text).unwrap();
+    }
+    litctl(&["analyze", &traces[0], &traces[1], "--html", &html]);
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert_eq!(page.matches("<rect").count(), 2_000);
+    // What is left out is said in the picture, and it is the short ones.
+    assert!(page.contains("(of 6000 kernels, the 1000 longest of each rank)"));
+    assert_eq!(page.matches("f.0.part: 0.009 ms").count(), 60);
+    assert!(page.len() < 600_000, "{}", page.len());
 }
 
 #[test]

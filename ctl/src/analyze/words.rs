@@ -169,8 +169,14 @@ fn write_models(out: &mut String, models: &Models, caution: Option<&str>) -> fmt
     }
     writeln!(
         out,
-        "estimates: speed-up is time before / after, above 1 is less time; power: after / before, below 1 is less"
+        "estimates: speed-up is time before / after, above 1 is less time;\npower: after / before, below 1 is less"
     )
+}
+
+/// The median of what the ranks have, or a dash.
+pub fn middle(of: &[Option<f64>]) -> String {
+    let middle = litd_diagnosis::median(of.iter().flatten().copied().collect());
+    middle.map_or("-".into(), |middle| format!("{middle:.2}"))
 }
 
 /// Overlap by kernel, for a terminal.
@@ -183,7 +189,7 @@ pub fn overlap(study: &Study<'_>) -> String {
 fn write_overlap(out: &mut String, study: &Study<'_>) -> fmt::Result {
     writeln!(
         out,
-        "\n{HEAD}overlap, %    kernels of overlap      correlation with duration{HEAD:#}"
+        "\n{HEAD}overlap, %    kernels of overlap      correlation (median){HEAD:#}"
     )?;
     writeln!(
         out,
@@ -191,14 +197,6 @@ fn write_overlap(out: &mut String, study: &Study<'_>) -> fmt::Result {
     )?;
     for kernel in study.kernels.iter().take(20) {
         let ratios = || kernel.overlap_ratio.iter().flatten().copied();
-        let mean = |of: &[Option<f64>]| {
-            let known = Vec::from_iter(of.iter().flatten());
-            let sum: f64 = known.iter().copied().sum();
-            match known.len() {
-                0 => "-".into(),
-                count => format!("{:.2}", sum / count as f64),
-            }
-        };
         writeln!(
             out,
             "{:>5} {:>5} {:>6} {:>7} {:>4} {:>12} {:>7}  {}",
@@ -207,8 +205,8 @@ fn write_overlap(out: &mut String, study: &Study<'_>) -> fmt::Result {
             kernel.constant_minimum,
             kernel.varying,
             kernel.constant_maximum,
-            mean(&kernel.pearson),
-            mean(&kernel.cosine),
+            middle(&kernel.pearson),
+            middle(&kernel.cosine),
             short(&kernel.name)
         )?;
     }

@@ -5,7 +5,7 @@ mod svg;
 use std::fmt::Write as _;
 
 use litd_traces::study::{Aligned, KernelOverlap, Matched, MatchedKernel, Study, Wave};
-use litd_traces::{KernelClass, Report, Timeline};
+use litd_traces::{Kernel, KernelClass, Report, Timeline};
 use litd_units::Nanos;
 
 use super::words;
@@ -15,6 +15,12 @@ use svg::{Chart, colour, escaped};
 const WAVE_LINES: usize = 80;
 /// The most dots of one chart of overlap against duration, per rank.
 const DOTS: usize = 150;
+/// The most points of the lead curve of one rank; each iteration keeps two at least.
+const POINTS: usize = 4_800;
+/// The most kernels that the timeline draws, of all ranks together: a page that a phone still opens.
+const BARS: usize = 2_000;
+/// The most rows of the table of who is last.
+const STRETCHES: usize = 100;
 /// How many kernels are on either side of the one with the greatest lead.
 const AROUND: usize = 12;
 
@@ -135,7 +141,9 @@ fn where_worst(matched: &Matched<'_>) -> String {
     };
     let iteration = kernel.iteration;
     let iteration = iteration.map_or(String::new(), |number| format!(", iteration {number}"));
-    format!("{place}{iteration}. Of each rank, computation is drawn above and communication below.")
+    format!(
+        "{place}{iteration}. Of each rank, computation is drawn above, communication (light grey) and copies (dark grey) below."
+    )
 }
 
 /// The kernels of the layer with the greatest lead; where no layer can be told, those around it.
@@ -189,9 +197,12 @@ fn lead_curves(waves: &[Wave]) -> String {
         .horizontal_axis("matched kernel")
         .vertical_axis("lead, ms");
     let mut before = 0.0;
+    let points = waves.iter().map(|wave| wave.at.len());
+    let step = points.clone().sum::<usize>().div_ceil(POINTS).max(1);
     for wave in waves {
+        let step = step.min(wave.at.len().div_ceil(2)).max(1);
         for (at, leads) in wave.lead_ns.iter().enumerate() {
-            let points = wave.at.iter().zip(leads);
+            let points = wave.at.iter().zip(leads).step_by(step);
             let points = points.map(|(k, lead)| (before + *k as f64, millis(*lead)));
             chart.line(points, colour(at), "curve");
         }
@@ -259,22 +270,22 @@ fn timeline(study: &Study<'_>, timelines: &[Timeline]) -> String {
     let names =
         names.map(|(at, timeline)| (ranks - 0.5 - at as f64, format!("rank {}", timeline.rank)));
     let range = (0.0, millis(last - first));
+    let ran = timelines.iter();
+    let ran = Vec::from_iter(ran.map(|timeline| between(timeline, first, last)));
+    let all = ran.iter().map(Vec::len).sum::<usize>();
+    let each = (BARS / timelines.len().max(1)).max(1);
+    let axis = match ran.iter().any(|kernels| kernels.len() > each) {
+        true => format!("time, ms (of {all} kernels, the {each} longest of each rank)"),
+        false => "time, ms".into(),
+    };
     let mut chart = Chart::new(range, (0.0, ranks), 60.0 + 40.0 * ranks)
-        .horizontal_axis("time, ms")
+        .horizontal_axis(&axis)
         .rows(names);
-    for (at, timeline) in timelines.iter().enumerate() {
+    for (at, (timeline, mut kernels)) in timelines.iter().zip(ran).enumerate() {
         let base = ranks - 1.0 - at as f64;
-        let from = timeline
-            .kernels
-            .partition_point(|kernel| kernel.start < first);
-        // Long collectives may have started before.
-        for kernel in timeline.kernels[from.saturating_sub(50)..].iter() {
-            if kernel.start > last {
-                break;
-            }
-            if kernel.end < first {
-                continue;
-            }
+        kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.duration()));
+        kernels.truncate(each);
+        for kernel in kernels {
             let span = (
                 millis(kernel.start.max(first) - first),
                 millis(kernel.end.min(last) - first),
@@ -286,7 +297,7 @@ fn timeline(study: &Study<'_>, timelines: &[Timeline]) -> String {
             };
             let title = format!(
                 "{}: {:.3} ms",
-                timeline.name_of(kernel),
+                words::short(timeline.name_of(kernel)),
                 millis(kernel.duration())
             );
             chart.area(span, (base + rows.0, base + rows.1), fill, &title);
@@ -295,25 +306,41 @@ fn timeline(study: &Study<'_>, timelines: &[Timeline]) -> String {
     chart.finish("Kernels of all ranks around the greatest lead")
 }
 
+/// The kernels of a rank that ran in this time.
+fn between(timeline: &Timeline, first: Nanos, last: Nanos) -> Vec<&Kernel> {
+    let kernels = timeline.kernels.iter();
+    let ran = kernels.filter(|kernel| kernel.start <= last && kernel.end >= first);
+    ran.collect()
+}
+
 fn last(out: &mut String, study: &Study<'_>) {
     out.push_str("<section><h2>Who is last</h2><table><tr><th>from kernel</th><th>iteration</th><th>kernels</th><th>rank</th><th>behind the next, ms</th></tr>");
-    for wave in &study.waves {
-        for stretch in &wave.last {
-            let iteration = wave
-                .iteration
-                .map_or("-".into(), |number| number.to_string());
-            let _ = write!(
-                out,
-                "<tr><td>{}</td><td>{iteration}</td><td>{} to {}</td><td>{}</td><td>{:.3}</td></tr>",
-                escaped(&words::short(&stretch.from_kernel)),
-                stretch.first,
-                stretch.end - 1,
-                stretch.rank,
-                millis(stretch.behind_ns)
-            );
-        }
+    let waves = study.waves.iter();
+    let stretches = || {
+        waves
+            .clone()
+            .flat_map(|wave| wave.last.iter().map(move |stretch| (wave, stretch)))
+    };
+    for (wave, stretch) in stretches().take(STRETCHES) {
+        let iteration = wave
+            .iteration
+            .map_or("-".into(), |number| number.to_string());
+        let _ = write!(
+            out,
+            "<tr><td>{}</td><td>{iteration}</td><td>{} to {}</td><td>{}</td><td>{:.3}</td></tr>",
+            escaped(&words::short(&stretch.from_kernel)),
+            stretch.first,
+            stretch.end - 1,
+            stretch.rank,
+            millis(stretch.behind_ns)
+        );
     }
-    out.push_str("</table></section>\n");
+    out.push_str("</table>");
+    let all = stretches().count();
+    if all > STRETCHES {
+        let _ = write!(out, "<p>The first {STRETCHES} of {all} rows.</p>");
+    }
+    out.push_str("</section>\n");
 }
 
 fn predictions(out: &mut String, study: &Study<'_>) {
@@ -354,22 +381,17 @@ fn kernels(out: &mut String, study: &Study<'_>) {
                 .flatten()
                 .map(|ratio| ratio * 100.0)
         };
-        let middle = |of: &[Option<f64>]| {
-            let mut known = Vec::from_iter(of.iter().flatten().copied());
-            known.sort_by(f64::total_cmp);
-            let middle = known.get(known.len() / 2);
-            middle.map_or("-".into(), |middle| format!("{middle:.2}"))
-        };
         let _ = write!(
             out,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1} to {:.1}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td title=\"{}\">{}</td><td>{}</td><td>{}</td><td>{:.1} to {:.1}</td><td>{}</td><td>{}</td></tr>",
+            escaped(&kernel.name),
             escaped(&words::short(&kernel.name)),
             kernel.executions,
             kernel.varying,
             overlaps().fold(f64::INFINITY, f64::min),
             overlaps().fold(f64::NEG_INFINITY, f64::max),
-            middle(&kernel.pearson),
-            middle(&kernel.cosine)
+            words::middle(&kernel.pearson),
+            words::middle(&kernel.cosine)
         );
     }
     out.push_str("</table></section>\n");
