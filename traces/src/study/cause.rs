@@ -97,7 +97,7 @@ fn evidence(rank: u32, verdict: &Verdict) -> Vec<String> {
             "the ranks are {spread:.2} % of an iteration apart on average, no more than noise makes them"
         )),
         (Cause::Unknown, []) => evidence.push(format!(
-            "the others wait for rank {rank} by up to {spread:.2} % of an iteration, and nothing in its kernels, its queue or its transfers explains that"
+            "the rank furthest ahead leads rank {rank} by {spread:.2} % of an iteration on average, and nothing in its kernels, its queue or its transfers explains that"
         )),
         (Cause::Unknown, [Cause::SlowClock, Cause::DataDependent]) => evidence.push(
             "a slow clock would slow memory-bound kernels less, more work would slow them as much: it may be both".into(),
@@ -138,7 +138,7 @@ fn evidence(rank: u32, verdict: &Verdict) -> Vec<String> {
                 ", {} more than on the ranks far ahead of it",
                 percent(apart.idle)
             ),
-            false => ", as on the others: none of the hosts keeps up".into(),
+            false => ", as on the others (none of the hosts keeps up)".into(),
         };
         evidence.push(format!(
             "its queue is empty, with no collective to wait for, for {} of the time{more}: its host is late",

@@ -223,10 +223,16 @@ fn most_varying<'a>(study: &'a Study<'_>) -> Option<&'a KernelOverlap> {
 
 /// Which kernel that is, in words.
 fn which(study: &Study<'_>) -> String {
-    let name = most_varying(study).map_or("", |kernel| &kernel.name);
+    let Some(kernel) = most_varying(study) else {
+        return String::new();
+    };
+    let why = match kernel.varying {
+        0 => "no kernel's overlap varies much across ranks",
+        _ => "the kernel whose overlap varies most",
+    };
     format!(
-        "A dot is one execution of {}, the kernel whose overlap varies most. If dots rise to the right, it takes longer where communication runs beside it.",
-        words::short(name)
+        "A dot is one execution of {} ({why}). If dots rise to the right, it takes longer where communication runs beside it.",
+        words::short(&kernel.name)
     )
 }
 

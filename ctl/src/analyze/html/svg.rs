@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 /// The size of a chart, in SVG units; a browser scales it to the page.
 const WIDTH: f64 = 480.0;
 const LEFT: f64 = 56.0;
-const RIGHT: f64 = 12.0;
+/// Half of the last number below lies here.
+const RIGHT: f64 = 20.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 42.0;
 /// Colours that people with the common kinds of colour blindness tell apart.
