@@ -28,7 +28,7 @@ const STYLE: &str = "
 :root{color-scheme:light dark;--line:#8884}
 body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:auto;padding:1rem}
 h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}
-svg{width:100%;height:auto;display:block}
+p,li{overflow-wrap:anywhere}svg{width:100%;height:auto;display:block}
 svg text{font-size:11px;fill:currentColor}.title{font-size:12px}
 .grid{stroke:var(--line);fill:none}.curve{fill:none;stroke-width:1.4}.thin{fill:none;stroke-width:.7;opacity:.7}
 table{border-collapse:collapse;display:block;overflow-x:auto}
