@@ -207,3 +207,16 @@ fn a_straggler_that_gets_hot_on_the_way_gets_nothing_more() {
     assert_eq!(toy.controller.state(), State::Converged);
     assert_eq!(toy.held, held);
 }
+
+#[test]
+fn a_driver_that_holds_something_else_is_not_asked_for_the_same_for_ever() {
+    let mut toy = toy(Policy::GpuRealloc);
+    let mut writes = 0;
+    for _ in 0..2000 {
+        let decision = toy.step();
+        writes += u32::from(decision.apply.is_some());
+        // No cap above 710 W is ever taken, and nobody is told.
+        toy.held[2] = toy.held[2].min(Watts(710.0));
+    }
+    assert!(writes <= 6, "{writes} writes in 2,000 samples");
+}

@@ -166,7 +166,9 @@ impl Controller {
         let cpus = self.cpu_targets();
         let wanted: Vec<Watts> = proposal.caps.iter().copied().chain(cpus).collect();
         let caps = self.project(&wanted, gpus, self.rise());
-        if (0..held.len()).all(|gpu| caps.watts(gpu) == Some(held[gpu])) {
+        let moves = (0..held.len()).any(|gpu| caps.watts(gpu) != Some(held[gpu]));
+        // What was asked for already is not asked for again where a driver holds something else.
+        if !moves || caps == *self.caps() {
             return self.converge(mean, false, Why::NothingMoves);
         }
         if let Some(model) = &mut self.model {

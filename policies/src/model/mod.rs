@@ -50,6 +50,8 @@ const LONGEST_WAIT: u32 = 6;
 const ABOVE_DRAW: f64 = 1.03;
 /// A GPU that starts more kernels last than this is no leader.
 const NO_LEADER: f64 = 0.25;
+/// Caps that differ by less are one that was read twice.
+const SAME_CAP: Watts = Watts(0.5);
 /// The largest variation that is believed.
 const WIDEST: f64 = 0.05;
 /// A clock that is faster than the slowest by more than this shows in the leads.
@@ -188,7 +190,8 @@ impl ModelLaw {
     fn follow_draw(&mut self, gpus: &[GpuReading]) {
         let now = seen(gpus);
         for ((home, before), now) in self.home.iter_mut().zip(&self.seen).zip(&now) {
-            if before.0 == now.0 && before.1 > Watts::ZERO {
+            let same = (now.0 - before.0).abs() < SAME_CAP;
+            if same && before.1 > Watts::ZERO {
                 *home = *home * (now.1 / before.1);
             }
         }
