@@ -154,9 +154,9 @@ fn step_under_locked_clocks(toy: &mut Toy, hot: Option<usize>) -> Decision {
     }
     let mut sample = toy.sample();
     // A cap is not read as the same number twice.
-    let jitter = Watts(0.1) * f64::from(u32::from(toy.iteration % 2 == 0));
+    let jitter = Watts(0.1) * f64::from(u32::from(toy.iteration.is_multiple_of(2)));
     for (gpu, reading) in sample.gpus.iter_mut().enumerate() {
-        reading.cap = reading.cap - jitter;
+        reading.cap -= jitter;
         let bound = hot == Some(gpu) || reading.cap < Watts(560.0);
         reading.power = Some(if bound { reading.cap } else { Watts(560.0) });
         reading.power_share = Some(f64::from(u8::from(bound)));
