@@ -436,7 +436,7 @@ impl World {
             let (identity, range) = (hw.identity.clone(), hw.range);
             inventory.push(Device {
                 identity,
-                range,
+                range: range.into(),
                 reading,
             });
         }
