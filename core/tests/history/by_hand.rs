@@ -69,7 +69,14 @@ impl World {
     fn wrong_by_hand(&self, device: usize, watts: Watts) -> Option<&'static str> {
         let core = self.core.as_ref()?;
         let status = core.status();
-        let (hw, said) = (&self.hw[device], status.devices.get(device)?);
+        let hw = &self.hw[device];
+        if hw.absent {
+            return Some("accepted for a device that is not there");
+        }
+        let said = status.devices.get(hw.place)?;
+        if hw.range_told != Some(hw.range) {
+            return None;
+        }
         let caps = &self.config.caps;
         let (floor, ceiling) = match hw.is_gpu() {
             true => (caps.gpu_floor, caps.gpu_ceiling),

@@ -97,11 +97,7 @@ impl World {
 
     fn check_lock(&mut self, device: usize, clock: u32) {
         let address = self.hw[device].identity.address.clone();
-        let journal = self
-            .disk
-            .with(|disk| litd_core::journal::read(&disk.journal));
-        let known = journal.ok().flatten().map_or_else(Vec::new, |it| it.clocks);
-        if !known.contains(&address) {
+        if !self.recovered().clocks.contains(&address) {
             self.broke("12 journal", format!("clocks of device {device}"));
         } else if self.mode() != Mode::Steer || self.stop_sent.is_some() {
             self.broke("12 observe", format!("clocks of device {device}"));

@@ -5,6 +5,7 @@ use std::io;
 use std::rc::Rc;
 
 use litd_core::Store;
+use litd_core::journal::{Entry, Recovered, read};
 
 use crate::rng::Rng;
 
@@ -36,6 +37,10 @@ pub struct Platter {
     pub landed: bool,
     /// Failures that the daemon was told of: of appends, of replacements.
     pub failures: (u32, u32),
+    /// Entries that have left the journal.
+    pub removed: Vec<Entry>,
+    /// The journal as it was read last, and how long it was then; nothing once it has changed.
+    understood: Option<(usize, Rc<Recovered>)>,
     rng: Rng,
 }
 
@@ -61,6 +66,8 @@ impl Disk {
             torn: false,
             landed: false,
             failures: (0, 0),
+            removed: Vec::new(),
+            understood: None,
             rng,
         })))
     }
@@ -69,6 +76,9 @@ impl Disk {
         look(&mut self.0.borrow_mut())
     }
 }
+
+/// What a record begins with that takes an entry out of the journal.
+const RELEASED: &[u8] = b"\"released\"";
 
 fn no_space() -> io::Error {
     io::Error::from(io::ErrorKind::StorageFull)
@@ -90,10 +100,46 @@ impl Platter {
         (self.full, self.stuck, self.audit_full) = (false, false, false);
     }
 
+    /// What the journal says.
+    pub fn recovered(&mut self) -> Rc<Recovered> {
+        let length = self.journal.len();
+        if let Some((_, known)) = self.understood.as_ref().filter(|it| it.0 == length) {
+            return known.clone();
+        }
+        let nothing = || Recovered {
+            entries: Vec::new(),
+            clocks: Vec::new(),
+            boot_id: String::new(),
+            damaged: None,
+        };
+        let read = read(&self.journal).ok().flatten();
+        let read = Rc::new(read.unwrap_or_else(nothing));
+        self.understood = Some((length, read.clone()));
+        read
+    }
+
+    /// The journal, to be changed.
+    pub fn journal_mut(&mut self) -> &mut Vec<u8> {
+        self.understood = None;
+        &mut self.journal
+    }
+
+    /// Puts something else in the journal's place, and takes note of entries that go.
+    fn put(&mut self, journal: Vec<u8>) {
+        let before = self.recovered();
+        *self.journal_mut() = journal;
+        let after = self.recovered();
+        let gone = before.entries.iter().filter(|old| {
+            let same = |new: &Entry| new.address == old.address;
+            !after.entries.iter().any(same)
+        });
+        self.removed.extend(gone.cloned());
+    }
+
     /// Appends a part, which may be nothing or all.
     fn part(&mut self, bytes: &[u8]) -> usize {
         let length = self.rng.below(bytes.len() + 1);
-        self.journal.extend_from_slice(&bytes[..length]);
+        self.journal_mut().extend_from_slice(&bytes[..length]);
         length
     }
 }
@@ -112,7 +158,7 @@ impl Store for Disk {
                 (it.deadly, it.dead) = (false, true);
                 // Half of the time it is whole, and the daemon dies before it writes a cap.
                 if it.rng.chance(0.5) {
-                    it.journal.extend_from_slice(bytes);
+                    it.journal_mut().extend_from_slice(bytes);
                     it.landed = true;
                 } else {
                     let length = it.part(bytes);
@@ -125,7 +171,11 @@ impl Store for Disk {
                 it.failures.0 += 1;
                 return Err(no_space());
             }
-            it.journal.extend_from_slice(bytes);
+            if bytes.windows(RELEASED.len()).any(|part| part == RELEASED) {
+                it.put([it.journal.as_slice(), bytes].concat());
+            } else {
+                it.journal_mut().extend_from_slice(bytes);
+            }
             Ok(())
         })
     }
@@ -140,14 +190,14 @@ impl Store for Disk {
             if dies || it.stuck {
                 // The old one or the new one, whatever the caller is told.
                 if it.rng.chance(0.3) {
-                    it.journal = bytes.to_vec();
+                    *it.journal_mut() = bytes.to_vec();
                     it.durable = bytes.len();
                     it.landed = dies;
                 }
                 it.failures.1 += u32::from(!dies);
                 return Err(no_space());
             }
-            it.journal = bytes.to_vec();
+            it.put(bytes.to_vec());
             it.durable = bytes.len();
             Ok(())
         })

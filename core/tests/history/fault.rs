@@ -95,6 +95,13 @@ faults! {
     StopBlocked "stop with a device that does not answer",
     TrialBegun "a trial is begun",
     TrialStopped "a trial is stopped",
+    UnwellAtStart "a device can't tell what it is, may hold or holds when the daemon starts",
+    HandInside "a foreign hand inside an operation",
+    ReloadAny "the configuration is reloaded with any set of keys changed",
+    OddRange "a driver tells a range that can't be",
+    Shrunk "a driver's highest cap is lower than what was found",
+    Replaced "a part is replaced",
+    AnothersTold "a device tells what is another's",
 }
 
 impl Fault {
@@ -102,8 +109,20 @@ impl Fault {
     pub fn usual() -> Vec<Self> {
         let others = [Self::TrialBegun, Self::TrialStopped, Self::ClocksLowered];
         let all = Self::ALL.iter().copied();
-        all.filter(|fault| !others.contains(fault)).collect()
+        let others = |it: &Self| others.contains(it) || Self::MATRIX.contains(it);
+        all.filter(|fault| !others(fault) && *fault != Self::UnwellAtStart)
+            .collect()
     }
+
+    /// What is drawn for the matrix, from a stream of its own.
+    pub const MATRIX: [Self; 6] = [
+        Self::HandInside,
+        Self::ReloadAny,
+        Self::OddRange,
+        Self::Shrunk,
+        Self::Replaced,
+        Self::AnothersTold,
+    ];
 }
 
 /// What one history saw.

@@ -6,6 +6,8 @@ use litd_power::{
 use litd_units::{Celsius, Hertz, Joules, Nanos, Watts};
 
 use crate::by_hand::Hand;
+use crate::discovery::Odd;
+use crate::inside::Trap;
 use crate::jobs::Spared;
 use crate::let_go::Hold;
 use crate::rng::Rng;
@@ -32,6 +34,12 @@ pub struct Moods {
     pub odd: i64,
     pub unsettled: i64,
     pub no_range: i64,
+    /// It tells an odd range until then.
+    pub odd_range: Option<(Odd, i64)>,
+    /// It tells of another device until then: what the other would.
+    pub anothers: Option<(Anothers, i64)>,
+    /// It tells of holders that can't be until then.
+    pub odd_holders: i64,
     pub no_holders: i64,
     pub hot: i64,
     /// What slows it down then.
@@ -64,6 +72,17 @@ const TELLS: [Tells; 8] = [
     Tells::Nothing,
 ];
 
+/// What a device tells that is another's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Anothers {
+    /// Its address: in the place of this one's, the other's number.
+    Address(usize),
+    /// What it holds.
+    Cap(i64),
+    /// Who holds it.
+    Holders(usize),
+}
+
 /// What a device is doing for the daemon that lives.
 #[derive(Debug, Clone, Copy)]
 pub struct Op {
@@ -72,6 +91,11 @@ pub struct Op {
     pub serial: u64,
     /// What the device held when it began.
     pub before: i64,
+    /// What the daemon's thread knew then that it holds.
+    pub knew: Option<i64>,
+    /// When a write looks, and when it lands.
+    pub looks: i64,
+    pub lands: i64,
 }
 
 /// A device.
@@ -88,6 +112,8 @@ pub struct Hw {
     pub quality: f64,
     /// Every cap that was set by anybody but litd, the latest last.
     pub natural: Vec<i64>,
+    /// Whether anybody but litd has ever set it.
+    pub was_taken: bool,
     /// Whether litd was told to write it since somebody else did.
     pub touched: bool,
     /// What it held before it was lowered, until its power was seen to follow.
@@ -141,6 +167,28 @@ pub struct Hw {
     pub spared: Option<Spared>,
     /// What was asked of it by hand.
     pub hand: Hand,
+    /// What the daemon's thread for this device has seen last that it holds.
+    pub worker_saw: Option<i64>,
+    /// The range that the daemon was told last, if any.
+    pub range_told: Option<CapRange>,
+    /// The highest cap that this daemon was ever told of, in µW.
+    pub highest_told: i64,
+    /// Since when the daemon does not know the range, if it does not.
+    pub range_unknown_since: Option<i64>,
+    /// When the daemon has asked for it again.
+    pub asked_again: Option<i64>,
+    /// This daemon has ever known what it holds and may hold.
+    pub was_judged: bool,
+    /// The daemon does not know of it: its driver did not list it.
+    pub absent: bool,
+    /// Where the daemon has it in its list.
+    pub place: usize,
+    /// Somebody else's cap is to be reported until then.
+    pub report_due: Option<i64>,
+    /// Somebody else waits for it to do something.
+    pub trap: Option<Trap>,
+    /// Its driver's highest cap is lower than it was.
+    pub shrunk: bool,
 }
 
 impl Hw {
@@ -237,6 +285,7 @@ impl Hw {
             read_asked: 0,
             quality,
             natural: vec![cap],
+            was_taken: false,
             touched: false,
             owes: 0,
             lowered: (i64::MIN / 2, 0.0),
@@ -266,6 +315,17 @@ impl Hw {
             foreign_seen: false,
             spared: None,
             hand: Hand::default(),
+            worker_saw: None,
+            range_told: None,
+            highest_told: 0,
+            range_unknown_since: None,
+            asked_again: None,
+            was_judged: false,
+            absent: false,
+            place: 0,
+            report_due: None,
+            trap: None,
+            shrunk: false,
         }
     }
 
@@ -273,7 +333,7 @@ impl Hw {
         self.identity.kind == DeviceKind::Gpu
     }
 
-    fn error(&self, action: &'static str, cause: &str) -> PowerError {
+    pub fn error(&self, action: &'static str, cause: &str) -> PowerError {
         let device = self.identity.address.clone();
         let cause = cause.to_owned();
         match self.gone {
@@ -286,12 +346,15 @@ impl Hw {
         }
     }
 
-    /// Whether it can answer `Range`.
+    /// What it says that its cap may be.
     pub fn range(&self, now: i64) -> Result<CapRange, PowerError> {
-        match self.gone || now < self.moods.no_range {
-            true => Err(self.error("reading the range", "no answer")),
-            false => Ok(self.range),
-        }
+        let odd = self.moods.odd_range.filter(|&(_, until)| now < until);
+        let told = match odd {
+            _ if self.gone || now < self.moods.no_range => None,
+            Some((odd, _)) => odd.told(self),
+            None => Some(self.range),
+        };
+        told.ok_or_else(|| self.error("reading the range", "no answer"))
     }
 
     pub fn holders(&self, now: i64) -> Result<Vec<u32>, PowerError> {
@@ -426,6 +489,8 @@ impl Hw {
             it.flaky,
             it.unsettled,
             it.no_range,
+            it.odd_range.map_or(i64::MIN, |(_, until)| until),
+            it.anothers.map_or(i64::MIN, |(_, until)| until),
         ];
         self.gone || slow || until.into_iter().chain([it.odd]).any(|until| now < until)
     }
@@ -456,9 +521,15 @@ impl Hw {
         !self.is_gpu() || self.told || self.identity.read_back == ReadBack::MayBeCached
     }
 
+    /// What it counts with among all caps: one that the daemon's driver does not list draws nothing.
+    pub fn counts(&self) -> i64 {
+        if self.absent { 0 } else { self.cap }
+    }
+
     /// Somebody else than litd sets it.
     pub fn take_over(&mut self, cap: i64) {
         self.cap = cap;
+        self.was_taken = true;
         self.natural.push(cap);
     }
 }

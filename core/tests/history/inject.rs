@@ -46,7 +46,17 @@ impl World {
             Fault::Reset | Fault::Foreign | Fault::ForeignIdle => self.foreign_hand(fault),
             Fault::Rival => self.rival(),
             Fault::Partition => self.partition(),
-            Fault::Unreadable | Fault::LateJoin | Fault::Clocks | Fault::ClocksLowered => {}
+            Fault::HandInside
+            | Fault::ReloadAny
+            | Fault::OddRange
+            | Fault::Shrunk
+            | Fault::Replaced
+            | Fault::AnothersTold => self.provoke(fault),
+            Fault::UnwellAtStart
+            | Fault::Unreadable
+            | Fault::LateJoin
+            | Fault::Clocks
+            | Fault::ClocksLowered => {}
             Fault::Crash
             | Fault::CrashInRecovery
             | Fault::CrashTwice
@@ -255,7 +265,8 @@ impl World {
         let cut = self.disk.with(|disk| {
             let tail = disk.journal.len().saturating_sub(disk.durable);
             let cut = if power_cut { rng.below(tail + 1) } else { 0 };
-            disk.journal.truncate(disk.journal.len() - cut);
+            let left = disk.journal.len() - cut;
+            disk.journal_mut().truncate(left);
             cut
         });
         self.rng = rng;
@@ -274,7 +285,7 @@ impl World {
             if first >= length {
                 return false;
             }
-            disk.journal[first + rng.below(length - first)] ^= 1 << rng.below(8);
+            disk.journal_mut()[first + rng.below(length - first)] ^= 1 << rng.below(8);
             true
         });
         self.rng = rng;

@@ -133,7 +133,8 @@ impl World {
         };
         for name in names.split(", ") {
             let number = name.strip_prefix("gpu").and_then(|it| it.parse().ok());
-            let Some(device) = number.filter(|&it: &usize| it < self.hw.len()) else {
+            let device = number.and_then(|it: usize| self.here.get(it).copied());
+            let Some(device) = device else {
                 continue;
             };
             let hw = &self.hw[device];

@@ -1,19 +1,27 @@
 //! The rules, checked on what the hardware holds after every single change. What litd believes
 //! counts only where a rule is about its own account of itself.
 
+use std::rc::Rc;
+
 use litd_api::{Command, DeviceState, Mode};
+use litd_core::journal::{Entry, Recovered};
 use litd_core::{Core, Operation};
 use litd_policies::Policy;
+use litd_power::CapRange;
 use litd_units::Watts;
 
 use crate::audit::Log;
 use crate::disk::Disk;
 use crate::fault::Fault;
 use crate::hardware::{Hw, SECOND, Tells, micro};
+use crate::matrix::Phase;
 use crate::world::World;
 
 mod budget;
 mod ending;
+mod foreign;
+mod kept;
+mod observe;
 
 /// A lowered budget counts in full after so long.
 const LOWERED: i64 = SECOND;
@@ -60,6 +68,8 @@ pub struct Ledger {
     pub unsure_until: i64,
     /// When others have set any cap last.
     pub last_hand: i64,
+    /// Since when litd only watches, and all is well.
+    pub watching: Option<i64>,
     /// When the daemon was sure of that, by its clock.
     known_hands: Vec<i64>,
 }
@@ -98,14 +108,20 @@ pub struct Bounds {
     pub unit: i64,
 }
 
-fn said(core: &Core<Disk>) -> Vec<Said> {
-    let devices = core.status().devices.into_iter();
-    devices
-        .map(|it| Said {
+/// What litd says of all devices, also of those that it does not know.
+fn said(core: &Core<Disk>, here: &[usize], devices: usize) -> Vec<Said> {
+    let unknown = || Said {
+        found: None,
+        state: DeviceState::Faulty,
+    };
+    let mut all: Vec<Said> = (0..devices).map(|_| unknown()).collect();
+    for (&device, it) in here.iter().zip(core.status().devices) {
+        all[device] = Said {
             found: it.found.map(micro),
             state: it.state,
-        })
-        .collect()
+        };
+    }
+    all
 }
 
 impl World {
@@ -139,22 +155,33 @@ impl World {
     }
 
     pub fn bounds(&self, device: usize, found: Option<i64>) -> Bounds {
+        self.bounds_of(device, self.hw[device].range, found)
+    }
+
+    /// The same by the range that the daemon was told last, where that is not the device's.
+    fn bounds_as_told(&self, device: usize, found: i64) -> Option<Bounds> {
+        let hw = &self.hw[device];
+        let told = hw.range_told.filter(|&told| told != hw.range)?;
+        Some(self.bounds_of(device, told, Some(found)))
+    }
+
+    fn bounds_of(&self, device: usize, range: CapRange, found: Option<i64>) -> Bounds {
         let hw = &self.hw[device];
         let caps = &self.config.caps;
-        let found = found.unwrap_or(micro(hw.range.default));
-        let highest = micro(hw.range.highest);
+        let found = found.unwrap_or(micro(range.default));
+        let highest = micro(range.highest);
         let (floor, ceiling) = match hw.is_gpu() {
             true => {
-                let usual = micro(hw.range.default).max(found);
+                let usual = micro(range.default).max(found);
                 (caps.gpu_floor, caps.gpu_ceiling.map_or(usual, micro))
             }
             false => (caps.cpu_floor, found),
         };
         let ceiling = ceiling.min(highest);
         Bounds {
-            floor: micro(hw.range.lowest).max(micro(floor)).min(ceiling),
+            floor: micro(range.lowest).max(micro(floor)).min(ceiling),
             ceiling,
-            unit: micro(hw.range.resolution).max(1),
+            unit: micro(range.resolution).max(1),
         }
     }
 
@@ -169,18 +196,28 @@ impl World {
     /// Somebody else than litd sets a cap.
     pub fn foreign(&mut self, device: usize, cap: i64) {
         let (now, hw) = (self.now, &self.hw[device]);
-        let entries = self.entries();
-        let entry = entries.iter().find(|it| it.address == hw.identity.address);
-        let writing = hw
-            .op
-            .is_some_and(|op| matches!(op.operation, Operation::Set(_)));
+        let entry = self.entry(device);
+        // Between its look and its write nobody can notice.
+        let writing = hw.op.is_some_and(|op| {
+            let at = now - op.since;
+            matches!(op.operation, Operation::Set(_)) && at >= op.looks && at <= op.lands
+        });
         // A disk that fails may hold entries that the daemon knows nothing of.
         let sound = self.disk.with(|disk| disk.failures == (0, 0));
         let clear = sound && !writing && !hw.misbehaves(now) && now >= hw.trouble_until;
         let default = micro(hw.range.default);
-        let theirs = entry.is_some_and(|entry| {
+        let theirs = entry.as_ref().is_some_and(|entry| {
             let ours = entry.ours.iter().copied().chain([entry.found]).map(micro);
-            cap != default && !ours.chain([hw.cap]).any(|own| own == cap)
+            let under_way = hw.op.map(|op| op.operation);
+            let wanted = match under_way {
+                Some(Operation::Set(cap)) => micro(cap),
+                _ => hw.cap,
+            };
+            let limits = [hw.range.lowest, hw.range.highest].map(micro);
+            // A driver may have made that of what was wanted.
+            let near = matches!(under_way, Some(Operation::Set(_)))
+                && ((cap - wanted).abs() <= micro(hw.range.resolution) || limits.contains(&cap));
+            cap != default && !near && !ours.chain([hw.cap]).any(|own| own == cap)
         });
         self.note(|| {
             format!(
@@ -197,29 +234,40 @@ impl World {
             self.ledger.excess.push((device, now + ROOM, cap - hw.cap));
             self.ledger.grace = self.ledger.grace.max(now + ROOM);
         }
+        let reported = !crate::left_out("reported");
         (hw.foreign, hw.foreign_seen) = (theirs && clear, false);
+        hw.report_due = (theirs && clear && reported).then_some(now + foreign::REPORTED);
         (hw.foreign_known, hw.foreign_counted) = (false, false);
         hw.touched = false;
         hw.take_over(cap);
     }
 
-    fn entries(&self) -> Vec<litd_core::journal::Entry> {
-        let read = self
-            .disk
-            .with(|disk| litd_core::journal::read(&disk.journal));
-        read.ok().flatten().map_or_else(Vec::new, |it| it.entries)
+    /// What the journal on the disk says.
+    pub fn recovered(&self) -> Rc<Recovered> {
+        self.disk.with(crate::disk::Platter::recovered)
+    }
+
+    pub fn entries(&self) -> Vec<Entry> {
+        self.recovered().entries.clone()
+    }
+
+    pub fn entry(&self, device: usize) -> Option<Entry> {
+        let address = &self.hw[device].identity.address;
+        let known = self.recovered();
+        let mut entries = known.entries.iter();
+        entries.find(|it| it.address == *address).cloned()
     }
 
     /// litd is about to have a device set to this.
     pub fn issue(&mut self, device: usize, cap: i64) {
         let Some(core) = &self.core else { return };
-        let said = said(core);
+        let said = said(core, &self.here, self.hw.len());
         let Some(found) = said[device].found else {
             return self.broke("4 found", format!("device {device} was never read"));
         };
         let give_back = cap == found;
         let by_hand = self.is_by_hand(device, cap);
-        self.check_whose(device, give_back || by_hand, &said[device]);
+        self.check_whose(device, cap, give_back || by_hand, &said[device]);
         self.check_spared(device, give_back || by_hand);
         if !by_hand {
             self.check_bounds(device, cap, found);
@@ -237,6 +285,8 @@ impl World {
         self.check_baseline(device, found);
         let hw = &self.hw[device];
         if cap > hw.cap.max(hw.known) {
+            self.check_all_judged(device, give_back || by_hand, &said);
+            let hw = &self.hw[device];
             // What a device gave is others' once its power was seen to follow. What litd undoes
             // waits for no GPU's sensor.
             let lets_go = self.hw.iter().any(|hw| hw.let_go);
@@ -244,12 +294,16 @@ impl World {
             let (patience, clock) = (self.patience(), self.clock().0);
             let waited = |hw: &Hw| hw.is_gpu() && (undoes || clock > hw.lowered_clock + patience);
             let owes = |hw: &Hw| if waited(hw) { 0 } else { hw.owes };
-            let under_way = |hw: &Hw| match hw.op.map(|op| op.operation) {
-                Some(Operation::Set(asked)) => micro(asked).max(hw.cap).max(owes(hw)),
-                _ => hw.cap.max(owes(hw)),
+            let under_way = |at: usize| {
+                let hw = &self.hw[at];
+                match hw.op.map(|op| op.operation) {
+                    _ if hw.absent => 0,
+                    Some(Operation::Set(asked)) => micro(asked).max(hw.cap).max(owes(hw)),
+                    _ => self.weight(at).max(owes(hw)),
+                }
             };
             let rise = (cap - hw.cap.max(owes(hw))).max(0);
-            let sum: i64 = self.hw.iter().map(under_way).sum::<i64>() + rise;
+            let sum: i64 = (0..self.hw.len()).map(under_way).sum::<i64>() + rise;
             let allowed = self.limit_of(&said) + self.excess();
             if sum > allowed {
                 let text = format!(
@@ -264,19 +318,34 @@ impl World {
         self.hw[device].touched = true;
     }
 
+    /// While a GPU can't be judged no GPU's cap rises, but to undo.
+    fn check_all_judged(&mut self, device: usize, undoes: bool, said: &[Said]) {
+        let unjudged = |&other: &usize| {
+            let hw = &self.hw[other];
+            hw.is_gpu() && !hw.absent && !hw.was_judged && said[other].found.is_none()
+        };
+        let other = (0..self.hw.len()).find(unjudged);
+        if let Some(other) = other.filter(|_| !undoes && self.hw[device].is_gpu()) {
+            let text = format!("device {device} rises while nobody knows what {other} holds");
+            self.broke("12 unjudged", text);
+        }
+    }
+
     /// Whether all that is held is as litd may know it.
     pub fn is_calm(&self) -> bool {
         self.excess() == 0 && self.now >= self.ledger.grace && !self.ledger.rotten
     }
 
-    fn check_whose(&mut self, device: usize, give_back: bool, said: &Said) {
+    fn check_whose(&mut self, device: usize, cap: i64, give_back: bool, said: &Said) {
         let hw = &self.hw[device];
         let observing = self.policy() == Policy::Observe || self.stop_sent.is_some();
         let text = format!("device {device}, {:?}", said.state);
         let unread = self.stop_sent.is_some_and(|since| hw.read_asked < since);
         if unread {
             self.broke("5 read before", text);
-        } else if observing && !give_back {
+        } else if self.life == Phase::Restore && !give_back {
+            self.broke("19 restore", text);
+        } else if observing && !give_back && !self.may_watch(cap, said.found) {
             self.broke("3 observe", text);
         } else if hw.foreign && hw.foreign_seen || said.state == DeviceState::Foreign {
             self.broke("6 foreign", text);
@@ -294,8 +363,10 @@ impl World {
             let text = format!("device {device}: {} W", found as f64 / 1e6);
             return self.broke("5 found was litd's", text);
         }
-        let within = (bounds.floor..=bounds.ceiling).contains(&cap) && cap % bounds.unit == 0;
-        if cap != found && !within {
+        let within = |it: &Bounds| (it.floor..=it.ceiling).contains(&cap) && cap % it.unit == 0;
+        // What a driver says of its range may be another's: it refuses then what it does not take.
+        let told = self.bounds_as_told(device, found);
+        if cap != found && !within(&bounds) && !told.is_some_and(|it| within(&it)) {
             let text = format!(
                 "device {device}: {} W is not within {} to {} W; {} W was found",
                 cap as f64 / 1e6,
@@ -370,10 +441,7 @@ impl World {
     }
 
     fn check_journal(&mut self, device: usize, cap: i64, found: i64) {
-        let entries = self.entries();
-        let address = &self.hw[device].identity.address;
-        let entry = entries.iter().find(|it| it.address == *address);
-        let Some(entry) = entry else {
+        let Some(entry) = self.entry(device) else {
             return self.broke("4 journal", format!("device {device} is not in it"));
         };
         let known = cap == found || entry.ours.iter().any(|&ours| micro(ours) == cap);
@@ -400,7 +468,7 @@ impl World {
         let before = std::mem::replace(&mut hw.cap, holds);
         hw.most_held = hw.most_held.max(holds);
         (hw.foreign, hw.foreign_seen) = (false, false);
-        let over_theirs = late && hw.natural.len() > 1;
+        let over_theirs = late && hw.was_taken;
         if (holds != asked && holds != before) || over_theirs {
             // Nobody can tell that from a foreign hand, once the daemon has died.
             hw.natural.push(holds);
@@ -441,20 +509,25 @@ impl World {
         self.saw_trials(&trials);
         self.check_rivals();
         self.check_node();
-        if self.policy() == Policy::Observe || self.hw.iter().any(|hw| hw.let_go) {
+        self.check_reported();
+        self.check_judged();
+        self.check_watching();
+        let watches = self.policy() == Policy::Observe;
+        if watches || self.hw.iter().any(|hw| hw.let_go) {
             // Given back, or about to be.
             let gpus = self.hw.iter_mut().filter(|hw| hw.is_gpu());
             gpus.for_each(|hw| hw.owes = 0);
         }
         // Where litd lets go it makes no room, and goes up only if there is some.
-        if self.policy() != Policy::Observe && self.stop_sent.is_none() {
+        let bound = !watches || (self.enforces() && !crate::left_out("observe"));
+        if bound && self.stop_sent.is_none() {
             self.check_sum("time passed");
         }
     }
 
     pub fn before_start(&mut self) {
         let now = self.now;
-        let sum: i64 = self.hw.iter().map(|hw| hw.cap).sum();
+        let sum: i64 = self.hw.iter().map(Hw::counts).sum();
         let was = self.ledger.last_limit.unwrap_or(0).max(sum);
         self.ledger.old = vec![(now + 2 * SECOND, was)];
         for (_, until, _) in &mut self.ledger.excess {
@@ -506,14 +579,9 @@ impl World {
     /// Whether the journal on the disk names a device.
     pub fn is_in_journal(&self, device: usize) -> bool {
         let address = &self.hw[device].identity.address;
-        let read = self
-            .disk
-            .with(|disk| litd_core::journal::read(&disk.journal));
-        let known = read.ok().flatten();
-        let caps = |it: &litd_core::journal::Recovered| {
-            it.entries.iter().any(|entry| entry.address == *address)
-        };
-        known.is_some_and(|it| caps(&it) || it.clocks.contains(address))
+        let known = self.recovered();
+        let caps = known.entries.iter().any(|it| it.address == *address);
+        caps || known.clocks.contains(address)
     }
 
     /// An administrator was obeyed.

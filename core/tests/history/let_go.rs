@@ -54,7 +54,10 @@ impl World {
         }
         self.seen.mark(Fault::Returned);
         self.hw[device].hold.returned = true;
-        self.tell(Event::Returned(DeviceId(device)));
+        if !self.hw[device].absent {
+            let place = self.hw[device].place;
+            self.tell(Event::Returned(DeviceId(place)));
+        }
     }
 
     /// What has been taken back; looked at after everything that happens.
@@ -63,10 +66,12 @@ impl World {
             return;
         }
         let Some(core) = &self.core else { return };
-        let states: Vec<DeviceState> = core.status().devices.iter().map(|it| it.state).collect();
+        let status = core.status();
+        let states = self.here.iter().copied().zip(status.devices);
+        let states: Vec<(usize, DeviceState)> = states.map(|(at, it)| (at, it.state)).collect();
         let release = self.config.release.clone();
         let after = (release.take_back_seconds * 1e9) as i64;
-        for (device, state) in states.into_iter().enumerate() {
+        for (device, state) in states {
             let hw = &self.hw[device];
             if !hw.let_go || state == DeviceState::Released {
                 continue;

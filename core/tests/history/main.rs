@@ -10,17 +10,22 @@
 mod audit;
 mod by_hand;
 mod clocks;
+mod discovery;
 mod disk;
 mod fault;
 mod hardware;
 mod hooks;
 mod inject;
+mod inside;
 mod jobs;
 mod ledger;
 mod let_go;
+mod matrix;
 mod node;
 mod operations;
+mod provoke;
 mod ranks;
+mod reload;
 mod rng;
 mod rollout;
 mod setup;
@@ -30,6 +35,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fault::Fault;
+use matrix::Met;
 use world::{Outcome, World};
 
 /// Without LITD_HISTORIES: about 15 s on one core.
@@ -59,6 +65,7 @@ struct Tally {
     writes: u64,
     /// Histories with a trial of both arms, with a hold-out's comparison, with harm.
     tried: [u64; 3],
+    met: Met,
 }
 
 impl Tally {
@@ -74,6 +81,7 @@ impl Tally {
             self.adjusted += u64::from(outcome.adjustments > 0);
             self.converged += u64::from(outcome.converged);
         }
+        self.met.add(&outcome.met);
         self.adjustments += outcome.adjustments;
         self.writes += outcome.writes;
         for (count, &was) in self.tried.iter_mut().zip(&outcome.tried) {
@@ -106,6 +114,7 @@ impl Tally {
         ] {
             println!("{count:>9} {:6.2} %  {what}", share(count, of));
         }
+        print!("{}", self.met);
     }
 
     /// Rules about all histories together: without them the test would test nothing.
@@ -133,6 +142,16 @@ impl Tally {
             "few histories converge"
         );
     }
+}
+
+/// Whether a kind of fault, or a rule, is left out of this run, to see what else there is:
+/// LITD_LEAVE_OUT names some, with commas between.
+pub fn left_out(what: &str) -> bool {
+    static LEFT: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| {
+        let names = std::env::var("LITD_LEAVE_OUT").unwrap_or_default();
+        names.split(',').map(str::to_owned).collect()
+    });
+    LEFT.iter().any(|left| left == what)
 }
 
 fn number(name: &str) -> Option<u64> {

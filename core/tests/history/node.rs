@@ -122,7 +122,7 @@ impl World {
             let found = by_hand.or(device.found).unwrap_or(hw.range.highest);
             hw.is_gpu().then_some(found)
         };
-        let gpus = self.hw.iter().zip(&status.devices);
+        let gpus = self.known().zip(&status.devices);
         let usual = set.unwrap_or_else(|| gpus.filter_map(found).sum());
         Some(bound).filter(|&bound| bound < usual).or(set)
     }
@@ -150,9 +150,10 @@ impl World {
         let reserves = [self.config.node.reserve, measured];
         let reserve = reserves.into_iter().flatten().map(micro).max();
         let left = budget.zip(reserve).map(|(budget, reserve)| {
-            let each = self.hw.iter().zip(&status.devices).enumerate();
+            let each = self.here.iter().zip(&status.devices);
             let (mut cpus, mut floors) = (0, 0);
-            for (device, (hw, said)) in each {
+            for (&device, said) in each {
+                let hw = &self.hw[device];
                 let by_hand = hw.hand.open.map(|(cap, _)| cap);
                 let found = by_hand.or(said.found.map(micro));
                 match hw.is_gpu() {
@@ -167,7 +168,8 @@ impl World {
         let unread = |(hw, said): (&crate::hardware::Hw, &litd_api::DeviceStatus)| {
             !hw.is_gpu() && hw.hand.open.is_none() && said.found.is_none()
         };
-        if self.hw.iter().zip(&status.devices).any(unread) {
+        let unranged = |hw: &crate::hardware::Hw| hw.range_told != Some(hw.range);
+        if self.known().any(unranged) || self.known().zip(&status.devices).any(unread) {
             self.ledger.node.left = None;
             return;
         }

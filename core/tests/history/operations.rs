@@ -1,10 +1,10 @@
 //! What devices do that were told to: they begin, writes land, and they answer.
 
 use litd_core::{DeviceId, Event, Operation, Reply};
-use litd_power::{ReadBack, Throttle};
+use litd_power::{PowerError, ReadBack, Reading, Throttle};
 
 use crate::fault::Fault;
-use crate::hardware::{MILLI, Op, micro, whole};
+use crate::hardware::{Anothers, MILLI, Op, micro, whole};
 use crate::world::{BRAKE, Ev, QUICK, SLOW, World};
 
 impl World {
@@ -31,15 +31,32 @@ impl World {
         }
         self.serial += 1;
         let (serial, since, epoch, boot) = (self.serial, self.now, self.epoch, self.boot);
-        let before = self.hw[device].cap;
-        self.hw[device].op = Some(Op {
+        let lands = (takes as f64 * self.rng.unit()) as i64;
+        let looks = (lands as f64 * self.fates.unit()) as i64;
+        let (before, knew) = (self.hw[device].cap, self.hw[device].worker_saw);
+        let op = Op {
             operation,
             since,
             serial,
             before,
-        });
+            knew,
+            looks,
+            lands,
+        };
+        self.hw[device].op = Some(op);
+        self.asks(device, operation);
         self.begin_clocks(device, operation, takes, serial);
-        let lands = (takes as f64 * self.rng.unit()) as i64;
+        self.spring(device, op, takes);
+        if matches!(operation, Operation::Set(_) | Operation::Read) {
+            self.after(
+                looks,
+                Ev::Glance {
+                    device,
+                    serial,
+                    epoch,
+                },
+            );
+        }
         if let Operation::Set(cap) = operation {
             let cap = micro(cap);
             self.after(
@@ -66,6 +83,10 @@ impl World {
     /// A write reaches its device.
     pub fn land(&mut self, device: usize, serial: u64, cap: i64, epoch: u32) {
         let now = self.now;
+        if self.results.contains_key(&serial) {
+            // It was looked at before, and held something else.
+            return;
+        }
         let lying = now < self.hw[device].moods.lies && cap != self.hw[device].cap;
         let outcome = self.hw[device].set(now, cap, &mut self.rng);
         match outcome {
@@ -100,6 +121,7 @@ impl World {
             return;
         }
         let (now, clock) = (self.now, self.clock().0);
+        self.meets(device, op);
         let lets_go = self.hw.iter().any(|hw| hw.is_gpu() && hw.let_go);
         let lets_go = lets_go && self.hw[device].is_gpu();
         let journaled = self.is_in_journal(device);
@@ -107,7 +129,12 @@ impl World {
         hw.op = None;
         let reply = match op.operation {
             Operation::Read => {
-                let read = hw.read(now, clock, &mut self.rng);
+                let sensed = self.sensed.remove(&serial);
+                let (read, then) = match sensed {
+                    Some((_, _)) if hw.gone => (Err(hw.error("reading", "no answer")), hw.cap),
+                    Some(sensed) => sensed,
+                    None => (hw.read(now, clock, &mut self.rng), hw.cap),
+                };
                 let power = read.as_ref().ok().and_then(|read| read.power);
                 // What a GPU's sensor can tell apart.
                 let margin = match hw.identity.read_back {
@@ -129,8 +156,14 @@ impl World {
                         self.ledger.braked_until = clock + BRAKE;
                     }
                 }
-                if read.as_ref().is_ok_and(|read| read.cap.is_finite()) {
+                if let Ok(read) = &read {
+                    hw.worker_saw = Some(micro(read.cap));
+                }
+                // What was told is of a moment before somebody set another cap, or another device's.
+                let current = |read: &Reading| then == hw.cap && micro(read.cap) == then;
+                if read.as_ref().is_ok_and(current) {
                     hw.known = hw.cap;
+                    hw.was_judged |= hw.range_told.is_some();
                     hw.read_asked = op.since;
                     // What litd held to be back is nobody's to steer: then it is found anew.
                     hw.foreign &= journaled || hw.foreign_known;
@@ -144,6 +177,13 @@ impl World {
             }
             Operation::Set(_) => {
                 let outcome = self.results.remove(&serial).unwrap_or(Ok(()));
+                let outcome = match hw.gone {
+                    true => Err(hw.error("reading the cap back", "no answer")),
+                    false => outcome,
+                };
+                if !matches!(outcome, Err(PowerError::Changed { .. })) {
+                    hw.worker_saw = outcome.is_ok().then_some(hw.cap);
+                }
                 hw.known = if outcome.is_ok() { hw.cap } else { i64::MIN };
                 // What is lowered by hand is given to nobody.
                 let given = hw.hand.open.is_none_or(|(asked, _)| asked != hw.cap);
@@ -157,16 +197,21 @@ impl World {
                     self.seen.mark(Fault::NoRange);
                 }
                 let range = hw.range(now);
-                if range.is_ok() {
-                    hw.sharing_told = hw.identity.sharing;
+                let mut identity = hw.identity.clone();
+                let anothers = hw.moods.anothers.filter(|&(_, until)| now < until);
+                if let Some((Anothers::Address(other), _)) = anothers {
+                    identity = self.hw[other].identity.clone();
+                } else if let Ok(range) = &range {
+                    hw.has_told_range(*range);
                 }
-                Reply::Identity(range.map(|range| (hw.identity.clone(), range)))
+                Reply::Identity(range.map(|range| (identity, range)))
             }
             Operation::Holders => {
                 if now < hw.moods.no_holders {
                     self.seen.mark(Fault::NoHolders);
                 }
-                Reply::Holders(hw.holders(now))
+                let pids = hw.holders(now);
+                Reply::Holders(pids.map(|pids| self.told_holders(device, pids)))
             }
             Operation::Clocks(_) => Reply::Clocks(self.results.remove(&serial).unwrap_or(Ok(()))),
             Operation::Release => {
@@ -178,12 +223,13 @@ impl World {
             self.hand_read(device);
         }
         self.note(|| format!("    device {device} answers {reply:?}"));
+        self.read_back(device, op, &reply);
         let written = match &reply {
             Reply::Set(outcome) => Some((self.record_of(device), outcome.as_ref().ok().copied())),
             _ => None,
         };
-        let device = DeviceId(device);
-        self.tell(Event::Device { device, reply });
+        let id = DeviceId(self.hw[device].place);
+        self.tell(Event::Device { device: id, reply });
         if let Some((record, held)) = written {
             self.check_outcome(record, held.map(micro));
         }

@@ -64,7 +64,7 @@ impl World {
     }
 
     /// What is litd's again may take a moment to come down.
-    fn mode_changed(&mut self) {
+    pub fn mode_changed(&mut self) {
         let ours = (0..self.hw.len()).filter(|&it| !self.hw[it].let_go);
         for device in ours.collect::<Vec<_>>() {
             if self.mode() != Mode::Off {

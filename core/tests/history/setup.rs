@@ -23,6 +23,9 @@ pub struct Setup {
     pub jobs_end: bool,
 }
 
+/// What makes the stream of the matrix's faults another.
+const MATRIX: u64 = 0x6d61_7472_6978;
+
 /// What makes trials' stream another.
 const TRIALS: u64 = 0x7472_6961_6c73;
 
@@ -114,6 +117,7 @@ impl Setup {
             jobs_end: rng.chance(0.5),
             devices,
         };
+        setup.add_matrix(&mut Rng::new(rng.clone().next() ^ MATRIX));
         setup.add_trials(&mut Rng::new(rng.clone().next() ^ TRIALS));
         setup
     }
@@ -136,6 +140,29 @@ impl Setup {
             if rng.chance(0.5) {
                 self.faults.push((at, Fault::TrialStopped));
             }
+        }
+    }
+
+    /// Faults of the matrix, from a stream of their own.
+    fn add_matrix(&mut self, rng: &mut Rng) {
+        if self.faults.is_empty() || crate::left_out("matrix") {
+            return;
+        }
+        for _ in 0..rng.below(4) {
+            let at = rng.between(500 * MILLI, self.end);
+            let fault = rng.pick(&[
+                Fault::HandInside,
+                Fault::HandInside,
+                Fault::HandInside,
+                Fault::ReloadAny,
+                Fault::ReloadAny,
+                Fault::ReloadAny,
+                Fault::OddRange,
+                Fault::Shrunk,
+                Fault::Replaced,
+                Fault::AnothersTold,
+            ]);
+            self.faults.push((at, fault));
         }
     }
 

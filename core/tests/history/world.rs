@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use litd_core::{Config, Core, Device, DeviceId, Effect, Event, SessionId};
-use litd_power::PowerError;
+use litd_core::{Config, Core, DeviceId, Effect, Event, SessionId};
+use litd_power::{PowerError, Reading};
 use litd_units::Nanos;
 
 use crate::disk::{Disk, Platter};
 use crate::fault::{Fault, Seen};
 use crate::hardware::{Hw, MILLI, SECOND};
 use crate::hooks::Hooks;
+use crate::inside::Moment;
 use crate::ledger::Ledger;
+use crate::matrix::{Met, Phase};
 use crate::rng::Rng;
 use crate::rollout::Rule;
 use crate::setup::Setup;
@@ -24,6 +26,9 @@ pub const BRAKE: i64 = 60 * SECOND;
 
 /// The longest that a sound device takes for anything.
 pub const ANSWER: i64 = (QUICK + SLOW) * MILLI;
+
+/// What makes the stream of fates another.
+const FATES: u64 = 0x6661_7465_7321;
 
 /// Something that happens at its time.
 #[derive(Debug, Clone)]
@@ -46,6 +51,20 @@ pub enum Ev {
         boot: u32,
         epoch: u32,
     },
+    /// A write looks first at what is there, or a reading at what it will tell.
+    Glance {
+        device: usize,
+        serial: u64,
+        epoch: u32,
+    },
+    /// Somebody else sets a cap while the device does this.
+    Hand {
+        device: usize,
+        serial: u64,
+        moment: Moment,
+    },
+    /// `litd restore` runs.
+    Restore,
     /// An operation is done.
     Reply {
         device: usize,
@@ -102,14 +121,27 @@ pub struct Outcome {
     pub writes: u64,
     /// A trial measured a block of both arms; the hold-out compared; harm was declared.
     pub tried: [bool; 3],
+    pub met: Met,
 }
 
 pub struct World {
     pub rng: Rng,
+    /// A stream of its own for what goes wrong in the ways of the matrix: what else happens is the
+    /// same with it and without it.
+    pub fates: Rng,
+    /// Whether nothing is to go wrong.
+    pub is_clean: bool,
+    /// What the life of this daemon began as.
+    pub life: Phase,
+    /// When the configuration was read anew last.
+    pub reloaded: i64,
+    pub met: Met,
+    /// The devices that the daemon knows, in its order.
+    pub here: Vec<usize>,
     pub now: i64,
     /// The daemon's clock is ahead by so much.
     pub skew: i64,
-    queue: BTreeMap<(i64, u64), Ev>,
+    pub queue: BTreeMap<(i64, u64), Ev>,
     pub serial: u64,
     pub core: Option<Core<Disk>>,
     pub disk: Disk,
@@ -128,12 +160,16 @@ pub struct World {
     pub stop_sent: Option<i64>,
     pub stopped: bool,
     pub done: bool,
-    last_alive: i64,
+    pub last_alive: i64,
     pub started: i64,
     spins: u32,
     tracing: bool,
     trace: VecDeque<String>,
     pub results: BTreeMap<u64, Result<(), PowerError>>,
+    /// What was read, and what was held then, of readings under way.
+    pub sensed: BTreeMap<u64, (Result<Reading, PowerError>, i64)>,
+    /// How often all was over.
+    pub ends: u32,
     adjustments: u64,
     converged: bool,
     sampled: bool,
@@ -150,6 +186,12 @@ impl World {
         let hooks = Hooks::new(&setup.jobs, &mut hw, &mut rng);
         let clean = setup.faults.is_empty();
         let mut world = Self {
+            fates: Rng::new(rng.clone().next() ^ FATES),
+            is_clean: clean,
+            life: Phase::Discovery,
+            reloaded: i64::MIN / 2,
+            met: Met::default(),
+            here: Vec::new(),
             skew: rng.between(0, 100) * SECOND,
             disk: Disk::new(Rng::new(rng.next())),
             now: 0,
@@ -176,6 +218,8 @@ impl World {
             tracing,
             trace: VecDeque::new(),
             results: BTreeMap::new(),
+            sensed: BTreeMap::new(),
+            ends: 0,
             adjustments: 0,
             converged: false,
             sampled: false,
@@ -242,6 +286,7 @@ impl World {
             steerable: self.steerable,
             writes: self.writes,
             tried: self.tried,
+            met: self.met,
         }
     }
 
@@ -305,11 +350,12 @@ impl World {
         for effect in effects {
             match effect {
                 Effect::Device {
-                    device: DeviceId(device),
+                    device: DeviceId(place),
                     operation,
-                } => {
-                    self.begin(device, operation);
-                }
+                } => match self.here.get(place) {
+                    Some(&device) => self.begin(device, operation),
+                    None => self.broke("devices", format!("there is no device {place}")),
+                },
                 Effect::Send { session, bytes } => self.received(session.0, &bytes),
                 Effect::Close { session } => {
                     let epoch = self.epoch;
@@ -325,10 +371,12 @@ impl World {
                 Effect::Alive => self.last_alive = self.now,
                 Effect::Stopped => self.stopped = true,
                 Effect::Log(event) => {
+                    self.heard(&event);
                     self.note(|| format!("    log: {} {:?}", event.text, event.device));
                 }
             }
         }
+        self.check_kept();
         if self.stopped && self.core.is_some() {
             self.has_stopped();
         }
@@ -359,6 +407,17 @@ impl World {
                     self.land_clocks(device, serial, clock, epoch);
                 }
             }
+            Ev::Glance {
+                device,
+                serial,
+                epoch,
+            } => self.glance(device, serial, epoch),
+            Ev::Hand {
+                device,
+                serial,
+                moment,
+            } => self.hand_inside(device, serial, moment),
+            Ev::Restore => self.restore(),
             Ev::Reply {
                 device,
                 serial,
@@ -407,55 +466,6 @@ impl World {
         }
     }
 
-    fn start(&mut self) {
-        if self.core.is_some() || self.done {
-            return;
-        }
-        self.epoch += 1;
-        (self.stopped, self.stop_sent) = (false, None);
-        self.disk.with(|disk| disk.dead = false);
-        let (now, clock) = (self.now, self.clock());
-        let mut inventory = Vec::new();
-        for device in 0..self.hw.len() {
-            let hw = &mut self.hw[device];
-            hw.op = None;
-            hw.foreign_seen = false;
-            hw.foreign = false;
-            hw.let_go = false;
-            hw.hold.open = true;
-            hw.owes = 0;
-            (hw.told, hw.throttle_told, hw.foreign_known) = (false, None, false);
-            (hw.most_held, hw.sharing_told) = (hw.cap, hw.identity.sharing);
-            let unreadable = !self.calm && self.rng.chance(0.01);
-            let reading = hw.read(now, clock.0, &mut self.rng).ok();
-            let reading = reading.filter(|reading| reading.cap.is_finite() && !unreadable);
-            hw.known = if reading.is_some() { hw.cap } else { i64::MIN };
-            if reading.is_none() {
-                self.seen.mark(Fault::Unreadable);
-            }
-            let (identity, range) = (hw.identity.clone(), hw.range);
-            inventory.push(Device {
-                identity,
-                range: range.into(),
-                reading,
-            });
-        }
-        self.recall_spared(false);
-        self.before_start();
-        self.started = now;
-        self.last_alive = now;
-        self.note(|| "daemon starts".to_owned());
-        let boot = format!("boot-{}", self.boot);
-        let unix = 1.7e9 + clock.as_secs_f64();
-        let config = self.config.clone();
-        match Core::new(config, inventory, self.disk.clone(), &boot, clock, unix) {
-            Ok(core) => self.core = Some(core),
-            Err(error) => return self.broke("start", error.to_string()),
-        }
-        self.act();
-        self.tell(Event::Time);
-    }
-
     /// The process is gone; the node goes on.
     pub fn crash(&mut self, late: bool) {
         self.remember_limit();
@@ -473,7 +483,8 @@ impl World {
         self.bury(late);
         (self.stopped, self.stop_sent) = (false, None);
         let pause = self.rng.between(20, 2500) * MILLI;
-        self.after(if late { 30 * MILLI } else { pause }, Ev::Start);
+        let pause = if late { 30 * MILLI } else { pause };
+        self.succeed(pause);
     }
 
     /// Writes under way when the daemon ends land soon, or never.
@@ -594,11 +605,12 @@ impl World {
         for session in sessions {
             self.reconnect_later(session);
         }
-        if self.calm {
-            self.done = true;
-        } else {
-            self.after(SECOND, Ev::Start);
+        if !self.calm {
+            self.succeed(SECOND);
         }
         self.bury(false);
+        if self.calm {
+            self.end();
+        }
     }
 }

@@ -22,7 +22,7 @@ impl World {
     /// What all caps may add up to now.
     pub fn limit(&self) -> i64 {
         match &self.core {
-            Some(core) => self.limit_of(&said(core)),
+            Some(core) => self.limit_of(&said(core, &self.here, self.hw.len())),
             None => self.ledger.last_limit.unwrap_or(i64::MAX / 4),
         }
     }
@@ -39,6 +39,7 @@ impl World {
             known.unwrap_or(micro(hw.range.highest))
         };
         let all = || self.hw.iter().zip(said);
+        let all = || all().filter(|(hw, _)| !hw.absent);
         let gpus: i64 = all().filter(|(hw, _)| hw.is_gpu()).map(came_with).sum();
         let cpus: i64 = all().filter(|(hw, _)| !hw.is_gpu()).map(came_with).sum();
         let budget = self.budget_set().map_or(gpus, micro);
@@ -46,10 +47,14 @@ impl World {
         if steering {
             return budget + cpus;
         }
+        if self.enforces() && !crate::left_out("observe") {
+            return self.accepted().map_or(budget, micro) + cpus;
+        }
         // Where litd lets go, others' caps are their own business.
-        let entries = self.entries();
+        let known = self.recovered();
         let theirs = |(hw, said): (&Hw, &Said)| {
-            let known = entries.iter().any(|it| it.address == hw.identity.address);
+            let known = &known.entries;
+            let known = known.iter().any(|it| it.address == hw.identity.address);
             let owed = known || !hw.hand.failed.is_empty();
             let theirs = said.state == DeviceState::Foreign || !owed;
             match theirs {
@@ -91,7 +96,7 @@ impl World {
     pub(super) fn check_sum(&mut self, when: &str) {
         let now = self.now;
         self.ledger.old.retain(|&(until, _)| now < until);
-        let sum: i64 = self.hw.iter().map(|hw| hw.cap).sum();
+        let sum = self.weights();
         let old = self
             .ledger
             .old
@@ -117,7 +122,7 @@ impl World {
     /// Whether litd could do no more: all that it may move is at its floor.
     pub(super) fn all_low(&self) -> bool {
         let Some(core) = &self.core else { return true };
-        let said = said(core);
+        let said = said(core, &self.here, self.hw.len());
         // litd gives what driver units leave of the sum to whom it likes.
         let units: i64 = self
             .hw
@@ -186,7 +191,7 @@ impl World {
         if !steering || !sound || !stuck || self.hw[device].let_go {
             return;
         }
-        let said = said(core);
+        let said = said(core, &self.here, self.hw.len());
         let others = || (0..self.hw.len()).filter(|&other| other != device);
         let movable = |other: usize| {
             let ours = said[other].state == DeviceState::Ours && said[other].found.is_some();

@@ -17,7 +17,7 @@ impl World {
     pub fn check_quiet(&mut self) {
         let Some(core) = &self.core else { return };
         let status = core.status();
-        let all = said(core);
+        let all = said(core, &self.here, self.hw.len());
         let ours = |it: &Said| it.state == DeviceState::Ours && it.found.is_some();
         let young = self.now < self.started + 10 * SECOND;
         if !self.jobs_end || young || !all.iter().all(ours) {
@@ -71,17 +71,23 @@ impl World {
         if self.ledger.rotten {
             return;
         }
-        let said = said(core);
+        let said = said(core, &self.here, self.hw.len());
         if !gave_up {
             self.check_clocks("12 stop");
         }
-        // One that hangs with too high a cap keeps the others from going back up.
-        let hung = self.hw.iter().any(|hw| hw.trouble_until > since);
-        let excused = gave_up && (hung || self.ledger.jumped >= since);
+        // Whatever another device does holds up nobody else's undo.
+        let jumped = self.ledger.jumped >= since;
+        let others = crate::left_out("others") && self.hw.iter().any(|hw| hw.trouble_until > since);
         for (device, said) in said.iter().enumerate() {
             let hw = &self.hw[device];
+            let unwell = hw.trouble_until > since || others;
+            let excused = gave_up && (unwell || jumped) || hw.absent || hw.shrunk;
             let back = hw.natural.contains(&hw.cap);
             let found = said.found.is_none_or(|found| hw.natural.contains(&found));
+            if excused && !back && !self.is_in_journal(device) {
+                let text = format!("device {device} holds {} µW and is forgotten", hw.cap);
+                return self.broke("5 entry", text);
+            }
             if !(excused || back && found) {
                 let text = format!(
                     "device {device} holds {} µW at the end, {:?} was found",

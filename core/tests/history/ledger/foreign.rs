@@ -1,0 +1,98 @@
+//! Somebody else's cap: what a write is read back as, and is neither the old cap nor the wanted one,
+//! is somebody else's, unless it is within one driver unit of what was wanted or at a limit that the
+//! device names. It is reported, and not overwritten until an administrator resumes the device.
+
+use litd_api::EventKind;
+use litd_core::{Operation, Reply};
+use litd_power::PowerError;
+
+use crate::hardware::{Op, SECOND, micro};
+use crate::world::World;
+
+/// What others have set is reported within so long: two readings, a second apart each.
+pub const REPORTED: i64 = 5 * SECOND;
+
+/// What a write was read back as is reported at once.
+const AT_ONCE: i64 = SECOND;
+
+impl World {
+    /// A write has ended and was read back.
+    pub fn read_back(&mut self, device: usize, op: Op, reply: &Reply) {
+        let Operation::Set(wanted) = op.operation else {
+            return;
+        };
+        let now = self.now;
+        if let Reply::Set(Err(PowerError::Changed { .. })) = reply {
+            let hw = &mut self.hw[device];
+            hw.foreign_seen |= hw.foreign;
+            return;
+        }
+        let Reply::Set(Ok(held)) = reply else { return };
+        let (held, wanted) = (micro(*held), micro(wanted));
+        if !self.is_anothers(device, op, held, wanted) {
+            return;
+        }
+        let hw = &mut self.hw[device];
+        (hw.foreign, hw.foreign_seen) = (true, true);
+        hw.report_due = Some(now + AT_ONCE);
+        if !hw.natural.contains(&held) {
+            hw.natural.push(held);
+        }
+    }
+
+    fn is_anothers(&self, device: usize, op: Op, held: i64, wanted: i64) -> bool {
+        let hw = &self.hw[device];
+        if crate::left_out("read back") {
+            return false;
+        }
+        let unit = micro(hw.range.resolution).max(1);
+        let limits = [hw.range.lowest, hw.range.highest, hw.range.default].map(micro);
+        let told = hw
+            .range_told
+            .map(|it| [it.lowest, it.highest, it.default].map(micro));
+        let limits = || limits.into_iter().chain(told.into_iter().flatten());
+        let old = [op.before, op.knew.unwrap_or(op.before)];
+        if old.contains(&held) || (held - wanted).abs() <= unit || limits().any(|it| it == held) {
+            return false;
+        }
+        if self.ledger.rotten || !self.disk.with(|disk| disk.failures == (0, 0)) {
+            return false;
+        }
+        // A cap of litd's that lands late is nobody else's.
+        let entry = self.entry(device);
+        let ours = entry
+            .iter()
+            .flat_map(|it| it.ours.iter().chain([&it.found]));
+        !ours.map(|&it| micro(it)).any(|it| it == held)
+    }
+
+    /// litd tells something.
+    pub fn heard(&mut self, event: &litd_api::Event) {
+        if event.kind != EventKind::Foreign {
+            return;
+        }
+        for hw in &mut self.hw {
+            if event.device.as_deref() == Some(hw.identity.address.as_str()) {
+                hw.report_due = None;
+            }
+        }
+    }
+
+    /// What others have set was reported.
+    pub fn check_reported(&mut self) {
+        let now = self.now;
+        if self.core.is_none() || self.stop_sent.is_some() {
+            return;
+        }
+        for device in 0..self.hw.len() {
+            let hw = &mut self.hw[device];
+            let Some(due) = hw.report_due else { continue };
+            if !hw.foreign || hw.let_go || hw.absent || hw.misbehaves(now) {
+                hw.report_due = None;
+            } else if now > due {
+                let text = format!("device {device} holds {} W", hw.cap as f64 / 1e6);
+                return self.broke("6 not reported", text);
+            }
+        }
+    }
+}

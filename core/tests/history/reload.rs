@@ -1,0 +1,117 @@
+//! Reloads of any set of keys at once.
+
+use litd_api::Mode;
+use litd_core::config::{Cooling, OnStale};
+use litd_core::{Config, Event};
+use litd_policies::Policy;
+use litd_units::{Kelvins, Watts};
+
+use crate::fault::Fault;
+use crate::hardware::Hw;
+use crate::matrix::{Manner, Subject};
+use crate::rng::Rng;
+use crate::setup;
+use crate::world::World;
+
+/// Changes a part of a configuration.
+type Change = fn(&mut Rng, &mut Config, &[Hw]);
+
+/// All keys that a reload may change, those that belong together in one.
+const CHANGES: &[Change] = &[
+    |rng, it, _| {
+        it.mode = rng.pick(&[
+            Mode::Steer,
+            Mode::Steer,
+            Mode::Steer,
+            Mode::Observe,
+            Mode::Observe,
+            Mode::Canary,
+            Mode::Off,
+        ]);
+    },
+    |rng, it, _| it.policy = rng.pick(&Policy::STEERING),
+    |rng, it, _| setup::knobs(rng, it),
+    |rng, it, _| it.caps.gpu_floor = Watts(rng.pick(&[150.0, 200.0, 250.0])),
+    |rng, it, _| it.caps.cpu_floor = Watts(rng.pick(&[80.0, 100.0])),
+    |rng, it, _| it.caps.gpu_ceiling = rng.chance(0.4).then_some(Watts(480.0)),
+    |rng, it, hw| it.caps.budget = budget(rng, it, hw),
+    |rng, it, hw| it.caps.budget = budget(rng, it, hw),
+    |rng, it, hw| it.caps.safe_budget = budget(rng, it, hw),
+    |rng, it, _| it.caps.settle_seconds = rng.pick(&[3.0, 5.0]),
+    |rng, it, _| it.caps.settle_margin = rng.pick(&[0.05, 0.1]),
+    |rng, it, _| it.caps.answer_seconds = rng.pick(&[3.0, 5.0]),
+    |rng, it, _| it.release.take_back_seconds = rng.pick(&[0.0, 6.0]),
+    |rng, it, _| it.release.take_back_on_return = rng.chance(0.8),
+    |rng, it, hw| {
+        let highest: Watts = hw.iter().map(|hw| hw.range.default).sum();
+        it.node.budget = rng.chance(0.5).then(|| highest * (0.7 + 0.5 * rng.unit()));
+    },
+    |rng, it, _| it.node.reserve = rng.chance(0.5).then(|| Watts(rng.unit() * 500.0)),
+    |rng, it, _| it.jobs.stale_seconds = rng.pick(&[5.0, 20.0]),
+    |rng, it, _| it.jobs.on_stale = rng.pick(&[OnStale::Hold, OnStale::Restore]),
+    |rng, it, _| it.jobs.reconnect_seconds = rng.pick(&[2.0, 6.0]),
+    |rng, it, _| it.sampling.converged_period = rng.pick(&[0, 3, 10]),
+    |rng, it, _| it.sampling.drift_temperature = Kelvins(rng.pick(&[4.0, 8.0])),
+    |rng, it, _| it.settle.seconds = Some(rng.pick(&[0.0, 1.0, 3.0])),
+    |rng, it, _| it.settle.iterations = rng.pick(&[0, 1, 3]),
+    |rng, it, _| it.settle.cooling = rng.pick(&[Cooling::Air, Cooling::Liquid]),
+    |rng, it, _| it.trial.hold_out = rng.pick(&[0.0, 0.3]),
+    |rng, it, _| {
+        it.prices.energy_per_kwh = Some(0.1 + rng.unit());
+        it.prices.gpu_hour = Some(2.0);
+    },
+];
+
+fn budget(rng: &mut Rng, config: &Config, hw: &[Hw]) -> Option<Watts> {
+    rng.chance(0.6).then(|| setup::budget(rng, hw, config))
+}
+
+impl World {
+    /// Any of the keys have changed, and the daemon is told to read its file.
+    pub fn reload_any(&mut self) {
+        if self.core.is_none() || self.stop_sent.is_some() {
+            return;
+        }
+        let mut config = self.config.clone();
+        let share = self.fates.pick(&[0.1, 0.3, 0.6]);
+        let first = self.fates.below(CHANGES.len());
+        for (at, change) in CHANGES.iter().enumerate() {
+            if at == first || self.fates.chance(share) {
+                change(&mut self.fates, &mut config, &self.hw);
+            }
+        }
+        self.seen.mark(Fault::ReloadAny);
+        self.take_in(config);
+    }
+
+    /// The daemon reads this configuration.
+    pub fn take_in(&mut self, config: Config) {
+        let (limit, mode) = (self.limit(), self.mode());
+        let law = config.law != self.config.law;
+        self.note(|| {
+            let caps = &config.caps;
+            format!(
+                "reload: {:?}, {:?}, budget {:?}, safe {:?}, floor {}, ceiling {:?}, law {}",
+                config.mode,
+                config.policy,
+                caps.budget,
+                caps.safe_budget,
+                caps.gpu_floor,
+                caps.gpu_ceiling,
+                law
+            )
+        });
+        self.config = config.clone();
+        (self.reloaded, self.ledger.watching) = (self.now, None);
+        self.was_reconfigured(limit);
+        if mode != self.mode() {
+            self.rule.changed = self.now;
+            self.mode_changed();
+        }
+        if config.caps.budget.is_some() {
+            self.needs_no_rank();
+        }
+        self.met(Subject::Configuration, Manner::Changed, None);
+        self.tell(Event::Reloaded(Box::new(config)));
+    }
+}
