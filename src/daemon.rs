@@ -10,7 +10,8 @@ use std::time::Duration;
 use litd_api::{DeviceState, DeviceStatus};
 use litd_core::config::OnExit;
 use litd_core::journal::{Journal, JournalError, Recovered};
-use litd_core::{Core, Event};
+use litd_core::{Core, Device, Event};
+use litd_units::Nanos;
 use nix::sys::stat::{Mode, umask};
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
@@ -134,7 +135,7 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     on_one_thread(async {
         let signals = Signals::catch()?;
         let found = discover(&config).await?;
-        let (hub, answers) = assemble(&config, found, Clock::Kernel)?;
+        let (hub, answers) = assemble(Core::restoring, &config, found, Clock::Kernel)?;
         let mut life = Life::new(hub.clone(), answers, signals);
         hub.borrow_mut().begin();
         life.stop();
@@ -205,7 +206,7 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
     let sockets = Sockets::open(&config.shell).await?;
     let found = discover(&config).await?;
     let (clock, rig) = clock(options.rig_clock.as_deref()).await?;
-    let (hub, answers) = assemble(&config, found, clock)?;
+    let (hub, answers) = assemble(Core::new, &config, found, clock)?;
     let mut life = Life::new(hub.clone(), answers, signals);
     let _cleanup = sockets.serve(&config, &hub);
     hub.borrow_mut().begin();
@@ -258,13 +259,24 @@ async fn clock(rig: Option<&Path>) -> Result<(Clock, Option<(Rig, Advance)>), Da
     Ok((Clock::rig(first.now), Some((rig, first))))
 }
 
+/// Makes a core, to run or to restore.
+type Begin = fn(
+    litd_core::Config,
+    Vec<Device>,
+    FileStore,
+    &str,
+    Nanos,
+    f64,
+) -> Result<Core<FileStore>, JournalError>;
+
 fn assemble(
+    begin: Begin,
     config: &Config,
     found: Found,
     clock: Clock,
 ) -> Result<(Shared, UnboundedReceiver<Report>), DaemonError> {
     let directory = &config.shell.state.directory;
-    let core = Core::new(
+    let core = begin(
         config.core.clone(),
         found.inventory,
         store(&config.shell),

@@ -255,7 +255,9 @@ impl Unit {
     /// The cap that goes back when litd ends: the one found, or the nearest that the driver takes by
     /// now.
     pub(crate) fn back(&self) -> Option<Watts> {
-        self.found.map(|found| self.device.range.nearest(found))
+        let held = self.device.reading.map(|reading| reading.cap);
+        let nearest = |found| self.device.range.nearest(found, held);
+        self.found.map(nearest)
     }
 
     /// What may be set by hand: all that the driver accepts and the configuration allows.

@@ -100,7 +100,7 @@ impl<S: Store> Core<S> {
             // Not litd's to move, and nothing of litd's to undo: what it holds is others' doing.
             // An entry of a foreign cap is one that could not be taken out of the journal yet.
             let owed = self.is_journaled(device) || self.owes_undo(device, unit);
-            let judged = unit.was_read() && unit.device.range.known().is_some();
+            let judged = !self.is_beyond_judging(unit);
             let holds = match unit.standing {
                 DeviceState::Foreign => self.actuator.most_of(device),
                 // Nobody else's undo waits for one that can't be judged.

@@ -30,7 +30,7 @@ pub(crate) const TELEMETRY: Nanos = Nanos(1_000_000_000);
 
 /// A device that is to hold something else and takes longer, for that write or for what keeps it
 /// from it, is counted with the most that it may hold, and the others make room for it.
-const SLOW: Nanos = Nanos(400_000_000);
+pub(crate) const SLOW: Nanos = Nanos(400_000_000);
 
 /// So many refusals a second are logged; all are counted.
 const REFUSALS_PER_SECOND: f64 = 5.0;
@@ -134,21 +134,53 @@ impl<S: Store> Core<S> {
     pub fn new(
         config: Config,
         inventory: Vec<Device>,
+        store: S,
+        boot_id: &str,
+        now: Nanos,
+        unix_seconds: f64,
+    ) -> Result<Self, JournalError> {
+        let mut core = Self::open(config, inventory, store, boot_id, now, unix_seconds)?;
+        core.recall_trial();
+        // After what was recovered: the caps found are not those of a predecessor.
+        core.follow_mode();
+        core.say_hello();
+        core.settle_up();
+        Ok(core)
+    }
+
+    /// `litd restore`: as [`Core::new`], but stopping from the start, so that nothing is written but
+    /// what is left behind.
+    ///
+    /// # Errors
+    /// As [`Core::new`].
+    pub fn restoring(
+        config: Config,
+        inventory: Vec<Device>,
+        store: S,
+        boot_id: &str,
+        now: Nanos,
+        unix_seconds: f64,
+    ) -> Result<Self, JournalError> {
+        let mut core = Self::open(config, inventory, store, boot_id, now, unix_seconds)?;
+        core.stop();
+        core.settle_up();
+        Ok(core)
+    }
+
+    /// The state with what a predecessor left; nothing is written yet.
+    fn open(
+        config: Config,
+        inventory: Vec<Device>,
         mut store: S,
         boot_id: &str,
         now: Nanos,
         unix_seconds: f64,
     ) -> Result<Self, JournalError> {
         let (journal, recovered) = Journal::open(&mut store, boot_id)?;
-        let devices = Devices::new(inventory, now);
-        let lines = devices.iter().map(|(_, unit)| {
-            let held = unit.device.reading.map(|reading| reading.cap);
-            let range = unit.device.range;
-            let most = range.known().map(|range| range.highest);
-            // `judge_devices` knows better before anything is decided.
-            (held, most.or(range.unjudged()).unwrap_or_default())
-        });
-        let actuator = Actuator::new(&lines.collect::<Vec<_>>(), Watts::ZERO);
+        let devices = Devices::new(inventory);
+        // Until a device has been read twice, what it could hold is for `judge_devices` to say.
+        let unread = vec![(None, Watts::ZERO); devices.iter().count()];
+        let actuator = Actuator::new(&unread, Watts::ZERO);
         let (learned, flaw) = match store.load_learned() {
             Ok(bytes) => Learned::load(&bytes),
             Err(error) => (Learned::default(), Some(error.to_string())),
@@ -208,12 +240,9 @@ impl<S: Store> Core<S> {
             core.recover(recovered);
             core.recover_clocks();
         }
+        // The second look at each device, at once.
+        core.read_all();
         core.judge_devices();
-        core.recall_trial();
-        // After what was recovered: the caps found are not those of a predecessor.
-        core.follow_mode();
-        core.say_hello();
-        core.settle_up();
         Ok(core)
     }
 
@@ -222,7 +251,10 @@ impl<S: Store> Core<S> {
         let cpus = self.devices.cpus().count();
         let doing = match self.policy() {
             Policy::Observe => "measuring only, no cap is moved".to_owned(),
-            policy => format!("steering with {policy}, budget {}", self.gpu_budget()),
+            policy => match self.set_budget() {
+                Some(budget) => format!("steering with {policy}, budget {budget}"),
+                None => format!("steering with {policy} within the caps found"),
+            },
         };
         let text = format!("started on {gpus} GPUs and {cpus} CPU sockets; {doing}");
         self.note(Note::info(EventKind::Daemon, text));
@@ -350,11 +382,7 @@ impl<S: Store> Core<S> {
                 continue;
             }
             self.devices.want_read(device);
-            if self
-                .devices
-                .get(device)
-                .is_some_and(|unit| unit.device.range.is_open())
-            {
+            if self.devices.get(device).is_some_and(Unit::is_to_tell) {
                 self.devices.want_identity(device);
             }
         }

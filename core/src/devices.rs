@@ -90,23 +90,24 @@ struct Wanted {
 }
 
 impl Unit {
-    fn new(name: String, mut device: Device, now: Nanos) -> Self {
+    fn new(name: String, mut device: Device) -> Self {
         if let Some(Reading { cap, .. }) = device.reading
             && !device.range.admits(cap)
+            && Range::NEVER_TOLD.admits(cap)
         {
             // One of the two is wrong, and nobody can say which.
             device.range.refused(cap);
         }
         let range = device.range;
-        device.reading = device.reading.filter(|reading| range.admits(reading.cap));
-        // Without a range the device is not litd's to touch, so nothing is to be put back.
-        let told = device.reading.filter(|_| range.known().is_some());
+        // The cap found is what everything is undone to, and a single reading may be wrong: the first
+        // one counts once a second agrees.
+        let first = device.reading.take().map(|reading| reading.cap);
         Self {
             name,
-            found: told.map(|reading| reading.cap),
+            found: None,
             by_hand: ByHand::default(),
             device,
-            read_at: now,
+            read_at: Nanos(i64::MIN),
             standing: DeviceState::Ours,
             opted_out: false,
             let_go: None,
@@ -114,7 +115,7 @@ impl Unit {
             busy: None,
             late: false,
             overdue: false,
-            suspect: None,
+            suspect: first.filter(|&cap| range.admits(cap)),
             failures: 0,
             retry_at: None,
             keeps_until: None,
@@ -162,6 +163,13 @@ impl Unit {
         self.device.reading.is_some()
     }
 
+    /// Whether its driver is to say what its cap may be: it has not, or it has said less than the
+    /// device was found with, which can't always have been true.
+    pub fn is_to_tell(&self) -> bool {
+        let range = &self.device.range;
+        range.is_open() || self.found.is_some_and(|found| !range.admits(found))
+    }
+
     /// Whether a cap is the one that its driver starts with.
     pub fn is_default(&self, cap: Watts) -> bool {
         let range = self.device.range.last();
@@ -182,6 +190,18 @@ impl Unit {
                 .uuid
                 .as_ref()
                 .is_some_and(|uuid| uuid.eq_ignore_ascii_case(name))
+    }
+
+    /// How low litd would ever set it, as far as that is known.
+    pub fn floor(&self, caps: &Caps) -> Watts {
+        let untold = match self.device.identity.kind {
+            DeviceKind::Gpu => caps.gpu_floor,
+            DeviceKind::Cpu => caps.cpu_floor,
+        };
+        match self.device.range {
+            Range::Told(_) | Range::Asked(_) => self.limits(caps).floor,
+            Range::Untold { last, .. } => last.map_or(untold, |last| last.lowest.max(untold)),
+        }
     }
 
     /// What litd may set: the driver's range, as far as the administrator allows it. A GPU's
@@ -227,7 +247,7 @@ impl Unit {
 pub(crate) struct Devices(Vec<Unit>);
 
 impl Devices {
-    pub fn new(inventory: Vec<Device>, now: Nanos) -> Self {
+    pub fn new(inventory: Vec<Device>) -> Self {
         let (mut gpus, mut cpus) = (0, 0);
         let mut unit = |device: Device| {
             let (prefix, count) = match device.identity.kind {
@@ -236,7 +256,7 @@ impl Devices {
             };
             let name = format!("{prefix}{count}");
             *count += 1;
-            Unit::new(name, device, now)
+            Unit::new(name, device)
         };
         Self(inventory.into_iter().map(&mut unit).collect())
     }

@@ -205,15 +205,16 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether a cap that is read is another than the one that is known, or than any that can be
-    /// there after a write whose outcome is not known.
+    /// there after a write of litd's, or of its predecessor's, whose outcome is not known.
     fn has_moved(&self, device: usize, cap: Watts) -> bool {
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
         match (self.actuator.held(device), self.entry(unit.address())) {
-            (Some(held), _) => unit.found.is_some() && !held.is_same_cap(cap),
-            (None, Some(entry)) => unit.was_read() && entry.undo(cap) == Undo::Foreign,
-            (None, None) => unit.suspect.is_some(),
+            (Some(held), _) => !held.is_same_cap(cap),
+            (None, Some(entry)) => entry.undo(cap) == Undo::Foreign,
+            // Two looks for the cap that everything is undone to.
+            (None, None) => !unit.was_read() || unit.suspect.is_some(),
         }
     }
 
@@ -356,18 +357,19 @@ impl<S: Store> Core<S> {
         self.audit_reading(device, asked, reading.enforced);
         let known = self.actuator.held(device);
         let most = self.actuator.most_of(device);
+        // A write that failed, and was done all the same.
+        let unsure = known.is_none() && self.is_journaled(device);
         match known.or(last.map(|last| last.cap)) {
-            Some(held) if moved => self.cap_moved(device, held, reading.cap),
+            Some(held) if moved && !first => self.cap_moved(device, held, reading.cap),
             _ => self.actuator.observe(device, reading.cap),
         }
-        if known.is_none() && self.is_journaled(device) {
-            // A write that failed, and was done all the same.
+        if unsure {
             self.doubt(device, most);
         }
         self.forget_predecessor(device, asked);
         if first || known.is_none() {
             self.dirty = true;
-            self.found_late(device, reading.cap);
+            self.found_late(device, reading.cap, last.is_none());
         }
         if self.stopping.is_some() {
             self.dirty = true;
@@ -407,7 +409,8 @@ impl<S: Store> Core<S> {
             // One that was taken from litd, and is moved again: whoever did that is still there.
             let again = unit.standing == DeviceState::Foreign;
             if unit.is_default(cap) {
-                // A reset, perhaps: what it is now is asked for.
+                // A reset, perhaps, or another part: nothing is written before it has said what it is.
+                unit.device.range.ask_anew();
                 self.devices.want_identity(device);
             }
             let text =

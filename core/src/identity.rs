@@ -42,10 +42,16 @@ impl<S: Store> Core<S> {
         unit.device.identity = identity;
         let held = unit.device.reading.map(|reading| reading.cap);
         let told = Range::from(range);
-        let belied =
-            unit.device.range.unjudged().is_some() && held.is_some_and(|held| !told.admits(held));
-        if !belied {
-            unit.device.range = told;
+        let lost = unit.device.range.unjudged().is_some();
+        let belied = lost && held.is_some_and(|held| !told.admits(held));
+        match told {
+            Range::Told(_) if !belied => unit.device.range = told,
+            // Both can't be true, or the range has no room: the driver is asked again.
+            _ => {
+                let last = unit.device.range.last();
+                let most = last.map_or(range.highest, |last| last.highest);
+                unit.device.range.refused(most);
+            }
         }
         let (now, address) = (shared(unit), unit.address().to_owned());
         self.dirty = true;

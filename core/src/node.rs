@@ -276,8 +276,8 @@ impl<S: Store> Core<S> {
         let reserve = self.reserve()?;
         let came_with = |(device, unit)| self.came_with(device, unit);
         let cpus: Watts = self.devices.cpus().map(came_with).sum();
-        let limits = |(_, unit): (usize, &crate::devices::Unit)| unit.limits(&self.config.caps);
-        let floors: Watts = self.devices.gpus().map(|it| limits(it).floor).sum();
+        let caps = &self.config.caps;
+        let floors: Watts = self.devices.gpus().map(|(_, unit)| unit.floor(caps)).sum();
         Some((limit - reserve - cpus).max(floors))
     }
 

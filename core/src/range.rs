@@ -27,8 +27,12 @@ pub enum Range {
 }
 
 impl From<CapRange> for Range {
+    /// A range without room for any cap is as good as none.
     fn from(range: CapRange) -> Self {
-        Self::Told(range)
+        match range.highest > Watts::ZERO && range.highest >= range.lowest {
+            true => Self::Told(range),
+            false => Self::NEVER_TOLD,
+        }
     }
 }
 
@@ -101,10 +105,15 @@ impl Range {
         cap > Watts::ZERO && cap <= highest
     }
 
-    /// The cap nearest to `found` that the driver takes: its highest may have shrunk since.
-    pub(crate) fn nearest(&self, found: Watts) -> Watts {
+    /// Where a device that holds `held` goes back to, if `found` was found: there, or, should the
+    /// driver's highest have shrunk below that, as near as it takes. It is never lowered for that:
+    /// what the driver says may be wrong, and a cap that goes back goes up to be nearer.
+    pub(crate) fn nearest(&self, found: Watts, held: Option<Watts>) -> Watts {
         match self {
-            Self::Told(range) if found > range.highest + range.resolution => range.highest,
+            Self::Told(range) if found > range.highest + range.resolution => {
+                let highest = range.highest.cut_to(range.resolution);
+                held.map_or(highest, |held| held.min(found).max(highest))
+            }
             _ => found,
         }
     }
@@ -158,10 +167,29 @@ mod tests {
     }
 
     #[test]
+    fn a_range_without_room_is_none() {
+        for (lowest, highest) in [(0.0, 0.0), (500.0, 400.0), (0.0, f64::NAN), (0.0, -1.0)] {
+            let range = CapRange {
+                lowest: Watts(lowest),
+                highest: Watts(highest),
+                ..RANGE
+            };
+            assert_eq!(Range::from(range), Range::NEVER_TOLD, "{lowest} {highest}");
+        }
+    }
+
+    #[test]
     fn what_goes_back_is_cut_only_by_a_range_that_was_told() {
         let found = Watts(750.0);
-        assert_eq!(Range::from(RANGE).nearest(found), Watts(700.0));
-        assert_eq!(Range::Asked(RANGE).nearest(found), found);
-        assert_eq!(Range::NEVER_TOLD.nearest(found), found);
+        let held = Some(Watts(600.0));
+        let told = Range::from(RANGE);
+        assert_eq!(told.nearest(found, held), Watts(700.0));
+        assert_eq!(told.nearest(found, None), Watts(700.0));
+        assert_eq!(told.nearest(Watts(650.0), held), Watts(650.0));
+        // Not down from what it holds.
+        assert_eq!(told.nearest(found, Some(Watts(720.0))), Watts(720.0));
+        assert_eq!(told.nearest(found, Some(Watts(800.0))), found);
+        assert_eq!(Range::Asked(RANGE).nearest(found, held), found);
+        assert_eq!(Range::NEVER_TOLD.nearest(found, held), found);
     }
 }

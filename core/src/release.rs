@@ -72,7 +72,10 @@ impl<S: Store> Core<S> {
         let owed = || {
             let cap = match self.is_held_off(unit) {
                 true => !self.is_left(device, unit),
-                false => self.is_journaled(device) || self.owes_undo(device, unit),
+                false => {
+                    self.is_journaled(device) && !self.is_left(device, unit)
+                        || self.owes_undo(device, unit)
+                }
             };
             cap || self.may_be_locked(unit)
         };

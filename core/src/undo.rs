@@ -125,22 +125,22 @@ impl<S: Store> Core<S> {
         entry.is_some_and(|entry| matches!(entry.undo(cap), Undo::Write(_)))
     }
 
-    /// A device that could not be read before can be now.
-    pub(crate) fn found_late(&mut self, device: usize, cap: Watts) {
+    /// A device could not be judged before, and can be now; `is_first`: it was not read before.
+    pub(crate) fn found_late(&mut self, device: usize, cap: Watts, is_first: bool) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
         let address = unit.address().to_owned();
         // One whose range is not known is not litd's to touch, so nothing is to be put back.
-        let never_read = unit.found.is_none() && unit.device.range.known().is_some();
-        if never_read {
+        let never_found = unit.found.is_none() && unit.device.range.known().is_some();
+        if never_found {
             unit.found = Some(cap);
+        }
+        if never_found || is_first {
             self.standing_changed(device);
         }
-        let Some(entry) = self.entry(&address).cloned() else {
-            return;
-        };
-        if entry.undo(cap) == Undo::Foreign {
+        let entry = self.entry(&address).filter(|_| is_first).cloned();
+        if let Some(entry) = entry {
             self.recover_device(device, &entry);
         }
     }

@@ -6,7 +6,7 @@ use litd_api::EventKind;
 use litd_power::PowerError;
 use litd_units::Watts;
 
-use crate::core::Core;
+use crate::core::{Core, SLOW};
 use crate::devices::Unit;
 use crate::range::Range;
 use crate::record::Note;
@@ -19,10 +19,18 @@ impl<S: Store> Core<S> {
             let most = self.could_hold(device);
             if let Some(unit) = self.devices.get_mut(device) {
                 unit.device.range.judge(most);
-                let unjudged = unit.device.range.unjudged();
-                self.actuator.judge(device, unjudged);
+                let judged = unit.was_read() && unit.device.range.known().is_some();
+                self.actuator.judge(device, (!judged).then_some(most));
             }
         }
+    }
+
+    /// Whether it is no use to wait for a device to be judged: its driver does not say what its cap may
+    /// be, or has failed to read it, or takes too long to.
+    pub(crate) fn is_beyond_judging(&self, unit: &Unit) -> bool {
+        let slow = unit.busy.is_some_and(|(_, since)| self.now >= since + SLOW);
+        let unread = !unit.was_read() && (unit.failures > 0 || slow);
+        unread || unit.device.range.known().is_none()
     }
 
     /// The most that a device could hold, whatever its driver says now: the largest of what the undo
@@ -37,10 +45,11 @@ impl<S: Store> Core<S> {
             let ours = entry.ours.iter().copied();
             ours.fold(entry.found, Watts::max)
         });
-        let last = unit.device.range.last().map(|range| range.highest);
+        // The highest limit of a CPU socket is what its register holds, not what it could draw.
+        let last = unit.device.range.last().filter(|_| unit.is_gpu());
         let ceiling = self.config.caps.gpu_ceiling.filter(|_| unit.is_gpu());
-        let bounds = [journaled, last, ceiling].into_iter().flatten();
-        let bound = bounds.reduce(Watts::max);
+        let bounds = [journaled, last.map(|range| range.highest), ceiling];
+        let bound = bounds.into_iter().flatten().reduce(Watts::max);
         let bound = bound.or_else(|| self.highest_of_peers(unit));
         // Nothing is known of it or of any other: nothing is left beside it.
         let bound = bound.unwrap_or(Range::NEVER_TOLD.unjudged().unwrap_or_default());
@@ -51,8 +60,11 @@ impl<S: Store> Core<S> {
     fn highest_of_peers(&self, unit: &Unit) -> Option<Watts> {
         let peers = self.devices.iter().map(|(_, peer)| peer);
         let alike = peers.filter(|peer| peer.is_gpu() == unit.is_gpu());
-        let ranges = alike.filter_map(|peer| peer.device.range.last());
-        ranges.map(|range| range.highest).reduce(Watts::max)
+        let highest = |peer: &Unit| match peer.is_gpu() {
+            true => peer.device.range.last().map(|range| range.highest),
+            false => peer.found,
+        };
+        alike.filter_map(highest).reduce(Watts::max)
     }
 
     /// A driver was asked what its device's cap may be, and did not tell.
@@ -74,14 +86,18 @@ impl<S: Store> Core<S> {
         self.standing_changed(device);
     }
 
-    /// Why no cap may rise, if a device can't be judged. One that was let go of is not asked.
+    /// Why no cap may rise, if a GPU can't be judged. One that was let go of is not asked.
     pub(crate) fn unjudged(&self) -> Option<String> {
-        let mut units = self.devices.iter().map(|(_, unit)| unit);
-        let unjudged =
-            |unit: &&Unit| unit.let_go.is_none() && unit.device.range.unjudged().is_some();
-        let unit = units.find(unjudged)?;
+        let told = |unit: &Unit| unit.device.range.known().is_some();
+        let judged = |unit: &Unit| told(unit) && unit.found.is_some();
+        let mut units = self.devices.gpus().map(|(_, unit)| unit);
+        let unit = units.find(|unit| unit.let_go.is_none() && !judged(unit))?;
+        let what = match told(unit) {
+            true => "what its cap is",
+            false => "what its cap may be",
+        };
         Some(format!(
-            "the driver of {0} does not say what its cap may be; `litctl release {0}` ends that",
+            "the driver of {0} does not say {what}; `litctl release {0}` ends that",
             unit.name
         ))
     }

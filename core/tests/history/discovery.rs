@@ -315,6 +315,7 @@ impl World {
         self.recall_spared(false);
         self.before_start();
         self.last_alive = now;
+        self.ledger.watching = None;
         self.note(|| match restores {
             true => "litd restore".to_owned(),
             false => "daemon starts".to_owned(),
@@ -322,7 +323,11 @@ impl World {
         let boot = format!("boot-{}", self.boot);
         let unix = 1.7e9 + clock.as_secs_f64();
         let config = self.config.clone();
-        match Core::new(config, inventory, self.disk.clone(), &boot, clock, unix) {
+        let begin = match restores {
+            true => Core::restoring,
+            false => Core::new,
+        };
+        match begin(config, inventory, self.disk.clone(), &boot, clock, unix) {
             Ok(core) => self.core = Some(core),
             Err(error) => return self.broke("start", error.to_string()),
         }

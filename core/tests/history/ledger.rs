@@ -265,7 +265,7 @@ impl World {
         let Some(found) = said[device].found else {
             return self.broke("4 found", format!("device {device} was never read"));
         };
-        let give_back = cap == found;
+        let give_back = cap == found || self.is_nearer(device, cap, found);
         let by_hand = self.is_by_hand(device, cap);
         self.check_whose(device, cap, give_back || by_hand, &said[device]);
         self.check_spared(device, give_back || by_hand);
@@ -318,6 +318,13 @@ impl World {
         self.hw[device].touched = true;
     }
 
+    /// Whether a cap goes up towards the one found, as far as a driver's range has shrunk below that.
+    fn is_nearer(&self, device: usize, cap: i64, found: i64) -> bool {
+        let hw = &self.hw[device];
+        let shrunk = |range: CapRange| micro(range.highest) < found;
+        (hw.cap..found).contains(&cap) && hw.range_told.is_some_and(shrunk)
+    }
+
     /// While a GPU can't be judged no GPU's cap rises, but to undo.
     fn check_all_judged(&mut self, device: usize, undoes: bool, said: &[Said]) {
         let unjudged = |&other: &usize| {
@@ -366,7 +373,8 @@ impl World {
         let within = |it: &Bounds| (it.floor..=it.ceiling).contains(&cap) && cap % it.unit == 0;
         // What a driver says of its range may be another's: it refuses then what it does not take.
         let told = self.bounds_as_told(device, found);
-        if cap != found && !within(&bounds) && !told.is_some_and(|it| within(&it)) {
+        let nearer = self.is_nearer(device, cap, found);
+        if cap != found && !nearer && !within(&bounds) && !told.is_some_and(|it| within(&it)) {
             let text = format!(
                 "device {device}: {} W is not within {} to {} W; {} W was found",
                 cap as f64 / 1e6,

@@ -28,7 +28,10 @@ impl World {
     /// no more than that where a budget is set, or was a moment ago.
     pub fn may_watch(&self, cap: i64, found: Option<i64>) -> bool {
         let off = self.stop_sent.is_some() || self.mode() == Mode::Off;
-        !off && self.budget_set().is_some() && found.is_some_and(|found| cap <= found)
+        // The node's budget, or its BMC's, is one, too.
+        let node = self.core.as_ref().and_then(litd_core::Core::left_by_node);
+        let bounded = self.budget_set().is_some() || node.is_some();
+        !off && bounded && found.is_some_and(|found| cap <= found)
     }
 
     /// All caps are back where litd only watches and has no budget to enforce.
