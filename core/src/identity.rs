@@ -6,6 +6,7 @@ use litd_power::{CapRange, Identity, PowerError, Sharing};
 
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::journal::Undo;
 use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
@@ -36,11 +37,16 @@ impl<S: Store> Core<S> {
             return self.count_error(device, &error);
         }
         let differs = |old: &Option<String>, new: &Option<String>| matches!((old, new), (Some(old), Some(new)) if old != new);
-        let replaced =
-            differs(&known.serial, &identity.serial) || differs(&known.uuid, &identity.uuid);
+        let held = unit.device.reading.map(|reading| reading.cap);
+        // One that holds a cap of litd's is the part that litd has written, whatever its driver says.
+        let entry = self.journal.entries().iter();
+        let ours = entry
+            .filter(|entry| entry.address == known.address)
+            .any(|entry| held.is_some_and(|held| entry.undo(held) != Undo::Foreign));
+        let replaced = !ours
+            && (differs(&known.serial, &identity.serial) || differs(&known.uuid, &identity.uuid));
         let was = shared(unit);
         unit.device.identity = identity;
-        let held = unit.device.reading.map(|reading| reading.cap);
         let told = Range::from(range);
         let lost = unit.device.range.unjudged().is_some();
         let belied = lost && held.is_some_and(|held| !told.admits(held));

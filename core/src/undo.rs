@@ -63,19 +63,19 @@ impl<S: Store> Core<S> {
             return;
         };
         let address = entry.address.clone();
-        let serial = &unit.device.identity.serial;
-        let other_part = matches!((&entry.serial, serial), (Some(old), Some(new)) if old != new);
-        if other_part {
-            let text = "the part was replaced since: its cap is left as it is";
-            self.note(Note::info(EventKind::Restore, text).device(&address));
-            self.forget_entry(&address);
-            return;
-        }
         let Some(reading) = unit.device.reading else {
             // Later, once it can be read.
             unit.found = Some(entry.found);
             return;
         };
+        let serial = unit.device.identity.serial.as_deref();
+        if entry.is_another_part(serial, self.journal.boot_id(), reading.cap) {
+            unit.found = Some(reading.cap);
+            let text = "the part was replaced since: its cap is left as it is";
+            self.note(Note::info(EventKind::Restore, text).device(&address));
+            self.forget_entry(&address);
+            return;
+        }
         match entry.undo(reading.cap) {
             // It leaves the journal once it has stayed so: a write of the predecessor's may still
             // be on its way.

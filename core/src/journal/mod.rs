@@ -79,6 +79,15 @@ impl Entry {
         boot_id.clone_into(&mut self.boot_id);
     }
 
+    /// Whether the device is another part than this entry's. A serial number alone does not say so: a
+    /// driver in trouble may tell another device's. A part that has come during this boot holds its
+    /// driver's cap, and neither the one found nor one of litd's.
+    #[must_use]
+    pub fn is_another_part(&self, serial: Option<&str>, boot_id: &str, current: Watts) -> bool {
+        let came = self.boot_id != boot_id || self.undo(current) == Undo::Foreign;
+        came && !self.is_part(serial)
+    }
+
     /// Whether a device with this serial number may be the same part.
     fn is_part(&self, serial: Option<&str>) -> bool {
         match (self.serial.as_deref(), serial) {
@@ -221,6 +230,12 @@ impl Journal {
         self.limit = bytes;
         self.longest = bytes;
         self
+    }
+
+    /// This boot of the node.
+    #[must_use]
+    pub fn boot_id(&self) -> &str {
+        &self.boot_id
     }
 
     /// The devices that litd may have written and has not given back.
