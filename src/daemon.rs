@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use litd_api::{DeviceState, DeviceStatus};
+use litd_core::config::OnExit;
 use litd_core::journal::{Journal, JournalError, Recovered};
 use litd_core::{Core, Event};
 use nix::sys::stat::{Mode, umask};
@@ -124,7 +125,8 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     let _lock = Lock::take(&directory)?;
     let recovered = journal(&config.shell)?.1;
     let nothing = |it: &Recovered| it.entries.is_empty() && it.damaged.is_none();
-    if recovered.as_ref().is_none_or(nothing) {
+    let holds = config.core.caps.on_exit == OnExit::Hold;
+    if recovered.as_ref().is_none_or(nothing) && !holds {
         log::info!("nothing to give back");
         return Ok(());
     }
@@ -163,9 +165,18 @@ fn nothing_left(shell: &Shell, hub: &Shared) -> Result<(), DaemonError> {
         let found = status.devices.iter().find(|device| of(device));
         found.is_some_and(|device| device.state == DeviceState::Foreign)
     };
+    let held = hub.borrow().held_on_exit();
+    if !held.is_empty() {
+        log::info!(
+            "caps stay within the safe budget, of {}; the undo journal keeps the caps found",
+            held.join(", ")
+        );
+    }
     let (journal, _) = journal(shell)?;
     let addresses = journal.entries().iter().map(|entry| entry.address.clone());
-    let left: Vec<String> = addresses.filter(|address| !theirs(address)).collect();
+    let left: Vec<String> = addresses
+        .filter(|address| !theirs(address) && !held.contains(address))
+        .collect();
     match left.is_empty() {
         true => Ok(()),
         false => Err(DaemonError::Left(left)),

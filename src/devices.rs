@@ -4,11 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use litd_core::{Device, DeviceId, Operation, Reply};
-use litd_power::{
-    CapRange, Inventory, Notice, PowerDomain, PowerError, Search, Severity, Source, Worker,
-};
-use litd_units::Watts;
+use litd_core::{Device, DeviceId, Operation, Range, Reply};
+use litd_power::{Inventory, Notice, PowerDomain, PowerError, Search, Severity, Source, Worker};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -86,7 +83,7 @@ pub async fn discover(hardware: &Hardware, patience: Duration) -> Result<Found, 
     for (index, domain) in domains.into_iter().enumerate() {
         inventory.push(Device {
             identity: domain.identity().clone(),
-            range: NO_RANGE,
+            range: Range::NEVER_TOLD,
             reading: None,
         });
         devices.add(DeviceId(index), domain, reports.clone())?;
@@ -100,13 +97,6 @@ pub async fn discover(hardware: &Hardware, patience: Duration) -> Result<Found, 
         answers,
     })
 }
-
-const NO_RANGE: CapRange = CapRange {
-    lowest: Watts::ZERO,
-    highest: Watts::ZERO,
-    default: Watts::ZERO,
-    resolution: Watts::ZERO,
-};
 
 /// Stand-in hardware's devices.
 async fn stand_in(
@@ -217,7 +207,6 @@ impl Devices {
                 *unanswered += u32::from(worker.submit(question).is_ok());
             }
         }
-        let mut ranges = vec![None; inventory.len()];
         while self.unanswered.iter().any(|&count| count > 0) {
             let Ok(Some((DeviceId(index), reply))) = timeout_at(deadline, answers.recv()).await
             else {
@@ -225,10 +214,10 @@ impl Devices {
             };
             self.unanswered[index] -= 1;
             match reply {
-                Reply::Range(Ok(range)) => ranges[index] = Some(range),
+                Reply::Range(Ok(range)) => inventory[index].range = range.into(),
                 Reply::Read(Ok(reading)) => inventory[index].reading = Some(reading),
                 Reply::Range(Err(error)) | Reply::Read(Err(error)) => {
-                    log::error!("left alone: {error}");
+                    log::error!("not steered until its driver answers: {error}");
                 }
                 Reply::Set(_)
                 | Reply::Identity(_)
@@ -237,16 +226,13 @@ impl Devices {
                 | Reply::Released => {}
             }
         }
-        for (index, device) in inventory.iter_mut().enumerate() {
-            // Without a range no cap is known to be possible: it is as good as no answer.
-            match ranges[index] {
-                Some(range) => device.range = range,
-                None => device.reading = None,
-            }
-            if self.unanswered[index] > 0 {
+        for (device, &unanswered) in inventory.iter().zip(&self.unanswered) {
+            if unanswered > 0 {
                 let address = &device.identity.address;
                 let seconds = patience.as_secs_f64();
-                log::error!("{address}: left alone: it has not answered for {seconds} s");
+                log::error!(
+                    "{address}: not steered until its driver answers, which it has not for {seconds} s"
+                );
             }
         }
     }

@@ -199,6 +199,12 @@ impl Hub {
         self.core.events(after)
     }
 
+    /// The devices that hold what the safe budget allows now that litd leaves, by address.
+    #[must_use]
+    pub fn held_on_exit(&self) -> Vec<String> {
+        self.core.held_on_exit()
+    }
+
     /// Whether everything has been given back, and the process may end.
     #[must_use]
     pub fn is_stopped(&self) -> bool {

@@ -73,7 +73,7 @@ const FAMILIES: &[Family] = &[
     family(Kind::Gauge, "litd_simulated", "", "1 if the hardware is a simulation: no other number is of a real node then.",
         |s, out| out.flag(&[], s.simulated)),
 
-    family(Kind::Gauge, "litd_mode", "", "1 at the mode that is on: observe writes no caps, off has let go of everything.",
+    family(Kind::Gauge, "litd_mode", "", "1 at the mode that is on: observe writes caps only to keep a budget, off has let go of everything.",
         |s, out| one_of(out, &[], "mode", MODES, s.node.mode)),
     family(Kind::Gauge, "litd_yielded", "", "1 while the node is only observed because somebody else sets caps here too.",
         |s, out| out.flag(&[], s.node.yielded)),

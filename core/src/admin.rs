@@ -1,6 +1,6 @@
 //! What administrators ask for, and a configuration read anew.
 
-use litd_api::{Command, Done, EventKind, Problem};
+use litd_api::{Command, Done, EventKind, Mode, Problem};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
@@ -62,16 +62,31 @@ impl<S: Store> Core<S> {
     fn ask_budget(&mut self, watts: Option<Watts>) -> Result<String, Problem> {
         if let Some(budget) = watts {
             self.check_budget(budget)?;
+            self.check_enforced(self.mode_and_why())?;
         }
         self.overrides.budget = watts;
         self.replan_all();
         Ok(match (watts, self.policy()) {
             (Some(budget), Policy::Observe) => {
-                format!("budget is {budget}; litd only observes and writes nothing")
+                format!("budget is {budget}; litd moves no cap beyond that, it only observes")
             }
             (Some(budget), _) => format!("budget is {budget}"),
             (None, _) => format!("budget is {} again", self.gpu_budget()),
         })
+    }
+
+    /// A budget that nothing would enforce is refused.
+    pub(crate) fn check_enforced(
+        &self,
+        (mode, why): (Mode, Option<String>),
+    ) -> Result<(), Problem> {
+        if mode != Mode::Off {
+            return Ok(());
+        }
+        let why = why.unwrap_or_else(|| "its configuration says so".to_owned());
+        Err(problem(format!(
+            "litd is off and enforces no budget: {why}"
+        )))
     }
 
     fn check_budget(&self, budget: Watts) -> Result<(), Problem> {
@@ -184,6 +199,8 @@ impl<S: Store> Core<S> {
         } else if rules {
             self.replan_all();
         }
+        // Targets depend on every key, also where no job has a loop.
+        self.dirty = true;
         let names: Vec<String> = self.jobs.keys().cloned().collect();
         for name in names {
             self.tell_hooks(&name);

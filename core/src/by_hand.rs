@@ -85,7 +85,12 @@ impl<S: Store> Core<S> {
             return Err(problem("the device is gone"));
         };
         let name = &unit.name;
-        if !unit.is_ours() || unit.ranging {
+        let Some(limits) = unit.limits_by_hand(&self.config.caps) else {
+            return Err(problem(format!(
+                "the driver of {name} does not say what its cap may be: try again once it does"
+            )));
+        };
+        if !unit.is_ours() || unit.device.range.is_open() {
             let state = unit.standing.name();
             return Err(problem(format!(
                 "{name} is not litd's to set ({state}): `litctl resume {name}` first"
@@ -98,7 +103,6 @@ impl<S: Store> Core<S> {
                  all caps back"
             )));
         }
-        let limits = unit.limits_by_hand(&self.config.caps);
         let cap = asked.cut_to(limits.resolution);
         // Written so that a NaN is refused, and what is rounded down below the floor.
         if !(cap >= limits.floor && asked <= limits.ceiling) {
@@ -156,9 +160,9 @@ impl<S: Store> Core<S> {
 
     /// Whether a device may hold a cap that was to be set by hand and was answered as not set.
     pub(crate) fn owes_undo(&self, device: usize, unit: &Unit) -> bool {
-        let held = self.actuator.held(device).zip(unit.found);
+        let held = self.actuator.held(device).zip(unit.back());
         matches!(unit.by_hand, ByHand::Failed(_))
-            && !held.is_some_and(|(held, found)| held.is_same_cap(found))
+            && !held.is_some_and(|(held, back)| held.is_same_cap(back))
     }
 
     /// Whether this write is an administrator's.
@@ -245,21 +249,27 @@ impl<S: Store> Core<S> {
 impl Unit {
     /// The cap that the device is to have while no loop moves it.
     pub(crate) fn base(&self) -> Option<Watts> {
-        self.by_hand.asked().or(self.found)
+        self.by_hand.asked().or(self.back())
+    }
+
+    /// The cap that goes back when litd ends: the one found, or the nearest that the driver takes by
+    /// now.
+    pub(crate) fn back(&self) -> Option<Watts> {
+        self.found.map(|found| self.device.range.nearest(found))
     }
 
     /// What may be set by hand: all that the driver accepts and the configuration allows.
-    fn limits_by_hand(&self, caps: &crate::config::Caps) -> Limits {
-        let range = self.device.range;
+    fn limits_by_hand(&self, caps: &crate::config::Caps) -> Option<Limits> {
+        let range = self.device.range.known()?;
         let (floor, ceiling) = match self.device.identity.kind {
             DeviceKind::Gpu => (caps.gpu_floor, caps.gpu_ceiling.unwrap_or(range.highest)),
             DeviceKind::Cpu => (caps.cpu_floor, range.highest),
         };
         let ceiling = ceiling.min(range.highest);
-        Limits {
+        Some(Limits {
             floor: range.lowest.max(floor).min(ceiling),
             ceiling,
             resolution: range.resolution,
-        }
+        })
     }
 }

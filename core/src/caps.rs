@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::devices::Unit;
 use crate::job::Job;
 use crate::journal::Found;
+use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -32,22 +33,35 @@ impl<S: Store> Core<S> {
         self.set_budget().map_or_else(found, share)
     }
 
-    /// Whether caps may be anything else than what was found.
+    /// Whether a policy moves caps.
     pub(crate) fn steers(&self) -> bool {
         self.policy() != Policy::Observe && self.stopping.is_none()
     }
 
+    /// Whether a budget that was set keeps caps below those found: in every mode but off.
+    pub(crate) fn enforces(&self) -> bool {
+        !self.is_leaving() && self.set_budget().is_some()
+    }
+
+    /// Whether caps may be anything else than what was found.
+    fn moves_caps(&self) -> bool {
+        self.steers() || self.enforces() || self.holds()
+    }
+
     /// Works out what every device is to hold.
     pub(crate) fn retarget(&mut self) {
-        let steering = self.steers();
+        self.judge_devices();
+        let steering = self.moves_caps();
         self.actuator.set_budget(self.whole_budget(steering));
         if !steering {
             return self.give_all_back();
         }
         let mut steered = vec![false; self.devices.iter().count()];
         let mut shares = Watts::ZERO;
+        // What loops ask for counts no more once litd leaves.
+        let leaving = self.is_leaving();
         for job in self.jobs.values() {
-            let Some(caps) = &job.ask else {
+            let Some(caps) = job.ask.as_ref().filter(|_| !leaving) else {
                 continue;
             };
             let devices = job.devices();
@@ -86,8 +100,11 @@ impl<S: Store> Core<S> {
             // Not litd's to move, and nothing of litd's to undo: what it holds is others' doing.
             // An entry of a foreign cap is one that could not be taken out of the journal yet.
             let owed = self.is_journaled(device) || self.owes_undo(device, unit);
+            let judged = unit.was_read() && unit.device.range.known().is_some();
             let holds = match unit.standing {
                 DeviceState::Foreign => self.actuator.most_of(device),
+                // Nobody else's undo waits for one that can't be judged.
+                _ if !judged => self.actuator.counts(device),
                 _ if owed => found,
                 // It was reset, unless litd is just writing it.
                 DeviceState::Ours => {
@@ -123,7 +140,7 @@ impl<S: Store> Core<S> {
             if cap <= own.floor {
                 // Found as low as litd would ever go, or lower: there is nothing to take.
                 self.actuator.give_back(device, cap);
-                lowest += cap;
+                lowest += unit.device.range.unjudged().unwrap_or(cap);
                 continue;
             }
             gpus.push(device);
@@ -226,24 +243,28 @@ impl<S: Store> Core<S> {
     /// administrator took back, get what they were found with.
     fn leave_others(&mut self) {
         for (device, unit) in self.devices.iter() {
-            match (unit.standing, unit.found) {
-                _ if unit.ranging => self.actuator.leave(device),
-                (DeviceState::Ours, Some(_)) => {}
-                (DeviceState::Released | DeviceState::Faulty, Some(found))
+            let asked = matches!(unit.device.range, Range::Asked(_));
+            match (unit.standing, unit.back()) {
+                _ if asked || !unit.was_read() => self.actuator.leave(device),
+                (DeviceState::Released, Some(_))
+                    if self.is_held_off(unit) && self.may_open(device) => {}
+                (DeviceState::Ours, Some(_)) if unit.is_ours() => {}
+                (DeviceState::Ours | DeviceState::Released | DeviceState::Faulty, Some(back))
                     if self.may_open(device)
                         && (self.is_journaled(device) || self.owes_undo(device, unit)) =>
                 {
-                    self.actuator.give_back(device, found);
+                    self.actuator.give_back(device, back);
                 }
                 _ => self.actuator.leave(device),
             }
         }
     }
 
-    /// While the node is short of power caps stay where they are, or go down. What goes back to what
-    /// was found does so where no job is steered: without litd it would be there too.
+    /// While the node is short of power, or a device can't be judged, caps stay where they are or go
+    /// down. A cap that goes back to the one found does so where no job is steered: without litd it
+    /// would be there too.
     fn hold_while_short(&mut self, steered: &[bool]) {
-        if self.short_of_power().is_none() {
+        if self.short_of_power().is_none() && self.unjudged().is_none() {
             return;
         }
         let rises = |&(device, unit): &(usize, &Unit)| {
@@ -289,7 +310,8 @@ impl<S: Store> Core<S> {
         let mut limits = Vec::new();
         let mut wanted = Vec::new();
         for (device, unit) in self.devices.iter().filter(|(_, unit)| counts(unit)) {
-            let movable = unit.is_ours() && !unit.ranging && !self.actuator.has_failed(device);
+            let movable =
+                unit.is_ours() && !unit.device.range.is_open() && !self.actuator.has_failed(device);
             let own = unit.limits(caps);
             let target = self.actuator.target(device);
             match target.filter(|_| movable) {
@@ -336,10 +358,10 @@ impl<S: Store> Core<S> {
         for (device, cap) in all.zip(std::mem::take(wanted)) {
             let unit = self.devices.get(device)?;
             let own = unit.limits(&self.config.caps);
-            match unit.found.filter(|&found| found < own.floor) {
-                Some(found) => {
-                    self.actuator.give_back(device, found);
-                    left -= found;
+            match unit.back().filter(|&back| back < own.floor) {
+                Some(back) => {
+                    self.actuator.give_back(device, back);
+                    left -= back;
                 }
                 None => {
                     devices.push(device);
@@ -389,17 +411,17 @@ impl<S: Store> Core<S> {
 
     /// Whether a write takes back what litd may have done, as far as the journal knows.
     fn undoes(&self, device: usize, cap: Watts) -> bool {
-        let found = self.devices.get(device).and_then(|unit| unit.found);
+        let back = self.devices.get(device).and_then(Unit::back);
         // What is not in the journal holds nothing of litd's that could be undone.
-        self.is_journaled(device) && found.is_some_and(|found| found.is_same_cap(cap))
+        self.is_journaled(device) && back.is_some_and(|back| back.is_same_cap(cap))
     }
 
     /// The same, or one that takes back a cap which could not be set by hand.
     fn gives_back(&self, device: usize, cap: Watts) -> bool {
         let unit = self.devices.get(device);
         let owed = unit.filter(|unit| self.owes_undo(device, unit));
-        let owed = owed.and_then(|unit| unit.found);
-        self.undoes(device, cap) || owed.is_some_and(|found| found.is_same_cap(cap))
+        let owed = owed.and_then(Unit::back);
+        self.undoes(device, cap) || owed.is_some_and(|back| back.is_same_cap(cap))
     }
 
     /// A write that can't be written down is not made.

@@ -95,6 +95,17 @@ impl Default for Rollout {
     }
 }
 
+/// Which caps litd leaves behind when it stops or is off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnExit {
+    /// Those that were found.
+    Restore,
+    /// Those that were found, as far as `safe_budget` allows. The undo journal keeps the caps found,
+    /// so that a later `litd restore` with `on_exit = "restore"` goes back to them.
+    Hold,
+}
+
 /// What caps may be, where an administrator is stricter than the drivers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -103,6 +114,8 @@ pub struct Caps {
     pub budget: Option<Watts>,
     /// The most that all GPU caps may add up to, in watts, while no fleet controller has a lease.
     pub safe_budget: Option<Watts>,
+    /// Which caps litd leaves behind when it stops or is off.
+    pub on_exit: OnExit,
     /// No GPU's cap goes below this. Some drivers (MI300X) name 0 as the lowest.
     pub gpu_floor: Watts,
     /// No GPU's cap goes above this. Absent: the cap that the driver starts with (its TDP), or
@@ -124,6 +137,7 @@ impl Default for Caps {
         Self {
             budget: None,
             safe_budget: None,
+            on_exit: OnExit::Restore,
             gpu_floor: Watts(200.0),
             gpu_ceiling: None,
             cpu_floor: Watts(100.0),

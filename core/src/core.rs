@@ -9,7 +9,7 @@ use litd_units::{Nanos, Watts};
 use crate::ailing::Condition;
 use crate::audit::Audit;
 use crate::baseline::Baseline;
-use crate::config::Config;
+use crate::config::{Config, OnExit};
 use crate::devices::{Devices, Unit};
 use crate::event::{Device, DeviceId, Effect, Event, SessionId};
 use crate::job::Job;
@@ -143,7 +143,10 @@ impl<S: Store> Core<S> {
         let devices = Devices::new(inventory, now);
         let lines = devices.iter().map(|(_, unit)| {
             let held = unit.device.reading.map(|reading| reading.cap);
-            (held, unit.device.range.highest)
+            let range = unit.device.range;
+            let most = range.known().map(|range| range.highest);
+            // `judge_devices` knows better before anything is decided.
+            (held, most.or(range.unjudged()).unwrap_or_default())
         });
         let actuator = Actuator::new(&lines.collect::<Vec<_>>(), Watts::ZERO);
         let (learned, flaw) = match store.load_learned() {
@@ -205,6 +208,7 @@ impl<S: Store> Core<S> {
             core.recover(recovered);
             core.recover_clocks();
         }
+        core.judge_devices();
         core.recall_trial();
         // After what was recovered: the caps found are not those of a predecessor.
         core.follow_mode();
@@ -291,6 +295,8 @@ impl<S: Store> Core<S> {
         self.check_jobs();
         self.check_trials();
         self.check_holders();
+        // Whatever an event forgot to say is made up for within a second.
+        self.dirty = true;
         self.check_devices();
         self.check_sockets();
         self.check_let_go();
@@ -344,7 +350,11 @@ impl<S: Store> Core<S> {
                 continue;
             }
             self.devices.want_read(device);
-            if self.devices.get(device).is_some_and(|unit| unit.ranging) {
+            if self
+                .devices
+                .get(device)
+                .is_some_and(|unit| unit.device.range.is_open())
+            {
                 self.devices.want_identity(device);
             }
         }
@@ -414,7 +424,11 @@ impl<S: Store> Core<S> {
         if self.stopping.is_some() {
             return;
         }
-        self.note(Note::info(EventKind::Daemon, "stopping: caps go back"));
+        let text = match self.config.caps.on_exit {
+            OnExit::Restore => "stopping: caps go back",
+            OnExit::Hold => "stopping: caps go where the safe budget allows",
+        };
+        self.note(Note::info(EventKind::Daemon, text));
         self.save_condition();
         self.forget_by_hand();
         self.stopping = Some(Stopping {
@@ -442,8 +456,10 @@ impl<S: Store> Core<S> {
             return;
         };
         if self.now >= stopping.since + STOP {
+            let held = self.held_on_exit();
             let caps = self.journal.entries().iter();
             let caps = caps.map(|entry| entry.address.as_str());
+            let caps = caps.filter(|address| !held.iter().any(|held| held == address));
             let clocks = self.journal.clocks().iter().map(String::as_str);
             let left: BTreeSet<&str> = caps.chain(clocks).collect();
             let left: Vec<&str> = left.into_iter().collect();
@@ -462,7 +478,8 @@ impl<S: Store> Core<S> {
         let busy = |(device, unit): (usize, &Unit)| {
             self.actuator.is_writing(device) || self.owes_undo(device, unit)
         };
-        let undone = self.reachable_entries() == 0 && self.locked_devices() == 0;
+        let lowered = !self.holds() || self.is_within();
+        let undone = self.owed_entries() == 0 && self.locked_devices() == 0 && lowered;
         if waits && undone && !self.devices.iter().any(busy) {
             self.say_stopped();
         }

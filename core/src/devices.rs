@@ -3,7 +3,7 @@
 
 use litd_api::DeviceState;
 use litd_policies::Limits;
-use litd_power::{CapRange, DeviceKind, Operation};
+use litd_power::{CapRange, DeviceKind, Operation, Reading};
 use litd_units::{Nanos, Watts};
 
 use crate::by_hand::ByHand;
@@ -11,6 +11,7 @@ use crate::clocks::Clocks;
 use crate::config::Caps;
 use crate::event::{Device, DeviceId, Effect};
 use crate::limits::Window;
+use crate::range::Range;
 use crate::release::LetGo;
 use crate::thermal::Thermal;
 
@@ -74,8 +75,6 @@ pub(crate) struct Unit {
     pub suspect: Option<Watts>,
     /// When it was reset of late.
     pub resets: Vec<Nanos>,
-    /// It was reset, and what its cap may be is not known yet.
-    pub ranging: bool,
     /// What its clocks are locked to.
     pub clocks: Clocks,
     wanted: Wanted,
@@ -92,13 +91,19 @@ struct Wanted {
 
 impl Unit {
     fn new(name: String, mut device: Device, now: Nanos) -> Self {
+        if let Some(Reading { cap, .. }) = device.reading
+            && !device.range.admits(cap)
+        {
+            // One of the two is wrong, and nobody can say which.
+            device.range.refused(cap);
+        }
         let range = device.range;
-        device.reading = device
-            .reading
-            .filter(|reading| can_hold(&range, reading.cap));
+        device.reading = device.reading.filter(|reading| range.admits(reading.cap));
+        // Without a range the device is not litd's to touch, so nothing is to be put back.
+        let told = device.reading.filter(|_| range.known().is_some());
         Self {
             name,
-            found: device.reading.map(|reading| reading.cap),
+            found: told.map(|reading| reading.cap),
             by_hand: ByHand::default(),
             device,
             read_at: now,
@@ -120,15 +125,9 @@ impl Unit {
             over_since: None,
             tells_power: false,
             resets: Vec::new(),
-            ranging: false,
             clocks: Clocks::default(),
             wanted: Wanted::default(),
         }
-    }
-
-    /// Whether a device like this can hold a cap at all: if not, it was misread.
-    pub fn can_hold(&self, cap: Watts) -> bool {
-        can_hold(&self.device.range, cap)
     }
 
     /// Whether there is anything that it is to do when it is free.
@@ -157,9 +156,22 @@ impl Unit {
         self.device.identity.kind == DeviceKind::Gpu
     }
 
+    /// Whether its cap was read since litd started: until then nobody knows whose the cap is that it
+    /// holds, and nothing is written over it.
+    pub fn was_read(&self) -> bool {
+        self.device.reading.is_some()
+    }
+
+    /// Whether a cap is the one that its driver starts with.
+    pub fn is_default(&self, cap: Watts) -> bool {
+        let range = self.device.range.last();
+        range.is_some_and(|range| cap.is_same_cap(range.default))
+    }
+
     /// Whether litd may move its cap.
     pub fn is_ours(&self) -> bool {
-        self.standing == DeviceState::Ours && self.found.is_some()
+        let judged = self.device.range.known().is_some();
+        self.standing == DeviceState::Ours && self.found.is_some() && judged
     }
 
     /// Whether this is how a hook would call it.
@@ -174,14 +186,24 @@ impl Unit {
 
     /// What litd may set: the driver's range, as far as the administrator allows it. A GPU's
     /// ceiling is the cap that its driver starts with (its TDP), or the one found, if that is
-    /// higher; a CPU socket's is the limit found.
+    /// higher; a CPU socket's is the limit found. A device whose driver does not tell its range has
+    /// one cap, the most that it could hold.
     pub fn limits(&self, caps: &Caps) -> Limits {
         let CapRange {
             lowest,
             highest,
             default,
             resolution,
-        } = self.device.range;
+        } = match self.device.range {
+            Range::Told(range) | Range::Asked(range) => range,
+            Range::Untold { most, .. } => {
+                return Limits {
+                    floor: most,
+                    ceiling: most,
+                    resolution: Watts::ZERO,
+                };
+            }
+        };
         let found = self.found.unwrap_or(default);
         let (floor, ceiling) = match self.device.identity.kind {
             DeviceKind::Gpu => {
@@ -198,11 +220,6 @@ impl Unit {
             resolution,
         }
     }
-}
-
-/// Found caps may be below the driver's range, which is for setting; nothing is above it.
-fn can_hold(range: &CapRange, cap: Watts) -> bool {
-    cap > Watts::ZERO && cap <= range.highest + range.resolution
 }
 
 /// All devices.

@@ -1,12 +1,13 @@
 //! What happens to the daemon, and what it wants done about it. The shell turns system calls
 //! into [`Event`]s and [`Effect`]s into system calls; tests make both up.
 
-use litd_power::{CapRange, Identity, Reading};
+use litd_power::{Identity, Reading};
 pub use litd_power::{Operation, Reply};
 use litd_units::{Celsius, Watts};
 
 use crate::cgroup::Home;
 use crate::config::Config;
+use crate::range::Range;
 
 /// A connected hook, for as long as the daemon runs; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,10 +31,10 @@ pub struct Peer {
 pub struct Device {
     /// Which it is.
     pub identity: Identity,
-    /// What its cap may be, as the driver says.
-    pub range: CapRange,
-    /// The first reading; with the cap that is put back at the end. `None`: it did not answer,
-    /// and is not touched.
+    /// What its cap may be, as far as the driver says.
+    pub range: Range,
+    /// The first reading; with the cap that is put back at the end. `None`: the device did not
+    /// answer, and is not touched before it has.
     pub reading: Option<Reading>,
 }
 

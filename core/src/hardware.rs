@@ -2,11 +2,12 @@
 
 use litd_api::{DeviceState, EventKind};
 use litd_policies::Written;
-use litd_power::{Operation, PowerError, Reading, Reply};
+use litd_power::{CapRange, Operation, PowerError, Reading, Reply};
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
 use crate::devices::Settling;
+use crate::journal::Undo;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -67,12 +68,14 @@ impl<S: Store> Core<S> {
             Reply::Set(outcome) => {
                 let by_hand =
                     matches!(operation, Operation::Set(cap) if self.is_by_hand(device, cap));
-                self.has_written(device, outcome, by_hand);
+                if let Operation::Set(wanted) = operation {
+                    self.has_written(device, wanted, outcome, by_hand);
+                }
             }
             Reply::Identity(Ok((identity, range))) => self.has_identity(device, identity, range),
             // Asked for again in the next round.
             Reply::Identity(Err(error)) | Reply::Range(Err(error)) => {
-                self.count_error(device, &error);
+                self.range_refused(device, &error);
             }
             Reply::Range(Ok(_)) => {}
             Reply::Holders(Ok(pids)) => self.holders(device, asked, &pids),
@@ -106,15 +109,31 @@ impl<S: Store> Core<S> {
     }
 
     /// A write has ended; it may have been one of an administrator's, `by_hand`.
-    fn has_written(&mut self, device: usize, outcome: Result<Watts, PowerError>, by_hand: bool) {
+    fn has_written(
+        &mut self,
+        device: usize,
+        wanted: Watts,
+        outcome: Result<Watts, PowerError>,
+        by_hand: bool,
+    ) {
         let before = self.actuator.held(device);
         self.audit_outcome(device, &outcome);
         let told = outcome.as_ref().copied().map_err(ToString::to_string);
-        if let Err(PowerError::Changed { .. }) = &outcome {
+        if let Err(PowerError::Changed { cap, .. }) = outcome {
             if by_hand {
                 self.wrote_by_hand(device, told);
             }
-            return self.not_written(device);
+            self.actuator.not_written(device);
+            return self.look_again(device, cap);
+        }
+        if let Ok(held) = outcome
+            && self.is_unexplained(device, wanted, before, held)
+        {
+            if by_hand {
+                self.wrote_by_hand(device, told);
+            }
+            self.actuator.written(device, None);
+            return self.look_again(device, held);
         }
         let (held, error) = match outcome {
             Ok(held) => (Some(held), None),
@@ -147,14 +166,55 @@ impl<S: Store> Core<S> {
         self.dirty = true;
     }
 
-    /// Somebody else was there first: the device is to be read before anything is decided.
-    fn not_written(&mut self, device: usize) {
-        self.actuator.not_written(device);
+    /// Whether a cap that was read back can only be somebody else's: it is neither the cap that was
+    /// there before nor the wanted one, nothing that litd ever wrote there, and nothing that the
+    /// driver makes of the wanted one by rounding it or cutting it to its limits.
+    fn is_unexplained(
+        &self,
+        device: usize,
+        wanted: Watts,
+        before: Option<Watts>,
+        held: Watts,
+    ) -> bool {
+        let Some(unit) = self.devices.get(device) else {
+            return false;
+        };
+        let rounded = |range: CapRange| (held - wanted).abs() <= range.resolution;
+        let limit =
+            |range: CapRange| held.is_same_cap(range.lowest) || held.is_same_cap(range.highest);
+        let by_driver = unit
+            .device
+            .range
+            .last()
+            .is_some_and(|range| rounded(range) || limit(range));
+        let was_there = before.is_some_and(|before| before.is_same_cap(held));
+        let ours = self.entry(unit.address());
+        let ours = ours.is_some_and(|entry| entry.undo(held) != Undo::Foreign);
+        !(held.is_same_cap(wanted) || was_there || by_driver || ours)
+    }
+
+    /// Somebody else's cap seems to be there: the device is read again before anything is decided,
+    /// because a single reading may be wrong.
+    fn look_again(&mut self, device: usize, seen: Watts) {
         if let Some(unit) = self.devices.get_mut(device) {
+            unit.suspect = Some(seen);
             unit.retry_at = Some(self.now + RETRY);
         }
         self.devices.want_read(device);
         self.dirty = true;
+    }
+
+    /// Whether a cap that is read is another than the one that is known, or than any that can be
+    /// there after a write whose outcome is not known.
+    fn has_moved(&self, device: usize, cap: Watts) -> bool {
+        let Some(unit) = self.devices.get(device) else {
+            return false;
+        };
+        match (self.actuator.held(device), self.entry(unit.address())) {
+            (Some(held), _) => unit.found.is_some() && !held.is_same_cap(cap),
+            (None, Some(entry)) => unit.was_read() && entry.undo(cap) == Undo::Foreign,
+            (None, None) => unit.suspect.is_some(),
+        }
     }
 
     fn confirmed(&mut self, device: usize, before: Option<Watts>, held: Option<Watts>) {
@@ -202,6 +262,24 @@ impl<S: Store> Core<S> {
             self.fault(device, &text);
         } else if first {
             self.note(Note::warning(EventKind::Fault, why).device(&address));
+        }
+    }
+
+    /// A device says that it holds what its driver says that it can't. One of the two is wrong; after
+    /// so many times nobody can say which.
+    fn read_impossible(&mut self, device: usize, cap: Watts) {
+        let Some(unit) = self.devices.get(device) else {
+            return;
+        };
+        let error = PowerError::Driver {
+            device: unit.address().to_owned(),
+            action: "reading the cap",
+            cause: format!("it says {cap}, which this device can't hold"),
+        };
+        self.read_failed(device, &error);
+        let failures = self.devices.get(device).map_or(0, |unit| unit.failures);
+        if failures >= FAILURES {
+            self.range_refused(device, &error);
         }
     }
 
@@ -254,17 +332,14 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        if !unit.can_hold(reading.cap) {
-            let error = PowerError::Driver {
-                device: unit.address().to_owned(),
-                action: "reading the cap",
-                cause: format!("it says {}, which this device can't hold", reading.cap),
-            };
-            return self.read_failed(device, &error);
+        if !unit.device.range.admits(reading.cap) {
+            return self.read_impossible(device, reading.cap);
         }
         // One reading that is unlike all that is known is looked at twice.
-        let held = self.actuator.held(device).filter(|_| unit.found.is_some());
-        let moved = held.is_some_and(|held| !held.is_same_cap(reading.cap));
+        let moved = self.has_moved(device, reading.cap);
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
         let seen = unit.suspect.replace(reading.cap).filter(|_| moved);
         if moved && !seen.is_some_and(|seen| seen.is_same_cap(reading.cap)) {
             return self.devices.want_read(device);
@@ -274,17 +349,15 @@ impl<S: Store> Core<S> {
         if failed_reads {
             unit.failures = 0;
         }
-        unit.device.reading = Some(reading);
+        let last = unit.device.reading.replace(reading);
         unit.read_at = asked;
         let first = unit.found.is_none();
         self.untidy = true;
         self.audit_reading(device, asked, reading.enforced);
         let known = self.actuator.held(device);
         let most = self.actuator.most_of(device);
-        match known {
-            Some(held) if !first && !held.is_same_cap(reading.cap) => {
-                self.cap_moved(device, held, reading.cap)
-            }
+        match known.or(last.map(|last| last.cap)) {
+            Some(held) if moved => self.cap_moved(device, held, reading.cap),
             _ => self.actuator.observe(device, reading.cap),
         }
         if known.is_none() && self.is_journaled(device) {
@@ -333,7 +406,7 @@ impl<S: Store> Core<S> {
             unit.found = Some(cap);
             // One that was taken from litd, and is moved again: whoever did that is still there.
             let again = unit.standing == DeviceState::Foreign;
-            if cap.is_same_cap(unit.device.range.default) {
+            if unit.is_default(cap) {
                 // A reset, perhaps: what it is now is asked for.
                 self.devices.want_identity(device);
             }
@@ -346,9 +419,9 @@ impl<S: Store> Core<S> {
             return;
         }
         unit.resets.retain(|&at| now < at + RESETS_WITHIN);
-        if cap.is_same_cap(unit.device.range.default) && unit.resets.len() < RESETS {
+        if unit.is_default(cap) && unit.resets.len() < RESETS {
             unit.resets.push(now);
-            unit.ranging = true;
+            unit.device.range.ask_anew();
             self.devices.want_identity(device);
             let text = format!(
                 "cap went from {held} to the default of {cap}: the device was reset; identity and limits are read anew"

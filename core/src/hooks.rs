@@ -736,6 +736,9 @@ impl<S: Store> Core<S> {
         let why = match unit.standing {
             DeviceState::Ours if unit.opted_out => "its job opted out of being steered",
             DeviceState::Ours if unit.is_ours() => shared(unit).unwrap_or_default(),
+            DeviceState::Ours if unit.device.range.unjudged().is_some() => {
+                "its driver does not say what its cap may be"
+            }
             DeviceState::Ours => "its cap has not been read yet",
             DeviceState::Foreign => "somebody else changed its cap",
             DeviceState::Released if unit.let_go.is_some_and(|it| it.by_mode) => "litd is off",

@@ -3,10 +3,10 @@
 
 use litd_api::EventKind;
 use litd_power::{CapRange, Identity, PowerError, Sharing};
-use litd_units::Watts;
 
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -40,14 +40,19 @@ impl<S: Store> Core<S> {
             differs(&known.serial, &identity.serial) || differs(&known.uuid, &identity.uuid);
         let was = shared(unit);
         unit.device.identity = identity;
-        unit.device.range = range;
-        unit.ranging = false;
+        let held = unit.device.reading.map(|reading| reading.cap);
+        let told = Range::from(range);
+        let belied =
+            unit.device.range.unjudged().is_some() && held.is_some_and(|held| !told.admits(held));
+        if !belied {
+            unit.device.range = told;
+        }
         let (now, address) = (shared(unit), unit.address().to_owned());
         self.dirty = true;
         if replaced {
             self.part_was_replaced(device, &address);
         }
-        self.fit_found(device);
+        self.note_shrunk(device);
         if let Some(how) = now.filter(|_| now != was) {
             let text = format!("{how}: its cap is not one job's any more");
             self.note(Note::warning(EventKind::Foreign, text).device(&address));
@@ -73,15 +78,22 @@ impl<S: Store> Core<S> {
         self.note(Note::info(EventKind::Foreign, text).device(address));
     }
 
-    /// What was found before a reset may be more than the device can hold now.
-    fn fit_found(&mut self, device: usize) {
-        let Some(unit) = self.devices.get_mut(device) else {
+    /// The cap found may be more than the device's driver takes by now. The device goes as near to it
+    /// as it can, and the cap found stays in the undo journal until it can go there.
+    pub(crate) fn note_shrunk(&mut self, device: usize) {
+        let Some(unit) = self.devices.get(device) else {
             return;
         };
-        let range = unit.device.range;
-        let beyond = |found: &Watts| *found > range.highest;
-        if unit.found.filter(beyond).is_some() {
-            unit.found = Some(range.default.min(range.highest));
+        let (Some(found), Some(back)) = (unit.found, unit.back()) else {
+            return;
+        };
+        if back.is_same_cap(found) {
+            return;
         }
+        let text = format!(
+            "{found} was found, and its driver takes at most {back} by now: {back} goes back, and the undo journal keeps {found}"
+        );
+        let note = Note::warning(EventKind::Restore, text).device(unit.address());
+        self.note(note);
     }
 }

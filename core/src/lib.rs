@@ -12,7 +12,8 @@
 //! `planned` (what those need),
 //! `hardware` (answers of devices, faults, foreign hands), `settling` (whether power follows),
 //! `settle` and `thermal` (when samples count again), `rivals` and `identity` (others who set
-//! caps, devices that were reset), `ailing` (parts that fail), `node` (what the BMC says of the
+//! caps, devices that were reset), `range` and `unjudged` (what a cap may be, and devices whose
+//! driver does not say), `ailing` (parts that fail), `node` (what the BMC says of the
 //! node's power), `undo` (giving back), `audit`
 //! (every write on disk before it happens), `trial` (the A/B experiment, the hold-out, harm),
 //! `admin`
@@ -31,6 +32,7 @@ mod core;
 mod devices;
 mod elsewhere;
 pub mod event;
+mod exit;
 mod hardware;
 mod hooks;
 mod identity;
@@ -43,6 +45,7 @@ mod node;
 mod planned;
 pub mod profilers;
 mod progress;
+mod range;
 mod rate;
 mod record;
 mod release;
@@ -59,10 +62,12 @@ mod thermal;
 mod ticks;
 mod trial;
 mod undo;
+mod unjudged;
 
 pub use crate::cgroup::Home;
 pub use crate::core::Core;
 pub use crate::progress::Progress;
+pub use crate::range::Range;
 pub use crate::rollout::{canary_place, fnv1a};
 pub use baseline::Baseline;
 pub use config::Config;

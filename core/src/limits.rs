@@ -119,7 +119,7 @@ impl<S: Store> Core<S> {
                 unit.name
             ));
         }
-        self.short_of_power()
+        self.unjudged().or_else(|| self.short_of_power())
     }
 
     /// Why the node has no more power to give now, if so: its supplies want less, or said so a

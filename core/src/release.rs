@@ -70,7 +70,11 @@ impl<S: Store> Core<S> {
             return false;
         };
         let owed = || {
-            self.is_journaled(device) || self.owes_undo(device, unit) || self.may_be_locked(unit)
+            let cap = match self.is_held_off(unit) {
+                true => !self.is_left(device, unit),
+                false => self.is_journaled(device) || self.owes_undo(device, unit),
+            };
+            cap || self.may_be_locked(unit)
         };
         unit.let_go.is_none_or(|it| !it.given_up && owed())
     }
@@ -194,7 +198,7 @@ impl<S: Store> Core<S> {
             if unread {
                 // It may have been reset, or have another driver: its limits are read anew.
                 if let Some(unit) = self.devices.get_mut(device) {
-                    unit.ranging = true;
+                    unit.device.range.ask_anew();
                 }
                 self.devices.want_identity(device);
             }

@@ -41,15 +41,20 @@ pub fn fnv1a(bytes: &[u8]) -> u64 {
 impl<S: Store> Core<S> {
     /// What litd does, and why if that is not what its configuration says.
     pub(crate) fn mode_and_why(&self) -> (Mode, Option<String>) {
+        self.mode_under(self.lease.as_ref().map(|it| &it.lease))
+    }
+
+    /// The same under a lease that may not be granted yet.
+    fn mode_under(&self, lease: Option<&Lease>) -> (Mode, Option<String>) {
         if let Some(why) = &self.kill_switch {
             return (Mode::Off, Some(why.clone()));
         }
         if self.config.mode == Mode::Off {
             return (Mode::Off, None);
         }
-        let leased = self.lease.as_ref().and_then(|it| it.lease.mode);
-        let why = leased.and(self.lease.as_ref());
-        let why = why.map(|it| format!("leased by {}", it.lease.controller));
+        let leased = lease.and_then(|it| it.mode);
+        let why = leased.and(lease);
+        let why = why.map(|it| format!("leased by {}", it.controller));
         match leased.unwrap_or(self.config.mode) {
             Mode::Canary => {
                 let percent = self.config.rollout.percent;
@@ -189,6 +194,9 @@ impl<S: Store> Core<S> {
                 (rival.until - self.now).as_secs_f64()
             ));
         }
+        if lease.budget.is_some() {
+            self.check_enforced(self.mode_under(Some(&lease)))?;
+        }
         let said = format!("leased to {} for {} s", lease.controller, lease.seconds);
         let until = self.now + seconds(lease.seconds);
         let terms = |it: &Lease| (it.mode, it.budget);
@@ -203,7 +211,7 @@ impl<S: Store> Core<S> {
         let (mode, why) = self.mode_and_why();
         let why = why.map_or_else(String::new, |why| format!(" ({why})"));
         let idle = match self.policy() {
-            Policy::Observe => "; no budget is enforced while litd moves no cap",
+            Policy::Observe => "; litd moves no cap but for a budget",
             _ => "",
         };
         Ok(format!("{said}; mode {}{why}{idle}", mode.name()))
@@ -239,8 +247,11 @@ impl<S: Store> Core<S> {
 
     /// The budget for all GPUs together that was set: the least of what an administrator says and
     /// of what the lease says, or else the safe budget; or what the node's budget leaves to the GPUs
-    /// if that is less.
+    /// if that is less. Once litd leaves, only what it is to leave behind counts.
     pub(crate) fn set_budget(&self) -> Option<Watts> {
+        if self.is_leaving() {
+            return self.budget_on_exit();
+        }
         let own = self.overrides.budget.or(self.config.caps.budget);
         let caps = &self.config.caps;
         // A lease that names none leaves the safe one as it is.

@@ -2,7 +2,6 @@
 //! seen not to be drawn any more: until then the device counts with what it could hold before, and
 //! rises that this pays for wait, for a while.
 
-use litd_policies::Policy;
 use litd_power::ReadBack;
 use litd_units::{Nanos, Watts};
 
@@ -108,7 +107,7 @@ impl<S: Store> Core<S> {
         let is_low = |device: usize, unit: &Unit| {
             let target = self.actuator.target(device);
             let low = target.zip(unit.found).is_some_and(|(it, found)| it < found);
-            low && self.stopping.is_none() && self.policy() != Policy::Observe
+            low && (self.steers() || self.enforces())
         };
         let units = self.devices.iter().filter(|(_, unit)| late(unit));
         let over: Vec<usize> = units

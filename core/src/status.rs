@@ -58,7 +58,14 @@ impl<S: Store> Core<S> {
         let policy = self.policy();
         let (mode, mode_reason) = self.mode_and_why();
         let gpus = || self.devices.gpus();
-        let held = gpus().filter_map(|(device, _)| self.actuator.held(device));
+        // A cap that is not known for certain counts with the most that it may be.
+        let caps = gpus().map(|(device, unit)| {
+            let judged = self
+                .actuator
+                .held(device)
+                .filter(|_| unit.device.range.known().is_some());
+            judged.unwrap_or_else(|| self.actuator.most_of(device))
+        });
         let power = |(_, unit): (usize, &Unit)| self.fresh_reading(unit)?.power;
         let lent = |(device, unit)| {
             let held = self.actuator.held(device)?;
@@ -76,7 +83,7 @@ impl<S: Store> Core<S> {
             policy: policy.name().to_owned(),
             budget: self.gpu_budget(),
             lent: lent.max(Watts::ZERO),
-            caps: held.sum(),
+            caps: caps.sum(),
             power: gpus().map(power).sum(),
             estimated_saving: saving.sum(),
             harm: self.trials.harm.clone(),

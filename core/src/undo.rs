@@ -23,7 +23,7 @@ impl<S: Store> Core<S> {
         unit.is_some_and(|unit| self.entry(unit.address()).is_some())
     }
 
-    fn entry(&self, address: &str) -> Option<&Entry> {
+    pub(crate) fn entry(&self, address: &str) -> Option<&Entry> {
         let mut entries = self.journal.entries().iter();
         entries.find(|entry| entry.address == address)
     }
@@ -71,15 +71,6 @@ impl<S: Store> Core<S> {
             self.forget_entry(&address);
             return;
         }
-        if !unit.can_hold(entry.found) {
-            let text = format!(
-                "the undo journal says that {} was found, which this device can't hold: its cap is left as it is",
-                entry.found
-            );
-            self.note(Note::warning(EventKind::Fault, text).device(&address));
-            self.forget_entry(&address);
-            return;
-        }
         let Some(reading) = unit.device.reading else {
             // Later, once it can be read.
             unit.found = Some(entry.found);
@@ -96,6 +87,7 @@ impl<S: Store> Core<S> {
                     reading.cap
                 );
                 self.note(Note::warning(EventKind::Restore, text).device(&address));
+                self.note_shrunk(device);
             }
             Undo::Foreign => {
                 unit.found = Some(reading.cap);
@@ -139,7 +131,8 @@ impl<S: Store> Core<S> {
             return;
         };
         let address = unit.address().to_owned();
-        let never_read = unit.found.is_none();
+        // One whose range is not known is not litd's to touch, so nothing is to be put back.
+        let never_read = unit.found.is_none() && unit.device.range.known().is_some();
         if never_read {
             unit.found = Some(cap);
             self.standing_changed(device);
@@ -166,7 +159,7 @@ impl<S: Store> Core<S> {
             let Some(unit) = self.devices.get(device) else {
                 continue;
             };
-            let read = since.is_none_or(|since| unit.read_at >= since);
+            let read = unit.was_read() && since.is_none_or(|since| unit.read_at >= since);
             let theirs = unit.standing == DeviceState::Foreign;
             let ours = journaled && self.may_open(device)
                 || unit.by_hand.asked().is_some()
@@ -237,12 +230,6 @@ impl<S: Store> Core<S> {
             self.devices.want_release(device);
         }
         forgotten
-    }
-
-    /// Devices in the journal that are there to be given back.
-    pub(crate) fn reachable_entries(&self) -> usize {
-        let here = |entry: &&Entry| self.devices.called(&entry.address).is_some();
-        self.journal.entries().iter().filter(here).count()
     }
 
     /// What the learned distributions are kept by.

@@ -30,6 +30,8 @@ struct Line {
     late: Option<Microwatts>,
     /// What it may still draw, although its cap is lower: measured power has not followed yet.
     drawn: Option<Microwatts>,
+    /// The most that it could hold, while nobody can judge what it holds.
+    unjudged: Option<Microwatts>,
     /// Its last write failed, or it is overdue: it is not written to until [`Actuator::retry`].
     failed: bool,
 }
@@ -37,8 +39,14 @@ struct Line {
 impl Line {
     /// The most that it counts with, should it come to hold `cap`.
     fn with(&self, cap: Microwatts) -> Microwatts {
-        let most = self.late.max(self.drawn);
+        let most = self.late.max(self.drawn).max(self.unjudged);
         most.map_or(cap, |most| most.max(cap))
+    }
+
+    /// The most that it may hold now.
+    fn most(&self) -> Microwatts {
+        self.unjudged
+            .map_or(self.most, |unjudged| unjudged.max(self.most))
     }
 
     fn hold(&mut self, cap: Microwatts) {
@@ -102,6 +110,7 @@ impl Actuator {
                 falling: false,
                 late: None,
                 drawn: None,
+                unjudged: None,
                 failed: false,
             }
         };
@@ -299,7 +308,24 @@ impl Actuator {
     pub fn most_of(&self, device: usize) -> Watts {
         self.lines
             .get(device)
-            .map_or(Watts::ZERO, |line| watts(line.most))
+            .map_or(Watts::ZERO, |line| watts(line.most()))
+    }
+
+    /// The watts that a device takes up in the ledger: the most that it may hold, draw, or come to
+    /// hold by a predecessor's write.
+    #[must_use]
+    pub fn counts(&self, device: usize) -> Watts {
+        self.lines
+            .get(device)
+            .map_or(Watts::ZERO, |line| watts(line.with(line.most)))
+    }
+
+    /// Whatever is read of a device, it counts with `most` at least, because nobody can judge what it
+    /// may hold; `None`: it can be judged again.
+    pub fn judge(&mut self, device: usize, most: Option<Watts>) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.unjudged = most.map(|most| microwatts(most).unwrap_or(MOST).min(MOST));
+        }
     }
 
     /// What a device is to hold.

@@ -89,15 +89,24 @@ impl CapRange {
     /// The range as the driver of `device` told it, if that can be.
     ///
     /// # Errors
-    /// The highest cap is no number or above 100 kW, or the lowest is above it or below 0.
+    /// The highest cap is no number, 0 or above 100 kW, the lowest is above it or below 0, the
+    /// default is no cap that any device has, or the unit is more than the highest cap.
     pub(crate) fn checked(self, device: &str) -> Result<Self, PowerError> {
         let Self {
-            lowest, highest, ..
+            lowest,
+            highest,
+            default,
+            resolution,
         } = self;
-        let cause = if !(Watts::ZERO..=ABSURD).contains(&highest) {
+        let possible = Watts::ZERO..=highest;
+        let cause = if !(highest > Watts::ZERO && highest <= ABSURD) {
             format!("the driver names {highest} as the highest cap, which no device has")
-        } else if !(Watts::ZERO..=highest).contains(&lowest) {
+        } else if !possible.contains(&lowest) {
             format!("the driver names {lowest} as the lowest cap and {highest} as the highest")
+        } else if !(Watts::ZERO..=ABSURD).contains(&default) {
+            format!("the driver names {default} as the default cap, which no device has")
+        } else if !possible.contains(&resolution) {
+            format!("the driver names {resolution} as the unit of caps")
         } else {
             return Ok(self);
         };
@@ -270,7 +279,7 @@ mod tests {
         assert_eq!(range(0.0, 100_000.0), Ok(()));
         assert!(range(0.0, 100_001.0).unwrap_err().contains("100001 W"));
         assert!(range(751.0, 750.0).unwrap_err().contains("751 W"));
-        for highest in [f64::NAN, f64::INFINITY, -1.0] {
+        for highest in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
             range(0.0, highest).unwrap_err();
         }
         for lowest in [f64::NAN, f64::NEG_INFINITY, -1.0] {

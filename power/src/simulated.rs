@@ -221,7 +221,7 @@ impl PowerDomain for Simulated {
         const ACTION: &str = "reading the range of caps";
         let device = self.device();
         match self.line.ask(&Request::Range { device }, ACTION)? {
-            Outcome::Range(range) => Ok(range),
+            Outcome::Range(range) => range.checked(&self.identity.address),
             other => Err(self.line.surprise(ACTION, &other)),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use litd_core::config::OnExit;
 use toml::{Table, Value};
 
 use super::Config;
@@ -164,6 +165,7 @@ pub(super) fn violations(config: &Config) -> Vec<Violation> {
     found.extend(budget_below_floor(config));
     found.extend(short_blocks(config));
     found.extend(half_a_price(config));
+    found.extend(hold_without_budget(config));
     found.extend(paths(config));
     found
 }
@@ -190,6 +192,15 @@ fn half_a_price(config: &Config) -> Option<Violation> {
         keys: vec!["prices.energy_per_kwh", "prices.gpu_hour"],
         reason: "prices.energy_per_kwh and prices.gpu_hour go together: net value needs both"
             .to_owned(),
+    })
+}
+
+fn hold_without_budget(config: &Config) -> Option<Violation> {
+    let caps = &config.core.caps;
+    let nothing = caps.on_exit == OnExit::Hold && caps.safe_budget.is_none();
+    nothing.then(|| Violation {
+        keys: vec!["caps.on_exit"],
+        reason: "caps.on_exit = \"hold\" needs caps.safe_budget: that is what is held".to_owned(),
     })
 }
 

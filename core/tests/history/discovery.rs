@@ -187,6 +187,10 @@ impl World {
         hw.range_told = (!is_unknown(&range)).then_some(range);
         hw.range_unknown_since = is_unknown(&range).then_some(now);
         hw.asked_again = None;
+        let range = match is_unknown(&range) {
+            true => litd_core::Range::NEVER_TOLD,
+            false => range.into(),
+        };
         Some(Device {
             identity,
             range,

@@ -269,7 +269,8 @@ impl PowerDomain for Socket {
                 default: sysfs::from_micro(usual),
                 resolution: sysfs::from_micro(RESOLUTION),
             })
-            .map_err(|error| self.failed(error, "reading the range of caps"))
+            .map_err(|error| self.failed(error, "reading the range of caps"))?
+            .checked(&self.identity.address)
     }
 
     fn cap(&mut self) -> Result<Watts, PowerError> {

@@ -1,0 +1,79 @@
+//! Which caps litd leaves behind when it stops or is off: those that were found, or, with
+//! `caps.on_exit = "hold"`, those that the safe budget allows.
+
+use litd_units::Watts;
+
+use crate::config::OnExit;
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::journal::Entry;
+use crate::store::Store;
+
+impl<S: Store> Core<S> {
+    /// Whether litd is to leave everything as it should stay without litd.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.stopping.is_some() || self.is_off
+    }
+
+    /// What all GPU caps may add up to once litd has left, if that is bounded.
+    pub(crate) fn budget_on_exit(&self) -> Option<Watts> {
+        let caps = &self.config.caps;
+        caps.safe_budget.filter(|_| caps.on_exit == OnExit::Hold)
+    }
+
+    /// Whether caps are to stay within the safe budget now that litd leaves.
+    pub(crate) fn holds(&self) -> bool {
+        self.is_leaving() && self.budget_on_exit().is_some()
+    }
+
+    /// Whether a device was let go of only because litd is off, and is to stay within the safe budget.
+    pub(crate) fn is_held_off(&self, unit: &Unit) -> bool {
+        self.holds() && unit.let_go.is_some_and(|it| it.by_mode)
+    }
+
+    /// Whether a device holds the cap that it is to be left with, as far as its driver lets it, and
+    /// that was read since litd began to stop.
+    pub(crate) fn is_left(&self, device: usize, unit: &Unit) -> bool {
+        let held = self.actuator.held(device);
+        let same = |cap: Watts| held.is_some_and(|held| held.is_same_cap(cap));
+        let read = self.stopping.is_none_or(|it| unit.read_at >= it.since);
+        let goal = match self.holds() {
+            true => self.actuator.target(device),
+            // One that its driver takes in full leaves the journal: then it is known to be there.
+            false => unit
+                .back()
+                .filter(|back| unit.found.is_some_and(|it| !it.is_same_cap(*back))),
+        };
+        goal.is_some_and(same) && read && !self.actuator.is_writing(device)
+    }
+
+    /// Whether all GPUs that obey hold what the safe budget allows.
+    pub(crate) fn is_within(&self) -> bool {
+        let mut gpus = self.devices.gpus();
+        gpus.all(|(device, unit)| !unit.is_ours() || self.actuator.is_settled(device))
+    }
+
+    /// The devices in the undo journal that are there, and do not hold the caps yet that they are to
+    /// be left with.
+    pub(crate) fn owed_entries(&self) -> usize {
+        let owed = |entry: &&Entry| {
+            let device = self.devices.called(&entry.address);
+            let unit = device.and_then(|device| Some((device, self.devices.get(device)?)));
+            unit.is_some_and(|(device, unit)| !self.is_left(device, unit))
+        };
+        self.journal.entries().iter().filter(owed).count()
+    }
+
+    /// The devices, by address, whose entries stay in the undo journal on purpose: they hold what the
+    /// safe budget allows.
+    #[must_use]
+    pub fn held_on_exit(&self) -> Vec<String> {
+        if !self.holds() {
+            return Vec::new();
+        }
+        let units = self.devices.iter();
+        let left =
+            units.filter(|&(device, unit)| self.is_journaled(device) && self.is_left(device, unit));
+        left.map(|(_, unit)| unit.address().to_owned()).collect()
+    }
+}

@@ -1,0 +1,167 @@
+//! What a device's cap may be, as far as its driver has told. A driver may be slow to tell, refuse,
+//! or tell what can't be: while it does, nobody can judge what the device may hold, and what it
+//! tells is no reason to forget what is owed to it.
+
+use litd_power::CapRange;
+use litd_units::Watts;
+
+/// No device is capped at as much: a cap that is read as more was misread.
+const ABSURD: Watts = Watts(100_000.0);
+
+/// What a device's cap may be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Range {
+    /// The driver has told.
+    Told(CapRange),
+    /// The device was reset or taken back since its driver told: it is asked anew, and what it told
+    /// last counts meanwhile.
+    Asked(CapRange),
+    /// The driver does not tell, or tells what the device itself belies. It is asked again every
+    /// second.
+    Untold {
+        /// What it told before, if it ever did.
+        last: Option<CapRange>,
+        /// The most that the device could hold: it counts with that.
+        most: Watts,
+    },
+}
+
+impl From<CapRange> for Range {
+    fn from(range: CapRange) -> Self {
+        Self::Told(range)
+    }
+}
+
+impl Range {
+    /// The range of a device whose driver has never told. It counts with everything until
+    /// something is known of it.
+    pub const NEVER_TOLD: Self = Self::Untold {
+        last: None,
+        most: ABSURD,
+    };
+
+    /// What counts now, unless the driver does not tell.
+    pub(crate) fn known(&self) -> Option<CapRange> {
+        match self {
+            Self::Told(range) | Self::Asked(range) => Some(*range),
+            Self::Untold { .. } => None,
+        }
+    }
+
+    /// What the driver told last, if it ever did.
+    pub(crate) fn last(&self) -> Option<CapRange> {
+        match self {
+            Self::Told(range) | Self::Asked(range) => Some(*range),
+            Self::Untold { last, .. } => *last,
+        }
+    }
+
+    /// The most that the device could hold, while its driver does not tell.
+    pub(crate) fn unjudged(&self) -> Option<Watts> {
+        match self {
+            Self::Untold { most, .. } => Some(*most),
+            Self::Told(_) | Self::Asked(_) => None,
+        }
+    }
+
+    /// Whether the driver is to be asked.
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(self, Self::Told(_))
+    }
+
+    /// The device was reset, or is taken back: its driver may have other ideas now.
+    pub(crate) fn ask_anew(&mut self) {
+        if let Self::Told(range) = *self {
+            *self = Self::Asked(range);
+        }
+    }
+
+    /// The driver does not tell, or told what can't be. Until the device is judged anew it counts
+    /// with `most`.
+    pub(crate) fn refused(&mut self, most: Watts) {
+        if let Some(range) = self.known() {
+            let last = Some(range);
+            *self = Self::Untold { last, most };
+        }
+    }
+
+    /// The most that the device could hold is known better. Only where its driver does not tell.
+    pub(crate) fn judge(&mut self, could_hold: Watts) {
+        if let Self::Untold { most, .. } = self {
+            *most = could_hold;
+        }
+    }
+
+    /// Whether a device like this can hold a cap at all: if not, it was misread. Caps that are found
+    /// may be below the driver's range, which is for setting; none is above it.
+    pub(crate) fn admits(&self, cap: Watts) -> bool {
+        let highest = self
+            .known()
+            .map_or(ABSURD, |range| range.highest + range.resolution);
+        cap > Watts::ZERO && cap <= highest
+    }
+
+    /// The cap nearest to `found` that the driver takes: its highest may have shrunk since.
+    pub(crate) fn nearest(&self, found: Watts) -> Watts {
+        match self {
+            Self::Told(range) if found > range.highest + range.resolution => range.highest,
+            _ => found,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RANGE: CapRange = CapRange {
+        lowest: Watts(200.0),
+        highest: Watts(700.0),
+        default: Watts(700.0),
+        resolution: Watts(1.0),
+    };
+
+    #[test]
+    fn a_driver_that_fails_to_tell_is_remembered_and_asked_until_it_does() {
+        let mut range = Range::from(RANGE);
+        assert!(!range.is_open());
+        range.ask_anew();
+        assert_eq!(range, Range::Asked(RANGE));
+        range.refused(Watts(800.0));
+        assert_eq!(range.unjudged(), Some(Watts(800.0)));
+        assert_eq!((range.known(), range.last()), (None, Some(RANGE)));
+        // A second failure forgets neither.
+        range.refused(Watts(1.0));
+        range.ask_anew();
+        assert_eq!(range.last(), Some(RANGE));
+        assert!(range.is_open());
+        range.judge(Watts(750.0));
+        assert_eq!(range.unjudged(), Some(Watts(750.0)));
+    }
+
+    #[test]
+    fn nothing_above_the_range_is_a_cap_and_without_a_range_only_the_absurd_is_not() {
+        let told = Range::from(RANGE);
+        let never = Range::NEVER_TOLD;
+        for (cap, by_told, by_never) in [
+            (f64::NAN, false, false),
+            (0.0, false, false),
+            (-1.0, false, false),
+            (100.0, true, true),
+            (701.0, true, true),
+            (702.0, false, true),
+            (100_001.0, false, false),
+        ] {
+            assert_eq!(told.admits(Watts(cap)), by_told, "{cap}");
+            assert_eq!(never.admits(Watts(cap)), by_never, "{cap}");
+        }
+    }
+
+    #[test]
+    fn what_goes_back_is_cut_only_by_a_range_that_was_told() {
+        let found = Watts(750.0);
+        assert_eq!(Range::from(RANGE).nearest(found), Watts(700.0));
+        assert_eq!(Range::Asked(RANGE).nearest(found), found);
+        assert_eq!(Range::NEVER_TOLD.nearest(found), found);
+    }
+}
