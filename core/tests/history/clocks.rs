@@ -125,8 +125,10 @@ impl World {
                 action: "locking clocks",
                 cause: "too old".to_owned(),
             }),
+            // It says that it did, and nothing was done; what is freed is free.
+            false if clock.is_some() && now < hw.moods.lies => Ok(()),
             false => {
-                (hw.clocks, hw.clocks_epoch) = (clock, epoch);
+                (hw.clocks, hw.clocks_epoch, hw.clocks_taken) = (clock, epoch, false);
                 Ok(())
             }
         };
@@ -148,7 +150,7 @@ impl World {
         let now = self.now;
         let locked = |hw: &&crate::hardware::Hw| {
             let well = !hw.misbehaves(now) && now >= hw.trouble_until;
-            hw.clocks.is_some() && well
+            hw.clocks.is_some() && well && !hw.absent
         };
         let text = self
             .hw

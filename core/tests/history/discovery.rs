@@ -273,15 +273,17 @@ impl World {
         if self.core.is_some() || self.done {
             return;
         }
-        if self.entries().is_empty() && !self.clocks_in_journal() {
+        let unreadable = self.disk.with(|disk| disk.unreadable);
+        if self.entries().is_empty() && self.recovered().clocks.is_empty() && !unreadable {
             self.note(|| "restore: nothing to give back".to_owned());
-            return;
+            self.life = Phase::Restore;
+            self.met(Subject::Journal, Manner::Gone, None);
+            return match self.calm && self.ends > 0 {
+                true => self.end(),
+                false => self.after(SECOND / 10, crate::world::Ev::Start),
+            };
         }
         self.start_as(true);
-    }
-
-    fn clocks_in_journal(&self) -> bool {
-        !self.recovered().clocks.is_empty()
     }
 
     fn start_as(&mut self, restores: bool) {
@@ -291,6 +293,7 @@ impl World {
         self.epoch += 1;
         (self.stopped, self.stop_sent) = (false, None);
         self.disk.with(|disk| disk.dead = false);
+        self.change_file();
         let (now, clock) = (self.now, self.clock());
         let entries = self.entries();
         self.life = match (restores, entries.is_empty()) {
@@ -323,12 +326,14 @@ impl World {
         let boot = format!("boot-{}", self.boot);
         let unix = 1.7e9 + clock.as_secs_f64();
         let config = self.config.clone();
+        self.meets_journal(&entries);
         let begin = match restores {
             true => Core::restoring,
             false => Core::new,
         };
         match begin(config, inventory, self.disk.clone(), &boot, clock, unix) {
             Ok(core) => self.core = Some(core),
+            Err(_) if self.disk.with(|disk| disk.unreadable) => return self.refuses_to_start(),
             Err(error) => return self.broke("start", error.to_string()),
         }
         if restores {
@@ -340,6 +345,41 @@ impl World {
         }
         self.act();
         self.tell(Event::Time);
+    }
+
+    /// What is wrong with the journal when a daemon starts.
+    fn meets_journal(&mut self, entries: &[litd_core::journal::Entry]) {
+        let boot = format!("boot-{}", self.boot);
+        let (unreadable, meddled, length) = self.disk.with(|disk| {
+            let meddled = std::mem::take(&mut disk.meddled);
+            (disk.unreadable, meddled, disk.journal.len())
+        });
+        let damaged = self.recovered().damaged.is_some();
+        let theirs = |it: &litd_core::journal::Entry| {
+            let known = self.known().any(|hw| hw.identity.address == it.address);
+            !known || it.boot_id != boot
+        };
+        let theirs = entries.iter().any(theirs);
+        let met = [
+            (unreadable, Manner::Error),
+            (damaged && self.ledger.rotten, Manner::Nonsense),
+            (length == 0, Manner::Gone),
+            (theirs, Manner::Anothers),
+            (meddled, Manner::Changed),
+        ];
+        for (_, manner) in met.into_iter().filter(|it| it.0) {
+            self.met(Subject::Journal, manner, None);
+        }
+        if std::mem::take(&mut self.configured_anew) {
+            self.met(Subject::Configuration, Manner::Changed, None);
+        }
+    }
+
+    /// The journal can't be read: nothing is touched, and systemd starts litd again.
+    fn refuses_to_start(&mut self) {
+        self.note(|| "refuses to start: the journal can't be read".to_owned());
+        self.disk.with(|disk| disk.unreadable = false);
+        self.succeed(SECOND);
     }
 
     /// What was found long ago is outdated where somebody else has set another cap since, as the

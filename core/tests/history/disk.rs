@@ -29,6 +29,10 @@ pub struct Platter {
     pub audit_failures: u32,
     /// The daemon dies at the next write to the journal: before, within or after it.
     pub deadly: bool,
+    /// The journal can't be read.
+    pub unreadable: bool,
+    /// Since the last start the journal was cut or damaged, or was replaced half way.
+    pub meddled: bool,
     /// It has died.
     pub dead: bool,
     /// Whether the write it died at was cut within.
@@ -62,6 +66,8 @@ impl Disk {
             audit_full: false,
             audit_failures: 0,
             deadly: false,
+            unreadable: false,
+            meddled: false,
             dead: false,
             torn: false,
             landed: false,
@@ -146,7 +152,10 @@ impl Platter {
 
 impl Store for Disk {
     fn load_journal(&mut self) -> io::Result<Vec<u8>> {
-        self.with(|it| Ok(it.journal.clone()))
+        self.with(|it| match it.unreadable {
+            true => Err(io::Error::other("input/output error")),
+            false => Ok(it.journal.clone()),
+        })
     }
 
     fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -163,6 +172,7 @@ impl Store for Disk {
                 } else {
                     let length = it.part(bytes);
                     it.torn = length > 0 && length < bytes.len();
+                    it.meddled = it.torn;
                 }
                 return Err(no_space());
             }

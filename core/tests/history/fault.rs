@@ -101,6 +101,7 @@ faults! {
     OddRange "a driver tells a range that can't be",
     Shrunk "a driver's highest cap is lower than what was found",
     Replaced "a part is replaced",
+    Aimed "a cell of the matrix is aimed at",
     AnothersTold "a device tells what is another's",
 }
 
@@ -115,7 +116,8 @@ impl Fault {
     }
 
     /// What is drawn for the matrix, from a stream of its own.
-    pub const MATRIX: [Self; 6] = [
+    pub const MATRIX: [Self; 7] = [
+        Self::Aimed,
         Self::HandInside,
         Self::ReloadAny,
         Self::OddRange,

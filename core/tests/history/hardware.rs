@@ -81,6 +81,8 @@ pub enum Anothers {
     Cap(i64),
     /// Who holds it.
     Holders(usize),
+    /// It is a device of another kind.
+    Kind,
 }
 
 /// What a device is doing for the daemon that lives.
@@ -148,6 +150,8 @@ pub struct Hw {
     pub clocks_epoch: u32,
     /// Its clocks can't be locked.
     pub is_clockless: bool,
+    /// Somebody else has freed its clocks.
+    pub clocks_taken: bool,
     /// Every clock that its ranks have asked for.
     pub wishes: Vec<u32>,
     /// Whether the daemon has it open, and since when it is let go of.
@@ -303,6 +307,7 @@ impl Hw {
             let_go: false,
             clocks: None,
             clocks_epoch: 0,
+            clocks_taken: false,
             is_clockless: false,
             wishes: Vec::new(),
             hold: Hold::default(),

@@ -46,7 +46,8 @@ impl World {
             Fault::Reset | Fault::Foreign | Fault::ForeignIdle => self.foreign_hand(fault),
             Fault::Rival => self.rival(),
             Fault::Partition => self.partition(),
-            Fault::HandInside
+            Fault::Aimed
+            | Fault::HandInside
             | Fault::ReloadAny
             | Fault::OddRange
             | Fault::Shrunk
@@ -271,6 +272,7 @@ impl World {
         });
         self.rng = rng;
         if cut > 0 {
+            self.disk.with(|disk| disk.meddled = true);
             self.seen.mark(Fault::PowerCut);
         }
     }

@@ -7,6 +7,7 @@
 //! LITD_SEED=4711        cargo test -p litd-core --test history     one, with all that happens
 //! ```
 
+mod aim;
 mod audit;
 mod by_hand;
 mod clocks;
@@ -40,6 +41,10 @@ use world::{Outcome, World};
 
 /// Without LITD_HISTORIES: about 15 s on one core.
 const HISTORIES: u64 = 3000;
+
+/// From so many histories on a cell of the matrix that histories can meet must have been met. With
+/// fewer it is only printed: which cells 3,000 histories meet is a matter of chance.
+const ENOUGH: u64 = 10_000;
 
 /// What trials come to.
 const TRIED: [&str; 3] = [
@@ -122,6 +127,10 @@ impl Tally {
         for (&count, fault) in self.faults.iter().zip(Fault::ALL) {
             let enough = count * 100 >= self.histories;
             assert!(enough, "too rare to be tested: {}", fault.text());
+        }
+        if self.histories >= ENOUGH {
+            let wrong = self.met.wrong();
+            assert!(wrong.is_empty(), "cells of the matrix: {wrong:#?}");
         }
         // Harm takes eight blocks that nothing disturbs.
         let least = [200, 200, 3000];

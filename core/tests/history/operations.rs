@@ -1,7 +1,7 @@
 //! What devices do that were told to: they begin, writes land, and they answer.
 
 use litd_core::{DeviceId, Event, Operation, Reply};
-use litd_power::{PowerError, ReadBack, Reading, Throttle};
+use litd_power::{DeviceKind, PowerError, ReadBack, Reading, Throttle};
 
 use crate::fault::Fault;
 use crate::hardware::{Anothers, MILLI, Op, micro, whole};
@@ -160,11 +160,13 @@ impl World {
                     hw.worker_saw = Some(micro(read.cap));
                 }
                 // What was told is of a moment before somebody set another cap, or another device's.
+                if read.as_ref().is_ok_and(|read| read.cap.is_finite()) {
+                    hw.read_asked = op.since;
+                }
                 let current = |read: &Reading| then == hw.cap && micro(read.cap) == then;
                 if read.as_ref().is_ok_and(current) {
                     hw.known = hw.cap;
                     hw.was_judged |= hw.range_told.is_some();
-                    hw.read_asked = op.since;
                     // What litd held to be back is nobody's to steer: then it is found anew.
                     hw.foreign &= journaled || hw.foreign_known;
                     hw.foreign_known = hw.foreign && hw.foreign_seen;
@@ -192,7 +194,14 @@ impl World {
                 }
                 Reply::Set(outcome.map(|()| whole(hw.cap)))
             }
-            Operation::Range | Operation::Identify => {
+            Operation::Range => {
+                let range = hw.range(now);
+                if let Ok(range) = &range {
+                    hw.has_told_range(*range);
+                }
+                Reply::Range(range)
+            }
+            Operation::Identify => {
                 if now < hw.moods.no_range {
                     self.seen.mark(Fault::NoRange);
                 }
@@ -201,6 +210,11 @@ impl World {
                 let anothers = hw.moods.anothers.filter(|&(_, until)| now < until);
                 if let Some((Anothers::Address(other), _)) = anothers {
                     identity = self.hw[other].identity.clone();
+                } else if let Some((Anothers::Kind, _)) = anothers {
+                    identity.kind = match identity.kind {
+                        DeviceKind::Gpu => DeviceKind::Cpu,
+                        DeviceKind::Cpu => DeviceKind::Gpu,
+                    };
                 } else if let Ok(range) = &range {
                     hw.has_told_range(*range);
                 }

@@ -61,7 +61,8 @@ impl World {
         let subjects: &[Subject] = match op.operation {
             Operation::Read => &[Subject::Reading],
             Operation::Set(_) => &[Subject::Set],
-            Operation::Identify | Operation::Range => &[Subject::Identity, Subject::Range],
+            Operation::Identify => &[Subject::Identity, Subject::Range],
+            Operation::Range => &[Subject::Range],
             Operation::Holders => &[Subject::Holders],
             Operation::Clocks(_) => &[Subject::Clocks],
             Operation::Release => &[],
@@ -94,12 +95,25 @@ impl World {
             (Operation::Identify, _, Some((Anothers::Address(_), _))) => {
                 met.push((Subject::Identity, Manner::Anothers));
             }
-            (Operation::Identify, Some((Odd::Anothers(_), _)), _) => {
+            (Operation::Identify, _, Some((Anothers::Kind, _))) => {
+                met.push((Subject::Identity, Manner::Nonsense));
+            }
+            (Operation::Identify | Operation::Range, Some((Odd::Anothers(_), _)), _) => {
                 met.push((Subject::Range, Manner::Anothers));
             }
-            (Operation::Identify, Some(_), _) => met.push((Subject::Range, Manner::Nonsense)),
-            (Operation::Identify, ..) if hw.range_told.is_some_and(|it| it != hw.range) => {
+            (Operation::Identify | Operation::Range, Some(_), _) => {
+                met.push((Subject::Range, Manner::Nonsense));
+            }
+            (Operation::Identify | Operation::Range, ..)
+                if hw.range_told.is_some_and(|it| it != hw.range) =>
+            {
                 met.push((Subject::Range, Manner::Changed));
+            }
+            (Operation::Clocks(_), ..) if now < moods.lies => {
+                met.push((Subject::Clocks, Manner::Nonsense));
+            }
+            (Operation::Clocks(_), ..) if hw.clocks_taken => {
+                met.push((Subject::Clocks, Manner::Changed));
             }
             (Operation::Holders, ..) if now < moods.odd_holders => {
                 met.push((Subject::Holders, Manner::Nonsense));
@@ -144,6 +158,7 @@ impl World {
         let lasts = self.fates.pick(&[SECOND, 3 * SECOND, 12 * SECOND]);
         let until = self.now + lasts;
         match fault {
+            Fault::Aimed => return self.aim(),
             Fault::HandInside => return self.wait_for_litd(),
             Fault::ReloadAny => return self.reload_any(),
             Fault::OddRange => {
@@ -176,13 +191,13 @@ impl World {
     }
 
     /// A device is reset, by a fault that is drawn from the fates.
-    fn reset_by(&mut self, device: usize) {
+    pub fn reset_by(&mut self, device: usize) {
         let cap = micro(self.hw[device].range.default);
         self.foreign(device, cap);
     }
 
     /// The highest cap that a driver takes is lower than what was found.
-    fn shrink(&mut self, device: usize) {
+    pub fn shrink(&mut self, device: usize) {
         let hw = &mut self.hw[device];
         let found = hw.natural.last().copied().unwrap_or(hw.cap);
         let highest = (found * 4 / 5).max(micro(hw.range.lowest) + 1_000_000);
@@ -195,7 +210,7 @@ impl World {
     }
 
     /// Another part is in its place.
-    fn replace_part(&mut self, device: usize) {
+    pub fn replace_part(&mut self, device: usize) {
         let epoch = self.serial;
         let hw = &mut self.hw[device];
         let serial = &mut hw.identity.serial;
@@ -220,12 +235,17 @@ impl World {
         for hw in &mut self.hw {
             (hw.gone, hw.moods, hw.op) = (false, Default::default(), None);
         }
-        let left = !self.entries().is_empty();
+        let known = self.recovered();
+        let left = !known.entries.is_empty() || !known.clocks.is_empty();
         if left && self.ends == 0 {
             self.ends += 1;
             return self.after(2 * SECOND, Ev::Restore);
         }
         self.done = true;
+        for hw in &mut self.hw {
+            (hw.absent, hw.trouble_until) = (false, i64::MIN);
+        }
+        self.check_clocks("12 end");
         let away = self.hw.iter().find(|hw| {
             let excused = hw.shrunk || self.ledger.rotten;
             !excused && !hw.natural.contains(&hw.cap)

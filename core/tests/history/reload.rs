@@ -67,11 +67,8 @@ fn budget(rng: &mut Rng, config: &Config, hw: &[Hw]) -> Option<Watts> {
 }
 
 impl World {
-    /// Any of the keys have changed, and the daemon is told to read its file.
-    pub fn reload_any(&mut self) {
-        if self.core.is_none() || self.stop_sent.is_some() {
-            return;
-        }
+    /// A configuration of which any keys are other ones.
+    pub fn drawn_anew(&mut self) -> Config {
         let mut config = self.config.clone();
         let share = self.fates.pick(&[0.1, 0.3, 0.6]);
         let first = self.fates.below(CHANGES.len());
@@ -79,6 +76,23 @@ impl World {
             if at == first || self.fates.chance(share) {
                 change(&mut self.fates, &mut config, &self.hw);
             }
+        }
+        config
+    }
+
+    /// Any of the keys have changed, and the daemon is told to read its file.
+    pub fn reload_any(&mut self) {
+        if self.core.is_none() {
+            return;
+        }
+        if self.fates.chance(0.15) {
+            return self.reload_refused();
+        }
+        let mut config = self.drawn_anew();
+        let anothers = self.fates.chance(0.1);
+        if anothers {
+            config.caps.budget = Some(self.budget_of_another());
+            self.met(Subject::Configuration, Manner::Anothers, None);
         }
         self.seen.mark(Fault::ReloadAny);
         self.take_in(config);
@@ -101,6 +115,7 @@ impl World {
                 law
             )
         });
+        self.met(Subject::Configuration, Manner::Changed, None);
         self.config = config.clone();
         (self.reloaded, self.ledger.watching) = (self.now, None);
         self.was_reconfigured(limit);
@@ -111,7 +126,6 @@ impl World {
         if config.caps.budget.is_some() {
             self.needs_no_rank();
         }
-        self.met(Subject::Configuration, Manner::Changed, None);
         self.tell(Event::Reloaded(Box::new(config)));
     }
 }

@@ -148,6 +148,17 @@ impl Setup {
         if self.faults.is_empty() || crate::left_out("matrix") {
             return;
         }
+        if self.jobs.is_empty() || rng.chance(0.1) {
+            // Before any job is there.
+            let at = rng.between(50 * MILLI, 3 * SECOND);
+            self.faults.push((at, Fault::ReloadAny));
+            self.faults
+                .push((at + rng.between(0, 20 * SECOND), Fault::ReloadAny));
+        }
+        for _ in 0..rng.below(4) {
+            let at = rng.between(500 * MILLI, self.end);
+            self.faults.push((at, Fault::Aimed));
+        }
         for _ in 0..rng.below(4) {
             let at = rng.between(500 * MILLI, self.end);
             let fault = rng.pick(&[

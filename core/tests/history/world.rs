@@ -65,6 +65,10 @@ pub enum Ev {
     },
     /// `litd restore` runs.
     Restore,
+    /// A stranger says hello in the name of a rank.
+    Stranger { rank: usize },
+    /// Something is wrong by now, and litd is to do this.
+    Then { device: usize, phase: Phase },
     /// An operation is done.
     Reply {
         device: usize,
@@ -136,6 +140,10 @@ pub struct World {
     /// When the configuration was read anew last.
     pub reloaded: i64,
     pub met: Met,
+    /// The file was changed while no daemon ran.
+    pub configured_anew: bool,
+    /// How often the disk had failed when that was looked at last.
+    pub failed: (u32, u32),
     /// The devices that the daemon knows, in its order.
     pub here: Vec<usize>,
     pub now: i64,
@@ -191,6 +199,8 @@ impl World {
             life: Phase::Discovery,
             reloaded: i64::MIN / 2,
             met: Met::default(),
+            configured_anew: false,
+            failed: (0, 0),
             here: Vec::new(),
             skew: rng.between(0, 100) * SECOND,
             disk: Disk::new(Rng::new(rng.next())),
@@ -377,6 +387,7 @@ impl World {
             }
         }
         self.check_kept();
+        self.meets_failures();
         if self.stopped && self.core.is_some() {
             self.has_stopped();
         }
@@ -418,6 +429,8 @@ impl World {
                 moment,
             } => self.hand_inside(device, serial, moment),
             Ev::Restore => self.restore(),
+            Ev::Stranger { rank } => self.stranger_comes(rank),
+            Ev::Then { device, phase } => self.then(device, phase),
             Ev::Reply {
                 device,
                 serial,
@@ -468,6 +481,17 @@ impl World {
 
     /// The process is gone; the node goes on.
     pub fn crash(&mut self, late: bool) {
+        if self.core.is_none() {
+            return;
+        }
+        self.end_life(late);
+        let pause = self.rng.between(20, 2500) * MILLI;
+        let pause = if late { 30 * MILLI } else { pause };
+        self.succeed(pause);
+    }
+
+    /// The process is gone, and nothing follows it yet.
+    pub fn end_life(&mut self, late: bool) {
         self.remember_limit();
         self.hands_are_gone();
         let Some(core) = self.core.take() else { return };
@@ -482,9 +506,6 @@ impl World {
         }
         self.bury(late);
         (self.stopped, self.stop_sent) = (false, None);
-        let pause = self.rng.between(20, 2500) * MILLI;
-        let pause = if late { 30 * MILLI } else { pause };
-        self.succeed(pause);
     }
 
     /// Writes under way when the daemon ends land soon, or never.

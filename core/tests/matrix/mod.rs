@@ -143,8 +143,126 @@ impl fmt::Display for Cell {
     }
 }
 
-/// Where a cell is met.
-pub const fn place(cell: Cell) -> Where {
-    let _ = cell;
-    Where::Histories
+/// Where a cell is met; the one table of them all.
+pub fn place(cell: Cell) -> Where {
+    let Cell {
+        subject,
+        manner,
+        phase,
+    } = cell;
+    let starts = matches!(phase, Phase::Discovery | Phase::Recovery | Phase::Restore);
+    match subject {
+        Subject::Identity => identity(manner, phase, starts),
+        Subject::Range | Subject::Reading if phase == Phase::Discovery => found(manner),
+        Subject::Range | Subject::Reading => Where::Histories,
+        Subject::Holders => holders(phase),
+        Subject::Set => set(manner, phase),
+        Subject::Clocks => clocks(manner, phase),
+        Subject::Journal => journal(manner, phase, starts),
+        Subject::Lock => lock(manner, starts),
+        Subject::Configuration => configuration(manner, phase, starts),
+    }
+}
+
+const NOTHING_KNOWN: &str =
+    "what devices tell first is compared with nothing: nothing was known before";
+
+fn found(manner: Manner) -> Where {
+    match manner {
+        Manner::Changed => Where::Impossible(NOTHING_KNOWN),
+        _ => Where::Histories,
+    }
+}
+
+fn identity(manner: Manner, phase: Phase, starts: bool) -> Where {
+    const BUS: &str = "at the start the address comes from the bus: a driver's word makes no other \
+                       device of one that is listed, and of two with one address the core gets one";
+    const LATE: &str = "a device that is listed late is not listed at the start: identity x gone";
+    let asked_again = phase == Phase::Recovery;
+    match manner {
+        Manner::Nonsense | Manner::Anothers if starts && !asked_again => Where::Impossible(BUS),
+        Manner::Slow if starts && !asked_again => Where::Impossible(LATE),
+        Manner::Changed if phase == Phase::Discovery => Where::Impossible(NOTHING_KNOWN),
+        _ => Where::Histories,
+    }
+}
+
+fn holders(phase: Phase) -> Where {
+    const NOBODY: &str = "`litd restore` has no socket: nobody connects, and nobody is asked for";
+    const BEFORE: &str = "no hook is let in before the devices are known; then it is another phase";
+    match phase {
+        Phase::Restore => Where::Impossible(NOBODY),
+        Phase::Discovery => Where::Impossible(BEFORE),
+        _ => Where::Histories,
+    }
+}
+
+fn set(manner: Manner, phase: Phase) -> Where {
+    const READS: &str = "discovery only reads";
+    const ONE: &str = "a back end writes to the file or the handle of one address; what turns up at \
+                       another device is there a foreign hand: set x changed";
+    match (manner, phase) {
+        (_, Phase::Discovery) => Where::Impossible(READS),
+        (Manner::Anothers, _) => Where::Impossible(ONE),
+        _ => Where::Histories,
+    }
+}
+
+fn clocks(manner: Manner, phase: Phase) -> Where {
+    const NO_LOCKS: &str =
+        "nothing is locked, and so nothing freed, by a litd that has just started";
+    const ONE: &str =
+        "a back end locks the clocks of one address, and no driver tells what they are";
+    const FREES: &str =
+        "what is freed twice is free, and no driver tells whether somebody else did";
+    match (manner, phase) {
+        (_, Phase::Discovery) => Where::Impossible(NO_LOCKS),
+        (Manner::Anothers, _) => Where::Impossible(ONE),
+        (Manner::Changed, Phase::Recovery | Phase::Stop | Phase::Restore | Phase::Drain) => {
+            Where::Impossible(FREES)
+        }
+        _ => Where::Histories,
+    }
+}
+
+fn journal(manner: Manner, phase: Phase, starts: bool) -> Where {
+    const ONCE: &str = "the journal is read once, at the start: what is done to its file afterwards \
+                        shows at the next start, which is another phase";
+    const SLOW: &str = "the core waits for its disk: while it does nothing else happens to it, and the \
+                        watchdog of the whole daemon counts";
+    const NONE: &str = "without a journal nothing is known to be undone: it is a discovery";
+    match (manner, phase) {
+        (Manner::Slow, _) => Where::Impossible(SLOW),
+        (Manner::Error, _) => Where::Histories,
+        (_, _) if !starts => Where::Impossible(ONCE),
+        (Manner::Gone, Phase::Recovery) => Where::Impossible(NONE),
+        (Manner::Anothers, Phase::Discovery) => Where::Impossible(NONE),
+        _ => Where::Histories,
+    }
+}
+
+fn lock(manner: Manner, starts: bool) -> Where {
+    const HELD: &str = "it is taken once, at the start, and held by an open file until litd ends: \
+                        nobody asks for it in between";
+    const NO_WAIT: &str = "whoever asks for it is answered at once: it is had or it is not";
+    match manner {
+        _ if !starts => Where::Impossible(HELD),
+        Manner::Slow => Where::Impossible(NO_WAIT),
+        _ => Where::Whole,
+    }
+}
+
+fn configuration(manner: Manner, phase: Phase, starts: bool) -> Where {
+    const READ: &str = "the file is read before litd says that it starts or reloads: how long that takes \
+                        is nobody's wait but its own";
+    const TOLD: &str = "a litd that stops has no use for its configuration any more, but for the caps \
+                        that go back, which it does not change";
+    match (manner, phase) {
+        (Manner::Slow, _) => Where::Impossible(READ),
+        // What a reload brings while litd stops is taken in, and changes nothing.
+        (Manner::Nonsense | Manner::Anothers, Phase::Stop) => Where::Impossible(TOLD),
+        (Manner::Changed, _) => Where::Histories,
+        _ if starts => Where::Whole,
+        _ => Where::Histories,
+    }
 }
