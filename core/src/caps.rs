@@ -103,8 +103,11 @@ impl<S: Store> Core<S> {
             let judged = !self.is_beyond_judging(unit);
             let holds = match unit.standing {
                 DeviceState::Foreign => self.actuator.most_of(device),
-                // Nobody else's undo waits for one that can't be judged.
-                _ if !judged => self.actuator.counts(device),
+                // Nobody else's undo waits for one that can't be judged, unless it is about to go
+                // down.
+                _ if !judged && !(owed && self.is_falling(device, found)) => {
+                    self.actuator.counts(device)
+                }
                 _ if owed => found,
                 // It was reset, unless litd is just writing it.
                 DeviceState::Ours => {
@@ -119,6 +122,12 @@ impl<S: Store> Core<S> {
         let found: Watts = self.devices.iter().map(without_us).sum();
         let budget = self.gpu_budget() + cpus;
         if steering { budget } else { budget.max(found) }
+    }
+
+    /// Whether a device holds more than is to go back, and takes writes.
+    fn is_falling(&self, device: usize, back: Watts) -> bool {
+        let held = self.actuator.held(device);
+        held.is_some_and(|held| held > back) && !self.actuator.has_failed(device)
     }
 
     /// Devices without a loop hold what they were found with, as far as a budget that was set

@@ -290,10 +290,6 @@ impl<S: Store> Core<S> {
             return;
         };
         unit.failures += 1;
-        if unit.failures >= FAILURES {
-            // What it holds can't be made sure of; giving back must not wait for that.
-            unit.suspect = None;
-        }
         if unit.failures == FAILURES && unit.standing == DeviceState::Ours {
             self.fault(device, &error.to_string());
         }

@@ -48,8 +48,9 @@ impl<S: Store> Core<S> {
         let was = shared(unit);
         unit.device.identity = identity;
         let told = Range::from(range);
-        let lost = unit.device.range.unjudged().is_some();
-        let belied = lost && held.is_some_and(|held| !told.admits(held));
+        // What was read before the device was let go of says nothing of it now.
+        let read = unit.device.range.unjudged().is_some() || unit.found.is_some();
+        let belied = read && held.is_some_and(|held| !told.admits(held));
         match told {
             Range::Told(_) if !belied => unit.device.range = told,
             // Both can't be true, or the range has no room: the driver is asked again.

@@ -53,12 +53,6 @@ impl<S: Store> Core<S> {
         let bound = bound.or_else(|| self.highest_of_peers(unit));
         // Nothing is known of it or of any other: nothing is left beside it.
         let bound = bound.unwrap_or(Range::NEVER_TOLD.unjudged().unwrap_or_default());
-        if std::env::var("DBG").is_ok() {
-            eprintln!(
-                "DBG {} j={journaled:?} last={last:?} ceil={ceiling:?} bound={bound:?} sus={:?}",
-                unit.name, unit.suspect
-            );
-        }
         let read = unit.device.reading.map(|reading| reading.cap);
         read.map_or(bound, |read| bound.max(read))
     }
