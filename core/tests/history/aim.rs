@@ -22,7 +22,9 @@ impl World {
             return;
         }
         let cells = Cell::all().filter(|&cell| place(cell) == Where::Histories);
-        let cells: Vec<Cell> = cells.filter(|cell| cell.phase != Phase::Discovery).collect();
+        let cells: Vec<Cell> = cells
+            .filter(|cell| cell.phase != Phase::Discovery)
+            .collect();
         let cell = self.fates.pick(&cells);
         let Some(device) = self.worth(cell.subject) else {
             return;

@@ -104,7 +104,9 @@ impl World {
             (Operation::Identify | Operation::Range, Some(_), _) => {
                 met.push((Subject::Range, Manner::Nonsense));
             }
-            (Operation::Identify | Operation::Range, ..) if hw.range_told.is_some_and(|it| it != hw.range) => {
+            (Operation::Identify | Operation::Range, ..)
+                if hw.range_told.is_some_and(|it| it != hw.range) =>
+            {
                 met.push((Subject::Range, Manner::Changed));
             }
             (Operation::Clocks(_), ..) if now < moods.lies => {

@@ -152,7 +152,8 @@ impl Setup {
             // Before any job is there.
             let at = rng.between(50 * MILLI, 3 * SECOND);
             self.faults.push((at, Fault::ReloadAny));
-            self.faults.push((at + rng.between(0, 20 * SECOND), Fault::ReloadAny));
+            self.faults
+                .push((at + rng.between(0, 20 * SECOND), Fault::ReloadAny));
         }
         for _ in 0..rng.below(4) {
             let at = rng.between(500 * MILLI, self.end);

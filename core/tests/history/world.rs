@@ -68,10 +68,7 @@ pub enum Ev {
     /// A stranger says hello in the name of a rank.
     Stranger { rank: usize },
     /// Something is wrong by now, and litd is to do this.
-    Then {
-        device: usize,
-        phase: Phase,
-    },
+    Then { device: usize, phase: Phase },
     /// An operation is done.
     Reply {
         device: usize,

@@ -159,12 +159,13 @@ pub fn place(cell: Cell) -> Where {
         Subject::Set => set(manner, phase),
         Subject::Clocks => clocks(manner, phase),
         Subject::Journal => journal(manner, phase, starts),
-        Subject::Lock => lock(manner, starts),
+        Subject::Lock => lock(manner, phase, starts),
         Subject::Configuration => configuration(manner, phase, starts),
     }
 }
 
-const NOTHING_KNOWN: &str = "what devices tell first is compared with nothing: nothing was known before";
+const NOTHING_KNOWN: &str =
+    "what devices tell first is compared with nothing: nothing was known before";
 
 fn found(manner: Manner) -> Where {
     match manner {
@@ -208,9 +209,12 @@ fn set(manner: Manner, phase: Phase) -> Where {
 }
 
 fn clocks(manner: Manner, phase: Phase) -> Where {
-    const NO_LOCKS: &str = "nothing is locked, and so nothing freed, by a litd that has just started";
-    const ONE: &str = "a back end locks the clocks of one address, and no driver tells what they are";
-    const FREES: &str = "what is freed twice is free, and no driver tells whether somebody else did";
+    const NO_LOCKS: &str =
+        "nothing is locked, and so nothing freed, by a litd that has just started";
+    const ONE: &str =
+        "a back end locks the clocks of one address, and no driver tells what they are";
+    const FREES: &str =
+        "what is freed twice is free, and no driver tells whether somebody else did";
     match (manner, phase) {
         (_, Phase::Discovery) => Where::Impossible(NO_LOCKS),
         (Manner::Anothers, _) => Where::Impossible(ONE),
@@ -237,13 +241,15 @@ fn journal(manner: Manner, phase: Phase, starts: bool) -> Where {
     }
 }
 
-fn lock(manner: Manner, starts: bool) -> Where {
+fn lock(manner: Manner, phase: Phase, starts: bool) -> Where {
     const HELD: &str = "it is taken once, at the start, and held by an open file until litd ends: \
                         nobody asks for it in between";
     const NO_WAIT: &str = "whoever asks for it is answered at once: it is had or it is not";
     match manner {
         _ if !starts => Where::Impossible(HELD),
         Manner::Slow => Where::Impossible(NO_WAIT),
+        // That of a daemon that is dead.
+        Manner::Anothers if matches!(phase, Phase::Recovery) => Where::Kills,
         _ => Where::Whole,
     }
 }
