@@ -12,7 +12,6 @@ mod control;
 mod stand;
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -121,15 +120,8 @@ fn live(stand: &mut Stand, moment: Moment) {
 /// what systemd runs where there is no daemon.
 fn end(stand: &mut Stand, restore: bool) {
     if restore {
-        let config = stand.rig.layout().config();
-        let restored = Command::new(LITD)
-            .arg("restore")
-            .arg("--config")
-            .arg(config)
-            .output();
-        let restored = restored.unwrap();
-        let said = String::from_utf8_lossy(&restored.stderr);
-        assert_eq!(restored.status.code(), Some(0), "{said}");
+        let (code, said) = stand.restore();
+        assert_eq!(code, Some(0), "{said}");
     } else {
         stand.start();
         let mut job = stand.train();

@@ -30,6 +30,10 @@ mod fuzz;
 mod jobs;
 #[path = "whole/limiters.rs"]
 mod limiters;
+#[path = "whole/lock.rs"]
+mod lock;
+#[path = "whole/matrix.rs"]
+mod matrix;
 #[path = "whole/node_power.rs"]
 mod node_power;
 #[path = "whole/nvml.rs"]
@@ -53,3 +57,5 @@ mod sockets;
 mod stand;
 #[path = "whole/trial.rs"]
 mod trial;
+#[path = "whole/unjudged.rs"]
+mod unjudged;

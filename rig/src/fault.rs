@@ -28,6 +28,10 @@ pub enum Fault {
     Cached,
     /// Firmware or BIOS has locked the cap: every write is refused, for as long as the node runs.
     Locked,
+    /// The driver can't tell what its cap may be; all else works.
+    NoRange,
+    /// Somebody else sets this cap right after litd's next write, before litd reads it back.
+    Meddle(Watts),
     /// It is too hot, and slower for that than its cap would let it be.
     Heat,
     /// The system pulls the power brake.

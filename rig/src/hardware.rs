@@ -348,9 +348,12 @@ impl Hardware {
                 let reading = hardware.reading(index);
                 reading.map(Outcome::Reading).ok_or(Refused::Unknown)
             }),
-            Request::Range { device } => self.on(device, |hardware, index| {
-                Ok(Outcome::Range(hardware.devices[index].range))
-            }),
+            Request::Range { device } => {
+                self.on(device, |hardware, index| match hardware.fault(index) {
+                    Some(Fault::NoRange) => Err(Refused::Reset),
+                    _ => Ok(Outcome::Range(hardware.devices[index].range)),
+                })
+            }
             Request::Holders { device } => self.on(device, |hardware, index| {
                 Ok(Outcome::Pids(hardware.devices[index].holders.clone()))
             }),
@@ -366,6 +369,7 @@ impl Hardware {
             }),
             Request::Set { device, watts } => self.on(device, |hardware, index| {
                 hardware.set_cap(index, *watts)?;
+                hardware.meddle(index)?;
                 Ok(Outcome::Done(true))
             }),
         };
@@ -373,6 +377,17 @@ impl Hardware {
             Ok(outcome) => Answer::Good(outcome),
             Err(refused) => Answer::Bad(refused.into()),
         }
+    }
+
+    /// Somebody else has waited for litd to write.
+    fn meddle(&mut self, device: usize) -> Result<(), Refused> {
+        let Some(Fault::Meddle(cap)) = self.fault(device) else {
+            return Ok(());
+        };
+        self.heal(device);
+        let meddled = self.foreign_set(device, cap);
+        meddled.map_err(|error| Refused::Plant(error.to_string()))?;
+        Ok(())
     }
 
     fn on(

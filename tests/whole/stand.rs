@@ -312,6 +312,31 @@ impl Stand {
         daemon.terminate().unwrap().code()
     }
 
+    /// `litd restore`, which is what systemd runs where there is no daemon: its exit code, and what
+    /// it says.
+    pub fn restore(&self) -> (Option<i32>, String) {
+        let config = self.rig.layout().config();
+        fs::write(&config, &self.config).unwrap();
+        let restored = std::process::Command::new(LITD)
+            .arg("restore")
+            .arg("--config")
+            .arg(config)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&restored.stderr).into_owned();
+        (restored.status.code(), said)
+    }
+
+    /// Another configuration file, for the next start.
+    pub fn configure(&mut self, config: &str) {
+        self.config = self.rig.config(config);
+    }
+
+    /// The daemon dies at once.
+    pub fn kill(&mut self) {
+        self.daemon.take().unwrap().kill();
+    }
+
     /// Stops the daemon and sees to it that nothing is left behind and nothing was ever wrong.
     pub fn stop(mut self) {
         self.rig.ledger().permit_found();

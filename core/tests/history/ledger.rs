@@ -265,7 +265,7 @@ impl World {
         let Some(found) = said[device].found else {
             return self.broke("4 found", format!("device {device} was never read"));
         };
-        let give_back = cap == found || self.is_nearer(device, cap, found);
+        let give_back = cap == found || self.is_all_that_it_takes(device, cap, found);
         let by_hand = self.is_by_hand(device, cap);
         self.check_whose(device, cap, give_back || by_hand, &said[device]);
         self.check_spared(device, give_back || by_hand);
@@ -318,18 +318,30 @@ impl World {
         self.hw[device].touched = true;
     }
 
-    /// Whether a cap goes up towards the one found, as far as a driver's range has shrunk below that.
-    fn is_nearer(&self, device: usize, cap: i64, found: i64) -> bool {
+    /// Where a driver's highest cap is below what was found, that goes back, if it is a cap at all.
+    fn is_all_that_it_takes(&self, device: usize, cap: i64, found: i64) -> bool {
         let hw = &self.hw[device];
         let shrunk = |range: CapRange| micro(range.highest) < found;
-        (hw.cap..found).contains(&cap) && hw.range_told.is_some_and(shrunk)
+        // Up, and never down, to be nearer.
+        let nearer = (hw.cap..found).contains(&cap) && hw.range_told.is_some_and(shrunk);
+        nearer && cap >= self.least(device).min(hw.cap)
+    }
+
+    /// No cap goes below this, whatever a driver says of its range.
+    fn least(&self, device: usize) -> i64 {
+        let caps = &self.config.caps;
+        micro(match self.hw[device].is_gpu() {
+            true => caps.gpu_floor,
+            false => caps.cpu_floor,
+        })
     }
 
     /// While a GPU can't be judged no GPU's cap rises, but to undo.
     fn check_all_judged(&mut self, device: usize, undoes: bool, said: &[Said]) {
         let unjudged = |&other: &usize| {
             let hw = &self.hw[other];
-            hw.is_gpu() && !hw.absent && !hw.was_judged && said[other].found.is_none()
+            let never = !hw.was_judged && said[other].found.is_none();
+            hw.is_gpu() && !hw.absent && never && !hw.is_well(self.now)
         };
         let other = (0..self.hw.len()).find(unjudged);
         if let Some(other) = other.filter(|_| !undoes && self.hw[device].is_gpu()) {
@@ -373,8 +385,9 @@ impl World {
         let within = |it: &Bounds| (it.floor..=it.ceiling).contains(&cap) && cap % it.unit == 0;
         // What a driver says of its range may be another's: it refuses then what it does not take.
         let told = self.bounds_as_told(device, found);
-        let nearer = self.is_nearer(device, cap, found);
-        if cap != found && !nearer && !within(&bounds) && !told.is_some_and(|it| within(&it)) {
+        let told = told.is_some_and(|it| within(&it)) && cap >= self.least(device);
+        let back = cap == found || self.is_all_that_it_takes(device, cap, found);
+        if !back && !within(&bounds) && !told {
             let text = format!(
                 "device {device}: {} W is not within {} to {} W; {} W was found",
                 cap as f64 / 1e6,
@@ -544,6 +557,7 @@ impl World {
             }
         }
         self.node_unheard();
+        self.ledger.watching = None;
         (self.ledger.budget, self.ledger.policy) = (None, None);
         self.ledger.braked_until = 0;
         self.ledger.known_hands.clear();

@@ -163,12 +163,13 @@ impl World {
             }
             (budget - reserve - cpus).max(floors)
         });
-        let now = self.now;
         // What a socket came with that hangs nobody knows: it may count with what it had last.
         let unread = |(hw, said): (&crate::hardware::Hw, &litd_api::DeviceStatus)| {
             !hw.is_gpu() && hw.hand.open.is_none() && said.found.is_none()
         };
-        let unranged = |hw: &crate::hardware::Hw| hw.range_told != Some(hw.range);
+        let now = self.now;
+        let unranged =
+            |hw: &crate::hardware::Hw| hw.range_told != Some(hw.range) || !hw.is_well(now);
         if self.known().any(unranged) || self.known().zip(&status.devices).any(unread) {
             self.ledger.node.left = None;
             return;

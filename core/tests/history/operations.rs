@@ -189,6 +189,8 @@ impl World {
                 hw.known = if outcome.is_ok() { hw.cap } else { i64::MIN };
                 // What is lowered by hand is given to nobody.
                 let given = hw.hand.open.is_none_or(|(asked, _)| asked != hw.cap);
+                // Nor is what somebody else has taken.
+                let given = given && !hw.foreign;
                 if outcome.is_ok() && hw.is_measured() && hw.cap < op.before && given && !lets_go {
                     hw.owes = hw.owes.max(op.before);
                 }

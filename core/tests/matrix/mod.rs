@@ -159,7 +159,7 @@ pub fn place(cell: Cell) -> Where {
         Subject::Set => set(manner, phase),
         Subject::Clocks => clocks(manner, phase),
         Subject::Journal => journal(manner, phase, starts),
-        Subject::Lock => lock(manner, starts),
+        Subject::Lock => lock(manner, phase, starts),
         Subject::Configuration => configuration(manner, phase, starts),
     }
 }
@@ -241,13 +241,15 @@ fn journal(manner: Manner, phase: Phase, starts: bool) -> Where {
     }
 }
 
-fn lock(manner: Manner, starts: bool) -> Where {
+fn lock(manner: Manner, phase: Phase, starts: bool) -> Where {
     const HELD: &str = "it is taken once, at the start, and held by an open file until litd ends: \
                         nobody asks for it in between";
     const NO_WAIT: &str = "whoever asks for it is answered at once: it is had or it is not";
     match manner {
         _ if !starts => Where::Impossible(HELD),
         Manner::Slow => Where::Impossible(NO_WAIT),
+        // That of a daemon that is dead.
+        Manner::Anothers if matches!(phase, Phase::Recovery) => Where::Kills,
         _ => Where::Whole,
     }
 }

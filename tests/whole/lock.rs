@@ -1,0 +1,180 @@
+//! What a start and `litd restore` need: the lock that keeps a second daemon away, and a configuration.
+//! Neither keeps caps from going back.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use litd_rig::Daemon;
+
+use crate::stand::{LITD, Stand, quick};
+
+/// A daemon has died with caps moved.
+fn crashed() -> Stand {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    stand.kill();
+    stand.rig.ledger().permit_found();
+    stand
+}
+
+/// All lock files below a directory, wherever litd keeps them: they are held by nobody now.
+fn lock_files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let Ok(entries) = fs::read_dir(directory) else {
+        return found;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => found.extend(lock_files(&path)),
+            Ok(kind) if kind.is_file() && name.contains("lock") => found.push(path),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The lock files of a stand, of which there is one at least.
+fn locks(stand: &Stand) -> Vec<PathBuf> {
+    let locks = lock_files(&stand.rig.layout().directory);
+    assert!(!locks.is_empty(), "litd left no lock file behind");
+    locks
+}
+
+/// Runs `litd restore` and a daemon after it, both of which find what `spoil` leaves of the locks.
+fn both_work(spoil: impl Fn(&Stand)) {
+    let mut stand = crashed();
+    spoil(&stand);
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    stand.assert_clean();
+    spoil(&stand);
+    stand.start();
+    stand.stop();
+
+    let mut stand = crashed();
+    spoil(&stand);
+    stand.start();
+    stand.pass(3.0);
+    assert!(stand.is_back(), "{:?}", stand.held());
+    stand.stop();
+}
+
+#[test]
+fn a_lock_file_full_of_nonsense_is_a_lock_file() {
+    both_work(|stand| {
+        for lock in locks(stand) {
+            fs::write(lock, b"\xff\x00 99999999999999999999 no process\n").unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_lock_file_that_is_gone_is_made_anew() {
+    both_work(|stand| {
+        for lock in locks(stand) {
+            fs::remove_file(lock).unwrap();
+        }
+    });
+}
+
+#[test]
+fn restore_beside_a_daemon_is_refused() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    let from = stand.rig.ledger().len();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("litd runs already"), "{said}");
+    assert_eq!(stand.rig.ledger().len(), from);
+    stand.play(&mut job, 5);
+    stand.stop();
+}
+
+/// A configuration file that litd can't use.
+fn spoil_file(stand: &Stand, how: usize) -> PathBuf {
+    let file = stand.rig.layout().config();
+    let _ = fs::remove_file(&file);
+    match how {
+        // It can't be read: it is a directory.
+        0 => fs::create_dir(&file).unwrap(),
+        1 => fs::write(&file, "caps.budget = \"plenty\"\n").unwrap(),
+        _ => {}
+    }
+    file
+}
+
+fn run(arguments: &[&str], file: &Path) -> (Option<i32>, String) {
+    let mut command = Command::new(LITD);
+    let output = command.args(arguments).arg("--config").arg(file).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
+}
+
+#[test]
+fn a_daemon_without_a_configuration_it_can_use_does_not_start() {
+    for (how, word) in ["config", "plenty", "config"].into_iter().enumerate() {
+        // Nothing to be undone, and a predecessor's caps.
+        for stand in [Stand::bare(&quick("gpu-realloc"), true), crashed()] {
+            let from = stand.rig.ledger().len();
+            let journal = stand.journaled();
+            let file = spoil_file(&stand, how);
+            let (code, said) = run(&[], &file);
+            assert_eq!(code, Some(1), "{said}");
+            assert!(said.contains(word), "{said}");
+            // It touches nothing, and forgets nothing.
+            assert_eq!(stand.rig.ledger().len(), from, "{said}");
+            assert_eq!(stand.journaled(), journal, "{said}");
+        }
+    }
+}
+
+#[test]
+fn restore_does_without_a_configuration_that_makes_sense() {
+    let stand = crashed();
+    let file = stand.rig.layout().config();
+    let text = stand.config().to_owned() + "\n[caps]\nno_such_key = 7\n";
+    fs::write(&file, text).unwrap();
+    let (code, said) = run(&["restore"], &file);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("no_such_key"), "{said}");
+    stand.assert_clean();
+}
+
+#[test]
+fn restore_says_that_there_is_no_configuration() {
+    for how in [0, 2] {
+        let stand = crashed();
+        let journal = stand.journaled();
+        let file = spoil_file(&stand, how);
+        let (code, said) = run(&["restore"], &file);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(&file.display().to_string()), "{said}");
+        assert_eq!(stand.journaled(), journal);
+    }
+}
+
+#[test]
+fn after_a_crash_another_nodes_configuration_does_not_keep_caps_from_going_back() {
+    // Its budget is below the floors of all GPUs here: litd may refuse to start with it, but then
+    // `litd restore`, which systemd runs next, gives everything back.
+    let mut stand = crashed();
+    stand.configure(&(quick("gpu-realloc") + "caps.budget = 300.0\n"));
+    let directory = stand.rig.layout().directory.clone();
+    let mut daemon = Daemon::launch(Path::new(LITD), &directory, stand.config(), None).unwrap();
+    if daemon.become_ready().is_ok() {
+        daemon.terminate().unwrap();
+    } else {
+        daemon.kill();
+        let (code, said) = stand.restore();
+        assert_eq!(code, Some(0), "{said}");
+    }
+    let (held, found) = (stand.held(), stand.rig.ledger().found());
+    assert_eq!(held, found, "{}", stand.said());
+    assert_eq!(stand.journaled(), [""; 0]);
+}
