@@ -61,7 +61,7 @@ impl<S: Store> Core<S> {
 
     fn ask_budget(&mut self, watts: Option<Watts>) -> Result<String, Problem> {
         if let Some(budget) = watts {
-            self.check_budget(budget)?;
+            self.bounds().check_by_hand(budget).map_err(problem)?;
         }
         self.overrides.budget = watts;
         self.replan_all();
@@ -72,20 +72,6 @@ impl<S: Store> Core<S> {
             (Some(budget), _) => format!("budget is {budget}"),
             (None, _) => format!("budget is {} again", self.gpu_budget()),
         })
-    }
-
-    fn check_budget(&self, budget: Watts) -> Result<(), Problem> {
-        let caps = &self.config.caps;
-        let limits = || self.devices.gpus().map(|(_, unit)| unit.limits(caps));
-        let floors: Watts = limits().map(|own| own.floor).sum();
-        let ceilings: Watts = limits().map(|own| own.ceiling).sum();
-        // Written so that a NaN is refused.
-        if !(budget >= floors && budget <= ceilings) {
-            return Err(problem(format!(
-                "a budget of {budget} is none for these GPUs: their floors add up to {floors}, their ceilings to {ceilings}"
-            )));
-        }
-        Ok(())
     }
 
     fn ask_policy(&mut self, name: &str) -> Result<String, Problem> {
@@ -162,6 +148,9 @@ impl<S: Store> Core<S> {
 
     /// The configuration was read anew.
     pub(crate) fn reload(&mut self, config: Config) {
+        if let Some(why) = self.refuses(&config) {
+            return self.reload_refused(&why);
+        }
         let law = config.knobs() != self.config.knobs();
         let rules = config.mode != self.config.mode
             || config.rollout != self.config.rollout

@@ -279,6 +279,12 @@ impl<S: Store> Core<S> {
         self.record.after(after)
     }
 
+    /// Why the journal could not be written the last time it was to be, if it could not.
+    #[must_use]
+    pub fn journal_trouble(&self) -> Option<&str> {
+        self.journal_trouble.as_deref()
+    }
+
     /// The store, for tests that look at the disk.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
@@ -462,7 +468,7 @@ impl<S: Store> Core<S> {
         let busy = |(device, unit): (usize, &Unit)| {
             self.actuator.is_writing(device) || self.owes_undo(device, unit)
         };
-        let undone = self.reachable_entries() == 0 && self.locked_devices() == 0;
+        let undone = self.owed_entries() == 0 && self.locked_devices() == 0;
         if waits && undone && !self.devices.iter().any(busy) {
             self.say_stopped();
         }

@@ -22,6 +22,7 @@ mod admin;
 mod ailing;
 mod audit;
 pub mod baseline;
+pub mod budget;
 mod by_hand;
 mod caps;
 mod cgroup;

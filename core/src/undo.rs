@@ -189,12 +189,10 @@ impl<S: Store> Core<S> {
         let mut back = Vec::new();
         for (device, unit) in self.devices.iter() {
             let in_use = self.stopping.is_none() && self.is_moved(device);
-            let (Some(found), Some(held)) = (unit.found, self.actuator.held(device)) else {
+            let Some(found) = unit.found.filter(|_| self.is_back(device, unit)) else {
                 continue;
             };
-            let settled = self.actuator.is_settled(device) && unit.busy.is_none();
-            let sure = !self.recovered || unit.read_at >= self.landed();
-            if !in_use && settled && sure && found.is_same_cap(held) && self.is_journaled(device) {
+            if !in_use && self.is_journaled(device) {
                 back.push((unit.address().to_owned(), found));
             }
         }
@@ -205,6 +203,14 @@ impl<S: Store> Core<S> {
             let text = format!("cap is back at {found}");
             self.note(Note::info(EventKind::Restore, text).device(&address));
         }
+    }
+
+    /// Whether a device is known to hold what was found, and nothing else is on its way to it.
+    fn is_back(&self, device: usize, unit: &Unit) -> bool {
+        let settled = self.actuator.is_settled(device) && unit.busy.is_none();
+        let sure = !self.recovered || unit.read_at >= self.landed();
+        let held = unit.found.zip(self.actuator.held(device));
+        settled && sure && held.is_some_and(|(found, held)| found.is_same_cap(held))
     }
 
     /// An entry of a cap that somebody else has changed since is outdated, and still there only
@@ -239,10 +245,20 @@ impl<S: Store> Core<S> {
         forgotten
     }
 
-    /// Devices in the journal that are there to be given back.
-    pub(crate) fn reachable_entries(&self) -> usize {
-        let here = |entry: &&Entry| self.devices.called(&entry.address).is_some();
-        self.journal.entries().iter().filter(here).count()
+    /// Devices in the journal that are here and still to be given back. Undoing needs to read the
+    /// journal only: where it can't be written, a device that has been given back, or is somebody
+    /// else's, is none of them, although its entry stays.
+    pub(crate) fn owed_entries(&self) -> usize {
+        let uncrossed = self.journal_trouble.is_some();
+        let owed = |entry: &&Entry| {
+            let device = self.devices.called(&entry.address);
+            let unit = device.and_then(|device| Some((device, self.devices.get(device)?)));
+            unit.is_some_and(|(device, unit)| {
+                let theirs = unit.standing == DeviceState::Foreign;
+                !(uncrossed && (theirs || self.is_back(device, unit)))
+            })
+        };
+        self.journal.entries().iter().filter(owed).count()
     }
 
     /// What the learned distributions are kept by.

@@ -178,6 +178,8 @@ pub struct Journal {
     limit: usize,
     /// Whether the file says that what follows is of this boot.
     started: bool,
+    /// Whether anything was written.
+    written: bool,
 }
 
 impl Journal {
@@ -210,6 +212,7 @@ impl Journal {
             longest: LONG,
             limit: LONG,
             started: false,
+            written: false,
         };
         Ok((journal, recovered))
     }
@@ -227,6 +230,12 @@ impl Journal {
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// Whether it has entries and has not been written yet: all of them are a predecessor's.
+    #[must_use]
+    pub fn is_only_read(&self) -> bool {
+        !self.written && !self.entries.is_empty()
     }
 
     /// Adds one device; see [`Journal::begin_all`].
@@ -471,6 +480,7 @@ impl Journal {
             self.started = false;
             return Err(error.into());
         }
+        self.written = true;
         self.file = File::Whole;
         self.size = bytes.len();
         self.longest = self.limit.max(bytes.len().saturating_mul(2));
@@ -498,6 +508,7 @@ impl Journal {
             (Err(_), _) => File::Torn,
         };
         self.started |= outcome.is_ok();
+        self.written |= outcome.is_ok();
         Ok(outcome?)
     }
 }

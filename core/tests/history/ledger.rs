@@ -175,7 +175,7 @@ impl World {
             .op
             .is_some_and(|op| matches!(op.operation, Operation::Set(_)));
         // A disk that fails may hold entries that the daemon knows nothing of.
-        let sound = self.disk.with(|disk| disk.failures == (0, 0));
+        let sound = self.disk.with(|disk| disk.was_sound());
         let clear = sound && !writing && !hw.misbehaves(now) && now >= hw.trouble_until;
         let default = micro(hw.range.default);
         let theirs = entry.is_some_and(|entry| {
