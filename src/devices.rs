@@ -101,6 +101,14 @@ pub async fn discover(hardware: &Hardware, patience: Duration) -> Result<Found, 
     })
 }
 
+impl Found {
+    /// The devices' addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        let devices = self.inventory.iter();
+        devices.map(|device| device.identity.address.as_str())
+    }
+}
+
 const NO_RANGE: CapRange = CapRange {
     lowest: Watts::ZERO,
     highest: Watts::ZERO,
