@@ -24,7 +24,8 @@ struct Cli {
     /// The configuration file [default: /etc/litd/litd.toml if it exists]
     #[arg(long, global = true, value_name = "PATH")]
     config: Option<PathBuf>,
-    /// Tell what is wrong with the configuration, and end
+    /// Tell what is wrong with the configuration, and end. Where a budget is set the GPUs are read
+    /// to compare it with their floors
     #[arg(long, conflicts_with = "rig_clock")]
     check_config: bool,
     /// Take the time from a test rig's socket
@@ -85,11 +86,12 @@ pub fn main(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Exit
 }
 
 fn check(options: &Options) -> Result<(), DaemonError> {
-    Config::load(options.config.as_deref())?;
+    let config = Config::load(options.config.as_deref())?;
+    let compared = daemon::check_budgets(&config, options)?;
     let default = PathBuf::from(DEFAULT_PATH);
     let file = options.config.as_ref().unwrap_or(&default);
     match file.exists() {
-        true => print(&format!("{}: good\n", file.display())),
+        true => print(&format!("{}: good{compared}\n", file.display())),
         false => print(&format!("{}: not there, which is good\n", file.display())),
     }
     Ok(())
@@ -97,9 +99,14 @@ fn check(options: &Options) -> Result<(), DaemonError> {
 
 fn report(error: &DaemonError, restoring: bool) -> ExitCode {
     // In one piece: other daemons may write to the same place.
-    let line = format!("litd: {error}\n");
+    let line = format!("litd: {error}\n").replace('\n', "\nlitd: ");
+    let line = line.strip_suffix("litd: ").unwrap_or(&line);
     let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
-    if restoring && matches!(error, DaemonError::State(StateError::Held { .. })) {
+    let runs = matches!(
+        error,
+        DaemonError::Taken(_) | DaemonError::State(StateError::Held { .. })
+    );
+    if restoring && runs {
         eprintln!("litd: a running daemon gives caps back on `litctl restore`, or when it stops");
     }
     ExitCode::from(match error {

@@ -9,6 +9,8 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use litd_core::Device;
+use litd_core::budget::{self, Impossible};
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
@@ -121,6 +123,36 @@ impl Config {
             core: litd_core::Config::default(),
             shell: section(Deserializer::from(part(tree, true))).ok()?,
         })
+    }
+
+    /// Whether this node's devices can keep the budgets.
+    ///
+    /// # Errors
+    /// They can't. Every finding has its line, as those of [`Config::load`].
+    pub fn fits(&self, inventory: &[Device], path: Option<&Path>) -> Result<(), ConfigError> {
+        let file = path.unwrap_or(Path::new(DEFAULT_PATH));
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let finding = |it: Impossible| Finding {
+            line: line_of(&text, it.key),
+            reason: it.reason,
+        };
+        let found = budget::impossible(&self.core, inventory);
+        let findings: Vec<Finding> = found.into_iter().map(finding).collect();
+        match findings.is_empty() {
+            true => Ok(()),
+            false => Err(ConfigError {
+                file: file.to_owned(),
+                findings,
+            }),
+        }
+    }
+
+    /// Whether any budget is set that [`Config::fits`] would look at.
+    #[must_use]
+    pub fn has_budgets(&self) -> bool {
+        let caps = &self.core.caps;
+        let budgets = [caps.budget, caps.safe_budget, self.core.node.budget];
+        budgets.iter().any(Option::is_some)
     }
 
     fn read(text: &str) -> Result<Self, Vec<Finding>> {

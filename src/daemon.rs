@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use litd_api::{DeviceState, DeviceStatus};
-use litd_core::config::OnExit;
-use litd_core::journal::{Journal, JournalError, Recovered};
+use litd_core::journal::JournalError;
 use litd_core::{Core, Device, Event};
+use litd_power::DeviceKind;
 use litd_units::Nanos;
 use nix::sys::stat::{Mode, umask};
 use thiserror::Error;
@@ -20,18 +19,23 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::baseline::BaselineFile;
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Permissions, Shell};
 use crate::devices::{self, DiscoveryError, Found, Report};
 use crate::home::Homes;
 use crate::hub::{Hub, Shared};
+use crate::locks::{DeviceLocks, Taken};
 use crate::node_power::NodePowerFile;
 use crate::presence::Presence;
+use crate::restore::Leftovers;
 use crate::rig::{Advance, Rig};
 use crate::rights::Admins;
 use crate::server::{self, BindError, Cleanup};
 use crate::state::{self, FileStore, Lock, StateError};
-use crate::{control, ingest, logging, metrics_server};
+use crate::{control, ingest, logging, metrics_server, restore};
+
+pub use crate::restore::restore;
 
 /// Giving everything back may take so long; systemd's own patience is longer.
 const LONGEST_STOP: Duration = Duration::from_secs(20);
@@ -77,17 +81,12 @@ pub enum DaemonError {
     /// The system.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Devices did not take their caps back.
-    #[error(
-        "caps could not be given back, of {}; `litd restore` or the next start tries again",
-        .0.join(", ")
-    )]
-    Left(Vec<String>),
-    /// The undo journal was damaged: not all may be back.
-    #[error(
-        "the undo journal was damaged ({0}): compare all caps with what they should be by hand"
-    )]
-    Damaged(String),
+    /// Another daemon has one of the devices.
+    #[error(transparent)]
+    Taken(#[from] Taken),
+    /// Devices did not take their caps back, or the undo journal does not say that they have.
+    #[error(transparent)]
+    Left(Leftovers),
     /// The core did not come to an end in time.
     #[error(
         "not everything could be given back within {} s; `litd restore` or the next start tries again",
@@ -108,88 +107,19 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     on_one_thread(serve(config, options))
 }
 
-/// Gives back what a daemon that is gone has left changed; nothing is a success.
-///
-/// # Errors
-/// A daemon runs (it is the one to ask), or caps may not be back.
-pub fn restore(options: &Options) -> Result<(), DaemonError> {
-    // Whatever is wrong with the file by now, caps have to go back.
-    let config = Config::load(options.config.as_deref()).or_else(|error| {
-        logging::start(crate::config::Level::default());
-        log::error!("{error}");
-        let usable = Config::salvage(options.config.as_deref());
-        usable.ok_or(error)
-    })?;
-    logging::start(config.shell.log.level);
-    private_files();
-    let directory = config.shell.state.directory.clone();
-    let _lock = Lock::take(&directory)?;
-    let recovered = journal(&config.shell)?.1;
-    let nothing = |it: &Recovered| it.entries.is_empty() && it.damaged.is_none();
-    let holds = config.core.caps.on_exit == OnExit::Hold;
-    if recovered.as_ref().is_none_or(nothing) && !holds {
-        log::info!("nothing to give back");
-        return Ok(());
-    }
-    let damage = recovered.and_then(|it| it.damaged);
-    on_one_thread(async {
-        let signals = Signals::catch()?;
-        let found = discover(&config).await?;
-        let (hub, answers) = assemble(Core::restoring, &config, found, Clock::Kernel)?;
-        let mut life = Life::new(hub.clone(), answers, signals);
-        hub.borrow_mut().begin();
-        life.stop();
-        life.live(None, std::future::pending()).await?;
-        nothing_left(&config.shell, &hub)
-    })?;
-    // What could be read is back; what could not be read nobody knows.
-    damage.map_or(Ok(()), |damage| Err(DaemonError::Damaged(damage)))
-}
-
-fn store(shell: &Shell) -> FileStore {
-    FileStore::new(&shell.state.directory, shell.audit_files())
-}
-
-fn journal(shell: &Shell) -> Result<(Journal, Option<Recovered>), DaemonError> {
-    let opened = Journal::open(&mut store(shell), &state::boot_id()?);
-    opened.map_err(|cause| DaemonError::Journal {
-        directory: shell.state.directory.clone(),
-        cause,
-    })
-}
-
-/// Checks on the disk that no cap is owed any more, but for those that others have set since.
-fn nothing_left(shell: &Shell, hub: &Shared) -> Result<(), DaemonError> {
-    let status = hub.borrow().status();
-    let theirs = |address: &str| {
-        let of = |device: &DeviceStatus| device.address == address;
-        let found = status.devices.iter().find(|device| of(device));
-        found.is_some_and(|device| device.state == DeviceState::Foreign)
-    };
-    let held = hub.borrow().held_on_exit();
-    if !held.is_empty() {
-        log::info!(
-            "caps stay within the safe budget, of {}; the undo journal keeps the caps found",
-            held.join(", ")
-        );
-    }
-    let (journal, _) = journal(shell)?;
-    let addresses = journal.entries().iter().map(|entry| entry.address.clone());
-    let left: Vec<String> = addresses
-        .filter(|address| !theirs(address) && !held.contains(address))
-        .collect();
-    match left.is_empty() {
-        true => Ok(()),
-        false => Err(DaemonError::Left(left)),
-    }
+/// The store of a state directory.
+pub(crate) fn store_in(directory: &Path, shell: &Shell) -> FileStore {
+    FileStore::new(directory, shell.audit_files())
 }
 
 /// Only the daemon's user gets at its files; sockets are opened up one by one.
-fn private_files() {
+pub(crate) fn private_files() {
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
 }
 
-fn on_one_thread(work: impl Future<Output = Result<(), DaemonError>>) -> Result<(), DaemonError> {
+pub(crate) fn on_one_thread<T>(
+    work: impl Future<Output = Result<T, DaemonError>>,
+) -> Result<T, DaemonError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS)
@@ -204,17 +134,18 @@ fn on_one_thread(work: impl Future<Output = Result<(), DaemonError>>) -> Result<
 async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
     let signals = Signals::catch()?;
     let sockets = Sockets::open(&config.shell).await?;
-    let found = discover(&config).await?;
+    let (found, locks) = claim(&config, options).await?;
     let (clock, rig) = clock(options.rig_clock.as_deref()).await?;
-    let (hub, answers) = assemble(Core::new, &config, found, clock)?;
+    let store = store_in(&config.shell.state.directory, &config.shell).of(locks);
+    let baseline = config.shell.baseline_file();
+    let (hub, answers) = assemble(Core::new, &config, found, clock, store, baseline)?;
     let mut life = Life::new(hub.clone(), answers, signals);
     let _cleanup = sockets.serve(&config, &hub);
     hub.borrow_mut().begin();
     let reload = Reload {
         path: options.config.clone(),
-        shell: config.shell,
+        shell: config.shell.clone(),
     };
-    let shell = reload.shell.clone();
     let followed_by = hub.clone();
     by_itself(async move {
         match rig {
@@ -226,7 +157,7 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
         }
     })
     .await?;
-    nothing_left(&shell, &hub)
+    restore::nothing_left(&hub, &config)
 }
 
 /// Does it in a task. The future that the runtime was started with is polled whatever happens: a
@@ -243,7 +174,44 @@ async fn by_itself(
     }
 }
 
-async fn discover(config: &Config) -> Result<Found, DaemonError> {
+/// Compares a configuration's budgets with the floors of the GPUs that are here; devices are only
+/// read for that, and only where a budget is set. Returns what was compared, in words.
+///
+/// # Errors
+/// A budget can't be kept.
+pub fn check_budgets(config: &Config, options: &Options) -> Result<String, DaemonError> {
+    if !config.has_budgets() {
+        return Ok(String::new());
+    }
+    on_one_thread(async {
+        let found = match discover(config).await {
+            Ok(found) => found,
+            Err(error) => return Ok(format!("; budgets were not compared with floors: {error}")),
+        };
+        config.fits(&found.inventory, options.config.as_deref())?;
+        let known = |it: &&Device| it.identity.kind == DeviceKind::Gpu && it.reading.is_some();
+        Ok(match found.inventory.iter().filter(known).count() {
+            0 => "; no GPU can be read here to compare its budgets with".to_owned(),
+            1 => "; its budgets are above the floor of the GPU here".to_owned(),
+            count => format!("; its budgets are above the floors of the {count} GPUs here"),
+        })
+    })
+}
+
+/// Finds the devices and makes them this daemon's, as they were before any other litd.
+async fn claim(
+    config: &Config,
+    options: &Options,
+) -> Result<(Found, Rc<DeviceLocks>), DaemonError> {
+    let found = discover(config).await?;
+    config.fits(&found.inventory, options.config.as_deref())?;
+    let (directory, state) = (config.shell.locks(), &config.shell.state.directory);
+    let locks = Rc::new(DeviceLocks::take(&directory, state, found.addresses())?);
+    let found = restore::before_start(config, found, &locks).await?;
+    Ok((found, locks))
+}
+
+pub(crate) async fn discover(config: &Config) -> Result<Found, DaemonError> {
     let patience = Duration::from_secs_f64(config.core.caps.answer_seconds);
     Ok(devices::discover(&config.shell.hardware, patience).await?)
 }
@@ -260,7 +228,7 @@ async fn clock(rig: Option<&Path>) -> Result<(Clock, Option<(Rig, Advance)>), Da
 }
 
 /// Makes a core, to run or to restore.
-type Begin = fn(
+pub(crate) type Begin = fn(
     litd_core::Config,
     Vec<Device>,
     FileStore,
@@ -269,17 +237,19 @@ type Begin = fn(
     f64,
 ) -> Result<Core<FileStore>, JournalError>;
 
-fn assemble(
+pub(crate) fn assemble(
     begin: Begin,
     config: &Config,
     found: Found,
     clock: Clock,
+    store: FileStore,
+    baseline: Option<BaselineFile>,
 ) -> Result<(Shared, UnboundedReceiver<Report>), DaemonError> {
     let directory = &config.shell.state.directory;
     let core = begin(
         config.core.clone(),
         found.inventory,
-        store(&config.shell),
+        store,
         &state::boot_id()?,
         clock.now(),
         clock.unix_seconds(),
@@ -289,7 +259,6 @@ fn assemble(
         cause,
     })?;
     let presence = Presence::new(&config.shell.hardware.sys);
-    let baseline = config.shell.baseline_file();
     let hash = config.hash();
     let node_power = NodePowerFile::new(&config.shell.hardware.node_power);
     let hub = Hub::new(
@@ -358,7 +327,7 @@ impl Sockets {
 }
 
 /// What a reload reads, and compares with.
-struct Reload {
+pub(crate) struct Reload {
     path: Option<PathBuf>,
     shell: Shell,
 }
@@ -383,14 +352,14 @@ impl Reload {
 
 /// What systemd and people at a terminal send. Caught before devices are looked for, which takes a
 /// while: a daemon that is stopped meanwhile ends in order as well.
-struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
 }
 
 impl Signals {
-    fn catch() -> io::Result<Self> {
+    pub(crate) fn catch() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -400,7 +369,7 @@ impl Signals {
 }
 
 /// The loop around the hub.
-struct Life {
+pub(crate) struct Life {
     hub: Shared,
     answers: UnboundedReceiver<Report>,
     signals: Signals,
@@ -409,7 +378,7 @@ struct Life {
 }
 
 impl Life {
-    fn new(hub: Shared, answers: UnboundedReceiver<Report>, signals: Signals) -> Self {
+    pub(crate) fn new(hub: Shared, answers: UnboundedReceiver<Report>, signals: Signals) -> Self {
         Self {
             hub,
             answers,
@@ -418,7 +387,7 @@ impl Life {
         }
     }
 
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         if self.stop_by.is_none() {
             self.stop_by = Some(Instant::now() + LONGEST_STOP);
             self.hub.borrow_mut().stop();
@@ -427,7 +396,7 @@ impl Life {
 
     /// Lets events in until everything has been given back. `rig` ends when a test rig has hung
     /// up.
-    async fn live(
+    pub(crate) async fn live(
         &mut self,
         reload: Option<Reload>,
         rig: impl Future<Output = io::Result<()>>,

@@ -98,6 +98,14 @@ pub async fn discover(hardware: &Hardware, patience: Duration) -> Result<Found, 
     })
 }
 
+impl Found {
+    /// The devices' addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        let devices = self.inventory.iter();
+        devices.map(|device| device.identity.address.as_str())
+    }
+}
+
 /// Stand-in hardware's devices.
 async fn stand_in(
     socket: &Path,

@@ -97,6 +97,17 @@ impl Hub {
         }
     }
 
+    /// Tells systemd nothing: this is not the daemon's life, but what comes before or after it.
+    pub fn silence(&mut self) {
+        self.notifier = Notifier::silent();
+    }
+
+    /// Why the journal can't be written, if it can't.
+    #[must_use]
+    pub fn journal_trouble(&self) -> Option<String> {
+        self.core.journal_trouble().map(str::to_owned)
+    }
+
     /// Does what the core wanted done when it was made.
     pub fn begin(&mut self) {
         self.carry_out();
@@ -158,7 +169,11 @@ impl Hub {
     /// The configuration was read anew, or was not.
     pub fn reloaded(&mut self, config: Result<Config, String>) {
         self.notifier.reloading();
-        match config {
+        let refused = |config: Config| match self.core.refuses(&config.core) {
+            Some(why) => Err(why),
+            None => Ok(config),
+        };
+        match config.and_then(refused) {
             Ok(config) => {
                 self.configuration = config.hash();
                 self.handle(Event::Reloaded(Box::new(config.core)));

@@ -4,7 +4,8 @@
 //! - [`daemon`]: its life, from the configuration to the last cap that goes back;
 //! - [`hub`]: events in, effects out; `session`, `ingest`, `control`, `metrics_server`: its
 //!   faces; [`devices`]: its hands;
-//! - [`config`], [`state`], [`audit`]: what it reads and what survives it;
+//! - [`config`], [`state`], [`audit`]: what it reads and what survives it; [`locks`]: whose the
+//!   devices are;
 //! - [`clock`], `rig`: its time, or a test rig's.
 
 pub mod audit;
@@ -19,12 +20,14 @@ pub mod home;
 pub mod hub;
 mod ingest;
 mod kill_switch;
+pub mod locks;
 mod logging;
 pub mod metrics;
 mod metrics_server;
 pub mod node_power;
 mod notify;
 pub mod presence;
+mod restore;
 mod rig;
 mod rights;
 mod server;

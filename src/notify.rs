@@ -26,6 +26,17 @@ impl Notifier {
         }
     }
 
+    /// To nobody.
+    #[must_use]
+    pub fn silent() -> Self {
+        Self {
+            listening: false,
+            watchdog: None,
+            fed: None,
+            status: String::new(),
+        }
+    }
+
     /// Whether anybody reads [`Notifier::status`].
     #[must_use]
     pub fn is_listening(&self) -> bool {

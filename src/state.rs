@@ -5,11 +5,13 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use litd_core::Store;
 use thiserror::Error;
 
 use crate::audit::AuditFiles;
+use crate::locks::DeviceLocks;
 
 const JOURNAL: &str = "journal";
 const LEARNED: &str = "learned";
@@ -28,6 +30,9 @@ pub enum StateError {
         /// The process, as it wrote down itself; `?` if it has not yet.
         holder: String,
     },
+    /// The configuration names something else.
+    #[error("{}: is not a directory; set state.directory to one", .0.display())]
+    NoDirectory(PathBuf),
     /// The disk, or a right that is missing.
     #[error("{}: {cause}", file.display())]
     Io {
@@ -39,47 +44,88 @@ pub enum StateError {
 }
 
 /// The right to be the only daemon on this state directory, for as long as it lives. The kernel
-/// gives it back however the process ends.
+/// gives it back however the process ends. Undoing needs to read only, so a directory that can't be
+/// written, made or locked keeps nobody from that: the devices have locks of their own.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    /// The lock's file, or the directory where there is none and none can be made.
+    _held: Option<File>,
 }
 
 impl Lock {
     /// Makes the directory if it is not there, and takes its lock.
     ///
     /// # Errors
-    /// Another process has it ([`StateError::Held`]), or the disk.
+    /// Another process has it ([`StateError::Held`]), or it is no directory.
     pub fn take(directory: &Path) -> Result<Self, StateError> {
-        let failed = |file: &Path| {
-            let file = file.to_owned();
-            move |cause| StateError::Io { file, cause }
-        };
-        DirBuilder::new()
+        let made = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(directory)
-            .map_err(failed(directory))?;
+            .create(directory);
+        if let Err(cause) = made {
+            if directory.exists() && !directory.is_dir() {
+                return Err(StateError::NoDirectory(directory.to_owned()));
+            }
+            return Ok(Self::nothing(directory, &cause));
+        }
+        Self::take_existing(directory)
+    }
+
+    /// Takes the lock of a directory, and makes none where none is.
+    ///
+    /// # Errors
+    /// Another process has it ([`StateError::Held`]).
+    pub fn take_existing(directory: &Path) -> Result<Self, StateError> {
         let path = directory.join(LOCK);
-        let mut file = private().read(true).open(&path).map_err(failed(&path))?;
+        let opened = match private().read(true).open(&path) {
+            Ok(file) => Ok(file),
+            // It can be locked without being written; so can a directory that has no such file.
+            Err(cause) => File::open(&path)
+                .or_else(|_| File::open(directory))
+                .map_err(|_| cause),
+        };
+        let mut file = match opened {
+            Ok(file) => file,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                return Ok(Self { _held: None });
+            }
+            Err(cause) => return Ok(Self::nothing(&path, &cause)),
+        };
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                let _ = file.take(20).read_to_string(&mut holder);
-                let holder = match holder.trim() {
-                    "" => "?".to_owned(),
-                    pid => pid.to_owned(),
-                };
+                let holder = holder(file);
                 return Err(StateError::Held { file: path, holder });
             }
-            Err(TryLockError::Error(cause)) => return Err(failed(&path)(cause)),
+            Err(TryLockError::Error(cause)) => return Ok(Self::nothing(&path, &cause)),
         }
-        file.set_len(0)
+        // Who holds it is for people and for litd-check; the lock is the kernel's.
+        let _ = file
+            .set_len(0)
             .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()))
-            .map_err(failed(&path))?;
-        Ok(Self { _file: file })
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
+        Ok(Self { _held: Some(file) })
+    }
+
+    fn nothing(path: &Path, cause: &io::Error) -> Self {
+        log::warn!(
+            "{}: {cause}: the state directory is not locked; what was left changed goes back all \
+             the same",
+            path.display()
+        );
+        Self { _held: None }
+    }
+}
+
+/// The process that has a lock, as it wrote down itself. Where it could not, a dead one's number may
+/// stand there.
+fn holder(file: File) -> String {
+    let mut holder = String::new();
+    let _ = file.take(20).read_to_string(&mut holder);
+    let pid = holder.trim();
+    match !pid.is_empty() && Path::new("/proc").join(pid).exists() {
+        true => pid.to_owned(),
+        false => "?".to_owned(),
     }
 }
 
@@ -97,28 +143,49 @@ pub struct FileStore {
     /// Open for appending since the first append after start or replacement.
     journal: Option<File>,
     audit: AuditFiles,
+    /// Where is remembered that the journal is in this directory, while it names any device.
+    locks: Option<Rc<DeviceLocks>>,
 }
 
 impl FileStore {
-    /// The store of a directory that [`Lock::take`] has made. Touches nothing yet.
+    /// The store of a directory, which may be read-only or not there: nothing can be kept then.
+    /// Touches nothing yet.
     #[must_use]
     pub fn new(directory: &Path, audit: AuditFiles) -> Self {
         Self {
             directory: directory.to_owned(),
             journal: None,
             audit,
+            locks: None,
         }
+    }
+
+    /// The same for the daemon that has these devices: no journal names one of them without its
+    /// place being remembered.
+    #[must_use]
+    pub fn of(mut self, locks: Rc<DeviceLocks>) -> Self {
+        self.locks = Some(locks);
+        self
+    }
+
+    /// Before anything is written to the journal that may name a device.
+    fn remember(&self) -> io::Result<()> {
+        let locks = self.locks.as_ref();
+        locks.map_or(Ok(()), |locks| locks.remember(&self.directory))
     }
 
     fn load(&self, name: &str) -> io::Result<Vec<u8>> {
-        match std::fs::read(self.directory.join(name)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            other => other,
-        }
+        load(&self.directory.join(name))
     }
 
-    /// After a crash at any point there is the old file or the new one.
+    /// After a crash at any point there is the old file or the new one. The error names the file.
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let path = self.directory.join(name);
+        self.try_replace(name, bytes)
+            .map_err(|error| named(&path, &error))
+    }
+
+    fn try_replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let new = self.directory.join(format!("{name}.new"));
         let mut file = private().truncate(true).open(&new)?;
         file.write_all(bytes)?;
@@ -130,32 +197,44 @@ impl FileStore {
 
 impl Store for FileStore {
     fn load_journal(&mut self) -> io::Result<Vec<u8>> {
-        self.load(JOURNAL)
+        let bytes = self.load(JOURNAL)?;
+        if !bytes.is_empty() {
+            // The next write to the journal says so, should that not be possible.
+            let _ = self.remember();
+        }
+        Ok(bytes)
     }
 
     fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.remember()?;
+        let path = self.directory.join(JOURNAL);
+        let failed = |error| named(&path, &error);
         let mut file = match self.journal.take() {
             Some(file) => file,
-            None => {
-                let path = self.directory.join(JOURNAL);
-                OpenOptions::new()
-                    .append(true)
-                    .create(true)
-                    .mode(0o600)
-                    .open(path)?
-            }
+            None => OpenOptions::new()
+                .append(true)
+                .create(true)
+                .mode(0o600)
+                .open(&path)
+                .map_err(failed)?,
         };
         // Written, not synced: this has to survive the process. What has to survive the node is
         // in the last replacement.
         let written = file.write_all(bytes);
         self.journal = Some(file);
-        written
+        written.map_err(failed)
     }
 
     fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !bytes.is_empty() {
+            self.remember()?;
+        }
         self.replace(JOURNAL, bytes)?;
         // It would append to the file that is no longer there.
         self.journal = None;
+        if let (true, Some(locks)) = (bytes.is_empty(), &self.locks) {
+            locks.forget(&self.directory);
+        }
         Ok(())
     }
 
@@ -190,6 +269,32 @@ impl Store for FileStore {
     fn replace_condition(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.replace(CONDITION, bytes)
     }
+}
+
+/// The same error, naming the file.
+pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn load(path: &Path) -> io::Result<Vec<u8>> {
+    match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other.map_err(|error| named(path, &error)),
+    }
+}
+
+/// The undo journal in a state directory; empty if there is none.
+///
+/// # Errors
+/// The disk. The error names the file.
+pub fn load_journal(directory: &Path) -> io::Result<Vec<u8>> {
+    load(&journal(directory))
+}
+
+/// Where in a state directory the undo journal is.
+#[must_use]
+pub fn journal(directory: &Path) -> PathBuf {
+    directory.join(JOURNAL)
 }
 
 /// Where in a state directory is what was learned.

@@ -38,7 +38,7 @@ impl Bare {
         let config = format!(
             "[hardware]\nsys = \"{path}/sys\"\ndev = \"{path}/dev\"\nproc = \"{path}/proc\"\n\
              nvml_library = \"{path}/none.so\"\nrocm_smi_library = \"{path}/none.so\"\n\
-             [state]\ndirectory = \"{path}/state\"\n[ingest]\nsocket = \"{path}/i\"\n\
+             [state]\ndirectory = \"{path}/state\"\nlocks = \"{path}/devices\"\n[ingest]\nsocket = \"{path}/i\"\n\
              [control]\nsocket = \"{path}/c\"\nread_group = \"\"\nadmin_group = \"\"\n\
              [metrics]\nlisten = \"off\"\n"
         );

@@ -254,13 +254,12 @@ fn stranded_9_litd_is_a_corpse_that_nobody_has_buried() {
     node.assert_stranded(&["litd is dead", "0000:80:00.0"]);
 }
 
-#[test]
-fn stranded_10_the_baseline_is_gone_and_the_journal_tells() {
-    let node = Node::new();
+/// The baseline is gone, and the journal in this state directory names a GPU that is low.
+fn stranded_by_journal(node: &Node, state: &str) {
     node.litd_dies();
     fs::remove_file(node.path("run/litd/baseline")).unwrap();
     node.put(
-        "var/lib/litd/journal",
+        &format!("{state}/journal"),
         "{\"litd-journal\":{\"version\":1,\"boot\":\"b\"}} 00000000\n\
          {\"device\":{\"address\":\"0000:00:00.0\",\"boot\":\"b\",\"found_microwatts\":750000000,\"ours_microwatts\":[741000000]}} 00000000\n\
          {\"device\":{\"address\":\"0000:01:00.0\",\"boot\":\"b\",\"found_microwatts\":750000000,\"ours_microwatts\":[741000000]}} 00000000\n\
@@ -270,6 +269,21 @@ fn stranded_10_the_baseline_is_gone_and_the_journal_tells() {
     node.set(Device::Amd(0), 741.0);
     node.set(Device::Amd(1), 745.0);
     node.assert_stranded(&["1 cap(s)", "0000:00:00.0 741 W", "from the undo journal"]);
+}
+
+#[test]
+fn stranded_10_the_baseline_is_gone_and_the_journal_tells() {
+    stranded_by_journal(&Node::new(), "var/lib/litd");
+}
+
+#[test]
+fn stranded_11_the_same_and_the_state_directory_is_elsewhere() {
+    let node = Node::new();
+    let locks = node.path("run/litd/devices");
+    fs::create_dir_all(&locks).unwrap();
+    let link = locks.join("0000:00:00.0.journal");
+    std::os::unix::fs::symlink("/data/litd", link).unwrap();
+    stranded_by_journal(&node, "data/litd");
 }
 
 // ---- and states in which all is well

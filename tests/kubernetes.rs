@@ -169,7 +169,13 @@ fn a_pod_has_no_more_rights_than_are_named_here() {
         .iter()
         .filter_map(|it| it["hostPath"]["path"].as_str())
         .collect();
-    assert_eq!(hosts, ["/sys/devices", "/run/litd-ingest", "/var/lib/litd"]);
+    let expected = [
+        "/sys/devices",
+        "/run/litd-ingest",
+        "/run/litd",
+        "/var/lib/litd",
+    ];
+    assert_eq!(hosts, expected);
 }
 
 #[test]
@@ -187,6 +193,11 @@ fn a_training_pod_mounts_the_hooks_socket_and_not_the_control_socket() {
         assert!(ingest.is_some());
         assert_eq!(on_the_node(training, &hooks), ingest);
         assert_eq!(on_the_node(pod, &shell.control.socket), None);
+        // All daemons of a node meet at its locks, and no training pod reaches them.
+        let locks = shell.locks();
+        assert_eq!(on_the_node(pod, &locks), Some(locks.clone()));
+        let training = ingest.as_deref().and_then(Path::parent).expect("a place");
+        assert!(!locks.starts_with(training) && !training.starts_with(&locks));
         let environment = pod["containers"][0]["env"].as_array().expect("a list");
         let control = json!({"name": "LITD_CONTROL", "value": shell.control.socket});
         assert!(environment.contains(&control), "{environment:?}");
@@ -254,6 +265,7 @@ impl Node {
         for name in [
             "configuration",
             "ingest",
+            "run",
             "control",
             "state",
             "rig",
@@ -267,7 +279,8 @@ impl Node {
             .replace("\"observe\"", "\"steer\"\npolicy = \"gpu-realloc\"");
         let configuration = format!(
             "{configuration}\n[settle]\nseconds = 0.0\niterations = 0\n[law.calibration]\nwarm_up = 5\n[law.detection]\nwindow = 1\n\
-             [hardware]\nsimulated = \"{RIG}/hardware.sock\"\n"
+             [hardware]\nsimulated = \"{RIG}/hardware.sock\"\n\
+             [state]\nlocks = \"/run/litd/devices\"\n"
         );
         let file = directory.path().join("configuration/litd.toml");
         fs::write(file, configuration).expect("it is written");
@@ -301,7 +314,8 @@ impl Node {
     fn bound(&self) -> Vec<(String, PathBuf)> {
         let ours = [
             ("/etc/litd", "configuration"),
-            ("/run/litd", "ingest"),
+            ("/run/litd-ingest", "ingest"),
+            ("/run/litd", "run"),
             ("/run/litd-control", "control"),
             ("/var/lib/litd", "state"),
             (RIG, "rig"),

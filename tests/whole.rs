@@ -47,6 +47,8 @@ mod profilers;
 mod redfish;
 #[path = "whole/release.rs"]
 mod release;
+#[path = "whole/restore.rs"]
+mod restore;
 #[path = "whole/rollout.rs"]
 mod rollout;
 #[path = "whole/sampling.rs"]

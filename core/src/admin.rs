@@ -61,7 +61,7 @@ impl<S: Store> Core<S> {
 
     fn ask_budget(&mut self, watts: Option<Watts>) -> Result<String, Problem> {
         if let Some(budget) = watts {
-            self.check_budget(budget)?;
+            self.bounds().check_by_hand(budget).map_err(problem)?;
             self.check_enforced(self.mode_and_why())?;
         }
         self.overrides.budget = watts;
@@ -87,20 +87,6 @@ impl<S: Store> Core<S> {
         Err(problem(format!(
             "litd is off and enforces no budget: {why}"
         )))
-    }
-
-    fn check_budget(&self, budget: Watts) -> Result<(), Problem> {
-        let caps = &self.config.caps;
-        let limits = || self.devices.gpus().map(|(_, unit)| unit.limits(caps));
-        let floors: Watts = limits().map(|own| own.floor).sum();
-        let ceilings: Watts = limits().map(|own| own.ceiling).sum();
-        // Written so that a NaN is refused.
-        if !(budget >= floors && budget <= ceilings) {
-            return Err(problem(format!(
-                "a budget of {budget} is none for these GPUs: their floors add up to {floors}, their ceilings to {ceilings}"
-            )));
-        }
-        Ok(())
     }
 
     fn ask_policy(&mut self, name: &str) -> Result<String, Problem> {
@@ -177,6 +163,9 @@ impl<S: Store> Core<S> {
 
     /// The configuration was read anew.
     pub(crate) fn reload(&mut self, config: Config) {
+        if let Some(why) = self.refuses(&config) {
+            return self.reload_refused(&why);
+        }
         let law = config.knobs() != self.config.knobs();
         let rules = config.mode != self.config.mode
             || config.rollout != self.config.rollout

@@ -35,7 +35,15 @@ impl<S: Store> Core<S> {
 
     /// Whether a policy moves caps.
     pub(crate) fn steers(&self) -> bool {
-        self.policy() != Policy::Observe && self.stopping.is_none()
+        self.policy() != Policy::Observe && self.stopping.is_none() && !self.only_undoes()
+    }
+
+    /// Whether the journal could never be written since the start: what a predecessor left goes
+    /// back then, which a job's own caps would be in the way of. Where a budget is set its caps stay,
+    /// because what was found may be more.
+    fn only_undoes(&self) -> bool {
+        let unwritable = self.journal_trouble.is_some() && self.journal.is_only_read();
+        unwritable && self.set_budget().is_none()
     }
 
     /// Whether a budget that was set keeps caps below those found: in every mode but off.
@@ -495,6 +503,7 @@ impl<S: Store> Core<S> {
             }
             _ => {}
         }
+        self.dirty |= self.journal_trouble.is_some() != failed;
         self.journal_trouble = trouble;
         failed
     }

@@ -219,7 +219,10 @@ impl<S: Store> Core<S> {
             return;
         }
         let outcome = self.journal.freed_clocks(&mut self.store, address);
-        if self.journal_said(outcome.err().map(|error| error.to_string()))
+        let failed = self.journal_said(outcome.err().map(|error| error.to_string()));
+        if failed
+            // At the end they are free, and the journal that can't be written is the next one's.
+            && self.stopping.is_none()
             && let Some(unit) = self.devices.get_mut(device)
         {
             // They are freed once more, and then it is tried again.
@@ -231,9 +234,14 @@ impl<S: Store> Core<S> {
         self.journal.clocks().iter().any(|it| it == address)
     }
 
-    /// Devices that are there, and whose clocks may be locked still.
+    /// Devices that are there, and whose clocks may be locked still. Where the journal can't be
+    /// written, those that it alone still calls locked are none of them.
     pub(crate) fn locked_devices(&self) -> usize {
-        let locked = |(_, unit): &(usize, &Unit)| self.may_be_locked(unit);
+        let uncrossed = self.journal_trouble.is_some();
+        let locked = |(_, unit): &(usize, &Unit)| match uncrossed {
+            true => unit.clocks.lock != Lock::Free,
+            false => self.may_be_locked(unit),
+        };
         self.devices.iter().filter(locked).count()
     }
 

@@ -315,6 +315,12 @@ impl<S: Store> Core<S> {
         self.record.after(after)
     }
 
+    /// Why the journal could not be written the last time it was to be, if it could not.
+    #[must_use]
+    pub fn journal_trouble(&self) -> Option<&str> {
+        self.journal_trouble.as_deref()
+    }
+
     /// The store, for tests that look at the disk.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store

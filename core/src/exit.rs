@@ -1,6 +1,7 @@
 //! Which caps litd leaves behind when it stops or is off: those that were found, or, with
 //! `caps.on_exit = "hold"`, those that the safe budget allows.
 
+use litd_api::DeviceState;
 use litd_units::Watts;
 
 use crate::config::OnExit;
@@ -53,13 +54,19 @@ impl<S: Store> Core<S> {
         gpus.all(|(device, unit)| !unit.is_ours() || self.actuator.is_settled(device))
     }
 
-    /// The devices in the undo journal that are there, and do not hold the caps yet that they are to
-    /// be left with.
+    /// The devices in the undo journal that are here, and do not hold the caps yet that they are to
+    /// be left with. Undoing needs to read the journal only: where it can't be written, a device that
+    /// has been given back, or is somebody else's, is none of them, although its entry stays.
     pub(crate) fn owed_entries(&self) -> usize {
+        let uncrossed = self.journal_trouble.is_some();
         let owed = |entry: &&Entry| {
             let device = self.devices.called(&entry.address);
             let unit = device.and_then(|device| Some((device, self.devices.get(device)?)));
-            unit.is_some_and(|(device, unit)| !self.is_left(device, unit))
+            unit.is_some_and(|(device, unit)| {
+                let theirs = unit.standing == DeviceState::Foreign;
+                let done = uncrossed && (theirs || self.is_back(device, unit));
+                !done && !self.is_left(device, unit)
+            })
         };
         self.journal.entries().iter().filter(owed).count()
     }

@@ -23,6 +23,7 @@ mod admin;
 mod ailing;
 mod audit;
 pub mod baseline;
+pub mod budget;
 mod by_hand;
 mod caps;
 mod cgroup;

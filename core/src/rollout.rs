@@ -172,14 +172,9 @@ impl<S: Store> Core<S> {
             return problem("controller: a name of 1 to 64 bytes".to_owned());
         }
         if let Some(budget) = lease.budget {
-            let caps = &self.config.caps;
-            let floors = self.devices.gpus().map(|(_, unit)| unit.limits(caps).floor);
-            let floors: Watts = floors.sum();
-            if !(budget >= floors && budget.is_finite()) {
-                return problem(format!(
-                    "a budget of {budget} is none for these GPUs: their floors add up to {floors}"
-                ));
-            }
+            self.bounds()
+                .check(budget)
+                .map_err(|error| Problem { error })?;
         }
         // One that ended since the last tick is nobody's rival.
         self.check_lease();

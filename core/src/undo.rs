@@ -182,12 +182,10 @@ impl<S: Store> Core<S> {
         let mut back = Vec::new();
         for (device, unit) in self.devices.iter() {
             let in_use = self.stopping.is_none() && self.is_moved(device);
-            let (Some(found), Some(held)) = (unit.found, self.actuator.held(device)) else {
+            let Some(found) = unit.found.filter(|_| self.is_back(device, unit)) else {
                 continue;
             };
-            let settled = self.actuator.is_settled(device) && unit.busy.is_none();
-            let sure = !self.recovered || unit.read_at >= self.landed();
-            if !in_use && settled && sure && found.is_same_cap(held) && self.is_journaled(device) {
+            if !in_use && self.is_journaled(device) {
                 back.push((unit.address().to_owned(), found));
             }
         }
@@ -198,6 +196,14 @@ impl<S: Store> Core<S> {
             let text = format!("cap is back at {found}");
             self.note(Note::info(EventKind::Restore, text).device(&address));
         }
+    }
+
+    /// Whether a device is known to hold what was found, and nothing else is on its way to it.
+    pub(crate) fn is_back(&self, device: usize, unit: &Unit) -> bool {
+        let settled = self.actuator.is_settled(device) && unit.busy.is_none();
+        let sure = !self.recovered || unit.read_at >= self.landed();
+        let held = unit.found.zip(self.actuator.held(device));
+        settled && sure && held.is_some_and(|(found, held)| found.is_same_cap(held))
     }
 
     /// An entry of a cap that somebody else has changed since is outdated, and still there only

@@ -86,6 +86,12 @@ impl Layout {
         self.directory.join("state")
     }
 
+    /// Whose the devices are.
+    #[must_use]
+    pub fn locks(&self) -> PathBuf {
+        self.directory.join("devices")
+    }
+
     /// Standard error of all daemons that ran here, one after the other.
     #[must_use]
     pub fn stderr(&self) -> PathBuf {
@@ -109,12 +115,16 @@ pub fn default_config(directory: &Path, extra: &str) -> String {
     };
     let layout = Layout::new(directory);
     let path = |path: PathBuf| path.display().to_string();
-    if !table.contains_key("hardware") {
+    let mut values = Vec::new();
+    if table.contains_key("hardware") {
+        // Not the machine's own.
+        values.push(("state", "locks", path(layout.locks()).into()));
+    } else {
         let simulated =
             Table::from_iter([("simulated".to_owned(), path(layout.hardware()).into())]);
         table.insert("hardware".to_owned(), simulated.into());
     }
-    for (section, key, value) in [
+    values.extend([
         ("ingest", "socket", path(layout.ingest()).into()),
         ("control", "socket", path(layout.control()).into()),
         ("metrics", "listen", "127.0.0.1:0".into()),
@@ -123,7 +133,8 @@ pub fn default_config(directory: &Path, extra: &str) -> String {
         // What a cap does to the simulated node it does at once.
         ("settle", "seconds", toml::Value::Float(0.0)),
         ("settle", "iterations", toml::Value::Integer(0)),
-    ] {
+    ]);
+    for (section, key, value) in values {
         let section = table.entry(section).or_insert_with(|| Table::new().into());
         // What is no section is for the daemon to refuse as well.
         if let Some(section) = section.as_table_mut() {

@@ -254,15 +254,22 @@ fn floor_above_ceiling(config: &Config) -> Option<Violation> {
     })
 }
 
-fn budget_below_floor(config: &Config) -> Option<Violation> {
+/// What can be told without the node's GPUs; [`Config::fits`] knows how many there are.
+fn budget_below_floor(config: &Config) -> impl Iterator<Item = Violation> {
     let caps = &config.core.caps;
-    let budget = caps.budget.filter(|&budget| budget < caps.gpu_floor)?;
-    Some(Violation {
-        keys: vec!["caps.budget", "caps.gpu_floor"],
-        reason: format!(
-            "caps.budget is {budget} for all GPUs together, below caps.gpu_floor, {} for each",
-            caps.gpu_floor
-        ),
+    let floor = caps.gpu_floor;
+    let budgets = [
+        ("caps.budget", caps.budget),
+        ("caps.safe_budget", caps.safe_budget),
+    ];
+    budgets.into_iter().filter_map(move |(key, budget)| {
+        let budget = budget.filter(|&budget| budget < floor)?;
+        Some(Violation {
+            keys: vec![key, "caps.gpu_floor"],
+            reason: format!(
+                "{key} is {budget} for all GPUs together, below caps.gpu_floor, {floor} for each"
+            ),
+        })
     })
 }
 
@@ -296,6 +303,9 @@ fn paths(config: &Config) -> impl Iterator<Item = Violation> {
         });
     if let Some(path) = &shell.state.baseline {
         paths.push(("state.baseline", path, usize::MAX));
+    }
+    if let Some(path) = &shell.state.locks {
+        paths.push(("state.locks", path, usize::MAX));
     }
     if let Some(path) = &shell.audit.directory {
         paths.push(("audit.directory", path, usize::MAX));

@@ -1,7 +1,7 @@
 //! The shell's sections of the configuration file.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use litd_power::{AmdBackEnd, NvidiaBackEnd, Search};
 use serde::{Deserialize, Serialize};
@@ -176,8 +176,11 @@ pub struct Metrics {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct State {
-    /// The directory of the journal, of what was learned and of the lock.
+    /// The directory of the journal and of what was learned.
     pub directory: PathBuf,
+    /// The directory of the devices' locks, the same for all daemons of a node. Absent:
+    /// `/run/litd/devices`; beside the socket of stand-in hardware, where that is all there is.
+    pub locks: Option<PathBuf>,
     /// The caps found, for programs that check the node. Absent: `baseline` in the unit's runtime
     /// directory (`$RUNTIME_DIRECTORY`), or nowhere where no unit has one.
     pub baseline: Option<PathBuf>,
@@ -187,6 +190,7 @@ impl Default for State {
     fn default() -> Self {
         Self {
             directory: "/var/lib/litd".into(),
+            locks: None,
             baseline: None,
         }
     }
@@ -225,6 +229,14 @@ impl Shell {
         };
         let path = self.state.baseline.clone().or_else(of_unit)?;
         Some(BaselineFile::new(&path))
+    }
+
+    /// Where the devices' locks are.
+    #[must_use]
+    pub fn locks(&self) -> PathBuf {
+        let hardware = self.hardware.simulated.as_deref().and_then(Path::parent);
+        let usual = || hardware.unwrap_or(Path::new("/run/litd")).join("devices");
+        self.state.locks.clone().unwrap_or_else(usual)
     }
 
     /// The audit log's files. systemd names the unit's log directory in `$LOGS_DIRECTORY`.

@@ -13,6 +13,9 @@ warm_up = 5
 window = 1
 [hardware]
 simulated = "$node/hardware.sock"
+[state]
+# As with real devices: the unit lets the daemon write there.
+locks = "/run/litd/devices"
 CONFIG
   /opt/litd-test/litd-rig-node "$node" /run/litd/ingest.sock &
   until_true 10 test -e "$node/state"

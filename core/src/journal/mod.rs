@@ -187,6 +187,8 @@ pub struct Journal {
     limit: usize,
     /// Whether the file says that what follows is of this boot.
     started: bool,
+    /// Whether anything was written.
+    written: bool,
 }
 
 impl Journal {
@@ -219,6 +221,7 @@ impl Journal {
             longest: LONG,
             limit: LONG,
             started: false,
+            written: false,
         };
         Ok((journal, recovered))
     }
@@ -242,6 +245,12 @@ impl Journal {
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// Whether it has entries and has not been written yet: all of them are a predecessor's.
+    #[must_use]
+    pub fn is_only_read(&self) -> bool {
+        !self.written && !self.entries.is_empty()
     }
 
     /// Adds one device; see [`Journal::begin_all`].
@@ -486,6 +495,7 @@ impl Journal {
             self.started = false;
             return Err(error.into());
         }
+        self.written = true;
         self.file = File::Whole;
         self.size = bytes.len();
         self.longest = self.limit.max(bytes.len().saturating_mul(2));
@@ -513,6 +523,7 @@ impl Journal {
             (Err(_), _) => File::Torn,
         };
         self.started |= outcome.is_ok();
+        self.written |= outcome.is_ok();
         Ok(outcome?)
     }
 }

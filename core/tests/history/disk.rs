@@ -23,6 +23,10 @@ pub struct Platter {
     pub full: bool,
     /// Replacing fails.
     pub stuck: bool,
+    /// Nothing can be written any more, nothing at all.
+    pub read_only: bool,
+    /// How often that was tried.
+    pub refusals: u32,
     /// Appends to the audit log fail, having written some of it.
     pub audit_full: bool,
     /// How often they did.
@@ -63,6 +67,8 @@ impl Disk {
             durable: 0,
             full: false,
             stuck: false,
+            read_only: false,
+            refusals: 0,
             audit_full: false,
             audit_failures: 0,
             deadly: false,
@@ -93,17 +99,30 @@ fn no_space() -> io::Error {
 impl Platter {
     /// Whether any writing fails.
     pub fn is_failing(&self) -> bool {
-        self.full || self.stuck || self.audit_full
+        self.full || self.stuck || self.audit_full || self.read_only
     }
 
     /// Failures that the daemon was told of, of all kinds.
     pub fn all_failures(&self) -> (u32, u32, u32) {
-        (self.failures.0, self.failures.1, self.audit_failures)
+        let other = self.audit_failures + self.refusals;
+        (self.failures.0, self.failures.1, other)
+    }
+
+    /// Whether the daemon was never told that the journal can't be written.
+    pub fn was_sound(&self) -> bool {
+        self.failures == (0, 0) && self.refusals == 0
+    }
+
+    /// Whether a write is refused because nothing can be written.
+    fn refuses(&mut self) -> bool {
+        self.refusals += u32::from(self.read_only);
+        self.read_only
     }
 
     /// All is well again.
     pub fn heal(&mut self) {
         (self.full, self.stuck, self.audit_full) = (false, false, false);
+        self.read_only = false;
     }
 
     /// What the journal says.
@@ -160,7 +179,7 @@ impl Store for Disk {
 
     fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.with(|it| {
-            if it.dead {
+            if it.dead || it.refuses() {
                 return Err(no_space());
             }
             if it.deadly {
@@ -192,7 +211,7 @@ impl Store for Disk {
 
     fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.with(|it| {
-            if it.dead {
+            if it.dead || it.refuses() {
                 return Err(no_space());
             }
             let dies = std::mem::take(&mut it.deadly);
@@ -219,7 +238,7 @@ impl Store for Disk {
 
     fn replace_learned(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.with(|it| {
-            if it.dead || it.stuck {
+            if it.dead || it.stuck || it.refuses() {
                 return Err(no_space());
             }
             it.learned = bytes.to_vec();
@@ -233,7 +252,7 @@ impl Store for Disk {
 
     fn replace_trial(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.with(|it| {
-            if it.dead || it.stuck {
+            if it.dead || it.stuck || it.refuses() {
                 return Err(no_space());
             }
             it.trial = bytes.to_vec();
@@ -251,8 +270,9 @@ impl Store for Disk {
             if it.dead {
                 return Err(no_space());
             }
-            if it.audit_full {
-                let length = it.rng.below(bytes.len() + 1);
+            if it.audit_full || it.refuses() {
+                let whole = if it.read_only { 0 } else { bytes.len() };
+                let length = it.rng.below(whole + 1);
                 it.audit.extend_from_slice(&bytes[..length]);
                 it.audit_failures += 1;
                 return Err(no_space());
@@ -268,7 +288,7 @@ impl Store for Disk {
 
     fn replace_condition(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.with(|it| {
-            if it.dead || it.stuck {
+            if it.dead || it.stuck || it.refuses() {
                 return Err(no_space());
             }
             it.condition = bytes.to_vec();

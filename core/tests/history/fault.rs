@@ -51,6 +51,7 @@ faults! {
     DiskFull "appends to the journal fail half way",
     DiskStuck "the journal can't be replaced",
     AuditFull "appends to the audit log fail half way",
+    ReadOnly "crash with caps moved, and a disk that can only be read from then on",
     BitRot "a byte of the journal is damaged",
     Garbage "a frame of random bytes",
     Truncated "a frame is cut",

@@ -66,6 +66,7 @@ impl World {
             | Fault::LateLanding
             | Fault::Reboot
             | Fault::PowerCut
+            | Fault::ReadOnly
             | Fault::BitRot => self.death(fault),
             Fault::DiskFull | Fault::DiskStuck | Fault::AuditFull => self.disk_fails(fault),
             Fault::Garbage => self.flaw(Flaw::Garbage),
@@ -214,6 +215,9 @@ impl World {
             return;
         }
         match fault {
+            Fault::ReadOnly if !self.leaves_something() => {
+                return self.after(2 * SECOND, Ev::Fault(fault));
+            }
             Fault::TornAppend | Fault::CrashBeforeWrite => {
                 return self.disk.with(|disk| {
                     (disk.deadly, disk.torn, disk.landed) = (true, false, false);
@@ -241,6 +245,7 @@ impl World {
             Fault::Reboot => self.reboot(false),
             Fault::PowerCut => self.reboot(true),
             Fault::BitRot => self.bit_rot(),
+            Fault::ReadOnly => self.read_only(),
             _ => {}
         }
         let recovering = self.disk.with(|disk| !disk.journal.is_empty());
@@ -294,6 +299,54 @@ impl World {
         if rotten {
             self.ledger.rotten = true;
             self.seen.mark(Fault::BitRot);
+        }
+    }
+
+    /// The next daemon can read what this one left, and write nothing down.
+    fn read_only(&mut self) {
+        self.disk
+            .with(|disk| (disk.read_only, disk.audit_full) = (true, true));
+        self.after(15 * SECOND, Ev::DiskBack);
+        let epoch = self.epoch + 1;
+        self.after(8 * SECOND, Ev::OnlyRead { epoch });
+    }
+
+    /// Whether a predecessor leaves anything that is to go back whatever is asked for: a budget
+    /// keeps caps lowered, for what was found may be more.
+    fn leaves_something(&self) -> bool {
+        let moved = |hw: &crate::hardware::Hw| !hw.natural.contains(&hw.cap);
+        self.hw.iter().any(moved) && !self.is_bound()
+    }
+
+    fn is_bound(&self) -> bool {
+        self.budget_set().is_some() || self.config.node.budget.is_some()
+    }
+
+    /// A daemon that could write nothing since it started has given back what it found left.
+    pub fn check_only_read(&mut self, epoch: u32) {
+        let still = self.disk.with(|disk| disk.read_only) && self.epoch == epoch;
+        let Some(core) = self.core.as_ref().filter(|_| still) else {
+            return;
+        };
+        let early = self.now < self.started + 5 * SECOND;
+        let sure = self.ledger.jumped < self.started && !self.ledger.rotten;
+        if early || !sure || self.is_bound() {
+            return;
+        }
+        let well = |hw: &crate::hardware::Hw| {
+            hw.trouble_until < self.started && !hw.misbehaves(self.now) && !hw.let_go
+        };
+        let told = core.status().devices;
+        let left = (0..self.hw.len()).find(|&device| {
+            let hw = &self.hw[device];
+            // One that was set by hand meanwhile is found from then on.
+            let by_hand = told[device].found.is_some_and(|it| micro(it) == hw.cap);
+            well(hw) && !hw.natural.contains(&hw.cap) && !by_hand
+        });
+        self.seen.mark(Fault::ReadOnly);
+        if let Some(device) = left {
+            let text = format!("device {device} holds {} µW still", self.hw[device].cap);
+            self.broke("17 undo only reads", text);
         }
     }
 
@@ -579,6 +632,11 @@ impl World {
         }
         if fault == Fault::ReloadLaw || (fault == Fault::ReloadAdjusting && moved) {
             self.seen.mark(fault);
+        }
+        let refuses = |core: &litd_core::Core<_>| core.refuses(&config).is_some();
+        if self.core.as_ref().is_some_and(refuses) {
+            // A budget of it could not be kept: all stays as it was.
+            return self.tell(Event::Reloaded(Box::new(config)));
         }
         self.config = config.clone();
         self.was_reconfigured(before);

@@ -203,7 +203,7 @@ impl World {
             matches!(op.operation, Operation::Set(_)) && at >= op.looks && at <= op.lands
         });
         // A disk that fails may hold entries that the daemon knows nothing of.
-        let sound = self.disk.with(|disk| disk.failures == (0, 0));
+        let sound = self.disk.with(|disk| disk.was_sound());
         let clear = sound && !writing && !hw.misbehaves(now) && now >= hw.trouble_until;
         let default = micro(hw.range.default);
         let theirs = entry.as_ref().is_some_and(|entry| {

@@ -84,7 +84,7 @@ impl World {
             let text = format!("{:?}: {}", status.node.mode, status.node.summary);
             return self.broke("13 kill switch", text);
         }
-        let sound = self.disk.with(|disk| disk.failures == (0, 0));
+        let sound = self.disk.with(|disk| disk.was_sound());
         let well = self
             .hw
             .iter()

@@ -208,6 +208,8 @@ impl Setup {
                     Fault::DiskStuck,
                     Fault::AuditFull,
                     Fault::TornAppend,
+                    Fault::ReadOnly,
+                    Fault::ReadOnly,
                 ]),
                 _ => rng.pick(&usual),
             };

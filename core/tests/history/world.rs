@@ -89,6 +89,8 @@ pub enum Ev {
     Back(usize),
     /// The disk is itself again.
     DiskBack,
+    /// What was left is back, although nothing can be written, if this daemon lives still.
+    OnlyRead { epoch: u32 },
     /// The ledger looks at what time has brought.
     Look,
     /// The budget came down then: by now the others have made room for a device that is stuck.
@@ -462,6 +464,7 @@ impl World {
                 self.trouble(device, 0);
             }
             Ev::DiskBack => self.disk.with(Platter::heal),
+            Ev::OnlyRead { epoch } => self.check_only_read(epoch),
             Ev::Look => {
                 self.look();
                 self.after(500 * MILLI, Ev::Look);

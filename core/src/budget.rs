@@ -1,0 +1,156 @@
+//! Which budgets a node's GPUs can keep. No cap goes below its GPU's floor, so a budget below the sum
+//! of all floors can't be enforced and is refused, whoever asks for it: the file, a reload of it,
+//! `litctl budget`, a lease.
+
+use litd_units::Watts;
+
+use crate::config::Config;
+use crate::core::Core;
+use crate::devices::{Devices, Unit};
+use crate::event::Device;
+use crate::store::Store;
+
+/// What all GPU caps together can add up to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Bounds {
+    floors: Watts,
+    ceilings: Watts,
+}
+
+/// A budget of a configuration that this node's GPUs can't keep.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Impossible {
+    /// The key: `caps.budget`, for example.
+    pub key: &'static str,
+    /// What is wrong and what would be right, beginning with the key.
+    pub reason: String,
+}
+
+impl Bounds {
+    /// Of the floor and the ceiling of each GPU.
+    fn of(limits: impl Iterator<Item = (Watts, Watts)>) -> Self {
+        let nothing = Self {
+            floors: Watts::ZERO,
+            ceilings: Watts::ZERO,
+        };
+        limits.fold(nothing, |sum, (floor, ceiling)| Self {
+            floors: sum.floors + floor,
+            ceilings: sum.ceilings + ceiling,
+        })
+    }
+
+    /// Whether a budget can be kept. One above all ceilings can, and bounds nothing: a file or a
+    /// lease may be the same for nodes with fewer GPUs.
+    ///
+    /// # Errors
+    /// It can't; why, in words.
+    pub fn check(self, budget: Watts) -> Result<(), String> {
+        // Written so that a NaN is refused.
+        if budget >= self.floors && budget.is_finite() {
+            return Ok(());
+        }
+        Err(format!(
+            "a budget of {budget} is none for these GPUs: their floors add up to {}",
+            self.floors
+        ))
+    }
+
+    /// The same for a budget that somebody typed for this node: one above all ceilings is a slip.
+    ///
+    /// # Errors
+    /// As [`Bounds::check`].
+    pub fn check_by_hand(self, budget: Watts) -> Result<(), String> {
+        self.check(budget)
+            .map_err(|why| format!("{why}, their ceilings to {}", self.ceilings))?;
+        if budget <= self.ceilings {
+            return Ok(());
+        }
+        Err(format!(
+            "a budget of {budget} is none for these GPUs: their floors add up to {}, their ceilings to {}",
+            self.floors, self.ceilings
+        ))
+    }
+
+    /// The budgets of a configuration that can't be kept.
+    fn impossible(self, config: &Config) -> Vec<Impossible> {
+        let budgets = [
+            ("caps.budget", config.caps.budget),
+            ("caps.safe_budget", config.caps.safe_budget),
+            ("node.budget", config.node.budget),
+        ];
+        let refused = |(key, budget): (&'static str, Option<Watts>)| {
+            let why = self.check(budget?).err()?;
+            let floors = self.floors;
+            let reason = format!(
+                "{key}: {why}; set it to {floors} or more, or lower caps.gpu_floor where drivers allow it"
+            );
+            Some(Impossible { key, reason })
+        };
+        budgets.into_iter().filter_map(refused).collect()
+    }
+}
+
+/// The budgets of a configuration that these devices can't keep; none if it is good. A GPU that
+/// has not told its range counts with the configured floor.
+#[must_use]
+pub fn impossible(config: &Config, inventory: &[Device]) -> Vec<Impossible> {
+    let devices = Devices::new(inventory.to_vec());
+    Bounds::of(devices.gpus().map(|(_, unit)| configured(unit, config))).impossible(config)
+}
+
+/// Between what a GPU's caps may be under a configuration, as far as its driver has told.
+fn configured(unit: &Unit, config: &Config) -> (Watts, Watts) {
+    let floor = unit.floor(&config.caps);
+    (floor, unit.limits(&config.caps).ceiling)
+}
+
+impl<S: Store> Core<S> {
+    /// What all GPU caps can add up to now: a GPU that is not litd's to move, or that can't be judged,
+    /// keeps what it may hold.
+    pub(crate) fn bounds(&self) -> Bounds {
+        let limits = |(device, unit): (usize, &Unit)| {
+            let (floor, ceiling) = configured(unit, &self.config);
+            match unit.is_ours() || unit.let_go.is_some() {
+                true => (floor, ceiling),
+                false => {
+                    let most = self.actuator.most_of(device);
+                    (most, ceiling.max(most))
+                }
+            }
+        };
+        Bounds::of(self.devices.gpus().map(limits))
+    }
+
+    fn bounds_under(&self, config: &Config) -> Bounds {
+        Bounds::of(
+            self.devices
+                .gpus()
+                .map(|(_, unit)| configured(unit, config)),
+        )
+    }
+
+    /// Why this configuration can't take the place of the one in force: a budget, in it or set
+    /// before by other means, that could not be kept under it.
+    #[must_use]
+    pub fn refuses(&self, config: &Config) -> Option<String> {
+        let bounds = self.bounds_under(config);
+        let mut reasons: Vec<String> = bounds
+            .impossible(config)
+            .into_iter()
+            .map(|it| it.reason)
+            .collect();
+        let leased = self.lease.as_ref().and_then(|it| it.lease.budget);
+        for (whose, budget) in [
+            ("`litctl budget`", self.overrides.budget),
+            ("the lease", leased),
+        ] {
+            let why = budget.and_then(|budget| bounds.check(budget).err());
+            // One that could not be kept before either is no reason.
+            let kept = |budget: &Watts| self.bounds().check(*budget).is_ok();
+            if let Some(why) = why.filter(|_| budget.as_ref().is_some_and(kept)) {
+                reasons.push(format!("{why}, and {whose} has set it"));
+            }
+        }
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+}

@@ -1,0 +1,412 @@
+//! Whose the node's devices are. Each device has a lock file, named by its address, in a directory
+//! that all daemons of a node share (`/run/litd/devices`), whatever their state directories are: of
+//! two daemons with the same device the second is refused. Beside a device's lock file a link points
+//! to the state directory whose undo journal may name the device, for as long as that journal names
+//! any: after a crash, a daemon with another state directory finds it. Both are gone once the node
+//! boots, as caps are.
+//!
+//! ```text
+//! /run/litd/devices/0000:85:00.0           locked by the daemon, whose process and state it names
+//! /run/litd/devices/0000:85:00.0.journal   -> /var/lib/litd
+//! ```
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink,
+};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+use nix::unistd::Uid;
+use thiserror::Error;
+
+use crate::state::named;
+
+/// What a link's name ends with.
+const JOURNAL: &str = ".journal";
+
+/// A device is another daemon's.
+#[derive(Debug, Error)]
+#[error(
+    "{address}: litd runs already on this device, {holder}: stop that one first, or configure \
+     different devices"
+)]
+pub struct Taken {
+    /// The device.
+    pub address: String,
+    /// Its process and its state directory, as it wrote them down.
+    pub holder: String,
+}
+
+/// Where the undo journal is that may name a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered {
+    /// The device; what no file's name may hold is replaced.
+    pub address: String,
+    /// The state directory.
+    pub state: PathBuf,
+}
+
+/// The locks of a daemon's devices, for as long as it lives. The kernel gives them back however
+/// the process ends.
+#[derive(Debug)]
+pub struct DeviceLocks {
+    directory: PathBuf,
+    /// Two domains may be parts of one device. In order, so that of two daemons that start at the
+    /// same time one gets all of them.
+    addresses: BTreeSet<String>,
+    hold: Hold,
+    /// The links point to this daemon's state directory.
+    remembered: Cell<bool>,
+}
+
+#[derive(Debug)]
+enum Hold {
+    /// All devices are locked.
+    All { _files: Vec<File> },
+    /// They could not be: no cap may be changed, but to undo.
+    Nothing { why: String },
+}
+
+impl DeviceLocks {
+    /// Takes the locks of these devices for a daemon with this state directory. Where the directory
+    /// of locks can't be used the answer is one with which nothing can be remembered.
+    ///
+    /// # Errors
+    /// Another process has one of them.
+    pub fn take<'a>(
+        directory: &Path,
+        state: &Path,
+        addresses: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, Taken> {
+        let addresses: BTreeSet<String> = addresses.map(str::to_owned).collect();
+        let hold = match lock_all(directory, state, &addresses) {
+            Ok(_files) => Hold::All { _files },
+            Err(Refusal::Taken(taken)) => return Err(taken),
+            Err(Refusal::Io(why)) => {
+                let why = format!(
+                    "the devices can't be locked: {why}; make that directory writable for root \
+                     alone and restart litd"
+                );
+                log::error!("no cap is changed, but to undo: {why}");
+                Hold::Nothing { why }
+            }
+        };
+        Ok(Self {
+            directory: directory.to_owned(),
+            addresses,
+            hold,
+            remembered: Cell::new(false),
+        })
+    }
+
+    /// Has the links point to a state directory. Its journal is written after this has returned, and
+    /// not at all if it failed.
+    ///
+    /// # Errors
+    /// The devices are not locked, or a link can't be made.
+    pub fn remember(&self, state: &Path) -> io::Result<()> {
+        if let Hold::Nothing { why } = &self.hold {
+            return Err(io::Error::other(why.clone()));
+        }
+        if self.remembered.get() {
+            return Ok(());
+        }
+        for address in &self.addresses {
+            let link = self.link(address);
+            if fs::read_link(&link).is_ok_and(|there| there == state) {
+                continue;
+            }
+            let new = link.with_extension("new");
+            let _ = fs::remove_file(&new);
+            symlink(state, &new)
+                .and_then(|()| fs::rename(&new, &link))
+                .map_err(|error| named(&link, &error))?;
+        }
+        self.remembered.set(true);
+        Ok(())
+    }
+
+    /// The journal in this state directory names no device any more.
+    pub fn forget(&self, state: &Path) {
+        self.remembered.set(false);
+        for address in &self.addresses {
+            let link = self.link(address);
+            if fs::read_link(&link).is_ok_and(|there| there == state) {
+                // One that stays points to a journal without entries.
+                let _ = fs::remove_file(&link);
+            }
+        }
+    }
+
+    /// Whether this is one of the devices, by the name that its file has.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.addresses.iter().any(|it| file_name(it) == name)
+    }
+
+    /// State directories but this one whose journals may name devices of these; each once.
+    #[must_use]
+    pub fn elsewhere(&self, state: &Path) -> Vec<Remembered> {
+        let mut found: Vec<Remembered> = Vec::new();
+        for address in &self.addresses {
+            let Ok(there) = fs::read_link(self.link(address)) else {
+                continue;
+            };
+            if !is_same(&there, state) && found.iter().all(|it| it.state != there) {
+                found.push(Remembered {
+                    address: file_name(address),
+                    state: there,
+                });
+            }
+        }
+        found
+    }
+
+    fn link(&self, address: &str) -> PathBuf {
+        self.directory.join(file_name(address) + JOURNAL)
+    }
+}
+
+enum Refusal {
+    Taken(Taken),
+    Io(String),
+}
+
+fn lock_all(
+    directory: &Path,
+    state: &Path,
+    addresses: &BTreeSet<String>,
+) -> Result<Vec<File>, Refusal> {
+    let mut files = Vec::with_capacity(addresses.len());
+    if !addresses.is_empty() {
+        make_private(directory).map_err(|error| Refusal::Io(error.to_string()))?;
+    }
+    for address in addresses {
+        let path = directory.join(file_name(address));
+        let failed = |error: io::Error| Refusal::Io(named(&path, &error).to_string());
+        let mut file = open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let address = address.clone();
+                let holder = holder(file);
+                return Err(Refusal::Taken(Taken { address, holder }));
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let about = format!("{} {}\n", std::process::id(), state.display());
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| file.write_all(about.as_bytes()))
+            .map_err(failed)?;
+        files.push(file);
+    }
+    Ok(files)
+}
+
+/// What the process that has a lock wrote down about itself.
+fn holder(file: File) -> String {
+    let mut about = String::new();
+    let _ = file.take(4096).read_to_string(&mut about);
+    match about.trim_end().split_once(' ') {
+        Some((pid, state)) => format!("as process {pid} with the state directory {state}"),
+        None => "as a process that has not said yet which".to_owned(),
+    }
+}
+
+/// A directory in which nobody else can put, replace or lock a file.
+fn make_private(directory: &Path) -> io::Result<()> {
+    let failed = |error| named(directory, &error);
+    if let Some(parent) = directory.parent()
+        && !parent.exists()
+    {
+        // Sockets for others may lie there as well, whatever the process's umask is.
+        DirBuilder::new()
+            .recursive(true)
+            .create(parent)
+            .and_then(|()| fs::set_permissions(parent, fs::Permissions::from_mode(0o755)))
+            .map_err(failed)?;
+    }
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    let there = fs::symlink_metadata(directory).map_err(failed)?;
+    let ours = there.uid() == Uid::effective().as_raw();
+    match there.is_dir() && ours && there.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(failed(io::Error::other(
+            "is not a directory that only litd's user can write to",
+        ))),
+    }
+}
+
+/// Opens a lock's file. A link, or something that waits for a reader, is none.
+fn open(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("is not a regular file")),
+    }
+}
+
+/// An address as a file's name: what may stand in neither is replaced by its number.
+fn file_name(address: &str) -> String {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || ":.-_".contains(c);
+    let mut name = String::new();
+    for (index, c) in address.chars().enumerate() {
+        match harmless(c) && !(c == '.' && index == 0) {
+            true => name.push(c),
+            false => name.push_str(&format!("%{:x}.", u32::from(c))),
+        }
+    }
+    name
+}
+
+/// Where the undo journals are that may name devices of this node, whoever's devices they are.
+/// Nothing, where nothing was ever locked.
+///
+/// # Errors
+/// The directory is there and can't be read.
+pub fn remembered(directory: &Path) -> io::Result<Vec<Remembered>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(|error| named(directory, &error))?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| named(directory, &error))?;
+        let name = entry.file_name();
+        let address = name.to_str().and_then(|it| it.strip_suffix(JOURNAL));
+        if let (Some(address), Ok(state)) = (address, fs::read_link(entry.path())) {
+            let address = address.to_owned();
+            found.push(Remembered { address, state });
+        }
+    }
+    found.sort_by(|one, other| one.address.cmp(&other.address));
+    Ok(found)
+}
+
+/// Whether two paths are the same directory.
+#[must_use]
+pub fn is_same(one: &Path, other: &Path) -> bool {
+    let of = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
+    one == other || of(one).is_some_and(|it| of(other) == Some(it))
+}
+
+impl Remembered {
+    /// What remembers it.
+    #[must_use]
+    pub fn link(&self, directory: &Path) -> PathBuf {
+        directory.join(format!("{}{JOURNAL}", self.address))
+    }
+
+    /// Whether a running process has the device's lock in this directory.
+    #[must_use]
+    pub fn is_locked(&self, directory: &Path) -> bool {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(directory.join(&self.address));
+        file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPU: &str = "0000:85:00.0";
+
+    fn take(directory: &Path, state: &str, addresses: &[&str]) -> Result<DeviceLocks, Taken> {
+        DeviceLocks::take(directory, Path::new(state), addresses.iter().copied())
+    }
+
+    #[test]
+    fn a_device_has_one_daemon_whatever_their_state_directories_are() {
+        let root = tempfile::tempdir().unwrap();
+        let locks = root.path().join("run/litd/devices");
+        let first = take(&locks, "/var/lib/one", &[GPU, "cpu0", GPU]).unwrap();
+        let refused = take(&locks, "/var/lib/two", &["0000:05:00.0", GPU]).unwrap_err();
+        let pid = std::process::id();
+        assert_eq!(
+            refused.to_string().split(": stop").next().unwrap(),
+            format!(
+                "{GPU}: litd runs already on this device, as process {pid} with the state directory /var/lib/one"
+            )
+        );
+        // Other devices are nobody's, also after a refusal.
+        let other = take(&locks, "/var/lib/two", &["0000:05:00.0"]).unwrap();
+        drop((first, other));
+        take(&locks, "/var/lib/two", &[GPU]).unwrap();
+    }
+
+    #[test]
+    fn a_journals_place_is_remembered_until_it_is_forgotten() {
+        let root = tempfile::tempdir().unwrap();
+        let locks = root.path().join("devices");
+        assert_eq!(remembered(&locks).unwrap(), []);
+        let first = take(&locks, "/var/lib/one", &[GPU, "cpu0"]).unwrap();
+        assert_eq!(remembered(&locks).unwrap(), []);
+        first.remember(Path::new("/var/lib/one")).unwrap();
+        let left = remembered(&locks).unwrap();
+        assert_eq!(left.len(), 2);
+        assert!(left[0].is_locked(&locks));
+        drop(first);
+        assert!(!left[0].is_locked(&locks));
+        assert_eq!(left[0].address, GPU);
+        assert_eq!(left[0].state, Path::new("/var/lib/one"));
+        // Whoever comes next and has nothing to do with a device leaves its link alone.
+        let next = take(&locks, "/var/lib/two", &[GPU]).unwrap();
+        assert_eq!(next.elsewhere(Path::new("/var/lib/two")), left[..1]);
+        assert_eq!(next.elsewhere(Path::new("/var/lib/one")), []);
+        next.remember(Path::new("/var/lib/two")).unwrap();
+        next.forget(Path::new("/var/lib/two"));
+        let left = remembered(&locks).unwrap();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].address, "cpu0");
+    }
+
+    #[test]
+    fn what_others_could_have_put_there_is_not_trusted() {
+        let root = tempfile::tempdir().unwrap();
+        let open = root.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        let elsewhere = root.path().join("link");
+        symlink(&open, &elsewhere).unwrap();
+        let linked = root.path().join("linked");
+        DirBuilder::new().mode(0o700).create(&linked).unwrap();
+        symlink(root.path().join("victim"), linked.join(GPU)).unwrap();
+        for directory in [open, elsewhere, linked] {
+            // No cap is changed, and whatever was left can be given back.
+            let locks = take(&directory, "/var/lib/one", &[GPU]).unwrap();
+            let refused = locks.remember(Path::new("/var/lib/one")).unwrap_err();
+            assert!(
+                refused.to_string().contains("the devices can't be locked"),
+                "{refused}"
+            );
+        }
+        assert!(!root.path().join("victim").exists());
+    }
+
+    #[test]
+    fn an_address_is_never_a_way_out() {
+        assert_eq!(file_name(GPU), GPU);
+        for odd in ["../etc", "a/b", "..", ".", "ä"] {
+            let name = file_name(odd);
+            assert!(!name.contains('/') && !name.starts_with('.'), "{name}");
+        }
+    }
+}

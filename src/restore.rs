@@ -1,0 +1,406 @@
+//! Giving back what daemons that are gone have left changed, by the undo journals that they left:
+//! the one in the configured state directory, and those whose places are remembered with the
+//! devices' locks. Nothing but the devices has to be writable for that.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use litd_api::DeviceState;
+use litd_core::Core;
+use litd_core::config::OnExit;
+use litd_core::journal::{Journal, JournalError, Recovered};
+use thiserror::Error;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::daemon::{
+    DaemonError, Life, Options, Signals, assemble, discover, on_one_thread, private_files, store_in,
+};
+use crate::devices::Found;
+use crate::hub::Shared;
+use crate::locks::{self, DeviceLocks, is_same};
+use crate::logging;
+use crate::state::{self, Lock};
+
+/// What could not be undone, or not be crossed out.
+#[derive(Debug, Error)]
+pub enum Leftover {
+    /// Devices that are here did not take their caps back.
+    #[error(
+        "caps could not be given back, of {}; {} has what was found, and `litd restore` or the next \
+         start tries again",
+        addresses.join(", "), journal.display()
+    )]
+    Owed {
+        /// The undo journal.
+        journal: PathBuf,
+        /// The devices.
+        addresses: Vec<String>,
+    },
+    /// Devices are not here.
+    #[error(
+        "caps could not be given back, of {}, not here; {} has what was found, and `litd restore` or \
+         the next start gives that back once they are",
+        addresses.join(", "), journal.display()
+    )]
+    Gone {
+        /// The undo journal.
+        journal: PathBuf,
+        /// The devices.
+        addresses: Vec<String>,
+    },
+    /// Everything is back, and the journal does not say so.
+    #[error(
+        "caps are as they were found, but {} still has an entry of {}: {cause}. Then `litd restore` \
+         or the next start crosses that out, and writes no cap",
+        journal.display(), addresses.join(", ")
+    )]
+    Uncrossed {
+        /// The undo journal.
+        journal: PathBuf,
+        /// The devices.
+        addresses: Vec<String>,
+        /// Why it can't be written, and what to do.
+        cause: String,
+    },
+    /// Not all may be back.
+    #[error(
+        "{}: the undo journal was damaged ({damage}): compare all caps with what they should be by \
+         hand", journal.display()
+    )]
+    Damaged {
+        /// The undo journal.
+        journal: PathBuf,
+        /// What could not be read.
+        damage: String,
+    },
+    /// Nobody knows what was found.
+    #[error(
+        "{address}: its undo journal was in {}, which is not there any more: bring that back, or \
+         compare the cap with what it should be by hand, and remove {} then",
+        state.display(), link.display()
+    )]
+    Lost {
+        /// The device.
+        address: String,
+        /// The state directory.
+        state: PathBuf,
+        /// What remembers it.
+        link: PathBuf,
+    },
+    /// A journal that can't be used.
+    #[error("{}: {cause}", journal.display())]
+    Unreadable {
+        /// The undo journal.
+        journal: PathBuf,
+        /// What is wrong with it.
+        cause: JournalError,
+    },
+}
+
+impl Leftover {
+    /// Whether a device that is here may hold a wrong cap which no journal of the daemon's own will
+    /// ever tell.
+    fn keeps_from_start(&self) -> bool {
+        match self {
+            Self::Owed { .. } | Self::Lost { .. } | Self::Unreadable { .. } => true,
+            Self::Gone { .. } | Self::Uncrossed { .. } | Self::Damaged { .. } => false,
+        }
+    }
+}
+
+/// The same, of all journals; one a line.
+#[derive(Debug)]
+pub struct Leftovers(pub Vec<Leftover>);
+
+impl std::fmt::Display for Leftovers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, left) in self.0.iter().enumerate() {
+            let separator = if index > 0 { "\n" } else { "" };
+            write!(f, "{separator}{left}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Leftovers {}
+
+impl Leftovers {
+    /// # Errors
+    /// There is something left.
+    fn or_nothing(self) -> Result<(), DaemonError> {
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => Err(DaemonError::Left(self)),
+        }
+    }
+}
+
+/// Gives back what a daemon that is gone has left changed; nothing is a success.
+///
+/// # Errors
+/// A daemon runs (it is the one to ask), or caps may not be back.
+pub fn restore(options: &Options) -> Result<(), DaemonError> {
+    // Whatever is wrong with the file by now, caps have to go back.
+    let config = Config::load(options.config.as_deref()).or_else(|error| {
+        logging::start(crate::config::Level::default());
+        log::error!("{error}");
+        let usable = Config::salvage(options.config.as_deref());
+        usable.ok_or(error)
+    })?;
+    logging::start(config.shell.log.level);
+    private_files();
+    let own = &config.shell.state.directory;
+    let _lock = Lock::take_existing(own)?;
+    let mut plan = Plan::make(own, &config.shell.locks());
+    if config.core.caps.on_exit == OnExit::Hold {
+        // Caps may have to come down that no journal names.
+        plan.places.insert(own.clone());
+    }
+    if plan.places.is_empty() {
+        if plan.left.is_empty() {
+            log::info!("nothing to give back");
+        }
+        return Leftovers(plan.left).or_nothing();
+    }
+    let left = on_one_thread(async { plan.carry_out(&config).await })?;
+    Leftovers(left).or_nothing()
+}
+
+/// What `litd restore` has to do.
+struct Plan {
+    /// State directories whose journals name devices.
+    places: BTreeSet<PathBuf>,
+    /// What can't be done.
+    left: Vec<Leftover>,
+}
+
+impl Plan {
+    fn make(own: &Path, directory: &Path) -> Self {
+        let mut plan = Self {
+            places: BTreeSet::new(),
+            left: Vec::new(),
+        };
+        plan.look_into(own);
+        let remembered = locks::remembered(directory).unwrap_or_else(|error| {
+            log::warn!("{error}: whether a litd with another state directory was here is unknown");
+            Vec::new()
+        });
+        for it in remembered.iter().filter(|it| !is_same(&it.state, own)) {
+            if it.state.is_dir() {
+                plan.look_into(&it.state);
+            } else if !it.is_locked(directory) {
+                plan.left.push(it.lost(directory));
+            }
+        }
+        plan
+    }
+
+    fn look_into(&mut self, state: &Path) {
+        match owed(state) {
+            Ok(Some(_)) => drop(self.places.insert(state.to_owned())),
+            Ok(None) => {}
+            Err(left) => self.left.push(left),
+        }
+    }
+
+    async fn carry_out(self, config: &Config) -> Result<Vec<Leftover>, DaemonError> {
+        let Self { places, mut left } = self;
+        let (directory, own) = (config.shell.locks(), &config.shell.state.directory);
+        let mut found = Some(discover(config).await?);
+        let addresses = found.iter().flat_map(Found::addresses);
+        let locks = Rc::new(DeviceLocks::take(&directory, own, addresses)?);
+        let others = locks::remembered(&directory).unwrap_or_default();
+        for place in places {
+            // Not of these devices, or they would not be free.
+            let runs = |it: &&locks::Remembered| {
+                it.state == place && !locks.has(&it.address) && it.is_locked(&directory)
+            };
+            if !is_same(&place, own) && others.iter().any(|it| runs(&it)) {
+                continue;
+            }
+            let devices = match found.take() {
+                Some(devices) => devices,
+                None => discover(config).await?,
+            };
+            left.extend(give_back(config, &place, devices, &locks).await?);
+        }
+        Ok(left)
+    }
+}
+
+impl locks::Remembered {
+    fn lost(&self, directory: &Path) -> Leftover {
+        Leftover::Lost {
+            address: self.address.clone(),
+            state: self.state.clone(),
+            link: self.link(directory),
+        }
+    }
+}
+
+/// What the journal in a state directory says is to be undone, if anything is.
+fn owed(directory: &Path) -> Result<Option<Recovered>, Leftover> {
+    let unreadable = |cause| Leftover::Unreadable {
+        journal: state::journal(directory),
+        cause,
+    };
+    let bytes = state::load_journal(directory).map_err(|cause| unreadable(cause.into()))?;
+    litd_core::journal::read(&bytes).map_err(unreadable)
+}
+
+/// Before a daemon starts: gives back what others with its devices and other state directories have
+/// left, or the daemon would take that for what was found. Returns the devices as they are then.
+///
+/// # Errors
+/// Something of that may be wrong still.
+pub(crate) async fn before_start(
+    config: &Config,
+    mut found: Found,
+    locks: &Rc<DeviceLocks>,
+) -> Result<Found, DaemonError> {
+    for it in locks.elsewhere(&config.shell.state.directory) {
+        let left = match it.state.is_dir() {
+            false => vec![it.lost(&config.shell.locks())],
+            true => match owed(&it.state) {
+                Ok(None) => continue,
+                Err(left) => vec![left],
+                Ok(Some(_)) => {
+                    // This daemon keeps its budgets itself.
+                    let mut all_the_way = config.clone();
+                    all_the_way.core.caps.on_exit = OnExit::Restore;
+                    let left = give_back(&all_the_way, &it.state, found, locks).await?;
+                    found = discover(config).await?;
+                    left
+                }
+            },
+        };
+        let (fatal, harmless): (Vec<_>, Vec<_>) =
+            left.into_iter().partition(Leftover::keeps_from_start);
+        for left in harmless {
+            log::warn!("{left}");
+        }
+        Leftovers(fatal).or_nothing()?;
+    }
+    Ok(found)
+}
+
+/// Gives back what the journal in a state directory names, as far as it is one of these devices.
+async fn give_back(
+    config: &Config,
+    place: &Path,
+    found: Found,
+    locks: &Rc<DeviceLocks>,
+) -> Result<Vec<Leftover>, DaemonError> {
+    let own = is_same(place, &config.shell.state.directory);
+    let _lock = match own {
+        true => None,
+        false => {
+            log::warn!(
+                "{}: a litd with that state directory is gone and has left caps changed: they go back",
+                place.display()
+            );
+            Some(Lock::take_existing(place)?)
+        }
+    };
+    let damaged = owed(place).ok().flatten().and_then(|it| it.damaged);
+    let store = store_in(place, &config.shell);
+    let (hub, answers) = assemble(Core::restoring, config, found, Clock::Kernel, store, None)?;
+    hub.borrow_mut().silence();
+    let mut life = Life::new(hub.clone(), answers, Signals::catch()?);
+    hub.borrow_mut().begin();
+    life.stop();
+    match life.live(None, std::future::pending()).await {
+        // The journal tells of which devices.
+        Err(DaemonError::Unfinished) => {}
+        other => other?,
+    }
+    let mut left = left_by(&hub, place, config)?;
+    if left.is_empty() {
+        locks.forget(place);
+    }
+    let journal = state::journal(place);
+    left.extend(damaged.map(|damage| Leftover::Damaged { journal, damage }));
+    Ok(left)
+}
+
+/// Checks on the disk that no cap is owed any more, but for those that others have set since.
+///
+/// # Errors
+/// The journal can't be read.
+pub(crate) fn left_by(
+    hub: &Shared,
+    place: &Path,
+    config: &Config,
+) -> Result<Vec<Leftover>, DaemonError> {
+    let (status, trouble) = (hub.borrow().status(), hub.borrow().journal_trouble());
+    let journal = state::journal(place);
+    let opened = Journal::open(&mut store_in(place, &config.shell), &state::boot_id()?);
+    let opened = match opened {
+        Ok((opened, _)) => opened,
+        Err(cause) => return Ok(vec![Leftover::Unreadable { journal, cause }]),
+    };
+    let held = hub.borrow().held_on_exit();
+    if !held.is_empty() {
+        log::info!(
+            "caps stay within the safe budget, of {}; {} keeps the caps found",
+            held.join(", "),
+            journal.display()
+        );
+    }
+    let here = |address: &str| status.devices.iter().find(|it| it.address == address);
+    let (mut owed, mut gone) = (BTreeSet::new(), BTreeSet::new());
+    let mut uncrossed = BTreeSet::new();
+    for entry in opened.entries() {
+        let address = entry.address.clone();
+        match here(&address) {
+            None => drop(gone.insert(address)),
+            Some(device) if device.state == DeviceState::Foreign || held.contains(&address) => {}
+            Some(device) => {
+                let held = device.found.zip(device.cap);
+                let back = held.is_some_and(|(found, cap)| cap.is_same_cap(found));
+                let list = if back { &mut uncrossed } else { &mut owed };
+                list.insert(address);
+            }
+        }
+    }
+    for address in opened.clocks() {
+        let list = match (here(address), &trouble) {
+            (None, _) => &mut gone,
+            (Some(_), Some(_)) => &mut uncrossed,
+            (Some(_), None) => &mut owed,
+        };
+        list.insert(address.clone());
+    }
+    let list = |addresses: BTreeSet<String>| -> Option<Vec<String>> {
+        (!addresses.is_empty()).then(|| addresses.into_iter().collect())
+    };
+    let mut left = Vec::new();
+    if let Some(addresses) = list(owed) {
+        let journal = journal.clone();
+        left.push(Leftover::Owed { journal, addresses });
+    }
+    if let Some(addresses) = list(gone) {
+        let journal = journal.clone();
+        left.push(Leftover::Gone { journal, addresses });
+    }
+    if let Some(addresses) = list(uncrossed) {
+        let cause = trouble.unwrap_or_else(|| "there was no time to write it".to_owned());
+        left.push(Leftover::Uncrossed {
+            journal,
+            addresses,
+            cause,
+        });
+    }
+    Ok(left)
+}
+
+/// The end of a daemon: nothing may be left.
+///
+/// # Errors
+/// Something is.
+pub(crate) fn nothing_left(hub: &Shared, config: &Config) -> Result<(), DaemonError> {
+    let place = &config.shell.state.directory;
+    Leftovers(left_by(hub, place, config)?).or_nothing()
+}
