@@ -7,11 +7,20 @@ use litd_units::Watts;
 
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::holders::Users;
 use crate::record::Note;
 use crate::store::Store;
 
-/// How a GPU is shared, if its cap is not one job's.
+/// Why a GPU's cap is not one job's, if it is not.
 pub(crate) fn shared(unit: &Unit) -> Option<&'static str> {
+    divided(unit).or(match unit.users {
+        Users::One => None,
+        Users::Several => Some("processes of several users use it"),
+    })
+}
+
+/// How a GPU is divided among jobs by its driver, if it is.
+pub(crate) fn divided(unit: &Unit) -> Option<&'static str> {
     match unit.device.identity.sharing {
         Sharing::Whole => None,
         Sharing::Mig => Some("MIG is on"),
@@ -38,11 +47,12 @@ impl<S: Store> Core<S> {
         let differs = |old: &Option<String>, new: &Option<String>| matches!((old, new), (Some(old), Some(new)) if old != new);
         let replaced =
             differs(&known.serial, &identity.serial) || differs(&known.uuid, &identity.uuid);
-        let was = shared(unit);
+        let was = divided(unit);
         unit.device.identity = identity;
         unit.device.range = range;
+        unit.clocks.forget_highest();
         unit.ranging = false;
-        let (now, address) = (shared(unit), unit.address().to_owned());
+        let (now, address) = (divided(unit), unit.address().to_owned());
         self.dirty = true;
         if replaced {
             self.part_was_replaced(device, &address);

@@ -32,6 +32,7 @@ mod devices;
 mod elsewhere;
 pub mod event;
 mod hardware;
+mod holders;
 mod hooks;
 mod identity;
 mod job;
@@ -66,5 +67,7 @@ pub use crate::progress::Progress;
 pub use crate::rollout::{canary_place, fnv1a};
 pub use baseline::Baseline;
 pub use config::Config;
-pub use event::{Device, DeviceId, Effect, Event, NodeReading, Operation, Peer, Reply, SessionId};
+pub use event::{
+    Device, DeviceId, Doubt, Effect, Event, NodeReading, Operation, Peer, Reply, SessionId,
+};
 pub use store::{MemoryStore, Store};

@@ -426,6 +426,7 @@ impl World {
             hw.owes = 0;
             (hw.told, hw.throttle_told, hw.foreign_known) = (false, None, false);
             (hw.most_held, hw.sharing_told) = (hw.cap, hw.identity.sharing);
+            hw.users_told = false;
             let unreadable = !self.calm && self.rng.chance(0.01);
             let reading = hw.read(now, clock.0, &mut self.rng).ok();
             let reading = reading.filter(|reading| reading.cap.is_finite() && !unreadable);
