@@ -53,3 +53,6 @@ mod sockets;
 mod stand;
 #[path = "whole/trial.rs"]
 mod trial;
+mod users;
+#[path = "whole/users.rs"]
+mod users_with_rights;
