@@ -230,6 +230,7 @@ impl Devices {
                 Reply::Set(_)
                 | Reply::Identity(_)
                 | Reply::Holders(_)
+                | Reply::HighestClock(_)
                 | Reply::Clocks(_)
                 | Reply::Released => {}
             }
@@ -296,6 +297,7 @@ fn refused(device: DeviceId, operation: Operation, cause: &str) -> Reply {
         Operation::Range => Reply::Range(Err(error)),
         Operation::Identify => Reply::Identity(Err(error)),
         Operation::Holders => Reply::Holders(Err(error)),
+        Operation::HighestClock => Reply::HighestClock(Err(error)),
         Operation::Clocks(_) => Reply::Clocks(Err(error)),
         Operation::Release => Reply::Released,
     }

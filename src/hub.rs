@@ -125,12 +125,16 @@ impl Hub {
     pub fn join(&mut self, session: Rc<Session>, peer: Peer, home: Option<Home>) -> SessionId {
         self.last_session += 1;
         let id = SessionId(self.last_session);
+        let doubt = session.doubt();
         self.sessions.insert(id, session);
         self.handle(Event::Connected {
             session: id,
             peer,
             home,
         });
+        if let Some(doubt) = doubt {
+            self.handle(Event::Doubted { session: id, doubt });
+        }
         id
     }
 
@@ -156,7 +160,20 @@ impl Hub {
     /// A device has answered.
     pub fn answered(&mut self, device: DeviceId, reply: Reply) {
         if self.devices.answered(device) {
+            if let Reply::Holders(_) = reply {
+                // What the driver says of an id counts only if its process still lives.
+                self.look_at_processes();
+            }
             self.handle(Event::Device { device, reply });
+        }
+    }
+
+    /// Tells the core whose processes have ended, whoever has their connections now.
+    fn look_at_processes(&mut self) {
+        let sessions = self.sessions.iter();
+        let doubted = sessions.filter_map(|(&id, session)| Some((id, session.doubt()?)));
+        for (session, doubt) in doubted.collect::<Vec<_>>() {
+            self.handle(Event::Doubted { session, doubt });
         }
     }
 
@@ -349,6 +366,7 @@ impl Hub {
 
     /// Once a second: what only the system knows.
     fn look_around(&mut self) {
+        self.look_at_processes();
         let killed = kill_switch::thrown(self.core.kill_switches());
         if killed.as_deref() != self.core.killed() {
             self.handle(Event::KillSwitch(killed));

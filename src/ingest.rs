@@ -1,22 +1,30 @@
 //! Where hooks connect.
 
+use std::time::Duration;
+
 use litd_core::Peer;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
 
-use crate::home::Homes;
 use crate::hub::Shared;
-use crate::{server, session};
+use crate::process::Processes;
+use crate::server;
+use crate::session::{self, Caller};
 
 /// Connections beyond those that the core admits: it takes a moment to refuse one, and wants to
 /// say why.
 const SPARE: usize = 8;
+
+/// On kernels that give no handle of a peer it is looked so often whether connections wait. A
+/// process that began less than so long before it connects is asked to connect again.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Accepts hooks for ever. `sessions` is how many the core admits; `longest` is the longest frame
 /// in bytes. At most a few more than `sessions` are served at a time, the others wait in the
 /// socket's queue.
 pub async fn serve(
     listener: UnixListener,
-    homes: Homes,
+    processes: Processes,
     sessions: usize,
     longest: usize,
     hub: Shared,
@@ -24,15 +32,33 @@ pub async fn serve(
     let places = server::Places::new(sessions.saturating_add(SPARE));
     loop {
         let place = places.take().await;
-        let stream = server::accept(|| listener.accept()).await;
+        let stream = next(&listener, &processes).await;
         let Some(peer) = peer(&stream) else { continue };
-        let home = homes.of(&stream, peer.pid);
+        let process = processes.of(&stream, peer.pid);
+        let home = processes.home(&process, peer.pid);
         let hub = hub.clone();
+        let caller = Caller {
+            peer,
+            process,
+            home,
+        };
         tokio::task::spawn_local(async move {
-            session::serve(stream, (peer, home), longest, hub).await;
+            session::serve(stream, caller, longest, hub).await;
             drop(place);
         });
     }
+}
+
+/// The next connection.
+async fn next(listener: &UnixListener, processes: &Processes) -> UnixStream {
+    let mut accepted = std::pin::pin!(server::accept(|| listener.accept()));
+    while processes.wants_looks() {
+        processes.look(listener);
+        if let Ok(stream) = timeout(LOOK, &mut accepted).await {
+            return stream;
+        }
+    }
+    accepted.await
 }
 
 /// Who connected. A peer without a process id is in no namespace of ours and can hold no GPU.

@@ -4,7 +4,9 @@ use std::ffi::CString;
 
 use nix::unistd::{Gid, Group, Uid, User, geteuid, getgrouplist};
 
-/// A peer of the control socket, as the kernel tells (`SO_PEERCRED`).
+/// A peer of the control socket, as the kernel tells (`SO_PEERCRED`): who connected. Nothing is asked
+/// by its process id, which may be another's by now; whom it hands its connection to it lets command,
+/// as with any file that it has open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// User id.

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Duration;
 
-use litd_core::{Home, Peer, SessionId};
+use litd_core::{Doubt, Home, Peer, SessionId};
 use litd_proto::frame::{self, Reader};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::hub::Shared;
+use crate::process::Process;
 
 /// So much is read from a hook before others have their turn.
 const CHUNK: usize = 16 * 1024;
@@ -31,10 +32,22 @@ const STALL: Duration = Duration::from_secs(5);
 /// The last words to a hook whose connection is closed may take so long.
 const PARTING: Duration = Duration::from_secs(1);
 
+/// Who connected.
+#[derive(Debug)]
+pub struct Caller {
+    /// As the kernel tells.
+    pub peer: Peer,
+    /// The process that the id was of.
+    pub process: Process,
+    /// The job that a scheduler has put it into.
+    pub home: Option<Home>,
+}
+
 /// One hook's connection.
 #[derive(Debug)]
 pub struct Session {
     stream: UnixStream,
+    process: Process,
     unsent: RefCell<Vec<u8>>,
     /// Since when nothing could be written of what is unsent.
     stalled: Cell<Option<Instant>>,
@@ -44,11 +57,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session on a connection.
+    /// A session on a connection that a process has made.
     #[must_use]
-    pub fn new(stream: UnixStream) -> Self {
+    pub fn new(stream: UnixStream, process: Process) -> Self {
         Self {
             stream,
+            process,
             unsent: RefCell::default(),
             stalled: Cell::new(None),
             closing: Cell::new(false),
@@ -74,6 +88,12 @@ impl Session {
         if !self.is_flushed() {
             self.changed.notify_one();
         }
+    }
+
+    /// Why the process that connected may not be the one that has its id now.
+    #[must_use]
+    pub fn doubt(&self) -> Option<Doubt> {
+        self.process.doubt()
     }
 
     /// Ends the connection once what was sent before is out.
@@ -207,13 +227,13 @@ impl Session {
 }
 
 /// Serves a hook until either side ends the connection. `longest` is in bytes.
-pub async fn serve(
-    stream: UnixStream,
-    (peer, home): (Peer, Option<Home>),
-    longest: usize,
-    hub: Shared,
-) {
-    let session = Rc::new(Session::new(stream));
+pub async fn serve(stream: UnixStream, caller: Caller, longest: usize, hub: Shared) {
+    let Caller {
+        peer,
+        process,
+        home,
+    } = caller;
+    let session = Rc::new(Session::new(stream, process));
     let mut reader = Reader::new(longest);
     let id = hub.borrow_mut().join(session.clone(), peer, home);
     while !session.closing.get() {

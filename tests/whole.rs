@@ -61,3 +61,6 @@ mod stand;
 mod trial;
 #[path = "whole/unjudged.rs"]
 mod unjudged;
+mod users;
+#[path = "whole/users.rs"]
+mod users_with_rights;

@@ -168,7 +168,8 @@ fn main() -> Outcome<()> {
     let rig = Rig::new(&Scenario::builtin("default")?, 1)?;
     let library = rig.install_nvml()?;
     let config = format!(
-        "mode = \"steer\"\npolicy = \"observe\"\n[hardware]\namd = \"off\"\ncpus = false\n\
+        "mode = \"steer\"\npolicy = \"observe\"\n[clocks]\nper_second = 10000\nper_minute = 1000000\n\
+         [hardware]\namd = \"off\"\ncpus = false\n\
          nvml_library = \"{}\"\n",
         library.display()
     );

@@ -6,17 +6,28 @@
 //! the rank's process, its job or the daemon ends. That a device may be locked is in the journal
 //! before it is.
 //!
+//! A wish is no order. One below the floor that the administrator has set is refused, and so is any
+//! as long as the driver does not tell what the highest clock is, of which the floor is a share. Of
+//! wishes that come faster than a GPU's clock may be set the latest counts, once it may. What is
+//! refused or counted is never written down, and a device that is freed between two wishes stays in
+//! the journal for a moment: no rank has the disk written at its own pace.
+//!
 //! No cap is set below what the clocks of a plan need (see `planned`), unless it goes back to what
 //! was found, or the budget leaves less to all.
+
+use std::collections::BTreeMap;
 
 use litd_api::{DeviceState, EventKind, Mode, PlanStatus};
 use litd_policies::Limits;
 use litd_power::{ClockRange, Operation, PowerError};
 use litd_units::{Hertz, Nanos};
 
+use crate::config::Clocks as ClockLimits;
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::identity::shared;
 use crate::planned::{Look, Needs, Planned};
+use crate::rate::Bucket;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -26,7 +37,13 @@ const RETRY: Nanos = Nanos(1_000_000_000);
 /// So many failures in a row, and the wish is given up. Its undo never is.
 const FAILURES: u32 = 3;
 
-/// What is known of a device's clocks.
+/// A device that a plan has freed stays in the journal for so long: it is locked again soon.
+const LINGERS: Nanos = Nanos(2_000_000_000);
+
+/// Why wishes of a device's rank are refused is said once in so long; each is counted.
+const SAID_EVERY: Nanos = Nanos(60_000_000_000);
+
+/// What a device's clocks are.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 enum Lock {
     /// The driver chooses, or somebody else does: litd has not locked them.
@@ -38,11 +55,47 @@ enum Lock {
     Unknown,
 }
 
+/// How often a device's clock may be set still: for the moment, and in the long run.
+#[derive(Debug, Clone)]
+struct Allowance {
+    of: ClockLimits,
+    moment: Bucket,
+    minute: Bucket,
+}
+
+impl Allowance {
+    fn new(of: &ClockLimits, now: Nanos) -> Self {
+        Self {
+            of: of.clone(),
+            moment: Bucket::with_burst(of.per_second, of.per_second, now),
+            minute: Bucket::with_burst(of.per_minute / 60.0, of.per_minute, now),
+        }
+    }
+
+    /// When it may be set next.
+    fn next(&mut self, now: Nanos) -> Nanos {
+        self.moment.next(now).max(self.minute.next(now))
+    }
+
+    fn take(&mut self, now: Nanos) {
+        self.moment.take(now);
+        self.minute.take(now);
+    }
+}
+
 /// The clocks of a device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clocks {
     /// What a rank's process asked for.
     asked: Option<(u32, Hertz)>,
+    /// The highest that there is, once the driver has told.
+    highest: Option<Hertz>,
+    /// How often it may be set, once it was.
+    allowance: Option<Allowance>,
+    /// What is asked for comes too fast: it waits until then.
+    waits_until: Option<Nanos>,
+    /// When wishes were refused last, by the reasons that were said.
+    said: BTreeMap<&'static str, Nanos>,
     lock: Lock,
     /// Since when they are locked to that.
     since: Nanos,
@@ -57,6 +110,18 @@ pub(crate) struct Clocks {
     pub had_turn: bool,
 }
 
+impl Clocks {
+    /// Another part may be in the device's place: its highest clock is asked for anew.
+    pub fn forget_highest(&mut self) {
+        self.highest = None;
+    }
+
+    /// When a wish that came too fast may be done.
+    pub fn waits_until(&self) -> Option<Nanos> {
+        self.waits_until
+    }
+}
+
 impl<S: Store> Core<S> {
     /// A rank wants its GPU at this clock; `None`: as the driver likes.
     pub(crate) fn ask_clock(&mut self, name: &str, rank: u32, clock: Option<Hertz>) {
@@ -67,13 +132,107 @@ impl<S: Store> Core<S> {
         let Some(rank) = job.and_then(|job| job.ranks.get(&rank)) else {
             return;
         };
-        let pid = rank.peer.pid;
-        if let Some(unit) = self.devices.get_mut(rank.device) {
-            let clocks = &mut unit.clocks;
-            let asked = clock.map(|clock| (pid, clock));
-            if asked != clocks.asked {
-                (clocks.asked, clocks.failures) = (asked, 0);
+        let (device, pid) = (rank.device, rank.peer.pid);
+        let Some(unit) = self.devices.get(device) else {
+            return;
+        };
+        if let (Some(clock), Some(highest)) = (clock, unit.clocks.highest)
+            && clock < self.clock_floor(highest)
+        {
+            return self.refuse_low_clock(device, clock, highest);
+        }
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let clocks = &mut unit.clocks;
+        let asked = clock.map(|clock| (pid, clock));
+        if asked == clocks.asked {
+            return;
+        }
+        (clocks.asked, clocks.failures) = (asked, 0);
+        if shared(unit).is_some() {
+            let text = "its rank asks for a clock, and the GPU is not one job's: none is locked";
+            self.refuse_clock(device, "clocks_shared", text.to_owned());
+        } else if unit
+            .clocks
+            .waits_until
+            .is_some_and(|until| self.now < until)
+        {
+            let limits = &self.config.clocks;
+            let text = format!(
+                "its rank asks for clocks more often than clocks.per_second = {} or \
+                 clocks.per_minute = {} allow: of those the latest counts",
+                limits.per_second, limits.per_minute
+            );
+            self.refuse_clock(device, "clocks_too_often", text);
+        }
+    }
+
+    /// No clock is locked below this.
+    fn clock_floor(&self, highest: Hertz) -> Hertz {
+        Hertz(highest.0 * self.config.clocks.floor_share)
+    }
+
+    fn refuse_low_clock(&mut self, device: usize, clock: Hertz, highest: Hertz) {
+        let megahertz = |clock: Hertz| clock.0 / 1e6;
+        let text = format!(
+            "its rank asks for {:.0} MHz, and the floor is {:.0} MHz: clocks.floor_share = {} of \
+             its highest, {:.0} MHz",
+            megahertz(clock),
+            megahertz(self.clock_floor(highest)).ceil(),
+            self.config.clocks.floor_share,
+            megahertz(highest)
+        );
+        self.refuse_clock(device, "clocks_too_low", text);
+    }
+
+    /// A wish is not done, or not yet: counted each time, said now and then.
+    fn refuse_clock(&mut self, device: usize, label: &'static str, text: String) {
+        self.record.refuse(label);
+        let now = self.now;
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let said = unit.clocks.said.get(label);
+        if said.is_some_and(|&at| now < at + SAID_EVERY) {
+            return;
+        }
+        unit.clocks.said.insert(label, now);
+        let note = Note::warning(EventKind::Job, text).device(unit.address());
+        let job = unit.job.clone();
+        self.note(match &job {
+            Some(name) => note.job(name),
+            None => note,
+        });
+    }
+
+    /// A driver has told the highest clock of a device, or failed to.
+    pub(crate) fn has_highest_clock(&mut self, device: usize, outcome: Result<Hertz, PowerError>) {
+        let real = |clock: &Hertz| clock.0.is_finite() && clock.0 > 0.0;
+        let highest = match outcome {
+            Ok(highest) if real(&highest) => highest,
+            Ok(highest) => {
+                let Some(unit) = self.devices.get(device) else {
+                    return;
+                };
+                let error = PowerError::Driver {
+                    device: unit.address().to_owned(),
+                    action: "reading the highest clock",
+                    cause: format!("the driver says {highest}, which no clock is"),
+                };
+                return self.clocks_failed(device, Operation::HighestClock, &error);
             }
+            Err(error) => {
+                return self.clocks_failed(device, Operation::HighestClock, &error);
+            }
+        };
+        let floor = self.clock_floor(highest);
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        unit.clocks.highest = Some(highest);
+        if let Some((_, clock)) = unit.clocks.asked.take_if(|(_, clock)| *clock < floor) {
+            self.refuse_low_clock(device, clock, highest);
         }
     }
 
@@ -103,54 +262,108 @@ impl<S: Store> Core<S> {
         if self.stopping.is_some() || self.mode() != Mode::Steer || !ours || unit.opted_out {
             return None;
         }
+        // The floor may have been raised since, and the GPU may have come to be others' too.
+        let highest = unit.clocks.highest;
+        let low = highest.is_some_and(|highest| clock < self.clock_floor(highest));
+        if low || shared(unit).is_some() {
+            return None;
+        }
         let job = self.jobs.get(unit.job.as_deref()?)?;
         let mut ranks = job.ranks.values();
         let is_there = ranks.any(|rank| rank.device == device && rank.peer.pid == pid);
         (is_there && !job.stale).then_some(clock)
     }
 
+    /// Whether a device that is free is to stay in the journal: it has just been freed, and its
+    /// rank is there.
+    fn lingers(&self, unit: &Unit) -> bool {
+        let steers = self.stopping.is_none() && self.mode() == Mode::Steer;
+        let ours = unit.standing == DeviceState::Ours && shared(unit).is_none();
+        let here = unit.job.is_some() && !unit.opted_out;
+        steers && ours && here && self.now < unit.clocks.since + LINGERS
+    }
+
+    /// Takes devices out of the journal whose clocks are the driver's again.
+    fn cross_out_clocks(&mut self) {
+        for address in self.journal.clocks().to_vec() {
+            let device = self.devices.called(&address);
+            let unit = device.and_then(|device| self.devices.get(device));
+            if unit.is_some_and(|unit| !self.lingers(unit))
+                && let Some(device) = device
+            {
+                self.forget_clocks(device, &address);
+            }
+        }
+    }
+
     /// Has free devices lock or free their clocks, as wanted by now.
     pub(crate) fn begin_clocks(&mut self) {
         for device in 0..self.devices.iter().count() {
-            let Some(unit) = self.devices.get(device) else {
-                continue;
-            };
-            let clocks = &unit.clocks;
-            let waits = clocks.retry_at.is_some_and(|at| self.now < at);
-            let others_first = clocks.had_turn && unit.wants_anything();
-            let given_up = unit.let_go.is_some_and(|it| it.given_up);
-            if unit.busy.is_some() || waits || others_first || given_up {
-                continue;
-            }
-            let wanted = self.wanted_clock(device, unit);
-            let range = match (wanted, clocks.lock) {
-                (Some(clock), Lock::At(held)) if clock == held => {
-                    self.is_planned(device, clock);
-                    continue;
+            if let Some(operation) = self.next_for_clocks(device) {
+                self.devices
+                    .begin(device, operation, self.now, &mut self.effects);
+                if let Some(unit) = self.devices.get_mut(device) {
+                    (unit.clocks.had_turn, unit.clocks.retry_at) = (true, None);
+                    if operation != Operation::HighestClock {
+                        unit.clocks.lock = Lock::Unknown;
+                    }
                 }
-                (Some(clock), _) => Some(ClockRange {
-                    lowest: clock,
-                    highest: clock,
-                }),
-                (None, Lock::Free) => continue,
-                // A lock of the predecessor's may still be on its way.
-                (None, _) if self.may_land_late() => continue,
-                (None, _) => None,
-            };
-            if range.is_some() && !self.journal_clocks(device) {
-                continue;
-            }
-            if let Some(range) = range {
-                self.is_planned(device, range.highest);
-            }
-            let operation = Operation::Clocks(range);
-            self.devices
-                .begin(device, operation, self.now, &mut self.effects);
-            if let Some(unit) = self.devices.get_mut(device) {
-                (unit.clocks.had_turn, unit.clocks.retry_at) = (true, None);
-                unit.clocks.lock = Lock::Unknown;
             }
         }
+        self.cross_out_clocks();
+    }
+
+    /// What a device is to do about its clocks now, if anything.
+    fn next_for_clocks(&mut self, device: usize) -> Option<Operation> {
+        let unit = self.devices.get(device)?;
+        let clocks = &unit.clocks;
+        let waits = clocks.retry_at.is_some_and(|at| self.now < at);
+        let others_first = clocks.had_turn && unit.wants_anything();
+        let given_up = unit.let_go.is_some_and(|it| it.given_up);
+        if unit.busy.is_some() || waits || others_first || given_up {
+            return None;
+        }
+        let wanted = self.wanted_clock(device, unit);
+        let clock = match (wanted, clocks.lock) {
+            (Some(clock), Lock::At(held)) if clock == held => {
+                self.is_planned(device, clock);
+                return None;
+            }
+            (Some(_), _) if clocks.highest.is_none() => return Some(Operation::HighestClock),
+            (Some(clock), _) => clock,
+            (None, Lock::Free) => return None,
+            // A lock of the predecessor's may still be on its way.
+            (None, _) if self.may_land_late() => return None,
+            (None, _) => return Some(Operation::Clocks(None)),
+        };
+        if !self.may_lock(device) || !self.journal_clocks(device) {
+            return None;
+        }
+        self.is_planned(device, clock);
+        Some(Operation::Clocks(Some(ClockRange {
+            lowest: clock,
+            highest: clock,
+        })))
+    }
+
+    /// Whether a device's clock was not set too often of late; if it was, the wish waits.
+    fn may_lock(&mut self, device: usize) -> bool {
+        let (now, limits) = (self.now, &self.config.clocks);
+        let Some(unit) = self.devices.get_mut(device) else {
+            return false;
+        };
+        let clocks = &mut unit.clocks;
+        let known = clocks.allowance.take().filter(|it| it.of == *limits);
+        let allowance = known.unwrap_or_else(|| Allowance::new(limits, now));
+        let allowance = clocks.allowance.insert(allowance);
+        let next = allowance.next(now);
+        if next > now {
+            clocks.waits_until = Some(next);
+            return false;
+        }
+        allowance.take(now);
+        clocks.waits_until = None;
+        true
     }
 
     /// Writes down that a device's clocks may be locked from now on. Returns whether that is
@@ -179,25 +392,35 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let address = unit.address().to_owned();
         let clocks = &mut unit.clocks;
-        let error = match outcome {
+        match outcome {
             Ok(()) => {
                 (clocks.failures, clocks.since) = (0, now);
                 clocks.lock = asked.map_or(Lock::Free, |range| Lock::At(range.highest));
-                self.forget_clocks(device, &address);
-                return;
             }
-            Err(error) => error,
+            Err(error) => self.clocks_failed(device, Operation::Clocks(asked), &error),
+        }
+    }
+
+    /// A device has not done something about its clocks.
+    fn clocks_failed(&mut self, device: usize, operation: Operation, error: &PowerError) {
+        let now = self.now;
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
         };
+        let address = unit.address().to_owned();
+        let clocks = &mut unit.clocks;
         clocks.failures += 1;
         clocks.retry_at = Some(now + RETRY);
         let failures = clocks.failures;
         if let PowerError::Unsupported { .. } = error {
-            // There was nothing to undo, then.
-            (clocks.asked, clocks.lock) = (None, Lock::Free);
-            self.forget_clocks(device, &address);
-        } else if asked.is_some() && failures >= FAILURES {
+            clocks.asked = None;
+            if operation != Operation::HighestClock {
+                // There was nothing to undo, then.
+                clocks.lock = Lock::Free;
+                self.forget_clocks(device, &address);
+            }
+        } else if operation != Operation::Clocks(None) && failures >= FAILURES {
             clocks.asked = None;
         }
         let kind = error.kind();

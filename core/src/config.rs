@@ -19,6 +19,8 @@ pub struct Config {
     pub policy: Policy,
     /// Limits that are narrower than the drivers'.
     pub caps: Caps,
+    /// Which clocks jobs may ask for, and how often.
+    pub clocks: Clocks,
     /// When devices that were let go of are taken back.
     pub release: Release,
     /// What the node as a whole may draw.
@@ -48,6 +50,7 @@ impl Default for Config {
             rollout: Rollout::default(),
             policy: Policy::GpuRed,
             caps: Caps::default(),
+            clocks: Clocks::default(),
             release: Release::default(),
             node: Node::default(),
             jobs: Jobs::default(),
@@ -144,6 +147,29 @@ impl Default for Caps {
             settle_margin: 0.1,
             settle_seconds: 10.0,
             answer_seconds: 5.0,
+        }
+    }
+}
+
+/// Which clocks a job's ranks may ask for (a plan's), and how often.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Clocks {
+    /// No GPU's clock is locked below this share of the highest that it can be locked to.
+    pub floor_share: f64,
+    /// One GPU's clock is locked at most so often a second; of wishes that come faster the latest
+    /// counts.
+    pub per_second: f64,
+    /// And at most so often a minute, in the long run.
+    pub per_minute: f64,
+}
+
+impl Default for Clocks {
+    fn default() -> Self {
+        Self {
+            floor_share: 0.3,
+            per_second: 100.0,
+            per_minute: 3000.0,
         }
     }
 }

@@ -269,6 +269,7 @@ impl<S: Store> Core<S> {
                 peer,
                 home,
             } => self.connected(session, peer, home),
+            Event::Doubted { session, doubt } => self.doubted(session, doubt),
             Event::Frame { session, bytes } => self.frame(session, bytes),
             Event::Disconnected { session } => self.disconnected(session),
             Event::Device {
@@ -303,7 +304,13 @@ impl<S: Store> Core<S> {
         let units = self.devices.iter();
         let slow = units.filter_map(|(device, unit)| self.overdue_at(device, unit));
         // What is past has been dealt with; if it could not be, the next round will see.
-        let soonest = retries.chain(slow).filter(|&at| at > self.now).min();
+        let clocks = self.devices.iter();
+        let clocks = clocks.filter_map(|(_, unit)| unit.clocks.waits_until());
+        let soonest = retries
+            .chain(slow)
+            .chain(clocks)
+            .filter(|&at| at > self.now)
+            .min();
         soonest.map_or(self.next_telemetry, |soonest| {
             soonest.min(self.next_telemetry)
         })

@@ -10,6 +10,7 @@ use crate::by_hand::ByHand;
 use crate::clocks::Clocks;
 use crate::config::Caps;
 use crate::event::{Device, DeviceId, Effect};
+use crate::holders::Users;
 use crate::limits::Window;
 use crate::range::Range;
 use crate::release::LetGo;
@@ -45,6 +46,8 @@ pub(crate) struct Unit {
     pub let_go: Option<LetGo>,
     /// The job that uses it.
     pub job: Option<String>,
+    /// Whose processes use it.
+    pub users: Users,
     /// What it is doing, and since when.
     pub busy: Option<(Operation, Nanos)>,
     /// Whether it had not answered for too long in the last round.
@@ -112,6 +115,7 @@ impl Unit {
             opted_out: false,
             let_go: None,
             job: None,
+            users: Users::default(),
             busy: None,
             late: false,
             overdue: false,

@@ -26,6 +26,16 @@ pub struct Peer {
     pub uid: u32,
 }
 
+/// Why a connection's process can't be believed to be the one that made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// That one has ended.
+    Ended,
+    /// It began so shortly before it was looked at that it may have come after that one. Only on
+    /// kernels that know no better.
+    Unsure,
+}
+
 /// A device as the shell found it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
@@ -68,6 +78,15 @@ pub enum Event<'a> {
         peer: Peer,
         /// The job that a scheduler has put it into.
         home: Option<Home>,
+    },
+    /// The process that made a hook's connection is not, or can't be told to be, the one that has its
+    /// id now. The shell says so before it hands on what a driver says of holders: as long as a
+    /// process lives, its id is no other's.
+    Doubted {
+        /// The hook.
+        session: SessionId,
+        /// Why.
+        doubt: Doubt,
     },
     /// A hook sent one whole frame (without its length prefix), which may be anything.
     Frame {

@@ -35,6 +35,7 @@ impl<S: Store> Core<S> {
                 | (Operation::Identify, Reply::Identity(_))
                 | (Operation::Holders, Reply::Holders(_))
                 | (Operation::Clocks(_), Reply::Clocks(_))
+                | (Operation::HighestClock, Reply::HighestClock(_))
                 | (Operation::Release, Reply::Released)
         )
     }
@@ -78,7 +79,7 @@ impl<S: Store> Core<S> {
                 self.range_refused(device, &error);
             }
             Reply::Range(Ok(_)) => {}
-            Reply::Holders(Ok(pids)) => self.holders(device, asked, &pids),
+            Reply::Holders(Ok(holders)) => self.holders(device, asked, &holders),
             Reply::Holders(Err(error)) => {
                 self.count_error(device, &error);
                 self.holders_unknown(device, &error.to_string());
@@ -88,6 +89,7 @@ impl<S: Store> Core<S> {
                     self.clocks_done(device, asked, outcome);
                 }
             }
+            Reply::HighestClock(outcome) => self.has_highest_clock(device, outcome),
             Reply::Released => self.closed(device),
         }
         if operation != Operation::Release && !self.may_open(device) {

@@ -11,8 +11,8 @@ use litd_units::Nanos;
 
 use crate::cgroup::{Home, job_name};
 use crate::core::{Core, seconds};
-use crate::event::{Effect, Peer, SessionId};
-use crate::identity::shared;
+use crate::event::{Doubt, Effect, Peer, SessionId};
+use crate::identity::{divided, shared};
 use crate::job::{Job, LeftOut, Rank};
 use crate::rate::Bucket;
 use crate::record::Note;
@@ -21,9 +21,6 @@ use crate::store::Store;
 
 /// A hook that has not introduced itself by then is sent away.
 const INTRODUCTION: Nanos = Nanos(10_000_000_000);
-
-/// Every so many rounds (seconds) the drivers are asked who holds the GPUs of jobs.
-const HOLDERS_EVERY: u64 = 10;
 
 /// So many hooks of a user may connect at once.
 const ARRIVALS_AT_ONCE: f64 = 64.0;
@@ -48,7 +45,7 @@ const PATIENCE: u32 = 10_000;
 const FORGIVEN: u32 = 9;
 
 /// A refusal in the making.
-struct No {
+pub(crate) struct No {
     code: RefusalCode,
     /// For the counter.
     label: &'static str,
@@ -57,7 +54,7 @@ struct No {
 }
 
 impl No {
-    fn new(code: RefusalCode, label: &'static str, reason: impl Into<String>) -> Self {
+    pub fn new(code: RefusalCode, label: &'static str, reason: impl Into<String>) -> Self {
         Self {
             code,
             label,
@@ -66,7 +63,7 @@ impl No {
         }
     }
 
-    fn for_now(self) -> Self {
+    pub fn for_now(self) -> Self {
         Self {
             may_pass: true,
             ..self
@@ -97,6 +94,42 @@ impl<S: Store> Core<S> {
                 id,
                 No::new(RefusalCode::Busy, "too_often", reason).for_now(),
             );
+        }
+    }
+
+    /// The process that made a connection has ended, or can't be told from one that came after it:
+    /// its id may be another's by now, and so may its connection.
+    pub(crate) fn doubted(&mut self, id: SessionId, doubt: Doubt) {
+        let known = self.sessions.get(&id);
+        if known.is_none_or(|session| matches!(session.stage, Stage::Refused)) {
+            return;
+        }
+        let no = match doubt {
+            Doubt::Ended => {
+                self.process_ended(id);
+                let reason = "the process that connected has ended: whoever has its connection \
+                              now is to make one of its own";
+                No::new(RefusalCode::NotHolder, "process_ended", reason)
+            }
+            Doubt::Unsure => {
+                let reason = "this kernel can't tell yet whether the process that connected is \
+                              still the one with its id: connect again";
+                No::new(RefusalCode::Busy, "process_unsure", reason)
+            }
+        };
+        self.refuse(id, no.for_now());
+    }
+
+    /// A rank's process has ended: what it asked for ends with it, and whoever comes in its place is
+    /// another, whatever its id.
+    fn process_ended(&mut self, id: SessionId) {
+        let stage = self.sessions.get(&id).map(|session| &session.stage);
+        if let Some(Stage::Attached { job, rank }) = stage
+            && let Some(job) = self.jobs.get_mut(job)
+            && let Some(rank) = job.ranks.get_mut(rank)
+        {
+            // No process has this one.
+            rank.peer.pid = 0;
         }
     }
 
@@ -231,7 +264,7 @@ impl<S: Store> Core<S> {
         let device = self.devices.called(&hello.gpu).ok_or_else(unknown)?;
         let unit = self.devices.get(device).filter(|unit| unit.is_gpu());
         let unit = unit.ok_or_else(unknown)?;
-        if let Some(how) = shared(unit) {
+        if let Some(how) = divided(unit) {
             let reason = format!("{}: {how}, so its cap is not one job's", unit.name);
             return Err(No::new(RefusalCode::GpuShared, "gpu_shared", reason));
         }
@@ -246,90 +279,7 @@ impl<S: Store> Core<S> {
         Ok(device)
     }
 
-    /// The driver has told which processes hold a device.
-    pub(crate) fn holders(&mut self, device: usize, asked: Nanos, pids: &[u32]) {
-        self.evict(device, pids);
-        let waiting = self.sessions.iter().filter_map(|(&id, session)| {
-            let Stage::Checking {
-                hello,
-                device: of,
-                since,
-            } = &session.stage
-            else {
-                return None;
-            };
-            (*of == device && *since <= asked).then(|| (id, session.peer, hello.clone()))
-        });
-        for (id, peer, hello) in waiting.collect::<Vec<_>>() {
-            let outcome = if pids.contains(&peer.pid) {
-                self.attach(id, peer, &hello, device)
-            } else {
-                let reason = format!("process {} does not hold GPU {}", peer.pid, hello.gpu);
-                Err(No::new(RefusalCode::NotHolder, "not_holder", reason).for_now())
-            };
-            if let Err(no) = outcome {
-                self.refuse(id, no);
-            }
-        }
-        // A hello that came after the question needs another answer.
-        let later = self.sessions.values().any(
-            |session| matches!(session.stage, Stage::Checking { device: of, .. } if of == device),
-        );
-        if later {
-            self.devices.want_holders(device);
-        }
-    }
-
-    /// A rank whose process no longer holds its GPU speaks for it no longer, whoever has its
-    /// connection now.
-    fn evict(&mut self, device: usize, pids: &[u32]) {
-        let job = self.devices.get(device).and_then(|unit| unit.job.as_ref());
-        let Some(job) = job.and_then(|name| self.jobs.get(name)) else {
-            return;
-        };
-        let rank = job.ranks.values().find(|rank| rank.device == device);
-        let gone = rank.filter(|rank| !pids.contains(&rank.peer.pid));
-        if let Some(id) = gone.and_then(|rank| rank.session) {
-            let reason = "its process no longer holds the GPU";
-            self.refuse(
-                id,
-                No::new(RefusalCode::NotHolder, "holder_gone", reason).for_now(),
-            );
-        }
-    }
-
-    /// Asks the drivers now and then who holds the GPUs of jobs.
-    pub(crate) fn check_holders(&mut self) {
-        self.rounds = self.rounds.wrapping_add(1);
-        if !self.rounds.is_multiple_of(HOLDERS_EVERY) {
-            return;
-        }
-        let ranks = self.jobs.values().flat_map(|job| job.ranks.values());
-        let connected = ranks.filter(|rank| rank.session.is_some());
-        for device in connected.map(|rank| rank.device).collect::<Vec<_>>() {
-            // Asking would open one again that was let go of.
-            if !self.devices.is_released(device) {
-                self.devices.want_holders(device);
-            }
-        }
-    }
-
-    /// The driver can't tell: then nobody is let in.
-    pub(crate) fn holders_unknown(&mut self, device: usize, cause: &str) {
-        let waiting = self.sessions.iter().filter_map(|(&id, session)| {
-            let of = matches!(session.stage, Stage::Checking { device: of, .. } if of == device);
-            of.then_some(id)
-        });
-        for id in waiting.collect::<Vec<_>>() {
-            let reason = format!("the driver does not tell which processes hold it: {cause}");
-            self.refuse(
-                id,
-                No::new(RefusalCode::NotHolder, "holders_unknown", reason).for_now(),
-            );
-        }
-    }
-
-    fn attach(
+    pub(crate) fn attach(
         &mut self,
         id: SessionId,
         peer: Peer,
@@ -700,7 +650,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Tells a hook why it is sent away, counts and logs it, and closes its connection.
-    fn refuse(&mut self, id: SessionId, no: No) {
+    pub(crate) fn refuse(&mut self, id: SessionId, no: No) {
         self.record.refuse(no.label);
         let Some(session) = self.sessions.get_mut(&id) else {
             return;

@@ -6,13 +6,22 @@ use litd_power::{CapRange, Identity, PowerError, Sharing};
 
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::holders::Users;
 use crate::journal::Undo;
 use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
 
-/// How a GPU is shared, if its cap is not one job's.
+/// Why a GPU's cap is not one job's, if it is not.
 pub(crate) fn shared(unit: &Unit) -> Option<&'static str> {
+    divided(unit).or(match unit.users {
+        Users::One => None,
+        Users::Several => Some("processes of several users use it"),
+    })
+}
+
+/// How a GPU is divided among jobs by its driver, if it is.
+pub(crate) fn divided(unit: &Unit) -> Option<&'static str> {
     match unit.device.identity.sharing {
         Sharing::Whole => None,
         Sharing::Mig => Some("MIG is on"),
@@ -45,7 +54,7 @@ impl<S: Store> Core<S> {
             .any(|entry| held.is_some_and(|held| entry.undo(held) != Undo::Foreign));
         let replaced = !ours
             && (differs(&known.serial, &identity.serial) || differs(&known.uuid, &identity.uuid));
-        let was = shared(unit);
+        let was = divided(unit);
         unit.device.identity = identity;
         let told = Range::from(range);
         // What was read before the device was let go of says nothing of it now.
@@ -60,7 +69,8 @@ impl<S: Store> Core<S> {
                 unit.device.range.refused(most);
             }
         }
-        let (now, address) = (shared(unit), unit.address().to_owned());
+        unit.clocks.forget_highest();
+        let (now, address) = (divided(unit), unit.address().to_owned());
         self.dirty = true;
         if replaced {
             self.part_was_replaced(device, &address);

@@ -35,6 +35,7 @@ mod elsewhere;
 pub mod event;
 mod exit;
 mod hardware;
+mod holders;
 mod hooks;
 mod identity;
 mod job;
@@ -72,5 +73,7 @@ pub use crate::range::Range;
 pub use crate::rollout::{canary_place, fnv1a};
 pub use baseline::Baseline;
 pub use config::Config;
-pub use event::{Device, DeviceId, Effect, Event, NodeReading, Operation, Peer, Reply, SessionId};
+pub use event::{
+    Device, DeviceId, Doubt, Effect, Event, NodeReading, Operation, Peer, Reply, SessionId,
+};
 pub use store::{MemoryStore, Store};

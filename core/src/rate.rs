@@ -29,14 +29,27 @@ impl Bucket {
 
     /// Takes one token, if there is one.
     pub fn take(&mut self, now: Nanos) -> bool {
-        let passed = (now - self.filled).as_secs_f64().max(0.0);
-        self.filled = self.filled.max(now);
-        self.tokens = (self.tokens + passed * self.per_second).min(self.burst);
+        self.fill(now);
         if self.tokens < 1.0 {
             return false;
         }
         self.tokens -= 1.0;
         true
+    }
+
+    /// When there will be one; now, if there is.
+    pub fn next(&mut self, now: Nanos) -> Nanos {
+        self.fill(now);
+        let lacks = (1.0 - self.tokens).max(0.0);
+        // Rounded up: at that moment there is one. `as` saturates.
+        let wait = (lacks / self.per_second * 1e9).ceil() as i64;
+        Nanos(self.filled.0.saturating_add(wait))
+    }
+
+    fn fill(&mut self, now: Nanos) {
+        let passed = (now - self.filled).as_secs_f64().max(0.0);
+        self.filled = self.filled.max(now);
+        self.tokens = (self.tokens + passed * self.per_second).min(self.burst);
     }
 }
 
@@ -52,6 +65,10 @@ mod tests {
         let later = Nanos(1_000_000_000);
         let passed = (0..100).filter(|_| bucket.take(later)).count();
         assert_eq!(passed, 10);
+        // It says when to come again.
+        let next = bucket.next(later);
+        assert!(next > later && next <= later + Nanos(100_000_001), "{next}");
+        assert!(bucket.clone().take(next));
         // A clock that goes back gives nothing and takes nothing.
         assert!(!bucket.take(Nanos(0)));
     }

@@ -4,6 +4,7 @@ use litd_units::{Celsius, Hertz, Joules, Watts};
 use serde::{Deserialize, Serialize};
 
 use crate::error::PowerError;
+use crate::holder::Holder;
 
 /// What kind of device a domain caps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -215,11 +216,20 @@ pub trait PowerDomain: Send {
     /// The cap can't be read; a sensor that can't be read is merely absent.
     fn read(&mut self) -> Result<Reading, PowerError>;
 
-    /// The processes that hold the device open, in the daemon's process-id namespace.
+    /// The processes that use the device, in order and each once, in the daemon's process-id
+    /// namespace.
     ///
     /// # Errors
     /// The driver does not answer, or can't tell.
-    fn holders(&mut self) -> Result<Vec<u32>, PowerError>;
+    fn holders(&mut self) -> Result<Vec<Holder>, PowerError>;
+
+    /// The highest clock that the compute units can be locked to.
+    ///
+    /// # Errors
+    /// The driver does not answer, or knows no such thing.
+    fn highest_clock(&mut self) -> Result<Hertz, PowerError> {
+        Err(self.no_clocks())
+    }
 
     /// Keeps the clock of the compute units within a range, whatever the cap leaves of it.
     ///

@@ -15,6 +15,7 @@ pub mod amdgpu;
 mod discovery;
 mod domain;
 mod error;
+mod holder;
 pub mod hsmp;
 mod node;
 pub mod nvml;
@@ -33,5 +34,6 @@ pub use domain::{
     CapRange, ClockRange, DeviceKind, Identity, PowerDomain, ReadBack, Reading, Sharing, Throttle,
 };
 pub use error::PowerError;
+pub use holder::Holder;
 pub use operation::{Operation, Reply};
 pub use worker::{Stopped, Worker};

@@ -1,9 +1,10 @@
 //! What a domain can be told to do, as values that can be sent to its thread and back.
 
-use litd_units::Watts;
+use litd_units::{Hertz, Watts};
 
 use crate::domain::{CapRange, ClockRange, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
+use crate::holder::Holder;
 
 /// What a device is to do.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,8 +17,10 @@ pub enum Operation {
     Range,
     /// Ask anew which device it is, and what its cap may be (after a reset).
     Identify,
-    /// Tell which processes hold it.
+    /// Tell which processes use it.
     Holders,
+    /// Tell the highest clock that it can be locked to.
+    HighestClock,
     /// Lock the clocks of the compute units to this range; `None`: let the driver choose.
     Clocks(Option<ClockRange>),
     /// Close all handles.
@@ -35,8 +38,10 @@ pub enum Reply {
     Range(Result<CapRange, PowerError>),
     /// Which device it is now, and what its cap may be.
     Identity(Result<(Identity, CapRange), PowerError>),
-    /// The processes that hold the device.
-    Holders(Result<Vec<u32>, PowerError>),
+    /// The processes that use the device.
+    Holders(Result<Vec<Holder>, PowerError>),
+    /// The highest clock that it can be locked to.
+    HighestClock(Result<Hertz, PowerError>),
     /// Clocks are locked, or free; no driver says to what they are.
     Clocks(Result<(), PowerError>),
     /// Handles are closed.
@@ -58,6 +63,7 @@ impl Operation {
                     .and_then(|identity| Ok((identity, domain.range()?))),
             ),
             Self::Holders => Reply::Holders(domain.holders()),
+            Self::HighestClock => Reply::HighestClock(domain.highest_clock()),
             Self::Clocks(Some(range)) => Reply::Clocks(domain.lock_clocks(range)),
             Self::Clocks(None) => Reply::Clocks(domain.unlock_clocks()),
             Self::Release => {

@@ -9,6 +9,7 @@
 //! {"op":"range","device":"0000:05:00.0"}              {"range":{}}
 //! {"op":"set","device":"0000:05:00.0","watts":650.0}  {"done":true}
 //! {"op":"holders","device":"0000:05:00.0"}            {"pids":[4711]}
+//! {"op":"highest_clock","device":"0000:05:00.0"}      {"clock":2.1e9}
 //! {"op":"clocks","device":"0000:05:00.0","hertz":[1.2e9,1.2e9]}
 //!                                                     {"done":true}     null: the driver's choice
 //! {"op":"release","device":"0000:05:00.0"}            {"done":true}
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::{CapRange, ClockRange, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
+use crate::holder::{Holder, Processes};
 
 /// After so long without an answer the other side counts as dead: longer than a driver that
 /// blocks for 30 s and then goes on.
@@ -58,8 +60,14 @@ pub enum Request {
         /// The cap.
         watts: Watts,
     },
-    /// Which processes hold it?
+    /// Which processes use it?
     Holders {
+        /// Its address.
+        device: String,
+    },
+    /// What is the highest clock that it can be locked to?
+    #[serde(rename = "highest_clock")]
+    HighestClock {
         /// Its address.
         device: String,
     },
@@ -106,8 +114,10 @@ pub enum Outcome {
     Reading(Reading),
     /// What the cap may be.
     Range(CapRange),
-    /// The processes that hold the device.
+    /// The processes that use the device.
     Pids(Vec<u32>),
+    /// A clock.
+    Clock(Hertz),
     /// Done; or so it says.
     Done(bool),
 }
@@ -248,11 +258,24 @@ impl PowerDomain for Simulated {
         }
     }
 
-    fn holders(&mut self) -> Result<Vec<u32>, PowerError> {
+    /// The stand-in's processes are this node's, and have its users.
+    fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {
         const ACTION: &str = "listing the processes";
         let device = self.device();
         match self.line.ask(&Request::Holders { device }, ACTION)? {
-            Outcome::Pids(pids) => Ok(pids),
+            Outcome::Pids(pids) => {
+                let holders = Processes::new(Path::new("/proc")).of(pids);
+                holders.map_err(|error| self.line.driver(ACTION, error.to_string()))
+            }
+            other => Err(self.line.surprise(ACTION, &other)),
+        }
+    }
+
+    fn highest_clock(&mut self) -> Result<Hertz, PowerError> {
+        const ACTION: &str = "reading the highest clock";
+        let device = self.device();
+        match self.line.ask(&Request::HighestClock { device }, ACTION)? {
+            Outcome::Clock(clock) => Ok(clock),
             other => Err(self.line.surprise(ACTION, &other)),
         }
     }

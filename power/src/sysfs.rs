@@ -288,10 +288,15 @@ pub(crate) fn line(path: PathBuf) -> Option<String> {
 
 /// The first page of a file that may be longer; empty if it can't be read.
 pub(crate) fn head(path: PathBuf) -> String {
+    try_head(path).unwrap_or_default()
+}
+
+/// The same, or why it can't be read.
+pub(crate) fn try_head(path: PathBuf) -> Result<String, FileError> {
     let mut buffer = vec![0; PAGE];
-    let length = Attribute::new(path).read_once(&mut buffer).unwrap_or(0);
+    let length = Attribute::new(path).read_once(&mut buffer)?;
     buffer.truncate(length);
-    String::from_utf8_lossy(&buffer).into_owned()
+    Ok(String::from_utf8_lossy(&buffer).into_owned())
 }
 
 /// A number in hexadecimal, with or without `0x`.

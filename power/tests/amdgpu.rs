@@ -261,46 +261,6 @@ fn what_limits_a_gpu_is_told_from_two_tables() {
     assert_eq!(gpu.read().unwrap().energy, Some(Joules(9.0)));
 }
 
-/// kfd's account: `location` is where partition `node` of GPU `id` is.
-fn kfd_node(tree: &Tree, node: u32, id: u64, location: u32, minor: u32) {
-    let node = format!("sys/class/kfd/kfd/topology/nodes/{node}");
-    tree.put(format!("{node}/gpu_id"), format!("{id}\n"));
-    let text = format!(
-        "simd_count 1216\nlocation_id {location}\ndomain 0\ndrm_render_minor {minor}\nnum_xcc 8\n"
-    );
-    tree.put(format!("{node}/properties"), text);
-}
-
-#[test]
-fn processes_that_use_a_gpu_hold_it() {
-    let tree = one();
-    gpu(&tree, 1, "0000:a6:00.0");
-    kfd_node(&tree, 0, 0, 0, 0);
-    kfd_node(&tree, 2, 1001, 0x8500, 128);
-    kfd_node(&tree, 3, 1002, 0xa600, 129);
-    // The second partition of the first.
-    kfd_node(&tree, 4, 1003, 0x1000_8500, 140);
-    let kfd = "sys/class/kfd/kfd/proc";
-    // 70 could use all and has memory on one; 71 has a queue on a partition; 72 uses none.
-    for (pid, bytes) in [(70, [4096, 0, 0]), (71, [0, 0, 0]), (72, [0, 0, 0])] {
-        for (id, bytes) in [1001, 1002, 1003].into_iter().zip(bytes) {
-            tree.put(format!("{kfd}/{pid}/vram_{id}"), format!("{bytes}\n"));
-        }
-    }
-    tree.put(format!("{kfd}/71/queues/0/gpuid"), "1003\n");
-    tree.put(format!("{kfd}/72/pasid"), "32770\n");
-    tree.link("proc/80/fd/3", "/dev/dri/renderD128");
-    tree.link("proc/81/fd/9", "/dev/dri/card1");
-    tree.link("proc/82/fd/0", "/tmp/renderD128");
-    tree.link("proc/83/fd/4", "/dev/dri/renderD140");
-    tree.link("proc/70/fd/4", "/dev/dri/renderD128");
-    tree.link("proc/self", "80");
-    tree.put("proc/version", "Linux\n");
-    let mut found = discover(&tree.search());
-    assert_eq!(found.domains[0].holders().unwrap(), [70, 71, 80, 83]);
-    assert_eq!(found.domains[1].holders().unwrap(), [81]);
-}
-
 #[test]
 fn without_a_list_of_processes_nobody_can_be_told() {
     let tree = one();

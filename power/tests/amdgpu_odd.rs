@@ -145,7 +145,7 @@ fn strange_trees_are_survived() {
     assert_eq!(lost.count(), 4, "{:#?}", found.notices);
     let mut gpu = only(found);
     assert_eq!(gpu.read().unwrap().clock, None);
-    assert_eq!(gpu.holders().unwrap(), [0u32; 0]);
+    assert!(gpu.holders().unwrap().is_empty());
 }
 
 proptest! {

@@ -60,7 +60,7 @@ fn a_socket_is_read_in_its_units() {
         resolution: Watts(0.001),
     };
     assert_eq!(cpu.range().unwrap(), range);
-    assert_eq!(cpu.holders().unwrap(), [0u32; 0]);
+    assert!(cpu.holders().unwrap().is_empty());
 }
 
 #[test]

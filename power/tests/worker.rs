@@ -5,13 +5,15 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use litd_power::{
-    CapRange, DeviceKind, Identity, Operation, PowerDomain, PowerError, ReadBack, Reading, Reply,
-    Sharing, Stopped, Worker,
+    CapRange, DeviceKind, Holder, Identity, Operation, PowerDomain, PowerError, ReadBack, Reading,
+    Reply, Sharing, Stopped, Worker,
 };
 use litd_units::Watts;
 
 /// Long enough for anything that does happen.
 const SOON: Duration = Duration::from_secs(20);
+
+const HOLDER: Holder = Holder { pid: 7, uid: 1000 };
 
 /// A domain whose writes wait until the test lets them go on; it rounds caps down to 10 W.
 struct Gated {
@@ -64,8 +66,8 @@ impl PowerDomain for Gated {
         })
     }
 
-    fn holders(&mut self) -> Result<Vec<u32>, PowerError> {
-        Ok(vec![7])
+    fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {
+        Ok(vec![HOLDER])
     }
 }
 
@@ -139,7 +141,7 @@ fn operations_are_done_in_order_and_a_write_answers_with_what_is_held() {
         panic!("not a reading");
     };
     assert_eq!(reading.cap, Watts(650.0));
-    assert_eq!(next(), Reply::Holders(Ok(vec![7])));
+    assert_eq!(next(), Reply::Holders(Ok(vec![HOLDER])));
     assert!(matches!(next(), Reply::Range(Ok(range)) if range.resolution == Watts(10.0)));
     assert_eq!(next(), Reply::Released);
 }
@@ -225,7 +227,7 @@ impl PowerDomain for Open {
         })
     }
 
-    fn holders(&mut self) -> Result<Vec<u32>, PowerError> {
+    fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {
         Ok(Vec::new())
     }
 }

@@ -60,7 +60,7 @@ pub struct Residency {
 pub type SharedHardware = Arc<Mutex<Hardware>>;
 
 impl Hardware {
-    /// Switches a node on. GPUs are held by this process, CPU sockets by none.
+    /// Switches a node on. GPUs are used by this process, CPU sockets by none.
     ///
     /// # Errors
     /// The scenario makes no sense.
@@ -206,7 +206,7 @@ impl Hardware {
             .map_or_else(Residency::default, |device| device.residency)
     }
 
-    /// Which processes hold a device open.
+    /// Which processes use a device.
     #[must_use]
     pub fn holders(&self, device: usize) -> &[u32] {
         self.devices
@@ -241,7 +241,7 @@ impl Hardware {
             .map_or(0, |device| device.generation)
     }
 
-    /// Sets which processes hold a device open.
+    /// Sets which processes use a device.
     pub fn set_holders(&mut self, device: usize, pids: Vec<u32>) {
         self.revision += 1;
         if let Some(device) = self.devices.get_mut(device) {
@@ -356,6 +356,12 @@ impl Hardware {
             }
             Request::Holders { device } => self.on(device, |hardware, index| {
                 Ok(Outcome::Pids(hardware.devices[index].holders.clone()))
+            }),
+            Request::HighestClock { device } => self.on(device, |hardware, index| {
+                let clock = hardware.plant.gpu_highest_clock(index);
+                clock
+                    .map(Outcome::Clock)
+                    .map_err(|error| Refused::Plant(error.to_string()))
             }),
             Request::Release { device } => self.on(device, |hardware, index| {
                 hardware.devices[index].releases += 1;

@@ -178,6 +178,7 @@ impl Shared {
             | Request::Set { device, .. }
             | Request::Clocks { device, .. }
             | Request::Holders { device }
+            | Request::HighestClock { device }
             | Request::Release { device } => Some(device.as_str()),
         };
         self.delayed(device, |hardware| hardware.answer(request))

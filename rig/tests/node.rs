@@ -3,16 +3,18 @@
 
 mod common;
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use common::{SOON, domains, rig, write};
-use litd_power::{DeviceKind, Operation, PowerError, Reply, Throttle, simulated};
+use litd_power::{DeviceKind, Holder, Operation, PowerError, Reply, Throttle, simulated};
 use litd_rig::{Author, Fault, gpu_address};
-use litd_units::{Celsius, Watts};
+use litd_units::{Celsius, Hertz, Watts};
 
 #[test]
 fn devices_are_listed_and_say_that_they_are_simulated() {
@@ -105,10 +107,24 @@ fn readings_are_those_of_the_plant() {
 fn holders_and_releases_are_told() {
     let rig = rig();
     let mut domains = domains(&rig);
-    assert_eq!(domains[1].holders().unwrap(), [std::process::id()]);
+    let own = |holders: Vec<Holder>| holders.iter().map(|it| it.pid).collect::<Vec<_>>();
+    assert_eq!(own(domains[1].holders().unwrap()), [std::process::id()]);
     assert!(domains[8].holders().unwrap().is_empty());
-    rig.hardware().set_holders(1, vec![4711, 4712]);
-    assert_eq!(domains[1].holders().unwrap(), [4711, 4712]);
+    // With the users that they have on this node.
+    let holders = vec![
+        Holder {
+            pid: 1,
+            uid: fs::metadata("/proc/1").unwrap().uid(),
+        },
+        Holder {
+            pid: std::process::id(),
+            uid: fs::metadata("/proc/self").unwrap().uid(),
+        },
+    ];
+    rig.hardware()
+        .set_holders(1, vec![std::process::id(), 1, u32::MAX]);
+    assert_eq!(domains[1].holders().unwrap(), holders);
+    assert_eq!(domains[1].highest_clock(), Ok(Hertz(2.1e9)));
     domains[1].release();
     assert_eq!(rig.hardware().releases(1), 1);
     assert_eq!(domains[1].cap().unwrap(), Watts(700.0));

@@ -201,6 +201,15 @@ impl Plant {
         Ok(())
     }
 
+    /// The highest clock that a GPU may have.
+    ///
+    /// # Errors
+    /// No such GPU.
+    pub fn gpu_highest_clock(&self, gpu: usize) -> Result<Hertz, PlantError> {
+        let state = find(&self.gpus, "GPU", gpu)?;
+        Ok(Hertz(state.spec.max_clock * self.reference_clock.0))
+    }
+
     /// The cap in force.
     ///
     /// # Errors

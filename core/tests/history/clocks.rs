@@ -8,7 +8,7 @@ use litd_proto::{FromHook, SetClock};
 use litd_units::Hertz;
 
 use crate::fault::Fault;
-use crate::hardware::MILLI;
+use crate::hardware::{HIGHEST_CLOCK, MILLI};
 use crate::ledger::Bounds;
 use crate::world::{Ev, World};
 
@@ -35,11 +35,11 @@ impl World {
             return Vec::new();
         }
         // Two at once: the first may never be done.
-        let clocks = [0, 1].map(|_| self.rng.pick(&[0, 900, 1200, 1410]));
+        let clocks = [0, 1].map(|_| self.rng.pick(&[0, 300, 900, 1200, HIGHEST_CLOCK]));
         // Most plans have one clock only: what it needs is soon known.
         let job = &self.hooks.jobs[self.hooks.ranks[rank].job];
         let steady = job.length < 900.0;
-        let clocks = clocks.map(|clock| if steady && clock > 0 { 900 } else { clock });
+        let clocks = clocks.map(|clock| if steady && clock > 300 { 900 } else { clock });
         let device = self.hooks.ranks[rank].device;
         self.hw[device].wishes.extend(clocks);
         let frame = |megahertz: u32| {
@@ -103,6 +103,11 @@ impl World {
             self.broke("12 observe", format!("clocks of device {device}"));
         } else if self.hw[device].spared.is_some() {
             self.broke("15 opted out", format!("clocks of device {device}"));
+        } else if f64::from(clock) < self.config.clocks.floor_share * f64::from(HIGHEST_CLOCK) {
+            let text = format!("device {device}: {clock} MHz");
+            self.broke("12 clock floor", text);
+        } else if self.hw[device].users_told {
+            self.broke("12 shared", format!("clocks of device {device}"));
         } else if !self.hw[device].wishes.contains(&clock) {
             let text = format!("device {device}: nobody asked for {clock} MHz");
             self.broke("12 whose", text);

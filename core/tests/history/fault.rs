@@ -62,6 +62,7 @@ faults! {
     TakenGpu "a hello for another job's GPU",
     OtherUser "a hello by another user",
     NotHolder "a hello by a process that does not hold the GPU",
+    HandedOn "a hello on a connection whose process has ended, and whose id is a rank's by now",
     DuplicateRank "a hello for a rank that is taken",
     NoHello "a connection that says nothing",
     UnknownName "a kernel whose name is not in the dictionary",

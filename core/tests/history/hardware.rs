@@ -1,7 +1,10 @@
 //! Stand-in devices: what they hold, what they draw, and how they fail.
 
+use std::collections::BTreeSet;
+
 use litd_power::{
-    CapRange, DeviceKind, Identity, Operation, PowerError, ReadBack, Reading, Sharing, Throttle,
+    CapRange, DeviceKind, Holder, Identity, Operation, PowerError, ReadBack, Reading, Sharing,
+    Throttle,
 };
 use litd_units::{Celsius, Hertz, Joules, Nanos, Watts};
 
@@ -11,6 +14,9 @@ use crate::inside::Trap;
 use crate::jobs::Spared;
 use crate::let_go::Hold;
 use crate::rng::Rng;
+
+/// The highest clock of a GPU, MHz.
+pub const HIGHEST_CLOCK: u32 = 1410;
 
 pub const SECOND: i64 = 1_000_000_000;
 pub const MILLI: i64 = 1_000_000;
@@ -141,7 +147,10 @@ pub struct Hw {
     /// How it is shared, as the daemon was told.
     pub sharing_told: Sharing,
     pub loaded: bool,
-    pub holders: Vec<u32>,
+    /// Processes that use it, and until when they do.
+    pub holders: Vec<(Holder, i64)>,
+    /// The driver has told of processes of several users.
+    pub users_told: bool,
     /// An administrator took it back: the daemon does not look at it until it is resumed.
     pub let_go: bool,
     /// What its clocks are locked to, in MHz.
@@ -304,6 +313,7 @@ impl Hw {
             sharing_told: Sharing::Whole,
             loaded: false,
             holders: Vec::new(),
+            users_told: false,
             let_go: false,
             clocks: None,
             clocks_epoch: 0,
@@ -362,10 +372,25 @@ impl Hw {
         told.ok_or_else(|| self.error("reading the range", "no answer"))
     }
 
-    pub fn holders(&self, now: i64) -> Result<Vec<u32>, PowerError> {
+    /// A process comes to use it, for as long as it lives.
+    pub fn hold(&mut self, pid: u32, uid: u32) {
+        self.hold_until(pid, uid, i64::MAX);
+    }
+
+    pub fn hold_until(&mut self, pid: u32, uid: u32, until: i64) {
+        self.holders.push((Holder { pid, uid }, until));
+    }
+
+    pub fn holders(&mut self, now: i64) -> Result<Vec<Holder>, PowerError> {
         match self.gone || now < self.moods.no_holders {
             true => Err(self.error("asking for holders", "not supported")),
-            false => Ok(self.holders.clone()),
+            false => {
+                let alive = self.holders.iter().filter(|(_, until)| now < *until);
+                let holders: Vec<Holder> = alive.map(|&(holder, _)| holder).collect();
+                let users = holders.iter().map(|holder| holder.uid);
+                self.users_told = users.collect::<BTreeSet<_>>().len() > 1;
+                Ok(holders)
+            }
         }
     }
 
@@ -398,9 +423,24 @@ impl Hw {
         self.moods.unsettled = until;
     }
 
+    pub fn highest_clock(&self, now: i64) -> Result<Hertz, PowerError> {
+        let device = self.identity.address.clone();
+        match self.is_clockless {
+            true => Err(PowerError::Unsupported {
+                device,
+                action: "reading the highest clock",
+                cause: "too old".to_owned(),
+            }),
+            false if self.gone || now < self.moods.refuses => {
+                Err(self.error("reading the highest clock", "no answer"))
+            }
+            false => Ok(Hertz(f64::from(HIGHEST_CLOCK) * 1e6)),
+        }
+    }
+
     /// The cap that its locked clock needs.
     pub fn needs(&self) -> Option<i64> {
-        let clock = f64::from(self.clocks?) / 1410.0;
+        let clock = f64::from(self.clocks?) / f64::from(HIGHEST_CLOCK);
         Some((0.95 * micro(self.range.default) as f64 * clock.powf(1.5)) as i64)
     }
 

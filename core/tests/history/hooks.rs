@@ -1,6 +1,6 @@
 //! Jobs and their hooks: they train, tell, and misbehave.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use litd_core::Home;
 use litd_proto::{Bye, Class, Directive, FromHook, Hello, Kernels, Tick};
@@ -88,6 +88,8 @@ pub struct Hooks {
     pub ranks: Vec<Rank>,
     pub jobs: Vec<Job>,
     pub sessions: BTreeMap<u64, Session>,
+    /// Connections whose processes have ended; others have them, and their ids.
+    pub handed_on: BTreeSet<u64>,
     last_session: u64,
     last_pid: u32,
 }
@@ -100,10 +102,11 @@ impl Hooks {
         };
         for (job, gpus) in jobs.iter().enumerate() {
             let mut ranks = Vec::new();
+            let mut pids = Vec::new();
             let planned = rng.chance(0.3);
             for (rank, &device) in gpus.iter().enumerate() {
                 let pid = hooks.pid();
-                hw[device].holders.push(pid);
+                pids.push((device, pid));
                 hw[device].loaded = true;
                 hw[device].is_clockless = planned && rng.chance(0.1);
                 ranks.push(hooks.ranks.len());
@@ -123,12 +126,16 @@ impl Hooks {
                 });
             }
             let home = home(job, rng);
+            let uid = 500 + if home.is_some() { 0 } else { job as u32 };
+            for (device, pid) in pids {
+                hw[device].hold(pid, uid);
+            }
             hooks.jobs.push(Job {
                 name: match &home {
                     Some(_) => SAME.to_owned(),
                     None => format!("job{job}"),
                 },
-                uid: 500 + if home.is_some() { 0 } else { job as u32 },
+                uid,
                 home,
                 ranks,
                 iteration: rng.below(1000) as u64,

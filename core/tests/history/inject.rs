@@ -87,6 +87,7 @@ impl World {
             | Fault::OtherUser
             | Fault::NotHolder
             | Fault::DuplicateRank
+            | Fault::HandedOn
             | Fault::NoHello => self.stranger(fault),
             Fault::BudgetLowered
             | Fault::BudgetRaised
@@ -402,8 +403,12 @@ impl World {
                 let pid = self.hooks.pid();
                 let it = &mut self.hooks.ranks[rank];
                 let old = std::mem::replace(&mut it.pid, pid);
-                self.hw[it.device].holders.retain(|&holder| holder != old);
-                self.hw[it.device].holders.push(pid);
+                let device = it.device;
+                self.hw[device]
+                    .holders
+                    .retain(|(holder, _)| holder.pid != old);
+                let uid = self.hooks.jobs[job].uid;
+                self.hw[device].hold(pid, uid);
                 let back = self.rng.between(0, 50) as u64;
                 let iteration = &mut self.hooks.jobs[job].iteration;
                 *iteration = iteration.saturating_sub(back);
@@ -464,6 +469,8 @@ impl World {
         let mut wrong = Wrong::WhileAttached { rank };
         let gpus = self.hw.iter().filter(|hw| hw.is_gpu()).count();
         let other = self.rng.below(gpus);
+        let patience = self.rng.between(1, 15) * SECOND;
+        let until = self.now + patience;
         match fault {
             Fault::NotHolder | Fault::NoHello => wrong = Wrong::Always,
             Fault::UnknownGpu => {
@@ -471,27 +478,36 @@ impl World {
                 hello.gpu = "0000:ff:00.0".to_owned();
             }
             Fault::TakenGpu => {
-                self.hw[it.device].holders.push(pid);
+                self.hw[it.device].hold_until(pid, uid, until);
                 hello.job = "another".to_owned();
             }
             Fault::OtherUser => {
-                self.hw[it.device].holders.push(pid);
+                self.hw[it.device].hold_until(pid, 999, until);
                 peer.uid = 999;
+            }
+            Fault::HandedOn => {
+                // Whoever has the connection is not the process whose id it tells: that is the
+                // rank's by now.
+                wrong = Wrong::Always;
+                peer.pid = it.pid;
             }
             _ => {
                 if other == it.device {
                     return;
                 }
-                self.hw[other].holders.push(pid);
+                self.hw[other].hold_until(pid, uid, until);
                 hello.gpu.clone_from(&self.hw[other].identity.address);
             }
         }
         self.seen.mark(fault);
         let session = self.hooks.session(None, Some(wrong));
+        if fault == Fault::HandedOn {
+            self.hooks.handed_on.insert(session);
+        }
         let says = (fault != Fault::NoHello).then(|| FromHook::Hello(hello).encode());
         let home = self.hooks.jobs[it.job].home.clone().map(|(_, home)| home);
         self.meet(session, peer, home, says);
-        let (epoch, patience) = (self.epoch, self.rng.between(1, 15) * SECOND);
+        let epoch = self.epoch;
         self.after(patience, Ev::Hangup { session, epoch });
     }
 

@@ -59,7 +59,7 @@ impl Moment {
             Operation::Read => &[Self::Reading],
             Operation::Identify | Operation::Range => &[Self::Identifying],
             Operation::Holders => &[Self::Holders],
-            Operation::Clocks(_) => &[Self::Clocks],
+            Operation::Clocks(_) | Operation::HighestClock => &[Self::Clocks],
             Operation::Release => &[Self::Closing],
         };
         moments.contains(&self)

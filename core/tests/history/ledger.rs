@@ -435,7 +435,7 @@ impl World {
             self.broke("12 brake", text);
         } else if said.iter().any(|said| said.state == DeviceState::Foreign) {
             self.broke("12 rival", text);
-        } else if hw.sharing_told != litd_power::Sharing::Whole {
+        } else if hw.sharing_told != litd_power::Sharing::Whole || hw.users_told {
             self.broke("12 shared", text);
         } else if hw.tells == Tells::Nothing && new && self.policy() != Policy::GpuRed {
             self.broke("12 unknown", text);

@@ -1,6 +1,6 @@
 //! What devices do that were told to: they begin, writes land, and they answer.
 
-use litd_core::{DeviceId, Event, Operation, Reply};
+use litd_core::{DeviceId, Doubt, Event, Operation, Reply, SessionId};
 use litd_power::{DeviceKind, PowerError, ReadBack, Reading, Throttle};
 
 use crate::fault::Fault;
@@ -229,13 +229,18 @@ impl World {
                 let pids = hw.holders(now);
                 Reply::Holders(pids.map(|pids| self.told_holders(device, pids)))
             }
+            Operation::HighestClock => Reply::HighestClock(hw.highest_clock(now)),
             Operation::Clocks(_) => Reply::Clocks(self.results.remove(&serial).unwrap_or(Ok(()))),
             Operation::Release => {
                 hw.hold.open = false;
                 Reply::Released
             }
         };
-        if !matches!(op.operation, Operation::Range | Operation::Holders) {
+        let asks_others = matches!(
+            op.operation,
+            Operation::Range | Operation::Holders | Operation::HighestClock
+        );
+        if !asks_others {
             self.hand_read(device);
         }
         self.note(|| format!("    device {device} answers {reply:?}"));
@@ -245,6 +250,13 @@ impl World {
             _ => None,
         };
         let id = DeviceId(self.hw[device].place);
+        if let Reply::Holders(_) = reply {
+            // As the shell does: before what a driver says of ids.
+            for session in self.hooks.handed_on.clone() {
+                let (session, doubt) = (SessionId(session), Doubt::Ended);
+                self.tell(Event::Doubted { session, doubt });
+            }
+        }
         self.tell(Event::Device { device: id, reply });
         if let Some((record, held)) = written {
             self.check_outcome(record, held.map(micro));

@@ -1,6 +1,9 @@
 //! Faults of the matrix: what goes wrong, and what litd is made to do meanwhile.
 
+use std::collections::BTreeSet;
+
 use litd_core::Operation;
+use litd_power::Holder;
 
 use crate::discovery::Odd;
 use crate::fault::Fault;
@@ -64,12 +67,14 @@ impl World {
             Operation::Identify => &[Subject::Identity, Subject::Range],
             Operation::Range => &[Subject::Range],
             Operation::Holders => &[Subject::Holders],
-            Operation::Clocks(_) => &[Subject::Clocks],
+            Operation::Clocks(_) | Operation::HighestClock => &[Subject::Clocks],
             Operation::Release => &[],
         };
         let fails = match op.operation {
             Operation::Read => now < moods.flaky,
-            Operation::Set(_) | Operation::Clocks(_) => now < moods.refuses,
+            Operation::Set(_) | Operation::Clocks(_) | Operation::HighestClock => {
+                now < moods.refuses
+            }
             Operation::Identify | Operation::Range => now < moods.no_range,
             Operation::Holders => now < moods.no_holders,
             Operation::Release => false,
@@ -129,15 +134,24 @@ impl World {
     }
 
     /// What a device says of who holds it.
-    pub fn told_holders(&mut self, device: usize, pids: Vec<u32>) -> Vec<u32> {
+    pub fn told_holders(&mut self, device: usize, holders: Vec<Holder>) -> Vec<Holder> {
+        let now = self.now;
         let moods = &self.hw[device].moods;
-        if self.now < moods.odd_holders {
-            return vec![0, u32::MAX, u32::MAX, 0];
-        }
-        match moods.anothers.filter(|&(_, until)| self.now < until) {
-            Some((Anothers::Holders(other), _)) => self.hw[other].holders.clone(),
-            _ => pids,
-        }
+        let told = if now < moods.odd_holders {
+            let uid = holders.first().map_or(500, |it| it.uid);
+            let pids = [0, u32::MAX, u32::MAX, 0];
+            pids.map(|pid| Holder { pid, uid }).to_vec()
+        } else {
+            match moods.anothers.filter(|&(_, until)| now < until) {
+                Some((Anothers::Holders(other), _)) => {
+                    self.hw[other].holders(now).unwrap_or_default()
+                }
+                _ => holders,
+            }
+        };
+        let users = told.iter().map(|it| it.uid);
+        self.hw[device].users_told = users.collect::<BTreeSet<_>>().len() > 1;
+        told
     }
 
     /// What it says of its cap that is another's, once.

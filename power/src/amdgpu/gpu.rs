@@ -10,6 +10,7 @@ use super::holders::Nodes;
 use super::metrics::{Limiter, Metrics};
 use crate::domain::{CapRange, Identity, PowerDomain, Reading, Throttle};
 use crate::error::PowerError;
+use crate::holder::Holder;
 use crate::sysfs::{self, Attribute, FileError, Step};
 
 /// The driver drops what is below a watt.
@@ -315,14 +316,14 @@ impl PowerDomain for Gpu {
         })
     }
 
-    fn holders(&mut self) -> Result<Vec<u32>, PowerError> {
+    fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {
         let nodes = Nodes::find(&self.sys, &self.device, &self.address);
         nodes
             .holders(&self.sys, &self.proc)
             .map_err(|error| PowerError::Driver {
                 device: self.identity.address.clone(),
                 action: "listing the processes",
-                cause: format!("{}: {error}", self.proc.display()),
+                cause: error.to_string(),
             })
     }
 

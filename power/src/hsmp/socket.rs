@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use super::port::Port;
 use crate::domain::{CapRange, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
+use crate::holder::Holder;
 use crate::sysfs::{self, FileError, Step};
 
 /// The firmware's unit is the milliwatt.
@@ -134,7 +135,7 @@ impl PowerDomain for Socket {
     }
 
     /// All processes use a CPU; none holds it.
-    fn holders(&mut self) -> Result<Vec<u32>, PowerError> {
+    fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {
         Ok(Vec::new())
     }
 

@@ -16,6 +16,7 @@ use super::session::Client;
 use super::{GPU_NOT_FOUND, in_words};
 use crate::domain::{CapRange, ClockRange, Identity, PowerDomain, Reading, Sharing, Throttle};
 use crate::error::PowerError;
+use crate::holder::{Holder, Processes};
 use crate::sysfs;
 
 /// NVML takes milliwatts and does not say what the firmware makes of them; `nvidia-smi` and its
@@ -120,12 +121,12 @@ impl Gpu {
         }
     }
 
-    /// Has the driver lock or free clocks, which GPUs before Volta don't know.
-    fn clocks(
+    /// Has the driver lock, free or tell clocks, which GPUs before Volta don't know.
+    fn clocks<T>(
         &mut self,
         action: &'static str,
-        run: impl FnOnce(&mut Device<'_>) -> Result<(), NvmlError>,
-    ) -> Result<(), PowerError> {
+        run: impl FnOnce(&mut Device<'_>) -> Result<T, NvmlError>,
+    ) -> Result<T, PowerError> {
         match self.try_call(run) {
             Err(error @ (NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_))) => {
                 Err(PowerError::Unsupported {
@@ -242,9 +243,12 @@ impl PowerDomain for Gpu {
         })
     }
 
-    fn holders(&mut self) -> Result<Vec<u32>, PowerError> {
+    /// NVML tells processes by the host's ids, or by those of the namespace that it is called in,
+    /// as the driver's age has it: both are the same only in the host's.
+    fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {
+        const ACTION: &str = "listing the processes";
         let mig = self.identity.sharing == Sharing::Mig;
-        self.call("listing the processes", |device| {
+        let pids = self.call(ACTION, |device| {
             let mut pids = pids(device)?;
             if mig {
                 for index in 0..device.mig_device_count().unwrap_or(0) {
@@ -254,9 +258,20 @@ impl PowerDomain for Gpu {
                     }
                 }
             }
-            pids.sort_unstable();
-            pids.dedup();
             Ok(pids)
+        })?;
+        let holders = Processes::new(&self.proc).of_host(pids);
+        holders.map_err(|error| PowerError::Driver {
+            device: self.identity.address.clone(),
+            action: ACTION,
+            cause: error.to_string(),
+        })
+    }
+
+    fn highest_clock(&mut self) -> Result<Hertz, PowerError> {
+        self.clocks("reading the highest clock", |device| {
+            let megahertz = device.max_clock_info(Clock::SM)?;
+            Ok(Hertz(f64::from(megahertz) * 1e6))
         })
     }
 

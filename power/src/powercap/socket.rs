@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use super::energy::Meter;
 use crate::domain::{CapRange, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
+use crate::holder::Holder;
 use crate::sysfs::{self, Attribute, FileError, Step};
 
 /// RAPL counts power in 1/2^n W, mostly eighths: it holds whole watts exactly, everywhere.
@@ -346,7 +347,7 @@ impl PowerDomain for Socket {
     }
 
     /// All processes use a CPU; none holds it.
-    fn holders(&mut self) -> Result<Vec<u32>, PowerError> {
+    fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {
         Ok(Vec::new())
     }
 

@@ -24,6 +24,7 @@ use crate::amdgpu::{self, address::Address, holders::Nodes};
 use crate::discovery::{Inventory, Notice, Search, Severity};
 use crate::domain::{CapRange, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
+use crate::holder::Holder;
 use crate::node;
 
 /// The first argument of a program that is to be the process with the library in it.
@@ -352,13 +353,10 @@ impl PowerDomain for Gpu {
         })
     }
 
-    fn holders(&mut self) -> Result<Vec<u32>, PowerError> {
+    fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {
         let nodes = Nodes::find(&self.sys, &self.device, &self.address);
         let holders = nodes.holders(&self.sys, &self.proc);
-        holders.map_err(|error| {
-            let cause = format!("{}: {error}", self.proc.display());
-            self.driver("listing the processes", cause)
-        })
+        holders.map_err(|error| self.driver("listing the processes", error.to_string()))
     }
 
     fn release(&mut self) {

@@ -1,10 +1,12 @@
 //! The duties. Each gets a node of its own.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use litd_power::{PowerDomain, PowerError, Throttle};
+use litd_power::{Holder, PowerDomain, PowerError, Throttle};
 use litd_rig::Fault;
 use litd_units::Watts;
 
@@ -354,9 +356,17 @@ pub fn holders(stand: &Stand, row: &Row) {
         assert!(holders.as_ref().map_or(true, Vec::is_empty), "{holders:?}");
         return;
     }
-    stand.hardware().set_holders(row.device, vec![4711, 4712]);
-    assert_eq!(domain.holders(), Ok(vec![4711, 4712]));
-    assert!(!stand.another().holders().unwrap().contains(&4711));
+    // Processes that there are: the first one, and this one.
+    let holder = |pid: u32| {
+        let uid = fs::metadata(format!("/proc/{pid}")).unwrap().uid();
+        Holder { pid, uid }
+    };
+    let (first, own) = (holder(1), holder(std::process::id()));
+    stand
+        .hardware()
+        .set_holders(row.device, vec![own.pid, first.pid]);
+    assert_eq!(domain.holders(), Ok(vec![first, own]));
+    assert!(!stand.another().holders().unwrap().contains(&first));
     stand.hardware().set_holders(row.device, Vec::new());
     assert_eq!(domain.holders(), Ok(Vec::new()));
 }

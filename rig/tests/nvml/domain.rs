@@ -3,8 +3,10 @@
 use std::fs;
 use std::thread;
 
-use litd_power::{ClockRange, DeviceKind, PowerError, Severity, Sharing, Throttle, nvml};
-use litd_rig::{Author, Fault};
+use litd_power::{
+    ClockRange, DeviceKind, PowerDomain, PowerError, Severity, Sharing, Throttle, nvml,
+};
+use litd_rig::{Author, Fault, Rig};
 use litd_units::{Hertz, Watts};
 
 use crate::common::rig;
@@ -169,18 +171,51 @@ fn clock_event_reasons_say_what_limits_a_gpu() {
     }
 }
 
+/// Processes of a user, as procfs has them.
+fn live(rig: &Rig, pids: impl IntoIterator<Item = u32>, user: u32) {
+    for pid in pids {
+        let process = rig.layout().directory.join("empty").join(pid.to_string());
+        fs::create_dir_all(&process).unwrap();
+        let status = format!("Uid:\t{user}\t{user}\t{user}\t{user}\n");
+        fs::write(process.join("status"), status).unwrap();
+    }
+}
+
+fn holders(gpu: &mut dyn PowerDomain) -> Vec<(u32, u32)> {
+    let holders = gpu.holders().unwrap().into_iter();
+    holders.map(|holder| (holder.pid, holder.uid)).collect()
+}
+
 #[test]
 fn holders_are_all_processes_with_a_context() {
     let rig = rig();
     let mut gpus = gpus(&rig);
-    assert_eq!(gpus[1].holders().unwrap(), [std::process::id()]);
     rig.hardware().set_holders(1, (4700..4750).rev().collect());
-    set(&rig, 1, |gpu| gpu.graphics = vec![4711, 17]);
-    let all: Vec<u32> = std::iter::once(17).chain(4700..4750).collect();
-    assert_eq!(gpus[1].holders().unwrap(), all);
+    set(&rig, 1, |gpu| gpu.graphics = vec![4711, 17, 16]);
+    live(&rig, 4700..4750, 1000);
+    // 16 has ended, and NVML does not know yet.
+    live(&rig, [17], 0);
+    let all: Vec<_> = std::iter::once((17, 0))
+        .chain((4700..4750).map(|pid| (pid, 1000)))
+        .collect();
+    assert_eq!(holders(gpus[1].as_mut()), all);
     rig.hardware().set_holders(1, Vec::new());
     set(&rig, 1, |gpu| gpu.graphics.clear());
-    assert!(gpus[1].holders().unwrap().is_empty());
+    assert_eq!(holders(gpus[1].as_mut()), []);
+}
+
+#[test]
+fn in_a_process_namespace_of_its_own_litd_believes_no_holder() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    live(&rig, [4711], 1000);
+    rig.hardware().set_holders(1, vec![4711]);
+    assert_eq!(holders(gpus[1].as_mut()), [(4711, 1000)]);
+    let namespaces = rig.layout().directory.join("empty/self/ns");
+    fs::create_dir_all(&namespaces).unwrap();
+    std::os::unix::fs::symlink("pid:[4026532561]", namespaces.join("pid")).unwrap();
+    let error = gpus[1].holders().unwrap_err().to_string();
+    assert!(error.contains("hostPID"), "{error}");
 }
 
 #[test]
@@ -188,9 +223,10 @@ fn a_gpu_with_instances_is_shared_and_tells_their_processes() {
     let rig = rig();
     rig.hardware().identity_mut(2).unwrap().sharing = Sharing::Mig;
     rig.hardware().set_holders(2, vec![31, 30]);
+    live(&rig, [30, 31], 1000);
     let mut gpus = gpus(&rig);
     assert_eq!(gpus[2].identity().sharing, Sharing::Mig);
-    assert_eq!(gpus[2].holders().unwrap(), [30, 31]);
+    assert_eq!(holders(gpus[2].as_mut()), [(30, 1000), (31, 1000)]);
     assert_eq!(gpus.len(), 8);
 }
 
@@ -199,9 +235,10 @@ fn clients_of_mps_make_a_gpu_shared() {
     let rig = rig();
     rig.hardware().identity_mut(2).unwrap().sharing = Sharing::Mps;
     rig.hardware().set_holders(2, vec![31, 30]);
+    live(&rig, [30, 31], 1000);
     let mut gpus = gpus(&rig);
     assert_eq!(gpus[2].identity().sharing, Sharing::Mps);
-    assert_eq!(gpus[2].holders().unwrap(), [30, 31]);
+    assert_eq!(holders(gpus[2].as_mut()), [(30, 1000), (31, 1000)]);
 }
 
 #[test]
@@ -223,6 +260,7 @@ fn an_mps_server_without_clients_makes_a_gpu_shared() {
 fn clocks_are_locked_in_megahertz_and_unlocked() {
     let rig = rig();
     let mut gpus = gpus(&rig);
+    assert_eq!(gpus[3].highest_clock(), Ok(Hertz(1.98e9)));
     let range = |lowest, highest| ClockRange {
         lowest: Hertz(lowest),
         highest: Hertz(highest),

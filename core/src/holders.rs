@@ -1,0 +1,180 @@
+//! Whose a GPU is: which processes use it, as its driver tells, and whose they are. A hook is let in
+//! as the process and the user that the driver names, or not at all; and a GPU that processes of
+//! several users use is no one's to steer.
+
+use std::collections::BTreeSet;
+
+use litd_api::EventKind;
+use litd_power::Holder;
+use litd_proto::RefusalCode;
+use litd_units::Nanos;
+
+use crate::core::Core;
+use crate::event::Peer;
+use crate::hooks::No;
+use crate::identity::shared;
+use crate::record::Note;
+use crate::session::Stage;
+use crate::store::Store;
+
+/// Every so many rounds (seconds) the drivers are asked who holds the GPUs of jobs.
+const EVERY: u64 = 10;
+
+/// So many users of one GPU are named.
+const NAMED: usize = 8;
+
+/// Whose processes use a GPU, as its driver told last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Users {
+    /// One user's at most, as far as is known.
+    #[default]
+    One,
+    /// Several users': its cap and its clocks are nobody's.
+    Several,
+}
+
+/// Whether this process, of this user, is among them.
+fn holds(holders: &[Holder], peer: Peer) -> bool {
+    let Peer { pid, uid } = peer;
+    holders.contains(&Holder { pid, uid })
+}
+
+impl<S: Store> Core<S> {
+    /// The driver has told which processes use a device.
+    pub(crate) fn holders(&mut self, device: usize, asked: Nanos, holders: &[Holder]) {
+        self.note_users(device, holders);
+        self.evict(device, holders);
+        let waiting = self.sessions.iter().filter_map(|(&id, session)| {
+            let Stage::Checking {
+                hello,
+                device: of,
+                since,
+            } = &session.stage
+            else {
+                return None;
+            };
+            (*of == device && *since <= asked).then(|| (id, session.peer, hello.clone()))
+        });
+        for (id, peer, hello) in waiting.collect::<Vec<_>>() {
+            let outcome = match self.is_shared(device) {
+                Some(no) => Err(no),
+                None if holds(holders, peer) => self.attach(id, peer, &hello, device),
+                None => {
+                    let (pid, uid) = (peer.pid, peer.uid);
+                    let reason =
+                        format!("process {pid} of user {uid} does not use GPU {}", hello.gpu);
+                    Err(No::new(RefusalCode::NotHolder, "not_holder", reason).for_now())
+                }
+            };
+            if let Err(no) = outcome {
+                self.refuse(id, no);
+            }
+        }
+        // A hello that came after the question needs another answer.
+        let later = self.sessions.values().any(
+            |session| matches!(session.stage, Stage::Checking { device: of, .. } if of == device),
+        );
+        if later {
+            self.devices.want_holders(device);
+        }
+    }
+
+    /// Why nobody is let in on a GPU that is not one job's.
+    fn is_shared(&self, device: usize) -> Option<No> {
+        let unit = self.devices.get(device)?;
+        let reason = format!(
+            "{}: {}, so its cap is not one job's",
+            unit.name,
+            shared(unit)?
+        );
+        Some(No::new(RefusalCode::GpuShared, "gpu_shared", reason).for_now())
+    }
+
+    /// A GPU has come to be used by several users, or by one again.
+    fn note_users(&mut self, device: usize, holders: &[Holder]) {
+        let job = self.devices.get(device).and_then(|unit| unit.job.as_ref());
+        let owner = job.and_then(|name| self.jobs.get(name)).map(|job| job.uid);
+        let users = holders.iter().map(|holder| holder.uid);
+        let users: BTreeSet<u32> = users.chain(owner).collect();
+        let now = match users.len() {
+            0 | 1 => Users::One,
+            _ => Users::Several,
+        };
+        let Some(unit) = self.devices.get_mut(device).filter(|it| it.users != now) else {
+            return;
+        };
+        unit.users = now;
+        let (address, job) = (unit.address().to_owned(), unit.job.clone());
+        let note = match now {
+            Users::One => Note::info(EventKind::Foreign, "is one user's again"),
+            Users::Several => {
+                let named: Vec<String> = users.iter().take(NAMED).map(u32::to_string).collect();
+                let more = if users.len() > NAMED {
+                    " and others"
+                } else {
+                    ""
+                };
+                let text = format!(
+                    "processes of users {}{more} use it: it is nobody's to steer, and its clocks \
+                     are the driver's, until they are one user's",
+                    named.join(", ")
+                );
+                Note::warning(EventKind::Foreign, text)
+            }
+        };
+        self.note(note.device(&address));
+        self.dirty = true;
+        if let Some(name) = job {
+            self.suspend_or_resume(&name);
+        }
+    }
+
+    /// A rank whose process no longer uses its GPU speaks for it no longer, whoever has its
+    /// connection now.
+    fn evict(&mut self, device: usize, holders: &[Holder]) {
+        let job = self.devices.get(device).and_then(|unit| unit.job.as_ref());
+        let Some(job) = job.and_then(|name| self.jobs.get(name)) else {
+            return;
+        };
+        let rank = job.ranks.values().find(|rank| rank.device == device);
+        let gone = rank.filter(|rank| !holds(holders, rank.peer));
+        if let Some(id) = gone.and_then(|rank| rank.session) {
+            let reason = "its process no longer uses the GPU";
+            self.refuse(
+                id,
+                No::new(RefusalCode::NotHolder, "holder_gone", reason).for_now(),
+            );
+        }
+    }
+
+    /// Asks the drivers now and then who holds the GPUs of jobs.
+    pub(crate) fn check_holders(&mut self) {
+        self.rounds = self.rounds.wrapping_add(1);
+        if !self.rounds.is_multiple_of(EVERY) {
+            return;
+        }
+        let ranks = self.jobs.values().flat_map(|job| job.ranks.values());
+        let connected = ranks.filter(|rank| rank.session.is_some());
+        for device in connected.map(|rank| rank.device).collect::<Vec<_>>() {
+            // Asking would open one again that was let go of.
+            if !self.devices.is_released(device) {
+                self.devices.want_holders(device);
+            }
+        }
+    }
+
+    /// The driver can't tell: then nobody is let in.
+    pub(crate) fn holders_unknown(&mut self, device: usize, cause: &str) {
+        let waiting = self.sessions.iter().filter_map(|(&id, session)| {
+            let of = matches!(session.stage, Stage::Checking { device: of, .. } if of == device);
+            of.then_some(id)
+        });
+        for id in waiting.collect::<Vec<_>>() {
+            let reason = format!("the driver does not tell which processes use it: {cause}");
+            self.refuse(
+                id,
+                No::new(RefusalCode::NotHolder, "holders_unknown", reason).for_now(),
+            );
+        }
+    }
+}

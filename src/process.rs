@@ -1,0 +1,325 @@
+//! Which process made a connection, and whether the one with its id is still it.
+//!
+//! A socket tells its peer's process id (`SO_PEERCRED`), and an id says little by itself: whoever
+//! connects may hand the connection to another process and end, and the id is the next comer's. As
+//! long as a process lives its id is no other's, so whatever was learned by id counts if the process
+//! is seen to live after that.
+//!
+//! Since Linux 6.5 the kernel gives a handle of the very process that connected (`SO_PEERPIDFD`).
+//! Before, its start tells: the process with the id now is the one that connected, if it began before
+//! the connection was made. Connections that wait to be accepted were made after the moment in which
+//! none was waiting.
+
+use std::cell::Cell;
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use litd_core::{Doubt, Home};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::home;
+
+/// What `/proc/PID/stat` counts in (`USER_HZ`, the same on all machines that litd runs on).
+const TICK: Duration = Duration::from_millis(10);
+
+/// The process that made a connection.
+#[derive(Debug)]
+pub struct Process(Known);
+
+#[derive(Debug)]
+enum Known {
+    /// The kernel's handle of it.
+    Handle(OwnedFd),
+    /// Where procfs tells of the process with its id, and when that began, in ticks since boot.
+    Began { stat: PathBuf, at: u64 },
+    /// It can't be told from others.
+    Doubted(Doubt),
+}
+
+impl Process {
+    /// Why the process that has its id now may be another one; `None`: it is it.
+    #[must_use]
+    pub fn doubt(&self) -> Option<Doubt> {
+        match &self.0 {
+            Known::Handle(process) => {
+                // It can be read once the process has ended.
+                let mut wait = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+                match poll(&mut wait, PollTimeout::ZERO) {
+                    Ok(0) => None,
+                    Ok(_) => Some(Doubt::Ended),
+                    Err(_) => Some(Doubt::Unsure),
+                }
+            }
+            Known::Began { stat, at } => match began(stat) {
+                Some(now) if now == *at => None,
+                _ => Some(Doubt::Ended),
+            },
+            Known::Doubted(doubt) => Some(*doubt),
+        }
+    }
+}
+
+/// Which kernel it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kernel {
+    /// It gives handles of peers.
+    Handles,
+    /// Linux before 6.5.
+    Old,
+}
+
+/// Finds the processes that make connections.
+#[derive(Debug)]
+pub struct Processes {
+    proc: PathBuf,
+    kernel: Cell<Kernel>,
+    /// The last time, since boot, at which no connection waited to be accepted.
+    none_waited: Cell<Option<Duration>>,
+    /// What the daemon itself is in tells nothing about its peers.
+    own: Option<Home>,
+}
+
+impl Processes {
+    /// In a procfs that is mounted there, and is of the namespace that peers' ids are told in.
+    #[must_use]
+    pub fn new(proc: &Path) -> Self {
+        Self {
+            proc: proc.to_owned(),
+            kernel: Cell::new(Kernel::Handles),
+            none_waited: Cell::new(None),
+            own: home::of(&proc.join("self")),
+        }
+    }
+
+    /// Looks whether connections wait to be accepted by this socket. Of those that are accepted
+    /// later, all were made later.
+    pub fn look(&self, listener: &impl AsFd) {
+        let now = since_boot();
+        let mut wait = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+        if let (Ok(0), Some(now)) = (poll(&mut wait, PollTimeout::ZERO), now) {
+            self.none_waited.set(Some(now));
+        }
+    }
+
+    /// Whether [`Processes::look`] is of any use: only on kernels that know no better.
+    #[must_use]
+    pub fn wants_looks(&self) -> bool {
+        self.kernel.get() == Kernel::Old
+    }
+
+    /// The process that made a connection, whose id its socket tells.
+    #[must_use]
+    pub fn of(&self, connection: &impl AsFd, pid: u32) -> Process {
+        if self.kernel.get() == Kernel::Handles {
+            match getsockopt(connection, sockopt::PeerPidfd) {
+                Ok(process) => return Process(Known::Handle(process)),
+                // One that has ended before anybody asked has none.
+                Err(Errno::ESRCH | Errno::EINVAL) => {
+                    return Process(Known::Doubted(Doubt::Ended));
+                }
+                Err(Errno::ENOPROTOOPT) => self.kernel.set(Kernel::Old),
+                Err(error) => {
+                    log::warn!("the kernel gives no handle of process {pid}: {error}");
+                    return Process(Known::Doubted(Doubt::Unsure));
+                }
+            }
+        }
+        let stat = self.proc.join(pid.to_string()).join("stat");
+        let Some(at) = began(&stat) else {
+            return Process(Known::Doubted(Doubt::Ended));
+        };
+        let before = |then: Duration| u128::from(at) < then.as_nanos() / TICK.as_nanos();
+        match self.none_waited.get().is_some_and(before) {
+            true => Process(Known::Began { stat, at }),
+            false => Process(Known::Doubted(Doubt::Unsure)),
+        }
+    }
+
+    /// The job that a scheduler has put a process into. None is known of one that may be another.
+    #[must_use]
+    pub fn home(&self, process: &Process, pid: u32) -> Option<Home> {
+        let home = home::of(&self.proc.join(pid.to_string()));
+        // After reading: what ends from now on was there until now.
+        let known = home.filter(|_| process.doubt().is_none());
+        known.filter(|home| self.own.as_ref() != Some(home))
+    }
+}
+
+fn since_boot() -> Option<Duration> {
+    clock_gettime(ClockId::CLOCK_BOOTTIME)
+        .ok()
+        .map(Duration::from)
+}
+
+/// When the process of a `/proc/PID/stat` began, in ticks since boot; none if it has ended.
+fn began(stat: &Path) -> Option<u64> {
+    let text = fs::read(stat).ok()?;
+    // Its name, in parentheses, may have anything in it; then come its state, field 3, and 22.
+    let named = text.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(text.get(named + 1..)?).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    let at = fields.nth(18)?.parse().ok()?;
+    (!matches!(state, "Z" | "X" | "x")).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    /// A listener, and a process of its own for each test to let connect.
+    struct Stand {
+        _folder: tempfile::TempDir,
+        listener: UnixListener,
+        path: PathBuf,
+    }
+
+    const SOCKET: &str = "LITD_TEST_PROCESS_SOCKET";
+    const ERRAND: &str = "LITD_TEST_PROCESS_ERRAND";
+
+    impl Stand {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("socket");
+            Self {
+                listener: UnixListener::bind(&path).unwrap(),
+                path,
+                _folder: folder,
+            }
+        }
+
+        fn child(&self, errand: &str) -> Child {
+            Command::new("/proc/self/exe")
+                .args(["--exact", "process::tests::errand_of_a_process"])
+                .env(SOCKET, &self.path)
+                .env(ERRAND, errand)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        }
+    }
+
+    /// Not a test by itself: what another process does.
+    #[test]
+    fn errand_of_a_process() {
+        let (Ok(path), Ok(errand)) = (std::env::var(SOCKET), std::env::var(ERRAND)) else {
+            return;
+        };
+        let stream = UnixStream::connect(path).unwrap();
+        if errand == "hands on" {
+            // A process of its own keeps the connection; nobody waits for it.
+            let kept = OwnedFd::from(stream);
+            Command::new("sleep")
+                .arg("30")
+                .stdin(Stdio::from(kept))
+                .spawn()
+                .unwrap();
+            std::process::exit(0);
+        }
+        (&stream).write_all(b"here").unwrap();
+        std::io::stdin().read_exact(&mut [0]).unwrap_or_default();
+    }
+
+    fn processes(kernel: Kernel) -> Processes {
+        let processes = Processes::new(Path::new("/proc"));
+        processes.kernel.set(kernel);
+        processes
+    }
+
+    #[test]
+    fn a_process_is_known_for_as_long_as_it_lives() {
+        for kernel in [Kernel::Handles, Kernel::Old] {
+            let stand = Stand::new();
+            let mut child = stand.child("waits");
+            let processes = processes(kernel);
+            let (mut stream, _) = stand.listener.accept().unwrap();
+            stream.read_exact(&mut [0; 4]).unwrap();
+            // It has begun before this, and connects a second time after it.
+            std::thread::sleep(2 * TICK);
+            processes.look(&stand.listener);
+            let process = processes.of(&stream, child.id());
+            assert_eq!(process.doubt(), None, "{kernel:?}");
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            assert_eq!(process.doubt(), Some(Doubt::Ended), "{kernel:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_hands_its_connection_on_and_ends_is_nobody() {
+        for kernel in [Kernel::Handles, Kernel::Old] {
+            let stand = Stand::new();
+            let mut child = stand.child("hands on");
+            let (stream, _) = stand.listener.accept().unwrap();
+            child.wait().unwrap();
+            let processes = processes(kernel);
+            processes.look(&stand.listener);
+            // Its connection is open, and its id is free.
+            let process = processes.of(&stream, child.id());
+            assert_eq!(process.doubt(), Some(Doubt::Ended), "{kernel:?}");
+            assert_eq!(processes.home(&process, std::process::id()), None);
+        }
+    }
+
+    /// Where only starts tell: a process that began after the connection was made may have any id.
+    #[test]
+    fn an_old_kernel_does_not_tell_a_process_that_began_while_connections_waited() {
+        let stand = Stand::new();
+        let processes = processes(Kernel::Old);
+        processes.look(&stand.listener);
+        std::thread::sleep(2 * TICK);
+        let mut child = stand.child("waits");
+        let (mut stream, _) = stand.listener.accept().unwrap();
+        stream.read_exact(&mut [0; 4]).unwrap();
+        let first = processes.of(&stream, child.id());
+        assert_eq!(first.doubt(), Some(Doubt::Unsure));
+        // A connection that waits keeps it so; once none did, the next one is known.
+        std::thread::sleep(2 * TICK);
+        let waiting = UnixStream::connect(&stand.path).unwrap();
+        processes.look(&stand.listener);
+        assert_eq!(
+            processes.of(&stream, child.id()).doubt(),
+            Some(Doubt::Unsure)
+        );
+        drop(waiting);
+        stand.listener.accept().unwrap();
+        processes.look(&stand.listener);
+        assert_eq!(processes.of(&stream, child.id()).doubt(), None);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    /// The id is another's who lives.
+    #[test]
+    fn a_start_that_is_not_the_same_is_another_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let stat = folder.path().join("stat");
+        let told = |state: &str, start: u64| {
+            let text = format!(
+                "7 (a) b) (c) {state} 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 {start} 9 9"
+            );
+            fs::write(&stat, text).unwrap();
+        };
+        told("S", 4711);
+        assert_eq!(began(&stat), Some(4711));
+        let process = Process(Known::Began {
+            stat: stat.clone(),
+            at: 4711,
+        });
+        assert_eq!(process.doubt(), None);
+        told("S", 4712);
+        assert_eq!(process.doubt(), Some(Doubt::Ended));
+        told("Z", 4711);
+        assert_eq!(process.doubt(), Some(Doubt::Ended));
+    }
+}
