@@ -4,7 +4,7 @@
 //! - [`daemon`]: its life, from the configuration to the last cap that goes back;
 //! - [`hub`]: events in, effects out; `session`, `ingest`, `control`, `metrics_server`: its
 //!   faces; [`devices`]: its hands;
-//! - [`config`], [`state`], [`audit`]: what it reads and what survives it;
+//! - [`config`], [`state`], [`audit`], [`files`]: what it reads and what survives it;
 //! - [`clock`], `rig`: its time, or a test rig's.
 
 pub mod audit;
@@ -15,6 +15,7 @@ pub mod config;
 mod control;
 pub mod daemon;
 pub mod devices;
+pub mod files;
 pub mod home;
 pub mod hub;
 mod ingest;

@@ -10,6 +10,7 @@ use litd_core::Store;
 use thiserror::Error;
 
 use crate::audit::AuditFiles;
+use crate::files;
 
 const JOURNAL: &str = "journal";
 const LEARNED: &str = "learned";
@@ -61,7 +62,8 @@ impl Lock {
             .create(directory)
             .map_err(failed(directory))?;
         let path = directory.join(LOCK);
-        let mut file = private().read(true).open(&path).map_err(failed(&path))?;
+        let file = files::open(&path, private().read(true));
+        let mut file = file.map_err(failed(&path))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -111,16 +113,21 @@ impl FileStore {
     }
 
     fn load(&self, name: &str) -> io::Result<Vec<u8>> {
-        match std::fs::read(self.directory.join(name)) {
+        let path = self.directory.join(name);
+        match files::read(&path, files::LONGEST_STATE) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            other => other,
+            Err(error) => Err(io::Error::new(
+                error.kind(),
+                format!("{}: {error}", path.display()),
+            )),
+            bytes => bytes,
         }
     }
 
     /// After a crash at any point there is the old file or the new one.
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let new = self.directory.join(format!("{name}.new"));
-        let mut file = private().truncate(true).open(&new)?;
+        let mut file = files::open(&new, private().truncate(true))?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&new, self.directory.join(name))?;
@@ -138,11 +145,9 @@ impl Store for FileStore {
             Some(file) => file,
             None => {
                 let path = self.directory.join(JOURNAL);
-                OpenOptions::new()
-                    .append(true)
-                    .create(true)
-                    .mode(0o600)
-                    .open(path)?
+                let mut options = OpenOptions::new();
+                options.append(true).create(true).mode(0o600);
+                files::open(&path, &mut options)?
             }
         };
         // Written, not synced: this has to survive the process. What has to survive the node is

@@ -22,6 +22,8 @@ mod diagnosis;
 mod disk;
 #[path = "whole/elsewhere.rs"]
 mod elsewhere;
+#[path = "whole/files.rs"]
+mod files;
 #[path = "whole/fleet.rs"]
 mod fleet;
 #[path = "whole/fuzz.rs"]
