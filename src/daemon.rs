@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use litd_api::{DeviceState, DeviceStatus};
 use litd_core::journal::{Journal, JournalError, Recovered};
-use litd_core::{Core, Event};
+use litd_core::{Core, Event, Table};
 use nix::sys::stat::{Mode, umask};
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
@@ -18,6 +18,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::answers::Answers;
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Permissions, Shell};
 use crate::devices::{self, DiscoveryError, Found, Report};
@@ -318,14 +319,17 @@ impl Sockets {
     fn serve(self, config: &Config, hub: &Shared) -> Cleanup {
         let shell = &config.shell;
         let sessions = config.core.limits.sessions;
-        let longest = shell.ingest.frame_bytes;
+        let room = Table::Frames.of_a_gpu(hub.borrow().gpus());
+        let longest = shell.ingest.frame_bytes.min(room);
         let homes = Homes::new(&shell.hardware.proc);
         let hooks = ingest::serve(self.ingest, homes, sessions, longest, hub.clone());
         spawn_local(hooks);
         let admins = Admins::new(&shell.control.admin_group);
-        spawn_local(control::serve(self.control, admins, hub.clone()));
+        let answers = Answers::new();
+        let control = control::serve(self.control, admins, answers.clone(), hub.clone());
+        spawn_local(control);
         if let Some(metrics) = self.metrics {
-            spawn_local(metrics_server::serve(metrics, hub.clone()));
+            spawn_local(metrics_server::serve(metrics, answers, hub.clone()));
         }
         Cleanup(vec![
             shell.ingest.socket.clone(),

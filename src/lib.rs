@@ -7,6 +7,7 @@
 //! - [`config`], [`state`], [`audit`], [`files`]: what it reads and what survives it;
 //! - [`clock`], `rig`: its time, or a test rig's.
 
+mod answers;
 pub mod audit;
 pub mod baseline;
 mod cli;

@@ -26,6 +26,8 @@ mod elsewhere;
 mod files;
 #[path = "whole/fleet.rs"]
 mod fleet;
+#[path = "whole/floods.rs"]
+mod floods;
 #[path = "whole/fuzz.rs"]
 mod fuzz;
 #[path = "whole/jobs.rs"]
