@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use litd_api::audit::FILE;
 
+use crate::files;
 use crate::server::own_by;
 
 /// So much of the end of the log holds a few records at least.
@@ -53,7 +54,7 @@ impl AuditFiles {
     /// The disk.
     pub fn tail(&self) -> io::Result<Vec<u8>> {
         for age in 0..self.files {
-            let mut file = match File::open(self.path(age)) {
+            let mut file = match files::open(&self.path(age), OpenOptions::new().read(true)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
             };
@@ -107,11 +108,8 @@ impl AuditFiles {
                 .create(&self.directory)?;
         }
         let path = self.path(0);
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&path)?;
+        let mut options = OpenOptions::new();
+        let file = files::open(&path, options.append(true).create(true).mode(0o600))?;
         let length = file.metadata()?.len();
         self.show(&path);
         Ok((file, length))

@@ -13,8 +13,8 @@
 //! It is touched every few seconds while the loop turns.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -24,6 +24,7 @@ use litd_core::baseline::Found;
 use litd_power::DeviceKind;
 use litd_units::Watts;
 
+use crate::files;
 use crate::state;
 
 /// How often it is touched.
@@ -47,7 +48,7 @@ impl BaselineFile {
             path: path.to_owned(),
             touched: Instant::now(),
             failed: false,
-            before: fs::read_to_string(path).ok(),
+            before: files::text(path, files::LONGEST_STATE).ok(),
         }
     }
 
@@ -69,7 +70,7 @@ impl BaselineFile {
             return;
         }
         self.touched = Instant::now();
-        let file = File::options().append(true).open(&self.path);
+        let file = files::open(&self.path, OpenOptions::new().append(true));
         let touched = file.and_then(|file| file.set_modified(SystemTime::now()));
         self.said(touched);
     }
@@ -77,7 +78,9 @@ impl BaselineFile {
     /// There is the old one or the new one, at any moment.
     fn try_write(&self, text: &str) -> io::Result<()> {
         let new = self.path.with_extension("new");
-        fs::write(&new, text)?;
+        let mut options = OpenOptions::new();
+        let mut file = files::open(&new, options.write(true).create(true).truncate(true))?;
+        file.write_all(text.as_bytes())?;
         fs::set_permissions(&new, fs::Permissions::from_mode(0o644))?;
         fs::rename(&new, &self.path)
     }

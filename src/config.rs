@@ -15,6 +15,8 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
+use crate::files;
+
 pub use sections::{
     Audit, Control, Hardware, Ingest, Level, Listen, Log, Metrics, Permissions, Shell, State,
 };
@@ -77,7 +79,7 @@ impl Config {
     /// The file can't be read, or [`Config::parse`] refuses it.
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         let file = path.unwrap_or(Path::new(DEFAULT_PATH));
-        match std::fs::read_to_string(file) {
+        match files::text(file, files::LONGEST_CONFIG) {
             Ok(text) => Self::parse(&text, file),
             Err(error) if path.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
                 Ok(Self::default())
@@ -117,7 +119,8 @@ impl Config {
     /// make anything of.
     #[must_use]
     pub fn salvage(path: Option<&Path>) -> Option<Self> {
-        let text = std::fs::read_to_string(path.unwrap_or(Path::new(DEFAULT_PATH))).ok()?;
+        let path = path.unwrap_or(Path::new(DEFAULT_PATH));
+        let text = files::text(path, files::LONGEST_CONFIG).ok()?;
         let (tree, _) = DeTable::parse_recoverable(&text);
         Some(Self {
             core: litd_core::Config::default(),

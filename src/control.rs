@@ -10,6 +10,7 @@ use litd_api::{Command, Done, Problem};
 use serde::Serialize;
 use tokio::net::UnixListener;
 
+use crate::answers::Answers;
 use crate::hub::{Hub, Shared};
 use crate::rights::{Admins, Caller};
 use crate::server::{self, Answer};
@@ -33,7 +34,7 @@ const LONGEST_RELEASE: Duration = Duration::from_millis(4000);
 const LONGEST: Duration = Duration::from_millis(4800);
 
 /// Answers for ever.
-pub async fn serve(listener: UnixListener, admins: Admins, hub: Shared) {
+pub async fn serve(listener: UnixListener, admins: Admins, answers: Answers, hub: Shared) {
     let places = server::Places::new(PLACES);
     loop {
         let place = places.take().await;
@@ -46,9 +47,11 @@ pub async fn serve(listener: UnixListener, admins: Admins, hub: Shared) {
             gid: credentials.gid(),
         };
         let hub = hub.clone();
+        let waiting = answers.connection(Some(caller.uid));
         tokio::task::spawn_local(async move {
-            server::http(stream, LONGEST, |request| {
-                respond(hub.clone(), admins, caller, request)
+            server::http(stream, LONGEST, |request| async {
+                let answer = respond(hub.clone(), admins, caller, request).await;
+                waiting.admit(answer, &hub)
             })
             .await;
             drop(place);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use litd_core::journal::JournalError;
-use litd_core::{Core, Device, Event};
+use litd_core::{Core, Device, Event, Table};
 use litd_power::DeviceKind;
 use litd_units::Nanos;
 use nix::sys::stat::{Mode, umask};
@@ -19,6 +19,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::answers::Answers;
 use crate::baseline::BaselineFile;
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Permissions, Shell};
@@ -310,14 +311,17 @@ impl Sockets {
     fn serve(self, config: &Config, hub: &Shared) -> Cleanup {
         let shell = &config.shell;
         let sessions = config.core.limits.sessions;
-        let longest = shell.ingest.frame_bytes;
+        let room = Table::Frames.of_a_gpu(hub.borrow().gpus());
+        let longest = shell.ingest.frame_bytes.min(room);
         let processes = Processes::new(&shell.hardware.proc);
         let hooks = ingest::serve(self.ingest, processes, sessions, longest, hub.clone());
         spawn_local(hooks);
         let admins = Admins::new(&shell.control.admin_group);
-        spawn_local(control::serve(self.control, admins, hub.clone()));
+        let answers = Answers::new();
+        let control = control::serve(self.control, admins, answers.clone(), hub.clone());
+        spawn_local(control);
         if let Some(metrics) = self.metrics {
-            spawn_local(metrics_server::serve(metrics, hub.clone()));
+            spawn_local(metrics_server::serve(metrics, answers, hub.clone()));
         }
         Cleanup(vec![
             shell.ingest.socket.clone(),

@@ -150,6 +150,24 @@ impl Hub {
         self.core.is_attached(session)
     }
 
+    /// A hook announced a frame that can't be: why, in words.
+    pub fn no_frame(&mut self, session: SessionId, why: &str) {
+        self.frames += 1;
+        self.handle(Event::NoFrame { session, why });
+    }
+
+    /// A client was not answered, because too much waits to be read.
+    pub fn unanswered(&mut self, uid: Option<u32>) {
+        self.core.unanswered(uid);
+        self.carry_out();
+    }
+
+    /// How many GPUs the node has.
+    #[must_use]
+    pub fn gpus(&self) -> usize {
+        self.core.gpus()
+    }
+
     /// A hook's connection has ended.
     pub fn leave(&mut self, session: SessionId) {
         if self.sessions.remove(&session).is_some() {

@@ -1,8 +1,10 @@
 //! Files whose being there turns litd off.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+use crate::files;
 
 /// So much of a file is read for the reason.
 const LONGEST: u64 = 200;
@@ -37,9 +39,8 @@ pub fn thrown(files: &[PathBuf]) -> Option<String> {
 }
 
 fn first_line(file: &Path) -> String {
-    let mut text = Vec::new();
     // A file that can't be read is there all the same.
-    let _ = File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut text));
+    let text = files::head(file, LONGEST).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().next().unwrap_or_default().trim();
     line.chars().filter(|it| !it.is_control()).collect()

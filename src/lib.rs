@@ -4,10 +4,11 @@
 //! - [`daemon`]: its life, from the configuration to the last cap that goes back;
 //! - [`hub`]: events in, effects out; `session`, `ingest`, `control`, `metrics_server`: its
 //!   faces; [`devices`]: its hands;
-//! - [`config`], [`state`], [`audit`]: what it reads and what survives it; [`locks`]: whose the
-//!   devices are;
+//! - [`config`], [`state`], [`audit`], [`files`]: what it reads and what survives it; [`locks`]:
+//!   whose the devices are;
 //! - [`clock`], `rig`: its time, or a test rig's.
 
+mod answers;
 pub mod audit;
 pub mod baseline;
 mod cli;
@@ -16,6 +17,7 @@ pub mod config;
 mod control;
 pub mod daemon;
 pub mod devices;
+pub mod files;
 mod home;
 pub mod hub;
 mod ingest;

@@ -5,6 +5,7 @@ use hyper::header::ACCEPT;
 use hyper::{Method, Request, StatusCode};
 use tokio::net::TcpListener;
 
+use crate::answers::Answers;
 use crate::hub::Shared;
 use crate::metrics::Format;
 use crate::server::{self, Answer};
@@ -15,15 +16,16 @@ const PLACES: usize = 8;
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Answers for ever.
-pub async fn serve(listener: TcpListener, hub: Shared) {
+pub async fn serve(listener: TcpListener, answers: Answers, hub: Shared) {
     let places = server::Places::new(PLACES);
     loop {
         let place = places.take().await;
         let stream = server::accept(|| listener.accept()).await;
         let hub = hub.clone();
+        let waiting = answers.connection(None);
         tokio::task::spawn_local(async move {
             server::http(stream, server::PATIENCE, |request| {
-                std::future::ready(respond(&hub, &request))
+                std::future::ready(waiting.admit(respond(&hub, &request), &hub))
             })
             .await;
             drop(place);

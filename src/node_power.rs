@@ -1,13 +1,13 @@
 //! The node's power as `litd-node-power` tells it in a file: another process speaks to the BMC, and
 //! nothing here waits for it.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use litd_core::NodeReading;
 use litd_units::{Celsius, Watts};
 use serde::Deserialize;
+
+use crate::files;
 
 /// No such file is longer.
 const LONGEST: u64 = 64 * 1024;
@@ -46,12 +46,7 @@ impl NodePowerFile {
 
     /// A reading that was not seen yet. What can't be read is none.
     pub fn poll(&mut self) -> Option<NodeReading> {
-        // Opening a pipe would wait for who writes to it.
-        let about = std::fs::metadata(&self.path).ok();
-        about.filter(std::fs::Metadata::is_file)?;
-        let file = File::open(&self.path).ok()?;
-        let mut text = Vec::new();
-        file.take(LONGEST).read_to_end(&mut text).ok()?;
+        let text = files::read(&self.path, LONGEST).ok()?;
         let told: Told = serde_json::from_slice(&text).ok()?;
         let this = (told.run, told.seq);
         let before = self.seen.replace(this.clone())?;

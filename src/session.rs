@@ -201,9 +201,7 @@ impl Session {
                 Ok(Some(message)) => hub.borrow_mut().frame(id, message),
                 Ok(None) => return ControlFlow::Continue(length),
                 Err(error) => {
-                    log::debug!("a hook is cut off: it announced {error}");
-                    // The core refuses and counts it as what it is: no message.
-                    hub.borrow_mut().frame(id, &[]);
+                    hub.borrow_mut().no_frame(id, &error.to_string());
                     return ControlFlow::Break(());
                 }
             }
@@ -247,6 +245,8 @@ pub async fn serve(stream: UnixStream, caller: Caller, longest: usize, hub: Shar
             ControlFlow::Continue(_) => {}
         }
     }
+    // It may hold most of a long frame, and its last words take a while.
+    drop(reader);
     session.part().await;
     hub.borrow_mut().leave(id);
 }

@@ -11,6 +11,7 @@ use litd_core::Store;
 use thiserror::Error;
 
 use crate::audit::AuditFiles;
+use crate::files;
 use crate::locks::DeviceLocks;
 
 const JOURNAL: &str = "journal";
@@ -77,10 +78,10 @@ impl Lock {
     /// Another process has it ([`StateError::Held`]).
     pub fn take_existing(directory: &Path) -> Result<Self, StateError> {
         let path = directory.join(LOCK);
-        let opened = match private().read(true).open(&path) {
+        let opened = match files::open(&path, private().read(true)) {
             Ok(file) => Ok(file),
             // It can be locked without being written; so can a directory that has no such file.
-            Err(cause) => File::open(&path)
+            Err(cause) => files::open(&path, OpenOptions::new().read(true))
                 .or_else(|_| File::open(directory))
                 .map_err(|_| cause),
         };
@@ -187,7 +188,7 @@ impl FileStore {
 
     fn try_replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let new = self.directory.join(format!("{name}.new"));
-        let mut file = private().truncate(true).open(&new)?;
+        let mut file = files::open(&new, private().truncate(true))?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&new, self.directory.join(name))?;
@@ -211,12 +212,11 @@ impl Store for FileStore {
         let failed = |error| named(&path, &error);
         let mut file = match self.journal.take() {
             Some(file) => file,
-            None => OpenOptions::new()
-                .append(true)
-                .create(true)
-                .mode(0o600)
-                .open(&path)
-                .map_err(failed)?,
+            None => {
+                let mut options = OpenOptions::new();
+                options.append(true).create(true).mode(0o600);
+                files::open(&path, &mut options).map_err(failed)?
+            }
         };
         // Written, not synced: this has to survive the process. What has to survive the node is
         // in the last replacement.
@@ -277,7 +277,7 @@ pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
 }
 
 fn load(path: &Path) -> io::Result<Vec<u8>> {
-    match std::fs::read(path) {
+    match files::read(path, files::LONGEST_STATE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         other => other.map_err(|error| named(path, &error)),
     }

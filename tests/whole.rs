@@ -22,8 +22,12 @@ mod diagnosis;
 mod disk;
 #[path = "whole/elsewhere.rs"]
 mod elsewhere;
+#[path = "whole/files.rs"]
+mod files;
 #[path = "whole/fleet.rs"]
 mod fleet;
+#[path = "whole/floods.rs"]
+mod floods;
 #[path = "whole/fuzz.rs"]
 mod fuzz;
 #[path = "whole/jobs.rs"]

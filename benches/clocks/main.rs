@@ -5,6 +5,8 @@
 //! here and now. `cargo bench --bench clocks` (also with `-- clocks`), for half a minute. Whatever
 //! else runs on the machine shows.
 
+#[path = "../common/measured.rs"]
+mod measured;
 #[path = "../common/report.rs"]
 mod report;
 
@@ -21,7 +23,8 @@ use litd_rig::{Rig, gpu_address};
 use litd_sim::Scenario;
 use nix::time::{ClockId, clock_gettime};
 
-use report::{load, percentile, wanted};
+use measured::{Parts, Samples};
+use report::load;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -161,9 +164,7 @@ impl Drop for Hook {
 }
 
 fn main() -> Outcome<()> {
-    if !wanted("clocks") {
-        return Ok(());
-    }
+    Parts::asked(&["clocks"])?;
     println!("load of the machine at start: {}", load());
     let rig = Rig::new(&Scenario::builtin("default")?, 1)?;
     let library = rig.install_nvml()?;
@@ -187,15 +188,16 @@ fn main() -> Outcome<()> {
         bare.push(hook.write()?);
         sleep(pause);
     }
+    let first = driver.first().copied().unwrap_or(f64::NAN);
     println!(
         "the first, which is written to the journal: {:.0} us",
-        driver[0] * 1e6
+        first * 1e6
     );
-    for times in [&mut driver, &mut call, &mut bare] {
-        times.sort_by(f64::total_cmp);
-    }
+    let driver = Samples::new("the way to the driver's call", CALLS, driver)?;
+    let call = Samples::new("the call of set_clock", CALLS, call)?;
+    let bare = Samples::new("the way through a bare socket", CALLS, bare)?;
     for (percent, limit) in LIMITS {
-        let [found, peer] = [&driver, &bare].map(|times| percentile(times, percent));
+        let [found, peer] = [&driver, &bare].map(|times| times.percentile(percent));
         println!(
             "set_clock to the driver's call, p{percent}: {:.0} us ({:.2} of the limit of {:.0} us); \
              a byte through a bare socket {:.0} us ({:.2} times)",
@@ -206,7 +208,7 @@ fn main() -> Outcome<()> {
             found / peer
         );
     }
-    let (usual, seldom) = (percentile(&call, 50), percentile(&call, 99));
+    let (usual, seldom) = (call.percentile(50), call.percentile(99));
     println!(
         "the call itself, p50 and p99: {:.0} and {:.0} us",
         usual * 1e6,

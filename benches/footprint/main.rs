@@ -3,6 +3,8 @@
 //! something over a minute; with `-- idle`, `-- samples` or `-- ticks` that part alone. Whatever
 //! else runs on the machine shows in the times.
 
+#[path = "../common/measured.rs"]
+mod measured;
 mod process;
 #[path = "../common/report.rs"]
 mod report;
@@ -16,8 +18,9 @@ use std::time::Duration;
 use litd_rig::{Daemon, Rig};
 use litd_sim::Scenario;
 
+use measured::{Parts, Samples, amount, nothing};
 use process::{Process, ask_status};
-use report::{load, percentile, wanted};
+use report::load;
 use training::{KERNELS, RANKS, Training};
 
 const MIB: f64 = (1 << 20) as f64;
@@ -34,9 +37,12 @@ const SETTLED: Duration = Duration::from_secs(10);
 const WATCHED: Duration = Duration::from_secs(30);
 const TICKING: Duration = Duration::from_secs(10);
 /// Samples that lead to a write.
-const REACTIONS: usize = 120;
+const REACTIONS: usize = 300;
+/// More than so many that lead to none: something else is measured than litd at work.
+const WITHOUT: usize = 30;
 
-/// Every sample leads to an adjustment, whatever came before: nothing is level, nothing settles.
+/// Every sample leads to an adjustment, whatever came before: nothing is level, nothing settles. That
+/// takes the paper's law with steps that never shrink. The model law has converged after a few.
 const CONFIG: &str = r#"
 mode = "steer"
 policy = "gpu-realloc"
@@ -44,6 +50,8 @@ policy = "gpu-realloc"
 budget = 4800.0
 [sampling]
 converged_period = 1
+[law]
+law = "paper"
 [law.calibration]
 warm_up = 1
 sampling_period = 1
@@ -67,21 +75,22 @@ fn print(what: &str, found: f64, limit: f64, unit: &str) {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    let parts = Parts::asked(&["idle", "samples", "ticks"])?;
     println!("load of the machine at start: {}", load());
     let rig = Rig::new(&Scenario::builtin("default")?, 1)?;
     rig.hardware().settle();
     rig.hardware().run_iteration();
     let daemon = rig.spawn(Path::new(env!("CARGO_BIN_EXE_litd")), &rig.config(CONFIG))?;
     let process = Process(daemon.pid());
-    if wanted("idle") {
+    if parts.has("idle") {
         idle(&process)?;
     }
     let mut training = Training::attach(&rig)?;
-    if wanted("samples") {
+    if parts.has("samples") {
         react(&rig, &process, &mut training, Arrival::Apart)?;
         react(&rig, &process, &mut training, Arrival::Together)?;
     }
-    if wanted("ticks") {
+    if parts.has("ticks") {
         tick(&rig, &process, &mut training)?;
     }
     check(&rig, daemon)?;
@@ -97,7 +106,7 @@ fn idle(process: &Process) -> Result<(), Box<dyn Error>> {
     let memory = process.memory()?;
     print(
         "idle, 8 GPUs and 2 CPU sockets: PSS",
-        memory.pss / MIB,
+        amount("the idle daemon's memory", memory.pss)? / MIB,
         IDLE_PSS / MIB,
         "MiB",
     );
@@ -109,6 +118,7 @@ fn idle(process: &Process) -> Result<(), Box<dyn Error>> {
     let before = process.cpu()?;
     sleep(WATCHED);
     let share = (process.cpu()? - before).as_secs_f64() / WATCHED.as_secs_f64();
+    let share = amount("the idle daemon's processor time", share)?;
     print(
         "idle, sensors at 1 Hz: CPU",
         100.0 * share,
@@ -138,22 +148,30 @@ fn react(
         Arrival::Together => (Duration::ZERO, "when all come at once"),
     };
     let (mut times, mut most, mut without) = (Vec::new(), 0.0_f64, 0);
-    while times.len() < REACTIONS && without < REACTIONS {
+    while times.len() < REACTIONS && without <= WITHOUT {
         match training.sample(rig, pause)? {
             Some(time) => times.push(1e3 * time.as_secs_f64()),
             None => without += 1,
         }
         most = most.max(process.memory()?.pss);
     }
-    times.sort_by(f64::total_cmp);
+    let what = "the way from a sample to a cap";
+    if times.len() < REACTIONS {
+        // What the loop says of itself tells why.
+        let jobs = ask_status(rig)?.jobs;
+        let why = jobs.first().map_or("there is no job", |job| &job.why);
+        let found = format!("{} of {REACTIONS} samples led to one; {why}", times.len());
+        return Err(nothing(what, found).into());
+    }
+    let times = Samples::new(what, REACTIONS, times)?;
     println!(
         "{RANKS} ranks of {KERNELS} kernels, {} samples with a write, {without} without; the last frame {how}:",
-        times.len()
+        times.count()
     );
     let limit = 1e3 * REACTION.as_secs_f64();
-    for percent in [50, 99] {
+    for percent in [50, 90, 99] {
         let what = format!("  last frame to first cap written, p{percent}");
-        print(&what, percentile(&times, percent), limit, "ms");
+        print(&what, times.percentile(percent), limit, "ms");
     }
     print(
         "  PSS at most between samples",
@@ -176,6 +194,9 @@ fn tick(rig: &Rig, process: &Process, training: &mut Training) -> Result<(), Box
     sleep(Duration::from_millis(200));
     let (after, cpu) = (ask_status(rig)?, process.cpu()? - cpu);
     let taken = after.totals.ticks - before.totals.ticks;
+    if taken == 0 || cpu.is_zero() {
+        return Err(nothing("what ticks take", format!("{taken} of {sent} arrived")).into());
+    }
     let refused =
         |status: &litd_api::Status| status.totals.refused.iter().map(|it| it.count).sum::<u64>();
     println!(
@@ -192,15 +213,12 @@ fn tick(rig: &Rig, process: &Process, training: &mut Training) -> Result<(), Box
 fn check(rig: &Rig, daemon: Daemon) -> Result<(), Box<dyn Error>> {
     daemon.terminate()?;
     let violations = rig.ledger().check();
+    if !violations.is_empty() || !rig.ledger().restored() {
+        return Err(nothing("litd at work", format!("rules were broken: {violations:?}")).into());
+    }
     println!(
-        "ledger: {} writes, {} violations, caps {} at the end",
-        rig.ledger().len(),
-        violations.len(),
-        if rig.ledger().restored() {
-            "restored"
-        } else {
-            "NOT restored"
-        }
+        "ledger: {} writes, no rule broken, caps restored at the end",
+        rig.ledger().len()
     );
     Ok(())
 }

@@ -14,14 +14,18 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 pub const RANKS: usize = 8;
 pub const KERNELS: usize = 10_000;
 const NAMES: usize = 100;
+/// Kernels of a layer.
+const LAYER: usize = 10;
+/// How long a collective takes once all ranks are in it, in nanoseconds.
+const TRANSFER: i64 = 2_000;
 
-/// The GPUs that are late, in turns.
-const STRAGGLERS: [usize; 2] = [2, 6];
-
-/// How long a daemon may take to write, if it is to write.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// How long all writes of an adjustment may take after the first.
-const WRITTEN: Duration = Duration::from_millis(40);
+/// How long a daemon may take to write, if it is to write: on a busy machine much longer than its limit.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long all writes of an adjustment may take after the first, and more than an iteration: one that
+/// began before its caps were written would not count.
+const WRITTEN: Duration = Duration::from_millis(100);
+/// What an iteration takes, in nanoseconds.
+const ITERATION: i64 = 50_000_000;
 
 pub struct Training {
     ranks: Vec<Client>,
@@ -56,7 +60,9 @@ impl Training {
         // Readings follow the caps.
         rig.hardware().run_iteration();
         self.iteration += 1;
-        let straggler = STRAGGLERS[self.iteration as usize % STRAGGLERS.len()];
+        // Each in its turn: what one gains in its own sample it gives back in the others', so that no
+        // cap comes to its limit.
+        let straggler = 3 * self.iteration as usize % RANKS;
         let mut frames = Vec::new();
         for rank in 0..RANKS {
             let kernels = self.kernels(rank, rank == straggler);
@@ -114,40 +120,53 @@ impl Training {
         Ok(())
     }
 
-    /// Layers of kernels on a stream for computation and one for collectives. A late rank's
-    /// computation takes 2 % longer, and all wait for it at each collective.
+    /// Layers of kernels on a stream for computation and one for collectives. A late rank has a slow
+    /// clock: what computes takes 2 % longer, what memory bounds does not, and all ranks wait for
+    /// it in each layer's collective. No queue is ever empty.
     fn kernels(&self, rank: usize, late: bool) -> Kernels {
-        let jitter =
-            |k: usize| ((k * 7919 + rank * 104_729 + self.iteration as usize * 31) % 997) as i64;
+        let noise = |k: usize, rank: usize| {
+            ((k * 7919 + rank * 104_729 + self.iteration as usize * 31) % 997) as i64
+        };
         let mut kernels = Kernels {
             iteration: self.iteration,
-            duration: Nanos(1_100_000_000),
+            duration: Nanos(ITERATION),
             new_names: if self.names_sent { Vec::new() } else { names() },
             ..Kernels::default()
         };
-        let mut start = 1_000_000_000_000 + self.iteration as i64 * 1_100_000_000;
+        let mut layer = 1_000_000_000_000 + self.iteration as i64 * ITERATION;
+        let (mut start, mut last) = (layer, layer);
         for k in 0..KERNELS {
-            let collective = k % 10 == 9;
-            let base = 100_000 + jitter(k);
-            let duration = if late && !collective {
-                base + base / 50
-            } else {
-                base
+            let place = k % LAYER;
+            let usual = 4_000 + noise(k, 0) % 100;
+            let slow = match is_compute_bound(k) {
+                true => usual + usual / 50,
+                false => usual,
+            };
+            // When the rank that comes last begins the collective.
+            last += slow + 10;
+            let (stream, class, duration) = match place == LAYER - 1 {
+                true => (20, Class::Communication, last + TRANSFER - start),
+                false if late => (7, Class::Computation, slow + noise(k, rank) % 10),
+                false => (7, Class::Computation, usual + noise(k, rank) % 10),
             };
             kernels.name.push((k % NAMES) as u32);
-            kernels.stream.push(if collective { 20 } else { 7 });
-            kernels.class.push(if collective {
-                Class::Communication
-            } else {
-                Class::Computation
-            });
-            let lag = if late { 2_000 * (k % 10) as i64 } else { 0 };
-            kernels.start.push(Nanos(start + lag));
+            kernels.stream.push(stream);
+            kernels.class.push(class);
+            kernels.start.push(Nanos(start));
             kernels.duration_of.push(Nanos(duration));
-            start += 103_000;
+            start += duration;
+            if place == LAYER - 1 {
+                layer = last + TRANSFER;
+                (start, last) = (layer, layer);
+            }
         }
         kernels
     }
+}
+
+/// Of a layer's kernels the last is a collective, and most are bound by the clock.
+fn is_compute_bound(k: usize) -> bool {
+    k % LAYER < 6
 }
 
 fn hello(rank: usize) -> Hello {
@@ -168,9 +187,12 @@ fn hello(rank: usize) -> Hello {
 /// As long as real ones.
 fn names() -> Vec<String> {
     let tail = "<float, at::native::(anonymous namespace)::Functor>".repeat(2);
-    let name = |k: usize| match k % 10 {
+    let name = |k: usize| match k % LAYER {
         9 => format!(
             "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)_{k}"
+        ),
+        _ if is_compute_bound(k) => format!(
+            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_{k}"
         ),
         _ => format!(
             "void at::native::elementwise_kernel_{k}{tail}(int, at::native::TensorIteratorBase&)"

@@ -19,7 +19,7 @@ use litd_rig::Rig;
 use litd_sim::Scenario;
 use litd_units::Watts;
 
-use crate::report::percentile;
+use crate::measured::{Nothing, Samples};
 
 const SETS: usize = 3_000;
 /// Before anything is timed.
@@ -64,9 +64,9 @@ pub fn run() -> Result<(), Box<dyn Error>> {
         }
     }
     drop(daemon);
-    let ours = show("a set through litd's control socket", ours);
+    let ours = show("a set through litd's control socket", ours)?;
     if !theirs.is_empty() {
-        let theirs = show("a set through zeusd's socket", theirs);
+        let theirs = show("a set through zeusd's socket", theirs)?;
         println!(
             "  litd takes {:.2} of zeusd's time at p50, {:.2} at p99 (limit 1)",
             ours.0 / theirs.0,
@@ -157,12 +157,12 @@ impl Drop for Zeusd {
 }
 
 /// Prints p50 and p99, and answers with them.
-fn show(what: &str, mut times: Vec<f64>) -> (f64, f64) {
-    times.sort_by(f64::total_cmp);
-    let (p50, p99) = (percentile(&times, 50), percentile(&times, 99));
+fn show(what: &str, times: Vec<f64>) -> Result<(f64, f64), Nothing> {
+    let times = Samples::new(what, SETS, times)?;
+    let (p50, p99) = (times.percentile(50), times.percentile(99));
     println!(
         "{what}, {} times: p50 {p50:.0} us, p99 {p99:.0} us",
-        times.len()
+        times.count()
     );
-    (p50, p99)
+    Ok((p50, p99))
 }

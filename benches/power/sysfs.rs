@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use litd_power::{Operation, PowerDomain, Reply, Source, discover};
 use litd_rig::Rig;
-use litd_rig_sysfs::{Board, Mount, obstacle};
+use litd_rig_sysfs::{Board, Mount};
 use litd_sim::Scenario;
 use litd_units::Watts;
 
-use crate::report::percentile;
+use crate::measured::{Nothing, Samples};
 
 /// For one set with read-back, at p99.
 const LIMIT: f64 = 100.0;
@@ -25,10 +25,6 @@ const WARM_UP: usize = 500;
 const CAPS: [f64; 2] = [600.0, 650.0];
 
 pub fn run() -> Result<(), Box<dyn Error>> {
-    if let Some(why) = obstacle() {
-        println!("SKIPPED: {why}");
-        return Ok(());
-    }
     let rig = Rig::new(&Scenario::builtin("default")?, 1)?;
     let mount = Mount::start(rig.shared_hardware(), Board::default())?;
     let mut found = discover(&mount.search(), Source::Amd);
@@ -56,8 +52,8 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             bare.push(times[1]);
         }
     }
-    let p99 = show("sysfs over FUSE, bare pwrite and pread", bare);
-    let with = show("sysfs over FUSE, set with read-back", domain);
+    let p99 = show("sysfs over FUSE, bare pwrite and pread", bare)?;
+    let with = show("sysfs over FUSE, set with read-back", domain)?;
     println!(
         "  {:.2} of the limit of {LIMIT} us at p99; {:.2} of the bare calls",
         with / LIMIT,
@@ -93,13 +89,13 @@ fn write(file: &File, watts: f64) -> Result<(), Box<dyn Error>> {
 }
 
 /// Prints p50 and p99; the latter.
-fn show(what: &str, mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    let p99 = percentile(&times, 99);
+fn show(what: &str, times: Vec<f64>) -> Result<f64, Nothing> {
+    let times = Samples::new(what, SETS, times)?;
+    let p99 = times.percentile(99);
     println!(
         "{what}, {} times: p50 {:.1} us, p99 {p99:.1} us",
-        times.len(),
-        percentile(&times, 50)
+        times.count(),
+        times.percentile(50)
     );
-    p99
+    Ok(p99)
 }

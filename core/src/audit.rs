@@ -48,7 +48,8 @@ impl Audit {
     pub fn open(tail: &[u8]) -> Self {
         let lines = tail.rsplit(|&byte| byte == b'\n');
         let mut intact = lines.filter_map(|line| match Record::decode(line)? {
-            Line::Intact(record) => Some(record.seq),
+            // No log reaches a number from which there is no next.
+            Line::Intact(record) => Some(record.seq).filter(|&seq| seq < u64::MAX / 2),
             Line::Altered(_) | Line::Unreadable => None,
         });
         Self {
@@ -294,6 +295,14 @@ mod tests {
         let tail = Audit::open(&log[10..]);
         assert_eq!((tail.last, tail.torn), (3, false));
         assert_eq!(Audit::open(b"").last, 0);
+        let (entry, unix_seconds) = (Entry::Lost { count: u64::MAX }, 0.0);
+        let last = Record {
+            seq: u64::MAX,
+            unix_seconds,
+            entry,
+        };
+        last.encode(&mut log).unwrap();
+        assert_eq!(Audit::open(&log).last, 3);
         assert_eq!(Audit::open(b"\xff\n\n{}\n").last, 0);
     }
 }

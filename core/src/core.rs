@@ -21,6 +21,7 @@ use crate::rate::Bucket;
 use crate::record::{Note, Record};
 use crate::rivals::Rivals;
 use crate::rollout::Granted;
+use crate::room::Table;
 use crate::session::Session;
 use crate::store::Store;
 use crate::trial::Trials;
@@ -271,6 +272,7 @@ impl<S: Store> Core<S> {
             } => self.connected(session, peer, home),
             Event::Doubted { session, doubt } => self.doubted(session, doubt),
             Event::Frame { session, bytes } => self.frame(session, bytes),
+            Event::NoFrame { session, why } => self.no_frame(session, why),
             Event::Disconnected { session } => self.disconnected(session),
             Event::Device {
                 device: DeviceId(device),
@@ -314,6 +316,26 @@ impl<S: Store> Core<S> {
         soonest.map_or(self.next_telemetry, |soonest| {
             soonest.min(self.next_telemetry)
         })
+    }
+
+    /// How many GPUs the node has.
+    #[must_use]
+    pub fn gpus(&self) -> usize {
+        self.devices.gpus().count()
+    }
+
+    /// A client of a socket was not answered: too much waits to be read. Counted each time, logged
+    /// within reason.
+    pub fn unanswered(&mut self, uid: Option<u32>) {
+        self.record.refuse("answers");
+        if self.refusals.take(self.now) {
+            let who = uid.map_or("of the metrics".to_owned(), |uid| format!("of user {uid}"));
+            let text = format!(
+                "a client {who} was not answered: more than {} bytes of answers wait to be read",
+                Table::Answers.bytes() / 2
+            );
+            self.note(Note::warning(EventKind::Daemon, text));
+        }
     }
 
     /// Events after a number.

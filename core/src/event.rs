@@ -95,6 +95,13 @@ pub enum Event<'a> {
         /// What it sent.
         bytes: &'a [u8],
     },
+    /// A hook announced a frame that can't be. Nothing that follows can be read.
+    NoFrame {
+        /// The hook.
+        session: SessionId,
+        /// Why it can't be, in words.
+        why: &'a str,
+    },
     /// A hook's connection ended, from its side or because [`Effect::Close`] was asked for.
     Disconnected {
         /// The hook.

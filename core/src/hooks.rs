@@ -16,6 +16,7 @@ use crate::identity::{divided, shared};
 use crate::job::{Job, LeftOut, Rank};
 use crate::rate::Bucket;
 use crate::record::Note;
+use crate::room::{Room, Table};
 use crate::session::{Session, Stage};
 use crate::store::Store;
 
@@ -27,9 +28,6 @@ const ARRIVALS_AT_ONCE: f64 = 64.0;
 
 /// Users whose arrivals are counted.
 const KNOWN_USERS: usize = 1024;
-
-/// A kernel name is not longer, in bytes. Templates make names of some thousands.
-const LONGEST_NAME: usize = 16 * 1024;
 
 /// So many notices of one connection are logged.
 const NOTICES: u32 = 8;
@@ -186,6 +184,15 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// A frame that can't be: a longer one than there is room for, or an empty one.
+    pub(crate) fn no_frame(&mut self, id: SessionId, why: &str) {
+        self.totals.frames += 1;
+        let refused = |session: &Session| matches!(session.stage, Stage::Refused);
+        if !self.sessions.get(&id).is_none_or(refused) {
+            self.refuse(id, No::new(RefusalCode::Limits, "frame", why));
+        }
+    }
+
     fn message(&mut self, id: SessionId, message: FromHook) {
         let Some(session) = self.sessions.get(&id) else {
             return;
@@ -289,10 +296,11 @@ impl<S: Store> Core<S> {
         self.check_place(peer, hello, device)?;
         let now = self.now;
         let home = self.sessions.get(&id).and_then(|it| it.home.clone());
+        let gpus = self.devices.gpus().count();
         let job = self
             .jobs
             .entry(hello.job.clone())
-            .or_insert_with(|| Job::new(hello, peer.uid, home, now));
+            .or_insert_with(|| Job::new(hello, peer.uid, home, gpus, now));
         let rank = job.ranks.entry(hello.rank).or_insert_with(|| Rank {
             device,
             session: None,
@@ -325,6 +333,7 @@ impl<S: Store> Core<S> {
                 job: name.clone(),
                 rank: hello.rank,
             };
+            session.name_room = Room::new(Table::Names.of_a_gpu(gpus));
         }
         if let Some(old) = replaced {
             self.sessions.remove(&old);
@@ -338,6 +347,7 @@ impl<S: Store> Core<S> {
                 .device(unit.address());
             self.note(note);
         }
+        self.fit_names(&name);
         self.send(id, &ToHook::Welcome(welcome));
         if restarted {
             self.trial_restarted(&name);
@@ -393,8 +403,8 @@ impl<S: Store> Core<S> {
     }
 
     fn kernels(&mut self, id: SessionId, name: &str, rank: u32, kernels: &Kernels) {
-        if let Err(no) = self.learn_names(id, name, kernels) {
-            return self.refuse(id, no);
+        if let Err(reason) = self.learn_names(id, name, &kernels.new_names) {
+            return self.refuse(id, No::new(RefusalCode::Limits, "names", reason));
         }
         let (Some(session), Some(job)) = (self.sessions.get(&id), self.jobs.get_mut(name)) else {
             return;
@@ -412,6 +422,13 @@ impl<S: Store> Core<S> {
                 let reason = "a kernel's name is not in the dictionary";
                 return self.refuse(id, No::new(RefusalCode::Malformed, "malformed", reason));
             }
+            Err(LeftOut::NoRoom { most }) => {
+                let why = format!(
+                    "samples left out: what ranks have sent of iterations that are not whole takes \
+                     more than {most} bytes, the room of this job's GPUs"
+                );
+                return self.left_out(name, "sample_room", why);
+            }
             Err(LeftOut::Unaligned(why)) => {
                 self.record.refuse("unaligned");
                 job.why = format!("sample left out: {why}");
@@ -424,31 +441,6 @@ impl<S: Store> Core<S> {
                 }
             }
         }
-    }
-
-    /// Adds a rank's new kernel names to its dictionary and its job's.
-    fn learn_names(&mut self, id: SessionId, name: &str, kernels: &Kernels) -> Result<(), No> {
-        let limits = &self.config.limits;
-        let (Some(session), Some(job)) = (self.sessions.get_mut(&id), self.jobs.get_mut(name))
-        else {
-            return Ok(());
-        };
-        for text in &kernels.new_names {
-            session.name_bytes = session.name_bytes.saturating_add(text.len());
-            let too_many = text.len() > LONGEST_NAME
-                || session.names.len() >= limits.names
-                || session.name_bytes > limits.name_bytes
-                || job.names.len() >= limits.names.saturating_mul(2);
-            if too_many {
-                let reason = format!(
-                    "more than {} kernel names or {} bytes of them, or one of more than {LONGEST_NAME}",
-                    limits.names, limits.name_bytes
-                );
-                return Err(No::new(RefusalCode::Limits, "names", reason));
-            }
-            session.names.push(job.intern(text));
-        }
-        Ok(())
     }
 
     fn tick(&mut self, name: &str, rank: u32, tick: Tick) {
@@ -481,6 +473,17 @@ impl<S: Store> Core<S> {
         };
         self.note(note.job(name));
         self.profiler_told(id, name, notice);
+    }
+
+    /// Part of what a job's ranks sent is left out: counted each time, logged within reason.
+    fn left_out(&mut self, name: &str, label: &'static str, why: String) {
+        self.record.refuse(label);
+        if self.refusals.take(self.now) {
+            self.note(Note::warning(EventKind::Job, why.clone()).job(name));
+        }
+        if let Some(job) = self.jobs.get_mut(name) {
+            job.why = why;
+        }
     }
 
     /// A job was heard of.

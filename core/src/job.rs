@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use litd_policies::{CapVector, Controller, GpuReading, Plan, PlanError, Policy, Sample, State};
 use litd_proto::{Directive, Hello, Kernels};
 use litd_traces::live::{Live, LiveKernel, LiveReport, Waits};
-use litd_traces::{
-    Aggregation, AlignOptions, KernelClass, Limit, NameId, NameTable, class_of, limit_of,
-};
+use litd_traces::{Aggregation, AlignOptions, KernelClass, NameId};
 use litd_units::{Celsius, Kelvins, Nanos, Watts};
 
 use crate::cgroup::Home;
 use crate::config::Config;
 use crate::elsewhere::{Elsewhere, Shares};
 use crate::event::{Peer, SessionId};
+use crate::names::{Kind, Names};
+use crate::room::Table;
 use crate::settle::Moved;
 use crate::ticks::Ticks;
 use crate::trial::{HeldOut, Lab};
@@ -43,6 +43,13 @@ struct Pending {
     /// Of a job that runs on other nodes, too.
     waits: Waits,
     duration: Nanos,
+}
+
+impl Pending {
+    /// The memory that it takes.
+    fn bytes(&self) -> usize {
+        self.live.bytes() + self.waits.bytes()
+    }
 }
 
 /// An iteration that all ranks have sent; it waits for the devices to be read.
@@ -78,6 +85,12 @@ pub(crate) enum LeftOut {
     UnknownName,
     /// The parts don't fit together; in words.
     Unaligned(String),
+    /// What the ranks have sent of iterations that are not whole takes more bytes than they have
+    /// room for.
+    NoRoom {
+        /// That room, in bytes.
+        most: usize,
+    },
 }
 
 /// A job.
@@ -98,10 +111,9 @@ pub(crate) struct Job {
     /// Ranks on this node that have been here.
     pub ranks: BTreeMap<u32, Rank>,
     /// Kernel names of all its ranks.
-    pub names: NameTable,
-    /// What kind of kernel has each name, and what limits it: looked at once per name, not once
-    /// per kernel.
-    kinds: Vec<Kind>,
+    pub names: Names,
+    /// The room that each rank brings, in bytes, for what iterations that are not whole have shown.
+    rank_room: usize,
     pending: BTreeMap<u64, Pending>,
     /// A whole sample that waits for readings.
     pub measured: Option<Measured>,
@@ -156,7 +168,8 @@ pub(crate) struct Job {
 
 impl Job {
     /// A job of which one rank is here: its hook's word counts for all.
-    pub fn new(hello: &Hello, uid: u32, home: Option<Home>, now: Nanos) -> Self {
+    /// `gpus` is how many the node has.
+    pub fn new(hello: &Hello, uid: u32, home: Option<Home>, gpus: usize, now: Nanos) -> Self {
         Self {
             name: hello.job.clone(),
             uid,
@@ -165,8 +178,8 @@ impl Job {
             world_size: hello.world_size,
             elsewhere: Elsewhere::default(),
             ranks: BTreeMap::new(),
-            names: NameTable::default(),
-            kinds: Vec::new(),
+            names: Names::new(),
+            rank_room: Table::Samples.of_a_gpu(gpus),
             pending: BTreeMap::new(),
             measured: None,
             last_sampled: None,
@@ -194,15 +207,6 @@ impl Job {
             workload: None,
             recalled: false,
         }
-    }
-
-    /// The id of a kernel name, which is added if it is new.
-    pub fn intern(&mut self, name: &str) -> NameId {
-        let id = self.names.intern(name);
-        if self.kinds.len() < self.names.len() {
-            self.kinds.push((class_of(name), limit_of(name)));
-        }
-        id
     }
 
     /// Whether it runs on other nodes, too. Then this node's straggler may not be the job's: what
@@ -359,12 +363,12 @@ impl Job {
             duration: Nanos::ZERO,
         });
         pending.duration = pending.duration.max(kernels.duration);
-        let kinds = &self.kinds;
+        let known = &self.names;
         let kernel = |at: usize| LiveKernel {
             name: names[kernels.name[at] as usize],
             stream: kernels.stream[at],
-            class: class(kernels, at, names, kinds),
-            limit: kind(kernels, at, names, kinds).and_then(|kind| kind.1),
+            class: class(kernels, at, names, known),
+            limit: kind(kernels, at, names, known).and_then(|kind| kind.1),
             start: kernels.start[at],
             duration: kernels.duration_of[at],
         };
@@ -377,18 +381,32 @@ impl Job {
             return Err(LeftOut::Unaligned(error.to_string()));
         }
         if leaves {
-            let class = |at| class(kernels, at, names, kinds);
+            let class = |at| class(kernels, at, names, known);
             self.elsewhere.add(&mut pending.waits, kernels, class);
         }
         if pending.live.missing() == 0 {
             return self.finish(iteration, now);
         }
         if self.pending.len() > PENDING {
-            // The oldest will hardly become whole any more.
-            self.pending.pop_first();
-            self.samples.1 += 1;
+            self.drop_oldest();
         }
-        Ok(())
+        self.fit_pending()
+    }
+
+    /// Leaves out the oldest iterations that are not whole until the others fit their room.
+    fn fit_pending(&mut self) -> Result<(), LeftOut> {
+        let most = self.rank_room.saturating_mul(self.ranks.len());
+        let mut fits = Ok(());
+        while self.pending.values().map(Pending::bytes).sum::<usize>() > most {
+            self.drop_oldest();
+            fits = Err(LeftOut::NoRoom { most });
+        }
+        fits
+    }
+
+    /// The oldest iteration will hardly become whole any more.
+    fn drop_oldest(&mut self) {
+        self.samples.1 += u64::from(self.pending.pop_first().is_some());
     }
 
     /// All ranks have sent this iteration: what came before it will not become whole any more.
@@ -403,7 +421,7 @@ impl Job {
         let elsewhere = self
             .leaves_the_node()
             .then(|| Shares::of(&pending.waits, pending.duration));
-        match pending.live.finish(&self.names) {
+        match pending.live.finish(self.names.table()) {
             Ok(report) => {
                 self.workload = Some(report.workload);
                 self.measured = Some(Measured {
@@ -499,7 +517,8 @@ impl Job {
                 let settled = self
                     .moved
                     .map(|moved| moved.first(config.settle.iterations));
-                let next = (self.iteration() + 1).max(settled.unwrap_or(0));
+                let next = self.iteration().saturating_add(1);
+                let next = next.max(settled.unwrap_or(0));
                 next.div_ceil(period).saturating_mul(period)
             }
         };
@@ -512,17 +531,14 @@ impl Job {
     }
 }
 
-/// What kind of kernel has a name, and what limits it.
-type Kind = (KernelClass, Option<Limit>);
-
 /// What the name of a kernel tells of it.
-fn kind(kernels: &Kernels, at: usize, names: &[NameId], kinds: &[Kind]) -> Option<Kind> {
+fn kind(kernels: &Kernels, at: usize, names: &[NameId], known: &Names) -> Option<Kind> {
     let name = names.get(*kernels.name.get(at)? as usize)?;
-    kinds.get(name.0 as usize).copied()
+    known.kind(*name)
 }
 
 /// What kind of kernel it is: as the hook says, or else by its name.
-fn class(kernels: &Kernels, at: usize, names: &[NameId], kinds: &[Kind]) -> KernelClass {
+fn class(kernels: &Kernels, at: usize, names: &[NameId], known: &Names) -> KernelClass {
     use litd_proto::Class;
     match kernels.class[at] {
         Class::Computation => KernelClass::Computation,
@@ -531,7 +547,7 @@ fn class(kernels: &Kernels, at: usize, names: &[NameId], kinds: &[Kind]) -> Kern
         }
         Class::Copy => KernelClass::Copy,
         Class::Unspecified => {
-            kind(kernels, at, names, kinds).map_or(KernelClass::Computation, |kind| kind.0)
+            kind(kernels, at, names, known).map_or(KernelClass::Computation, |kind| kind.0)
         }
     }
 }

@@ -43,6 +43,7 @@ pub mod journal;
 pub mod learned;
 mod lifecycle;
 mod limits;
+mod names;
 mod node;
 mod planned;
 pub mod profilers;
@@ -53,6 +54,7 @@ mod record;
 mod release;
 mod rivals;
 mod rollout;
+pub mod room;
 mod session;
 mod settle;
 mod settling;
@@ -76,4 +78,5 @@ pub use config::Config;
 pub use event::{
     Device, DeviceId, Doubt, Effect, Event, NodeReading, Operation, Peer, Reply, SessionId,
 };
+pub use room::{Full, Room, Table};
 pub use store::{MemoryStore, Store};

@@ -31,6 +31,9 @@ const MOST_GPUS: usize = 64;
 /// Ranks of a job that has ended are not let in for so long: its processes may outlive its end.
 const ENDED_FOR: Nanos = Nanos(60_000_000_000);
 
+/// So many of them are remembered at a time.
+const MOST_ENDED: usize = 256;
+
 /// A job that has begun, as its scheduler says.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Begun {
@@ -164,6 +167,15 @@ impl<S: Store> Core<S> {
         }
         let (at, nothing) = (self.now, devices.is_empty() && !known);
         self.ended.insert(id.to_owned(), Ended { at, devices });
+        while self.ended.len() > MOST_ENDED {
+            // Said of more jobs than end on a node in a minute: the oldest is forgotten.
+            let oldest = self.ended.iter().min_by_key(|(_, it)| it.at);
+            let Some(oldest) = oldest.map(|(id, _)| id.clone()) else {
+                break;
+            };
+            self.ended.remove(&oldest);
+            self.record.refuse("ended_jobs");
+        }
         if known {
             self.save_condition();
         }

@@ -5,8 +5,19 @@ use std::collections::{BTreeMap, VecDeque};
 use litd_api::{Counter, Event, EventKind, Events};
 use litd_units::Nanos;
 
-/// So many events are kept.
+use crate::room::{Room, Table};
+
+/// So many events are kept, if they fit the room for them.
 const KEPT: usize = 1000;
+
+/// What an event takes besides its texts.
+const BESIDES: usize = size_of::<Event>() + 48;
+
+/// The bytes that an event takes.
+fn bytes_of(event: &Event) -> usize {
+    let texts = [&event.job, &event.device].map(|text| text.as_ref().map_or(0, String::len));
+    BESIDES + event.text.len() + texts.iter().sum::<usize>()
+}
 
 /// An event in the making.
 #[derive(Debug, Clone)]
@@ -52,9 +63,10 @@ impl Note {
 }
 
 /// The events and the counters.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Record {
     events: VecDeque<Event>,
+    room: Room,
     last: u64,
     /// Wall-clock time at the monotonic time zero, in seconds since 1970.
     epoch: f64,
@@ -66,8 +78,12 @@ impl Record {
     /// An empty record; `now` and `unix_seconds` are the same moment.
     pub fn new(now: Nanos, unix_seconds: f64) -> Self {
         Self {
+            events: VecDeque::new(),
+            room: Room::new(Table::Events.bytes()),
+            last: 0,
             epoch: unix_seconds - now.as_secs_f64(),
-            ..Self::default()
+            errors: BTreeMap::new(),
+            refused: BTreeMap::new(),
         }
     }
 
@@ -88,7 +104,12 @@ impl Record {
             device: note.device,
             text: note.text,
         };
-        if self.events.len() == KEPT {
+        let bytes = bytes_of(&event);
+        if bytes > self.room.most() {
+            // It would cost all others their room. It is logged, and counts as lost.
+            return event;
+        }
+        while self.events.len() >= KEPT || self.room.charge(bytes).is_err() {
             self.make_room();
         }
         self.events.push_back(event.clone());
@@ -99,12 +120,16 @@ impl Record {
     /// most. No hook may wash away what others did.
     fn make_room(&mut self) {
         let common = |event: &Event| event.kind == EventKind::Job;
-        let count = self.events.iter().filter(|event| common(event)).count();
-        let oldest = match count > KEPT / 2 {
+        let of_hooks = self.events.iter().filter(|event| common(event));
+        let (count, bytes) = of_hooks.fold((0, 0), |(count, bytes), event| {
+            (count + 1, bytes + bytes_of(event))
+        });
+        let oldest = match count > KEPT / 2 || bytes > self.room.most() / 2 {
             true => self.events.iter().position(common).unwrap_or(0),
             false => 0,
         };
-        self.events.remove(oldest);
+        let dropped = self.events.remove(oldest);
+        self.room.release(dropped.as_ref().map_or(0, bytes_of));
     }
 
     /// Counts an error of a back end, or of the daemon's own disk and law (`backend` empty).
@@ -122,7 +147,10 @@ impl Record {
         let newer = self.events.iter().filter(|event| event.seq > seq);
         let events: Vec<Event> = newer.cloned().collect();
         Events {
-            lost: self.last.saturating_sub(seq) - events.len() as u64,
+            lost: self
+                .last
+                .saturating_sub(seq)
+                .saturating_sub(events.len() as u64),
             events,
             last: self.last,
         }
@@ -165,6 +193,32 @@ mod tests {
         assert_eq!(told.events[0].text, "budget");
         assert_eq!(told.lost, (5 * KEPT + 1 - KEPT) as u64);
         assert_eq!(record.after(told.last).lost, 0);
+    }
+
+    #[test]
+    fn long_texts_of_hooks_neither_bloat_the_record_nor_wash_away_what_others_did() {
+        let mut record = Record::new(Nanos(0), 0.0);
+        for _ in 0..200 {
+            record.add(Nanos(0), Note::info(EventKind::Command, "budget"));
+        }
+        let text = "x".repeat(8 * 1024);
+        for _ in 0..KEPT {
+            let note = Note::info(EventKind::Job, text.as_str());
+            record.add(Nanos(0), note.job(&text));
+        }
+        let told = record.after(0);
+        let bytes: usize = told.events.iter().map(bytes_of).sum();
+        let most = Table::Events.bytes();
+        assert!((most / 2..=most).contains(&bytes), "{bytes} bytes");
+        assert_eq!(record.room.taken(), bytes);
+        assert_eq!(
+            told.events.iter().filter(|it| it.text == "budget").count(),
+            200
+        );
+        assert_eq!(told.lost + told.events.len() as u64, told.last);
+        // One that fits nowhere is not kept, and costs no other.
+        record.add(Nanos(0), Note::info(EventKind::Job, "x".repeat(most)));
+        assert_eq!(record.after(told.last).lost, 1);
     }
 
     #[test]

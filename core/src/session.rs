@@ -9,6 +9,7 @@ use litd_units::Nanos;
 use crate::cgroup::Home;
 use crate::event::Peer;
 use crate::rate::Bucket;
+use crate::room::Room;
 
 /// How far a hook's introduction has come.
 #[derive(Debug, Clone)]
@@ -54,6 +55,8 @@ pub(crate) struct Session {
     pub names: Vec<NameId>,
     /// Bytes of those names.
     pub name_bytes: usize,
+    /// The room for them in its job's table.
+    pub name_room: Room,
     /// The software that it would profile with.
     pub profiler: Option<String>,
     /// Notices that were logged.
@@ -71,6 +74,7 @@ impl Session {
             too_fast: 0,
             names: Vec::new(),
             name_bytes: 0,
+            name_room: Room::new(0),
             profiler: None,
             notices: 0,
         }

@@ -40,6 +40,7 @@ impl<S: Store> Core<S> {
             let note = Note::info(EventKind::Job, "ranks are missing: caps go back").job(name);
             self.note(note);
         }
+        self.fit_names(name);
         self.dirty = true;
         self.tell_hooks(name);
     }

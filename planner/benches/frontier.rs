@@ -11,6 +11,9 @@
 //!
 //! With two numbers after `--` only that size is measured, without lowtime.
 
+#[path = "../../benches/common/measured.rs"]
+mod measured;
+
 use std::error::Error;
 use std::fmt::Write as _;
 use std::fs;
@@ -19,6 +22,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use litd_planner::{Frontier, Graph, Pricing, Problem, Schedule, Spec, synthetic};
+use measured::{amount, nothing};
 use nix::sys::resource::{UsageWho, getrusage};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -58,7 +62,8 @@ fn main() -> Outcome<()> {
         let text = String::from_utf8(output.stdout.clone())?;
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [points, seconds, mebibytes] = fields[..] else {
-            return Err(format!("{output:?}").into());
+            let why = String::from_utf8_lossy(&output.stderr);
+            return Err(nothing(&format!("{stages}x{microbatches}"), why.trim()).into());
         };
         let seconds: f64 = seconds.parse()?;
         let operations = 2 * stages * microbatches;
@@ -101,7 +106,10 @@ fn measure(stages: u32, microbatches: u32) -> Outcome<String> {
             break frontier.len();
         }
     };
-    let seconds = (cpu()? - before) / f64::from(times);
+    if points < 2 {
+        return Err(nothing("a frontier", format!("{points} points are none")).into());
+    }
+    let seconds = amount("a frontier", (cpu()? - before) / f64::from(times))?;
     let mebibytes = getrusage(UsageWho::RUSAGE_SELF)?.max_rss() as f64 / 1024.0;
     Ok(format!("{points} {seconds} {mebibytes:.1}"))
 }

@@ -111,16 +111,22 @@ pub struct CapVector {
     budget: Microwatts,
 }
 
+/// A driver that lies may name any power. Beyond this, far above every budget, all are one: as many
+/// of them as there can be devices still add up, and no sum of them ever becomes a small one.
+const FARTHEST: f64 = (Microwatts::MAX >> 20) as f64;
+
+/// A whole number of microwatts; NaN becomes 0.
+fn whole(power: f64) -> Microwatts {
+    power.clamp(-FARTHEST, FARTHEST) as Microwatts
+}
+
 fn microwatts_down(power: Watts) -> Microwatts {
-    // `as` saturates, and NaN becomes 0.
-    (power.0 * WATT + DUST).floor() as Microwatts
+    whole((power.0 * WATT + DUST).floor())
 }
 
 /// The nearest whole number of microwatts, of a finite power.
 pub(crate) fn microwatts(power: Watts) -> Option<Microwatts> {
-    power
-        .is_finite()
-        .then(|| (power.0 * WATT).round() as Microwatts)
+    power.is_finite().then(|| whole((power.0 * WATT).round()))
 }
 
 pub(crate) fn watts(power: Microwatts) -> Watts {

@@ -4,8 +4,8 @@
 use litd_diagnosis::Marks;
 use litd_policies::config::Guard;
 use litd_policies::{
-    ActuationFailure, CapVector, Config, Controller, Cpu, Decision, Envelope, GpuReading, Law,
-    Leads, Limits, Node, Plan, Policy, Sample, Scale, State, Why, actuate, inc_power_gpu,
+    ActuationFailure, Actuator, CapVector, Config, Controller, Cpu, Decision, Envelope, GpuReading,
+    Law, Leads, Limits, Node, Plan, Policy, Sample, Scale, State, Why, actuate, inc_power_gpu,
 };
 use litd_units::{Celsius, Millis, Watts};
 use proptest::prelude::*;
@@ -627,6 +627,17 @@ fn impossible_envelopes_are_refused_with_the_reason() {
     assert!(refused(&[with(300.0, 750e6, 1.0)], 900.0).contains("ceiling"));
     assert!(refused(&[with(300.0, 750.0, 0.0)], 900.0).contains("resolution"));
     assert!(refused(&[with(300.0, 750.0, 1.0)], f64::NAN).contains("budget of NaN W"));
+}
+
+#[test]
+fn caps_that_no_device_can_hold_add_up_to_more_than_any_budget() {
+    for devices in [1, 2, 8, 4096] {
+        let absurd = vec![(Some(Watts(1e300)), Watts(750.0)); devices];
+        let actuator = Actuator::new(&absurd, Watts(1e300));
+        // A sum that wraps would be a small one, and let every cap rise.
+        assert!(actuator.most() > Watts(1e6 * devices as f64));
+        assert!(actuator.budget() > Watts(1e6));
+    }
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! How long the alignment takes where it matters, beside its limits:
 //! `cargo bench -p litd-traces --bench align`.
 
+#[path = "../../benches/common/measured.rs"]
+mod measured;
+
 use std::time::{Duration, Instant};
 
 use litd_traces::{AlignError, AlignOptions, Kernel, KernelClass, Timeline, align};
 use litd_units::Nanos;
+use measured::{Nothing, Samples, amount, nothing};
 use nix::sys::resource::{UsageWho, getrusage};
 
 /// A small generator of numbers that look random (xorshift), so that runs are alike.
@@ -56,33 +60,37 @@ fn peak_mib() -> f64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| usage.max_rss() as f64 / 1024.0)
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
-}
-
-fn measure(what: &str, timelines: &[Timeline], limit: Duration, check: fn(&Outcome) -> bool) {
+fn measure(
+    what: &str,
+    timelines: &[Timeline],
+    limit: Duration,
+    check: fn(&Outcome) -> bool,
+) -> Result<(), Nothing> {
     let mut times = Vec::new();
     for _ in 0..5 {
         let start = Instant::now();
         let outcome = align(timelines, &AlignOptions::default());
-        times.push(start.elapsed());
-        assert!(check(&outcome), "{what}: {outcome:?}");
+        times.push(start.elapsed().as_secs_f64());
+        if !check(&outcome) {
+            return Err(nothing(what, format!("{:?}", outcome.map(|_| "leads"))));
+        }
     }
     // The peak of the whole process, traces included: an upper bound of what the alignment took.
-    let (time, memory) = (median(times), peak_mib());
+    let time = Samples::new(what, 5, times)?.percentile(50);
+    let memory = amount("the memory of the alignment", peak_mib())?;
     println!(
         "{what}: {:.1} ms ({:.2} of the limit of {} ms), {memory:.1} MiB with the traces ({:.2} of 64 MiB)",
-        1e3 * time.as_secs_f64(),
-        time.as_secs_f64() / limit.as_secs_f64(),
+        1e3 * time,
+        time / limit.as_secs_f64(),
         limit.as_millis(),
         memory / 64.0,
     );
+    Ok(())
 }
 
 type Outcome = Result<litd_traces::Alignment, AlignError>;
 
-fn main() {
+fn main() -> Result<(), Nothing> {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let node = Vec::from_iter((0..8).map(|rank| nearly_equal(rank, &mut random)));
     let enough = |outcome: &Outcome| outcome.as_ref().is_ok_and(|a| a.matched_fraction() > 0.9);
@@ -91,7 +99,7 @@ fn main() {
         &node,
         Duration::from_millis(10),
         enough,
-    );
+    )?;
 
     let limit = Duration::from_millis(200);
     let names = |word: &'static str| (0..100_000).map(move |k| format!("{word} {k}"));
@@ -101,7 +109,7 @@ fn main() {
         &disjoint,
         limit,
         Outcome::is_err,
-    );
+    )?;
     drop(disjoint);
     let shuffled = [shuffled(0, &mut random), shuffled(1, &mut random)];
     measure(
@@ -109,5 +117,5 @@ fn main() {
         &shuffled,
         limit,
         Outcome::is_err,
-    );
+    )
 }

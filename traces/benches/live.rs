@@ -1,12 +1,16 @@
 //! How long the report takes once the last rank of a job is in, and what the sample takes in
 //! memory, beside their limits: `cargo bench -p litd-traces --bench live`.
 
+#[path = "../../benches/common/measured.rs"]
+mod measured;
+
 use std::time::{Duration, Instant};
 
 use litd_traces::{
     AlignError, AlignOptions, KernelClass, Live, LiveKernel, LiveReport, NameId, NameTable,
 };
 use litd_units::Nanos;
+use measured::{Nothing, Samples, amount, nothing};
 
 const RANKS: usize = 8;
 const KERNELS: u32 = 10_000;
@@ -16,6 +20,8 @@ const LIMIT: Duration = Duration::from_millis(2);
 const HOSTILE: Duration = Duration::from_millis(100);
 /// Bytes per kernel that a sample may take.
 const BYTES: f64 = 24.0;
+/// So often each is measured.
+const TIMES: usize = 51;
 
 /// A small generator of numbers that look random (xorshift), so that runs are alike.
 struct Random(u64);
@@ -72,9 +78,9 @@ fn measure(
     names: &NameTable,
     limit: Duration,
     check: fn(&Outcome) -> bool,
-) {
+) -> Result<(), Nothing> {
     let (mut times, mut bytes) = (Vec::new(), 0);
-    for _ in 0..51 {
+    for _ in 0..TIMES {
         let mut live = Live::new(ranks.len(), AlignOptions::default());
         let mut start = Instant::now();
         for (at, kernels) in ranks.iter().enumerate() {
@@ -83,14 +89,15 @@ fn measure(
         }
         bytes = live.bytes();
         let outcome = live.finish(names);
-        times.push(start.elapsed());
-        assert!(check(&outcome), "{what}: {outcome:?}");
+        times.push(start.elapsed().as_secs_f64());
+        if !check(&outcome) {
+            return Err(nothing(what, format!("{outcome:?}")));
+        }
     }
-    times.sort();
-    let [typical, worst] =
-        [times[times.len() / 2], times[times.len() - 1]].map(|t| t.as_secs_f64());
+    let times = Samples::new(what, TIMES, times)?;
+    let [typical, worst] = [50, 100].map(|percent| times.percentile(percent));
     let kernels: usize = ranks.iter().map(Vec::len).sum();
-    let per_kernel = bytes as f64 / kernels as f64;
+    let per_kernel = amount("the memory of a sample", bytes as f64 / kernels as f64)?;
     println!(
         "{what}: {:.2} ms, at worst {:.2} ms ({:.2} and {:.2} of the limit of {} ms), {per_kernel:.1} bytes per kernel ({:.2} of {BYTES})",
         1e3 * typical,
@@ -100,9 +107,10 @@ fn measure(
         limit.as_millis(),
         per_kernel / BYTES,
     );
+    Ok(())
 }
 
-fn main() {
+fn main() -> Result<(), Nothing> {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let table = names(200);
     let mut node = |one: &mut dyn FnMut(u32, &mut Random) -> Vec<LiveKernel>| {
@@ -116,7 +124,7 @@ fn main() {
         &table,
         LIMIT,
         enough,
-    );
+    )?;
     let alike = node(&mut |_, random| training(0, random));
     measure(
         "8 x 10,000 kernels, some communication",
@@ -124,7 +132,7 @@ fn main() {
         &table,
         LIMIT,
         enough,
-    );
+    )?;
     let nearly = node(&mut |_, random| training(500, random));
     measure(
         "8 x 10,000 nearly equal kernels",
@@ -132,7 +140,7 @@ fn main() {
         &table,
         LIMIT,
         enough,
-    );
+    )?;
 
     let most = Live::MOST_KERNELS as u32;
     let strange = node(&mut |at, random| rank((0..most / 2).map(|k| at * most / 2 + k), 1, random));
@@ -143,7 +151,7 @@ fn main() {
         &table,
         HOSTILE,
         Outcome::is_err,
-    );
+    )?;
     drop(strange);
     let table = names(most);
     let random_names = node(&mut |_, random| {
@@ -156,9 +164,9 @@ fn main() {
         &table,
         HOSTILE,
         Outcome::is_err,
-    );
+    )?;
     let many = node(&mut |at, random| rank((0..most).map(|k| k + at), 1 << 10, random));
-    measure("8 ranks, 1,024 streams", &many, &table, HOSTILE, |_| true);
+    measure("8 ranks, 1,024 streams", &many, &table, HOSTILE, |_| true)?;
     let foreign = node(&mut |at, random| {
         let mut kernels = rank(0..most, 64, random);
         kernels
@@ -172,7 +180,7 @@ fn main() {
         &table,
         HOSTILE,
         |_| true,
-    );
+    )?;
     let spread = node(&mut |at, random| rank((0..most).filter(|k| k % 300 != at), 1, random));
     measure(
         "8 ranks, small differences",
@@ -180,5 +188,5 @@ fn main() {
         &table,
         HOSTILE,
         |_| true,
-    );
+    )
 }

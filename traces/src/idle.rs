@@ -1,5 +1,8 @@
 //! When a GPU had nothing to do although it waited for no collective: its host was late.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use litd_units::Nanos;
 
 use crate::timeline::KernelClass;
@@ -15,22 +18,22 @@ pub(crate) fn idle(kernels: impl IntoIterator<Item = (KernelClass, Nanos, Nanos)
     let mut idle = Nanos::ZERO;
     let mut busy_until = None::<Nanos>;
     // Collectives that had not ended at the last start of another kernel.
-    let mut running = Vec::<Nanos>::new();
+    let mut running = BinaryHeap::<Reverse<Nanos>>::new();
     for (class, start, end) in kernels {
         if class == KernelClass::Communication {
-            running.push(end);
+            running.push(Reverse(end));
             continue;
         }
         let before = busy_until.unwrap_or(start);
         if start > before {
             let mut free = before;
-            running.retain(|&end| {
-                let ended = end <= start + SLACK;
-                if ended {
-                    free = free.max(end.min(start));
-                }
-                !ended
-            });
+            // Each is looked at once, however many of them run on.
+            while let Some(end) = running.peek().map(|end| end.0)
+                && end <= start + SLACK
+            {
+                free = free.max(end.min(start));
+                running.pop();
+            }
             idle += start - free;
         }
         busy_until = Some(before.max(end));

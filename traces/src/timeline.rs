@@ -110,7 +110,7 @@ pub struct NameTable {
 impl NameTable {
     /// The id of `name`, which is added if it is new.
     pub fn intern(&mut self, name: &str) -> NameId {
-        if let Some(&id) = self.ids.get(name) {
+        if let Some(id) = self.find(name) {
             return id;
         }
         let id = NameId(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
@@ -118,6 +118,12 @@ impl NameTable {
         self.names.push(name.clone());
         self.ids.insert(name, id);
         id
+    }
+
+    /// The id of `name`, if it is here.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<NameId> {
+        self.ids.get(name).copied()
     }
 
     /// The id that this table gives to a name of another one, whose text is shared.

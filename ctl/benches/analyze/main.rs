@@ -2,15 +2,18 @@
 //! of nothing but kernels, the most that memory has to hold:
 //! `cargo bench -p litctl --bench analyze`.
 
+#[path = "../../../benches/common/measured.rs"]
+mod measured;
 #[path = "../../../traces/benches/formats/rocprof.rs"]
 mod rocprof;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Instant;
 
+use measured::{Samples, amount, nothing};
 use nix::sys::resource::{UsageWho, getrusage};
 
 const TRACE: &str = concat!(
@@ -29,8 +32,8 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// What runs of litctl took.
 struct Taken {
-    /// The median.
-    time: Duration,
+    /// The median, in seconds.
+    time: f64,
     /// Of a core, of each on average; what else runs on the machine adds little to that.
     core: f64,
     /// The most, in MiB.
@@ -39,28 +42,36 @@ struct Taken {
 
 /// Runs litctl so often; in a process of its own, which knows no other runs.
 fn taken(times: usize, args: &[&str]) -> Outcome<Taken> {
-    let run = || -> Outcome<Duration> {
+    let run = || -> Outcome<f64> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_litctl"));
         let start = Instant::now();
-        let status = command.args(args).stdout(Stdio::null()).status()?;
-        assert!(status.success(), "{status}");
-        Ok(start.elapsed())
+        succeeded(command.args(args).stdout(Stdio::null()).status()?)?;
+        Ok(start.elapsed().as_secs_f64())
     };
-    let mut all = (0..times).map(|_| run()).collect::<Outcome<Vec<_>>>()?;
-    all.sort();
+    let all = (0..times).map(|_| run()).collect::<Outcome<Vec<_>>>()?;
+    let all = Samples::new("litctl analyze", times, all)?;
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let seconds = [usage.user_time(), usage.system_time()]
         .map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 * 1e-6);
     Ok(Taken {
-        time: all[times / 2],
-        core: seconds.iter().sum::<f64>() / times as f64,
-        memory: usage.max_rss() as f64 / 1024.0,
+        time: all.percentile(50),
+        core: amount(
+            "its processor time",
+            seconds.iter().sum::<f64>() / times as f64,
+        )?,
+        memory: amount("its memory", usage.max_rss() as f64 / 1024.0)?,
     })
+}
+
+fn succeeded(status: ExitStatus) -> Outcome<()> {
+    match status.success() {
+        true => Ok(()),
+        false => Err(nothing("litctl analyze", status).into()),
+    }
 }
 
 fn beside_peers() -> Outcome<()> {
     let Taken { time, core, memory } = taken(5, &["--json", "analyze", TRACE])?;
-    let time = time.as_secs_f64();
     println!(
         "litctl analyze, 61 MB of JSON in gzip: {time:.3} s, {core:.3} s of a core, {memory:.1} MiB"
     );
@@ -93,13 +104,11 @@ fn main() -> Outcome<()> {
         _ => {}
     }
     let me = |args: &[&str]| -> Outcome<()> {
-        let status = Command::new(std::env::current_exe()?).args(args).status()?;
-        assert!(status.success(), "{status}");
-        Ok(())
+        succeeded(Command::new(std::env::current_exe()?).args(args).status()?)
     };
     match Path::new(TRACE).is_file() {
         true => me(&["peers"])?,
-        false => println!("skipped: ../shared/traces is absent"),
+        false => println!("SKIPPED: 61 MB of JSON in gzip: ../shared/traces is absent"),
     }
     let folder = tempfile::tempdir()?;
     let named = |name: &str| -> PathBuf { folder.path().join(name) };

@@ -1,14 +1,18 @@
 //! The log's files, read from the oldest to the youngest, and on.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use litd::files;
 use litd_api::audit::{FILE, Line, Record};
 
 /// No daemon keeps as many files.
 const MOST: usize = 1000;
+
+/// Nor a longer one, in bytes: `audit.file_bytes` is at most so much, but for the last record.
+const LONGEST: u64 = 2 << 30;
 
 /// What was read.
 #[derive(Debug, Default)]
@@ -52,7 +56,7 @@ impl Log {
     pub fn read(&mut self) -> io::Result<Read> {
         let mut read = Read::default();
         for path in std::mem::take(&mut self.older).into_iter().rev() {
-            match std::fs::read(&path) {
+            match files::read(&path, LONGEST) {
                 Ok(bytes) => self.lines(&path, &bytes, &mut read),
                 // It has just become older than what is kept.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -61,7 +65,7 @@ impl Log {
         }
         self.drain(&mut read)?;
         let path = self.directory.join(FILE);
-        match File::open(&path) {
+        match files::open(&path, OpenOptions::new().read(true)) {
             Ok(file) if self.is_read(&file)? => {}
             Ok(file) => {
                 // The old one has its last line now.
@@ -128,7 +132,7 @@ impl Log {
     /// in the record that follows.
     fn count(&mut self, seq: u64, place: &str, read: &mut Read) {
         match self.last {
-            Some(last) if seq > last + 1 => {
+            Some(last) if seq > last.saturating_add(1) => {
                 let missing = crate::output::count(seq - last - 1, "record");
                 read.damage.push(format!("{place}: {missing} missing"));
             }

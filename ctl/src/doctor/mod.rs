@@ -7,6 +7,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use litd::config::Config;
+use litd::files;
 use litd_core::learned::Learned;
 use litd_core::profilers::ProfilerOff;
 use litd_power::{DeviceKind, Notice, Severity};
@@ -119,7 +120,8 @@ fn examine(config: &Config, socket: &Socket) -> Result<Report, Box<dyn Error>> {
 
 /// Which profilers have done harm on this node; only root can read it.
 fn profilers_off(config: &Config) -> Vec<ProfilerOff> {
-    let bytes = std::fs::read(litd::state::learned(&config.shell.state.directory));
+    let path = litd::state::learned(&config.shell.state.directory);
+    let bytes = files::read(&path, files::LONGEST_STATE);
     let (learned, _) = Learned::load(&bytes.unwrap_or_default());
     learned.profilers_off().to_vec()
 }

@@ -1,12 +1,12 @@
 //! `litctl lease follow`: a lease that is renewed for as long as a file says what the fleet wants.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use litd::files;
 use litd_api::{Command, Lease, Mode};
 use litd_units::Watts;
 use serde::Deserialize;
@@ -133,7 +133,8 @@ fn granted(
     seconds: f64,
 ) -> Result<Grant, Box<dyn std::error::Error>> {
     let shown = file.display();
-    let text = fs::read_to_string(file).map_err(|error| format!("{shown}: {error}"))?;
+    let text = files::text(file, files::LONGEST_CONFIG);
+    let text = text.map_err(|error| format!("{shown}: {error}"))?;
     grant(&text, node, now, seconds).map_err(|error| format!("{shown}: {error}").into())
 }
 
@@ -206,6 +207,20 @@ mod tests {
                 .unwrap_err()
                 .contains("time zone")
         );
+    }
+
+    #[test]
+    fn a_pipe_is_no_file_and_is_not_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let pipe = place.path().join("fleet.toml");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let error = granted(&pipe, "n", now(), 60.0).unwrap_err().to_string();
+        let expected = format!(
+            "{}: is a named pipe; it must be a regular file",
+            pipe.display()
+        );
+        assert_eq!(error, expected);
     }
 
     #[test]

@@ -57,6 +57,15 @@ impl Waits {
         self.certain = Some(Spans::new());
     }
 
+    /// The memory that it takes, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let spans = self.certain.iter().chain(&self.possible);
+        spans
+            .map(|spans| spans.capacity() * size_of::<(Nanos, Nanos)>())
+            .sum()
+    }
+
     /// How long all ranks added certainly wait at once for other nodes.
     #[must_use]
     pub fn certain(&self) -> Nanos {
@@ -76,10 +85,12 @@ fn total(spans: &[(Nanos, Nanos)]) -> Nanos {
 
 /// Leaves what is in `spans`, too.
 fn restrict(known: &mut Option<Spans>, spans: Spans) {
-    *known = Some(match known.take() {
+    let mut left = match known.take() {
         Some(known) => both(&known, &spans),
         None => spans,
-    });
+    };
+    left.shrink_to_fit();
+    *known = Some(left);
 }
 
 fn union(mut spans: Spans) -> Spans {

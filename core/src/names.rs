@@ -1,0 +1,178 @@
+//! The kernel names of a job, each once, with what a name tells of its kernels.
+
+use std::collections::BTreeSet;
+
+use litd_traces::{KernelClass, Limit, NameId, NameTable, class_of, limit_of};
+
+use crate::core::Core;
+use crate::event::SessionId;
+use crate::room::{Full, Room, Table};
+use crate::store::Store;
+
+/// A kernel name is not longer, in bytes. Templates make names of some thousands.
+const LONGEST_NAME: usize = 16 * 1024;
+
+/// What a name takes besides its text, in a table that is as empty as it can be.
+const BESIDES: usize = 128;
+
+/// What kind of kernel has a name, and what limits it.
+pub(crate) type Kind = (KernelClass, Option<Limit>);
+
+/// The bytes that a name takes in a table.
+pub(crate) fn bytes_of(name: &str) -> usize {
+    name.len().saturating_add(BESIDES)
+}
+
+/// The names of all ranks of a job.
+#[derive(Debug)]
+pub(crate) struct Names {
+    table: NameTable,
+    /// Looked at once per name, not once per kernel.
+    kinds: Vec<Kind>,
+    room: Room,
+}
+
+impl Names {
+    /// No names, and no room for any; see [`Names::resize`].
+    pub fn new() -> Self {
+        Self {
+            table: NameTable::default(),
+            kinds: Vec::new(),
+            room: Room::new(0),
+        }
+    }
+
+    /// From now on there is room for so many bytes.
+    pub fn resize(&mut self, most: usize) {
+        self.room.resize(most);
+    }
+
+    /// The id of a name, which is added if it is new.
+    pub fn learn(&mut self, name: &str) -> Result<NameId, Full> {
+        self.add(name, |name| (class_of(name), limit_of(name)))
+    }
+
+    fn add(&mut self, name: &str, kind: impl Fn(&str) -> Kind) -> Result<NameId, Full> {
+        if let Some(id) = self.table.find(name) {
+            return Ok(id);
+        }
+        self.room.charge(bytes_of(name))?;
+        self.kinds.push(kind(name));
+        Ok(self.table.intern(name))
+    }
+
+    /// Forgets the names that none of these dictionaries has, and numbers the others anew.
+    pub fn keep<'a>(&mut self, dictionaries: impl Iterator<Item = &'a mut Vec<NameId>>) {
+        let mut kept = Self {
+            // What was learned once fits.
+            room: Room::new(usize::MAX),
+            ..Self::new()
+        };
+        for id in dictionaries.flatten() {
+            let kind = |_: &str| self.kind(*id).unwrap_or((KernelClass::Computation, None));
+            if let Ok(new) = kept.add(self.table.get(*id), kind) {
+                *id = new;
+            }
+        }
+        kept.room.resize(self.room.most());
+        *self = kept;
+    }
+
+    /// What the name tells.
+    pub fn kind(&self, id: NameId) -> Option<Kind> {
+        self.kinds.get(id.0 as usize).copied()
+    }
+
+    /// The names by their ids.
+    pub fn table(&self) -> &NameTable {
+        &self.table
+    }
+
+    /// The bytes that the names take.
+    pub fn bytes(&self) -> usize {
+        self.room.taken()
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// Adds a rank's new kernel names to its dictionary and its job's. An error says what is too
+    /// much.
+    pub(crate) fn learn_names(
+        &mut self,
+        id: SessionId,
+        job: &str,
+        new: &[String],
+    ) -> Result<(), String> {
+        for name in new {
+            self.room_for_name(id, name)?;
+            let known = self.learn_name(job, name).or_else(|Full { .. }| {
+                self.forget_names(job);
+                self.learn_name(job, name)
+            });
+            let known = known.map_err(|full| too_many_bytes(full.most))?;
+            let session = self.sessions.get_mut(&id);
+            if let (Some(session), Some(known)) = (session, known) {
+                session.names.push(known);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a rank may name one more.
+    fn room_for_name(&mut self, id: SessionId, name: &str) -> Result<(), String> {
+        let limits = &self.config.limits;
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return Ok(());
+        };
+        session.name_bytes = session.name_bytes.saturating_add(name.len());
+        let too_many = name.len() > LONGEST_NAME
+            || session.names.len() >= limits.names
+            || session.name_bytes > limits.name_bytes;
+        if too_many {
+            return Err(format!(
+                "more than {} kernel names or {} bytes of them, or one of more than {LONGEST_NAME}",
+                limits.names, limits.name_bytes
+            ));
+        }
+        let charged = session.name_room.charge(bytes_of(name));
+        charged.map_err(|full| too_many_bytes(full.most))
+    }
+
+    fn learn_name(&mut self, job: &str, name: &str) -> Result<Option<NameId>, Full> {
+        let job = self.jobs.get_mut(job);
+        job.map(|job| job.names.learn(name)).transpose()
+    }
+
+    /// A job has other ranks than before: its names have the room that those bring. Where ranks
+    /// have gone that may be less than the names take which only those had.
+    pub(crate) fn fit_names(&mut self, name: &str) {
+        let share = Table::Names.of_a_gpu(self.devices.gpus().count());
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        let most = share.saturating_mul(job.ranks.len());
+        job.names.resize(most);
+        if job.names.bytes() > most {
+            self.forget_names(name);
+        }
+    }
+
+    /// Forgets the names that none of a job's connected ranks has told of: those of ranks that
+    /// were here before, or connected anew.
+    fn forget_names(&mut self, name: &str) {
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        // They name kernels by the numbers that change now.
+        job.drop_pending();
+        let connected: BTreeSet<SessionId> = job.sessions().collect();
+        let sessions = self.sessions.iter_mut();
+        let sessions = sessions.filter(|(id, _)| connected.contains(id));
+        job.names
+            .keep(sessions.map(|(_, session)| &mut session.names));
+    }
+}
+
+fn too_many_bytes(most: usize) -> String {
+    format!("kernel names that take more than {most} bytes, the room of one of this node's GPUs")
+}

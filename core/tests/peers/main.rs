@@ -1,0 +1,7 @@
+//! The core under whoever may send it anything: numbers at the ends of their ranges, and more names
+//! and kernels than there is room for. Debug builds check every sum.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod extremes;
+mod node;
+mod rooms;

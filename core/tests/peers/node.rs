@@ -1,0 +1,235 @@
+//! A core with some GPUs whose drivers do as they are told, and hooks that say anything.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use litd_api::{Command, Done, Mode, Problem, Status};
+use litd_core::{
+    Config, Core, Device, Effect, Event, MemoryStore, Operation, Peer, Reply, SessionId,
+};
+use litd_power::{CapRange, DeviceKind, Identity, ReadBack, Reading, Sharing};
+use litd_proto::{FromHook, Hello, PROTOCOL};
+use litd_units::{Celsius, Hertz, Joules, Nanos, Watts};
+
+pub const SECOND: i64 = 1_000_000_000;
+
+pub const RANGE: CapRange = CapRange {
+    lowest: Watts(200.0),
+    highest: Watts(750.0),
+    default: Watts(700.0),
+    resolution: Watts(1.0),
+};
+
+/// Some tests look at the memory of the whole process: one test at a time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a driver may answer instead of the truth.
+pub type Lie<'a> = &'a mut dyn FnMut(Reply) -> Reply;
+
+pub struct Node {
+    pub core: Core<MemoryStore>,
+    pub now: Nanos,
+    caps: Vec<Watts>,
+    energy: f64,
+    sessions: u64,
+    /// Sessions that the core has closed.
+    pub closed: Vec<SessionId>,
+}
+
+pub fn address(gpu: usize) -> String {
+    format!("0000:{:02x}:00.0", gpu + 1)
+}
+
+fn identity(gpu: usize) -> Identity {
+    Identity {
+        kind: DeviceKind::Gpu,
+        address: address(gpu),
+        uuid: None,
+        serial: None,
+        model: "made up".to_owned(),
+        driver: "made up".to_owned(),
+        backend: "simulated".to_owned(),
+        sharing: Sharing::default(),
+        read_back: ReadBack::default(),
+    }
+}
+
+/// Steers early and often.
+pub fn config() -> Config {
+    let mut config = Config {
+        mode: Mode::Steer,
+        ..Config::default()
+    };
+    config.law.calibration.sampling_period = 1;
+    config.law.calibration.warm_up = 1;
+    config.law.detection.window = 1;
+    config.settle.seconds = Some(0.0);
+    config.settle.iterations = 0;
+    config.limits.connections_per_second = 1e6;
+    config.limits.frames_per_second = 1e6;
+    config
+}
+
+impl Node {
+    pub fn new(gpus: usize, config: Config) -> Self {
+        let caps = vec![RANGE.default; gpus];
+        let device = |gpu: usize| Device {
+            identity: identity(gpu),
+            range: RANGE,
+            reading: Some(reading(RANGE.default, 0.0)),
+        };
+        let inventory = (0..gpus).map(device).collect();
+        let store = MemoryStore::default();
+        let core = Core::new(config, inventory, store, "boot", Nanos(SECOND), 1e9).unwrap();
+        let mut node = Self {
+            core,
+            now: Nanos(SECOND),
+            caps,
+            energy: 0.0,
+            sessions: 0,
+            closed: Vec::new(),
+        };
+        node.settle(&mut |reply| reply);
+        node
+    }
+
+    /// An event, and what follows from it.
+    pub fn handle(&mut self, event: Event<'_>, lie: Lie<'_>) {
+        self.core.handle(self.now, event);
+        self.settle(lie);
+    }
+
+    /// The same with drivers that tell the truth.
+    pub fn sound(&mut self, event: Event<'_>) {
+        self.handle(event, &mut |reply| reply);
+    }
+
+    pub fn command(&mut self, command: Command, lie: Lie<'_>) -> Result<Done, Problem> {
+        let outcome = self.core.command(self.now, 0, command);
+        self.settle(lie);
+        outcome
+    }
+
+    fn settle(&mut self, lie: Lie<'_>) {
+        // A driver that always lies has the core ask for ever.
+        for _ in 0..200 {
+            let effects = self.core.effects();
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Device { device, operation } => {
+                        let reply = lie(self.perform(device.0, operation));
+                        self.core.handle(self.now, Event::Device { device, reply });
+                    }
+                    Effect::Close { session } => {
+                        self.closed.push(session);
+                        self.core.handle(self.now, Event::Disconnected { session });
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, device: usize, operation: Operation) -> Reply {
+        self.energy += 1.0;
+        match operation {
+            Operation::Read => Reply::Read(Ok(reading(self.caps[device], self.energy))),
+            Operation::Set(cap) => {
+                assert!(cap.is_finite(), "{cap}");
+                self.caps[device] = cap;
+                Reply::Set(Ok(cap))
+            }
+            Operation::Range => Reply::Range(Ok(RANGE)),
+            Operation::Identify => Reply::Identity(Ok((identity(device), RANGE))),
+            Operation::Holders => Reply::Holders(Ok(vec![pid(device)])),
+            Operation::Clocks(_) => Reply::Clocks(Ok(())),
+            Operation::Release => Reply::Released,
+        }
+    }
+
+    /// A hook of the process that holds a GPU connects.
+    pub fn connect(&mut self, gpu: usize) -> SessionId {
+        self.sessions += 1;
+        let session = SessionId(self.sessions);
+        let peer = Peer {
+            pid: pid(gpu),
+            uid: 1000,
+        };
+        let home = None;
+        self.sound(Event::Connected {
+            session,
+            peer,
+            home,
+        });
+        session
+    }
+
+    /// And introduces itself as one of so many ranks, of which each has the GPU of its number.
+    pub fn attach(&mut self, gpu: usize, ranks: u32) -> SessionId {
+        let session = self.connect(gpu);
+        let hello = Hello {
+            protocol: PROTOCOL,
+            job: "job".to_owned(),
+            rank: gpu as u32,
+            local_rank: gpu as u32,
+            world_size: ranks,
+            local_world_size: ranks,
+            gpu: address(gpu),
+            framework: "made up".to_owned(),
+            versions: Default::default(),
+        };
+        self.say(session, &FromHook::Hello(hello));
+        session
+    }
+
+    pub fn say(&mut self, session: SessionId, message: &FromHook) {
+        self.frame(session, &message.encode());
+    }
+
+    pub fn frame(&mut self, session: SessionId, bytes: &[u8]) {
+        self.sound(Event::Frame { session, bytes });
+    }
+
+    pub fn pass(&mut self, nanos: i64) {
+        self.now += Nanos(nanos);
+        self.sound(Event::Time);
+    }
+
+    pub fn status(&self) -> Status {
+        self.core.status()
+    }
+
+    pub fn counted(&self, label: &str) -> u64 {
+        let refused = self.status().totals.refused;
+        let of_kind = refused.iter().filter(|it| it.kind == label);
+        of_kind.map(|it| it.count).sum()
+    }
+
+    pub fn is_closed(&self, session: SessionId) -> bool {
+        self.closed.contains(&session)
+    }
+}
+
+fn pid(device: usize) -> u32 {
+    100 + device as u32
+}
+
+fn reading(cap: Watts, energy: f64) -> Reading {
+    Reading {
+        cap,
+        enforced: None,
+        power: Some(cap),
+        energy: Some(Joules(energy)),
+        temperature: Some(Celsius(60.0)),
+        slowdown: Some(Celsius(95.0)),
+        clock: Some(Hertz(1.5e9)),
+        power_limited: Some(true),
+        power_share: None,
+        throttle: None,
+    }
+}

@@ -1,0 +1,144 @@
+//! How every file is opened that the daemon, or litctl on its behalf, reads or writes while it
+//! runs: it must be a regular one. Opening a named pipe waits for whoever is at its other end, and
+//! opening a device may act on it; here both are refused at once, and so is a file that is longer
+//! than what belongs there.
+
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+
+/// No file of litd's own state is longer, in bytes: they have some kilobytes, and are rewritten
+/// long before.
+pub const LONGEST_STATE: u64 = 16 << 20;
+
+/// No configuration is longer, in bytes, nor a lease.
+pub const LONGEST_CONFIG: u64 = 1 << 20;
+
+/// Opens a regular file.
+///
+/// # Errors
+/// There is none, the system refuses, or what is there is of another kind. The error says which;
+/// the caller has the name.
+pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    // Looked at first, because opening a device may do something.
+    if let Ok(there) = fs::metadata(path) {
+        check(&there)?;
+    }
+    // Something else may be there by now. Opened without waiting it does no harm.
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = options.custom_flags(flags.bits()).open(path)?;
+    check(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Reads a regular file.
+///
+/// # Errors
+/// It can't be opened ([`open`]) or read, or has more than `most` bytes.
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let bytes = head(path, most.saturating_add(1))?;
+    match bytes.len() as u64 > most {
+        true => Err(invalid(format!(
+            "has more than {most} bytes; no such file is so long"
+        ))),
+        false => Ok(bytes),
+    }
+}
+
+/// Reads a regular file of text.
+///
+/// # Errors
+/// [`read`] fails, or it is not UTF-8.
+pub fn text(path: &Path, most: u64) -> io::Result<String> {
+    String::from_utf8(read(path, most)?).map_err(|error| invalid(error.to_string()))
+}
+
+/// Reads the first bytes of a regular file.
+///
+/// # Errors
+/// It can't be opened ([`open`]) or read.
+pub fn head(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let file = open(path, OpenOptions::new().read(true))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn check(there: &Metadata) -> io::Result<()> {
+    match other_kind(there.file_type()) {
+        None => Ok(()),
+        Some(kind) => Err(invalid(format!("is {kind}; it must be a regular file"))),
+    }
+}
+
+fn other_kind(kind: FileType) -> Option<&'static str> {
+    match kind {
+        kind if kind.is_file() => None,
+        kind if kind.is_dir() => Some("a directory"),
+        kind if kind.is_fifo() => Some("a named pipe"),
+        kind if kind.is_socket() => Some("a socket"),
+        kind if kind.is_char_device() || kind.is_block_device() => Some("a device"),
+        _ => Some("no file"),
+    }
+}
+
+fn invalid(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    #[test]
+    fn whatever_is_no_regular_file_is_refused_at_once() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        mkfifo(&at("pipe"), Mode::S_IRWXU).unwrap();
+        let _socket = UnixListener::bind(at("socket")).unwrap();
+        fs::create_dir(at("directory")).unwrap();
+        std::os::unix::fs::symlink("pipe", at("link")).unwrap();
+        let others = [
+            (at("pipe"), "a named pipe"),
+            (at("link"), "a named pipe"),
+            (at("socket"), "a socket"),
+            (at("directory"), "a directory"),
+            ("/dev/zero".into(), "a device"),
+        ];
+        for (path, kind) in others {
+            let expected = format!("is {kind}; it must be a regular file");
+            for mut options in [
+                OpenOptions::new().read(true).clone(),
+                OpenOptions::new().append(true).create(true).clone(),
+                OpenOptions::new().write(true).create(true).clone(),
+            ] {
+                let error = open(&path, &mut options).unwrap_err().to_string();
+                assert_eq!(error, expected, "{}", path.display());
+            }
+            assert_eq!(head(&path, 10).unwrap_err().to_string(), expected);
+            assert_eq!(text(&path, 10).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused_and_its_head_can_be_read() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("file");
+        assert_eq!(read(&path, 4).unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::write(&path, "12345").unwrap();
+        assert_eq!(text(&path, 5).unwrap(), "12345");
+        assert_eq!(head(&path, 4).unwrap(), b"1234");
+        let error = read(&path, 4).unwrap_err().to_string();
+        assert!(error.starts_with("has more than 4 bytes"), "{error}");
+        fs::write(&path, b"\xff").unwrap();
+        assert!(text(&path, 5).is_err());
+    }
+}
