@@ -409,6 +409,7 @@ impl Hw {
         self.owes = 0;
         (self.told, self.throttle_told, self.foreign_known) = (false, None, false);
         (self.most_held, self.sharing_told) = (self.cap, self.identity.sharing);
+        self.users_told = false;
         self.highest_told = 0;
     }
 }

@@ -1,7 +1,5 @@
 //! Stand-in devices: what they hold, what they draw, and how they fail.
 
-use std::collections::BTreeSet;
-
 use litd_power::{
     CapRange, DeviceKind, Holder, Identity, Operation, PowerError, ReadBack, Reading, Sharing,
     Throttle,
@@ -381,16 +379,16 @@ impl Hw {
         self.holders.push((Holder { pid, uid }, until));
     }
 
-    pub fn holders(&mut self, now: i64) -> Result<Vec<Holder>, PowerError> {
+    /// Those that use it now.
+    pub fn alive(&self, now: i64) -> Vec<Holder> {
+        let alive = self.holders.iter().filter(|(_, until)| now < *until);
+        alive.map(|&(holder, _)| holder).collect()
+    }
+
+    pub fn holders(&self, now: i64) -> Result<Vec<Holder>, PowerError> {
         match self.gone || now < self.moods.no_holders {
             true => Err(self.error("asking for holders", "not supported")),
-            false => {
-                let alive = self.holders.iter().filter(|(_, until)| now < *until);
-                let holders: Vec<Holder> = alive.map(|&(holder, _)| holder).collect();
-                let users = holders.iter().map(|holder| holder.uid);
-                self.users_told = users.collect::<BTreeSet<_>>().len() > 1;
-                Ok(holders)
-            }
+            false => Ok(self.alive(now)),
         }
     }
 

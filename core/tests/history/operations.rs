@@ -226,8 +226,8 @@ impl World {
                 if now < hw.moods.no_holders {
                     self.seen.mark(Fault::NoHolders);
                 }
-                let pids = hw.holders(now);
-                Reply::Holders(pids.map(|pids| self.told_holders(device, pids)))
+                let holders = hw.holders(now);
+                Reply::Holders(holders.map(|holders| self.told_holders(device, holders)))
             }
             Operation::HighestClock => Reply::HighestClock(hw.highest_clock(now)),
             Operation::Clocks(_) => Reply::Clocks(self.results.remove(&serial).unwrap_or(Ok(()))),
@@ -249,7 +249,6 @@ impl World {
             Reply::Set(outcome) => Some((self.record_of(device), outcome.as_ref().ok().copied())),
             _ => None,
         };
-        let id = DeviceId(self.hw[device].place);
         if let Reply::Holders(_) = reply {
             // As the shell does: before what a driver says of ids.
             for session in self.hooks.handed_on.clone() {
@@ -257,6 +256,7 @@ impl World {
                 self.tell(Event::Doubted { session, doubt });
             }
         }
+        let id = DeviceId(self.hw[device].place);
         self.tell(Event::Device { device: id, reply });
         if let Some((record, held)) = written {
             self.check_outcome(record, held.map(micro));

@@ -137,20 +137,16 @@ impl World {
     pub fn told_holders(&mut self, device: usize, holders: Vec<Holder>) -> Vec<Holder> {
         let now = self.now;
         let moods = &self.hw[device].moods;
-        let told = if now < moods.odd_holders {
-            let uid = holders.first().map_or(500, |it| it.uid);
-            let pids = [0, u32::MAX, u32::MAX, 0];
-            pids.map(|pid| Holder { pid, uid }).to_vec()
-        } else {
-            match moods.anothers.filter(|&(_, until)| now < until) {
-                Some((Anothers::Holders(other), _)) => {
-                    self.hw[other].holders(now).unwrap_or_default()
-                }
-                _ => holders,
+        let told = match moods.anothers.filter(|&(_, until)| now < until) {
+            _ if now < moods.odd_holders => {
+                let odd = [(0, u32::MAX), (u32::MAX, 0), (u32::MAX, 0), (0, 0)];
+                odd.map(|(pid, uid)| Holder { pid, uid }).to_vec()
             }
+            Some((Anothers::Holders(other), _)) => self.hw[other].alive(now),
+            _ => holders,
         };
-        let users = told.iter().map(|it| it.uid);
-        self.hw[device].users_told = users.collect::<BTreeSet<_>>().len() > 1;
+        let users: BTreeSet<u32> = told.iter().map(|holder| holder.uid).collect();
+        self.hw[device].users_told = users.len() > 1;
         told
     }
 
