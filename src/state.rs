@@ -81,6 +81,7 @@ impl Lock {
         let opened = match files::open(&path, private().read(true)) {
             Ok(file) => Ok(file),
             // It can be locked without being written; so can a directory that has no such file.
+            Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => Err(cause),
             Err(cause) => files::open(&path, OpenOptions::new().read(true))
                 .or_else(|_| File::open(directory))
                 .map_err(|_| cause),
@@ -89,6 +90,10 @@ impl Lock {
             Ok(file) => file,
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { _held: None });
+            }
+            // No regular file: nobody can lock it, and whoever put it there meant harm.
+            Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => {
+                return Err(StateError::Io { file: path, cause });
             }
             Err(cause) => return Ok(Self::nothing(&path, &cause)),
         };

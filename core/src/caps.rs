@@ -59,6 +59,13 @@ impl<S: Store> Core<S> {
     /// Works out what every device is to hold.
     pub(crate) fn retarget(&mut self) {
         self.judge_devices();
+        if self.is_looking_round() {
+            // What the others may hold is known in a moment: no cap moves for want of that.
+            for device in 0..self.devices.iter().count() {
+                self.actuator.leave(device);
+            }
+            return;
+        }
         let steering = self.moves_caps();
         self.actuator.set_budget(self.whole_budget(steering));
         if !steering {

@@ -31,7 +31,7 @@ pub(crate) const TELEMETRY: Nanos = Nanos(1_000_000_000);
 
 /// A device that is to hold something else and takes longer, for that write or for what keeps it
 /// from it, is counted with the most that it may hold, and the others make room for it.
-pub(crate) const SLOW: Nanos = Nanos(400_000_000);
+const SLOW: Nanos = Nanos(400_000_000);
 
 /// So many refusals a second are logged; all are counted.
 const REFUSALS_PER_SECOND: f64 = 5.0;

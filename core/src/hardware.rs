@@ -18,7 +18,7 @@ const RETRY: Nanos = Nanos(1_000_000_000);
 const RETRY_FAULTY: Nanos = Nanos(5_000_000_000);
 
 /// So many failures in a row make a device faulty.
-const FAILURES: u32 = 3;
+pub(crate) const FAILURES: u32 = 3;
 
 /// So many resets within [`RESETS_WITHIN`] are no resets: somebody sets the default cap.
 const RESETS: usize = 2;
@@ -305,7 +305,8 @@ impl<S: Store> Core<S> {
         };
         unit.settling = None;
         let address = unit.address().to_owned();
-        if unit.standing == DeviceState::Ours {
+        // One that was never read is not litd's to touch anyway, and becomes so once it answers.
+        if unit.standing == DeviceState::Ours && unit.was_read() {
             unit.standing = DeviceState::Faulty;
         }
         self.note(Note::warning(EventKind::Fault, why).device(&address));

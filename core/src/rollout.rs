@@ -41,11 +41,7 @@ pub fn fnv1a(bytes: &[u8]) -> u64 {
 impl<S: Store> Core<S> {
     /// What litd does, and why if that is not what its configuration says.
     pub(crate) fn mode_and_why(&self) -> (Mode, Option<String>) {
-        self.mode_under(self.lease.as_ref().map(|it| &it.lease))
-    }
-
-    /// The same under a lease that may not be granted yet.
-    fn mode_under(&self, lease: Option<&Lease>) -> (Mode, Option<String>) {
+        let lease = self.lease.as_ref().map(|it| &it.lease);
         if let Some(why) = &self.kill_switch {
             return (Mode::Off, Some(why.clone()));
         }
@@ -189,9 +185,6 @@ impl<S: Store> Core<S> {
                 (rival.until - self.now).as_secs_f64()
             ));
         }
-        if lease.budget.is_some() {
-            self.check_enforced(self.mode_under(Some(&lease)))?;
-        }
         let said = format!("leased to {} for {} s", lease.controller, lease.seconds);
         let until = self.now + seconds(lease.seconds);
         let terms = |it: &Lease| (it.mode, it.budget);
@@ -205,8 +198,9 @@ impl<S: Store> Core<S> {
         }
         let (mode, why) = self.mode_and_why();
         let why = why.map_or_else(String::new, |why| format!(" ({why})"));
-        let idle = match self.policy() {
-            Policy::Observe => "; litd moves no cap but for a budget",
+        let idle = match (mode, self.policy()) {
+            (Mode::Off, _) => "; no budget is enforced while litd is off",
+            (_, Policy::Observe) => "; litd moves no cap but for a budget",
             _ => "",
         };
         Ok(format!("{said}; mode {}{why}{idle}", mode.name()))

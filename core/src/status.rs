@@ -126,7 +126,7 @@ impl<S: Store> Core<S> {
         let lost: Vec<&str> = self
             .devices
             .iter()
-            .filter(|(_, unit)| unit.standing != DeviceState::Ours)
+            .filter(|(_, unit)| !unit.is_ours())
             .map(|(_, unit)| unit.name.as_str())
             .collect();
         let out = self.devices.iter().filter(|(_, unit)| unit.opted_out);

@@ -6,8 +6,9 @@ use litd_api::EventKind;
 use litd_power::PowerError;
 use litd_units::Watts;
 
-use crate::core::{Core, SLOW};
+use crate::core::{Core, TELEMETRY};
 use crate::devices::Unit;
+use crate::hardware::FAILURES;
 use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
@@ -25,11 +26,19 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// Whether litd has just started, and devices that answer are still being read.
+    pub(crate) fn is_looking_round(&self) -> bool {
+        let unread = |(device, unit): (usize, &Unit)| {
+            let told = unit.device.range.known().is_some();
+            told && !unit.was_read() && unit.failures == 0 && self.may_open(device)
+        };
+        self.now < self.started + TELEMETRY && self.devices.iter().any(unread)
+    }
+
     /// Whether it is no use to wait for a device to be judged: its driver does not say what its cap may
     /// be, or has failed to read it, or takes too long to.
     pub(crate) fn is_beyond_judging(&self, unit: &Unit) -> bool {
-        let slow = unit.busy.is_some_and(|(_, since)| self.now >= since + SLOW);
-        let unread = !unit.was_read() && (unit.failures > 0 || slow);
+        let unread = !unit.was_read() && (unit.failures >= FAILURES || unit.overdue);
         unread || unit.device.range.known().is_none()
     }
 

@@ -185,7 +185,8 @@ fn a_kill_switch_is_stronger_than_a_fleet_controller() {
     assert!(stand.is_back(), "{:?}", stand.held());
     // However often it is renewed.
     dps.policies(&json!([{"ElementType": "GPU", "PowerLimit": {"Watts": 5300}}]));
-    wait_for_budget(&stand, 5300.0);
+    let leased = || stand.status().node.lease.and_then(|it| it.budget);
+    wait_for("the lease", || leased() == Some(Watts(5300.0)));
     stand.pass(3.0);
     assert!(stand.is_back(), "{:?}", stand.held());
     stand.stop();

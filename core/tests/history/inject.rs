@@ -341,8 +341,11 @@ impl World {
         let left = (0..self.hw.len()).find(|&device| {
             let hw = &self.hw[device];
             // One that was set by hand meanwhile is found from then on.
-            let by_hand = told[device].found.is_some_and(|it| micro(it) == hw.cap);
-            well(hw) && !hw.natural.contains(&hw.cap) && !by_hand
+            let told = told.get(hw.place).filter(|_| !hw.absent);
+            let by_hand = told
+                .and_then(|told| told.found)
+                .is_some_and(|it| micro(it) == hw.cap);
+            told.is_some() && well(hw) && !hw.natural.contains(&hw.cap) && !by_hand
         });
         self.seen.mark(Fault::ReadOnly);
         if let Some(device) = left {

@@ -116,6 +116,11 @@ impl World {
             )
         });
         self.met(Subject::Configuration, Manner::Changed, None);
+        let refuses = |core: &litd_core::Core<_>| core.refuses(&config).is_some();
+        if self.core.as_ref().is_some_and(refuses) {
+            // A budget of it could not be kept: all stays as it was.
+            return self.tell(Event::Reloaded(Box::new(config)));
+        }
         self.config = config.clone();
         (self.reloaded, self.ledger.watching) = (self.now, None);
         self.was_reconfigured(limit);

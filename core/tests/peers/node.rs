@@ -6,7 +6,7 @@ use litd_api::{Command, Done, Mode, Problem, Status};
 use litd_core::{
     Config, Core, Device, Effect, Event, MemoryStore, Operation, Peer, Reply, SessionId,
 };
-use litd_power::{CapRange, DeviceKind, Identity, ReadBack, Reading, Sharing};
+use litd_power::{CapRange, DeviceKind, Holder, Identity, ReadBack, Reading, Sharing};
 use litd_proto::{FromHook, Hello, PROTOCOL};
 use litd_units::{Celsius, Hertz, Joules, Nanos, Watts};
 
@@ -77,7 +77,7 @@ impl Node {
         let caps = vec![RANGE.default; gpus];
         let device = |gpu: usize| Device {
             identity: identity(gpu),
-            range: RANGE,
+            range: RANGE.into(),
             reading: Some(reading(RANGE.default, 0.0)),
         };
         let inventory = (0..gpus).map(device).collect();
@@ -146,7 +146,11 @@ impl Node {
             }
             Operation::Range => Reply::Range(Ok(RANGE)),
             Operation::Identify => Reply::Identity(Ok((identity(device), RANGE))),
-            Operation::Holders => Reply::Holders(Ok(vec![pid(device)])),
+            Operation::Holders => {
+                let (pid, uid) = (pid(device), 1000);
+                Reply::Holders(Ok(vec![Holder { pid, uid }]))
+            }
+            Operation::HighestClock => Reply::HighestClock(Ok(Hertz(2e9))),
             Operation::Clocks(_) => Reply::Clocks(Ok(())),
             Operation::Release => Reply::Released,
         }
