@@ -125,7 +125,7 @@ fn a_daemon_without_a_configuration_it_can_use_does_not_start() {
             let journal = stand.journaled();
             let file = spoil_file(&stand, how);
             let (code, said) = run(&[], &file);
-            assert_eq!(code, Some(1), "{said}");
+            assert_eq!(code, Some(2), "{said}");
             assert!(said.contains(word), "{said}");
             // It touches nothing, and forgets nothing.
             assert_eq!(stand.rig.ledger().len(), from, "{said}");
@@ -153,7 +153,7 @@ fn restore_says_that_there_is_no_configuration() {
         let journal = stand.journaled();
         let file = spoil_file(&stand, how);
         let (code, said) = run(&["restore"], &file);
-        assert_eq!(code, Some(1), "{said}");
+        assert_eq!(code, Some(2), "{said}");
         assert!(said.contains(&file.display().to_string()), "{said}");
         assert_eq!(stand.journaled(), journal);
     }

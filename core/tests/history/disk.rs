@@ -104,6 +104,7 @@ impl Platter {
     /// All is well again.
     pub fn heal(&mut self) {
         (self.full, self.stuck, self.audit_full) = (false, false, false);
+        self.unreadable = false;
     }
 
     /// What the journal says.
