@@ -44,7 +44,8 @@ impl<S: Store> Core<S> {
     /// A device was lowered from `most`, whatever became of the write. It counts with that until
     /// its power is seen to be within what it holds now.
     pub(crate) fn doubt(&mut self, device: usize, most: Watts) {
-        let held = self.actuator.most_of(device);
+        let held = self.actuator.held(device);
+        let held = held.unwrap_or_else(|| self.actuator.most_of(device));
         let until = self.now + seconds(self.config.caps.settle_seconds);
         // Who is let go of has its cap back at once: the others' sensors are not waited for.
         let undoing = self

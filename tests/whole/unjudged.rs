@@ -142,7 +142,10 @@ fn a_gpu_that_can_not_tell_its_range_counts_against_the_budget() {
         stand.rig.hardware().heal(0);
         stand.pass(20.0);
         assert!(stand.sum() <= Watts(4800.0), "{:?}", stand.held());
-        assert_eq!(stand.not_ours(), []);
+        // One whose readings failed as well is left alone until it is resumed.
+        if fault == Fault::NoRange {
+            assert_eq!(stand.not_ours(), []);
+        }
         stand.stop();
     }
 }

@@ -67,8 +67,7 @@ impl World {
 
     /// Why a cap may not be set by hand, if it may not.
     fn wrong_by_hand(&self, device: usize, watts: Watts) -> Option<&'static str> {
-        let core = self.core.as_ref()?;
-        let status = core.status();
+        let status = self.status()?;
         let hw = &self.hw[device];
         if hw.absent {
             return Some("accepted for a device that is not there");
@@ -142,6 +141,7 @@ impl World {
             return;
         }
         let (clock, address) = (self.clock(), self.hw[device].identity.address.clone());
+        self.said.take();
         let Some(core) = &mut self.core else { return };
         core.give_up_by_hand(clock, &address);
         self.act();

@@ -265,7 +265,10 @@ impl World {
 
     /// The daemon starts, or `litd restore` runs in its place.
     pub fn start(&mut self) {
-        self.start_as(false);
+        // In the end there is nobody but `litd restore`.
+        if self.ends == 0 {
+            self.start_as(false);
+        }
     }
 
     /// `litd restore`: the same core, told to stop at once.
@@ -309,6 +312,7 @@ impl World {
             let found = self.found(device);
             let hw = &mut self.hw[device];
             (hw.absent, hw.place) = (found.is_none(), self.here.len());
+            hw.hold.open = !hw.absent;
             if let Some(found) = found {
                 self.here.push(device);
                 inventory.push(found);
@@ -332,7 +336,7 @@ impl World {
             false => Core::new,
         };
         match begin(config, inventory, self.disk.clone(), &boot, clock, unix) {
-            Ok(core) => self.core = Some(core),
+            Ok(core) => (self.core, self.said) = (Some(core), Default::default()),
             Err(_) if self.disk.with(|disk| disk.unreadable) => return self.refuses_to_start(),
             Err(error) => return self.broke("start", error.to_string()),
         }

@@ -123,6 +123,7 @@ impl Platter {
     pub fn heal(&mut self) {
         (self.full, self.stuck, self.audit_full) = (false, false, false);
         self.read_only = false;
+        self.unreadable = false;
     }
 
     /// What the journal says.

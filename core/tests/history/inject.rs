@@ -515,8 +515,7 @@ impl World {
     }
 
     fn administrator(&mut self, fault: Fault) {
-        let Some(core) = &self.core else { return };
-        let status = core.status();
+        let Some(status) = self.status() else { return };
         let gpus = status
             .devices
             .iter()
@@ -602,6 +601,7 @@ impl World {
     pub fn ask(&mut self, command: &Command) -> Option<Result<Done, Problem>> {
         let clock = self.clock();
         self.note(|| format!("command {command:?}"));
+        self.said.take();
         let core = self.core.as_mut()?;
         Some(core.command(clock, 0, command.clone()))
     }

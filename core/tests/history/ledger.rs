@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use litd_api::{Command, DeviceState, Mode};
+use litd_api::{Command, DeviceState, Mode, Status};
 use litd_core::journal::{Entry, Recovered};
 use litd_core::{Core, Operation};
 use litd_policies::Policy;
@@ -11,7 +11,6 @@ use litd_power::CapRange;
 use litd_units::Watts;
 
 use crate::audit::Log;
-use crate::disk::Disk;
 use crate::fault::Fault;
 use crate::hardware::{Hw, SECOND, Tells, micro};
 use crate::matrix::Phase;
@@ -109,13 +108,13 @@ pub struct Bounds {
 }
 
 /// What litd says of all devices, also of those that it does not know.
-fn said(core: &Core<Disk>, here: &[usize], devices: usize) -> Vec<Said> {
+fn said(status: &Status, here: &[usize], devices: usize) -> Vec<Said> {
     let unknown = || Said {
         found: None,
         state: DeviceState::Faulty,
     };
     let mut all: Vec<Said> = (0..devices).map(|_| unknown()).collect();
-    for (&device, it) in here.iter().zip(core.status().devices) {
+    for (&device, it) in here.iter().zip(&status.devices) {
         all[device] = Said {
             found: it.found.map(micro),
             state: it.state,
@@ -125,6 +124,12 @@ fn said(core: &Core<Disk>, here: &[usize], devices: usize) -> Vec<Said> {
 }
 
 impl World {
+    /// What litd says of all devices.
+    fn all_said(&self) -> Option<Vec<Said>> {
+        let status = self.status()?;
+        Some(said(&status, &self.here, self.hw.len()))
+    }
+
     pub fn broke(&mut self, rule: &str, text: String) {
         self.note(|| format!("BROKEN: {rule}: {text}"));
         if self.ledger.broken.is_none() {
@@ -140,9 +145,9 @@ impl World {
 
     pub fn policy(&self) -> Policy {
         // Whether what a job's ticks say is harm is litd's to judge; what follows is not.
-        let harmed = |core: &Core<Disk>| core.status().node.harm.is_some();
+        let harmed = || self.status().is_some_and(|it| it.node.harm.is_some());
         match self.mode() {
-            Mode::Steer if self.core.as_ref().is_some_and(harmed) => Policy::Observe,
+            Mode::Steer if harmed() => Policy::Observe,
             Mode::Steer if self.core.as_ref().is_some_and(Core::has_yielded) => Policy::Observe,
             Mode::Steer => self.ledger.policy.unwrap_or(self.config.policy),
             _ => Policy::Observe,
@@ -159,7 +164,7 @@ impl World {
     }
 
     /// The same by the range that the daemon was told last, where that is not the device's.
-    fn bounds_as_told(&self, device: usize, found: i64) -> Option<Bounds> {
+    pub fn bounds_as_told(&self, device: usize, found: i64) -> Option<Bounds> {
         let hw = &self.hw[device];
         let told = hw.range_told.filter(|&told| told != hw.range)?;
         Some(self.bounds_of(device, told, Some(found)))
@@ -260,8 +265,7 @@ impl World {
 
     /// litd is about to have a device set to this.
     pub fn issue(&mut self, device: usize, cap: i64) {
-        let Some(core) = &self.core else { return };
-        let said = said(core, &self.here, self.hw.len());
+        let Some(said) = self.all_said() else { return };
         let Some(found) = said[device].found else {
             return self.broke("4 found", format!("device {device} was never read"));
         };
@@ -273,7 +277,8 @@ impl World {
             self.check_bounds(device, cap, found);
             self.check_award(device, cap, found, &said);
             self.check_journal(device, cap, found);
-            self.check_short(device, cap, found);
+            let back = if give_back { cap } else { found };
+            self.check_short(device, cap, back);
         }
         // What was found need not be a whole number of driver units.
         let bounds = self.bounds(device, Some(found));
@@ -341,7 +346,7 @@ impl World {
         let unjudged = |&other: &usize| {
             let hw = &self.hw[other];
             let never = !hw.was_judged && said[other].found.is_none();
-            hw.is_gpu() && !hw.absent && never && !hw.is_well(self.now)
+            hw.is_gpu() && !hw.absent && never && hw.range_unknown_since.is_some()
         };
         let other = (0..self.hw.len()).find(unjudged);
         if let Some(other) = other.filter(|_| !undoes && self.hw[device].is_gpu()) {
@@ -521,7 +526,8 @@ impl World {
             self.ledger.unsure_until = self.now + ROOM;
         }
         let Some(core) = &self.core else { return };
-        let (status, trials) = (core.status(), core.trials());
+        let trials = core.trials();
+        let Some(status) = self.status() else { return };
         if status.jobs.len() > self.hw.len() {
             self.broke("10 bounds", format!("{} jobs", status.jobs.len()));
         }

@@ -65,9 +65,8 @@ impl World {
         if !self.hw.iter().any(|hw| hw.let_go) {
             return;
         }
-        let Some(core) = &self.core else { return };
-        let status = core.status();
-        let states = self.here.iter().copied().zip(status.devices);
+        let Some(status) = self.status() else { return };
+        let states = self.here.iter().copied().zip(&status.devices);
         let states: Vec<(usize, DeviceState)> = states.map(|(at, it)| (at, it.state)).collect();
         let release = self.config.release.clone();
         let after = (release.take_back_seconds * 1e9) as i64;

@@ -113,7 +113,7 @@ impl World {
 
     /// What GPUs may hold, with what the node leaves to them.
     pub fn bounded(&self, set: Option<Watts>) -> Option<Watts> {
-        let status = self.core.as_ref().map(|core| core.status());
+        let status = self.status();
         let (Some(bound), Some(status)) = (self.ledger.node.bound, status) else {
             return set;
         };
@@ -141,12 +141,11 @@ impl World {
 
     /// What the node may draw, without what is not GPU's, is what litd leaves to them.
     pub fn check_node(&mut self) {
-        let Some(core) = &self.core else { return };
-        let status = core.status();
+        let Some(status) = self.status() else { return };
         let bmc = self.ledger.node.cap.filter(|&(_, times)| times >= 2);
         let budgets = [self.config.node.budget, bmc.map(|(cap, _)| cap)];
         let budget = budgets.into_iter().flatten().map(micro).min();
-        let measured = status.node.measured.and_then(|it| it.reserve);
+        let measured = status.node.measured.as_ref().and_then(|it| it.reserve);
         let reserves = [self.config.node.reserve, measured];
         let reserve = reserves.into_iter().flatten().map(micro).max();
         let left = budget.zip(reserve).map(|(budget, reserve)| {

@@ -242,6 +242,7 @@ impl World {
     /// The last daemon has stopped: what was not back by then is once all devices are themselves
     /// again and `litd restore` has run.
     pub fn end(&mut self) {
+        self.disk.with(crate::disk::Platter::heal);
         for hw in &mut self.hw {
             (hw.gone, hw.moods, hw.op) = (false, Default::default(), None);
         }

@@ -78,8 +78,7 @@ impl World {
         if self.rule.killed != Some(since) || self.stop_sent.is_some() {
             return;
         }
-        let Some(core) = &self.core else { return };
-        let status = core.status();
+        let Some(status) = self.status() else { return };
         if status.node.mode != Mode::Off || !status.node.summary.contains("maintenance") {
             let text = format!("{:?}: {}", status.node.mode, status.node.summary);
             return self.broke("13 kill switch", text);
@@ -105,11 +104,10 @@ impl World {
     }
 
     pub fn lease(&mut self) {
-        let Some(core) = &self.core else { return };
+        let Some(status) = self.status() else { return };
         if self.stop_sent.is_some() {
             return;
         }
-        let status = core.status();
         let gpus = status
             .devices
             .iter()
@@ -171,11 +169,11 @@ impl World {
             return;
         }
         let before = self.limit();
-        let Some(core) = &self.core else {
+        let Some(status) = self.status() else {
             self.rule.lease = None;
             return;
         };
-        if let Some(lease) = core.status().node.lease {
+        if let Some(lease) = &status.node.lease {
             // It notices within a round.
             let until = self.rule.lease.as_ref().map_or(now, |it| it.2);
             if now > until + 2 * SECOND {

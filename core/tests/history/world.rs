@@ -1,7 +1,10 @@
 //! The world around the daemon: events in the order of their times, and what its effects do.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
+use litd_api::Status;
 use litd_core::{Config, Core, DeviceId, Effect, Event, SessionId};
 use litd_power::{PowerError, Reading};
 use litd_units::Nanos;
@@ -23,6 +26,9 @@ pub const SLOW: i64 = 200;
 
 /// No cap rises for so long after the power brake was seen.
 pub const BRAKE: i64 = 60 * SECOND;
+
+/// No history lasts longer; operations that are never answered do.
+const LONGEST: i64 = 900 * SECOND;
 
 /// The longest that a sound device takes for anything.
 pub const ANSWER: i64 = (QUICK + SLOW) * MILLI;
@@ -154,6 +160,8 @@ pub struct World {
     pub queue: BTreeMap<(i64, u64), Ev>,
     pub serial: u64,
     pub core: Option<Core<Disk>>,
+    /// What the core last said of itself; nothing once it has been told anything.
+    pub said: RefCell<Option<Rc<Status>>>,
     pub disk: Disk,
     pub config: Config,
     pub hw: Vec<Hw>,
@@ -210,6 +218,7 @@ impl World {
             queue: BTreeMap::new(),
             serial: 0,
             core: None,
+            said: RefCell::default(),
             config: setup.config,
             ledger: Ledger::default(),
             rule: Rule::default(),
@@ -308,6 +317,9 @@ impl World {
         let wake = wake.map(|core| core.deadline().0 - self.skew);
         match (next, wake) {
             (Some(next), Some(wake)) if wake < next => self.wake(wake),
+            (Some(at), _) if at > LONGEST => {
+                self.broke("history", "it does not end".to_owned());
+            }
             (Some(_), _) => {
                 let Some(((at, _), event)) = self.queue.pop_first() else {
                     return;
@@ -340,6 +352,7 @@ impl World {
 
     pub fn tell(&mut self, event: Event) {
         let now = self.clock();
+        self.said.take();
         let Some(core) = &mut self.core else { return };
         core.handle(now, event);
         self.act();
@@ -493,11 +506,19 @@ impl World {
         self.succeed(pause);
     }
 
+    /// What the daemon says of itself.
+    pub fn status(&self) -> Option<Rc<Status>> {
+        let core = self.core.as_ref()?;
+        let mut said = self.said.borrow_mut();
+        Some(said.get_or_insert_with(|| Rc::new(core.status())).clone())
+    }
+
     /// The process is gone, and nothing follows it yet.
     pub fn end_life(&mut self, late: bool) {
         self.remember_limit();
         self.hands_are_gone();
         let Some(core) = self.core.take() else { return };
+        self.said.take();
         self.harvest(&core);
         let journal = self
             .disk
@@ -609,6 +630,10 @@ impl World {
             return;
         }
         if self.stop_sent.is_some() {
+            if self.calm {
+                // Whoever follows the one that stops is to be stopped as well.
+                self.after(SECOND, Ev::Stop);
+            }
             return;
         }
         if self.calm {
@@ -623,6 +648,7 @@ impl World {
     fn has_stopped(&mut self) {
         self.note(|| "stopped".to_owned());
         let Some(core) = self.core.take() else { return };
+        self.said.take();
         self.harvest(&core);
         self.check_stopped(&core);
         let sessions: Vec<u64> = self.hooks.sessions.keys().copied().collect();

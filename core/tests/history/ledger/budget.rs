@@ -4,7 +4,7 @@ use litd_api::DeviceState;
 use litd_policies::Policy;
 use litd_units::Watts;
 
-use super::{LOWERED, Lowered, ROOM, Said, said};
+use super::{LOWERED, Lowered, ROOM, Said};
 use crate::fault::Fault;
 use crate::hardware::{Hw, micro};
 use crate::world::{ANSWER, Ev, World};
@@ -21,8 +21,8 @@ impl World {
 
     /// What all caps may add up to now.
     pub fn limit(&self) -> i64 {
-        match &self.core {
-            Some(core) => self.limit_of(&said(core, &self.here, self.hw.len())),
+        match self.all_said() {
+            Some(said) => self.limit_of(&said),
             None => self.ledger.last_limit.unwrap_or(i64::MAX / 4),
         }
     }
@@ -121,8 +121,9 @@ impl World {
 
     /// Whether litd could do no more: all that it may move is at its floor.
     pub(super) fn all_low(&self) -> bool {
-        let Some(core) = &self.core else { return true };
-        let said = said(core, &self.here, self.hw.len());
+        let Some(said) = self.all_said() else {
+            return true;
+        };
         // litd gives what driver units leave of the sum to whom it likes.
         let units: i64 = self
             .hw
@@ -136,7 +137,11 @@ impl World {
             if !movable || said.found.is_none() {
                 return true;
             }
-            hw.cap <= bounds.floor + units
+            let told = said
+                .found
+                .and_then(|found| self.bounds_as_told(device, found));
+            let floor = told.map_or(bounds.floor, |told| told.floor.max(bounds.floor));
+            hw.cap <= floor + units
         };
         said.iter().enumerate().all(low)
     }
@@ -173,7 +178,6 @@ impl World {
     /// However many seconds a device hangs or refuses, the others do not wait for it: what it may
     /// still hold is theirs to make room for, down to their floors.
     pub fn check_room(&mut self, lowered: i64) {
-        let Some(core) = &self.core else { return };
         let it = self.ledger.lowered.filter(|it| it.at == lowered);
         let Some(Lowered {
             at,
@@ -191,7 +195,7 @@ impl World {
         if !steering || !sound || !stuck || self.hw[device].let_go {
             return;
         }
-        let said = said(core, &self.here, self.hw.len());
+        let Some(said) = self.all_said() else { return };
         let others = || (0..self.hw.len()).filter(|&other| other != device);
         let movable = |other: usize| {
             let ours = said[other].state == DeviceState::Ours && said[other].found.is_some();

@@ -15,9 +15,8 @@ const LARGEST: usize = 2_000_000;
 impl World {
     /// Nothing has happened for a while: without jobs all caps are what was found.
     pub fn check_quiet(&mut self) {
-        let Some(core) = &self.core else { return };
-        let status = core.status();
-        let all = said(core, &self.here, self.hw.len());
+        let Some(status) = self.status() else { return };
+        let Some(all) = self.all_said() else { return };
         let ours = |it: &Said| it.state == DeviceState::Ours && it.found.is_some();
         let young = self.now < self.started + 10 * SECOND;
         if !self.jobs_end || young || !all.iter().all(ours) {
@@ -71,7 +70,7 @@ impl World {
         if self.ledger.rotten {
             return;
         }
-        let said = said(core, &self.here, self.hw.len());
+        let said = said(&core.status(), &self.here, self.hw.len());
         if !gave_up {
             self.check_clocks("12 stop");
         }

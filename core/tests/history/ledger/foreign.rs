@@ -34,7 +34,8 @@ impl World {
         }
         let hw = &mut self.hw[device];
         (hw.foreign, hw.foreign_seen) = (true, true);
-        hw.report_due = Some(now + AT_ONCE);
+        // What others have taken is nobody's to wait for.
+        (hw.owes, hw.report_due) = (0, Some(now + AT_ONCE));
         if !hw.natural.contains(&held) {
             hw.natural.push(held);
         }

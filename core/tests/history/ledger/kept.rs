@@ -59,11 +59,10 @@ impl World {
 
     /// A device that could not tell what its cap may be is asked again, and known once it tells.
     pub fn check_judged(&mut self) {
-        let Some(core) = &self.core else { return };
         if self.stop_sent.is_some() || self.mode() == litd_api::Mode::Off {
             return;
         }
-        let said = super::said(core, &self.here, self.hw.len());
+        let Some(said) = self.all_said() else { return };
         let now = self.now;
         for (device, said) in said.iter().enumerate() {
             let hw = &self.hw[device];

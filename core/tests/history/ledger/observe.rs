@@ -37,12 +37,10 @@ impl World {
     /// All caps are back where litd only watches and has no budget to enforce.
     pub fn check_watching(&mut self) {
         let now = self.now;
-        let Some(core) = &self.core else {
+        let (Some(said), Some(status)) = (self.all_said(), self.status()) else {
             self.ledger.watching = None;
             return;
         };
-        let said = super::said(core, &self.here, self.hw.len());
-        let status = core.status();
         let sound = !self.disk.with(|disk| disk.is_failing()) && !self.ledger.rotten;
         let busy = |hw: &crate::hardware::Hw| {
             !hw.is_well(now) || hw.let_go || hw.hand.open.is_some() || !hw.hand.failed.is_empty()
