@@ -116,13 +116,12 @@ impl<S: Store> Core<S> {
             // An entry of a foreign cap is one that could not be taken out of the journal yet.
             let owed = self.is_journaled(device) || self.owes_undo(device, unit);
             let judged = !self.is_beyond_judging(unit);
+            let falls = owed && self.is_falling(device, found);
             let holds = match unit.standing {
                 DeviceState::Foreign => self.actuator.most_of(device),
                 // Nobody else's undo waits for one that can't be judged, unless it is about to go
                 // down.
-                _ if !judged && !(owed && self.is_falling(device, found)) => {
-                    self.actuator.counts(device)
-                }
+                _ if !judged && !falls => self.actuator.counts(device),
                 _ if owed => found,
                 // It was reset, unless litd is just writing it.
                 DeviceState::Ours => {
