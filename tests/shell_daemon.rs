@@ -281,7 +281,7 @@ fn a_bad_configuration_is_told_and_not_run() {
     let state = directory.path().join("state");
     let sockets = directory.path().display();
     let good = format!(
-        "[state]\ndirectory = \"{}\"\n[ingest]\nsocket = \"{sockets}/i\"\n[control]\nsocket = \"{sockets}/c\"\n[metrics]\nlisten = \"off\"\n",
+        "[state]\ndirectory = \"{}\"\nlocks = \"{sockets}/devices\"\n[ingest]\nsocket = \"{sockets}/i\"\n[control]\nsocket = \"{sockets}/c\"\n[metrics]\nlisten = \"off\"\n",
         state.display()
     );
     std::fs::write(&path, good).unwrap();

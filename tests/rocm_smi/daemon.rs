@@ -21,7 +21,7 @@ fn start_with(library: &Path, directory: &Path) -> Daemon {
     let config = format!(
         "[hardware]\namd = \"rocm_smi\"\nnvidia = \"off\"\ncpus = false\n\
          rocm_smi_library = \"{library}\"\n\
-         [state]\ndirectory = \"{path}/state\"\n[ingest]\nsocket = \"{path}/ingest\"\n\
+         [state]\ndirectory = \"{path}/state\"\nlocks = \"{path}/devices\"\n[ingest]\nsocket = \"{path}/ingest\"\n\
          [control]\nsocket = \"{path}/control\"\nread_group = \"\"\nadmin_group = \"\"\n\
          [metrics]\nlisten = \"off\"\n"
     );
