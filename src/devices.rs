@@ -240,7 +240,7 @@ impl Devices {
                 let address = &device.identity.address;
                 let seconds = patience.as_secs_f64();
                 log::error!(
-                    "{address}: not steered until its driver answers, which it has not for {seconds} s"
+                    "{address}: not steered until its driver answers: it has not answered for {seconds} s"
                 );
             }
         }
