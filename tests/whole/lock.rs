@@ -118,7 +118,7 @@ fn run(arguments: &[&str], file: &Path) -> (Option<i32>, String) {
 
 #[test]
 fn a_daemon_without_a_configuration_it_can_use_does_not_start() {
-    for (how, word) in ["config", "plenty", "config"].into_iter().enumerate() {
+    for (how, word) in ["litd.toml", "plenty", "litd.toml"].into_iter().enumerate() {
         // Nothing to be undone, and a predecessor's caps.
         for stand in [Stand::bare(&quick("gpu-realloc"), true), crashed()] {
             let from = stand.rig.ledger().len();
