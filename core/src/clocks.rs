@@ -554,11 +554,15 @@ impl<S: Store> Core<S> {
     }
 
     /// What a device's cap may be, where it is not to be taken what its planned clocks need, or what
-    /// it came with while its job opts out. One
-    /// that holds less already is not raised by that: raising is the law's business, and heat's.
+    /// it came with while its job opts out. One that holds less already is not raised by that: raising
+    /// is the law's business, and heat's. While litd only watches, nothing is kept beyond what was found.
     pub(crate) fn keeps(&self, device: usize, unit: &Unit) -> Limits {
         let own = unit.limits(&self.config.caps);
         let held = self.actuator.most_of(device).min(own.ceiling);
+        let held = match (self.steers(), unit.base()) {
+            (false, Some(base)) => held.min(base),
+            _ => held,
+        };
         let floor = match unit.clocks.planned.needs(self.now) {
             // The others make room first.
             _ if unit.opted_out => unit.base().unwrap_or(held),

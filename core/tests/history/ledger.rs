@@ -363,7 +363,13 @@ impl World {
     fn check_whose(&mut self, device: usize, cap: i64, give_back: bool, said: &Said) {
         let hw = &self.hw[device];
         let observing = self.policy() == Policy::Observe || self.stop_sent.is_some();
-        let text = format!("device {device}, {:?}", said.state);
+        let found = said.found.unwrap_or(0) as f64 / 1e6;
+        let text = format!(
+            "device {device}, {:?}: to {} W from {} W, and {found} W was found",
+            said.state,
+            cap as f64 / 1e6,
+            hw.cap as f64 / 1e6
+        );
         let unread = self.stop_sent.is_some_and(|since| hw.read_asked < since);
         if unread {
             self.broke("5 read before", text);
