@@ -402,11 +402,12 @@ impl<S: Store> Core<S> {
             self.write_caps();
         }
         self.begin_clocks();
-        self.devices.begin_wanted(self.now, &mut self.effects);
         if std::mem::take(&mut self.untidy) {
             self.tidy_journal();
-            self.devices.begin_wanted(self.now, &mut self.effects);
         }
+        // After the journal: what it no longer owes to a device opens that device no more.
+        self.close_let_go();
+        self.devices.begin_wanted(self.now, &mut self.effects);
         self.finish_stopping();
     }
 

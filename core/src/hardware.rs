@@ -92,10 +92,6 @@ impl<S: Store> Core<S> {
             Reply::HighestClock(outcome) => self.has_highest_clock(device, outcome),
             Reply::Released => self.closed(device),
         }
-        if operation != Operation::Release && !self.may_open(device) {
-            // A new rank's question has opened it again, or one that was under way.
-            self.devices.want_release(device);
-        }
     }
 
     fn waits_for_retry(&self, device: usize) -> bool {

@@ -3,6 +3,7 @@
 //! upgraded. Its job is watched only; the job's other devices keep their caps.
 
 use litd_api::{DeviceState, EventKind, Problem};
+use litd_power::Operation;
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
@@ -61,7 +62,6 @@ impl<S: Store> Core<S> {
             self.believe(gpu);
         }
         self.standing_changed(device);
-        self.devices.want_release(device);
     }
 
     /// Whether a device may be opened: one that was let go of may only to give its cap back.
@@ -111,14 +111,26 @@ impl<S: Store> Core<S> {
                 returning.push(device);
             } else if self.now >= let_go.since + TRIES && self.may_open(device) {
                 self.give_up_cap(device);
-            } else if !let_go.closed && !self.may_open(device) {
-                // It was read once more, and there turned out to be nothing to give back.
-                self.devices.want_release(device);
             }
         }
         if !returning.is_empty() {
             let text = format!("let go of {back} s ago: taken back");
             self.take_back_noted(&returning, &text);
+        }
+    }
+
+    /// Closes the devices that were let go of and have nothing left to be undone: they were open
+    /// until now, or a question about their users has opened them again.
+    pub(crate) fn close_let_go(&mut self) {
+        for device in 0..self.devices.iter().count() {
+            let Some(unit) = self.devices.get(device) else {
+                continue;
+            };
+            let closing = matches!(unit.busy, Some((Operation::Release, _)));
+            let open = unit.let_go.is_some_and(|it| !it.closed) && !closing;
+            if open && !self.may_open(device) {
+                self.devices.want_release(device);
+            }
         }
     }
 
@@ -139,7 +151,6 @@ impl<S: Store> Core<S> {
         let owed = owed(held, unit.found);
         let text = format!("is closed although its cap is not back, because {why}: {owed}");
         self.note(Note::warning(EventKind::Restore, text).device(&address));
-        self.devices.want_release(device);
         self.dirty = true;
     }
 

@@ -229,13 +229,7 @@ impl<S: Store> Core<S> {
     /// Takes a device out of the journal. Returns whether that could be written.
     pub(crate) fn forget_entry(&mut self, address: &str) -> bool {
         let outcome = self.journal.released(&mut self.store, address);
-        let forgotten = !self.journal_said(outcome.err().map(|error| error.to_string()));
-        let device = self.devices.called(address);
-        if let Some(device) = device.filter(|&device| forgotten && !self.may_open(device)) {
-            // Nothing is left to do on a device that was let go of: it is closed.
-            self.devices.want_release(device);
-        }
-        forgotten
+        !self.journal_said(outcome.err().map(|error| error.to_string()))
     }
 
     /// What the learned distributions are kept by.
