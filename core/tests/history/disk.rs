@@ -35,6 +35,8 @@ pub struct Platter {
     pub deadly: bool,
     /// The journal can't be read.
     pub unreadable: bool,
+    /// Whether the daemon that lives has written the journal.
+    pub written: bool,
     /// Since the last start the journal was cut or damaged, or was replaced half way.
     pub meddled: bool,
     /// It has died.
@@ -73,6 +75,7 @@ impl Disk {
             audit_failures: 0,
             deadly: false,
             unreadable: false,
+            written: false,
             meddled: false,
             dead: false,
             torn: false,
@@ -206,6 +209,7 @@ impl Store for Disk {
             } else {
                 it.journal_mut().extend_from_slice(bytes);
             }
+            it.written = true;
             Ok(())
         })
     }
@@ -229,6 +233,7 @@ impl Store for Disk {
             }
             it.put(bytes.to_vec());
             it.durable = bytes.len();
+            it.written = true;
             Ok(())
         })
     }

@@ -149,9 +149,18 @@ impl World {
         match self.mode() {
             Mode::Steer if harmed() => Policy::Observe,
             Mode::Steer if self.core.as_ref().is_some_and(Core::has_yielded) => Policy::Observe,
+            Mode::Steer if self.only_undoes() => Policy::Observe,
             Mode::Steer => self.ledger.policy.unwrap_or(self.config.policy),
             _ => Policy::Observe,
         }
+    }
+
+    /// Whether the daemon has not been able to write the journal since it started, and no budget makes
+    /// it hold caps down: what a predecessor left goes back then, and nothing else is moved.
+    fn only_undoes(&self) -> bool {
+        let unwritten = self.disk.with(|disk| !disk.written && !disk.journal.is_empty());
+        let troubled = self.core.as_ref().is_some_and(|core| core.journal_trouble().is_some());
+        unwritten && troubled && self.accepted().is_none()
     }
 
     /// Whether a loop may move caps here at all.
@@ -568,6 +577,7 @@ impl World {
                 *until = now + ROOM;
             }
         }
+        self.disk.with(|disk| disk.written = false);
         self.node_unheard();
         self.ledger.watching = None;
         (self.ledger.budget, self.ledger.policy) = (None, None);

@@ -52,17 +52,21 @@ impl World {
         }
         // Where litd lets go, others' caps are their own business.
         let known = self.recovered();
-        let theirs = |(hw, said): (&Hw, &Said)| {
+        let theirs = |(at, (hw, said)): (usize, (&Hw, &Said))| {
             let known = &known.entries;
             let known = known.iter().any(|it| it.address == hw.identity.address);
             let owed = known || !hw.hand.failed.is_empty();
             let theirs = said.state == DeviceState::Foreign || !owed;
             match theirs {
                 true => came_with((hw, said)).max(hw.cap),
+                // Nobody's undo waits for a device that can't be asked what it holds.
+                false if !hw.is_judged() => came_with((hw, said)).max(self.weight(at)),
                 false => came_with((hw, said)),
             }
         };
-        (budget + cpus).max(all().map(theirs).sum())
+        let here = self.hw.iter().zip(said).enumerate();
+        let here = here.filter(|(_, (hw, _))| !hw.absent);
+        (budget + cpus).max(here.map(theirs).sum())
     }
 
     pub(super) fn excess(&self) -> i64 {
