@@ -106,14 +106,14 @@ fn configured(unit: &Unit, config: &Config) -> (Watts, Watts) {
 
 impl<S: Store> Core<S> {
     /// What all GPU caps can add up to now: a GPU that is not litd's to move, or that can't be judged,
-    /// keeps what it may hold.
+    /// keeps what it may hold, and counts with its floor at least, because it may be litd's again.
     pub(crate) fn bounds(&self) -> Bounds {
         let limits = |(device, unit): (usize, &Unit)| {
             let (floor, ceiling) = configured(unit, &self.config);
             match unit.is_ours() || unit.let_go.is_some() {
                 true => (floor, ceiling),
                 false => {
-                    let most = self.actuator.most_of(device);
+                    let most = self.actuator.most_of(device).max(floor);
                     (most, ceiling.max(most))
                 }
             }

@@ -115,13 +115,14 @@ impl<S: Store> Core<S> {
             // Not litd's to move, and nothing of litd's to undo: what it holds is others' doing.
             // An entry of a foreign cap is one that could not be taken out of the journal yet.
             let owed = self.is_journaled(device) || self.owes_undo(device, unit);
-            let judged = !self.is_beyond_judging(unit);
-            let falls = owed && self.is_falling(device, found);
+            let faulty = unit.standing == DeviceState::Faulty;
+            let stuck = faulty || self.is_beyond_judging(unit);
+            let falls = owed && self.is_falling(device, unit, found);
             let holds = match unit.standing {
-                DeviceState::Foreign => self.actuator.most_of(device),
-                // Nobody else's undo waits for one that can't be judged, unless it is about to go
-                // down.
-                _ if !judged && !falls => self.actuator.counts(device),
+                DeviceState::Foreign => self.actuator.counts(device),
+                // Nobody else's undo waits for one that can't be judged or does not obey, unless it is
+                // about to go down.
+                _ if stuck && !falls => self.actuator.counts(device),
                 _ if owed => found,
                 // It was reset, unless litd is just writing it.
                 DeviceState::Ours => {
@@ -129,7 +130,7 @@ impl<S: Store> Core<S> {
                     held.filter(|_| !self.actuator.is_writing(device))
                         .unwrap_or(found)
                 }
-                _ => self.actuator.most_of(device),
+                _ => self.actuator.counts(device),
             };
             found.max(holds)
         };
@@ -139,9 +140,10 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether a device holds more than is to go back, and takes writes.
-    fn is_falling(&self, device: usize, back: Watts) -> bool {
+    fn is_falling(&self, device: usize, unit: &Unit, back: Watts) -> bool {
         let held = self.actuator.held(device);
-        held.is_some_and(|held| held > back) && !self.actuator.has_failed(device)
+        let writable = !unit.overdue && !matches!(unit.device.range, Range::Asked(_));
+        writable && held.is_some_and(|held| held > back) && !self.actuator.has_failed(device)
     }
 
     /// Devices without a loop hold what they were found with, as far as a budget that was set

@@ -499,15 +499,8 @@ impl<S: Store> Core<S> {
             since: self.now,
             done: false,
         });
+        self.devices.try_once_more();
         for device in 0..self.devices.iter().count() {
-            if let Some(let_go) = self
-                .devices
-                .get_mut(device)
-                .and_then(|it| it.let_go.as_mut())
-            {
-                // The last try.
-                let_go.given_up = false;
-            }
             if self.may_open(device) {
                 self.devices.want_read(device);
             }

@@ -307,6 +307,14 @@ impl Devices {
             .is_some_and(|unit| unit.standing == DeviceState::Released)
     }
 
+    /// A cap that could not be given back to a device which was let go of is tried once more: nothing
+    /// holds the other devices' caps any longer.
+    pub fn try_once_more(&mut self) {
+        for let_go in self.0.iter_mut().filter_map(|unit| unit.let_go.as_mut()) {
+            let_go.given_up = false;
+        }
+    }
+
     pub fn want_read(&mut self, device: usize) {
         if let Some(unit) = self.get_mut(device) {
             unit.wanted.read = true;

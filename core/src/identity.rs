@@ -54,7 +54,7 @@ impl<S: Store> Core<S> {
             .any(|entry| held.is_some_and(|held| entry.undo(held) != Undo::Foreign));
         let replaced = !ours
             && (differs(&known.serial, &identity.serial) || differs(&known.uuid, &identity.uuid));
-        let was = divided(unit);
+        let (was, back) = (divided(unit), unit.back());
         unit.device.identity = identity;
         let told = Range::from(range);
         // What was read before the device was let go of says nothing of it now.
@@ -75,7 +75,10 @@ impl<S: Store> Core<S> {
         if replaced {
             self.part_was_replaced(device, &address);
         }
-        self.note_shrunk(device);
+        if self.devices.get(device).and_then(Unit::back) != back {
+            // A driver that is asked every second is not to be quoted every second.
+            self.note_shrunk(device);
+        }
         if let Some(how) = now.filter(|_| now != was) {
             let text = format!("{how}: its cap is not one job's any more");
             self.note(Note::warning(EventKind::Foreign, text).device(&address));

@@ -149,6 +149,7 @@ impl<S: Store> Core<S> {
         });
         let concerned: Vec<usize> = concerned.map(|(device, _)| device).collect();
         if off {
+            self.devices.try_once_more();
             for device in concerned {
                 self.let_go_of(device, true);
             }

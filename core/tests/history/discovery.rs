@@ -186,7 +186,7 @@ impl World {
         hw.worker_saw = reading.map(|reading| micro(reading.cap));
         hw.range_told = (!is_unknown(&range)).then_some(range);
         hw.range_unknown_since = is_unknown(&range).then_some(now);
-        hw.asked_again = None;
+        (hw.asked_again, hw.looked_at) = (None, false);
         let range = match is_unknown(&range) {
             true => litd_core::Range::NEVER_TOLD,
             false => range.into(),

@@ -188,6 +188,8 @@ pub struct Hw {
     pub range_unknown_since: Option<i64>,
     /// When the daemon has asked for it again.
     pub asked_again: Option<i64>,
+    /// This daemon has looked at it a second time: until then whatever is there is what it finds.
+    pub looked_at: bool,
     /// This daemon has ever known what it holds and may hold.
     pub was_judged: bool,
     /// The daemon does not know of it: its driver did not list it.
@@ -339,6 +341,7 @@ impl Hw {
             report_due: None,
             trap: None,
             shrunk: false,
+            looked_at: false,
         }
     }
 

@@ -625,7 +625,6 @@ impl World {
         if self.core.is_none() {
             return;
         }
-        let before = self.limit();
         let mut config = self.config.clone();
         let moved = self.hw.iter().any(|hw| hw.natural.last() != Some(&hw.cap));
         match fault {
@@ -652,14 +651,7 @@ impl World {
         if fault == Fault::ReloadLaw || (fault == Fault::ReloadAdjusting && moved) {
             self.seen.mark(fault);
         }
-        let refuses = |core: &litd_core::Core<_>| core.refuses(&config).is_some();
-        if self.core.as_ref().is_some_and(refuses) {
-            // A budget of it could not be kept: all stays as it was.
-            return self.tell(Event::Reloaded(Box::new(config)));
-        }
-        self.config = config.clone();
-        self.was_reconfigured(before);
-        self.tell(Event::Reloaded(Box::new(config)));
+        self.take_in(config);
     }
 
     fn clock_jump(&mut self) {

@@ -157,6 +157,10 @@ impl World {
 
     /// Two jobs of one name and one user are two, and a GPU is the job's that its scheduler says.
     pub fn check_names(&mut self, jobs: &[litd_api::JobStatus]) {
+        if self.jobs_end {
+            // Whoever comes now finds every rank free.
+            return;
+        }
         for (at, job) in self.hooks.jobs.iter().enumerate() {
             let Some((id, _)) = &job.home else { continue };
             let name = format!("{id}/{SAME}");

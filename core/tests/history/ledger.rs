@@ -158,8 +158,13 @@ impl World {
     /// Whether the daemon has not been able to write the journal since it started, and no budget makes
     /// it hold caps down: what a predecessor left goes back then, and nothing else is moved.
     fn only_undoes(&self) -> bool {
-        let unwritten = self.disk.with(|disk| !disk.written && !disk.journal.is_empty());
-        let troubled = self.core.as_ref().is_some_and(|core| core.journal_trouble().is_some());
+        let unwritten = self
+            .disk
+            .with(|disk| !disk.written && !disk.journal.is_empty());
+        let troubled = self
+            .core
+            .as_ref()
+            .is_some_and(|core| core.journal_trouble().is_some());
         unwritten && troubled && self.accepted().is_none()
     }
 
@@ -218,7 +223,8 @@ impl World {
         });
         // A disk that fails may hold entries that the daemon knows nothing of.
         let sound = self.disk.with(|disk| disk.was_sound());
-        let clear = sound && !writing && !hw.misbehaves(now) && now >= hw.trouble_until;
+        let well = !hw.misbehaves(now) && now >= hw.trouble_until;
+        let clear = sound && !writing && well && hw.looked_at;
         let default = micro(hw.range.default);
         let theirs = entry.as_ref().is_some_and(|entry| {
             let ours = entry.ours.iter().copied().chain([entry.found]).map(micro);
@@ -355,7 +361,9 @@ impl World {
         let unjudged = |&other: &usize| {
             let hw = &self.hw[other];
             let never = !hw.was_judged && said[other].found.is_none();
-            hw.is_gpu() && !hw.absent && never && hw.range_unknown_since.is_some()
+            // One that was let go of is nobody's to ask.
+            let here = hw.is_gpu() && !hw.absent && !hw.let_go;
+            here && never && hw.range_unknown_since.is_some()
         };
         let other = (0..self.hw.len()).find(unjudged);
         if let Some(other) = other.filter(|_| !undoes && self.hw[device].is_gpu()) {
@@ -616,7 +624,7 @@ impl World {
             }
         }
         (hw.foreign, hw.foreign_seen) = (false, false);
-        hw.let_go = false;
+        (hw.let_go, hw.looked_at) = (false, !hw.let_go && hw.looked_at);
         self.ledger.reason = true;
     }
 

@@ -125,6 +125,7 @@ impl World {
         let lets_go = self.hw.iter().any(|hw| hw.is_gpu() && hw.let_go);
         let lets_go = lets_go && self.hw[device].is_gpu();
         let journaled = self.is_in_journal(device);
+        let (judged, weight) = (self.hw[device].is_judged(), self.weight(device));
         let hw = &mut self.hw[device];
         hw.op = None;
         let reply = match op.operation {
@@ -157,6 +158,7 @@ impl World {
                     }
                 }
                 if let Ok(read) = &read {
+                    hw.looked_at = true;
                     hw.worker_saw = Some(micro(read.cap));
                 }
                 // What was told is of a moment before somebody set another cap, or another device's.
@@ -249,6 +251,11 @@ impl World {
             Reply::Set(outcome) => Some((self.record_of(device), outcome.as_ref().ok().copied())),
             _ => None,
         };
+        if !judged {
+            // Only now can litd know that it holds more than anybody could have told.
+            let more = self.weight(device) - weight;
+            self.ledger.excuse(device, more.max(0), now);
+        }
         if let Reply::Holders(_) = reply {
             // As the shell does: before what a driver says of ids.
             for session in self.hooks.handed_on.clone() {

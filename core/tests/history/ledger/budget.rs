@@ -59,8 +59,10 @@ impl World {
             let theirs = said.state == DeviceState::Foreign || !owed;
             match theirs {
                 true => came_with((hw, said)).max(hw.cap),
-                // Nobody's undo waits for a device that can't be asked what it holds.
-                false if !hw.is_judged() => came_with((hw, said)).max(self.weight(at)),
+                // Nobody's undo waits for a device that can't be asked what it holds, or does not obey.
+                false if !hw.is_judged() || !hw.looked_at || said.state == DeviceState::Faulty => {
+                    came_with((hw, said)).max(self.weight(at))
+                }
                 false => came_with((hw, said)),
             }
         };
@@ -161,7 +163,7 @@ impl World {
     /// once they have had the time to make room for it.
     pub(super) fn budget_was_set(&mut self, before: i64) {
         let at = self.now;
-        let unwell = |&device: &usize| !self.hw[device].is_well(at);
+        let unwell = |&device: &usize| !self.hw[device].is_well(at) && !self.hw[device].absent;
         let mut unwell = (0..self.hw.len()).filter(unwell);
         let (Some(device), None) = (unwell.next(), unwell.next()) else {
             return;

@@ -6,11 +6,14 @@ use litd_core::Core;
 use super::{Said, said};
 use crate::disk::Disk;
 use crate::fault::Fault;
-use crate::hardware::{SECOND, micro};
+use crate::hardware::{Hw, SECOND, micro};
 use crate::world::World;
 
 /// The daemon is never larger than this, written out: a thousand events are most of it.
 const LARGEST: usize = 2_000_000;
+
+/// A device that has not answered for so long may never.
+const HANGS: i64 = 5 * SECOND;
 
 impl World {
     /// Nothing has happened for a while: without jobs all caps are what was found.
@@ -32,11 +35,12 @@ impl World {
         if set.is_some_and(|budget| micro(budget) < found) {
             return;
         }
+        let hangs = |hw: &Hw| hw.op.is_some_and(|op| self.now > op.since + HANGS);
         let away = self
             .hw
             .iter()
             .zip(&all)
-            .position(|(hw, said)| said.found != Some(hw.cap));
+            .position(|(hw, said)| said.found != Some(hw.cap) && !hangs(hw));
         if let Some(device) = away {
             let (cap, found) = (self.hw[device].cap, all[device].found);
             self.broke(
@@ -80,7 +84,10 @@ impl World {
         for (device, said) in said.iter().enumerate() {
             let hw = &self.hw[device];
             let unwell = hw.trouble_until > since || others;
-            let excused = gave_up && (unwell || jumped) || hw.absent || hw.shrunk;
+            // As near as a driver that says so lets it go; its entry stays for the next start.
+            let natural = |&found: &i64| self.is_all_that_it_takes(device, hw.cap, found);
+            let nearest = hw.natural.iter().any(natural);
+            let excused = gave_up && (unwell || jumped) || hw.absent || hw.shrunk || nearest;
             let back = hw.natural.contains(&hw.cap);
             let found = said.found.is_none_or(|found| hw.natural.contains(&found));
             if excused && !back && !self.is_in_journal(device) {
