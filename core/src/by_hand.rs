@@ -115,9 +115,12 @@ impl<S: Store> Core<S> {
         Ok(cap)
     }
 
-    /// A budget that was set holds for caps set by hand, too.
+    /// A budget that was set holds for caps set by hand, too, and so does what the node's leaves to the
+    /// GPUs, also where the caps found are less than that.
     fn check_room(&self, device: usize, unit: &Unit, cap: Watts) -> Result<(), Problem> {
-        let Some(budget) = self.set_budget().filter(|_| unit.is_gpu()) else {
+        let budgets = [self.set_budget(), self.node.bound()];
+        let budget = budgets.into_iter().flatten().reduce(Watts::min);
+        let Some(budget) = budget.filter(|_| unit.is_gpu()) else {
             return Ok(());
         };
         // Less is never too much, whatever the others hold.

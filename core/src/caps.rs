@@ -9,7 +9,7 @@ use litd_units::{Nanos, Watts};
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::job::Job;
-use crate::journal::Found;
+use crate::journal::{Found, Undo};
 use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
@@ -434,11 +434,14 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a write takes back what litd may have done, as far as the journal knows.
+    /// Whether a write takes back what litd may have done, as far as the journal knows. What is not
+    /// in the journal holds nothing of litd's that could be undone; and a cap that is not in it, because
+    /// a driver takes no more by now, would be somebody else's to the next start.
     fn undoes(&self, device: usize, cap: Watts) -> bool {
-        let back = self.devices.get(device).and_then(Unit::back);
-        // What is not in the journal holds nothing of litd's that could be undone.
-        self.is_journaled(device) && back.is_some_and(|back| back.is_same_cap(cap))
+        let unit = self.devices.get(device);
+        let goes_back = unit.and_then(Unit::back).is_some_and(|back| back.is_same_cap(cap));
+        let entry = unit.and_then(|unit| self.entry(unit.address()));
+        goes_back && entry.is_some_and(|entry| entry.undo(cap) != Undo::Foreign)
     }
 
     /// The same, or one that takes back a cap which could not be set by hand.

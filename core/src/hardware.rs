@@ -427,7 +427,8 @@ impl<S: Store> Core<S> {
             return self.note(Note::warning(EventKind::Foreign, text).device(&address));
         }
         unit.settling = None;
-        if unit.standing == DeviceState::Ours {
+        // What failed before answers by now, and holds what somebody meant.
+        if matches!(unit.standing, DeviceState::Ours | DeviceState::Faulty) {
             unit.standing = DeviceState::Foreign;
         }
         let text = format!(

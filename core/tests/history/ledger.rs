@@ -260,6 +260,10 @@ impl World {
         (hw.foreign_known, hw.foreign_counted) = (false, false);
         hw.touched = false;
         hw.take_over(cap);
+        if let Some(entry) = entry.filter(|_| !theirs) {
+            // Nobody can tell it from one of litd's own: what was found then still is.
+            hw.natural.push(micro(entry.found));
+        }
     }
 
     /// What the journal on the disk says.
@@ -380,6 +384,7 @@ impl World {
     fn check_whose(&mut self, device: usize, cap: i64, give_back: bool, said: &Said) {
         let hw = &self.hw[device];
         let observing = self.policy() == Policy::Observe || self.stop_sent.is_some();
+        let asked = hw.hand.open.map(|(asked, _)| asked);
         let found = said.found.unwrap_or(0) as f64 / 1e6;
         let text = format!(
             "device {device}, {:?}: to {} W from {} W, and {found} W was found",
@@ -392,7 +397,7 @@ impl World {
             self.broke("5 read before", text);
         } else if self.life == Phase::Restore && !give_back {
             self.broke("19 restore", text);
-        } else if observing && !give_back && !self.may_watch(cap, said.found) {
+        } else if observing && !give_back && !self.may_watch(cap, said.found, asked) {
             self.broke("3 observe", text);
         } else if hw.foreign && hw.foreign_seen || said.state == DeviceState::Foreign {
             self.broke("6 foreign", text);
@@ -547,6 +552,8 @@ impl World {
         }
         if self.disk.with(|disk| disk.is_failing()) {
             self.ledger.unsure_until = self.now + ROOM;
+            // Without a journal no cap is moved but to undo.
+            self.ledger.grace = self.ledger.grace.max(self.now + ROOM);
         }
         let Some(core) = &self.core else { return };
         let trials = core.trials();

@@ -112,10 +112,6 @@ impl World {
             .unwrap_or(0);
         let limit = self.limit().max(old);
         self.ledger.last_limit = Some(self.limit());
-        if self.disk.with(|disk| disk.is_failing()) {
-            // Without a journal no cap is moved but to undo.
-            self.ledger.grace = self.ledger.grace.max(now + ROOM);
-        }
         let excused = now < self.ledger.grace;
         if sum <= limit + self.excess() || excused || self.all_low() {
             return;

@@ -25,13 +25,14 @@ impl World {
     }
 
     /// Whether a write is one that a litd which only watches may make: back to what was found, or to
-    /// no more than that where a budget is set, or was a moment ago.
-    pub fn may_watch(&self, cap: i64, found: Option<i64>) -> bool {
+    /// no more than that where a budget is set, or was a moment ago. Of a cap that was asked for by
+    /// hand a budget may leave less.
+    pub fn may_watch(&self, cap: i64, found: Option<i64>, asked: Option<i64>) -> bool {
         let off = self.stop_sent.is_some() || self.mode() == Mode::Off;
         // The node's budget, or its BMC's, is one, too.
         let node = self.core.as_ref().and_then(litd_core::Core::left_by_node);
         let bounded = self.budget_set().is_some() || node.is_some();
-        !off && bounded && found.is_some_and(|found| cap <= found)
+        !off && bounded && found.max(asked).is_some_and(|most| cap <= most)
     }
 
     /// All caps are back where litd only watches and has no budget to enforce.
