@@ -38,6 +38,15 @@ impl World {
         };
         let until = self.now + self.fates.pick(&[3, 5, 12]) * SECOND;
         self.goes_wrong(cell.subject, cell.manner, device, until);
+        if cell.manner == Manner::Slow {
+            // Slow enough to be noticed, and over before litd does something else.
+            let soon = matches!(cell.phase, Phase::Recovery | Phase::Reload | Phase::Drain);
+            let takes = match soon {
+                true => self.fates.between(600, 1500) * MILLI,
+                false => until - self.now,
+            };
+            self.hw[device].moods.slow = Some((cell.subject, takes));
+        }
         self.trouble(device, until - self.now);
         if asks && !matches!(cell.manner, Manner::Changed) {
             self.reset_by(device);
@@ -92,7 +101,7 @@ impl World {
             }
             (Subject::Journal, Manner::Changed) => self.disk.with(|disk| disk.deadly = true),
             (Subject::Journal | Subject::Configuration | Subject::Lock, _) => {}
-            (_, Manner::Slow) => moods.block = lasts,
+            (_, Manner::Slow) => {}
             (_, Manner::Gone) => {
                 hw.gone = true;
                 self.after(lasts, Ev::Back(device));

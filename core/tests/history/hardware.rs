@@ -11,6 +11,7 @@ use crate::discovery::Odd;
 use crate::inside::Trap;
 use crate::jobs::Spared;
 use crate::let_go::Hold;
+use crate::matrix::Subject;
 use crate::rng::Rng;
 
 /// The highest clock of a GPU, MHz.
@@ -50,6 +51,29 @@ pub struct Moods {
     pub throttle: Option<Throttle>,
     /// The next operation takes so long.
     pub block: i64,
+    /// The next one about this does.
+    pub slow: Option<(Subject, i64)>,
+}
+
+impl Moods {
+    /// How long an operation takes, if something makes it slow.
+    pub fn takes(&mut self, operation: Operation) -> Option<i64> {
+        let subjects: &[Subject] = match operation {
+            Operation::Read => &[Subject::Reading],
+            Operation::Set(_) => &[Subject::Set],
+            Operation::Identify => &[Subject::Identity, Subject::Range],
+            Operation::Range => &[Subject::Range],
+            Operation::Holders => &[Subject::Holders],
+            Operation::Clocks(_) | Operation::HighestClock => &[Subject::Clocks],
+            Operation::Release => &[],
+        };
+        let meant = self.slow.filter(|(subject, _)| subjects.contains(subject));
+        if let Some((_, takes)) = meant {
+            self.slow = None;
+            return Some(takes);
+        }
+        Some(std::mem::take(&mut self.block)).filter(|&block| block > 0)
+    }
 }
 
 /// What a GPU tells of what limits it.

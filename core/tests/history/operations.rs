@@ -23,8 +23,7 @@ impl World {
         if self.rng.chance(0.02) {
             takes += self.rng.between(10, SLOW) * MILLI;
         }
-        let block = std::mem::take(&mut self.hw[device].moods.block);
-        if block > 0 {
+        if let Some(block) = self.hw[device].moods.takes(operation) {
             takes = block;
             self.seen.mark(Fault::Block);
             self.trouble(device, block);

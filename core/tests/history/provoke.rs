@@ -156,6 +156,7 @@ impl World {
         match moods.anothers {
             Some((Anothers::Cap(cap), until)) if self.now < until => {
                 moods.anothers = None;
+                self.met(Subject::Reading, Manner::Anothers, Some(device));
                 Some(cap)
             }
             _ => None,

@@ -160,7 +160,7 @@ pub fn place(cell: Cell) -> Where {
         Subject::Clocks => clocks(manner, phase),
         Subject::Journal => journal(manner, phase, starts),
         Subject::Lock => lock(manner, phase, starts),
-        Subject::Configuration => configuration(manner, phase, starts),
+        Subject::Configuration => configuration(manner, starts),
     }
 }
 
@@ -178,11 +178,11 @@ fn identity(manner: Manner, phase: Phase, starts: bool) -> Where {
     const BUS: &str = "at the start the address comes from the bus: a driver's word makes no other \
                        device of one that is listed, and of two with one address the core gets one";
     const LATE: &str = "a device that is listed late is not listed at the start: identity x gone";
-    let asked_again = phase == Phase::Recovery;
+    // Of a device with an entry in the journal that can't be judged the driver is asked again.
+    let asked_again = matches!(phase, Phase::Recovery | Phase::Restore);
     match manner {
         Manner::Nonsense | Manner::Anothers if starts && !asked_again => Where::Impossible(BUS),
         Manner::Slow if starts && !asked_again => Where::Impossible(LATE),
-        Manner::Changed if phase == Phase::Discovery => Where::Impossible(NOTHING_KNOWN),
         _ => Where::Histories,
     }
 }
@@ -213,14 +213,9 @@ fn clocks(manner: Manner, phase: Phase) -> Where {
         "nothing is locked, and so nothing freed, by a litd that has just started";
     const ONE: &str =
         "a back end locks the clocks of one address, and no driver tells what they are";
-    const FREES: &str =
-        "what is freed twice is free, and no driver tells whether somebody else did";
     match (manner, phase) {
         (_, Phase::Discovery) => Where::Impossible(NO_LOCKS),
         (Manner::Anothers, _) => Where::Impossible(ONE),
-        (Manner::Changed, Phase::Recovery | Phase::Stop | Phase::Restore | Phase::Drain) => {
-            Where::Impossible(FREES)
-        }
         _ => Where::Histories,
     }
 }
@@ -254,16 +249,12 @@ fn lock(manner: Manner, phase: Phase, starts: bool) -> Where {
     }
 }
 
-fn configuration(manner: Manner, phase: Phase, starts: bool) -> Where {
+fn configuration(manner: Manner, starts: bool) -> Where {
     const READ: &str = "the file is read before litd says that it starts or reloads: how long that takes \
                         is nobody's wait but its own";
-    const TOLD: &str = "a litd that stops has no use for its configuration any more, but for the caps \
-                        that go back, which it does not change";
-    match (manner, phase) {
-        (Manner::Slow, _) => Where::Impossible(READ),
-        // What a reload brings while litd stops is taken in, and changes nothing.
-        (Manner::Nonsense | Manner::Anothers, Phase::Stop) => Where::Impossible(TOLD),
-        (Manner::Changed, _) => Where::Histories,
+    match manner {
+        Manner::Slow => Where::Impossible(READ),
+        Manner::Changed => Where::Histories,
         _ if starts => Where::Whole,
         _ => Where::Histories,
     }
