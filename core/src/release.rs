@@ -273,8 +273,11 @@ impl<S: Store> Core<S> {
     /// devices keep their caps.
     pub(crate) fn lacks_let_go_only(&self, job: &crate::job::Job) -> bool {
         let units = job.gpus().filter_map(|device| self.devices.get(device));
-        let mut others = units.filter(|unit| !unit.is_ours() || unit.opted_out);
-        others.all(|unit| unit.let_go.is_some())
+        let mut others = units
+            .filter(|unit| !unit.is_ours() || unit.opted_out)
+            .peekable();
+        // Without any such GPU something else keeps the job from being steered.
+        others.peek().is_some() && others.all(|unit| unit.let_go.is_some())
     }
 }
 
