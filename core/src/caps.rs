@@ -439,7 +439,9 @@ impl<S: Store> Core<S> {
     /// a driver takes no more by now, would be somebody else's to the next start.
     fn undoes(&self, device: usize, cap: Watts) -> bool {
         let unit = self.devices.get(device);
-        let goes_back = unit.and_then(Unit::back).is_some_and(|back| back.is_same_cap(cap));
+        let goes_back = unit
+            .and_then(Unit::back)
+            .is_some_and(|back| back.is_same_cap(cap));
         let entry = unit.and_then(|unit| self.entry(unit.address()));
         goes_back && entry.is_some_and(|entry| entry.undo(cap) != Undo::Foreign)
     }

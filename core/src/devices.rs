@@ -333,11 +333,11 @@ impl Devices {
         }
     }
 
-    /// Has a device closed. What it was to tell before that nobody needs any more: asking would
-    /// open it again.
-    pub fn want_release(&mut self, device: usize) {
+    /// A device is to be closed, if it is `open`, and to stay so: what it was to tell nobody needs any
+    /// more, and asking would open it again.
+    pub fn want_closed(&mut self, device: usize, open: bool) {
         if let Some(unit) = self.get_mut(device) {
-            unit.wanted.release = true;
+            unit.wanted.release |= open;
             (unit.wanted.read, unit.wanted.identity) = (false, false);
         }
     }

@@ -126,11 +126,11 @@ impl<S: Store> Core<S> {
             let Some(unit) = self.devices.get(device) else {
                 continue;
             };
+            let Some(let_go) = unit.let_go.filter(|_| !self.may_open(device)) else {
+                continue;
+            };
             let closing = matches!(unit.busy, Some((Operation::Release, _)));
-            let open = unit.let_go.is_some_and(|it| !it.closed) && !closing;
-            if open && !self.may_open(device) {
-                self.devices.want_release(device);
-            }
+            self.devices.want_closed(device, !let_go.closed && !closing);
         }
     }
 
@@ -210,9 +210,12 @@ impl<S: Store> Core<S> {
                 self.devices.want_read(device);
             }
             if unread {
-                // It may have been reset, or have another driver: its limits are read anew.
+                // It may have been reset, or have another driver, or hold what others have set: until it
+                // has been read it counts with the most that it could hold, and its limits are read anew.
                 if let Some(unit) = self.devices.get_mut(device) {
+                    unit.device.reading = None;
                     unit.device.range.ask_anew();
+                    self.actuator.forget(device);
                 }
                 self.devices.want_identity(device);
             }

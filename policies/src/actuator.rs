@@ -253,6 +253,13 @@ impl Actuator {
         }
     }
 
+    /// Nobody has looked at a device for a while: what it holds is not known. A write under way goes on.
+    pub fn forget(&mut self, device: usize) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.held = None;
+        }
+    }
+
     /// A predecessor may have a write under way that makes the device hold up to `cap`.
     pub fn expect(&mut self, device: usize, cap: Watts) {
         if let Some(line) = self.lines.get_mut(device) {

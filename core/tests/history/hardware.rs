@@ -260,7 +260,8 @@ impl Hw {
         } else {
             default * 0.9
         };
-        let address = format!("cpu{at}");
+        // Not how litd would name it: where a socket is missing, the name is the next one's.
+        let address = format!("socket{at}");
         Self::new(
             DeviceKind::Cpu,
             address,

@@ -331,6 +331,8 @@ impl World {
         };
         let early = self.now < self.started + 5 * SECOND;
         let sure = self.ledger.jumped < self.started && !self.ledger.rotten;
+        // A device that does not answer is waited for until it is known not to.
+        let waits = self.hw.iter().any(|hw| !hw.absent && !hw.is_well(self.now));
         if early || !sure || self.is_bound() {
             return;
         }
@@ -347,6 +349,9 @@ impl World {
                 .is_some_and(|it| micro(it) == hw.cap);
             told.is_some() && well(hw) && !hw.natural.contains(&hw.cap) && !by_hand
         });
+        if waits && left.is_some() {
+            return;
+        }
         self.seen.mark(Fault::ReadOnly);
         if let Some(device) = left {
             let text = format!("device {device} holds {} µW still", self.hw[device].cap);

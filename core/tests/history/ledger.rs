@@ -258,7 +258,8 @@ impl World {
         (hw.foreign, hw.foreign_seen) = (theirs && clear, false);
         hw.report_due = (theirs && clear && reported).then_some(now + foreign::REPORTED);
         (hw.foreign_known, hw.foreign_counted) = (false, false);
-        hw.touched = false;
+        // What others have taken is nobody's to wait for.
+        (hw.touched, hw.owes) = (false, 0);
         hw.take_over(cap);
         if let Some(entry) = entry.filter(|_| !theirs) {
             // Nobody can tell it from one of litd's own: what was found then still is.
@@ -327,11 +328,12 @@ impl World {
                 }
             };
             let rise = (cap - hw.cap.max(owes(hw))).max(0);
-            let sum: i64 = (0..self.hw.len()).map(under_way).sum::<i64>() + rise;
+            let each: Vec<i64> = (0..self.hw.len()).map(under_way).collect();
+            let sum = each.iter().sum::<i64>() + rise;
             let allowed = self.limit_of(&said) + self.excess();
             if sum > allowed {
                 let text = format!(
-                    "device {device} is to rise to {} W, and the sum to {} W of {} W",
+                    "device {device} is to rise to {} W, and the sum to {} W of {} W: {each:?} µW",
                     cap as f64 / 1e6,
                     sum as f64 / 1e6,
                     allowed as f64 / 1e6

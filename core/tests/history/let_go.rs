@@ -98,6 +98,12 @@ impl World {
         // A disk that takes no writes can't be told that nothing is owed any more.
         let owed = self.is_in_journal(device) || !self.hw[device].hand.failed.is_empty();
         let owed = owed || self.now < self.ledger.unsure_until;
+        let troubled = self
+            .core
+            .as_ref()
+            .is_some_and(|core| core.journal_trouble().is_some());
+        let away = !self.hw[device].natural.contains(&self.hw[device].cap);
+        let owed = owed || troubled || away;
         let hw = &mut self.hw[device];
         hw.hold.open = true;
         // Whoever comes new is asked for.

@@ -221,6 +221,8 @@ impl World {
                     };
                 } else if let Ok(range) = &range {
                     hw.has_told_range(*range);
+                } else {
+                    hw.range_unknown_since = hw.range_unknown_since.or(Some(now));
                 }
                 Reply::Identity(range.map(|range| (identity, range)))
             }

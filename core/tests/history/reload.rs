@@ -124,8 +124,9 @@ impl World {
         self.config = config.clone();
         (self.reloaded, self.ledger.watching) = (self.now, None);
         self.was_reconfigured(limit);
+        // What did not fit before may fit now: nobody looks at what is closed.
+        self.rule.changed = self.now;
         if mode != self.mode() {
-            self.rule.changed = self.now;
             self.mode_changed();
         }
         if config.caps.budget.is_some() {

@@ -6,7 +6,7 @@ use litd_core::Core;
 use super::{Said, said};
 use crate::disk::Disk;
 use crate::fault::Fault;
-use crate::hardware::{Hw, SECOND, micro};
+use crate::hardware::{SECOND, micro};
 use crate::world::World;
 
 /// The daemon is never larger than this, written out: a thousand events are most of it.
@@ -35,12 +35,19 @@ impl World {
         if set.is_some_and(|budget| micro(budget) < found) {
             return;
         }
-        let hangs = |hw: &Hw| hw.op.is_some_and(|op| self.now > op.since + HANGS);
+        // The others make room for what a device may hold that does not answer.
+        if self
+            .hw
+            .iter()
+            .any(|hw| hw.op.is_some_and(|op| self.now > op.since + HANGS))
+        {
+            return;
+        }
         let away = self
             .hw
             .iter()
             .zip(&all)
-            .position(|(hw, said)| said.found != Some(hw.cap) && !hangs(hw));
+            .position(|(hw, said)| said.found != Some(hw.cap) && !hw.shrunk);
         if let Some(device) = away {
             let (cap, found) = (self.hw[device].cap, all[device].found);
             self.broke(

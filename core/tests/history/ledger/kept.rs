@@ -130,7 +130,10 @@ impl Hw {
     /// Whether the daemon knows what it holds and what it may hold.
     pub fn is_judged(&self) -> bool {
         let fits = |range: litd_power::CapRange| micro(range.highest) >= self.cap;
-        self.known != i64::MIN && self.range_told.is_some_and(fits)
+        let told = self
+            .range_told
+            .filter(|_| self.range_unknown_since.is_none());
+        self.known != i64::MIN && told.is_some_and(fits)
     }
 
     /// The daemon was told what its cap may be.
