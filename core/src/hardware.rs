@@ -431,6 +431,10 @@ impl<S: Store> Core<S> {
         if matches!(unit.standing, DeviceState::Ours | DeviceState::Faulty) {
             unit.standing = DeviceState::Foreign;
         }
+        if unit.let_go.is_some() {
+            // What it holds is others' doing, and stays.
+            unit.found = Some(cap);
+        }
         let text = format!(
             "somebody else changed the cap from {held} to {cap}: left alone until `litctl resume {address}`"
         );

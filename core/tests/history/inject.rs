@@ -217,6 +217,9 @@ impl World {
         }
         match fault {
             Fault::ReadOnly if !self.leaves_something() => {
+                if self.is_bound() && self.stop_sent.is_none() {
+                    self.take_budgets_away();
+                }
                 return self.after(2 * SECOND, Ev::Fault(fault));
             }
             Fault::TornAppend | Fault::CrashBeforeWrite => {
@@ -307,7 +310,7 @@ impl World {
     fn read_only(&mut self) {
         self.disk
             .with(|disk| (disk.read_only, disk.audit_full) = (true, true));
-        self.after(15 * SECOND, Ev::DiskBack);
+        self.after(24 * SECOND, Ev::DiskBack);
         let epoch = self.epoch + 1;
         self.after(8 * SECOND, Ev::OnlyRead { epoch });
     }
@@ -319,21 +322,36 @@ impl World {
         self.hw.iter().any(moved) && !self.is_bound()
     }
 
+    /// No budget keeps caps lowered from now on.
+    fn take_budgets_away(&mut self) {
+        let mut config = self.config.clone();
+        (config.caps.budget, config.caps.safe_budget) = (None, None);
+        config.node.budget = None;
+        self.command(Command::SetBudget { watts: None }, false);
+        self.take_in(config);
+    }
+
     fn is_bound(&self) -> bool {
         self.budget_set().is_some() || self.config.node.budget.is_some()
     }
 
     /// A daemon that could write nothing since it started has given back what it found left.
     pub fn check_only_read(&mut self, epoch: u32) {
-        let still = self.disk.with(|disk| disk.read_only) && self.epoch == epoch;
-        let Some(core) = self.core.as_ref().filter(|_| still) else {
+        // `litd restore` may have been first.
+        if !self.disk.with(|disk| disk.read_only) || self.epoch < epoch {
             return;
+        }
+        let Some(core) = self.core.as_ref().filter(|_| self.stop_sent.is_none()) else {
+            return self.after(2 * SECOND, Ev::OnlyRead { epoch });
         };
         let early = self.now < self.started + 5 * SECOND;
         let sure = self.ledger.jumped < self.started && !self.ledger.rotten;
         // A device that does not answer is waited for until it is known not to.
         let waits = self.hw.iter().any(|hw| !hw.absent && !hw.is_well(self.now));
-        if early || !sure || self.is_bound() {
+        if early {
+            return self.after(2 * SECOND, Ev::OnlyRead { epoch });
+        }
+        if !sure || self.is_bound() {
             return;
         }
         let well = |hw: &crate::hardware::Hw| {
@@ -350,7 +368,7 @@ impl World {
             told.is_some() && well(hw) && !hw.natural.contains(&hw.cap) && !by_hand
         });
         if waits && left.is_some() {
-            return;
+            return self.after(2 * SECOND, Ev::OnlyRead { epoch });
         }
         self.seen.mark(Fault::ReadOnly);
         if let Some(device) = left {

@@ -40,7 +40,15 @@ impl World {
         };
         let all = || self.hw.iter().zip(said);
         let all = || all().filter(|(hw, _)| !hw.absent);
-        let gpus: i64 = all().filter(|(hw, _)| hw.is_gpu()).map(came_with).sum();
+        // Without a budget nobody makes room for a GPU that can't be judged.
+        let sure = |hw: &Hw| hw.is_judged() && self.now >= hw.trouble_until;
+        let counts = |(at, (hw, said)): (usize, (&Hw, &Said))| match sure(hw) {
+            true => came_with((hw, said)),
+            false => came_with((hw, said)).max(self.weight(at)),
+        };
+        let gpus = self.hw.iter().zip(said).enumerate();
+        let gpus = gpus.filter(|(_, (hw, _))| hw.is_gpu() && !hw.absent);
+        let gpus: i64 = gpus.map(counts).sum();
         let cpus: i64 = all().filter(|(hw, _)| !hw.is_gpu()).map(came_with).sum();
         let budget = self.budget_set().map_or(gpus, micro);
         let steering = self.policy() != Policy::Observe && self.stop_sent.is_none();
