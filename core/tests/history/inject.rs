@@ -600,6 +600,12 @@ impl World {
     /// A device refuses writes, or hangs in one, or in a read before it. Marked once the ledger
     /// could see what came of it.
     fn lowered_stuck(&mut self) {
+        let steers = self.core.is_some() && self.policy() != Policy::Observe;
+        let well = |hw: &crate::hardware::Hw| hw.absent || hw.is_well(self.now);
+        let young = self.now < self.started + 5 * SECOND;
+        if !steers || young || !self.hw.iter().all(well) {
+            return self.after(2 * SECOND, Ev::Fault(Fault::LoweredStuck));
+        }
         let device = self.rng.below(self.hw.len());
         let lasts = self.rng.between(3, 12) * SECOND;
         let delay = match self.rng.below(3) {

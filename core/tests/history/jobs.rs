@@ -91,7 +91,9 @@ impl World {
         if ends {
             self.has_ended(job);
         } else if opt_out && told {
-            let kept = self.disk.with(|disk| !disk.stuck && !disk.dead);
+            let kept = self
+                .disk
+                .with(|disk| !disk.stuck && !disk.read_only && !disk.dead);
             for device in devices {
                 self.hw[device].spared = Some(Spared { job, kept });
             }
