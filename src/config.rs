@@ -3,6 +3,7 @@
 //! key.
 
 mod limits;
+mod salvage;
 mod sections;
 
 use std::fmt;
@@ -111,20 +112,6 @@ impl Config {
         Self::read(text).map_err(|findings| ConfigError {
             file: file.to_owned(),
             findings,
-        })
-    }
-
-    /// What can still be used of a file that [`Config::load`] refuses, for giving caps back: the
-    /// shell's sections, if they are good, with the loop's defaults. `None`: there is no file to
-    /// make anything of.
-    #[must_use]
-    pub fn salvage(path: Option<&Path>) -> Option<Self> {
-        let path = path.unwrap_or(Path::new(DEFAULT_PATH));
-        let text = files::text(path, files::LONGEST_CONFIG).ok()?;
-        let (tree, _) = DeTable::parse_recoverable(&text);
-        Some(Self {
-            core: litd_core::Config::default(),
-            shell: section(Deserializer::from(part(tree, true))).ok()?,
         })
     }
 

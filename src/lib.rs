@@ -5,7 +5,7 @@
 //! - [`hub`]: events in, effects out; `session`, `ingest`, `control`, `metrics_server`: its
 //!   faces; [`devices`]: its hands;
 //! - [`config`], [`state`], [`audit`], [`files`]: what it reads and what survives it; [`locks`]:
-//!   whose the devices are;
+//!   whose the devices are, and [`lock_holders`] who says so;
 //! - [`clock`], `rig`: its time, or a test rig's.
 
 mod answers;
@@ -22,6 +22,7 @@ mod home;
 pub mod hub;
 mod ingest;
 mod kill_switch;
+pub mod lock_holders;
 pub mod locks;
 mod logging;
 pub mod metrics;

@@ -186,7 +186,7 @@ fn lock_all(
         make_private(directory).map_err(|error| Refusal::Io(error.to_string()))?;
     }
     for address in addresses {
-        let path = directory.join(file_name(address));
+        let path = file(directory, address);
         let failed = |error: io::Error| Refusal::Io(named(&path, &error).to_string());
         let mut file = open(&path).map_err(failed)?;
         match file.try_lock() {
@@ -296,6 +296,12 @@ pub fn remembered(directory: &Path) -> io::Result<Vec<Remembered>> {
     }
     found.sort_by(|one, other| one.address.cmp(&other.address));
     Ok(found)
+}
+
+/// A device's lock file in this directory.
+#[must_use]
+pub fn file(directory: &Path, address: &str) -> PathBuf {
+    directory.join(file_name(address))
 }
 
 /// Whether two paths are the same directory.

@@ -146,8 +146,7 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     let config = Config::load(options.config.as_deref()).or_else(|error| {
         logging::start(crate::config::Level::default());
         log::error!("{error}");
-        let usable = Config::salvage(options.config.as_deref());
-        usable.ok_or(error)
+        Config::salvage(options.config.as_deref(), error)
     })?;
     logging::start(config.shell.log.level);
     private_files();

@@ -302,6 +302,12 @@ pub fn journal(directory: &Path) -> PathBuf {
     directory.join(JOURNAL)
 }
 
+/// Where in a state directory the lock of its daemon is.
+#[must_use]
+pub fn lock(directory: &Path) -> PathBuf {
+    directory.join(LOCK)
+}
+
 /// Where in a state directory is what was learned.
 #[must_use]
 pub fn learned(directory: &Path) -> PathBuf {

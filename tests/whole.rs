@@ -30,6 +30,8 @@ mod fleet;
 mod floods;
 #[path = "whole/fuzz.rs"]
 mod fuzz;
+#[path = "whole/hold.rs"]
+mod hold;
 #[path = "whole/jobs.rs"]
 mod jobs;
 #[path = "whole/limiters.rs"]

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output};
 
+use litd::config::Config;
+use litd::locks::{self, DeviceLocks};
 use litd_rig::{Fault, Rig};
 use litd_sim::Scenario;
 use serde_json::Value;
@@ -119,4 +121,72 @@ fn profilers_that_are_off_are_shown_with_the_way_back() {
     // Damaged, it is shown as if there were none.
     fs::write(state.join("learned"), "{").unwrap();
     assert!(!text(&doctor(&config, &[])).contains("Profilers"));
+}
+
+#[test]
+fn whoever_has_a_lock_is_named_with_the_file() {
+    let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("litd.toml");
+    let (socket, state) = (rig.layout().hardware(), directory.path().join("state"));
+    fs::create_dir(&state).unwrap();
+    let text_of_config = format!(
+        "[hardware]\nsimulated = \"{}\"\n[state]\ndirectory = \"{}\"\n",
+        socket.display(),
+        state.display()
+    );
+    fs::write(&config, text_of_config).unwrap();
+    let report = |status| -> Value {
+        let output = doctor(&config, &["--json"]);
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let addresses: Vec<String> = report(0)["devices"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["identity"]["address"].as_str().unwrap().to_owned())
+        .collect();
+    let me = format!("process {} (", std::process::id());
+    let locks = Config::load(Some(&config)).unwrap().shell.locks();
+    let take = |state: &Path, addresses: &[String]| {
+        DeviceLocks::take(&locks, state, addresses.iter().map(String::as_str)).unwrap()
+    };
+    let trouble = |report: &Value, device: usize| {
+        let trouble = report["devices"][device]["trouble"].clone();
+        trouble[0].as_str().unwrap_or_default().to_owned()
+    };
+
+    // The daemon of this very configuration.
+    let own = take(&state, &addresses);
+    report(0);
+    drop(own);
+
+    // Another daemon, and a process that is none.
+    let _other = take(Path::new("/var/lib/two"), &addresses[1..2]);
+    let foreign = File::create(locks::file(&locks, &addresses[2])).unwrap();
+    foreign.lock().unwrap();
+    let said = report(3);
+    for (device, word) in [
+        (1, "a litd with the state directory /var/lib/two"),
+        (2, "no litd"),
+    ] {
+        let trouble = trouble(&said, device);
+        let file = locks::file(&locks, &addresses[device]);
+        for part in [&me, &file.display().to_string(), word] {
+            assert!(trouble.contains(part), "{trouble}");
+        }
+    }
+    assert_eq!(trouble(&said, 0), "");
+
+    // The state directory's.
+    assert_eq!(said["daemon"]["pid"], Value::Null);
+    let lock = File::create(state.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let said = report(3);
+    assert_eq!(said["daemon"]["pid"], std::process::id());
+    let daemon = said["daemon"]["text"].as_str().unwrap();
+    for part in [&me, &state.join("lock").display().to_string()] {
+        assert!(daemon.contains(part), "{daemon}");
+    }
 }

@@ -207,7 +207,8 @@ fn hold_without_budget(config: &Config) -> Option<Violation> {
     })
 }
 
-fn numbers(config: &Config) -> impl Iterator<Item = Violation> {
+/// The numbers of a configuration that are out of their limits.
+pub(super) fn numbers(config: &Config) -> impl Iterator<Item = Violation> {
     let tables = tables(config);
     LIMITS.iter().filter_map(move |&(key, least, most, unit)| {
         let value = tables.iter().find_map(|table| number(table, key))?;

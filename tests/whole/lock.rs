@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use litd_rig::Daemon;
+use litd_units::Watts;
 
 use crate::stand::{LITD, Stand, quick};
 
@@ -144,6 +145,41 @@ fn restore_does_without_a_configuration_that_makes_sense() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("no_such_key"), "{said}");
     stand.assert_clean();
+}
+
+#[test]
+fn restore_holds_what_a_file_that_makes_no_sense_says_is_held() {
+    const HOLD: &str = "caps.on_exit = \"hold\"\ncaps.safe_budget = 4000\n";
+    let with = |more: &str| {
+        let mut stand = crashed();
+        stand.configure(&(quick("gpu-realloc") + more));
+        let (file, text) = (stand.rig.layout().config(), stand.config().to_owned());
+        fs::write(&file, "no_such_key = 7\n".to_owned() + &text).unwrap();
+        stand.rig.ledger().permit_found();
+        (stand, file)
+    };
+    let (stand, file) = with(HOLD);
+    let before = stand.journaled();
+    let (code, said) = run(&["restore"], &file);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("no_such_key"), "{said}");
+    assert!(stand.sum() <= Watts(4000.0), "{:?}", stand.held());
+    // What was found is not forgotten.
+    assert!(
+        before.iter().all(|it| stand.journaled().contains(it)),
+        "{said}"
+    );
+
+    // Nobody knows within what: nothing is raised.
+    let (stand, file) = with(&HOLD.replace("4000", "\"4 kW\""));
+    let (writes, before) = (stand.rig.ledger().len(), stand.journaled());
+    let (code, said) = run(&["restore"], &file);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("no cap is moved"), "{said}");
+    assert_eq!(
+        (stand.rig.ledger().len(), stand.journaled()),
+        (writes, before)
+    );
 }
 
 #[test]

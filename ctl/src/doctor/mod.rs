@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use litd::config::Config;
 use litd::files;
+use litd::lock_holders::{Held, Holder};
+use litd::locks;
 use litd_core::learned::Learned;
 use litd_core::profilers::ProfilerOff;
 use litd_power::{DeviceKind, Notice, Severity};
@@ -65,6 +67,8 @@ struct Daemon {
     running: bool,
     /// Its version and mode, or why it can't be asked.
     text: String,
+    /// The process that has the state directory's lock.
+    pid: Option<u32>,
 }
 
 /// Not everything is well; the report has been printed.
@@ -103,7 +107,11 @@ pub fn run(args: &Args, json: bool) -> Outcome {
 }
 
 fn examine(config: &Config, socket: &Socket) -> Result<Report, Box<dyn Error>> {
-    let (devices, notices) = devices::examine(&config.shell.hardware)?;
+    let (mut devices, notices) = devices::examine(&config.shell.hardware)?;
+    let held = Held::now(&config.shell.hardware.proc);
+    for device in &mut devices {
+        device.trouble.extend(lock_trouble(config, &held, device));
+    }
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Ok(Report {
         schema: 1,
@@ -111,7 +119,7 @@ fn examine(config: &Config, socket: &Socket) -> Result<Report, Box<dyn Error>> {
         simulated: config.shell.hardware.simulated.is_some(),
         root: Uid::effective().is_root(),
         kernel: release.trim().to_owned(),
-        daemon: daemon(socket),
+        daemon: daemon(socket, held.of_state(&config.shell.state.directory)),
         devices,
         notices,
         profilers_off: profilers_off(config),
@@ -141,8 +149,29 @@ fn verdict(devices: &[Examined], notices: &[Notice]) -> u8 {
     }
 }
 
-fn daemon(socket: &Socket) -> Daemon {
+/// Why the daemon of this configuration could not have a device: somebody else has its lock.
+fn lock_trouble(config: &Config, held: &Held, device: &Examined) -> Option<String> {
+    let holder = held.of_device(&config.shell.locks(), &device.identity.address)?;
+    let own = &config.shell.state.directory;
+    let (process, file) = (holder.process(), holder.file.display());
+    match &holder.state {
+        Some(state) if locks::is_same(state, own) => None,
+        Some(state) => Some(format!(
+            "{process} has its lock, {file}: a litd with the state directory {}; litd does not start \
+             with this device until that one is stopped",
+            state.display()
+        )),
+        None => Some(format!(
+            "{process} has its lock, {file}, and is no litd that has written itself down there; litd \
+             does not start with this device until that process has ended"
+        )),
+    }
+}
+
+/// Whether the daemon answers, and who has the lock of its state directory.
+fn daemon(socket: &Socket, holder: Option<Holder>) -> Daemon {
     let status = Client::new(socket).and_then(|client| client.status());
+    let pid = holder.as_ref().map(|holder| holder.pid);
     match status {
         Ok(status) => Daemon {
             running: true,
@@ -153,10 +182,22 @@ fn daemon(socket: &Socket) -> Daemon {
                 status.devices.len()
             )
             .to_lowercase(),
+            pid,
         },
-        Err(error) => Daemon {
-            running: false,
-            text: error.to_string(),
-        },
+        Err(error) => {
+            let held = holder.map_or_else(String::new, |holder| {
+                format!(
+                    "; {} has the lock of the state directory, {}: litd does not start until that \
+                     process has ended",
+                    holder.process(),
+                    holder.file.display()
+                )
+            });
+            Daemon {
+                running: false,
+                text: format!("{error}{held}"),
+                pid,
+            }
+        }
     }
 }

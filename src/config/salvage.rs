@@ -1,0 +1,222 @@
+//! What can still be used of a configuration file that is refused, for giving caps back.
+
+use std::path::Path;
+
+use litd_core::config::{Caps, OnExit};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
+
+use super::{Config, ConfigError, DEFAULT_PATH, Finding, Shell, limits, line_of, part, section};
+use crate::files;
+
+impl Config {
+    /// What can still be used of a file that [`Config::load`] refuses with `error`, for giving caps
+    /// back: the shell's sections and the keys of `[caps]` that are good. All else is as by default:
+    /// nothing else bears on which caps are left behind.
+    ///
+    /// # Errors
+    /// The file can't be read, `[hardware]` or `[state]` is wrong, or the file says that caps are to
+    /// be held and not at what: raising them would be wrong then.
+    pub fn salvage(path: Option<&Path>, mut error: ConfigError) -> Result<Self, ConfigError> {
+        let path = path.unwrap_or(Path::new(DEFAULT_PATH));
+        let Ok(text) = files::text(path, files::LONGEST_CONFIG) else {
+            return Err(error);
+        };
+        match salvage(&text) {
+            Ok(config) => Ok(config),
+            Err(finding) => {
+                error.findings.extend(finding);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// What is still good of a file's text; or what else is wrong with it, if that is not told already.
+fn salvage(text: &str) -> Result<Config, Option<Finding>> {
+    let (tree, _) = DeTable::parse_recoverable(text);
+    let mut core = litd_core::Config::default();
+    let mut caps = tree.get_ref().get("caps").map_or_else(Caps::default, good);
+    hold_as_lines_say(text, &mut caps);
+    let on_exit = value(tree.get_ref(), "caps").and_then(|caps| value(caps.as_table()?, "on_exit"));
+    // Whoever sets a safe budget and mistypes what becomes of it has not meant the default.
+    let mistyped = on_exit.is_some_and(|word| word.as_str() != Some("restore"));
+    if mistyped && caps.safe_budget.is_some() {
+        caps.on_exit = OnExit::Hold;
+    }
+    if caps.on_exit == OnExit::Hold && caps.safe_budget.is_none() {
+        return Err(Some(Finding {
+            line: line_of(text, "caps.on_exit"),
+            reason:
+                "caps.on_exit is \"hold\" and caps.safe_budget can't be used: no cap is moved, \
+                     because the caps found may be more than is safe; correct the file and run \
+                     `litd restore` again"
+                    .to_owned(),
+        }));
+    }
+    core.caps = caps;
+    let shell = good_sections(part(tree, true)).ok_or(None)?;
+    Ok(Config { core, shell })
+}
+
+/// The shell's sections that are good. `None`: one of those is not that say where what is to be given
+/// back is, and from where it is to be read.
+fn good_sections(tree: Spanned<DeTable<'_>>) -> Option<Shell> {
+    let read =
+        |table: DeTable<'_>| section::<Shell>(Deserializer::from(Spanned::new(0..0, table))).ok();
+    let mut good = DeTable::new();
+    for (name, value) in tree.into_inner() {
+        let alone = [(name.clone(), value.clone())].into_iter().collect();
+        match read(alone) {
+            Some(_) => drop(good.insert(name, value)),
+            None if ["hardware", "state"].contains(&name.get_ref().as_ref()) => return None,
+            None => {}
+        }
+    }
+    read(good)
+}
+
+fn value<'a, 'i>(table: &'a DeTable<'i>, key: &str) -> Option<&'a DeValue<'i>> {
+    table.get(key).map(Spanned::get_ref)
+}
+
+/// Those keys of `[caps]` that are possible by themselves.
+fn good(caps: &Spanned<DeValue<'_>>) -> Caps {
+    caps.get_ref()
+        .as_table()
+        .map_or_else(Caps::default, possible)
+}
+
+fn possible(table: &DeTable<'_>) -> Caps {
+    let read = |table: DeTable<'_>| {
+        let caps = section::<Caps>(Deserializer::from(Spanned::new(0..0, table))).ok()?;
+        let mut config = Config::default();
+        config.core.caps = caps.clone();
+        limits::numbers(&config).next().is_none().then_some(caps)
+    };
+    let entries = table
+        .iter()
+        .map(|(key, value)| (key.clone(), value.clone()));
+    let good = entries.filter(|entry| read([entry.clone()].into_iter().collect()).is_some());
+    read(good.collect()).unwrap_or_default()
+}
+
+/// In a file that is refused a key may stand in another section than was meant. That caps are to be
+/// held, and within what, is taken from any line: no other section has these keys.
+fn hold_as_lines_say(text: &str, caps: &mut Caps) {
+    for line in text.lines() {
+        let Ok(tree) = DeTable::parse(line) else {
+            continue;
+        };
+        let said = tree.get_ref().get("caps").map(good);
+        let said = said.unwrap_or_else(|| possible(tree.get_ref()));
+        if said.on_exit == OnExit::Hold {
+            caps.on_exit = OnExit::Hold;
+        }
+        let budgets = [caps.safe_budget, said.safe_budget];
+        caps.safe_budget = budgets
+            .into_iter()
+            .flatten()
+            .reduce(|one, other| one.min(other));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use litd_units::Watts;
+
+    use super::*;
+
+    const HOLD: &str = "[caps]\non_exit = \"hold\"\nsafe_budget = 4800\ngpu_floor = 250.0\n";
+
+    fn held(text: &str) -> (OnExit, Option<f64>) {
+        let caps = salvage(text).unwrap().core.caps;
+        (caps.on_exit, caps.safe_budget.map(|budget| budget.0))
+    }
+
+    #[test]
+    fn what_is_to_be_held_outlives_every_mistake_elsewhere_in_the_file() {
+        let parse = |text: &str| Config::parse(text, Path::new("litd.toml"));
+        parse(HOLD).unwrap();
+        for text in [
+            format!("mode = \"drive\"\n{HOLD}"),
+            format!("nope = 1\n{HOLD}"),
+            format!("{HOLD}nope = 1\n"),
+            format!("{HOLD}budget = \"plenty\"\n"),
+            format!("{HOLD}budget = -1\n"),
+            format!("{HOLD}budget = 1e999999\n"),
+            format!("{HOLD}[law]\nlaw = 7\n"),
+            format!("{HOLD}[prices]\ngpu_hour = 1\n"),
+            // No TOML.
+            format!("mode = \"on\n{HOLD}"),
+            format!("{HOLD}[law\nlaw = \"model\"\n"),
+            format!("<<<<<<< ours\n{HOLD}=======\n>>>>>>> theirs\n"),
+            format!("{HOLD}{HOLD}"),
+            HOLD.replace("[caps]", "[caps"),
+            HOLD.replace("[caps]", "caps]"),
+            HOLD.replace("[caps]\n", ""),
+            HOLD.replace("[caps]\n", "[caps]]\n"),
+            HOLD.replace("[caps]\n", "caps.")
+                .replace("\nsafe", "\ncaps.safe")
+                + "= 5\n",
+            // What is meant by a word that is none, beside a safe budget.
+            HOLD.replace("\"hold\"", "\"hodl\""),
+            HOLD.replace("\"hold\"", "hold"),
+            HOLD.replace("\"hold\"", "\"hold"),
+            HOLD.replace("\"hold\"", "true"),
+        ] {
+            assert!(parse(&text).is_err(), "{text}");
+            assert_eq!(held(&text), (OnExit::Hold, Some(4800.0)), "{text}");
+        }
+        let floor = salvage(&format!("nope = 1\n{HOLD}")).unwrap();
+        assert_eq!(floor.core.caps.gpu_floor, Watts(250.0));
+    }
+
+    #[test]
+    fn the_lowest_of_several_safe_budgets_is_safe() {
+        let text = format!("{HOLD}=======\nsafe_budget = 4000\n");
+        assert_eq!(held(&text), (OnExit::Hold, Some(4000.0)));
+    }
+
+    #[test]
+    fn without_what_is_to_be_held_nothing_is_salvaged() {
+        for budget in [
+            "",
+            "safe_budget = -1\n",
+            "safe_budget = \"4 kW\"\n",
+            "safe_budget = inf\n",
+        ] {
+            let text = format!("\n[caps]\non_exit = \"hold\"\n{budget}");
+            let finding = salvage(&text).unwrap_err().unwrap();
+            assert_eq!(finding.line, Some(3), "{text}");
+            assert!(finding.reason.contains("no cap is moved"), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_holds_nothing_gives_back() {
+        let restore = HOLD.replace("hold", "restore");
+        for text in [
+            "mode = \"drive\"\n".to_owned(),
+            "[caps]\non_exit = \"hodl\"\n".to_owned(),
+            format!("nope = 1\n{restore}"),
+            format!("{restore}[law\n"),
+            format!("#{}", HOLD.replace('\n', "\n#")) + "\n[[[\n",
+            "caps = 5\n".to_owned(),
+        ] {
+            assert_eq!(held(&text).0, OnExit::Restore, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_section_that_says_where_nothing_is_that_goes_back_may_be_wrong() {
+        let good = "[state]\ndirectory = \"/srv/litd\"\n";
+        let text = format!("{good}[log]\nlevel = \"loud\"\n[metrics]\nlisten = 5\n");
+        let shell = salvage(&text).unwrap().shell;
+        assert_eq!(shell.state.directory, Path::new("/srv/litd"));
+        assert_eq!(shell.log, Shell::default().log);
+        for where_it_is in ["[state]\ndirectory = 5\n", "[hardware]\namd = \"magic\"\n"] {
+            assert_eq!(salvage(where_it_is), Err(None));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Who holds litd's locks, as the kernel tells. Nothing is opened or locked to see that: a lock that
+//! was tried, if only for a moment, would keep a daemon from starting in that moment.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::{major, minor};
+
+use crate::locks;
+use crate::state;
+
+/// A process that holds a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The lock's file.
+    pub file: PathBuf,
+    /// The process.
+    pub pid: u32,
+    /// Its name, where procfs tells it.
+    pub name: Option<String>,
+    /// The state directory that it wrote down, if it is a daemon that has locked a device.
+    pub state: Option<PathBuf>,
+}
+
+impl Holder {
+    /// The process in words.
+    #[must_use]
+    pub fn process(&self) -> String {
+        let name = self.name.as_ref();
+        let name = name.map_or_else(String::new, |name| format!(" ({name})"));
+        format!("process {}{name}", self.pid)
+    }
+}
+
+/// All locks that are held on this node.
+#[derive(Debug)]
+pub struct Held {
+    proc: PathBuf,
+    /// The kernel's list: one lock a line.
+    list: String,
+}
+
+impl Held {
+    /// As `proc` tells, which is where procfs is. Nothing is known where it does not.
+    #[must_use]
+    pub fn now(proc: &Path) -> Self {
+        Self {
+            proc: proc.to_owned(),
+            list: fs::read_to_string(proc.join("locks")).unwrap_or_default(),
+        }
+    }
+
+    /// Who holds a device's lock in this directory of locks; nobody, or nobody that may be seen.
+    #[must_use]
+    pub fn of_device(&self, directory: &Path, address: &str) -> Option<Holder> {
+        let mut holder = self.of_file(locks::file(directory, address))?;
+        let about = crate::files::read(&holder.file, 4096).unwrap_or_default();
+        let about = String::from_utf8_lossy(&about);
+        // What a dead daemon wrote says nothing of whoever has the lock now.
+        let written = about.trim_end().split_once(' ');
+        let written = written.filter(|(pid, _)| *pid == holder.pid.to_string());
+        holder.state = written.map(|(_, state)| PathBuf::from(state));
+        Some(holder)
+    }
+
+    /// Who holds the lock of a state directory.
+    #[must_use]
+    pub fn of_state(&self, directory: &Path) -> Option<Holder> {
+        self.of_file(state::lock(directory))
+    }
+
+    fn of_file(&self, file: PathBuf) -> Option<Holder> {
+        let it = fs::symlink_metadata(&file).ok()?;
+        let id = format!(
+            "{:02x}:{:02x}:{}",
+            major(it.dev()),
+            minor(it.dev()),
+            it.ino()
+        );
+        let pid = self.list.lines().find_map(|line| {
+            // 7: FLOCK ADVISORY WRITE 4711 00:1a:815 0 EOF; of one that waits: 7: -> FLOCK ...
+            let mut words = line.split_whitespace().skip(1);
+            let is_lock = words.next() == Some("FLOCK");
+            let (pid, place) = (words.nth(2)?, words.next()?);
+            (is_lock && place == id).then(|| pid.parse().ok())?
+        })?;
+        let name = fs::read_to_string(self.proc.join(format!("{pid}/comm"))).ok();
+        let name = name.map(|name| name.trim_end().escape_debug().to_string());
+        let state = None;
+        Some(Holder {
+            file,
+            pid,
+            name,
+            state,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_its_files_and_one_that_waits_for_it_holds_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let (proc, state) = (root.path().join("proc"), root.path().join("state"));
+        fs::create_dir_all(proc.join("42")).unwrap();
+        fs::create_dir(&state).unwrap();
+        fs::write(state.join("lock"), "1\n").unwrap();
+        fs::write(proc.join("42/comm"), "backup\n").unwrap();
+        let it = fs::metadata(state.join("lock")).unwrap();
+        let id = format!(
+            "{:02x}:{:02x}:{}",
+            major(it.dev()),
+            minor(it.dev()),
+            it.ino()
+        );
+        let said = |lines: &str| {
+            fs::write(proc.join("locks"), lines).unwrap();
+            let holder = Held::now(&proc).of_state(&state);
+            holder.map(|holder| holder.process())
+        };
+        for line in [
+            String::new(),
+            "1:".to_owned(),
+            format!("1: -> FLOCK ADVISORY WRITE 42 {id} 0 EOF"),
+            format!("1: POSIX ADVISORY WRITE 42 {id} 0 EOF"),
+            format!("1: FLOCK ADVISORY WRITE 42 {id}1 0 EOF"),
+        ] {
+            assert_eq!(said(&line), None, "{line}");
+        }
+        let line = format!(
+            "1: FLOCK ADVISORY WRITE 42 {id} 0 EOF\n1: -> FLOCK ADVISORY WRITE 7 {id} 0 EOF\n"
+        );
+        assert_eq!(said(&line).unwrap(), "process 42 (backup)");
+    }
+}

@@ -1,0 +1,62 @@
+//! `caps.on_exit = "hold"`: what litd leaves behind when it stops and while it is off.
+
+use std::fs;
+
+use litd_api::Mode;
+use litd_units::Watts;
+
+use crate::stand::{GPUS, Stand, quick, quick_with_switch};
+
+const HOLD: &str = "caps.on_exit = \"hold\"\ncaps.safe_budget = 4000\n";
+
+/// A node on which caps are moved, and what they add up to may not be more than is safe.
+fn steering(config: &str) -> Stand {
+    let mut stand = Stand::clocked(&(config.to_owned() + HOLD));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    assert_safe(&stand);
+    stand
+}
+
+fn assert_safe(stand: &Stand) {
+    let held = &stand.held()[..GPUS];
+    assert!(stand.sum() <= Watts(4000.0), "{held:?}: {}", stand.said());
+}
+
+/// The caps found are not forgotten: `litd restore` without "hold" goes back to them.
+fn assert_found_again(mut stand: Stand) {
+    assert!(!stand.is_back());
+    assert_eq!(stand.journaled().len(), GPUS, "{}", stand.said());
+    stand.configure(&quick("gpu-realloc"));
+    stand.rig.ledger().permit_found();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    stand.assert_clean();
+}
+
+#[test]
+fn a_stop_leaves_what_is_safe_and_forgets_nothing() {
+    let mut stand = steering(&quick("gpu-realloc"));
+    let code = stand.terminate();
+    assert_eq!(code, Some(0), "{}", stand.said());
+    assert_safe(&stand);
+    // Nor does `litd restore`, which systemd runs next, raise anything.
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert_safe(&stand);
+    assert_found_again(stand);
+}
+
+#[test]
+fn off_leaves_what_is_safe_and_forgets_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("off");
+    let mut stand = steering(&quick_with_switch("gpu-realloc", &file));
+    fs::write(&file, "row 7 is being rewired\n").unwrap();
+    stand.pass(5.0);
+    assert_eq!(stand.status().node.mode, Mode::Off);
+    assert_safe(&stand);
+    assert_eq!(stand.journaled().len(), GPUS);
+    stand.kill();
+    assert_found_again(stand);
+}
