@@ -106,7 +106,7 @@ impl<S: Store> Core<S> {
             false => "what its cap may be",
         };
         Some(format!(
-            "the driver of {0} does not say {what}; `litctl release {0}` ends that",
+            "the driver of {0} does not say {what}; `litctl release --gpu {0}` ends that",
             unit.name
         ))
     }
