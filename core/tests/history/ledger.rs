@@ -237,7 +237,11 @@ impl World {
             // A driver may have made that of what was wanted.
             let near = matches!(under_way, Some(Operation::Set(_)))
                 && ((cap - wanted).abs() <= micro(hw.range.resolution) || limits.contains(&cap));
-            cap != default && !near && !ours.chain([hw.cap]).any(|own| own == cap)
+            // litd is about to write for the first time, and what was found was all there was.
+            let unmoved =
+                matches!(under_way, Some(Operation::Set(_))) && micro(entry.found) == hw.cap;
+            let new = !ours.chain([hw.cap]).any(|own| own == cap);
+            cap != default && !near && !unmoved && new
         });
         self.note(|| {
             format!(

@@ -2,6 +2,7 @@
 
 use litd_api::DeviceState;
 use litd_core::Core;
+use litd_policies::Policy;
 
 use super::{Said, said};
 use crate::disk::Disk;
@@ -47,7 +48,10 @@ impl World {
             .hw
             .iter()
             .zip(&all)
-            .position(|(hw, said)| said.found != Some(hw.cap) && !hw.shrunk);
+            .enumerate()
+            .filter(|&(device, _)| !self.is_let_be(device))
+            .find(|(_, (hw, said))| said.found != Some(hw.cap) && !hw.shrunk)
+            .map(|(device, _)| device);
         if let Some(device) = away {
             let (cap, found) = (self.hw[device].cap, all[device].found);
             self.broke(
@@ -55,6 +59,14 @@ impl World {
                 format!("device {device} holds {cap}, found {found:?} µW"),
             );
         }
+    }
+
+    /// Whether a litd that only watches leaves a device with a cap which it has not set: a device that
+    /// was reset before litd had written to it, for example.
+    fn is_let_be(&self, device: usize) -> bool {
+        let watches = self.policy() == Policy::Observe;
+        let theirs = self.hw[device].natural.contains(&self.hw[device].cap);
+        watches && theirs && !self.is_in_journal(device)
     }
 
     /// What peers sent has left no more behind than a node's worth: the daemon written out in
