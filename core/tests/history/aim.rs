@@ -26,7 +26,7 @@ impl World {
             .filter(|cell| cell.phase != Phase::Discovery)
             .collect();
         let cell = self.fates.pick(&cells);
-        let Some(device) = self.worth(cell.subject) else {
+        let Some(device) = self.worth(cell) else {
             return;
         };
         self.note(|| format!("aimed at device {device}: {cell}"));
@@ -37,7 +37,17 @@ impl World {
             _ => (false, self.fates.between(0, 20)),
         };
         let until = self.now + self.fates.pick(&[3, 5, 12]) * SECOND;
-        self.goes_wrong(cell.subject, cell.manner, device, until);
+        match (cell.subject, cell.manner, cell.phase) {
+            // It is there until it is written to.
+            (Subject::Set, Manner::Gone, Phase::Restore | Phase::Recovery) => {
+                self.hw[device].moods.leaves = Some(until - self.now);
+            }
+            _ => self.goes_wrong(cell.subject, cell.manner, device, until),
+        }
+        if cell.subject == Subject::Identity && cell.phase == Phase::Restore {
+            // Only a device that could not be judged is asked again.
+            self.hw[device].moods.no_range = self.now + 2 * SECOND;
+        }
         if cell.manner == Manner::Slow {
             // Slow enough to be noticed, and over before litd does something else.
             let soon = matches!(cell.phase, Phase::Recovery | Phase::Reload | Phase::Drain);
@@ -48,7 +58,7 @@ impl World {
             self.hw[device].moods.slow = Some((cell.subject, takes));
         }
         self.trouble(device, until - self.now);
-        if asks && !matches!(cell.manner, Manner::Changed) {
+        if asks && (cell.manner != Manner::Changed || cell.phase == Phase::Drain) {
             self.reset_by(device);
         }
         if cell.subject == Subject::Configuration {
@@ -67,7 +77,7 @@ impl World {
     }
 
     /// A device with which something can go wrong.
-    fn worth(&mut self, subject: Subject) -> Option<usize> {
+    fn worth(&mut self, cell: Cell) -> Option<usize> {
         let all = 0..self.hw.len();
         let fits = |&device: &usize| {
             let hw = &self.hw[device];
@@ -75,8 +85,9 @@ impl World {
                 let mut ranks = self.hooks.ranks.iter();
                 ranks.any(|rank| rank.device == device && rank.welcomed)
             };
-            match subject {
+            match cell.subject {
                 _ if hw.absent => false,
+                Subject::Clocks if cell.manner == Manner::Changed => hw.clocks.is_some(),
                 Subject::Set | Subject::Identity | Subject::Range => hw.touched,
                 Subject::Holders => hw.is_gpu(),
                 Subject::Clocks => hw.is_gpu() && attached(),

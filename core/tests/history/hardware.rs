@@ -51,6 +51,8 @@ pub struct Moods {
     pub throttle: Option<Throttle>,
     /// The next operation takes so long.
     pub block: i64,
+    /// It goes once it is written to, for so long.
+    pub leaves: Option<i64>,
     /// The next one about this does.
     pub slow: Option<(Subject, i64)>,
 }

@@ -16,6 +16,11 @@ impl World {
         self.note(|| format!("    device {device}: {operation:?}"));
         self.opens(device, operation);
         if let Operation::Set(cap) = operation {
+            if let Some(lasts) = self.hw[device].moods.leaves.take() {
+                self.hw[device].gone = true;
+                self.trouble(device, lasts);
+                self.after(lasts, Ev::Back(device));
+            }
             self.writes += 1;
             self.issue(device, micro(cap));
         }
