@@ -60,6 +60,6 @@ pub use litd_diagnosis::{Cause, Marks};
 pub use live::{Live, LiveError, LiveKernel, LiveReport};
 pub use text::printable;
 pub use timeline::{
-    Collective, CollectiveId, Iteration, Kernel, KernelClass, NameId, NameTable, NonMax, StreamId,
-    Timeline,
+    Collective, CollectiveId, Iteration, Kernel, KernelClass, Moment, NameId, NameTable, NonMax,
+    StreamId, Timeline,
 };
