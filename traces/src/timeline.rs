@@ -17,6 +17,14 @@ pub enum KernelClass {
     Copy,
 }
 
+impl KernelClass {
+    /// Whether such a kernel waits for other GPUs.
+    #[must_use]
+    pub fn communicates(self) -> bool {
+        self == Self::Communication
+    }
+}
+
 /// A kernel's name in its [`Timeline`]'s [`NameTable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameId(pub u32);
