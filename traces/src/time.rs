@@ -68,24 +68,23 @@ impl Split {
 
     /// Adds each span in which nothing runs to the kind of idleness that it is.
     fn add_idle(&mut self, timeline: &Timeline) {
-        let kernels = timeline.kernels.iter().enumerate();
-        let kernels = Vec::from_iter(kernels.filter(|(_, kernel)| has_length(kernel)));
+        let kernels = &timeline.kernels;
         let mut until = None;
         // The streams of the kernels that ended last.
         let mut streams = Vec::<StreamId>::new();
         let mut next = 0;
-        while let Some(&(_, kernel)) = kernels.get(next) {
-            let rest = kernels.get(next..).unwrap_or_default();
-            let same = rest
-                .iter()
-                .take_while(|(_, other)| other.start == kernel.start);
-            let same = rest.get(..same.count()).unwrap_or_default();
-            if let Some(before) = until.filter(|&before| kernel.start > before) {
-                let launches = same.iter().filter_map(|(at, _)| timeline.launch(*at));
-                let waits = same
-                    .iter()
-                    .all(|(_, kernel)| !streams.contains(&kernel.stream));
-                *self.idleness(before, launches, waits) += kernel.start - before;
+        while let Some(Kernel { start, .. }) = kernels.get(next) {
+            let rest = kernels.get(next..).unwrap_or_default().iter();
+            let count = rest.take_while(|other| other.start == *start).count();
+            let same = (next..).zip(kernels.get(next..next + count).unwrap_or_default());
+            let same = same.filter(|(_, kernel)| has_length(kernel));
+            next += count;
+            let runs = same.clone().next().is_some();
+            if let Some(before) = until.filter(|before| runs && start > before) {
+                let launches = same.clone().filter_map(|(at, _)| timeline.launch(at));
+                let mut own = same.clone().map(|(_, kernel)| kernel.stream);
+                let waits = !own.any(|stream| streams.contains(&stream));
+                *self.idleness(before, launches, waits) += *start - before;
             }
             for (_, kernel) in same {
                 if until < Some(kernel.end) {
@@ -96,7 +95,6 @@ impl Split {
                     streams.push(kernel.stream);
                 }
             }
-            next += same.len();
         }
     }
 
@@ -171,11 +169,16 @@ pub(crate) fn top(timeline: &Timeline) -> Vec<TopKernel> {
         class: word(class),
         count,
         total_ns: total,
-        mean_ns: Nanos(Nanos::max(total, Nanos::ZERO).0 / i64::try_from(count).unwrap_or(i64::MAX)),
+        mean_ns: mean(total, count),
         min_ns: least,
         max_ns: most,
     };
     top.map(kernel).collect()
+}
+
+/// The mean of so many times, rounded down.
+pub(crate) fn mean(total: Nanos, count: usize) -> Nanos {
+    Nanos(total.0 / i64::try_from(count).unwrap_or(i64::MAX).max(1))
 }
 
 /// What a class is called.

@@ -251,7 +251,11 @@ impl Timeline {
     /// timeline out: trace files are not in time order.
     pub fn sort(&mut self) {
         let key = |kernel: &Kernel| (kernel.start, kernel.end);
-        if self.launches.is_empty() {
+        if self.kernels.is_sorted_by_key(key) {
+            if !self.launches.is_empty() {
+                self.launches.resize(self.kernels.len(), None);
+            }
+        } else if self.launches.is_empty() {
             self.kernels.sort_by_key(key);
         } else {
             self.launches.resize(self.kernels.len(), None);

@@ -7,6 +7,7 @@ use litd_units::Nanos;
 use serde::Serialize;
 
 use super::{Matched, communication, waits};
+use crate::time::mean;
 use crate::timeline::{Collective, Kernel, Timeline};
 
 /// Collectives of one kind and size.
@@ -139,7 +140,7 @@ struct Sum {
     total: Nanos,
     least: Option<Nanos>,
     most: Nanos,
-    matched: i64,
+    matched: usize,
     wait: Nanos,
     apart: Nanos,
     bandwidths: Vec<f64>,
@@ -172,11 +173,11 @@ impl Sum {
             ranks,
             count: self.count,
             total_ns: self.total,
-            mean_ns: Nanos(self.total.0 / i64::try_from(self.count).unwrap_or(i64::MAX).max(1)),
+            mean_ns: mean(self.total, self.count),
             min_ns: self.least.unwrap_or_default(),
             max_ns: self.most,
             wait_ns: (self.matched > 0).then_some(self.wait),
-            skew_ns: (self.matched > 0).then(|| Nanos(self.apart.0 / self.matched)),
+            skew_ns: (self.matched > 0).then(|| mean(self.apart, self.matched)),
             bus_bandwidth: median(self.bandwidths),
         }
     }

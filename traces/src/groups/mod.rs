@@ -78,7 +78,8 @@ pub fn partition(timelines: &mut [Timeline], options: &AlignOptions) -> Result<G
         }
     }
     if let [part] = &mut parts[..] {
-        return Ok(Groups::one(timelines, part.alignment.take()).named(timelines, options));
+        let alignment = part.alignment.take();
+        return Ok(Groups::one(timelines, alignment).with(communicators, timelines));
     }
     parts.sort_by_key(|part| part.members.first().copied());
     let order = Vec::from_iter(parts.iter().flat_map(|part| part.members.iter().copied()));
@@ -200,8 +201,14 @@ impl Groups {
     }
 
     /// With communicators, what each group exchanges, and its stage.
-    pub(crate) fn named(mut self, timelines: &[Timeline], options: &AlignOptions) -> Self {
-        self.communicators = communicators::find(timelines, options);
+    pub(crate) fn named(self, timelines: &[Timeline], options: &AlignOptions) -> Self {
+        let communicators = communicators::find(timelines, options);
+        self.with(communicators, timelines)
+    }
+
+    /// With communicators whose members stand where these timelines do.
+    fn with(mut self, communicators: Vec<Communicator>, timelines: &[Timeline]) -> Self {
+        self.communicators = communicators;
         for group in &mut self.all {
             group.kind = kind(&group.range, &self.communicators);
             let stage = communicators::stage(&self.communicators, timelines, group.range.start);
