@@ -3,16 +3,19 @@
 mod files;
 mod html;
 pub mod read;
+mod summary;
 mod text;
+mod time;
 mod words;
 
 use std::path::PathBuf;
 
 use clap::ValueEnum;
 use litd_traces::formats::nccl_summary::Waits;
-use litd_traces::study::{ModelOptions, Study, remove_skew, study};
+use litd_traces::study::{Cause, ModelOptions, Skew, Study, remove_skew, study_group};
 use litd_traces::{
-    AlignOptions, AnalysisOptions, Report, Selection, Timeline, analyse, formats, join, leads,
+    AlignOptions, AnalysisOptions, Groups, Report, Selection, Timeline, analyse_groups, formats,
+    join, leads, partition,
 };
 use litd_units::{Aggregation, Watts};
 use serde::Serialize;
@@ -145,8 +148,37 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let (timelines, more) = join(traces)?;
     notes.extend(more);
     let mut timelines = chosen(timelines, args)?;
-    let skew = remove_skew(&mut timelines);
-    let options = AnalysisOptions {
+    let options = options(args);
+    let (groups, skews) = grouped(&mut timelines, &options)?;
+    let mut report = analyse_groups(&timelines, &groups, &options)?;
+    report.notes.splice(..0, notes);
+    let study = studied((&timelines, &groups), skews, &options, args, &mut report);
+    let told = study.as_ref().map_or(&timelines[..], |told| told.timelines);
+    let study = study.map(|told| told.study);
+    write_files(args, &report, study.as_ref(), (&timelines, told), &options)?;
+    if json {
+        return output::json(&Document {
+            report: &report,
+            study: study.as_ref(),
+        });
+    }
+    let mut text = text::render(&report, options.aggregation, study.as_ref());
+    if let Some(study) = &study {
+        text.push_str(&words::diagnosis(study));
+        if args.models {
+            text.push_str(&words::models(study));
+        }
+        if args.overlap {
+            text.push_str(&words::overlap(study));
+        }
+    }
+    text.push_str(&time::render(&report));
+    text.push_str(&text::notes(&report));
+    output::text(&text)
+}
+
+fn options(args: &Args) -> AnalysisOptions {
+    AnalysisOptions {
         align: AlignOptions {
             selection: match args.kernels {
                 Kernels::Computation => Selection::Computation,
@@ -159,29 +191,22 @@ pub fn run(args: &Args, json: bool) -> Outcome {
             How::Max => Aggregation::Max,
             How::Last => Aggregation::Last,
         },
-    };
-    let mut report = analyse(&timelines, &options)?;
-    report.notes.splice(..0, notes);
-    let study = studied(&timelines, skew, &options, args, &mut report);
-    write_files(args, &report, study.as_ref(), &timelines, &options)?;
-    if json {
-        return output::json(&Document {
-            report: &report,
-            study: study.as_ref(),
-        });
     }
-    let cause = study.as_ref().map(|study| study.diagnosis.cause);
-    let mut text = text::render(&report, options.aggregation, cause);
-    if let Some(study) = &study {
-        text.push_str(&words::diagnosis(study));
-        if args.models {
-            text.push_str(&words::models(study));
-        }
-        if args.overlap {
-            text.push_str(&words::overlap(study));
-        }
+}
+
+/// Puts ranks of equal work together, and sets the clocks of each group right.
+fn grouped(
+    timelines: &mut [Timeline],
+    options: &AnalysisOptions,
+) -> Result<(Groups, Vec<Skew>), litd_traces::AlignError> {
+    let mut groups = partition(timelines, &options.align)?;
+    let ranges = groups.all.iter().map(|group| group.range.clone());
+    let skews = ranges.map(|range| remove_skew(timelines.get_mut(range).unwrap_or_default()));
+    let skews = Vec::from_iter(skews);
+    if skews.iter().any(|skew| skew.removed.contains(&true)) {
+        groups.sort(timelines);
     }
-    output::text(&text)
+    Ok((groups, skews))
 }
 
 /// Tells what a summary of collectives says.
@@ -227,14 +252,22 @@ struct Document<'a> {
     study: Option<&'a Study<'a>>,
 }
 
-/// The paper's analysis, which needs two ranks with computation that matches.
-fn studied<'a>(
+/// The paper's analysis of one group.
+struct Told<'a> {
+    study: Study<'a>,
+    /// The timelines of the group.
     timelines: &'a [Timeline],
-    skew: litd_traces::study::Skew,
+}
+
+/// The paper's analysis, which needs two ranks with computation that matches: of the group whose
+/// ranks wait longest, of those that are not healthy. What holds each group back goes to the report.
+fn studied<'a>(
+    (timelines, groups): (&'a [Timeline], &Groups),
+    skews: Vec<Skew>,
     options: &AnalysisOptions,
     args: &Args,
     report: &mut Report,
-) -> Option<Study<'a>> {
+) -> Option<Told<'a>> {
     if timelines.len() < 2 {
         if args.models || args.overlap {
             let note = "--models and --overlap compare ranks: they need at least two";
@@ -247,37 +280,66 @@ fn studied<'a>(
         idle_power: Watts(args.idle_power),
         varying_threshold: args.varying,
     };
-    match study(timelines, skew, &options.align, &models) {
-        Ok(study) => Some(study),
-        Err(error) => {
-            report.notes.push(format!("no diagnosis: {error}"));
-            None
+    let several = groups.all.len() > 1;
+    let mut studies = Vec::new();
+    for ((group, skew), told) in groups.all.iter().zip(skews).zip(&mut report.groups) {
+        let own = timelines.get(group.range.clone()).unwrap_or_default();
+        if own.len() < 2 {
+            studies.push(None);
+            continue;
+        }
+        let waits = told.waits.as_ref();
+        match study_group(own, (group, waits), skew, &options.align, &models) {
+            Ok(study) => {
+                told.skew = several.then(|| study.skew.clone());
+                told.diagnosis = Some(study.diagnosis.clone());
+                studies.push(Some(Told {
+                    study,
+                    timelines: own,
+                }));
+            }
+            Err(error) => {
+                report.notes.push(format!("no diagnosis: {error}"));
+                studies.push(None);
+            }
         }
     }
+    let ill = |group: &litd_traces::GroupReport| {
+        let diagnosis = group.diagnosis.as_ref();
+        diagnosis.is_some_and(|diagnosis| diagnosis.cause != Cause::Healthy)
+    };
+    let worst = match report.groups.iter().any(ill) {
+        true => report.worst_group(ill),
+        false => report.worst_group(|_| true),
+    };
+    report.tell(worst);
+    studies.into_iter().nth(worst).flatten()
 }
 
 fn write_files(
     args: &Args,
     report: &Report,
     study: Option<&Study<'_>>,
-    timelines: &[Timeline],
+    (timelines, told): (&[Timeline], &[Timeline]),
     options: &AnalysisOptions,
 ) -> Result<(), Box<dyn std::error::Error>> {
     if let Some(path) = &args.perfetto {
-        let leads = leads(timelines, &options.align).ok();
+        // Between groups there are no leads.
+        let one_group = timelines.len() == told.len();
+        let leads = one_group.then(|| leads(timelines, &options.align).ok());
+        let leads = leads.flatten();
         files::write(path, |out| {
             formats::write_perfetto(timelines, leads.as_ref(), out)
         })?;
     }
-    let needed =
-        || study.ok_or("--html and --csv need at least two ranks whose computation matches");
     if let Some(path) = &args.html {
-        let page = html::render(report, needed()?, timelines);
+        let page = html::render(report, study, told);
         files::write(path, |out| out.write_all(page.as_bytes()))?;
     }
     if let Some(path) = &args.csv {
-        let study = needed()?;
-        files::write(path, |out| files::csv(study, timelines, out))?;
+        let needed = "--csv needs at least two ranks of equal work whose computation matches";
+        let study = study.ok_or(needed)?;
+        files::write(path, |out| files::csv(study, told, out))?;
     }
     Ok(())
 }

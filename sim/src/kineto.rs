@@ -178,7 +178,7 @@ fn arguments(
 }
 
 /// A collective's metadata under the profiler's keys; null where it isn't known.
-fn metadata(collective: &Collective) -> [(&'static str, serde_json::Value); 8] {
+fn metadata(collective: &Collective) -> [(&'static str, serde_json::Value); 10] {
     // The profiler writes the list as text.
     let ranks = &collective.ranks;
     let ranks = (!ranks.is_empty()).then(|| {
@@ -195,9 +195,22 @@ fn metadata(collective: &Collective) -> [(&'static str, serde_json::Value); 8] {
             "Process Group Name",
             json!(collective.process_group.as_deref()),
         ),
+        (
+            "Process Group Description",
+            json!(collective.description.as_deref()),
+        ),
         ("Process Group Ranks", json!(ranks)),
+        (peer_key(collective), json!(collective.peer)),
         ("Seq", json!(collective.sequence)),
     ]
+}
+
+/// The key of the rank at the other end: of a receive it is the source.
+fn peer_key(collective: &Collective) -> &'static str {
+    match collective.name.as_deref() {
+        Some("recv") => "Src Rank",
+        _ => "Dst Rank",
+    }
 }
 
 /// A stream's label as the profiler prints it: a number where it is one.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use litd_units::Nanos;
 
 use super::{Correlation, Extreme, Fault, Gathered, Group, Launch, Mark, Trace, shortened};
-use crate::timeline::{CollectiveId, Iteration, NameId, NonMax, StreamId, Timeline};
+use crate::timeline::{CollectiveId, Iteration, Moment, NameId, NonMax, StreamId, Timeline};
 
 /// The kernels of one rank's GPU, still in the file's terms.
 struct Share {
@@ -221,9 +221,16 @@ fn timeline(all: &mut Gathered, share: Share, file: &str, shares_names: bool) ->
     } = share.group;
     for (at, kernel) in kernels.iter_mut().enumerate() {
         let correlation = correlations.get(at).copied().flatten();
+        let launch = marks.launch(rank, correlation);
         kernel.iteration = marks
-            .iteration(rank, kernel.start.0, correlation)
+            .iteration(kernel.start.0, launch)
             .and_then(NonMax::new);
+        if let Some(launch) = launch {
+            timeline.launches.resize(at, None);
+            timeline
+                .launches
+                .push(Moment::new(Nanos(launch) + all.base));
+        }
         kernel.start += all.base;
         kernel.end += all.base;
         if let Some(known) = streams.get_mut(usize::from(kernel.stream.0)) {
@@ -290,26 +297,21 @@ impl<'a> Marks<'a> {
         }
     }
 
+    /// When the host began to launch the kernel with this correlation: in the first of several calls
+    /// that have it.
+    fn launch(&self, rank: Option<NonMax>, correlation: Option<Correlation>) -> Option<i64> {
+        let key = (rank.map(NonMax::get), correlation?.number());
+        let key_of = |launch: &Launch| (launch.rank, launch.correlation);
+        let first = self.launches.partition_point(|launch| key_of(launch) < key);
+        let launch = self.launches.get(first)?;
+        (key_of(launch) == key).then_some(launch.at)
+    }
+
     /// A kernel belongs to the step in which the host launched it, however late it ran. Where
     /// the launch is not known, the profiler's mark on the device has to do.
-    fn iteration(
-        &self,
-        rank: Option<NonMax>,
-        start: i64,
-        correlation: Option<Correlation>,
-    ) -> Option<u32> {
-        if self.host.is_empty() && self.device.is_empty() {
-            return None;
-        }
-        let launched = correlation.and_then(|correlation| {
-            let key = (rank.map(NonMax::get), correlation.number());
-            let at = self
-                .launches
-                .binary_search_by_key(&key, |launch| (launch.rank, launch.correlation));
-            self.launches.get(at.ok()?)
-        });
+    fn iteration(&self, start: i64, launched: Option<i64>) -> Option<u32> {
         match launched {
-            Some(launch) if !self.host.is_empty() => containing(&self.host, launch.at),
+            Some(launch) if !self.host.is_empty() => containing(&self.host, launch),
             _ if !self.device.is_empty() => containing(&self.device, start),
             _ if self.launches.is_empty() => containing(&self.host, start),
             _ => None,

@@ -210,6 +210,8 @@ impl Collected {
             name: text(raw.name, "the name of a collective")?,
             dtype: text(raw.dtype, "the dtype of a collective")?,
             process_group: text(raw.process_group, "the name of a process group")?,
+            description: text(raw.description, "the description of a process group")?,
+            peer: raw.peer,
             in_elements: raw.in_elements,
             out_elements: raw.out_elements,
             group_size: raw.group_size,

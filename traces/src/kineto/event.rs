@@ -128,6 +128,8 @@ pub(super) struct RawCollective<'a> {
     pub(super) group_size: Option<u32>,
     pub(super) dtype: Option<&'a [u8]>,
     pub(super) process_group: Option<&'a [u8]>,
+    pub(super) description: Option<&'a [u8]>,
+    pub(super) peer: Option<u32>,
     pub(super) ranks: Option<&'a [u8]>,
     pub(super) sequence: Option<u64>,
 }
@@ -149,6 +151,10 @@ impl<'a> Args<'a> {
                 b"Group size" => args.collective().group_size = number_of(value),
                 b"dtype" => args.collective().dtype = Some(unquoted(value)),
                 b"Process Group Name" => args.collective().process_group = Some(unquoted(value)),
+                b"Process Group Description" => {
+                    args.collective().description = Some(unquoted(value));
+                }
+                b"Src Rank" | b"Dst Rank" => args.collective().peer = number_of(value),
                 b"Process Group Ranks" => args.collective().ranks = Some(value),
                 b"Seq" => args.collective().sequence = number_of(value),
                 _ => {}

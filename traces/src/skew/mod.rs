@@ -13,7 +13,7 @@ use litd_diagnosis::median;
 use litd_units::Nanos;
 use serde::Serialize;
 
-use crate::timeline::{KernelClass, Timeline};
+use crate::timeline::{KernelClass, Moment, Timeline};
 pub use jumps::Jump;
 
 /// Fewer collectives than this say nothing.
@@ -192,6 +192,9 @@ fn shift(timeline: &mut Timeline, by: Nanos) {
     for kernel in &mut timeline.kernels {
         kernel.start = kernel.start - by;
         kernel.end = kernel.end - by;
+    }
+    for launch in timeline.launches.iter_mut().flatten() {
+        *launch = Moment::new(launch.get() - by).unwrap_or(*launch);
     }
     for iteration in &mut timeline.iterations {
         iteration.start = iteration.start - by;
