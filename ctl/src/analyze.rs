@@ -12,7 +12,8 @@ use clap::ValueEnum;
 use litd_traces::formats::nccl_summary::Waits;
 use litd_traces::study::{ModelOptions, Study, remove_skew, study};
 use litd_traces::{
-    AlignOptions, AnalysisOptions, Report, Selection, Timeline, analyse, formats, join, leads,
+    AlignOptions, AnalysisOptions, Choice, Report, Selection, Suspect, Timeline, analyse, formats,
+    join, leads, suspects,
 };
 use litd_units::{Aggregation, Watts};
 use serde::Serialize;
@@ -22,8 +23,9 @@ use crate::{Outcome, output};
 /// Find the GPU that the others wait for, in the kernel traces of a job's ranks
 ///
 /// Reads what profilers write, one file per rank or several ranks in one file, plain or compressed
-/// with gzip or zstd: Kineto JSON (PyTorch), Perfetto, rocpd, JSON and CSV (rocprofv3), rocmProfileData,
-/// xplane.pb (XLA), Nsight Systems' SQLite export. The content tells which. Prints for each rank its kernels, how busy its GPU was, how much of its
+/// with gzip or zstd: Kineto JSON (PyTorch), Perfetto, rocpd, JSON and CSV (rocprofv3), rocprof's db,
+/// JSON and CSV, rocmProfileData, xplane.pb (XLA), Nsight Systems' SQLite export and the CSV of nsys
+/// stats (report cuda_gpu_trace). The content tells which. Prints for each rank its kernels, how busy its GPU was, how much of its
 /// computation ran beside communication, and by how much it started matching kernels before the
 /// rank that started them last (its lead).
 ///
@@ -45,6 +47,13 @@ pub struct Args {
     /// each, in the order of the numbers of their devices
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_name = "R,R,…", value_parser = whole)]
     ranks: Vec<u32>,
+    /// Only these GPUs of files that hold several, by the labels of their devices (0, 1 ...)
+    #[arg(long, value_delimiter = ',', value_name = "DEVICE,…")]
+    devices: Vec<String>,
+    /// A TOML file that says which kernels communicate, compute, do both or copy, by their names:
+    /// rows [[kernel]] with name and class, which count before litctl's own
+    #[arg(long, value_name = "FILE")]
+    classes: Option<PathBuf>,
     /// Refuse leads if less than this fraction of the kernels matches on all ranks
     #[arg(long, allow_negative_numbers = true, value_name = "FRACTION", default_value_t = 0.8, value_parser = fraction)]
     min_matched: f64,
@@ -87,6 +96,7 @@ Examples:
   litctl analyze traces/ --iteration 12        the kernels of ProfilerStep#12
   litctl analyze a.json b.json --ranks 0,1     where files tell no ranks
   litctl analyze node1.db --ranks 8,9,10,11    one file of four GPUs
+  litctl analyze node1.db --devices 0,2        two of them
   litctl analyze traces/ --models --html r.html   gains, and pictures
   litctl --json analyze traces/ | jq .straggler_rank";
 
@@ -141,10 +151,24 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     if let Some(waits) = read::waits(&files)? {
         return collectives(&waits, args, json);
     }
-    let (traces, mut notes) = read::traces(&files, &args.ranks)?;
+    let classes = args.classes.as_deref().map(read::classes).transpose()?;
+    let choice = Choice {
+        ranks: &args.ranks,
+        devices: &args.devices,
+    };
+    let (traces, mut notes) = read::traces(&files, choice)?;
     let (timelines, more) = join(traces)?;
     notes.extend(more);
+    if !args.ranks.is_empty() {
+        notes.extend(read::ranks(&timelines));
+    }
     let mut timelines = chosen(timelines, args)?;
+    for timeline in &mut timelines {
+        classes.iter().for_each(|classes| {
+            classes.apply(timeline);
+        });
+    }
+    notes.extend(Suspect::note(&suspects(&timelines)));
     let skew = remove_skew(&mut timelines);
     let options = AnalysisOptions {
         align: AlignOptions {

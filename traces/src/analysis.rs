@@ -6,6 +6,7 @@ use litd_units::Nanos;
 use serde::Serialize;
 
 use crate::align::{AlignError, AlignOptions, LeftOut};
+use crate::class::{self, Suspect};
 use crate::idle::idle;
 use crate::leads::{Aggregation, Leads, aggregate, leads};
 use crate::limit::limit_of;
@@ -60,7 +61,7 @@ pub struct RankReport {
     pub kernels: usize,
     /// Computation kernels.
     pub computation: usize,
-    /// Communication kernels.
+    /// Communication kernels, and those that compute as well.
     pub communication: usize,
     /// Copies and fills; with the two above they make up `kernels`.
     pub copies: usize,
@@ -148,6 +149,8 @@ pub fn analyse(timelines: &[Timeline], options: &AnalysisOptions) -> Result<Repo
         return Ok(report);
     }
     let leads = leads(timelines, &options.align)?;
+    let suspects = class::behaving(timelines, &leads.alignment);
+    report.notes.extend(Suspect::note(&suspects));
     report.matched_kernels = Some(leads.alignment.matched().len());
     report.matched_fraction = Some(leads.alignment.matched_fraction());
     let straggler = leads.straggler(options.aggregation);
@@ -207,7 +210,7 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
         source: timeline.source.clone(),
         kernels: timeline.kernels.len(),
         computation: count(KernelClass::Computation),
-        communication: count(KernelClass::Communication),
+        communication: count(KernelClass::Communication) + count(KernelClass::Fused),
         copies: count(KernelClass::Copy),
         busy_fraction: ratio(busy, wall).unwrap_or(0.0),
         overlap_ratio: ratio(overlapped, time),
@@ -222,7 +225,7 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
 /// When any communication kernel ran.
 pub(crate) fn communication(timeline: &Timeline) -> Spans {
     let kernels = timeline.kernels.iter();
-    let communication = kernels.filter(|kernel| kernel.class == KernelClass::Communication);
+    let communication = kernels.filter(|kernel| kernel.class.communicates());
     Spans::union(communication.map(|kernel| (kernel.start, kernel.end)))
 }
 

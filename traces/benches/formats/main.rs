@@ -4,6 +4,7 @@
 //! eight GPUs as rocprofv3 writes them, and of one in Kineto's JSON. The other JSON is a real one of
 //! ../shared/traces, whose peers' times are beside it.
 
+mod prost_types;
 mod rocprof;
 
 use std::io::Write;
@@ -20,6 +21,9 @@ const JSON: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../shared/traces/tracelens/traces/mi300/google_owlv2-large-patch14-ensemble__1016001.json.gz"
 );
+
+/// The argument that has a file read with prost's types.
+const PROST: &str = "prost";
 
 /// A Perfetto trace of 100,000 kernels, without leads.
 fn kernels() -> Vec<u8> {
@@ -100,10 +104,15 @@ fn write_kineto(path: &Path) -> Outcome<()> {
     Ok(file.flush()?)
 }
 
-/// Reads a file and prints what that took of this process.
-fn measure(path: &Path) -> Outcome<()> {
-    let trace = formats::read_file(path, None)?;
-    let kernels: usize = trace.timelines.iter().map(|t| t.kernels.len()).sum();
+/// Reads a file, by hand or with prost's types, and prints what that took of this process.
+fn measure(path: &Path, with_prost: bool) -> Outcome<()> {
+    let kernels: usize = match with_prost {
+        true => prost_types::read(path)?,
+        false => {
+            let trace = formats::read_file(path, None)?;
+            trace.timelines.iter().map(|t| t.kernels.len()).sum()
+        }
+    };
     let size = std::fs::metadata(path)?.len() as f64 / 1e6;
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     // Of the processor, so that what else runs on the machine counts little.
@@ -122,19 +131,28 @@ fn measure(path: &Path) -> Outcome<()> {
 fn main() -> Outcome<()> {
     let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
     if let Some(path) = args.next() {
-        return measure(&PathBuf::from(path));
+        return measure(
+            &PathBuf::from(path),
+            args.next().is_some_and(|how| how == PROST),
+        );
     }
     let folder = tempfile::tempdir()?;
     let perfetto = folder.path().join("large.pftrace");
     write_perfetto(&perfetto)?;
     let me = std::env::current_exe()?;
-    println!("Perfetto, mostly a host's calls (limits: 400 MB/s, 256 MiB)");
+    println!(
+        "Perfetto, mostly a host's calls (limits: 400 MB/s, 256 MiB); the same on prost's types"
+    );
     Command::new(&me).arg(&perfetto).status()?;
+    Command::new(&me).arg(&perfetto).arg(PROST).status()?;
     let mut file = std::io::BufWriter::new(std::fs::File::create(&perfetto)?);
     rocprof::write_trace(&mut file, 1_000_000_000)?;
     file.flush()?;
-    println!("Perfetto, kernels of 8 GPUs and nothing else (limits: 400 MB/s, 256 MiB)");
+    println!(
+        "Perfetto, kernels of 8 GPUs and nothing else (limits: 400 MB/s, 256 MiB); the same on prost's types"
+    );
     Command::new(&me).arg(&perfetto).status()?;
+    Command::new(&me).arg(&perfetto).arg(PROST).status()?;
     std::fs::remove_file(&perfetto)?;
     let kineto = folder.path().join("large.json");
     write_kineto(&kineto)?;
