@@ -12,8 +12,8 @@ use clap::ValueEnum;
 use litd_traces::formats::nccl_summary::Waits;
 use litd_traces::study::{ModelOptions, Study, remove_skew, study};
 use litd_traces::{
-    AlignOptions, AnalysisOptions, Choice, Report, Selection, Suspect, Timeline, analyse, formats,
-    join, leads, suspects,
+    AlignError, AlignOptions, AnalysisOptions, Choice, KernelClass, Report, Selection, Suspect,
+    Timeline, analyse, formats, join, leads, suspects,
 };
 use litd_units::{Aggregation, Watts};
 use serde::Serialize;
@@ -184,7 +184,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
             How::Last => Aggregation::Last,
         },
     };
-    let mut report = analyse(&timelines, &options)?;
+    let mut report = analyse(&timelines, &options).map_err(|error| explained(error, &timelines))?;
     report.notes.splice(..0, notes);
     let study = studied(&timelines, skew, &options, args, &mut report);
     write_files(args, &report, study.as_ref(), &timelines, &options)?;
@@ -206,6 +206,21 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         }
     }
     output::text(&text)
+}
+
+/// Why there are no leads. Traces that hold collectives alone have some, once these are matched.
+fn explained(error: AlignError, timelines: &[Timeline]) -> String {
+    let has = |wanted: fn(KernelClass) -> bool| {
+        let mut kernels = timelines.iter().flat_map(|timeline| &timeline.kernels);
+        kernels.any(|kernel| wanted(kernel.class))
+    };
+    let computes = has(|class| class == KernelClass::Computation);
+    match error {
+        AlignError::NothingSelected { .. } if !computes && has(KernelClass::communicates) => {
+            format!("{error}: there are collectives only, and --kernels all matches these")
+        }
+        error => error.to_string(),
+    }
 }
 
 /// Tells what a summary of collectives says.

@@ -160,14 +160,6 @@ pub enum AlignError {
         /// Its rank.
         rank: u32,
     },
-    /// Nothing to match but collectives, which were not selected.
-    #[error(
-        "{file} and the others have collectives and no computation: --kernels all matches them"
-    )]
-    OnlyCollectives {
-        /// Where the first timeline was read from.
-        file: String,
-    },
     /// The ranks ran different things.
     #[error(
         "leads are refused: {what} of the {fewest} kernels of the shortest rank match on all ranks, and at least {needed:.0} % must. Are these ranks of one job, in the same iterations?{left_out}",
@@ -264,20 +256,6 @@ type Part = (Option<NonMax>, u16);
 /// # Errors
 /// Refuses timelines that are too different; the work spent to find out is bounded.
 pub fn align(timelines: &[Timeline], options: &AlignOptions) -> Result<Alignment, AlignError> {
-    let only_collectives = |timeline: &Timeline| {
-        let mut kernels = timeline.kernels.iter();
-        let computes = kernels.any(|kernel| kernel.class == KernelClass::Computation);
-        let mut kernels = timeline.kernels.iter();
-        !computes && kernels.any(|kernel| kernel.class.communicates())
-    };
-    if options.selection == Selection::Computation
-        && let [first, _, ..] = timelines
-        && timelines.iter().all(only_collectives)
-    {
-        return Err(AlignError::OnlyCollectives {
-            file: first.source.clone(),
-        });
-    }
     let sequences = sequences(timelines, options.selection);
     let matches = match_sequences(sequences, options, u64::MAX)?;
     Ok(Alignment {

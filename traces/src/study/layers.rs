@@ -4,6 +4,7 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::matrix::{Matrix, layer_of};
@@ -20,6 +21,9 @@ const REPEATS: usize = 3;
 const WORK: usize = 100_000_000;
 /// How many kernels in a row are looked for again, to learn how far apart repetitions are.
 const GRAMS: [usize; 2] = [4, 16];
+
+/// Slots of the table that remembers where kernels in a row stood last: many times [`LONGEST`].
+const SLOTS: usize = 1 << 16;
 
 /// The layer of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -207,13 +211,21 @@ fn periods(names: &[usize]) -> Vec<usize> {
     let longest = (names.len() / REPEATS).min(LONGEST);
     let mut weights = vec![0_usize; longest + 1];
     for gram in GRAMS {
-        let mut last = HashMap::new();
+        // Where kernels in a row of this hash stood last. Another row may have taken their slot: then
+        // one distance is missed, and memory does not grow with the sequence.
+        let mut last = vec![usize::MAX; SLOTS];
         for (at, kernels) in names.windows(gram).enumerate() {
-            let Some(before) = last.insert(kernels, at) else {
+            let Some(slot) = last.get_mut(slot_of(kernels)) else {
                 continue;
             };
+            let before = std::mem::replace(slot, at);
+            let Some(distance) = at.checked_sub(before) else {
+                continue;
+            };
+            if names.get(before..before + gram) != Some(kernels) {
+                continue;
+            }
             // What comes again sooner than the shortest layer makes layers of several of it.
-            let distance = at - before;
             let distance = distance * SHORTEST.div_ceil(distance);
             if let Some(weight) = weights.get_mut(distance) {
                 *weight += distance;
@@ -224,6 +236,12 @@ fn periods(names: &[usize]) -> Vec<usize> {
     periods.sort_by_key(|&period| (Reverse(weights[period]), period));
     periods.truncate(WORK / names.len().max(1));
     periods
+}
+
+fn slot_of(kernels: &[usize]) -> usize {
+    let mut hasher = DefaultHasher::new();
+    kernels.hash(&mut hasher);
+    hasher.finish() as usize % SLOTS
 }
 
 #[cfg(test)]
@@ -246,5 +264,27 @@ mod tests {
         assert_eq!(found("aaaaaaaaaaaaaaaaaaaaaaaa"), []);
         assert_eq!(found("abababababababababababab"), []);
         assert_eq!(found(""), []);
+        // What is left of a part that a larger one has taken is looked at again.
+        assert_eq!(
+            found("abcdabcdabcdabcdXYZWXYZWXYZWXYZWXYZ"),
+            [(0, 4, 4), (16, 4, 4)]
+        );
+    }
+
+    #[test]
+    fn many_stacks_are_all_found_whatever_lies_between() {
+        // 300 stacks of five layers each, with a different number of kernels between.
+        let (mut names, mut expected) = (Vec::new(), Vec::new());
+        for stack in 0..300_usize {
+            names.extend((0..stack % 17).map(|k| 1_000_000 + 100 * stack + k));
+            expected.push((names.len(), 40, 5));
+            let layer = (0..40).map(|k| 1_000 * (stack + 1) + k);
+            names.extend(std::iter::repeat_n(layer, 5).flatten());
+        }
+        let found = find(&names);
+        let found = found
+            .iter()
+            .map(|stack| (stack.first, stack.period, stack.repeats));
+        assert_eq!(Vec::from_iter(found), expected);
     }
 }
