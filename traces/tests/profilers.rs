@@ -125,7 +125,7 @@ fn rocprofs_json_is_read() {
             ("CopyDeviceToHost", Copy, "0", 3000, 3100)
         ]
     );
-    let error = refusal(ROCPROF_JSON[..900].as_bytes(), "made.json");
+    let error = refusal(&ROCPROF_JSON.as_bytes()[..900], "made.json");
     assert!(error.contains("the JSON is cut"), "{error}");
     let broken = ROCPROF_JSON.replace("\"EndNs\":\"2500\"", "\"EndNs\":\"later\"");
     assert!(refusal(broken.as_bytes(), "made.json").contains("BeginNs or EndNs"));
