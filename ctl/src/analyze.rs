@@ -14,8 +14,8 @@ use clap::ValueEnum;
 use litd_traces::formats::nccl_summary::Waits;
 use litd_traces::study::{Cause, ModelOptions, Skew, Study, remove_skew, study_group};
 use litd_traces::{
-    AlignOptions, AnalysisOptions, Groups, Report, Selection, Timeline, analyse_groups, formats,
-    join, leads, partition,
+    AlignError, AlignOptions, AnalysisOptions, Choice, Groups, KernelClass, Report, Selection,
+    Suspect, Timeline, analyse_groups, formats, join, leads, partition, suspects,
 };
 use litd_units::{Aggregation, Watts};
 use serde::Serialize;
@@ -25,8 +25,9 @@ use crate::{Outcome, output};
 /// Find the GPU that the others wait for, in the kernel traces of a job's ranks
 ///
 /// Reads what profilers write, one file per rank or several ranks in one file, plain or compressed
-/// with gzip or zstd: Kineto JSON (PyTorch), Perfetto, rocpd, JSON and CSV (rocprofv3), rocmProfileData,
-/// xplane.pb (XLA), Nsight Systems' SQLite export. The content tells which. Prints for each rank its kernels, how busy its GPU was, how much of its
+/// with gzip or zstd: Kineto JSON (PyTorch), Perfetto, rocpd, JSON and CSV (rocprofv3), rocprof's db,
+/// JSON and CSV, rocmProfileData, xplane.pb (XLA), Nsight Systems' SQLite export and the CSV of nsys
+/// stats (report cuda_gpu_trace). The content tells which. Prints for each rank its kernels, how busy its GPU was, how much of its
 /// computation ran beside communication, and by how much it started matching kernels before the
 /// rank that started them last (its lead).
 ///
@@ -48,6 +49,13 @@ pub struct Args {
     /// each, in the order of the numbers of their devices
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_name = "R,R,…", value_parser = whole)]
     ranks: Vec<u32>,
+    /// Only these GPUs of files that hold several, by the labels of their devices (0, 1 ...)
+    #[arg(long, value_delimiter = ',', value_name = "DEVICE,…")]
+    devices: Vec<String>,
+    /// A TOML file that says which kernels communicate, compute, do both or copy, by their names:
+    /// rows [[kernel]] with name and class, which count before litctl's own
+    #[arg(long, value_name = "FILE")]
+    classes: Option<PathBuf>,
     /// Refuse leads if less than this fraction of the kernels matches on all ranks
     #[arg(long, allow_negative_numbers = true, value_name = "FRACTION", default_value_t = 0.8, value_parser = fraction)]
     min_matched: f64,
@@ -90,6 +98,7 @@ Examples:
   litctl analyze traces/ --iteration 12        the kernels of ProfilerStep#12
   litctl analyze a.json b.json --ranks 0,1     where files tell no ranks
   litctl analyze node1.db --ranks 8,9,10,11    one file of four GPUs
+  litctl analyze node1.db --devices 0,2        two of them
   litctl analyze traces/ --models --html r.html   gains, and pictures
   litctl --json analyze traces/ | jq .straggler_rank";
 
@@ -144,13 +153,27 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     if let Some(waits) = read::waits(&files)? {
         return collectives(&waits, args, json);
     }
-    let (traces, mut notes) = read::traces(&files, &args.ranks)?;
+    let classes = args.classes.as_deref().map(read::classes).transpose()?;
+    let choice = Choice {
+        ranks: &args.ranks,
+        devices: &args.devices,
+    };
+    let (traces, mut notes) = read::traces(&files, choice)?;
     let (timelines, more) = join(traces)?;
     notes.extend(more);
+    if !args.ranks.is_empty() {
+        notes.extend(read::ranks(&timelines));
+    }
     let mut timelines = chosen(timelines, args)?;
+    for timeline in &mut timelines {
+        classes.iter().for_each(|classes| {
+            classes.apply(timeline);
+        });
+    }
+    notes.extend(Suspect::note(&suspects(&timelines)));
     let options = options(args);
-    let (groups, skews) = grouped(&mut timelines, &options)?;
-    let mut report = analyse_groups(&timelines, &groups, &options)?;
+    let compared = compared(&mut timelines, &options);
+    let (groups, skews, mut report) = compared.map_err(|error| explained(error, &timelines))?;
     report.notes.splice(..0, notes);
     let study = studied((&timelines, &groups), skews, &options, args, &mut report);
     let told = study.as_ref().map_or(&timelines[..], |told| told.timelines);
@@ -194,11 +217,11 @@ fn options(args: &Args) -> AnalysisOptions {
     }
 }
 
-/// Puts ranks of equal work together, and sets the clocks of each group right.
-fn grouped(
+/// Puts ranks of equal work together, sets the clocks of each group right, and compares its ranks.
+fn compared(
     timelines: &mut [Timeline],
     options: &AnalysisOptions,
-) -> Result<(Groups, Vec<Skew>), litd_traces::AlignError> {
+) -> Result<(Groups, Vec<Skew>, Report), AlignError> {
     let mut groups = partition(timelines, &options.align)?;
     let ranges = groups.all.iter().map(|group| group.range.clone());
     let skews = ranges.map(|range| remove_skew(timelines.get_mut(range).unwrap_or_default()));
@@ -206,7 +229,23 @@ fn grouped(
     if skews.iter().any(|skew| skew.removed.contains(&true)) {
         groups.sort(timelines);
     }
-    Ok((groups, skews))
+    let report = analyse_groups(timelines, &groups, options)?;
+    Ok((groups, skews, report))
+}
+
+/// Why there are no leads. Traces that hold collectives alone have some, once these are matched.
+fn explained(error: AlignError, timelines: &[Timeline]) -> String {
+    let has = |wanted: fn(KernelClass) -> bool| {
+        let mut kernels = timelines.iter().flat_map(|timeline| &timeline.kernels);
+        kernels.any(|kernel| wanted(kernel.class))
+    };
+    let computes = has(|class| class == KernelClass::Computation);
+    match error {
+        AlignError::NothingSelected { .. } if !computes && has(KernelClass::communicates) => {
+            format!("{error}: there are collectives only, and --kernels all matches these")
+        }
+        error => error.to_string(),
+    }
 }
 
 /// Tells what a summary of collectives says.

@@ -140,7 +140,9 @@ fn kernels_of(timeline: &Timeline, base: Nanos) -> impl Iterator<Item = Event> {
         let stream = number_or_text(stream.map_or("", |label| label));
         Event {
             category: match kernel.class {
-                KernelClass::Computation | KernelClass::Communication => "kernel",
+                KernelClass::Computation | KernelClass::Communication | KernelClass::Fused => {
+                    "kernel"
+                }
                 KernelClass::Copy => "gpu_memcpy",
             },
             name: timeline.name_of(kernel).to_owned(),

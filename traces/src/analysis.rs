@@ -6,6 +6,7 @@ use litd_units::Nanos;
 use serde::Serialize;
 
 use crate::align::{AlignError, AlignOptions, LeftOut, align};
+use crate::class::{self, Suspect};
 use crate::collectives::{self, CollectiveRow, GroupWaits, Shared, Waits, matched, waits};
 use crate::groups::{Communicator, Exchange, Group, Groups};
 use crate::idle::idle;
@@ -82,6 +83,9 @@ pub struct GroupReport {
     /// How long each rank waits; none without collectives.
     #[serde(skip)]
     pub waits: Option<GroupWaits>,
+    /// Kernels that count as computation and behave like communication.
+    #[serde(skip)]
+    pub suspects: Vec<Suspect>,
 }
 
 impl GroupReport {
@@ -107,7 +111,7 @@ pub struct RankReport {
     pub kernels: usize,
     /// Computation kernels.
     pub computation: usize,
-    /// Communication kernels.
+    /// Communication kernels, and those that compute as well.
     pub communication: usize,
     /// Copies and fills; with the two above they make up `kernels`.
     pub copies: usize,
@@ -235,6 +239,8 @@ pub fn analyse_groups(
         }
         reports.push(compare(own, group, waits, ranks, wall, options)?);
     }
+    let suspects = reports.iter().flat_map(|group| &group.suspects);
+    let suspects = Suspect::merged(suspects.cloned());
     let matched = || reports.iter().filter_map(|group| group.matched_kernels);
     let fractions = reports.iter().filter_map(|group| group.matched_fraction);
     let mut report = Report {
@@ -247,7 +253,7 @@ pub fn analyse_groups(
         ranks,
         groups: reports,
         communicators: groups.communicators.clone(),
-        notes: Vec::new(),
+        notes: Vec::from_iter(Suspect::note(&suspects)),
     };
     report.ranks.sort_by_key(|rank| rank.rank);
     report.tell(report.worst_group(|_| true));
@@ -323,6 +329,7 @@ fn compare(
         skew: None,
         diagnosis: None,
         waits: None,
+        suspects: Vec::new(),
     };
     if timelines.len() < 2 {
         return Ok(report);
@@ -332,6 +339,7 @@ fn compare(
         None => align(timelines, &options.align)?,
     };
     let leads = leads::of_alignment(timelines, alignment);
+    report.suspects = class::behaving(timelines, &leads.alignment);
     report.matched_kernels = Some(leads.alignment.matched().len());
     report.matched_fraction = Some(leads.alignment.matched_fraction());
     report.waits = GroupWaits::of(waits);
@@ -407,7 +415,7 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
         source: timeline.source.clone(),
         kernels: timeline.kernels.len(),
         computation: count(KernelClass::Computation),
-        communication: count(KernelClass::Communication),
+        communication: count(KernelClass::Communication) + count(KernelClass::Fused),
         copies: count(KernelClass::Copy),
         busy_fraction: ratio(split.busy(), wall).unwrap_or(0.0),
         overlap_ratio: ratio(overlapped, time),
@@ -435,7 +443,7 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
 /// When any communication kernel ran.
 pub(crate) fn communication(timeline: &Timeline) -> Spans {
     let kernels = timeline.kernels.iter();
-    let communication = kernels.filter(|kernel| kernel.class == KernelClass::Communication);
+    let communication = kernels.filter(|kernel| kernel.class.communicates());
     Spans::union(communication.map(|kernel| (kernel.start, kernel.end)))
 }
 

@@ -73,6 +73,7 @@ impl Timeline {
         Self {
             rank: self.rank,
             simulated: self.simulated,
+            shares_clock: self.shares_clock,
             source: self.source.clone(),
             world_size: self.world_size,
             names: self.names.clone(),

@@ -41,6 +41,7 @@ pub mod leads;
 mod limit;
 pub mod live;
 mod marks;
+mod natural;
 mod pace;
 mod skew;
 mod source;
@@ -55,16 +56,17 @@ pub use align::{AlignError, AlignOptions, Alignment, LeftOut, Selection, align};
 pub use analysis::{
     AnalysisOptions, GroupReport, LeadValues, RankReport, Report, analyse, analyse_groups,
 };
-pub use class::class_of;
+pub use class::{Classes, Suspect, Suspicion, class_of, suspects};
 pub use collectives::{CollectiveRow, GroupWaits};
 pub use error::ReadError;
-pub use gather::Trace;
+pub use gather::{Choice, Trace};
 pub use groups::{Communicator, Exchange, Groups, partition};
 pub use job::join;
 pub use leads::{Aggregation, Leads, aggregate, leads, straggler_wave};
 pub use limit::{Limit, limit_of};
 pub use litd_diagnosis::{Cause, Marks};
 pub use live::{Live, LiveError, LiveKernel, LiveReport};
+pub use natural::natural;
 pub use text::printable;
 pub use time::{Split, TopKernel};
 pub use timeline::{

@@ -129,7 +129,7 @@ pub(crate) fn launches_known(timeline: &Timeline) -> f64 {
 pub struct TopKernel {
     /// The name.
     pub name: String,
-    /// `computation`, `communication` or `copy`.
+    /// `computation`, `communication`, `fused` or `copy`.
     pub class: &'static str,
     /// How many ran.
     pub count: usize,
@@ -186,6 +186,7 @@ fn word(class: KernelClass) -> &'static str {
     match class {
         KernelClass::Computation => "computation",
         KernelClass::Communication => "communication",
+        KernelClass::Fused => "fused",
         KernelClass::Copy => "copy",
     }
 }

@@ -5,14 +5,19 @@ use std::num::{NonZeroI64, NonZeroU32};
 use std::sync::Arc;
 
 use litd_units::Nanos;
+use serde::Deserialize;
 
 /// What a kernel does to the node: the Lit Silicon effect is the interplay of the first two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum KernelClass {
     /// Work whose speed follows the clock of its GPU.
     Computation,
     /// A collective (or point-to-point) kernel: it waits for other GPUs.
     Communication,
+    /// A collective and a computation in one kernel: it waits for other GPUs, and its length says
+    /// nothing of its GPU's clock.
+    Fused,
     /// A copy or a fill, whether a DMA engine or a kernel did it.
     Copy,
 }
@@ -21,7 +26,7 @@ impl KernelClass {
     /// Whether such a kernel waits for other GPUs.
     #[must_use]
     pub fn communicates(self) -> bool {
-        self == Self::Communication
+        matches!(self, Self::Communication | Self::Fused)
     }
 }
 
@@ -214,6 +219,8 @@ pub struct Timeline {
     pub source: String,
     /// Whether a simulator made it up.
     pub simulated: bool,
+    /// Whether its times are of one clock with those of the other timelines of its source.
+    pub shares_clock: bool,
     /// How many ranks the job has, where the trace tells.
     pub world_size: Option<u32>,
     /// Kernel names.

@@ -9,12 +9,14 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use litd_traces::{KernelClass, ReadError, StreamId, Timeline, Trace, formats, join, kineto};
+use litd_traces::{
+    Choice, KernelClass, ReadError, StreamId, Timeline, Trace, formats, join, kineto,
+};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 /// Every sample of the iteration but the Kineto files that the others were made from.
-const SAMPLES: [&str; 16] = [
+const SAMPLES: [&str; 20] = [
     "plain.pftrace.gz",
     "interned.pftrace.gz",
     "in_time_order.pftrace.gz",
@@ -30,9 +32,20 @@ const SAMPLES: [&str; 16] = [
     "rocpd.db.gz",
     "rocpd_timestamps.db.gz",
     "nsys.sqlite.gz",
+    "results_v1.db.gz",
     "results.json.zst",
+    "results_v1.json.gz",
+    "results_v1.csv.gz",
+    "gpu_trace.csv.gz",
 ];
 const CSV: &str = "kernel_trace.csv.gz";
+
+fn ranks_of(ranks: &[u32]) -> Choice<'_> {
+    Choice {
+        ranks,
+        ..Choice::default()
+    }
+}
 
 fn samples() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/samples"))
@@ -92,7 +105,7 @@ fn the_gpus_of_one_file_may_be_given_ranks_in_the_order_of_their_numbers() {
         let path = samples().join(name);
         let read = |ranks: &[u32]| {
             let file = std::fs::File::open(&path).unwrap();
-            formats::read_ranks(file, None, name, ranks)
+            formats::read_chosen(file, None, name, ranks_of(ranks))
         };
         let trace = read(&[7, 3]).unwrap();
         let ranks = trace.timelines.iter().map(|timeline| timeline.rank);
@@ -121,7 +134,8 @@ fn a_device_on_which_next_to_nothing_ran_needs_no_rank() {
     let lines = [(10, 0, 100), (9, 2, 100), (10, 200, 90), (4, 20, 1)];
     let lines = lines.map(|(agent, start, length)| kernel(agent, start, length));
     let text = format!("{header}{}", lines.concat());
-    let read = |ranks: &[u32]| formats::read_ranks(text.as_bytes(), None, "a.csv", ranks);
+    let read =
+        |ranks: &[u32]| formats::read_chosen(text.as_bytes(), None, "a.csv", ranks_of(ranks));
     let trace = read(&[1, 0]).unwrap();
     let counts = trace
         .timelines
@@ -369,7 +383,7 @@ fn damaged_perfetto_files_never_panic() {
 
 #[test]
 fn damaged_databases_never_panic() {
-    damage(&SAMPLES[11..15]);
+    damage(&SAMPLES[11..16]);
 }
 
 #[test]
@@ -377,6 +391,9 @@ fn damaged_files_of_other_formats_never_panic() {
     damage(&[
         "sample.xplane.pb.gz",
         "results.json.zst",
+        "results_v1.json.gz",
+        "results_v1.csv.gz",
+        "gpu_trace.csv.gz",
         CSV,
         "kineto/rank0.json.gz",
     ]);

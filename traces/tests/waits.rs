@@ -187,9 +187,10 @@ fn counted(timeline: &Timeline) -> Split {
             let mut kernels = kernels.iter();
             kernels.any(|(_, k)| k.class == class && k.start.0 <= t && t < k.end.0)
         };
+        let communicates = [KernelClass::Communication, KernelClass::Fused];
         if runs(KernelClass::Computation) {
             split.computation += Nanos(1);
-        } else if runs(KernelClass::Communication) {
+        } else if communicates.into_iter().any(runs) {
             split.exposed_communication += Nanos(1);
         } else if runs(KernelClass::Copy) {
             split.exposed_copies += Nanos(1);
@@ -228,13 +229,16 @@ proptest! {
     #[test]
     fn the_split_is_what_counting_says(
         kernels in prop::collection::vec(
-            (0_usize..3, 0_u32..3, 0_i64..90, 0_i64..9, prop::option::of(0_i64..90)), 1..14)
+            (0_usize..4, 0_u32..3, 0_i64..90, 0_i64..9, prop::option::of(0_i64..90)), 1..14)
     ) {
-        const NAMES: [&str; 3] = ["gemm", "ncclDevKernel_AllReduce", "Memcpy DtoH"];
+        const NAMES: [&str; 4] =
+            ["gemm", "ncclDevKernel_AllReduce", "allreduce_fusion_kernel", "Memcpy DtoH"];
         let events = kernels.iter().map(|&(class, stream, start, length, launch)| {
             (NAMES[class], stream, start, length, launch)
         });
-        let timeline = rank(0, &Vec::from_iter(events));
+        // A device that only copies is no rank.
+        let computes = std::iter::once(("gemm", 0, 45, 0, None));
+        let timeline = rank(0, &Vec::from_iter(events.chain(computes)));
         let split = report(std::slice::from_ref(&timeline)).ranks[0].time_ns;
         prop_assert_eq!(split, counted(&timeline));
         let busy = timeline.kernels.iter().filter(|k| k.end > k.start);

@@ -42,6 +42,9 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
 pub fn skew(study: &Study<'_>) -> Vec<String> {
     let ranks = study.diagnosis.ranks.iter().map(|marks| marks.rank);
     let skew = &study.skew;
+    if !skew.estimated && skew.one_clock {
+        return Vec::new();
+    }
     if !skew.estimated {
         return vec![format!(
             "how far the clocks of the ranks are apart is not known: that takes all-reduces, all-gathers or reduce-scatters that all ranks ran, and there are {}",

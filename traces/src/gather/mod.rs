@@ -1,6 +1,7 @@
 //! What one file holds, gathered before it is known which ranks its kernels belong to; the same
 //! for every format.
 
+mod copies;
 mod kept;
 #[cfg(feature = "formats")]
 mod pieces;
@@ -16,6 +17,7 @@ pub(crate) use self::kept::{few, within};
 #[cfg(feature = "formats")]
 pub(crate) use self::pieces::Pieces;
 use crate::class::class_of;
+use crate::error::ReadError;
 use crate::text::printable;
 use crate::timeline::{
     Collective, CollectiveId, Kernel, KernelClass, NameId, NonMax, StreamId, Timeline,
@@ -31,6 +33,58 @@ pub struct Trace {
     pub rank_known: bool,
     /// What the user should know, such as what was left out and why.
     pub notes: Vec<String>,
+}
+
+/// What the user wants of a file.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Choice<'a> {
+    /// The ranks of its GPUs, in the order of the numbers of their devices; of none the file tells.
+    pub ranks: &'a [u32],
+    /// The labels of the devices that are wanted; of none all are.
+    pub devices: &'a [String],
+}
+
+/// What a reader has found.
+pub(crate) struct Found {
+    pub(crate) gathered: Gathered,
+    /// How many records were read, kernels or not.
+    pub(crate) events: u64,
+    pub(crate) notes: Vec<String>,
+    /// What the file holds that is not read, in words.
+    pub(crate) other: Option<String>,
+    /// How the profiler that wrote it is told to record kernels.
+    pub(crate) advice: &'static str,
+}
+
+impl Found {
+    pub(crate) fn new(gathered: Gathered, events: u64, advice: &'static str) -> Self {
+        Self {
+            gathered,
+            events,
+            notes: Vec::new(),
+            other: None,
+            advice,
+        }
+    }
+
+    /// The timelines, if there are kernels.
+    pub(crate) fn trace(self, file: &str, choice: Choice<'_>) -> Result<Trace, ReadError> {
+        if self.gathered.is_empty() {
+            let file = file.to_owned();
+            return Err(match self.other {
+                Some(what) => ReadError::OtherActivity { file, what },
+                None => ReadError::NoKernels {
+                    file,
+                    events: self.events,
+                    advice: self.advice,
+                },
+            });
+        }
+        let trace = self.gathered.into_trace(file, choice);
+        let mut trace = trace.map_err(|fault| ReadError::of(fault, file))?;
+        trace.notes.extend(self.notes);
+        Ok(trace)
+    }
 }
 
 /// The number that a launch and its kernel share, plus one: millions of kernels have one, and so
@@ -129,6 +183,8 @@ pub(crate) struct Gathered {
     pub(crate) world_size: Option<u32>,
     /// Whether a simulator wrote the file.
     pub(crate) simulated: bool,
+    /// Whether it was put together from recordings of several machines, whose clocks may differ.
+    pub(crate) several_machines: bool,
     /// What to add to all times.
     pub(crate) base: Nanos,
     /// The class of each name.
@@ -152,6 +208,10 @@ pub(crate) enum Fault {
         devices: String,
         given: usize,
     },
+    /// None of the devices that the user wants is there.
+    Devices { wanted: String, there: String },
+    /// There are copies, and no kernels.
+    OnlyCopies { copies: usize },
 }
 
 /// A kernel's description in a file, for [`Gathered::kernel`].
@@ -279,10 +339,9 @@ impl Gathered {
         known.unwrap_or(KernelClass::Computation)
     }
 
-    /// The timelines; `file` is how the user named the file, `given` the ranks that he gave its
-    /// GPUs, if he did.
-    pub(crate) fn into_trace(self, file: &str, given: &[u32]) -> Result<Trace, Fault> {
-        ranks::timelines(self, file, given)
+    /// The timelines; `file` is how the user named the file, `choice` what he wants of it.
+    pub(crate) fn into_trace(self, file: &str, choice: Choice<'_>) -> Result<Trace, Fault> {
+        ranks::timelines(self, file, choice)
     }
 }
 

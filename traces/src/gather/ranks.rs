@@ -4,8 +4,14 @@ use std::collections::BTreeMap;
 
 use litd_units::Nanos;
 
-use super::{Correlation, Extreme, Fault, Gathered, Group, Launch, Mark, Trace, shortened};
-use crate::timeline::{CollectiveId, Iteration, Moment, NameId, NonMax, StreamId, Timeline};
+use super::kept::Kept;
+use super::{
+    Choice, Correlation, Extreme, Fault, Gathered, Group, Launch, Mark, Trace, copies, shortened,
+};
+use crate::natural::natural;
+use crate::timeline::{
+    CollectiveId, Iteration, KernelClass, Moment, NameId, NonMax, StreamId, Timeline,
+};
 
 /// The kernels of one rank's GPU, still in the file's terms.
 struct Share {
@@ -14,9 +20,10 @@ struct Share {
 }
 
 impl Share {
-    /// How long its kernels took.
+    /// How long its kernels took; copies are none.
     fn time(&self) -> i128 {
         let kernels = self.group.kernels.iter();
+        let kernels = kernels.filter(|kernel| kernel.class != KernelClass::Copy);
         let spans = kernels.map(|kernel| i128::from(kernel.end.0) - i128::from(kernel.start.0));
         spans.sum()
     }
@@ -26,11 +33,13 @@ impl Share {
 /// next to nothing.
 const BUSY: i128 = 20;
 
-/// The timelines of a file. `file` is how the user named it, `given` the ranks he gave its GPUs.
-pub(crate) fn timelines(mut all: Gathered, file: &str, given: &[u32]) -> Result<Trace, Fault> {
+/// The timelines of a file. `file` is how the user named it, `choice` what he wants of it.
+pub(crate) fn timelines(mut all: Gathered, file: &str, choice: Choice<'_>) -> Result<Trace, Fault> {
     let mut notes = Vec::new();
     check_base(&all)?;
-    let (shares, rank_known) = shares(&mut all, file, given, &mut notes)?;
+    all.groups = chosen(&all.kept, std::mem::take(&mut all.groups), choice.devices)?;
+    all.groups = copies::settled(&all.kept, std::mem::take(&mut all.groups), file, &mut notes)?;
+    let (shares, rank_known) = shares(&mut all, file, choice.ranks, &mut notes)?;
     all.launches.sort_unstable();
     let shares_names = shares.len() > 1;
     let mut timelines = Vec::new();
@@ -56,6 +65,28 @@ fn check_base(all: &Gathered) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// The kernels on the devices that the user wants, and copies on devices that nothing tells.
+fn chosen(kept: &Kept, groups: Vec<Group>, wanted: &[String]) -> Result<Vec<Group>, Fault> {
+    if wanted.is_empty() {
+        return Ok(groups);
+    }
+    let label = |group: &Group| kept.devices.get(group.device.id());
+    let is_wanted = |group: &Group| wanted.iter().any(|wanted| *wanted == label(group));
+    if !groups.iter().any(is_wanted) {
+        let mut there = Vec::from_iter(groups.iter().map(|group| shortened(label(group))));
+        there.sort_by(|a, b| natural(a, b));
+        there.dedup();
+        return Err(Fault::Devices {
+            wanted: shortened(&wanted.join(", ")),
+            there: there.join(", "),
+        });
+    }
+    let groups = groups.into_iter();
+    Ok(groups
+        .filter(|group| is_wanted(group) || label(group).is_empty())
+        .collect())
 }
 
 /// Splits the kernels by rank; `false` if the rank is a guess.
@@ -157,6 +188,14 @@ fn rename(
     for (share, &rank) in shares.iter_mut().zip(given) {
         share.rank = rank;
     }
+    if shares.len() > 1 {
+        let each = shares.iter().map(|share| {
+            let device = all.kept.devices.get(share.group.device.id());
+            format!("device {} is rank {}", shortened(device), share.rank)
+        });
+        let each = Vec::from_iter(each);
+        notes.push(format!("{file}: as given, {}", each.join(", ")));
+    }
     shares.sort_by_key(|share| share.rank);
     Ok(())
 }
@@ -193,10 +232,8 @@ fn busiest(
 
 /// Each device is a rank, in the order of their numbers.
 fn in_device_order(all: &Gathered, mut groups: Vec<Group>) -> Vec<Share> {
-    groups.sort_by_cached_key(|group| {
-        let label = all.kept.devices.get(group.device.id());
-        (label.parse::<u64>().unwrap_or(u64::MAX), label.to_owned())
-    });
+    let label = |group: &Group| all.kept.devices.get(group.device.id());
+    groups.sort_by(|a, b| natural(label(a), label(b)));
     let numbered = (0..).zip(groups);
     numbered
         .map(|(rank, group)| Share { rank, group })
@@ -207,6 +244,7 @@ fn timeline(all: &mut Gathered, share: Share, file: &str, shares_names: bool) ->
     let mut timeline = Timeline::new(share.rank, file);
     timeline.world_size = all.world_size;
     timeline.simulated = all.simulated;
+    timeline.shares_clock = !all.several_machines;
     let marks = Marks::of(all, &share);
     let mut streams = vec![None; all.kept.streams.len()];
     let mut adopted = match shares_names {

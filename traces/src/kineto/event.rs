@@ -4,7 +4,7 @@ use crate::json::text::{Malformed, fields, number_of, unquoted};
 
 /// What an event may tell us, by its category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Category {
+pub(super) enum Category<'a> {
     /// A kernel.
     Kernel,
     /// A copy or a fill by the driver.
@@ -15,10 +15,12 @@ pub(super) enum Category {
     Device,
     /// A call that may have launched a kernel.
     Launch,
+    /// Work of a device that is no GPU, and its category.
+    Other(&'a [u8]),
 }
 
-impl Category {
-    fn of(value: &[u8]) -> Option<Self> {
+impl<'a> Category<'a> {
+    fn of(value: &'a [u8]) -> Option<Self> {
         Some(match unquoted(value) {
             b"kernel" | b"Kernel" => Self::Kernel,
             b"gpu_memcpy" | b"Memcpy" | b"gpu_memset" | b"Memset" => Self::Copy,
@@ -26,6 +28,8 @@ impl Category {
             b"gpu_user_annotation" => Self::Device,
             b"cuda_runtime" | b"cuda_driver" | b"Runtime" | b"hip_runtime" | b"hip_driver"
             | b"hip_runtime_api" => Self::Launch,
+            b"hpu_op" => Self::Other(unquoted(value)),
+            other if other.starts_with(b"mtia_") => Self::Other(other),
             _ => return None,
         })
     }
@@ -34,7 +38,7 @@ impl Category {
 /// The fields of an event that matter, as they stand in the file.
 #[derive(Debug)]
 pub(super) struct Event<'a> {
-    pub(super) category: Category,
+    pub(super) category: Category<'a>,
     pub(super) name: &'a [u8],
     pub(super) ts: Option<&'a [u8]>,
     pub(super) dur: Option<&'a [u8]>,
@@ -93,7 +97,7 @@ impl<'a> Event<'a> {
 }
 
 /// The category that `args.desc` tells.
-fn described(args: &[u8]) -> Option<Category> {
+fn described(args: &[u8]) -> Option<Category<'static>> {
     let fields = fields(args).map_while(Result::ok);
     let mut fields = fields.filter(|(key, _)| *key == b"desc");
     let description = unquoted(fields.next()?.1);

@@ -341,7 +341,7 @@ fn timeline(study: &Study<'_>, timelines: &[Timeline]) -> String {
             );
             let (rows, fill) = match kernel.class {
                 KernelClass::Computation => ((0.5, 0.9), colour(at)),
-                KernelClass::Communication => ((0.1, 0.45), "#999"),
+                KernelClass::Communication | KernelClass::Fused => ((0.1, 0.45), "#999"),
                 KernelClass::Copy => ((0.1, 0.45), "#555"),
             };
             let title = format!(

@@ -4,9 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Tables, Trouble, found, gpu_label, label};
-use crate::formats::Found;
-use crate::gather::{Gathered, KernelText};
+use super::{Tables, Trouble, gpu_label, label};
+use crate::gather::{Found, Gathered, KernelText};
 use crate::timeline::KernelClass;
 
 /// Table, name column, and what its records are called if that is no name of a kernel.
@@ -19,6 +18,24 @@ const TABLES: [(&str, &[&str], Option<&str>); 3] = [
     ("CUPTI_ACTIVITY_KIND_MEMCPY", &[], Some("Memcpy")),
     ("CUPTI_ACTIVITY_KIND_MEMSET", &[], Some("Memset")),
 ];
+
+/// How Nsight Systems is told to record kernels.
+pub(in crate::formats) const ADVICE: &str =
+    "with nsys profile --trace=cuda, and export that with nsys export --type sqlite";
+/// Launches of CUDA graphs, where nsys recorded each as one.
+const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
+
+/// Whether Nsight Systems made these tables, with GPUs' or without.
+pub(super) fn wrote(tables: &Tables) -> bool {
+    let own = [
+        "TARGET_INFO_GPU",
+        "TARGET_INFO_SYSTEM_ENV",
+        "META_DATA_EXPORT",
+        GRAPHS,
+    ];
+    let activity = TABLES.iter().map(|(table, ..)| *table);
+    activity.chain(own).any(|table| tables.has(table))
+}
 
 pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
     let mut names = tables.texts("StringIds", &["value"], "id")?;
@@ -59,5 +76,12 @@ pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
             Ok(gathered.kernel(number, &kernel)?)
         })?;
     }
-    Ok(found(gathered, events))
+    let graphs = tables.scan(GRAPHS, &[], |_, _| Ok(()))?;
+    let of_graphs = format!(
+        "{graphs} launches of CUDA graphs, each recorded as one; record again with nsys profile --trace=cuda --cuda-graph-trace=node"
+    );
+    Ok(Found {
+        other: (graphs > 0).then_some(of_graphs),
+        ..Found::new(gathered, events, ADVICE)
+    })
 }

@@ -1,10 +1,17 @@
 //! rocmProfileData's .rpd, schema version 2: `rocpd_op` has all that ran on GPUs, with names in
 //! `rocpd_string`.
 
-use super::{Tables, Trouble, found, label};
-use crate::formats::Found;
-use crate::gather::{Gathered, KernelText};
+use super::{Tables, Trouble, label};
+use crate::gather::{Found, Gathered, KernelText};
 use crate::timeline::KernelClass;
+
+/// How rocmProfileData is told to record kernels.
+const ADVICE: &str = "with runTracer.sh, or librpd_tracer.so in LD_PRELOAD";
+
+/// Whether rocmProfileData made these tables.
+pub(super) fn wrote(tables: &Tables) -> bool {
+    tables.has("rocpd_op")
+}
 
 pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
     let mut kinds = tables.texts("rocpd_string", &["string"], "id")?;
@@ -36,5 +43,5 @@ pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
         };
         Ok(gathered.kernel(number, &kernel)?)
     })?;
-    Ok(found(gathered, events))
+    Ok(Found::new(gathered, events, ADVICE))
 }
