@@ -108,15 +108,19 @@ fn size_of(dtype: &str) -> Option<u64> {
     })
 }
 
-/// How many bytes cross each rank's link for each byte of a collective, as NCCL's tests count.
-fn factor(kind: &str, ranks: u32) -> Option<f64> {
-    let ranks = f64::from(ranks.max(1));
-    Some(match kind {
-        "allreduce" => 2.0 * (ranks - 1.0) / ranks,
-        "allgather" | "reducescatter" | "alltoall" | "gather" | "scatter" => (ranks - 1.0) / ranks,
-        "broadcast" | "reduce" | "sendrecv" | "send" | "recv" => 1.0,
-        _ => return None,
-    })
+/// How many bytes cross each rank's link for each byte of a collective, as NCCL's tests count; none
+/// where that depends on how many ranks take part and the trace does not tell.
+fn factor(kind: &str, ranks: Option<u32>) -> Option<f64> {
+    let others = || {
+        let ranks = f64::from(ranks?.max(1));
+        Some((ranks - 1.0) / ranks)
+    };
+    match kind {
+        "allreduce" => Some(2.0 * others()?),
+        "allgather" | "reducescatter" | "alltoall" | "gather" | "scatter" => others(),
+        "broadcast" | "reduce" | "sendrecv" | "send" | "recv" => Some(1.0),
+        _ => None,
+    }
 }
 
 /// What tells rows apart.
@@ -159,7 +163,7 @@ impl Sum {
             self.apart += shared.apart;
         }
         let time = shared.map_or(duration, |shared| shared.shortest);
-        let factor = ranks.and_then(|ranks| factor(kind, ranks));
+        let factor = factor(kind, ranks);
         if let (Some(bytes), Some(factor), true) = (bytes, factor, time > Nanos::ZERO) {
             self.bandwidths
                 .push(bytes as f64 * factor * 1e9 / time.0 as f64);

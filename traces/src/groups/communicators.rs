@@ -72,17 +72,20 @@ pub(crate) fn of_kernel<'a>(
     }
 }
 
-/// What all collectives of a communicator have in common.
+/// What the collectives of a communicator have in common.
 #[derive(Clone, Copy)]
-struct Only {
+struct Has {
+    /// Some go from one rank to another.
     point_to_point: bool,
-    all_to_all: bool,
+    /// All do.
+    only_point_to_point: bool,
+    only_all_to_all: bool,
 }
 
 /// The communicators of all timelines, in the order in which they come.
 pub(super) fn find(timelines: &[Timeline], options: &AlignOptions) -> Vec<Communicator> {
     let mut numbers = HashMap::<Key<'_>, usize>::new();
-    let mut all = Vec::<(Communicator, Only)>::new();
+    let mut all = Vec::<(Communicator, Has)>::new();
     for (at, timeline) in timelines.iter().enumerate() {
         for (kernel, collective) in told(timeline) {
             let Some(key) = key(collective) else { continue };
@@ -90,18 +93,20 @@ pub(super) fn find(timelines: &[Timeline], options: &AlignOptions) -> Vec<Commun
                 all.push(new(collective));
                 all.len() - 1
             });
-            let (communicator, only) = &mut all[number];
+            let (communicator, has) = &mut all[number];
             communicator.take(at, timeline.rank, kernel);
             let name = collective.name.as_deref().unwrap_or_default();
-            only.point_to_point &= POINT_TO_POINT.contains(&name);
-            only.all_to_all &= name.replace('_', "").contains("alltoall");
+            let point_to_point = POINT_TO_POINT.contains(&name);
+            has.point_to_point |= point_to_point;
+            has.only_point_to_point &= point_to_point;
+            has.only_all_to_all &= name.replace('_', "").contains("alltoall");
             if communicator.description.is_none() {
                 communicator.description = collective.description.as_deref().map(Into::into);
             }
         }
     }
-    let kind = |(mut communicator, only): (Communicator, Only)| {
-        communicator.kind = communicator.kind(only, timelines, options);
+    let kind = |(mut communicator, has): (Communicator, Has)| {
+        communicator.kind = communicator.kind(has, timelines, options);
         communicator
     };
     all.into_iter().map(kind).collect()
@@ -114,7 +119,7 @@ fn told(timeline: &Timeline) -> impl Iterator<Item = (&Kernel, &Collective)> {
     kernels.filter_map(|kernel| Some((kernel, timeline.collective_of(kernel)?)))
 }
 
-fn new(collective: &Collective) -> (Communicator, Only) {
+fn new(collective: &Collective) -> (Communicator, Has) {
     let communicator = Communicator {
         name: collective
             .process_group
@@ -130,11 +135,12 @@ fn new(collective: &Collective) -> (Communicator, Only) {
         listed: collective.ranks.to_vec(),
         counts: Vec::new(),
     };
-    let only = Only {
-        point_to_point: true,
-        all_to_all: true,
+    let has = Has {
+        point_to_point: false,
+        only_point_to_point: true,
+        only_all_to_all: true,
     };
-    (communicator, only)
+    (communicator, has)
 }
 
 impl Communicator {
@@ -152,9 +158,10 @@ impl Communicator {
         self.time += kernel.duration();
     }
 
-    fn kind(&self, only: Only, timelines: &[Timeline], options: &AlignOptions) -> Exchange {
-        let described = self.description.as_deref().and_then(kind_of_words);
-        if let Some(kind) = described.or_else(|| kind_of_words(&self.name)) {
+    fn kind(&self, has: Has, timelines: &[Timeline], options: &AlignOptions) -> Exchange {
+        let words = |text: &str| kind_of_words(text, has.point_to_point);
+        let described = self.description.as_deref().and_then(words);
+        if let Some(kind) = described.or_else(|| words(&self.name)) {
             return kind;
         }
         let in_step = || {
@@ -162,19 +169,11 @@ impl Communicator {
             let mut others = self.members.iter().skip(1).map(|&at| &timelines[at]);
             first.is_some_and(|first| others.all(|other| in_step(first, other, options)))
         };
-        match only {
-            Only {
-                all_to_all: true, ..
-            } => Exchange::Ep,
-            Only {
-                point_to_point: true,
-                ..
-            } if in_step() => Exchange::Cp,
-            Only {
-                point_to_point: true,
-                ..
-            } => Exchange::Pp,
-            _ => Exchange::Unknown,
+        match has {
+            _ if has.only_all_to_all => Exchange::Ep,
+            _ if !has.only_point_to_point => Exchange::Unknown,
+            _ if in_step() => Exchange::Cp,
+            _ => Exchange::Pp,
         }
     }
 
@@ -186,14 +185,19 @@ impl Communicator {
     }
 }
 
-fn kind_of_words(text: &str) -> Option<Exchange> {
+/// What a process group is for by the words of a text. Groups that span the stages of a pipeline
+/// besides other ranks (Megatron's for the norm of gradients) have its word too, and hand nothing
+/// from one stage to the next: a pipeline's has transfers between two ranks.
+fn kind_of_words(text: &str, point_to_point: bool) -> Option<Exchange> {
     let text = text.to_ascii_lowercase();
     let has = |wanted: &[&str]| {
         let mut words = text.split(|c: char| !c.is_alphabetic());
         words.any(|word| wanted.contains(&word))
     };
-    let kind = WORDS.iter().find(|(_, words)| has(words));
-    kind.map(|(kind, _)| *kind)
+    let mut kinds = WORDS
+        .iter()
+        .filter(|(kind, _)| point_to_point || *kind != Exchange::Pp);
+    kinds.find(|(_, words)| has(words)).map(|(kind, _)| *kind)
 }
 
 /// The stage of the timeline at this place, if it is in a pipeline: in the one that it ran most
@@ -254,7 +258,10 @@ mod tests {
             ("step", None),
             ("7", None),
         ] {
-            assert_eq!(kind_of_words(text), kind, "{text}");
+            assert_eq!(kind_of_words(text, true), kind, "{text}");
         }
+        let norm = "EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP";
+        assert_eq!(kind_of_words(norm, true), Some(Exchange::Pp));
+        assert_eq!(kind_of_words(norm, false), Some(Exchange::Tp));
     }
 }

@@ -61,7 +61,7 @@ pub struct Groups {
 /// When ranks match no others, and no pipeline says why; see [`AlignError`].
 pub fn partition(timelines: &mut [Timeline], options: &AlignOptions) -> Result<Groups, AlignError> {
     if timelines.len() < 2 {
-        return Ok(Groups::one(timelines, None));
+        return Ok(Groups::one(timelines, None).named(timelines, options));
     }
     let communicators = communicators::find(timelines, options);
     let mut stages = BTreeMap::<Option<u32>, Vec<usize>>::new();
