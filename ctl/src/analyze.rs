@@ -331,7 +331,7 @@ fn studied<'a>(
         match study_group(own, (group, waits), skew, &options.align, &models) {
             Ok(study) => {
                 told.skew = several.then(|| study.skew.clone());
-                told.diagnosis = Some(study.diagnosis.clone());
+                told.diagnosed(study.diagnosis.clone());
                 studies.push(Some(Told {
                     study,
                     timelines: own,

@@ -1,7 +1,7 @@
 //! What a set of timelines says about its node: how busy each GPU was, how much of its
 //! computation ran beside communication, by how much it led, and whether its clock is slow.
 
-use litd_diagnosis::Marks;
+use litd_diagnosis::{Cause, Marks};
 use litd_units::Nanos;
 use serde::Serialize;
 
@@ -44,9 +44,12 @@ pub struct Report {
     pub matched_kernels: Option<usize>,
     /// Those / selected kernels of the rank that has fewest; the least of all groups.
     pub matched_fraction: Option<f64>,
-    /// The rank that the others of its group wait for; null on ties. Of several groups, of the one
-    /// that [`Report::tell`] was asked for, or whose ranks wait longest.
+    /// The rank that the others of its group wait for; null on ties, and where the group is healthy. Of
+    /// several groups, of the one that [`Report::tell`] was asked for, or whose ranks wait longest.
     pub straggler_rank: Option<u32>,
+    /// The group that this is of.
+    #[serde(skip)]
+    told: usize,
     /// First start to last end over all ranks, in nanoseconds.
     pub wall_ns: Nanos,
     /// All ranks in order.
@@ -89,6 +92,15 @@ pub struct GroupReport {
 }
 
 impl GroupReport {
+    /// Takes what holds the group back. Where nothing does, whoever is last is so by chance, and is no
+    /// straggler.
+    pub fn diagnosed(&mut self, diagnosis: Diagnosis) {
+        if diagnosis.cause == Cause::Healthy {
+            self.straggler_rank = None;
+        }
+        self.diagnosis = Some(diagnosis);
+    }
+
     /// By how much longer the rank that waits most waits than the one that waits least.
     fn spread(&self) -> Nanos {
         let waits = || {
@@ -249,6 +261,7 @@ pub fn analyse_groups(
         matched_kernels: (matched().count() > 0).then(|| matched().sum()),
         matched_fraction: fractions.reduce(f64::min),
         straggler_rank: None,
+        told: 0,
         wall_ns: wall,
         ranks,
         groups: reports,
@@ -278,10 +291,16 @@ impl Report {
         worst.0
     }
 
+    /// The group that the report tells of.
+    #[must_use]
+    pub fn told(&self) -> Option<&GroupReport> {
+        self.groups.get(self.told)
+    }
+
     /// Tells the straggler of one group as that of the job.
     pub fn tell(&mut self, group: usize) {
-        let told = self.groups.get(group);
-        self.straggler_rank = told.and_then(|group| group.straggler_rank);
+        self.told = group;
+        self.straggler_rank = self.told().and_then(|group| group.straggler_rank);
     }
 }
 

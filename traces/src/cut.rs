@@ -77,6 +77,7 @@ impl Timeline {
             source: self.source.clone(),
             world_size: self.world_size,
             names: self.names.clone(),
+            operators: self.operators.clone(),
             streams: self.streams.clone(),
             collectives: self.collectives.clone(),
             ..Self::default()

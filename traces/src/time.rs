@@ -131,6 +131,8 @@ pub struct TopKernel {
     pub name: String,
     /// `computation`, `communication`, `fused` or `copy`.
     pub class: &'static str,
+    /// The framework's operator that launched most of them; null where the trace does not tell.
+    pub operator: Option<String>,
     /// How many ran.
     pub count: usize,
     /// How long they took together, in nanoseconds.
@@ -160,13 +162,18 @@ pub(crate) fn top(timeline: &Timeline) -> Vec<TopKernel> {
     }
     let named = (0..)
         .zip(sums)
-        .filter_map(|(id, sum)| Some((timeline.names.get(NameId(id)), sum?)));
+        .filter_map(|(id, sum)| Some((NameId(id), sum?)));
+    let name = |id| timeline.names.get(id);
     let mut named = Vec::from_iter(named);
-    named.sort_by(|(a, one), (b, other)| other.2.cmp(&one.2).then_with(|| a.cmp(b)));
+    named.sort_by(|&(a, one), &(b, other)| {
+        let by_name = || name(a).cmp(name(b));
+        other.2.cmp(&one.2).then_with(by_name)
+    });
     let top = named.into_iter().take(TOP);
-    let kernel = |(name, (class, count, total, least, most)): (&str, _)| TopKernel {
-        name: name.into(),
+    let kernel = |(id, (class, count, total, least, most))| TopKernel {
+        name: name(id).into(),
         class: word(class),
+        operator: timeline.operators.get(&id).map(|name| (**name).into()),
         count,
         total_ns: total,
         mean_ns: mean(total, count),

@@ -234,6 +234,8 @@ pub struct Timeline {
     /// When the host began to launch each of them, where the trace tells; empty where it tells
     /// of none.
     pub launches: Vec<Option<Moment>>,
+    /// The framework's operator that launched most kernels of a name, where the trace tells.
+    pub operators: HashMap<NameId, Arc<str>>,
     /// The iterations marked in the trace, sorted by start.
     pub iterations: Vec<Iteration>,
 }

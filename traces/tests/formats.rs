@@ -317,6 +317,31 @@ fn real_files_of_other_profilers_hold_what_others_counted() {
     assert_eq!(read, expected);
 }
 
+#[test]
+fn launches_of_a_real_rocm_profile_are_what_its_tables_say() {
+    let Some(folder) = shared() else { return };
+    let file = folder.join("rocmprofiledata/mytrace.rpd.gz");
+    let trace = formats::read_file(&file, None).unwrap();
+    let timeline = &trace.timelines[0];
+    let kernels = 0..timeline.kernels.len();
+    let mut told = Vec::from_iter(kernels.filter_map(|at| timeline.launch(at)).map(|at| at.0));
+    let mut plain = tempfile::NamedTempFile::new().unwrap();
+    let packed = std::fs::File::open(file).unwrap();
+    let mut unpacked = flate2::read::MultiGzDecoder::new(packed);
+    std::io::copy(&mut unpacked, plain.as_file_mut()).unwrap();
+    let tables = rusqlite::Connection::open(plain.path()).unwrap();
+    let query = "SELECT min(a.start) FROM rocpd_api a JOIN rocpd_api_ops l ON l.api_id = a.id
+        JOIN rocpd_op o ON o.id = l.op_id JOIN rocpd_string s ON s.id = o.opType_id
+        WHERE s.string = 'KernelExecution' OR s.string LIKE 'Copy%' OR s.string LIKE 'Fill%' GROUP BY o.id";
+    let mut query = tables.prepare(query).unwrap();
+    let rows = query.query_map([], |row| row.get::<_, i64>(0)).unwrap();
+    let mut expected = Vec::from_iter(rows.map(Result::unwrap));
+    told.sort_unstable();
+    expected.sort_unstable();
+    assert!(!expected.is_empty());
+    assert_eq!(told, expected);
+}
+
 /// A sample, unpacked where it is packed with gzip: damage should reach the readers.
 fn unpacked(name: &str) -> Vec<u8> {
     let bytes = std::fs::read(samples().join(name)).unwrap();

@@ -345,6 +345,32 @@ fn nsight_files_without_gpus_are_told_nsights_command_and_no_others() {
 }
 
 #[test]
+fn nsight_tells_when_each_process_launched_its_kernels() {
+    // Two processes count calls alike; the number of a process stands above 24 bits of a thread's.
+    let (one, other) = (5 << 24, 6 << 24);
+    let trace = database(&format!(
+        "CREATE TABLE StringIds(id INTEGER, value TEXT);
+        INSERT INTO StringIds VALUES (1, 'gemm'), (2, 'cudaLaunchKernel_v7000'), (3, 'cudaDeviceSynchronize');
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, streamId, correlationId, globalPid, demangledName);
+        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES
+            (100, 200, 0, 7, 11, {one}, 1), (300, 400, 0, 7, 12, {one}, 1), (500, 600, 0, 7, 13, {one}, 1),
+            (100, 200, 0, 7, 11, {other}, 1);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME(start, end, globalTid, correlationId, nameId);
+        INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES
+            (50, 60, {one} + 9, 11, 2), (70, 80, {one} + 9, 12, 2), (40, 45, {one} + 9, 12, 2),
+            (90, 95, {one} + 9, 13, 3), (60, 65, {other} + 9, 11, 2), ('x', 0, {one}, 'y', NULL);"
+    ))
+    .unwrap();
+    let launches = |timeline: &Timeline| {
+        let kernels = 0..timeline.kernels.len();
+        Vec::from_iter(kernels.map(|at| timeline.launch(at).map(|at| at.0)))
+    };
+    // The first of several calls launched it; one that waits launches nothing.
+    assert_eq!(launches(&trace.timelines[0]), [Some(50), Some(40), None]);
+    assert_eq!(launches(&trace.timelines[1]), [Some(60)]);
+}
+
+#[test]
 fn without_device_activity_is_said_only_where_that_is_so() {
     let event = |category: &str| {
         format!(

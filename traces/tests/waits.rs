@@ -167,6 +167,25 @@ fn idleness_is_told_by_launches_and_streams() {
     assert!((one.launches_known - 0.8).abs() < 1e-12);
 }
 
+#[test]
+fn the_operator_that_launched_a_kernel_is_told() {
+    let text = r#"{"distributedInfo":{"rank":0},"traceEvents":[
+        {"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":1,"dur":1,"args":{"External id":7,"Ev Idx":1}},
+        {"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":1,"ts":3,"dur":1,"args":{"External id":9}},
+        {"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":2,"dur":5,"args":{"device":0,"stream":7,"External id":7}},
+        {"ph":"X","cat":"kernel","name":"elementwise","pid":0,"tid":7,"ts":8,"dur":1,"args":{"device":0,"stream":7,"external id":9}},
+        {"ph":"X","cat":"kernel","name":"other","pid":0,"tid":7,"ts":9,"dur":0.5,"args":{"device":0,"stream":7}}]}"#;
+    let trace = kineto::read(text.as_bytes(), "test.json", None).unwrap();
+    let top = &report(&trace.timelines).ranks[0].top_kernels;
+    let operators = top.iter().map(|one| (&*one.name, one.operator.as_deref()));
+    let expected = [
+        ("gemm", Some("aten::mm")),
+        ("elementwise", Some("aten::add")),
+        ("other", None),
+    ];
+    assert_eq!(Vec::from_iter(operators), expected);
+}
+
 /// The split as the definitions have it, nanosecond by nanosecond.
 fn counted(timeline: &Timeline) -> Split {
     let kernels = timeline.kernels.iter().enumerate();

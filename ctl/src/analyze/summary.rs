@@ -45,7 +45,7 @@ impl Summary {
 
 fn of_diagnosis(report: &Report, diagnosis: &Diagnosis) -> Summary {
     let mut verdict = words::headline(diagnosis);
-    if let Some(group) = told(report).filter(|_| report.groups.len() > 1) {
+    if let Some(group) = report.told().filter(|_| report.groups.len() > 1) {
         let place = match group.stage {
             Some(stage) => format!("stage {stage} of the pipeline"),
             None => "one group".into(),
@@ -75,15 +75,6 @@ fn gain(study: &Study<'_>) -> Option<String> {
     helps.then(|| {
         format!(" With all ranks as fast as the median an iteration would take {gain:.1} % less (estimate).")
     })
-}
-
-/// The group that the report tells of.
-fn told(report: &Report) -> Option<&litd_traces::GroupReport> {
-    let rank = report.straggler_rank?;
-    report
-        .groups
-        .iter()
-        .find(|group| group.ranks.contains(&rank))
 }
 
 fn without_diagnosis(report: &Report) -> Summary {
@@ -175,7 +166,7 @@ fn cost(report: &Report, diagnosis: &Diagnosis, elsewhere: Option<String>) -> St
         };
         return format!("{what}{also}");
     };
-    let ranks = told(report).map_or(&[][..], |group| &group.ranks);
+    let ranks = report.told().map_or(&[][..], |group| &group.ranks);
     let others = report.ranks.iter();
     let others = others.filter(|other| other.rank != rank && ranks.contains(&other.rank));
     let others = Vec::from_iter(others);

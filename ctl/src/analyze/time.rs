@@ -88,6 +88,9 @@ fn kernels(out: &mut String, rank: &RankReport) -> fmt::Result {
             short_class(kernel.class),
             words::shorter(&kernel.name, 21)
         )?;
+        if let Some(operator) = &kernel.operator {
+            writeln!(out, "{:>57}of {}", "", words::shorter(operator, 18))?;
+        }
     }
     Ok(())
 }

@@ -33,8 +33,9 @@ pub struct GroupWaits {
     pub names: Vec<Nanos>,
     /// In any collectives, with nothing to compute.
     pub exposed: Vec<Nanos>,
-    /// On average in a collective of the group.
-    pub mean: Vec<Nanos>,
+    /// On average in a collective of the group; none where a rank may come late to those because
+    /// another group kept it waiting.
+    pub mean: Option<Vec<Nanos>>,
 }
 
 impl GroupWaits {
@@ -46,16 +47,20 @@ impl GroupWaits {
         let each = |value: fn(&Waits) -> Nanos| waits.iter().map(value).collect::<Vec<Nanos>>();
         let crosses = waits.iter().any(|waits| waits.stages > Nanos::ZERO);
         let exposed = waits.iter().any(|waits| waits.exposed > Nanos::ZERO);
+        let crosses = crosses && exposed;
+        let mean = || {
+            each(|waits| {
+                let count = i64::try_from(waits.own_collectives).unwrap_or(i64::MAX);
+                Nanos(waits.own.0 / count.max(1))
+            })
+        };
         Some(Self {
-            names: match crosses && exposed {
+            names: match crosses {
                 true => each(|waits| waits.exposed),
                 false => each(|waits| waits.own),
             },
             exposed: each(|waits| waits.exposed),
-            mean: each(|waits| {
-                let count = i64::try_from(waits.own_collectives).unwrap_or(i64::MAX);
-                Nanos(waits.own.0 / count.max(1))
-            }),
+            mean: (!crosses).then(mean),
         })
     }
 }

@@ -3,6 +3,7 @@
 
 mod copies;
 mod kept;
+mod operators;
 #[cfg(feature = "formats")]
 mod pieces;
 mod ranks;
@@ -14,6 +15,7 @@ use litd_units::Nanos;
 
 use self::kept::{DEVICE_LIMIT, Kept, Label};
 pub(crate) use self::kept::{few, within};
+use self::operators::Operators;
 #[cfg(feature = "formats")]
 pub(crate) use self::pieces::Pieces;
 use crate::class::class_of;
@@ -176,6 +178,7 @@ pub(crate) struct Gathered {
     pub(crate) collectives: Vec<Collective>,
     pub(crate) marks: Vec<Mark>,
     pub(crate) launches: Vec<Launch>,
+    pub(crate) operators: Operators,
     /// The rank of `distributedInfo`.
     pub(crate) rank: Option<u32>,
     /// The rank that the host's record of a collective names.
@@ -241,6 +244,19 @@ impl Gathered {
         rank: Option<u32>,
         kernel: &KernelText<'_>,
     ) -> Result<(NameId, Spot), Fault> {
+        self.launched(event, rank, None, kernel)
+    }
+
+    /// The same of a kernel that may have a number in common with its launch; where several processes
+    /// write one file, launches and kernels need numbers of their own each.
+    #[cfg(feature = "formats")]
+    pub(crate) fn launched(
+        &mut self,
+        event: u64,
+        rank: Option<u32>,
+        correlation: Option<u64>,
+        kernel: &KernelText<'_>,
+    ) -> Result<(NameId, Spot), Fault> {
         let fault = |what: String| Fault::Kernel {
             event,
             name: shortened(kernel.name),
@@ -265,9 +281,19 @@ impl Gathered {
             start: kernel.start,
             end: kernel.end,
             collective: None,
-            correlation: None,
+            correlation: correlation.and_then(Correlation::new),
         };
         self.push(event, &raw).map(|()| (name, spot))
+    }
+
+    /// Takes the call that launched the kernels with this number.
+    #[cfg(feature = "formats")]
+    pub(crate) fn launch(&mut self, correlation: u64, at: i64) {
+        self.launches.push(Launch {
+            rank: None,
+            correlation,
+            at,
+        });
     }
 
     /// Takes a kernel whose texts are kept.
@@ -352,4 +378,11 @@ pub(crate) fn shortened(text: &str) -> String {
         Some((end, _)) => format!("{}…", printable(text.get(..end).unwrap_or_default())),
         None => printable(text),
     }
+}
+
+/// Whether a call of this name may put work on a stream; most calls do not.
+pub(crate) fn launches(call: impl AsRef<[u8]>) -> bool {
+    [&b"aunch"[..], b"emcpy", b"emset"]
+        .iter()
+        .any(|word| memchr::memmem::find(call.as_ref(), word).is_some())
 }

@@ -1,6 +1,7 @@
 //! Decides which ranks the kernels of one file belong to, and makes a timeline of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use litd_units::Nanos;
 
@@ -41,10 +42,16 @@ pub(crate) fn timelines(mut all: Gathered, file: &str, choice: Choice<'_>) -> Re
     all.groups = copies::settled(&all.kept, std::mem::take(&mut all.groups), file, &mut notes)?;
     let (shares, rank_known) = shares(&mut all, file, choice.ranks, &mut notes)?;
     all.launches.sort_unstable();
+    // Of a file of several processes the numbers of calls are each process's own.
+    let one_process = shares.iter().all(|share| share.group.rank.is_none());
+    let operators = std::mem::take(&mut all.operators);
+    let operators = one_process
+        .then(|| operators.of_kernels())
+        .unwrap_or_default();
     let shares_names = shares.len() > 1;
     let mut timelines = Vec::new();
     for share in shares {
-        timelines.push(timeline(&mut all, share, file, shares_names));
+        timelines.push(timeline(&mut all, share, file, shares_names, &operators));
     }
     Ok(Trace {
         timelines,
@@ -240,7 +247,13 @@ fn in_device_order(all: &Gathered, mut groups: Vec<Group>) -> Vec<Share> {
         .collect()
 }
 
-fn timeline(all: &mut Gathered, share: Share, file: &str, shares_names: bool) -> Timeline {
+fn timeline(
+    all: &mut Gathered,
+    share: Share,
+    file: &str,
+    shares_names: bool,
+    operators: &HashMap<NameId, Arc<str>>,
+) -> Timeline {
     let mut timeline = Timeline::new(share.rank, file);
     timeline.world_size = all.world_size;
     timeline.simulated = all.simulated;
@@ -284,6 +297,16 @@ fn timeline(all: &mut Gathered, share: Share, file: &str, shares_names: bool) ->
         }
     }
     timeline.iterations = marks.iterations(all.base);
+    timeline.operators = match shares_names {
+        true => {
+            let own = |(id, operator): (&NameId, &Arc<str>)| {
+                let id = adopted.get(id.0 as usize).copied().flatten()?;
+                Some((id, operator.clone()))
+            };
+            operators.iter().filter_map(own).collect()
+        }
+        false => operators.clone(),
+    };
     if shares_names {
         for kernel in &mut kernels {
             // Each kernel has its own, which nobody else will ask for.

@@ -4,7 +4,7 @@ use litd_units::Nanos;
 
 use super::event::{Args, Category, Event, RawCollective, distributed_info};
 use crate::gather::{
-    self, Correlation, Gathered, Launch, Mark, RawKernel, Spot, shortened, within,
+    self, Correlation, Gathered, Launch, Mark, RawKernel, Spot, launches, shortened, within,
 };
 use crate::json::number;
 use crate::json::scan::{Part, ScanError};
@@ -102,6 +102,15 @@ impl Collected {
                 self.mark(event, rank, None);
                 Ok(())
             }
+            Category::Operator => {
+                if let Some(number) = event.external_id {
+                    let Gathered {
+                        operators, kept, ..
+                    } = &mut self.gathered;
+                    operators.called(kept, number, &decoded(event.name));
+                }
+                Ok(())
+            }
             Category::Device => {
                 let label = device_label(event, &args);
                 let device = self.gathered.kept.device(&decoded(label)).map_err(|what| {
@@ -188,6 +197,9 @@ impl Collected {
             .kept
             .name(&decoded(event.name))
             .map_err(fault)?;
+        if let Some(number) = args.external_id {
+            self.gathered.operators.launched(name, number);
+        }
         let class = match event.category {
             Category::Copy => KernelClass::Copy,
             _ => self.gathered.class(name),
@@ -255,11 +267,4 @@ impl Collected {
 /// `args.device` tells the device, else the process.
 fn device_label<'a>(event: &Event<'a>, args: &Args<'a>) -> &'a [u8] {
     args.device.or(event.pid).unwrap_or_default()
-}
-
-/// Whether a call of this name may put work on a stream; most calls do not.
-fn launches(call: &[u8]) -> bool {
-    [&b"aunch"[..], b"emcpy", b"emset"]
-        .iter()
-        .any(|word| memchr::memmem::find(call, word).is_some())
 }

@@ -96,13 +96,14 @@ impl Measure {
         // twice their mean.
         let exposed = (spread(&shares(&waits.exposed)), LEVEL.max(2.0 * noise));
         // Where computation hides waits, ranks are as far apart at collectives as they lead.
-        let arrivals = (
-            spread(&shares(&waits.mean)) * iterations as f64,
-            LEVEL.max(noise),
-        );
-        let (name, (spread, level)) = match arrivals.0 / arrivals.1 > exposed.0 / exposed.1 {
-            true => ("arrivals", arrivals),
-            false => ("waits", exposed),
+        let arrivals = waits.mean.as_deref().map(|mean| {
+            let apart = spread(&shares(mean)) * iterations as f64;
+            (apart, LEVEL.max(noise))
+        });
+        let arrivals = arrivals.filter(|one| one.0 / one.1 > exposed.0 / exposed.1);
+        let (name, (spread, level)) = match arrivals {
+            Some(arrivals) => ("arrivals", arrivals),
+            None => ("waits", exposed),
         };
         Self {
             values: shares(&waits.names),

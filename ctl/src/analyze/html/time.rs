@@ -94,16 +94,17 @@ fn picture(report: &Report) -> String {
 fn kernels(out: &mut String, rank: &RankReport) {
     let _ = write!(
         out,
-        "<section><h2>Kernels of rank {} that take most time</h2><table><tr><th>kernel</th><th>class</th><th>count</th><th>total</th><th>mean</th><th>min</th><th>max</th></tr>",
+        "<section><h2>Kernels of rank {} that take most time</h2><table><tr><th>kernel</th><th>class</th><th>operator</th><th>count</th><th>total</th><th>mean</th><th>min</th><th>max</th></tr>",
         rank.rank
     );
     for kernel in &rank.top_kernels {
         let _ = write!(
             out,
-            "<tr><td title=\"{}\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td title=\"{}\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escaped(&kernel.name),
             escaped(&words::short(&kernel.name)),
             kernel.class,
+            escaped(kernel.operator.as_deref().unwrap_or("-")),
             kernel.count,
             of_time(kernel.total_ns),
             of_time(kernel.mean_ns),

@@ -263,6 +263,11 @@ pub(super) fn label(row: &Row<'_>, at: usize) -> Result<String, Trouble> {
     })
 }
 
+/// A number of a row. One that can't be read is as good as none: what it would tell is not needed.
+fn optional(row: &Row<'_>, at: usize) -> Option<i64> {
+    row.get::<_, Option<i64>>(at).ok().flatten()
+}
+
 /// A GPU's label, which has to tell apart GPUs of several processes that number theirs from 0.
 fn gpu_label(gpu: &str, process: &str, several: bool) -> String {
     match several {
