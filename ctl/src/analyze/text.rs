@@ -185,20 +185,26 @@ fn is_chance(cause: Option<Cause>) -> bool {
     matches!(cause, Some(Cause::Healthy | Cause::SamplingArtefact))
 }
 
-/// A picture of what names the straggler: the shortest bar is the rank that the others wait for.
+/// A picture of what names the straggler of the group that the report tells of: the shortest bar is the
+/// rank that the others wait for.
 fn bars(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Result {
     let lead = |rank: &RankReport| rank.lead.map_or(Nanos::ZERO, |lead| lead.get(aggregation));
     let wait = |rank: &RankReport| rank.names_straggler.unwrap_or_default();
     let by_waits = by_waits(report);
     let value = |rank: &RankReport| if by_waits { wait(rank) } else { lead(rank) };
-    let most = report.ranks.iter().map(value).max().unwrap_or_default();
+    let group = report.told().map_or(&[][..], |group| &group.ranks);
+    let ranks = || {
+        let ranks = report.ranks.iter();
+        ranks.filter(|rank| group.contains(&rank.rank))
+    };
+    let most = ranks().map(value).max().unwrap_or_default();
     let of_leads = format!("lead ({})", word(aggregation));
     let head = match by_waits {
         true => "waits in collectives",
         false => &of_leads,
     };
     writeln!(out, "\n{HEAD}{head}{HEAD:#}")?;
-    for rank in &report.ranks {
+    for rank in ranks() {
         let length = BAR * value(rank).0 as f64 / most.0.max(1) as f64;
         let (number, bar, value) = (rank.rank, bar(length), time(value(rank)));
         writeln!(out, "{number:>4}  {LEADS}{bar}{LEADS:#} {value}")?;
@@ -208,7 +214,7 @@ fn bars(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Res
 
 /// Whether waits name the straggler.
 fn by_waits(report: &Report) -> bool {
-    report.groups.iter().any(|group| group.waits.is_some())
+    report.told().is_some_and(|group| group.waits.is_some())
 }
 
 fn straggler(
@@ -225,20 +231,21 @@ fn straggler(
         true => rank.names_straggler,
         false => rank.lead.map(|lead| lead.get(aggregation)),
     };
+    if cause == Some(Cause::Healthy) {
+        return writeln!(
+            out,
+            "No straggler: the ranks differ in their {what} by no more than chance."
+        );
+    }
     let straggler = report.straggler();
     let Some((rank, value)) = straggler.and_then(|rank| Some((rank.rank, time(value(rank)?))))
     else {
         return writeln!(out, "No straggler: several ranks have the smallest {what}.");
     };
-    let but = match cause {
-        Some(Cause::Healthy) => Some("not by more than chance"),
-        Some(Cause::SamplingArtefact) => Some("that means nothing in these recordings"),
-        _ => None,
-    };
-    if let Some(but) = but {
+    if cause == Some(Cause::SamplingArtefact) {
         return writeln!(
             out,
-            "No straggler: rank {rank} has the smallest {what} ({value}), but {but}."
+            "No straggler: rank {rank} has the smallest {what} ({value}), but that means nothing in these recordings."
         );
     }
     writeln!(
