@@ -45,9 +45,10 @@ pub(crate) fn timelines(mut all: Gathered, file: &str, choice: Choice<'_>) -> Re
     // Of a file of several processes the numbers of calls are each process's own.
     let one_process = shares.iter().all(|share| share.group.rank.is_none());
     let operators = std::mem::take(&mut all.operators);
-    let operators = one_process
-        .then(|| operators.of_kernels())
-        .unwrap_or_default();
+    let operators = match one_process {
+        true => operators.of_kernels(),
+        false => HashMap::new(),
+    };
     let shares_names = shares.len() > 1;
     let mut timelines = Vec::new();
     for share in shares {
