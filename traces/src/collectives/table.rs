@@ -212,3 +212,17 @@ pub(crate) fn table(timeline: &Timeline, shared: &HashMap<usize, Shared>) -> Vec
     });
     rows
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bandwidths_need_the_number_of_ranks_only_where_they_depend_on_it() {
+        assert_eq!(factor("allreduce", Some(4)), Some(1.5));
+        assert_eq!(factor("allgather", Some(4)), Some(0.75));
+        assert_eq!(factor("allreduce", None), None);
+        assert_eq!(factor("reduce", None), Some(1.0));
+        assert_eq!(factor("barrier", Some(4)), None);
+    }
+}
