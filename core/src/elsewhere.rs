@@ -79,7 +79,7 @@ impl Elsewhere {
             let reach = match (kernels.class.get(at), class(at)) {
                 (Some(Class::CommunicationInside), _) => Reach::Inside,
                 (Some(Class::CommunicationOutside), _) => Reach::Outside,
-                (_, KernelClass::Communication) => Reach::Unknown,
+                (_, KernelClass::Communication | KernelClass::Fused) => Reach::Unknown,
                 (_, KernelClass::Computation | KernelClass::Copy) => Reach::Work,
             };
             (start, duration, reach)

@@ -3,16 +3,19 @@
 mod files;
 mod html;
 pub mod read;
+mod summary;
 mod text;
+mod time;
 mod words;
 
 use std::path::PathBuf;
 
 use clap::ValueEnum;
 use litd_traces::formats::nccl_summary::Waits;
-use litd_traces::study::{ModelOptions, Study, remove_skew, study};
+use litd_traces::study::{Cause, ModelOptions, Skew, Study, remove_skew, study_group};
 use litd_traces::{
-    AlignOptions, AnalysisOptions, Report, Selection, Timeline, analyse, formats, join, leads,
+    AlignError, AlignOptions, AnalysisOptions, Choice, Groups, KernelClass, Report, Selection,
+    Suspect, Timeline, analyse_groups, formats, join, leads, partition, suspects,
 };
 use litd_units::{Aggregation, Watts};
 use serde::Serialize;
@@ -22,8 +25,9 @@ use crate::{Outcome, output};
 /// Find the GPU that the others wait for, in the kernel traces of a job's ranks
 ///
 /// Reads what profilers write, one file per rank or several ranks in one file, plain or compressed
-/// with gzip or zstd: Kineto JSON (PyTorch), Perfetto, rocpd, JSON and CSV (rocprofv3), rocmProfileData,
-/// xplane.pb (XLA), Nsight Systems' SQLite export. The content tells which. Prints for each rank its kernels, how busy its GPU was, how much of its
+/// with gzip or zstd: Kineto JSON (PyTorch), Perfetto, rocpd, JSON and CSV (rocprofv3), rocprof's db,
+/// JSON and CSV, rocmProfileData, xplane.pb (XLA), Nsight Systems' SQLite export and the CSV of nsys
+/// stats (report cuda_gpu_trace). The content tells which. Prints for each rank its kernels, how busy its GPU was, how much of its
 /// computation ran beside communication, and by how much it started matching kernels before the
 /// rank that started them last (its lead).
 ///
@@ -45,6 +49,13 @@ pub struct Args {
     /// each, in the order of the numbers of their devices
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_name = "R,R,…", value_parser = whole)]
     ranks: Vec<u32>,
+    /// Only these GPUs of files that hold several, by the labels of their devices (0, 1 ...)
+    #[arg(long, value_delimiter = ',', value_name = "DEVICE,…")]
+    devices: Vec<String>,
+    /// A TOML file that says which kernels communicate, compute, do both or copy, by their names:
+    /// rows [[kernel]] with name and class, which count before litctl's own
+    #[arg(long, value_name = "FILE")]
+    classes: Option<PathBuf>,
     /// Refuse leads if less than this fraction of the kernels matches on all ranks
     #[arg(long, allow_negative_numbers = true, value_name = "FRACTION", default_value_t = 0.8, value_parser = fraction)]
     min_matched: f64,
@@ -87,6 +98,7 @@ Examples:
   litctl analyze traces/ --iteration 12        the kernels of ProfilerStep#12
   litctl analyze a.json b.json --ranks 0,1     where files tell no ranks
   litctl analyze node1.db --ranks 8,9,10,11    one file of four GPUs
+  litctl analyze node1.db --devices 0,2        two of them
   litctl analyze traces/ --models --html r.html   gains, and pictures
   litctl --json analyze traces/ | jq .straggler_rank";
 
@@ -141,12 +153,55 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     if let Some(waits) = read::waits(&files)? {
         return collectives(&waits, args, json);
     }
-    let (traces, mut notes) = read::traces(&files, &args.ranks)?;
+    let classes = args.classes.as_deref().map(read::classes).transpose()?;
+    let choice = Choice {
+        ranks: &args.ranks,
+        devices: &args.devices,
+    };
+    let (traces, mut notes) = read::traces(&files, choice)?;
     let (timelines, more) = join(traces)?;
     notes.extend(more);
+    if !args.ranks.is_empty() {
+        notes.extend(read::ranks(&timelines));
+    }
     let mut timelines = chosen(timelines, args)?;
-    let skew = remove_skew(&mut timelines);
-    let options = AnalysisOptions {
+    for timeline in &mut timelines {
+        classes.iter().for_each(|classes| {
+            classes.apply(timeline);
+        });
+    }
+    notes.extend(Suspect::note(&suspects(&timelines)));
+    let options = options(args);
+    let compared = compared(&mut timelines, &options);
+    let (groups, skews, mut report) = compared.map_err(|error| explained(error, &timelines))?;
+    report.notes.splice(..0, notes);
+    let study = studied((&timelines, &groups), skews, &options, args, &mut report);
+    let told = study.as_ref().map_or(&timelines[..], |told| told.timelines);
+    let study = study.map(|told| told.study);
+    write_files(args, &report, study.as_ref(), (&timelines, told), &options)?;
+    if json {
+        return output::json(&Document {
+            report: &report,
+            study: study.as_ref(),
+        });
+    }
+    let mut text = text::render(&report, options.aggregation, study.as_ref());
+    if let Some(study) = &study {
+        text.push_str(&words::diagnosis(study));
+        if args.models {
+            text.push_str(&words::models(study));
+        }
+        if args.overlap {
+            text.push_str(&words::overlap(study));
+        }
+    }
+    text.push_str(&time::render(&report));
+    text.push_str(&text::notes(&report));
+    output::text(&text)
+}
+
+fn options(args: &Args) -> AnalysisOptions {
+    AnalysisOptions {
         align: AlignOptions {
             selection: match args.kernels {
                 Kernels::Computation => Selection::Computation,
@@ -159,29 +214,38 @@ pub fn run(args: &Args, json: bool) -> Outcome {
             How::Max => Aggregation::Max,
             How::Last => Aggregation::Last,
         },
+    }
+}
+
+/// Puts ranks of equal work together, sets the clocks of each group right, and compares its ranks.
+fn compared(
+    timelines: &mut [Timeline],
+    options: &AnalysisOptions,
+) -> Result<(Groups, Vec<Skew>, Report), AlignError> {
+    let mut groups = partition(timelines, &options.align)?;
+    let ranges = groups.all.iter().map(|group| group.range.clone());
+    let skews = ranges.map(|range| remove_skew(timelines.get_mut(range).unwrap_or_default()));
+    let skews = Vec::from_iter(skews);
+    if skews.iter().any(|skew| skew.removed.contains(&true)) {
+        groups.sort(timelines);
+    }
+    let report = analyse_groups(timelines, &groups, options)?;
+    Ok((groups, skews, report))
+}
+
+/// Why there are no leads. Traces that hold collectives alone have some, once these are matched.
+fn explained(error: AlignError, timelines: &[Timeline]) -> String {
+    let has = |wanted: fn(KernelClass) -> bool| {
+        let mut kernels = timelines.iter().flat_map(|timeline| &timeline.kernels);
+        kernels.any(|kernel| wanted(kernel.class))
     };
-    let mut report = analyse(&timelines, &options)?;
-    report.notes.splice(..0, notes);
-    let study = studied(&timelines, skew, &options, args, &mut report);
-    write_files(args, &report, study.as_ref(), &timelines, &options)?;
-    if json {
-        return output::json(&Document {
-            report: &report,
-            study: study.as_ref(),
-        });
-    }
-    let cause = study.as_ref().map(|study| study.diagnosis.cause);
-    let mut text = text::render(&report, options.aggregation, cause);
-    if let Some(study) = &study {
-        text.push_str(&words::diagnosis(study));
-        if args.models {
-            text.push_str(&words::models(study));
+    let computes = has(|class| class == KernelClass::Computation);
+    match error {
+        AlignError::NothingSelected { .. } if !computes && has(KernelClass::communicates) => {
+            format!("{error}: there are collectives only, and --kernels all matches these")
         }
-        if args.overlap {
-            text.push_str(&words::overlap(study));
-        }
+        error => error.to_string(),
     }
-    output::text(&text)
 }
 
 /// Tells what a summary of collectives says.
@@ -227,14 +291,22 @@ struct Document<'a> {
     study: Option<&'a Study<'a>>,
 }
 
-/// The paper's analysis, which needs two ranks with computation that matches.
-fn studied<'a>(
+/// The paper's analysis of one group.
+struct Told<'a> {
+    study: Study<'a>,
+    /// The timelines of the group.
     timelines: &'a [Timeline],
-    skew: litd_traces::study::Skew,
+}
+
+/// The paper's analysis, which needs two ranks with computation that matches: of the group whose
+/// ranks wait longest, of those that are not healthy. What holds each group back goes to the report.
+fn studied<'a>(
+    (timelines, groups): (&'a [Timeline], &Groups),
+    skews: Vec<Skew>,
     options: &AnalysisOptions,
     args: &Args,
     report: &mut Report,
-) -> Option<Study<'a>> {
+) -> Option<Told<'a>> {
     if timelines.len() < 2 {
         if args.models || args.overlap {
             let note = "--models and --overlap compare ranks: they need at least two";
@@ -247,37 +319,66 @@ fn studied<'a>(
         idle_power: Watts(args.idle_power),
         varying_threshold: args.varying,
     };
-    match study(timelines, skew, &options.align, &models) {
-        Ok(study) => Some(study),
-        Err(error) => {
-            report.notes.push(format!("no diagnosis: {error}"));
-            None
+    let several = groups.all.len() > 1;
+    let mut studies = Vec::new();
+    for ((group, skew), told) in groups.all.iter().zip(skews).zip(&mut report.groups) {
+        let own = timelines.get(group.range.clone()).unwrap_or_default();
+        if own.len() < 2 {
+            studies.push(None);
+            continue;
+        }
+        let waits = told.waits.as_ref();
+        match study_group(own, (group, waits), skew, &options.align, &models) {
+            Ok(study) => {
+                told.skew = several.then(|| study.skew.clone());
+                told.diagnosed(study.diagnosis.clone());
+                studies.push(Some(Told {
+                    study,
+                    timelines: own,
+                }));
+            }
+            Err(error) => {
+                report.notes.push(format!("no diagnosis: {error}"));
+                studies.push(None);
+            }
         }
     }
+    let ill = |group: &litd_traces::GroupReport| {
+        let diagnosis = group.diagnosis.as_ref();
+        diagnosis.is_some_and(|diagnosis| diagnosis.cause != Cause::Healthy)
+    };
+    let worst = match report.groups.iter().any(ill) {
+        true => report.worst_group(ill),
+        false => report.worst_group(|_| true),
+    };
+    report.tell(worst);
+    studies.into_iter().nth(worst).flatten()
 }
 
 fn write_files(
     args: &Args,
     report: &Report,
     study: Option<&Study<'_>>,
-    timelines: &[Timeline],
+    (timelines, told): (&[Timeline], &[Timeline]),
     options: &AnalysisOptions,
 ) -> Result<(), Box<dyn std::error::Error>> {
     if let Some(path) = &args.perfetto {
-        let leads = leads(timelines, &options.align).ok();
+        // Between groups there are no leads.
+        let one_group = timelines.len() == told.len();
+        let leads = one_group.then(|| leads(timelines, &options.align).ok());
+        let leads = leads.flatten();
         files::write(path, |out| {
             formats::write_perfetto(timelines, leads.as_ref(), out)
         })?;
     }
-    let needed =
-        || study.ok_or("--html and --csv need at least two ranks whose computation matches");
     if let Some(path) = &args.html {
-        let page = html::render(report, needed()?, timelines);
+        let page = html::render(report, study, told);
         files::write(path, |out| out.write_all(page.as_bytes()))?;
     }
     if let Some(path) = &args.csv {
-        let study = needed()?;
-        files::write(path, |out| files::csv(study, timelines, out))?;
+        let needed = "--csv needs at least two ranks of equal work whose computation matches";
+        let study = study.ok_or(needed)?;
+        files::write(path, |out| files::csv(study, told, out))?;
     }
     Ok(())
 }

@@ -3,8 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use litd_sim::{Conditions, IterationModel, IterationResult, Workload, kineto, record};
-use litd_traces::{Aggregation, aggregate, straggler_wave};
+use litd_sim::parallel::Run;
+use litd_sim::{Conditions, IterationModel, IterationResult, Parallel, Workload, kineto, record};
+use litd_traces::{Aggregation, Timeline, aggregate, straggler_wave};
 use litd_units::Millis;
 use serde::Serialize;
 
@@ -23,8 +24,16 @@ use crate::{Outcome, output};
 pub struct Args {
     /// Workload: JSON with `kernels` (name, work_ms, clock_bound, needs) and `collectives`
     /// (name, transfer_ms, after_start_of)
-    #[arg(long, value_name = "FILE")]
-    workload: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "parallel")]
+    workload: Option<PathBuf>,
+    /// Instead of a workload, a transformer whose ranks divide the work: pp2tp4 is two stages of four
+    /// ranks each; tp (tensors), cp (sequences), dp (replicas), pp (stages, 1F1B) and ep (experts
+    /// with uneven loads, among replicas), each with a number. It only writes files
+    #[arg(long, value_name = "SPEC", requires = "write_kineto", conflicts_with_all = ["workload", "contention"])]
+    parallel: Option<Parallel>,
+    /// What the noise of --parallel comes from: kernels differ by 1 %; without it there is none
+    #[arg(long, value_name = "N", requires = "parallel")]
+    seed: Option<u64>,
     /// Clock of each GPU relative to the reference clock, separated by commas: 1.05,1,1.02
     #[arg(
         long,
@@ -36,8 +45,13 @@ pub struct Args {
     )]
     speeds: Vec<f64>,
     /// How many times slower computation is while a collective is resident; 1 = not slower
-    #[arg(long, value_name = "S", allow_hyphen_values = true)]
-    contention: f64,
+    #[arg(
+        long,
+        value_name = "S",
+        allow_hyphen_values = true,
+        required_unless_present = "parallel"
+    )]
+    contention: Option<f64>,
     /// Also write the iteration as profiler files, one per rank: DIR/rank0.json.gz and so on
     #[arg(long, value_name = "DIR")]
     write_kineto: Option<PathBuf>,
@@ -47,27 +61,72 @@ const EXAMPLE: &str = "\
 Example: four GPUs, of which the first is the slowest
   litctl simulate --workload testdata/oracle/tiny-fsdp.json \\
       --speeds 0.9,1.05,1.2,1.1 --contention 1.15 --write-kineto ranks
-  litctl analyze ranks";
+  litctl analyze ranks
+
+Two stages of four ranks, of which the third is slow
+  litctl simulate --parallel pp2tp4 --speeds 1,1,0.97,1,1,1,1,1 --write-kineto ranks";
 
 pub fn run(args: &Args, json: bool) -> Outcome {
-    let workload = Workload::load(&args.workload)?;
+    if let Some(job) = &args.parallel {
+        return parallel(job, args, json);
+    }
+    let file = args.workload.as_deref().ok_or("--workload is missing")?;
+    let contention = args.contention.ok_or("--contention is missing")?;
+    let workload = Workload::load(file)?;
     let mut model = IterationModel::new(&workload)?;
-    let result = model.run(&Conditions::new(&args.speeds, args.contention))?;
+    let result = model.run(&Conditions::new(&args.speeds, contention))?;
     if let Some(folder) = &args.write_kineto {
-        write_kineto(&workload, result, folder)?;
+        write_kineto(
+            &record::timelines(&workload, result, record::EPOCH, 0),
+            folder,
+        )?;
     }
     let report = Report::new(result);
     if json {
         output::json(&report)
     } else {
-        output::text(&render(&report, args))
+        output::text(&render(&report, args, contention))
     }
 }
 
-fn write_kineto(workload: &Workload, result: &IterationResult, folder: &Path) -> Outcome {
+/// What is printed of a job whose ranks do different things.
+#[derive(Serialize)]
+struct Written<'a> {
+    simulated: bool,
+    ranks: usize,
+    folder: &'a Path,
+}
+
+/// Two iterations of a job whose ranks do different things.
+fn parallel(job: &Parallel, args: &Args, json: bool) -> Outcome {
+    let folder = args.write_kineto.as_deref();
+    let folder = folder.ok_or("--parallel needs --write-kineto")?;
+    let timelines = job.run(&Run {
+        speeds: &args.speeds,
+        noise: if args.seed.is_some() { 0.01 } else { 0.0 },
+        seed: args.seed.unwrap_or_default(),
+        iterations: 2,
+    })?;
+    write_kineto(&timelines, folder)?;
+    let written = Written {
+        simulated: true,
+        ranks: timelines.len(),
+        folder,
+    };
+    match json {
+        true => output::json(&written),
+        false => output::text(&format!(
+            "SIMULATED two iterations: profiler files of {} in {}\n",
+            output::count(written.ranks, "rank"),
+            folder.display()
+        )),
+    }
+}
+
+fn write_kineto(timelines: &[Timeline], folder: &Path) -> Outcome {
     let complain = |path: &Path, cause: io::Error| format!("{}: {cause}", path.display());
     std::fs::create_dir_all(folder).map_err(|cause| complain(folder, cause))?;
-    let ranks = result.start.len();
+    let ranks = timelines.len();
     if let Some(file) = foreign(folder, ranks).map_err(|cause| complain(folder, cause))? {
         return Err(format!(
             "{}: is of a run with more than {}; remove it, or write to another folder",
@@ -76,9 +135,9 @@ fn write_kineto(workload: &Workload, result: &IterationResult, folder: &Path) ->
         )
         .into());
     }
-    for timeline in record::timelines(workload, result, record::EPOCH, 0) {
+    for timeline in timelines {
         let file = folder.join(format!("rank{}.json.gz", timeline.rank));
-        kineto::write_file(&timeline, &file).map_err(|cause| complain(&file, cause))?;
+        kineto::write_file(timeline, &file).map_err(|cause| complain(&file, cause))?;
     }
     Ok(())
 }
@@ -132,12 +191,12 @@ impl Report {
     }
 }
 
-fn render(report: &Report, args: &Args) -> String {
+fn render(report: &Report, args: &Args, contention: f64) -> String {
     let bold = anstyle::Style::new().bold();
     let mut lines = vec![
         format!(
             "{bold}SIMULATED{bold:#} one iteration: {:.3}, contention {}\n",
-            report.iteration_ms, args.contention
+            report.iteration_ms, contention
         ),
         "            lead over the GPU that starts last, ms   computation   collectives".into(),
         "GPU    speed         sum         max        last      overlapped  resident, ms".into(),

@@ -66,6 +66,23 @@ fn the_daemon_shows_the_leads_that_the_traces_hold() {
 }
 
 #[test]
+fn the_stand_ins_sensors_do_not_contradict_what_the_traces_show() {
+    let folder = tempfile::tempdir().unwrap();
+    simulated(folder.path());
+    let traces = folder.path().to_str().unwrap();
+    assert_eq!(
+        json(&["analyze", traces])["diagnosis"]["cause"],
+        "slow-clock"
+    );
+    let report = json(&["replay", traces, "--stand-in", "--times", "8"]);
+    let why = report["status"]["jobs"][0]["why"].as_str().unwrap();
+    assert!(
+        why.contains("slow clock") && !why.contains("not power"),
+        "{why}"
+    );
+}
+
+#[test]
 fn real_traces_are_played_too() {
     let Some(traces) = run::shared("param_dlrm_v100x8") else {
         return;

@@ -553,7 +553,7 @@ pub fn sample_of(
         message.stream.push(kernel.stream.0.into());
         message.class.push(match kernel.class {
             KernelClass::Computation => Class::Computation,
-            KernelClass::Communication => Class::Communication,
+            KernelClass::Communication | KernelClass::Fused => Class::Communication,
             KernelClass::Copy => Class::Copy,
         });
         message.start.push(kernel.start);

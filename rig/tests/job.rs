@@ -99,7 +99,7 @@ fn ranks_say_who_they_are() {
 fn expected(timeline: &Timeline) -> Vec<(String, u32, Class, Nanos, Nanos)> {
     let class = |class| match class {
         KernelClass::Computation => Class::Computation,
-        KernelClass::Communication => Class::Communication,
+        KernelClass::Communication | KernelClass::Fused => Class::Communication,
         KernelClass::Copy => Class::Copy,
     };
     let kernels = timeline.kernels.iter().map(|kernel| {

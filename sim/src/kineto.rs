@@ -140,7 +140,9 @@ fn kernels_of(timeline: &Timeline, base: Nanos) -> impl Iterator<Item = Event> {
         let stream = number_or_text(stream.map_or("", |label| label));
         Event {
             category: match kernel.class {
-                KernelClass::Computation | KernelClass::Communication => "kernel",
+                KernelClass::Computation | KernelClass::Communication | KernelClass::Fused => {
+                    "kernel"
+                }
                 KernelClass::Copy => "gpu_memcpy",
             },
             name: timeline.name_of(kernel).to_owned(),
@@ -178,7 +180,7 @@ fn arguments(
 }
 
 /// A collective's metadata under the profiler's keys; null where it isn't known.
-fn metadata(collective: &Collective) -> [(&'static str, serde_json::Value); 8] {
+fn metadata(collective: &Collective) -> [(&'static str, serde_json::Value); 10] {
     // The profiler writes the list as text.
     let ranks = &collective.ranks;
     let ranks = (!ranks.is_empty()).then(|| {
@@ -195,9 +197,22 @@ fn metadata(collective: &Collective) -> [(&'static str, serde_json::Value); 8] {
             "Process Group Name",
             json!(collective.process_group.as_deref()),
         ),
+        (
+            "Process Group Description",
+            json!(collective.description.as_deref()),
+        ),
         ("Process Group Ranks", json!(ranks)),
+        (peer_key(collective), json!(collective.peer)),
         ("Seq", json!(collective.sequence)),
     ]
+}
+
+/// The key of the rank at the other end: of a receive it is the source.
+fn peer_key(collective: &Collective) -> &'static str {
+    match collective.name.as_deref() {
+        Some("recv") => "Src Rank",
+        _ => "Dst Rank",
+    }
 }
 
 /// A stream's label as the profiler prints it: a number where it is one.

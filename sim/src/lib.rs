@@ -7,11 +7,13 @@
 //! - [`scenario`]: a node and its workload, from a file;
 //! - [`plant`]: that node over time, with caps, clocks and temperatures;
 //! - [`record`] and [`kineto`]: an iteration as [`litd_traces::Timeline`]s and as Kineto files;
+//! - [`parallel`]: a job whose ranks do different things, such as the stages of a pipeline;
 //! - [`rng`]: the noise.
 
 mod device;
 pub mod iteration;
 pub mod kineto;
+pub mod parallel;
 pub mod plant;
 pub mod record;
 pub mod rng;
@@ -21,6 +23,7 @@ pub mod workload;
 
 pub use device::{CpuTelemetry, GpuTelemetry, Limiter, Throttle};
 pub use iteration::{Conditions, IterationError, IterationModel, IterationResult};
+pub use parallel::{Parallel, ParallelError};
 pub use plant::{Plant, PlantError, SteadyState};
 pub use scenario::{CapLimits, CpuSpec, GpuSpec, Scenario, ScenarioError};
 pub use workload::{Workload, WorkloadError};

@@ -1,18 +1,23 @@
 //! What a set of timelines says about its node: how busy each GPU was, how much of its
 //! computation ran beside communication, by how much it led, and whether its clock is slow.
 
-use litd_diagnosis::Marks;
+use litd_diagnosis::{Cause, Marks};
 use litd_units::Nanos;
 use serde::Serialize;
 
-use crate::align::{AlignError, AlignOptions, LeftOut};
+use crate::align::{AlignError, AlignOptions, LeftOut, align};
+use crate::class::{self, Suspect};
+use crate::collectives::{self, CollectiveRow, GroupWaits, Shared, Waits, matched, waits};
+use crate::groups::{Communicator, Exchange, Group, Groups};
 use crate::idle::idle;
-use crate::leads::{Aggregation, Leads, aggregate, leads};
+use crate::leads::{self, Aggregation, Leads, aggregate};
 use crate::limit::limit_of;
 use crate::marks::marks;
 use crate::pace::{Overlap, Pace, paces};
-use crate::skew;
+use crate::skew::{self, Skew};
 use crate::spans::Spans;
+use crate::study::Diagnosis;
+use crate::time::{self, Split, TopKernel};
 use crate::timeline::{Kernel, KernelClass, Timeline};
 
 /// The version of what is printed as JSON; docs/analyze.schema.json describes it.
@@ -35,18 +40,76 @@ pub struct Report {
     /// Whether a simulator wrote any of the traces; absent where none did.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
-    /// Kernels matched on all ranks.
+    /// Kernels matched on all ranks of a group, of all groups together.
     pub matched_kernels: Option<usize>,
-    /// Those / selected kernels of the rank that has fewest.
+    /// Those / selected kernels of the rank that has fewest; the least of all groups.
     pub matched_fraction: Option<f64>,
-    /// The rank with the smallest lead value, which the others wait for; null on ties.
+    /// The rank that the others of its group wait for; null on ties, and where the group is healthy. Of
+    /// several groups, of the one that [`Report::tell`] was asked for, or whose ranks wait longest.
     pub straggler_rank: Option<u32>,
+    /// The group that this is of.
+    #[serde(skip)]
+    told: usize,
     /// First start to last end over all ranks, in nanoseconds.
     pub wall_ns: Nanos,
     /// All ranks in order.
     pub ranks: Vec<RankReport>,
+    /// Ranks that do equal work.
+    pub groups: Vec<GroupReport>,
+    /// The process groups that collectives name.
+    pub communicators: Vec<Communicator>,
     /// What the user should know about the traces.
     pub notes: Vec<String>,
+}
+
+/// What a [`Report`] says of ranks that do equal work.
+#[derive(Debug, Clone, Serialize)]
+pub struct GroupReport {
+    /// The ranks.
+    pub ranks: Vec<u32>,
+    /// What they exchange.
+    pub kind: Exchange,
+    /// Their stage of the pipeline, from 0.
+    pub stage: Option<u32>,
+    /// The rank that the others wait for; null on ties.
+    pub straggler_rank: Option<u32>,
+    /// Kernels matched on all of them.
+    pub matched_kernels: Option<usize>,
+    /// Those / selected kernels of the rank that has fewest.
+    pub matched_fraction: Option<f64>,
+    /// The clocks, where they were looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skew: Option<Skew>,
+    /// What holds the group back, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diagnosis: Option<Diagnosis>,
+    /// How long each rank waits; none without collectives.
+    #[serde(skip)]
+    pub waits: Option<GroupWaits>,
+    /// Kernels that count as computation and behave like communication.
+    #[serde(skip)]
+    pub suspects: Vec<Suspect>,
+}
+
+impl GroupReport {
+    /// Takes what holds the group back. Where nothing does, whoever is last is so by chance, and is no
+    /// straggler.
+    pub fn diagnosed(&mut self, diagnosis: Diagnosis) {
+        if diagnosis.cause == Cause::Healthy {
+            self.straggler_rank = None;
+        }
+        self.diagnosis = Some(diagnosis);
+    }
+
+    /// By how much longer the rank that waits most waits than the one that waits least.
+    fn spread(&self) -> Nanos {
+        let waits = || {
+            self.waits
+                .iter()
+                .flat_map(|waits| waits.names.iter().copied())
+        };
+        waits().max().unwrap_or_default() - waits().min().unwrap_or_default()
+    }
 }
 
 /// What a [`Report`] says of one rank.
@@ -60,7 +123,7 @@ pub struct RankReport {
     pub kernels: usize,
     /// Computation kernels.
     pub computation: usize,
-    /// Communication kernels.
+    /// Communication kernels, and those that compute as well.
     pub communication: usize,
     /// Copies and fills; with the two above they make up `kernels`.
     pub copies: usize,
@@ -69,6 +132,33 @@ pub struct RankReport {
     /// Computation time beside communication on the same GPU / computation time; null without
     /// computation.
     pub overlap_ratio: Option<f64>,
+    /// The place of its group among the groups.
+    pub group: usize,
+    /// From its first start to its last end, in nanoseconds.
+    pub window_ns: Nanos,
+    /// How long it waits in collectives of its group, in nanoseconds; null if none is matched.
+    pub wait_ns: Option<Nanos>,
+    /// As a share of its window.
+    pub wait_fraction: Option<f64>,
+    /// How long it waits in collectives with ranks of other groups.
+    pub stage_wait_ns: Option<Nanos>,
+    /// As a share of its window.
+    pub stage_wait_fraction: Option<f64>,
+    /// How long it waits in any of them while it computes nothing.
+    pub exposed_wait_ns: Option<Nanos>,
+    /// As a share of its window.
+    pub exposed_wait_fraction: Option<f64>,
+    /// Which of these names the straggler of its group; none without collectives.
+    #[serde(skip)]
+    pub names_straggler: Option<Nanos>,
+    /// Where its time goes.
+    pub time_ns: Split,
+    /// The share of its kernels whose launch the trace tells.
+    pub launches_known: f64,
+    /// The kernels that take most time, by name.
+    pub top_kernels: Vec<TopKernel>,
+    /// Its collectives, by kind and size.
+    pub collectives: Vec<CollectiveRow>,
     /// Its lead values.
     pub lead: Option<LeadValues>,
     /// Matched kernels in which it starts last; ties count for all.
@@ -127,30 +217,155 @@ impl Report {
     }
 }
 
-/// Analyses the timelines of a job's ranks: statistics of each and, from two ranks on, leads.
+/// Analyses the timelines of ranks that do equal work: statistics of each and, from two ranks on,
+/// who waits for whom.
 ///
 /// # Errors
 /// When leads are refused; see [`AlignError`].
 pub fn analyse(timelines: &[Timeline], options: &AnalysisOptions) -> Result<Report, AlignError> {
+    let groups = Groups::one(timelines, None).named(timelines, &options.align);
+    analyse_groups(timelines, &groups, options)
+}
+
+/// Analyses the timelines of a job's ranks, each group by itself.
+///
+/// # Errors
+/// When leads are refused; see [`AlignError`].
+pub fn analyse_groups(
+    timelines: &[Timeline],
+    groups: &Groups,
+    options: &AnalysisOptions,
+) -> Result<Report, AlignError> {
     let wall = wall_time(timelines);
     let ranks = timelines.iter().map(|timeline| statistics(timeline, wall));
+    let mut ranks = Vec::from_iter(ranks);
+    let waits = add_collectives(&mut ranks, timelines, groups);
+    let mut reports = Vec::new();
+    for (number, group) in groups.all.iter().enumerate() {
+        let place = group.range.clone();
+        let own = timelines.get(place.clone()).unwrap_or_default();
+        let waits = waits.get(place.clone()).unwrap_or_default();
+        let ranks = ranks.get_mut(place).unwrap_or_default();
+        for rank in &mut *ranks {
+            rank.group = number;
+        }
+        reports.push(compare(own, group, waits, ranks, wall, options)?);
+    }
+    let suspects = reports.iter().flat_map(|group| &group.suspects);
+    let suspects = Suspect::merged(suspects.cloned());
+    let matched = || reports.iter().filter_map(|group| group.matched_kernels);
+    let fractions = reports.iter().filter_map(|group| group.matched_fraction);
     let mut report = Report {
         schema: SCHEMA,
         simulated: timelines.iter().any(|timeline| timeline.simulated),
+        matched_kernels: (matched().count() > 0).then(|| matched().sum()),
+        matched_fraction: fractions.reduce(f64::min),
+        straggler_rank: None,
+        told: 0,
+        wall_ns: wall,
+        ranks,
+        groups: reports,
+        communicators: groups.communicators.clone(),
+        notes: Vec::from_iter(Suspect::note(&suspects)),
+    };
+    report.ranks.sort_by_key(|rank| rank.rank);
+    report.tell(report.worst_group(|_| true));
+    Ok(report)
+}
+
+impl Report {
+    /// The group whose ranks wait longest for their straggler, of those that are chosen; the first
+    /// of several.
+    #[must_use]
+    pub fn worst_group(&self, chosen: impl Fn(&GroupReport) -> bool) -> usize {
+        let groups = self.groups.iter().enumerate();
+        let mut groups = groups.filter(|(_, group)| group.ranks.len() > 1 && chosen(group));
+        let Some(mut worst) = groups.next() else {
+            return 0;
+        };
+        for group in groups {
+            if group.1.spread() > worst.1.spread() {
+                worst = group;
+            }
+        }
+        worst.0
+    }
+
+    /// The group that the report tells of.
+    #[must_use]
+    pub fn told(&self) -> Option<&GroupReport> {
+        self.groups.get(self.told)
+    }
+
+    /// Tells the straggler of one group as that of the job.
+    pub fn tell(&mut self, group: usize) {
+        self.told = group;
+        self.straggler_rank = self.told().and_then(|group| group.straggler_rank);
+    }
+}
+
+/// What collectives say of each rank: what it waits, and what it sends.
+fn add_collectives(
+    ranks: &mut [RankReport],
+    timelines: &[Timeline],
+    groups: &Groups,
+) -> Vec<Waits> {
+    let matched = matched(timelines, groups);
+    let waits = waits(timelines, groups, &matched);
+    let shared = Shared::of(&matched, timelines.len());
+    let each = ranks.iter_mut().zip(timelines).zip(&shared).zip(&waits);
+    for (((rank, timeline), shared), waits) in each {
+        rank.collectives = collectives::table(timeline, shared);
+        if waits.collectives > 0 {
+            let share = |time| ratio(time, rank.window_ns);
+            rank.wait_fraction = share(waits.own);
+            rank.stage_wait_fraction = share(waits.stages);
+            rank.exposed_wait_fraction = share(waits.exposed);
+            rank.wait_ns = Some(waits.own);
+            rank.stage_wait_ns = Some(waits.stages);
+            rank.exposed_wait_ns = Some(waits.exposed);
+        }
+    }
+    waits
+}
+
+/// Compares the ranks of one group with each other.
+fn compare(
+    timelines: &[Timeline],
+    group: &Group,
+    waits: &[Waits],
+    ranks: &mut [RankReport],
+    wall: Nanos,
+    options: &AnalysisOptions,
+) -> Result<GroupReport, AlignError> {
+    let mut report = GroupReport {
+        ranks: timelines.iter().map(|timeline| timeline.rank).collect(),
+        kind: group.kind,
+        stage: group.stage,
+        straggler_rank: None,
         matched_kernels: None,
         matched_fraction: None,
-        straggler_rank: None,
-        wall_ns: wall,
-        ranks: ranks.collect(),
-        notes: Vec::new(),
+        skew: None,
+        diagnosis: None,
+        waits: None,
+        suspects: Vec::new(),
     };
     if timelines.len() < 2 {
         return Ok(report);
     }
-    let leads = leads(timelines, &options.align)?;
+    let alignment = match &group.alignment {
+        Some(alignment) => alignment.clone(),
+        None => align(timelines, &options.align)?,
+    };
+    let leads = leads::of_alignment(timelines, alignment);
+    report.suspects = class::behaving(timelines, &leads.alignment);
     report.matched_kernels = Some(leads.alignment.matched().len());
     report.matched_fraction = Some(leads.alignment.matched_fraction());
-    let straggler = leads.straggler(options.aggregation);
+    report.waits = GroupWaits::of(waits);
+    let straggler = match &report.waits {
+        Some(waits) => least(&waits.names),
+        None => leads.straggler(options.aggregation),
+    };
     report.straggler_rank = straggler
         .and_then(|at| timelines.get(at))
         .map(|timeline| timeline.rank);
@@ -164,7 +379,11 @@ pub fn analyse(timelines: &[Timeline], options: &AnalysisOptions) -> Result<Repo
         .zip(left_out)
         .zip(paces)
         .zip(marks);
-    for (rank, columns) in report.ranks.iter_mut().zip(columns) {
+    let names = report.waits.iter().flat_map(|waits| &waits.names);
+    for (rank, &wait) in ranks.iter_mut().zip(names) {
+        rank.names_straggler = Some(wait);
+    }
+    for (rank, columns) in ranks.iter_mut().zip(columns) {
         let ((((lead, last_in), left_out), pace), marks) = columns;
         rank.lead = Some(lead);
         rank.last_in = Some(last_in);
@@ -173,6 +392,15 @@ pub fn analyse(timelines: &[Timeline], options: &AnalysisOptions) -> Result<Repo
         rank.marks = marks;
     }
     Ok(report)
+}
+
+/// The place of the least value, if no other is as small.
+fn least(values: &[Nanos]) -> Option<usize> {
+    let least = values.iter().min()?;
+    let mut places = values.iter().enumerate();
+    let mut places = places.by_ref().filter(|(_, value)| *value == least);
+    let (place, _) = places.next()?;
+    places.next().is_none().then_some(place)
 }
 
 /// From the first start to the last end over all ranks.
@@ -191,8 +419,7 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
             .filter(|kernel| kernel.class == class)
             .count()
     };
-    let kernels = timeline.kernels.iter();
-    let busy = Spans::covered(kernels.map(|kernel| (kernel.start, kernel.end)));
+    let split = Split::of(timeline);
     let communication = communication(timeline);
     let computation = || {
         let kernels = timeline.kernels.iter();
@@ -207,10 +434,23 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
         source: timeline.source.clone(),
         kernels: timeline.kernels.len(),
         computation: count(KernelClass::Computation),
-        communication: count(KernelClass::Communication),
+        communication: count(KernelClass::Communication) + count(KernelClass::Fused),
         copies: count(KernelClass::Copy),
-        busy_fraction: ratio(busy, wall).unwrap_or(0.0),
+        busy_fraction: ratio(split.busy(), wall).unwrap_or(0.0),
         overlap_ratio: ratio(overlapped, time),
+        group: 0,
+        window_ns: split.window(),
+        wait_ns: None,
+        wait_fraction: None,
+        stage_wait_ns: None,
+        stage_wait_fraction: None,
+        exposed_wait_ns: None,
+        exposed_wait_fraction: None,
+        names_straggler: None,
+        time_ns: split,
+        launches_known: time::launches_known(timeline),
+        top_kernels: time::top(timeline),
+        collectives: Vec::new(),
         lead: None,
         last_in: None,
         pace: None,
@@ -222,7 +462,7 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
 /// When any communication kernel ran.
 pub(crate) fn communication(timeline: &Timeline) -> Spans {
     let kernels = timeline.kernels.iter();
-    let communication = kernels.filter(|kernel| kernel.class == KernelClass::Communication);
+    let communication = kernels.filter(|kernel| kernel.class.communicates());
     Spans::union(communication.map(|kernel| (kernel.start, kernel.end)))
 }
 

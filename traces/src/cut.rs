@@ -9,19 +9,19 @@ impl Timeline {
     /// such iteration).
     #[must_use]
     pub fn iteration(&self, number: u32) -> Self {
-        let kernels = self
-            .kernels
-            .iter()
-            .filter(|kernel| kernel.iteration.map(NonMax::get) == Some(number));
+        let mut cut = self.without_kernels();
+        for (at, kernel) in self.kernels.iter().enumerate() {
+            if kernel.iteration.map(NonMax::get) == Some(number) {
+                cut.kernels.push(*kernel);
+                cut.launches.extend(self.launches.get(at));
+            }
+        }
         let iterations = self
             .iterations
             .iter()
             .filter(|iteration| iteration.number == number);
-        Self {
-            kernels: kernels.copied().collect(),
-            iterations: iterations.copied().collect(),
-            ..self.without_kernels()
-        }
+        cut.iterations.extend(iterations);
+        cut
     }
 
     /// The numbers of all iterations that have kernels, in order.
@@ -47,7 +47,7 @@ impl Timeline {
     pub fn marked_at(&self, text: &str) -> Self {
         let begins = Vec::from_iter(self.names.iter().map(|name| name.contains(text)));
         let mut marked = self.without_kernels();
-        for &kernel in &self.kernels {
+        for (at, &kernel) in self.kernels.iter().enumerate() {
             if begins.get(kernel.name.0 as usize).copied().unwrap_or(false) {
                 let number = u32::try_from(marked.iterations.len()).unwrap_or(u32::MAX);
                 let (start, end) = (kernel.start, kernel.end);
@@ -63,6 +63,7 @@ impl Timeline {
                     iteration,
                     ..kernel
                 });
+                marked.launches.extend(self.launches.get(at));
             }
         }
         marked
@@ -72,13 +73,14 @@ impl Timeline {
         Self {
             rank: self.rank,
             simulated: self.simulated,
+            shares_clock: self.shares_clock,
             source: self.source.clone(),
             world_size: self.world_size,
             names: self.names.clone(),
+            operators: self.operators.clone(),
             streams: self.streams.clone(),
             collectives: self.collectives.clone(),
-            kernels: Vec::new(),
-            iterations: Vec::new(),
+            ..Self::default()
         }
     }
 }

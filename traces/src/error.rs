@@ -93,7 +93,7 @@ pub enum ReadError {
     },
     /// None of the formats that are read.
     #[error(
-        "{file}: is none of the formats that are read: Kineto JSON, Perfetto, rocprofv3 (rocpd, JSON, CSV), rocmProfileData, xplane.pb, Nsight Systems' SQLite export; plain, gzip or zstd"
+        "{file}: is none of the formats that are read: Kineto JSON, Perfetto, rocprofv3 (rocpd, JSON, CSV), rocprof (JSON, CSV, db), rocmProfileData, xplane.pb, Nsight Systems (SQLite export, nsys stats --report cuda_gpu_trace as CSV); plain, gzip or zstd"
     )]
     UnknownFormat {
         /// The file as the user named it.
@@ -133,7 +133,7 @@ pub enum ReadError {
     },
     /// An SQLite file that no known profiler wrote.
     #[error(
-        "{file}: is an SQLite file whose tables are of none of rocpd, rocmProfileData and Nsight Systems; give the file that the profiler wrote (of Nsight Systems: nsys export --type sqlite)"
+        "{file}: is an SQLite file whose tables are of none of rocpd, rocprof, rocmProfileData and Nsight Systems; give the file that the profiler wrote (of Nsight Systems: nsys export --type sqlite)"
     )]
     OtherDatabase {
         /// The file as the user named it.
@@ -151,13 +151,54 @@ pub enum ReadError {
     },
     /// A trace of the host alone.
     #[error(
-        "{file}: holds no GPU kernels: it was recorded without device activity ({events} events read); record it again with it (PyTorch: ProfilerActivity.CUDA, rocprofv3: --kernel-trace), while kernels run"
+        "{file}: holds no GPU kernels: it was recorded without device activity ({events} events read); record it again while kernels run, {advice}"
     )]
     NoKernels {
         /// The file as the user named it.
         file: String,
         /// Events read.
         events: u64,
+        /// How the profiler that wrote it is told to record kernels.
+        advice: &'static str,
+    },
+    /// A trace of devices of another kind.
+    #[error("{file}: holds no GPU kernels, but {what}")]
+    OtherActivity {
+        /// The file as the user named it.
+        file: String,
+        /// What it holds instead, and what to do about that.
+        what: String,
+    },
+    /// A trace of copies.
+    #[error(
+        "{file}: holds {}, and no kernel: only kernels tell who waits; give the trace of the kernels as well, or record both into one file",
+        match copies { 1 => "one copy".to_owned(), copies => format!("{copies} copies") }
+    )]
+    OnlyCopies {
+        /// The file as the user named it.
+        file: String,
+        /// How many copies and fills.
+        copies: usize,
+    },
+    /// A file of a profiler's own, which only that profiler reads.
+    #[error("{file}: is {what}; {advice}")]
+    Foreign {
+        /// The file as the user named it.
+        file: String,
+        /// What it is.
+        what: &'static str,
+        /// How to make of it what is read.
+        advice: String,
+    },
+    /// None of the devices that the user wants.
+    #[error("{file}: has none of the devices {wanted} (--devices); it has {there}")]
+    NoSuchDevice {
+        /// The file as the user named it.
+        file: String,
+        /// The devices that were wanted.
+        wanted: String,
+        /// The devices that are there.
+        there: String,
     },
     /// A summary of collectives without one that tells who waits.
     #[error(
@@ -284,6 +325,12 @@ impl ReadError {
                 devices,
                 given,
             },
+            Fault::Devices { wanted, there } => Self::NoSuchDevice {
+                file,
+                wanted,
+                there,
+            },
+            Fault::OnlyCopies { copies } => Self::OnlyCopies { file, copies },
         }
     }
 }

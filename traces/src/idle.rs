@@ -20,7 +20,7 @@ pub(crate) fn idle(kernels: impl IntoIterator<Item = (KernelClass, Nanos, Nanos)
     // Collectives that had not ended at the last start of another kernel.
     let mut running = BinaryHeap::<Reverse<Nanos>>::new();
     for (class, start, end) in kernels {
-        if class == KernelClass::Communication {
+        if class.communicates() {
             running.push(Reverse(end));
             continue;
         }

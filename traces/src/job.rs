@@ -1,6 +1,12 @@
 //! Puts the traces of one job's ranks together, and refuses those that are not of one job.
 
+#[cfg(feature = "formats")]
+mod environment;
+
 use std::collections::BTreeSet;
+
+#[cfg(feature = "formats")]
+pub(crate) use environment::Ranks;
 
 use crate::error::ReadError;
 use crate::gather::Trace;
@@ -49,7 +55,10 @@ fn check(timelines: &[Timeline]) -> Result<(), ReadError> {
             return Err(ReadError::DuplicateRank {
                 rank: one.rank,
                 first: one.source.clone(),
-                second: other.source.clone(),
+                second: match one.source == other.source {
+                    true => "the same file, given twice,".to_owned(),
+                    false => other.source.clone(),
+                },
             });
         }
     }
@@ -111,9 +120,14 @@ fn check_iterations(timelines: &[Timeline]) -> Result<(), ReadError> {
 }
 
 fn strangers(first: &Timeline, second: &Timeline, why: String) -> ReadError {
+    // Ranks of one file are told apart by their numbers.
+    let named = |timeline: &Timeline| match first.source == second.source {
+        true => format!("rank {} of {}", timeline.rank, timeline.source),
+        false => timeline.source.clone(),
+    };
     ReadError::Strangers {
-        first: first.source.clone(),
-        second: second.source.clone(),
+        first: named(first),
+        second: named(second),
         why,
     }
 }

@@ -64,7 +64,11 @@ pub struct Leads {
 /// # Errors
 /// When too few kernels match; see [`AlignError`].
 pub fn leads(timelines: &[Timeline], options: &AlignOptions) -> Result<Leads, AlignError> {
-    let alignment = align(timelines, options)?;
+    Ok(of_alignment(timelines, align(timelines, options)?))
+}
+
+/// The leads of timelines that are aligned.
+pub(crate) fn of_alignment(timelines: &[Timeline], alignment: Alignment) -> Leads {
     let start = |(rank, timeline): (usize, &Timeline)| -> Vec<Nanos> {
         let starts = alignment.matched().filter_map(|row| {
             let kernel = timeline.kernels.get(*row.get(rank)? as usize)?;
@@ -74,7 +78,7 @@ pub fn leads(timelines: &[Timeline], options: &AlignOptions) -> Result<Leads, Al
     };
     let starts = Vec::from_iter(timelines.iter().enumerate().map(start));
     let wave = straggler_wave(&starts);
-    Ok(Leads { alignment, wave })
+    Leads { alignment, wave }
 }
 
 /// In how many matched kernels a rank with these leads started last.

@@ -26,11 +26,13 @@ fn diagnose(files: &[std::path::PathBuf]) -> Result<(), Box<dyn std::error::Erro
 pub mod align;
 pub mod analysis;
 mod class;
+mod collectives;
 mod cut;
 mod error;
 #[cfg(feature = "formats")]
 pub mod formats;
 mod gather;
+pub mod groups;
 mod idle;
 mod job;
 mod json;
@@ -39,27 +41,35 @@ pub mod leads;
 mod limit;
 pub mod live;
 mod marks;
+mod natural;
 mod pace;
 mod skew;
 mod source;
 mod spans;
 pub mod study;
 mod text;
+mod time;
 pub mod timeline;
 mod window;
 
 pub use align::{AlignError, AlignOptions, Alignment, LeftOut, Selection, align};
-pub use analysis::{AnalysisOptions, LeadValues, RankReport, Report, analyse};
-pub use class::class_of;
+pub use analysis::{
+    AnalysisOptions, GroupReport, LeadValues, RankReport, Report, analyse, analyse_groups,
+};
+pub use class::{Classes, Suspect, Suspicion, class_of, suspects};
+pub use collectives::{CollectiveRow, GroupWaits};
 pub use error::ReadError;
-pub use gather::Trace;
+pub use gather::{Choice, Trace};
+pub use groups::{Communicator, Exchange, Groups, partition};
 pub use job::join;
 pub use leads::{Aggregation, Leads, aggregate, leads, straggler_wave};
 pub use limit::{Limit, limit_of};
 pub use litd_diagnosis::{Cause, Marks};
 pub use live::{Live, LiveError, LiveKernel, LiveReport};
+pub use natural::natural;
 pub use text::printable;
+pub use time::{Split, TopKernel};
 pub use timeline::{
-    Collective, CollectiveId, Iteration, Kernel, KernelClass, NameId, NameTable, NonMax, StreamId,
-    Timeline,
+    Collective, CollectiveId, Iteration, Kernel, KernelClass, Moment, NameId, NameTable, NonMax,
+    StreamId, Timeline,
 };

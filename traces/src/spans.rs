@@ -23,6 +23,11 @@ impl Spans {
         }
     }
 
+    /// The spans, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Nanos, Nanos)> {
+        self.spans.iter().map(|&(start, end, _)| (start, end))
+    }
+
     /// The time that spans cover which come in the order of their starts.
     pub(crate) fn covered(sorted: impl Iterator<Item = (Nanos, Nanos)>) -> Nanos {
         joined(sorted).map(|(start, end)| end - start).sum()

@@ -1,20 +1,33 @@
 //! What one GPU did: its kernels in time order, whatever profiler recorded them.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroI64, NonZeroU32};
 use std::sync::Arc;
 
 use litd_units::Nanos;
+use serde::Deserialize;
 
 /// What a kernel does to the node: the Lit Silicon effect is the interplay of the first two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum KernelClass {
     /// Work whose speed follows the clock of its GPU.
     Computation,
     /// A collective (or point-to-point) kernel: it waits for other GPUs.
     Communication,
+    /// A collective and a computation in one kernel: it waits for other GPUs, and its length says
+    /// nothing of its GPU's clock.
+    Fused,
     /// A copy or a fill, whether a DMA engine or a kernel did it.
     Copy,
+}
+
+impl KernelClass {
+    /// Whether such a kernel waits for other GPUs.
+    #[must_use]
+    pub fn communicates(self) -> bool {
+        matches!(self, Self::Communication | Self::Fused)
+    }
 }
 
 /// A kernel's name in its [`Timeline`]'s [`NameTable`].
@@ -41,6 +54,25 @@ impl NonMax {
     #[must_use]
     pub fn get(self) -> u32 {
         self.0.get() - 1
+    }
+}
+
+/// A moment of which a list may have none. Its bits are kept inverted, so that the lack of one takes
+/// no room: only the nanosecond before 1970 can't be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment(NonZeroI64);
+
+impl Moment {
+    /// The moment, unless it is the one that can't be kept.
+    #[must_use]
+    pub fn new(at: Nanos) -> Option<Self> {
+        NonZeroI64::new(!at.0).map(Self)
+    }
+
+    /// When it is.
+    #[must_use]
+    pub fn get(self) -> Nanos {
+        Nanos(!self.0.get())
     }
 }
 
@@ -94,8 +126,12 @@ pub struct Collective {
     pub dtype: Option<Arc<str>>,
     /// Name of the process group.
     pub process_group: Option<Arc<str>>,
+    /// What the process group is for, in the framework's words, such as `mesh_tp`.
+    pub description: Option<Arc<str>>,
     /// The ranks of the process group.
     pub ranks: Arc<[u32]>,
+    /// The rank at the other end of a send or a receive.
+    pub peer: Option<u32>,
     /// Sequence number within the process group.
     pub sequence: Option<u64>,
 }
@@ -183,6 +219,8 @@ pub struct Timeline {
     pub source: String,
     /// Whether a simulator made it up.
     pub simulated: bool,
+    /// Whether its times are of one clock with those of the other timelines of its source.
+    pub shares_clock: bool,
     /// How many ranks the job has, where the trace tells.
     pub world_size: Option<u32>,
     /// Kernel names.
@@ -193,6 +231,11 @@ pub struct Timeline {
     pub collectives: Vec<Collective>,
     /// The kernels, sorted by start.
     pub kernels: Vec<Kernel>,
+    /// When the host began to launch each of them, where the trace tells; empty where it tells
+    /// of none.
+    pub launches: Vec<Option<Moment>>,
+    /// The framework's operator that launched most kernels of a name, where the trace tells.
+    pub operators: HashMap<NameId, Arc<str>>,
     /// The iterations marked in the trace, sorted by start.
     pub iterations: Vec<Iteration>,
 }
@@ -222,9 +265,33 @@ impl Timeline {
     /// Puts the kernels and iterations in time order, as every reader must before it hands the
     /// timeline out: trace files are not in time order.
     pub fn sort(&mut self) {
-        self.kernels
-            .sort_by_key(|kernel| (kernel.start, kernel.end));
+        let key = |kernel: &Kernel| (kernel.start, kernel.end);
+        if self.kernels.is_sorted_by_key(key) {
+            if !self.launches.is_empty() {
+                self.launches.resize(self.kernels.len(), None);
+            }
+        } else if self.launches.is_empty() {
+            self.kernels.sort_by_key(key);
+        } else {
+            self.launches.resize(self.kernels.len(), None);
+            let launches = self.launches.drain(..);
+            let mut both = Vec::from_iter(self.kernels.drain(..).zip(launches));
+            both.sort_by_key(|(kernel, _)| key(kernel));
+            (self.kernels, self.launches) = both.into_iter().unzip();
+        }
         self.iterations.sort_by_key(|iteration| iteration.start);
+    }
+
+    /// When the host began to launch the kernel at this place, where the trace tells.
+    #[must_use]
+    pub fn launch(&self, at: usize) -> Option<Nanos> {
+        Some(self.launches.get(at).copied()??.get())
+    }
+
+    /// What the profiler told of a kernel's collective.
+    #[must_use]
+    pub fn collective_of(&self, kernel: &Kernel) -> Option<&Collective> {
+        self.collectives.get(kernel.collective?.0.get() as usize)
     }
 
     /// A kernel's name.

@@ -9,12 +9,14 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use litd_traces::{KernelClass, ReadError, StreamId, Timeline, Trace, formats, join, kineto};
+use litd_traces::{
+    Choice, KernelClass, ReadError, StreamId, Timeline, Trace, formats, join, kineto,
+};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 /// Every sample of the iteration but the Kineto files that the others were made from.
-const SAMPLES: [&str; 16] = [
+const SAMPLES: [&str; 20] = [
     "plain.pftrace.gz",
     "interned.pftrace.gz",
     "in_time_order.pftrace.gz",
@@ -30,9 +32,20 @@ const SAMPLES: [&str; 16] = [
     "rocpd.db.gz",
     "rocpd_timestamps.db.gz",
     "nsys.sqlite.gz",
+    "results_v1.db.gz",
     "results.json.zst",
+    "results_v1.json.gz",
+    "results_v1.csv.gz",
+    "gpu_trace.csv.gz",
 ];
 const CSV: &str = "kernel_trace.csv.gz";
+
+fn ranks_of(ranks: &[u32]) -> Choice<'_> {
+    Choice {
+        ranks,
+        ..Choice::default()
+    }
+}
 
 fn samples() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/samples"))
@@ -92,7 +105,7 @@ fn the_gpus_of_one_file_may_be_given_ranks_in_the_order_of_their_numbers() {
         let path = samples().join(name);
         let read = |ranks: &[u32]| {
             let file = std::fs::File::open(&path).unwrap();
-            formats::read_ranks(file, None, name, ranks)
+            formats::read_chosen(file, None, name, ranks_of(ranks))
         };
         let trace = read(&[7, 3]).unwrap();
         let ranks = trace.timelines.iter().map(|timeline| timeline.rank);
@@ -121,7 +134,8 @@ fn a_device_on_which_next_to_nothing_ran_needs_no_rank() {
     let lines = [(10, 0, 100), (9, 2, 100), (10, 200, 90), (4, 20, 1)];
     let lines = lines.map(|(agent, start, length)| kernel(agent, start, length));
     let text = format!("{header}{}", lines.concat());
-    let read = |ranks: &[u32]| formats::read_ranks(text.as_bytes(), None, "a.csv", ranks);
+    let read =
+        |ranks: &[u32]| formats::read_chosen(text.as_bytes(), None, "a.csv", ranks_of(ranks));
     let trace = read(&[1, 0]).unwrap();
     let counts = trace
         .timelines
@@ -303,6 +317,31 @@ fn real_files_of_other_profilers_hold_what_others_counted() {
     assert_eq!(read, expected);
 }
 
+#[test]
+fn launches_of_a_real_rocm_profile_are_what_its_tables_say() {
+    let Some(folder) = shared() else { return };
+    let file = folder.join("rocmprofiledata/mytrace.rpd.gz");
+    let trace = formats::read_file(&file, None).unwrap();
+    let timeline = &trace.timelines[0];
+    let kernels = 0..timeline.kernels.len();
+    let mut told = Vec::from_iter(kernels.filter_map(|at| timeline.launch(at)).map(|at| at.0));
+    let mut plain = tempfile::NamedTempFile::new().unwrap();
+    let packed = std::fs::File::open(file).unwrap();
+    let mut unpacked = flate2::read::MultiGzDecoder::new(packed);
+    std::io::copy(&mut unpacked, plain.as_file_mut()).unwrap();
+    let tables = rusqlite::Connection::open(plain.path()).unwrap();
+    let query = "SELECT min(a.start) FROM rocpd_api a JOIN rocpd_api_ops l ON l.api_id = a.id
+        JOIN rocpd_op o ON o.id = l.op_id JOIN rocpd_string s ON s.id = o.opType_id
+        WHERE s.string = 'KernelExecution' OR s.string LIKE 'Copy%' OR s.string LIKE 'Fill%' GROUP BY o.id";
+    let mut query = tables.prepare(query).unwrap();
+    let rows = query.query_map([], |row| row.get::<_, i64>(0)).unwrap();
+    let mut expected = Vec::from_iter(rows.map(Result::unwrap));
+    told.sort_unstable();
+    expected.sort_unstable();
+    assert!(!expected.is_empty());
+    assert_eq!(told, expected);
+}
+
 /// A sample, unpacked where it is packed with gzip: damage should reach the readers.
 fn unpacked(name: &str) -> Vec<u8> {
     let bytes = std::fs::read(samples().join(name)).unwrap();
@@ -369,7 +408,7 @@ fn damaged_perfetto_files_never_panic() {
 
 #[test]
 fn damaged_databases_never_panic() {
-    damage(&SAMPLES[11..15]);
+    damage(&SAMPLES[11..16]);
 }
 
 #[test]
@@ -377,6 +416,9 @@ fn damaged_files_of_other_formats_never_panic() {
     damage(&[
         "sample.xplane.pb.gz",
         "results.json.zst",
+        "results_v1.json.gz",
+        "results_v1.csv.gz",
+        "gpu_trace.csv.gz",
         CSV,
         "kineto/rank0.json.gz",
     ]);

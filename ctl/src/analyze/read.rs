@@ -1,5 +1,6 @@
 //! Reads many trace files at once, with a progress bar if that takes long.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -9,9 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use litd_traces::formats::Format;
 use litd_traces::formats::nccl_summary::{self, Waits};
-use litd_traces::{KernelClass, ReadError, Trace, formats};
+use litd_traces::{Choice, Classes, ReadError, Timeline, Trace, formats, natural, printable};
 
 use crate::output;
 
@@ -25,10 +25,12 @@ pub struct Source {
     found: bool,
 }
 
-/// The files that the paths name: a folder stands for all of its files, in the order of their names;
-/// what is no trace is skipped when it has been looked at.
+/// The files that the paths name, each once: a folder stands for all of its files, in the order of
+/// their names, whose numbers count as numbers; what is no trace is skipped when it has been looked
+/// at.
 pub fn files(paths: &[PathBuf]) -> Result<Vec<Source>, String> {
-    let mut files = Vec::new();
+    let mut files = Vec::<Source>::new();
+    let mut known = HashSet::new();
     for path in paths {
         let found = path.is_dir();
         let paths = if found {
@@ -36,7 +38,17 @@ pub fn files(paths: &[PathBuf]) -> Result<Vec<Source>, String> {
         } else {
             vec![path.clone()]
         };
-        files.extend(paths.into_iter().map(|path| Source { path, found }));
+        for path in paths {
+            let same = path.canonicalize().unwrap_or_else(|_| path.clone());
+            if known.insert(same) {
+                files.push(Source { path, found });
+            } else if !found {
+                return Err(format!(
+                    "{}: is named twice; name each file once, and no folder that it lies in",
+                    path.display()
+                ));
+            }
+        }
     }
     Ok(files)
 }
@@ -61,8 +73,38 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
             folder.display()
         ));
     }
-    files.sort();
+    files.sort_by(|a, b| natural(&a.to_string_lossy(), &b.to_string_lossy()));
     Ok(files)
+}
+
+/// The user's own classes of kernels.
+pub fn classes(path: &Path) -> Result<Classes, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    toml::from_str(&text).map_err(|error| {
+        format!(
+            "{}: {}\n  a row is [[kernel]] with name = \"part_of_the_name\" and class = \"computation\", \"communication\", \"fused\" or \"copy\"",
+            path.display(),
+            error.to_string().trim_end()
+        )
+    })
+}
+
+/// Which rank each file is that holds one, where the user gave them; of files that hold several the
+/// reader tells.
+pub fn ranks(timelines: &[Timeline]) -> Option<String> {
+    let alone = |one: &&Timeline| {
+        let same = timelines.iter().filter(|other| other.source == one.source);
+        same.count() == 1
+    };
+    let each = timelines.iter().filter(alone).map(|timeline| {
+        let file = Path::new(&timeline.source).file_name();
+        let file = file.map_or(timeline.source.as_str().into(), |name| {
+            name.to_string_lossy()
+        });
+        format!("{} is rank {}", printable(&file), timeline.rank)
+    });
+    let each = Vec::from_iter(each);
+    (!each.is_empty()).then(|| format!("as given, {}", each.join(", ")))
 }
 
 /// What the summary of collectives says that is the only file, or that a folder without traces
@@ -70,7 +112,7 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
 pub fn waits(files: &[Source]) -> Result<Option<Waits>, ReadError> {
     let is_trace = |file: &Source| {
         let head = File::open(&file.path).and_then(formats::head);
-        head.is_ok_and(|head| Format::of(&head).is_some())
+        head.is_ok_and(|head| formats::format_of(&head).is_some())
     };
     if files.len() > 1 && (files.iter().any(|file| !file.found) || files.iter().any(is_trace)) {
         return Ok(None);
@@ -86,12 +128,13 @@ pub fn waits(files: &[Source]) -> Result<Option<Waits>, ReadError> {
     Ok(None)
 }
 
-/// Reads all files, and notes which were skipped; `ranks` are theirs, or empty if they tell
+/// Reads all files, and notes which were skipped; `choice` has the ranks of all, or none if they tell
 /// themselves.
 pub fn traces(
     files: &[Source],
-    ranks: &[u32],
+    choice: Choice<'_>,
 ) -> Result<(Vec<Trace>, Vec<String>), Box<dyn std::error::Error>> {
+    let ranks = choice.ranks;
     // Files of several GPUs have as many each.
     let each = ranks.len() / files.len().max(1);
     if ranks.len() != each * files.len() {
@@ -110,6 +153,10 @@ pub fn traces(
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(file) = files.get(at) else { break };
             let given = ranks.get(at * each..(at + 1) * each).unwrap_or_default();
+            let given = Choice {
+                ranks: given,
+                ..choice
+            };
             let trace = one(&file.path, given, &progress);
             if let Ok(mut read) = read.lock() {
                 read.push((at, trace));
@@ -136,14 +183,11 @@ pub fn traces(
                 other @ (ReadError::Empty { .. }
                 | ReadError::NotKineto { .. }
                 | ReadError::UnknownFormat { .. }
-                | ReadError::OtherDatabase { .. }),
+                | ReadError::OtherDatabase { .. }
+                | ReadError::Foreign { .. }
+                | ReadError::OnlyCopies { .. }),
             ) if files[at].found && ranks.is_empty() => {
                 notes.push(format!("skipped {other}"));
-            }
-            // rocprofv3 writes the copies of a process to a file of their own.
-            Ok(trace) if files[at].found && ranks.is_empty() && only_copies(&trace) => {
-                let file = files[at].path.display();
-                notes.push(format!("skipped {file}: holds copies only"));
             }
             trace => traces.push(trace?),
         }
@@ -158,18 +202,10 @@ pub fn traces(
     Ok((traces, notes))
 }
 
-fn only_copies(trace: &Trace) -> bool {
-    let mut kernels = trace
-        .timelines
-        .iter()
-        .flat_map(|timeline| &timeline.kernels);
-    kernels.all(|kernel| kernel.class == KernelClass::Copy)
-}
-
-fn one(path: &Path, ranks: &[u32], progress: &Progress) -> Result<Trace, ReadError> {
+fn one(path: &Path, choice: Choice<'_>, progress: &Progress) -> Result<Trace, ReadError> {
     let name = path.display().to_string();
     match File::open(path) {
-        Ok(file) => formats::read_ranks(Counted { file, progress }, Some(path), &name, ranks),
+        Ok(file) => formats::read_chosen(Counted { file, progress }, Some(path), &name, choice),
         Err(cause) => Err(ReadError::Io { file: name, cause }),
     }
 }

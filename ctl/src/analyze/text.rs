@@ -5,9 +5,12 @@ use std::fmt::{self, Write};
 use anstyle::{AnsiColor, Style};
 use litd_traces::align::in_words;
 use litd_traces::formats::nccl_summary::Waits;
-use litd_traces::{Cause, LeadValues, RankReport, Report};
+use litd_traces::study::Study;
+use litd_traces::{Cause, Exchange, LeadValues, RankReport, Report};
 use litd_units::{Aggregation, Nanos};
 
+use super::summary::Summary;
+use super::words;
 use crate::output;
 use crate::show::{HEAD, SIMULATED, bar, percent, time};
 
@@ -30,26 +33,34 @@ const LEADS: Style = AnsiColor::Cyan.on_default();
 
 /// The whole report; colours are removed on the way to what is no terminal.
 ///
-/// `cause` is what a diagnosis found.
-pub fn render(report: &Report, aggregation: Aggregation, cause: Option<Cause>) -> String {
+/// `study` is what a diagnosis found.
+pub fn render(report: &Report, aggregation: Aggregation, study: Option<&Study<'_>>) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = write_report(&mut out, report, aggregation, cause);
+    let _ = write_report(&mut out, report, aggregation, study);
     out
+}
+
+/// What the user should know.
+pub fn notes(report: &Report) -> String {
+    let notes = report.notes.iter();
+    notes.map(|note| format!("note: {note}\n")).collect()
 }
 
 fn write_report(
     out: &mut String,
     report: &Report,
     aggregation: Aggregation,
-    cause: Option<Cause>,
+    study: Option<&Study<'_>>,
 ) -> fmt::Result {
+    let cause = study.map(|study| study.diagnosis.cause);
     if report.simulated {
         writeln!(
             out,
             "{SIMULATED}SIMULATED{SIMULATED:#}: a simulator wrote these traces"
         )?;
     }
+    summary(out, &Summary::of(report, study))?;
     let leads = report.matched_kernels.zip(report.matched_fraction);
     if let Some((matched, fraction)) = leads {
         let ranks = report.ranks.len();
@@ -60,7 +71,8 @@ fn write_report(
             100.0 * fraction
         )?;
     }
-    table(out, report)?;
+    groups(out, report)?;
+    table(out, report, cause)?;
     if leads.is_some() {
         bars(out, report, aggregation)?;
         writeln!(out)?;
@@ -72,20 +84,62 @@ fn write_report(
             "\nLeads need at least two ranks: give the traces of the others as well."
         )?;
     }
-    for note in &report.notes {
-        writeln!(out, "note: {note}")?;
-    }
     Ok(())
 }
 
-fn table(out: &mut String, report: &Report) -> fmt::Result {
+/// The first screen's answers, each with what it answers.
+fn summary(out: &mut String, summary: &Summary) -> fmt::Result {
+    const LABEL: usize = 10;
+    for (label, answer) in summary.lines() {
+        for (at, line) in output::wrap(answer, output::WIDTH - LABEL)
+            .iter()
+            .enumerate()
+        {
+            match at {
+                0 => writeln!(out, "{HEAD}{label:<LABEL$}{HEAD:#}{line}")?,
+                _ => writeln!(out, "{:LABEL$}{line}", "")?,
+            }
+        }
+    }
+    writeln!(out)
+}
+
+/// Which ranks are compared with each other, where not all are.
+fn groups(out: &mut String, report: &Report) -> fmt::Result {
+    if report.groups.len() < 2 {
+        return Ok(());
+    }
+    writeln!(out, "{HEAD}groups of equal work{HEAD:#}")?;
+    for (number, group) in report.groups.iter().enumerate() {
+        let stage = group
+            .stage
+            .map_or(String::new(), |stage| format!("stage {stage}, "));
+        let ranks = Vec::from_iter(group.ranks.iter().map(u32::to_string)).join(" ");
+        let kind = match group.kind {
+            Exchange::Unknown => String::new(),
+            kind => format!(", {kind:?}").to_uppercase(),
+        };
+        let verdict = match &group.diagnosis {
+            Some(diagnosis) => format!(": {}", words::headline(diagnosis)),
+            None => String::new(),
+        };
+        let text = format!("{number}: {stage}ranks {ranks}{kind}{verdict}");
+        for line in output::wrap(&text, output::WIDTH) {
+            writeln!(out, "{line}")?;
+        }
+    }
+    writeln!(out)
+}
+
+fn table(out: &mut String, report: &Report, cause: Option<Cause>) -> fmt::Result {
     let with_leads = report.matched_kernels.is_some();
     for (heads, of_leads) in HEADS {
         let of_leads = if with_leads { of_leads } else { "" };
         writeln!(out, "{HEAD}{heads}{of_leads}{HEAD:#}")?;
     }
     for rank in &report.ranks {
-        let (mark, style) = match Some(rank.rank) == report.straggler_rank {
+        let late = Some(rank.rank) == report.straggler_rank && !is_chance(cause);
+        let (mark, style) = match late {
             true => ('>', LATE),
             false => (' ', Style::new()),
         };
@@ -126,17 +180,41 @@ fn table(out: &mut String, report: &Report) -> fmt::Result {
     Ok(())
 }
 
-/// A picture of the leads: the shortest bar is the rank that the others wait for.
+/// Whether a diagnosis found that whoever is last is so by chance.
+fn is_chance(cause: Option<Cause>) -> bool {
+    matches!(cause, Some(Cause::Healthy | Cause::SamplingArtefact))
+}
+
+/// A picture of what names the straggler of the group that the report tells of: the shortest bar is the
+/// rank that the others wait for.
 fn bars(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Result {
     let lead = |rank: &RankReport| rank.lead.map_or(Nanos::ZERO, |lead| lead.get(aggregation));
-    let most = report.ranks.iter().map(lead).max().unwrap_or_default();
-    writeln!(out, "\n{HEAD}lead ({}){HEAD:#}", word(aggregation))?;
-    for rank in &report.ranks {
-        let length = BAR * lead(rank).0 as f64 / most.0.max(1) as f64;
-        let (number, bar, lead) = (rank.rank, bar(length), time(lead(rank)));
-        writeln!(out, "{number:>4}  {LEADS}{bar}{LEADS:#} {lead}")?;
+    let wait = |rank: &RankReport| rank.names_straggler.unwrap_or_default();
+    let by_waits = by_waits(report);
+    let value = |rank: &RankReport| if by_waits { wait(rank) } else { lead(rank) };
+    let group = report.told().map_or(&[][..], |group| &group.ranks);
+    let ranks = || {
+        let ranks = report.ranks.iter();
+        ranks.filter(|rank| group.contains(&rank.rank))
+    };
+    let most = ranks().map(value).max().unwrap_or_default();
+    let of_leads = format!("lead ({})", word(aggregation));
+    let head = match by_waits {
+        true => "waits in collectives",
+        false => &of_leads,
+    };
+    writeln!(out, "\n{HEAD}{head}{HEAD:#}")?;
+    for rank in ranks() {
+        let length = BAR * value(rank).0 as f64 / most.0.max(1) as f64;
+        let (number, bar, value) = (rank.rank, bar(length), time(value(rank)));
+        writeln!(out, "{number:>4}  {LEADS}{bar}{LEADS:#} {value}")?;
     }
     Ok(())
+}
+
+/// Whether waits name the straggler.
+fn by_waits(report: &Report) -> bool {
+    report.told().is_some_and(|group| group.waits.is_some())
 }
 
 fn straggler(
@@ -145,29 +223,34 @@ fn straggler(
     aggregation: Aggregation,
     cause: Option<Cause>,
 ) -> fmt::Result {
-    let Some((straggler, lead)) = report.straggler().and_then(|rank| Some((rank, rank.lead?)))
-    else {
-        return writeln!(out, "No straggler: several ranks have the smallest lead.");
+    let what = match by_waits(report) {
+        true => "wait in collectives".into(),
+        false => format!("{} lead", word(aggregation)),
     };
-    let (rank, lead, word) = (
-        straggler.rank,
-        time(lead.get(aggregation)),
-        word(aggregation),
-    );
-    let but = match cause {
-        Some(Cause::Healthy) => Some("not by more than chance"),
-        Some(Cause::SamplingArtefact) => Some("that means nothing in these recordings"),
-        _ => None,
+    let value = |rank: &RankReport| match by_waits(report) {
+        true => rank.names_straggler,
+        false => rank.lead.map(|lead| lead.get(aggregation)),
     };
-    if let Some(but) = but {
+    if cause == Some(Cause::Healthy) {
         return writeln!(
             out,
-            "No straggler: rank {rank} has the smallest {word} lead ({lead}), but {but}."
+            "No straggler: the ranks differ in their {what} by no more than chance."
+        );
+    }
+    let straggler = report.straggler();
+    let Some((rank, value)) = straggler.and_then(|rank| Some((rank.rank, time(value(rank)?))))
+    else {
+        return writeln!(out, "No straggler: several ranks have the smallest {what}.");
+    };
+    if cause == Some(Cause::SamplingArtefact) {
+        return writeln!(
+            out,
+            "No straggler: rank {rank} has the smallest {what} ({value}), but that means nothing in these recordings."
         );
     }
     writeln!(
         out,
-        "{LATE}Rank {rank} is the straggler{LATE:#}: its {word} lead is the smallest ({lead})."
+        "{LATE}Rank {rank} is the straggler{LATE:#}: its {what} is the smallest ({value})."
     )
 }
 

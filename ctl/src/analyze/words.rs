@@ -42,6 +42,9 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
 pub fn skew(study: &Study<'_>) -> Vec<String> {
     let ranks = study.diagnosis.ranks.iter().map(|marks| marks.rank);
     let skew = &study.skew;
+    if !skew.estimated && skew.one_clock {
+        return Vec::new();
+    }
     if !skew.estimated {
         return vec![format!(
             "how far the clocks of the ranks are apart is not known: that takes all-reduces, all-gathers or reduce-scatters that all ranks ran, and there are {}",
@@ -78,19 +81,21 @@ pub fn assumptions(models: &Models) -> String {
 
 /// A name that fits a line, and no more: names come from files.
 pub fn short(name: &str) -> String {
+    shorter(name, NAME)
+}
+
+/// A name of no more than so many characters.
+pub fn shorter(name: &str, most: usize) -> String {
     let name = printable(name);
-    match name.char_indices().nth(NAME) {
+    match name.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", name.get(..end).unwrap_or_default()),
         None => name,
     }
 }
 
-/// The diagnosis for a terminal.
+/// What the diagnosis rests on, for a terminal.
 pub fn diagnosis(study: &Study<'_>) -> String {
-    let mut out = format!(
-        "\n{HEAD}diagnosis{HEAD:#}\n{}\n",
-        headline(&study.diagnosis)
-    );
+    let mut out = format!("\n{HEAD}why{HEAD:#}\n");
     let reasons = study.diagnosis.evidence.iter().cloned();
     for reason in reasons.chain(skew(study)).chain(changes(study)) {
         for (at, line) in wrap(&reason, WIDTH - 2).iter().enumerate() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use litd_api::Status;
 use litd_rig::{Daemon, Rig, gpu_address};
 use litd_sim::Scenario;
-use litd_traces::{Timeline, join};
+use litd_traces::{Choice, Timeline, join};
 use litd_units::Nanos;
 use serde::Serialize;
 
@@ -36,8 +36,8 @@ const POLL: Duration = Duration::from_millis(5);
 /// the others.
 ///
 /// A daemon on real hardware lets only processes in that hold their GPU. --stand-in needs none: it
-/// starts a daemon of its own, which observes, on a simulated node, and shows in the end what that
-/// has found.
+/// starts a daemon of its own, which observes, on a simulated node whose GPUs train meanwhile, and shows
+/// in the end what that has found.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -93,7 +93,11 @@ struct Report {
 
 pub fn run(args: &Args, json: bool) -> Outcome {
     let files = read::files(&args.paths)?;
-    let (traces, _) = read::traces(&files, &args.ranks)?;
+    let choice = Choice {
+        ranks: &args.ranks,
+        ..Choice::default()
+    };
+    let (traces, _) = read::traces(&files, choice)?;
     let (timelines, _) = join(traces)?;
     let node = match args.stand_in {
         true => Some(StandIn::start(timelines.len())?),
@@ -108,7 +112,12 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         None => args.gpus.clone(),
     };
     let mut job = Job::attach(&socket, &args.job, timelines, &gpus)?;
-    let (iterations, sampled) = job.play(args.times)?;
+    let load = || {
+        if let Some(node) = &node {
+            node.work();
+        }
+    };
+    let (iterations, sampled) = job.play(args.times, load)?;
     let report = Report {
         ranks: gpus.len(),
         iterations,
@@ -179,9 +188,9 @@ impl Job {
         Ok(job)
     }
 
-    /// Plays all iterations so many times, in the time that they took; answers how many were told
-    /// of, and how many asked for.
-    fn play(&mut self, times: u32) -> Result<(u64, u64), Box<dyn Error>> {
+    /// Plays all iterations so many times, in the time that they took, each with its load on the
+    /// GPUs; answers how many were told of, and how many asked for.
+    fn play(&mut self, times: u32, load: impl Fn()) -> Result<(u64, u64), Box<dyn Error>> {
         let recorded = self.ranks.iter().map(Rank::iterations).min().unwrap_or(0);
         let span = self.ranks.iter().map(Rank::span).max().unwrap_or_default();
         // The first iteration played is one that is asked for.
@@ -191,6 +200,7 @@ impl Job {
             let shift = Nanos(span.0.saturating_mul(i64::from(round)));
             for iteration in 0..recorded {
                 self.poll()?;
+                load();
                 let lasts = self.ranks.iter().map(|rank| rank.duration(iteration));
                 let duration = lasts.max().unwrap_or_default();
                 thread::sleep(Duration::from_nanos(u64::try_from(duration.0).unwrap_or(0)));
@@ -230,6 +240,8 @@ impl StandIn {
                 format!("the simulated node has {gpus} GPUs, and these are {ranks} ranks").into(),
             );
         }
+        // GPUs that idle would show the daemon that power limits none of them.
+        rig.hardware().run_iteration();
         let config = "mode = \"observe\"\nlaw.calibration.sampling_period = 1\n";
         let daemon = rig.spawn(&daemon_program()?, &rig.config(config))?;
         Ok(Self {
@@ -237,6 +249,12 @@ impl StandIn {
             _daemon: daemon,
             rig,
         })
+    }
+
+    /// The GPUs work for an iteration of the simulated node's own, so that their sensors are those of
+    /// GPUs that train.
+    fn work(&self) {
+        self.rig.hardware().run_iteration();
     }
 
     /// What the daemon shows once it has taken in so many samples, or left them out.

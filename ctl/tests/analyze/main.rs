@@ -245,7 +245,10 @@ fn ranks_may_be_given() {
         error.contains("a.json") && error.contains("--ranks"),
         "{error}"
     );
-    assert_eq!(report(&["--ranks", "4,2"], &[&a, &b])["straggler_rank"], 2);
+    let given = report(&["--ranks", "4,2"], &[&a, &b]);
+    assert_eq!(given["straggler_rank"], 2);
+    let mapping = "as given, b.json is rank 2, a.json is rank 4";
+    assert_eq!(given["notes"][0], mapping);
     assert!(refusal(&["--ranks", "1"], &[&a, &b]).contains("2 files"));
 }
 
@@ -274,6 +277,117 @@ fn the_gpus_of_files_may_be_given_ranks() {
     );
     let error = refusal(&["--ranks", "1,2,3"], &[&a, &b]);
     assert!(error.contains("one for each GPU"), "{error}");
+}
+
+#[test]
+fn the_files_of_a_folder_are_in_the_order_of_their_numbers() {
+    let folder = TempDir::new().unwrap();
+    for number in [0, 5, 10, 15] {
+        let delay = f64::from(number);
+        let kernels = (0..9).map(|k| kernel(&format!("k{k}"), 100.0 * f64::from(k) + delay, 2.0));
+        write(
+            &folder,
+            &format!("gpu{number}.json"),
+            document("", &Vec::from_iter(kernels)),
+        );
+    }
+    let report = report(&["--ranks", "0,5,10,15"], &[folder.path()]);
+    for rank in report["ranks"].as_array().unwrap() {
+        let name = format!("gpu{}.json", rank["rank"]);
+        assert!(rank["source"].as_str().unwrap().ends_with(&name), "{rank}");
+    }
+    assert_eq!(report["straggler_rank"], 15);
+}
+
+#[test]
+fn a_file_that_is_named_twice_is_not_compared_with_itself() {
+    let folder = TempDir::new().unwrap();
+    let a = write(&folder, "a.json", rank(0, 0.0, 50.0));
+    for paths in [[a.as_path(), a.as_path()], [folder.path(), a.as_path()]] {
+        assert!(refusal(&[], &paths).contains("is named twice"));
+    }
+}
+
+#[test]
+fn the_user_may_say_what_kernels_are() {
+    let folder = TempDir::new().unwrap();
+    for number in 0..2 {
+        let delay = 5.0 * f64::from(number);
+        let kernels = (0..20).map(|k| {
+            let name = if k % 2 == 0 { "gemm" } else { "my_all_reduce" };
+            kernel(name, 100.0 * f64::from(k) + delay, 50.0)
+        });
+        let info = format!(r#""distributedInfo":{{"rank":{number},"world_size":2}},"#);
+        write(
+            &folder,
+            &format!("r{number}.json"),
+            document(&info, &Vec::from_iter(kernels)),
+        );
+    }
+    let traces = TempDir::new().unwrap();
+    let rows =
+        "[[kernel]]\nname = \"my_all_reduce\"\nclass = \"communication\"\nsource = \"ours\"\n";
+    let classes = write(&traces, "classes.toml", rows);
+    let before = report(&[], &[folder.path()]);
+    assert_eq!(before["ranks"][0]["communication"], 0);
+    assert!(
+        before["notes"].to_string().contains("20 × my_all_reduce"),
+        "{before}"
+    );
+    let after = report(&["--classes", classes.to_str().unwrap()], &[folder.path()]);
+    assert_eq!(after["ranks"][0]["communication"], 10);
+    assert!(!after["notes"].to_string().contains("my_all_reduce"));
+    let bad = write(&traces, "bad.toml", rows.replace("communication", "coffee"));
+    let error = refusal(&["--classes", bad.to_str().unwrap()], &[folder.path()]);
+    assert!(
+        error.contains("bad.toml") && error.contains("fused"),
+        "{error}"
+    );
+}
+
+#[test]
+fn gpus_of_a_file_may_be_chosen() {
+    let folder = TempDir::new().unwrap();
+    let kernels = (0..3).flat_map(|device| {
+        let on = format!("\"device\":{device}");
+        let one = move |k: u32| {
+            kernel(
+                &format!("k{k}"),
+                10.0 * f64::from(k) + f64::from(device),
+                2.0,
+            )
+        };
+        (0..9).map(move |k| one(k).replace("\"device\":0", &on))
+    });
+    let path = write(&folder, "a.json", document("", &Vec::from_iter(kernels)));
+    let count = |arguments: &[&str]| {
+        report(arguments, &[&path])["ranks"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    assert_eq!((count(&[]), count(&["--devices", "2,0"])), (3, 2));
+    let error = refusal(&["--devices", "7"], &[&path]);
+    assert!(
+        error.contains("has none of the devices 7") && error.contains("0, 1, 2"),
+        "{error}"
+    );
+}
+
+#[test]
+fn traces_of_collectives_alone_are_told_what_matches_them() {
+    let folder = TempDir::new().unwrap();
+    for number in 0..2 {
+        // They end together, whenever they start.
+        let late = 5.0 * f64::from(number);
+        let text = rank(number, late, 50.0 - late).replace("gemm", "ncclDevKernel_");
+        write(&folder, &format!("r{number}.json"), text);
+    }
+    assert!(refusal(&[], &[folder.path()]).contains("--kernels all"));
+    assert_eq!(
+        report(&["--kernels", "all"], &[folder.path()])["straggler_rank"],
+        1
+    );
 }
 
 #[test]

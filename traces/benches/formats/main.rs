@@ -6,6 +6,7 @@
 
 #[path = "../../../benches/common/measured.rs"]
 mod measured;
+mod prost_types;
 mod rocprof;
 
 use std::io::Write;
@@ -23,6 +24,9 @@ const JSON: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../shared/traces/tracelens/traces/mi300/google_owlv2-large-patch14-ensemble__1016001.json.gz"
 );
+
+/// The argument that has a file read with prost's types.
+const PROST: &str = "prost";
 
 /// A Perfetto trace of 100,000 kernels, without leads.
 fn kernels() -> std::io::Result<Vec<u8>> {
@@ -103,10 +107,15 @@ fn write_kineto(path: &Path) -> Outcome<()> {
     Ok(file.flush()?)
 }
 
-/// Reads a file and prints what that took of this process.
-fn measure(path: &Path) -> Outcome<()> {
-    let trace = formats::read_file(path, None)?;
-    let kernels: usize = trace.timelines.iter().map(|t| t.kernels.len()).sum();
+/// Reads a file, by hand or with prost's types, and prints what that took of this process.
+fn measure(path: &Path, with_prost: bool) -> Outcome<()> {
+    let kernels: usize = match with_prost {
+        true => prost_types::read(path)?,
+        false => {
+            let trace = formats::read_file(path, None)?;
+            trace.timelines.iter().map(|t| t.kernels.len()).sum()
+        }
+    };
     if kernels == 0 {
         return Err(nothing("reading a trace", "no kernels were found in it").into());
     }
@@ -128,35 +137,44 @@ fn measure(path: &Path) -> Outcome<()> {
 fn main() -> Outcome<()> {
     let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
     if let Some(path) = args.next() {
-        return measure(&PathBuf::from(path));
+        return measure(
+            &PathBuf::from(path),
+            args.next().is_some_and(|how| how == PROST),
+        );
     }
     let folder = tempfile::tempdir()?;
     let perfetto = folder.path().join("large.pftrace");
     write_perfetto(&perfetto)?;
     let me = std::env::current_exe()?;
-    let read = |path: &Path| -> Outcome<()> {
-        let status = Command::new(&me).arg(path).status()?;
+    let read = |path: &Path, with: &[&str]| -> Outcome<()> {
+        let status = Command::new(&me).arg(path).args(with).status()?;
         match status.success() {
             true => Ok(()),
             false => Err(nothing("reading a trace", status).into()),
         }
     };
-    println!("Perfetto, mostly a host's calls (limits: 400 MB/s, 256 MiB)");
-    read(&perfetto)?;
+    println!(
+        "Perfetto, mostly a host's calls (limits: 400 MB/s, 256 MiB); the same on prost's types"
+    );
+    read(&perfetto, &[])?;
+    read(&perfetto, &[PROST])?;
     let mut file = std::io::BufWriter::new(std::fs::File::create(&perfetto)?);
     rocprof::write_trace(&mut file, 1_000_000_000)?;
     file.flush()?;
-    println!("Perfetto, kernels of 8 GPUs and nothing else (limits: 400 MB/s, 256 MiB)");
-    read(&perfetto)?;
+    println!(
+        "Perfetto, kernels of 8 GPUs and nothing else (limits: 400 MB/s, 256 MiB); the same on prost's types"
+    );
+    read(&perfetto, &[])?;
+    read(&perfetto, &[PROST])?;
     std::fs::remove_file(&perfetto)?;
     let kineto = folder.path().join("large.json");
     write_kineto(&kineto)?;
     println!("Kineto JSON of kernels only (limit: 256 MiB)");
-    read(&kineto)?;
+    read(&kineto, &[])?;
     if !Path::new(JSON).is_file() {
         println!("SKIPPED: Kineto JSON, 61 MB in gzip: ../shared/traces is absent");
         return Ok(());
     }
     println!("Kineto JSON, 61 MB in gzip (peers: TraceLens 3.2 s, Holistic Trace Analysis 4.6 s)");
-    read(Path::new(JSON))
+    read(Path::new(JSON), &[])
 }

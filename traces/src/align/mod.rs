@@ -8,6 +8,7 @@
 mod lcs;
 mod streams;
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
@@ -100,6 +101,13 @@ impl Alignment {
         self.indices.get(k * ranks..(k + 1) * ranks)
     }
 
+    /// Puts the matched kernels of the same timelines into order again, after times have changed.
+    pub(crate) fn sort(&mut self, timelines: &[Timeline]) {
+        let column = |rank| self.matched().filter_map(move |row| row.get(rank).copied());
+        let columns = Vec::from_iter((0..self.ranks).map(|rank| Vec::from_iter(column(rank))));
+        self.indices = in_time_order(&columns, timelines);
+    }
+
     /// Kernels matched on all ranks / kernels of the rank that has fewest, of those selected.
     #[must_use]
     pub fn matched_fraction(&self) -> f64 {
@@ -116,8 +124,9 @@ impl Alignment {
 
     /// What each of the same timelines left out, most frequent first.
     #[must_use]
-    pub fn left_out(&self, timelines: &[Timeline]) -> Vec<Vec<LeftOut>> {
-        let one = |(rank, timeline): (usize, &Timeline)| {
+    pub fn left_out<T: Borrow<Timeline>>(&self, timelines: &[T]) -> Vec<Vec<LeftOut>> {
+        let one = |(rank, timeline): (usize, &T)| {
+            let timeline = timeline.borrow();
             let mut open = vec![true; timeline.kernels.len()];
             for row in self.matched() {
                 let index = row.get(rank).map(|&index| index as usize);
@@ -255,7 +264,10 @@ type Part = (Option<NonMax>, u16);
 ///
 /// # Errors
 /// Refuses timelines that are too different; the work spent to find out is bounded.
-pub fn align(timelines: &[Timeline], options: &AlignOptions) -> Result<Alignment, AlignError> {
+pub fn align<T: Borrow<Timeline>>(
+    timelines: &[T],
+    options: &AlignOptions,
+) -> Result<Alignment, AlignError> {
     let sequences = sequences(timelines, options.selection);
     let matches = match_sequences(sequences, options, u64::MAX)?;
     Ok(Alignment {
@@ -318,11 +330,11 @@ pub(crate) fn match_sequences(
 }
 
 /// The selected kernels of all timelines.
-fn sequences(timelines: &[Timeline], selection: Selection) -> Sequences<'_> {
+fn sequences<T: Borrow<Timeline>>(timelines: &[T], selection: Selection) -> Sequences<'_> {
     let mut numbers = HashMap::new();
     let mut all = Vec::new();
     let mut ranks = Vec::new();
-    for timeline in timelines {
+    for timeline in timelines.iter().map(T::borrow) {
         let number = |name| {
             *numbers.entry(name).or_insert_with(|| {
                 all.push(name);
@@ -464,11 +476,11 @@ fn match_parts(
 
 /// The matched kernels row by row, sorted by the latest start over the ranks, so that the last
 /// one is the last.
-fn in_time_order(columns: &[Vec<u32>], timelines: &[Timeline]) -> Vec<u32> {
+fn in_time_order<T: Borrow<Timeline>>(columns: &[Vec<u32>], timelines: &[T]) -> Vec<u32> {
     let mut order = vec![(Nanos(i64::MIN), 0_u32); columns.first().map_or(0, Vec::len)];
     for (column, timeline) in columns.iter().zip(timelines) {
         for ((row, entry), &index) in (0..).zip(&mut order).zip(column) {
-            let kernel = timeline.kernels.get(index as usize);
+            let kernel = timeline.borrow().kernels.get(index as usize);
             *entry = (
                 kernel.map_or(entry.0, |kernel| entry.0.max(kernel.start)),
                 row,

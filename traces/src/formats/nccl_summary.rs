@@ -7,7 +7,7 @@ use std::io::{BufReader, Read};
 
 use serde::Serialize;
 
-use super::csv;
+use super::tables::record::{Record, record};
 use crate::error::ReadError;
 use crate::gather::few;
 use crate::skew::kind_of;
@@ -65,15 +65,15 @@ pub fn read(source: impl Read, file: &str) -> Result<Option<Waits>, ReadError> {
         return Ok(None);
     }
     let mut source = BufReader::new(source);
-    let mut record = Vec::new();
-    csv::record(&mut source, &mut record).map_err(io)?;
-    let column = |name: &str| record.iter().position(|column| column == name);
+    let mut fields = Vec::new();
+    record(&mut source, &mut fields).map_err(io)?;
+    let column = |name: &str| fields.iter().position(|column| column == name);
     let columns = ["rank", "Collective name", "dur_sum", "operation_count"].map(column);
     let mut waits = BTreeMap::<u32, RankWait>::new();
     let mut line = 1;
-    while csv::record(&mut source, &mut record).map_err(io)? != csv::Record::None {
+    while record(&mut source, &mut fields).map_err(io)? != Record::None {
         line += 1;
-        let field = |at: usize| columns[at].and_then(|at| record.get(at)).map_or("", |f| f);
+        let field = |at: usize| columns[at].and_then(|at| fields.get(at)).map_or("", |f| f);
         let bad = |what: &str| ReadError::BadEvent {
             file: file.into(),
             what: format!("{what} is no number"),

@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::io::Read;
 
-use super::Found;
-use super::rocprof_csv::stream_label;
+use super::tables::{rocprofv3::ADVICE, stream_label};
+use super::{Head, Input, json_error};
 use crate::error::ReadError;
-use crate::gather::{Gathered, KernelText};
+use crate::gather::{Found, Gathered, KernelText};
 use crate::json::scan::{ScanError, Scanner};
-use crate::json::text::{decoded, fields, number_of, unquoted};
+use crate::json::text::{decoded, members, number_of, unquoted};
 use crate::timeline::KernelClass;
 
 /// The key that all else lies below.
@@ -18,8 +18,8 @@ const KEY: &[u8] = b"rocprofiler-sdk-tool";
 const SYMBOL_LIMIT: usize = 1 << 20;
 
 /// Whether rocprofv3 wrote a text that begins like this.
-pub(super) fn wrote(text: &[u8]) -> bool {
-    let key = text.strip_prefix(b"{").unwrap_or_default();
+pub(super) fn wrote(head: &Head<'_>) -> bool {
+    let key = head.text.strip_prefix(b"{").unwrap_or_default();
     let key = key.trim_ascii_start().strip_prefix(b"\"");
     key.is_some_and(|key| key.starts_with(KEY))
 }
@@ -30,6 +30,8 @@ struct Record {
     start: Option<i64>,
     end: Option<i64>,
     agent: u64,
+    /// Where a copy is from.
+    from: u64,
     queue: u64,
     stream: u64,
     /// The kernel's number, or a copy's kind.
@@ -47,8 +49,9 @@ struct Process {
     pid: u64,
 }
 
-pub(super) fn read(source: impl Read, file: &str) -> Result<Found, ReadError> {
-    let mut scanner = Scanner::new(source);
+pub(super) fn read(input: Input<'_>) -> Result<Found, ReadError> {
+    let file = input.file;
+    let mut scanner = Scanner::new(input.source);
     let mut processes = Vec::new();
     let walked = scanner.members(&mut |scanner, key| {
         if key != KEY {
@@ -63,41 +66,14 @@ pub(super) fn read(source: impl Read, file: &str) -> Result<Found, ReadError> {
     });
     let events = processes.iter().map(|process| process.records.len() as u64);
     let events = events.sum();
-    walked.map_err(|error| explain(error, &scanner, file, events))?;
+    walked.map_err(|error| json_error(error, &scanner, file, events))?;
     let mut gathered = Gathered::default();
     let several = processes.len() > 1;
     for process in processes {
         let taken = process.gather(&mut gathered, several);
         taken.map_err(|fault| ReadError::of(fault, file))?;
     }
-    Ok(Found {
-        gathered,
-        events,
-        notes: Vec::new(),
-    })
-}
-
-fn explain<R: Read>(error: ScanError, scanner: &Scanner<R>, file: &str, events: u64) -> ReadError {
-    let file = file.to_owned();
-    let offset = scanner.offset();
-    match error {
-        ScanError::Source(cause) => ReadError::Io { file, cause },
-        ScanError::Cut | ScanError::Unexpected(None) => ReadError::CutJson {
-            file,
-            offset,
-            events,
-        },
-        ScanError::Unexpected(Some(byte)) => ReadError::NotJson {
-            file,
-            offset,
-            what: format!("'{}'", byte.escape_ascii()),
-        },
-        ScanError::TooLong => ReadError::EventTooLong {
-            file,
-            offset,
-            limit: crate::json::scan::EVENT_LIMIT,
-        },
-    }
+    Ok(Found::new(gathered, events, ADVICE))
 }
 
 impl Process {
@@ -180,7 +156,12 @@ impl Process {
                 Some(name) => name.clone(),
                 None => unknown(),
             };
-            let gpu = self.gpus.get(&record.agent).cloned();
+            // The GPU of a copy is the receiver, or the sender where the receiver is the host.
+            let agents = [record.agent, record.from];
+            let gpu = agents
+                .iter()
+                .find_map(|agent| self.gpus.get(agent))
+                .cloned();
             let gpu = gpu.unwrap_or_else(|| record.agent.to_string());
             let device = match several {
                 true => format!("{gpu} of process {}", self.pid),
@@ -214,6 +195,7 @@ impl Record {
                 b"end_timestamp" => record.end = number_of(value),
                 b"stream_id" => record.stream = handle_of(value).unwrap_or(0),
                 b"dst_agent_id" => record.agent = handle_of(value).unwrap_or(0),
+                b"src_agent_id" => record.from = handle_of(value).unwrap_or(0),
                 b"dispatch_info" => {
                     for (key, value) in members(value) {
                         match key {
@@ -229,15 +211,6 @@ impl Record {
         }
         record
     }
-}
-
-/// The fields of an object up to the first that is broken; none of what is no object.
-fn members(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let text = match text.first() {
-        Some(b'{') => text,
-        _ => b"{}",
-    };
-    fields(text).map_while(Result::ok)
 }
 
 /// The number in `{"handle": number}`, or a bare number.

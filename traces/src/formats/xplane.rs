@@ -4,20 +4,26 @@
 use std::collections::HashMap;
 use std::io::Read;
 
-use super::Found;
 use super::proto::{Malformed, Next, Stream, StreamError, fields};
+use super::{Head, Input, is_json};
 use crate::error::ReadError;
-use crate::gather::{Fault, Gathered, KernelText};
+use crate::gather::{Fault, Found, Gathered, KernelText, shortened};
+use crate::kineto;
 use crate::timeline::KernelClass;
 
 /// How a plane's name begins if it is a GPU's.
 const GPU: &str = "/device:GPU:";
+/// How that of any device's does.
+const DEVICE: &str = "/device:";
+/// How XLA's profiler is told to record kernels.
+const ADVICE: &str =
+    "with XLA's profiler in the process that uses the GPUs (jax.profiler.start_trace)";
 /// The most names that are kept of one plane.
 const NAME_LIMIT: usize = 1 << 20;
 
 /// Whether the bytes begin an XSpace: its first message is a plane, whose name is a path.
-pub(super) fn wrote(head: &[u8]) -> bool {
-    let mut rest = head;
+pub(super) fn wrote(head: &Head<'_>) -> bool {
+    let mut rest = head.bytes;
     // The first plane may be longer than the head: only its own fields are looked at.
     if rest.first() != Some(&0x0A) {
         return false;
@@ -55,21 +61,43 @@ struct Plane {
 
 /// Whether a JSON file that begins like this is what XLA writes for viewers of traces
 /// (`*.trace.json.gz`) beside an xplane.pb.
-pub(super) fn is_for_viewers(head: &[u8]) -> bool {
-    memchr::memmem::find(head, b"\"highres-ticks\"").is_some()
+pub(super) fn is_for_viewers(head: &Head<'_>) -> bool {
+    is_json(head) && head.has(b"\"highres-ticks\"")
 }
 
-pub(super) fn read(source: impl Read, file: &str) -> Result<Found, ReadError> {
-    let mut stream = Stream::new(source);
-    let mut gathered = Gathered::default();
-    let mut events = 0;
-    let walked = walk(&mut stream, &mut gathered, &mut events);
-    walked.map_err(|error| error.explain(file, "xplane.pb", stream.offset()))?;
+/// Reads such a file as Kineto's, which it is not unless it says what is a kernel.
+pub(super) fn read_for_viewers(input: Input<'_>) -> Result<Found, ReadError> {
+    let file = input.file;
+    let found = kineto::read_source(input.source, file)?;
+    match found.gathered.is_empty() {
+        true => Err(ReadError::NotKineto {
+            file: file.into(),
+            what: "it is made for viewers of traces, with no word of what is a kernel; give the .xplane.pb beside it".into(),
+        }),
+        false => Ok(found),
+    }
+}
+
+pub(super) fn read(input: Input<'_>) -> Result<Found, ReadError> {
+    let mut stream = Stream::new(input.source);
+    let mut space = Space::default();
+    let walked = space.walk(&mut stream);
+    walked.map_err(|error| error.explain(input.file, "xplane.pb", stream.offset()))?;
+    let others = space.others.join(", ");
+    let other = format!("planes of {others}, which are no GPUs");
     Ok(Found {
-        gathered,
-        events,
-        notes: Vec::new(),
+        other: (!others.is_empty()).then_some(other),
+        ..Found::new(space.gathered, space.events, ADVICE)
     })
+}
+
+/// What was read so far.
+#[derive(Default)]
+struct Space {
+    gathered: Gathered,
+    events: u64,
+    /// The first devices that are no GPUs.
+    others: Vec<String>,
 }
 
 /// What is wrong with a file of messages.
@@ -119,24 +147,25 @@ impl Trouble {
     }
 }
 
-fn walk<R: Read>(
-    stream: &mut Stream<R>,
-    gathered: &mut Gathered,
-    events: &mut u64,
-) -> Result<(), Trouble> {
-    while let Some((number, next)) = stream.next(u64::MAX)? {
-        match next {
-            Next::Bytes(length) if number == 1 => {
-                let until = stream.offset() + length;
-                let plane = plane(stream, until)?;
-                *events += plane.events.len() as u64;
-                plane.gather(gathered)?;
+impl Space {
+    fn walk<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<(), Trouble> {
+        while let Some((number, next)) = stream.next(u64::MAX)? {
+            match next {
+                Next::Bytes(length) if number == 1 => {
+                    let until = stream.offset() + length;
+                    let plane = plane(stream, until)?;
+                    self.events += plane.events.len() as u64;
+                    if plane.is_other() && self.others.len() < 4 {
+                        self.others.push(shortened(&plane.name));
+                    }
+                    plane.gather(&mut self.gathered)?;
+                }
+                Next::Bytes(length) => stream.skip(length)?,
+                Next::Number(_) => {}
             }
-            Next::Bytes(length) => stream.skip(length)?,
-            Next::Number(_) => {}
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Reads a plane. One of the host is passed over as soon as its name is known.
@@ -148,7 +177,10 @@ fn plane<R: Read>(stream: &mut Stream<R>, until: u64) -> Result<Plane, Trouble> 
                 plane.name = String::from_utf8_lossy(stream.take(length)?).into_owned();
                 if !plane.name.starts_with(GPU) {
                     stream.skip(until - stream.offset())?;
-                    return Ok(Plane::default());
+                    return Ok(Plane {
+                        name: plane.name,
+                        ..Plane::default()
+                    });
                 }
             }
             (3, Next::Bytes(length)) => {
@@ -197,7 +229,23 @@ fn line<R: Read>(stream: &mut Stream<R>, until: u64, plane: &mut Plane) -> Resul
     Ok(())
 }
 
+/// Whether a line's name, `Stream #8(MemcpyOther)`, says that only copies and fills ran on it.
+fn has_only_copies(line: &str) -> bool {
+    let kinds = line.split_once('(').map_or("", |(_, kinds)| kinds);
+    let mut kinds = kinds.trim_end_matches(')').split(',').map(str::trim);
+    kinds.all(is_copy)
+}
+
+fn is_copy(name: &str) -> bool {
+    name.starts_with("Memcpy") || name.starts_with("Memset")
+}
+
 impl Plane {
+    /// Whether it is that of a device which is no GPU, such as a TPU.
+    fn is_other(&self) -> bool {
+        self.name.starts_with(DEVICE) && !self.name.starts_with(GPU)
+    }
+
     /// An entry of the map from numbers to descriptions of events.
     fn name_of_event(&mut self, entry: &[u8]) -> Result<(), Malformed> {
         let (mut key, mut name, mut shown) = (0, None, None);
@@ -240,7 +288,7 @@ impl Plane {
                     .saturating_add((picos.saturating_add(500)) / 1000)
             };
             let name = self.names.get(&event.name).map_or("", |name| name);
-            let is_copy = name.starts_with("Memcpy") || name.starts_with("Memset");
+            let is_copy = has_only_copies(&line.name) || is_copy(name);
             gathered.kernel(
                 number,
                 &KernelText {

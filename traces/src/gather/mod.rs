@@ -1,7 +1,9 @@
 //! What one file holds, gathered before it is known which ranks its kernels belong to; the same
 //! for every format.
 
+mod copies;
 mod kept;
+mod operators;
 #[cfg(feature = "formats")]
 mod pieces;
 mod ranks;
@@ -13,9 +15,11 @@ use litd_units::Nanos;
 
 use self::kept::{DEVICE_LIMIT, Kept, Label};
 pub(crate) use self::kept::{few, within};
+use self::operators::Operators;
 #[cfg(feature = "formats")]
 pub(crate) use self::pieces::Pieces;
 use crate::class::class_of;
+use crate::error::ReadError;
 use crate::text::printable;
 use crate::timeline::{
     Collective, CollectiveId, Kernel, KernelClass, NameId, NonMax, StreamId, Timeline,
@@ -31,6 +35,58 @@ pub struct Trace {
     pub rank_known: bool,
     /// What the user should know, such as what was left out and why.
     pub notes: Vec<String>,
+}
+
+/// What the user wants of a file.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Choice<'a> {
+    /// The ranks of its GPUs, in the order of the numbers of their devices; of none the file tells.
+    pub ranks: &'a [u32],
+    /// The labels of the devices that are wanted; of none all are.
+    pub devices: &'a [String],
+}
+
+/// What a reader has found.
+pub(crate) struct Found {
+    pub(crate) gathered: Gathered,
+    /// How many records were read, kernels or not.
+    pub(crate) events: u64,
+    pub(crate) notes: Vec<String>,
+    /// What the file holds that is not read, in words.
+    pub(crate) other: Option<String>,
+    /// How the profiler that wrote it is told to record kernels.
+    pub(crate) advice: &'static str,
+}
+
+impl Found {
+    pub(crate) fn new(gathered: Gathered, events: u64, advice: &'static str) -> Self {
+        Self {
+            gathered,
+            events,
+            notes: Vec::new(),
+            other: None,
+            advice,
+        }
+    }
+
+    /// The timelines, if there are kernels.
+    pub(crate) fn trace(self, file: &str, choice: Choice<'_>) -> Result<Trace, ReadError> {
+        if self.gathered.is_empty() {
+            let file = file.to_owned();
+            return Err(match self.other {
+                Some(what) => ReadError::OtherActivity { file, what },
+                None => ReadError::NoKernels {
+                    file,
+                    events: self.events,
+                    advice: self.advice,
+                },
+            });
+        }
+        let trace = self.gathered.into_trace(file, choice);
+        let mut trace = trace.map_err(|fault| ReadError::of(fault, file))?;
+        trace.notes.extend(self.notes);
+        Ok(trace)
+    }
 }
 
 /// The number that a launch and its kernel share, plus one: millions of kernels have one, and so
@@ -122,6 +178,7 @@ pub(crate) struct Gathered {
     pub(crate) collectives: Vec<Collective>,
     pub(crate) marks: Vec<Mark>,
     pub(crate) launches: Vec<Launch>,
+    pub(crate) operators: Operators,
     /// The rank of `distributedInfo`.
     pub(crate) rank: Option<u32>,
     /// The rank that the host's record of a collective names.
@@ -129,6 +186,8 @@ pub(crate) struct Gathered {
     pub(crate) world_size: Option<u32>,
     /// Whether a simulator wrote the file.
     pub(crate) simulated: bool,
+    /// Whether it was put together from recordings of several machines, whose clocks may differ.
+    pub(crate) several_machines: bool,
     /// What to add to all times.
     pub(crate) base: Nanos,
     /// The class of each name.
@@ -152,6 +211,10 @@ pub(crate) enum Fault {
         devices: String,
         given: usize,
     },
+    /// None of the devices that the user wants is there.
+    Devices { wanted: String, there: String },
+    /// There are copies, and no kernels.
+    OnlyCopies { copies: usize },
 }
 
 /// A kernel's description in a file, for [`Gathered::kernel`].
@@ -181,6 +244,19 @@ impl Gathered {
         rank: Option<u32>,
         kernel: &KernelText<'_>,
     ) -> Result<(NameId, Spot), Fault> {
+        self.launched(event, rank, None, kernel)
+    }
+
+    /// The same of a kernel that may have a number in common with its launch; where several processes
+    /// write one file, launches and kernels need numbers of their own each.
+    #[cfg(feature = "formats")]
+    pub(crate) fn launched(
+        &mut self,
+        event: u64,
+        rank: Option<u32>,
+        correlation: Option<u64>,
+        kernel: &KernelText<'_>,
+    ) -> Result<(NameId, Spot), Fault> {
         let fault = |what: String| Fault::Kernel {
             event,
             name: shortened(kernel.name),
@@ -205,9 +281,19 @@ impl Gathered {
             start: kernel.start,
             end: kernel.end,
             collective: None,
-            correlation: None,
+            correlation: correlation.and_then(Correlation::new),
         };
         self.push(event, &raw).map(|()| (name, spot))
+    }
+
+    /// Takes the call that launched the kernels with this number.
+    #[cfg(feature = "formats")]
+    pub(crate) fn launch(&mut self, correlation: u64, at: i64) {
+        self.launches.push(Launch {
+            rank: None,
+            correlation,
+            at,
+        });
     }
 
     /// Takes a kernel whose texts are kept.
@@ -279,10 +365,9 @@ impl Gathered {
         known.unwrap_or(KernelClass::Computation)
     }
 
-    /// The timelines; `file` is how the user named the file, `given` the ranks that he gave its
-    /// GPUs, if he did.
-    pub(crate) fn into_trace(self, file: &str, given: &[u32]) -> Result<Trace, Fault> {
-        ranks::timelines(self, file, given)
+    /// The timelines; `file` is how the user named the file, `choice` what he wants of it.
+    pub(crate) fn into_trace(self, file: &str, choice: Choice<'_>) -> Result<Trace, Fault> {
+        ranks::timelines(self, file, choice)
     }
 }
 
@@ -293,4 +378,11 @@ pub(crate) fn shortened(text: &str) -> String {
         Some((end, _)) => format!("{}…", printable(text.get(..end).unwrap_or_default())),
         None => printable(text),
     }
+}
+
+/// Whether a call of this name may put work on a stream; most calls do not.
+pub(crate) fn launches(call: impl AsRef<[u8]>) -> bool {
+    [&b"aunch"[..], b"emcpy", b"emset"]
+        .iter()
+        .any(|word| memchr::memmem::find(call.as_ref(), word).is_some())
 }

@@ -1,11 +1,18 @@
 //! Decides which ranks the kernels of one file belong to, and makes a timeline of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use litd_units::Nanos;
 
-use super::{Correlation, Extreme, Fault, Gathered, Group, Launch, Mark, Trace, shortened};
-use crate::timeline::{CollectiveId, Iteration, NameId, NonMax, StreamId, Timeline};
+use super::kept::Kept;
+use super::{
+    Choice, Correlation, Extreme, Fault, Gathered, Group, Launch, Mark, Trace, copies, shortened,
+};
+use crate::natural::natural;
+use crate::timeline::{
+    CollectiveId, Iteration, KernelClass, Moment, NameId, NonMax, StreamId, Timeline,
+};
 
 /// The kernels of one rank's GPU, still in the file's terms.
 struct Share {
@@ -14,9 +21,10 @@ struct Share {
 }
 
 impl Share {
-    /// How long its kernels took.
+    /// How long its kernels took; copies are none.
     fn time(&self) -> i128 {
         let kernels = self.group.kernels.iter();
+        let kernels = kernels.filter(|kernel| kernel.class != KernelClass::Copy);
         let spans = kernels.map(|kernel| i128::from(kernel.end.0) - i128::from(kernel.start.0));
         spans.sum()
     }
@@ -26,16 +34,25 @@ impl Share {
 /// next to nothing.
 const BUSY: i128 = 20;
 
-/// The timelines of a file. `file` is how the user named it, `given` the ranks he gave its GPUs.
-pub(crate) fn timelines(mut all: Gathered, file: &str, given: &[u32]) -> Result<Trace, Fault> {
+/// The timelines of a file. `file` is how the user named it, `choice` what he wants of it.
+pub(crate) fn timelines(mut all: Gathered, file: &str, choice: Choice<'_>) -> Result<Trace, Fault> {
     let mut notes = Vec::new();
     check_base(&all)?;
-    let (shares, rank_known) = shares(&mut all, file, given, &mut notes)?;
+    all.groups = chosen(&all.kept, std::mem::take(&mut all.groups), choice.devices)?;
+    all.groups = copies::settled(&all.kept, std::mem::take(&mut all.groups), file, &mut notes)?;
+    let (shares, rank_known) = shares(&mut all, file, choice.ranks, &mut notes)?;
     all.launches.sort_unstable();
+    // Of a file of several processes the numbers of calls are each process's own.
+    let one_process = shares.iter().all(|share| share.group.rank.is_none());
+    let operators = std::mem::take(&mut all.operators);
+    let operators = match one_process {
+        true => operators.of_kernels(),
+        false => HashMap::new(),
+    };
     let shares_names = shares.len() > 1;
     let mut timelines = Vec::new();
     for share in shares {
-        timelines.push(timeline(&mut all, share, file, shares_names));
+        timelines.push(timeline(&mut all, share, file, shares_names, &operators));
     }
     Ok(Trace {
         timelines,
@@ -56,6 +73,28 @@ fn check_base(all: &Gathered) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// The kernels on the devices that the user wants, and copies on devices that nothing tells.
+fn chosen(kept: &Kept, groups: Vec<Group>, wanted: &[String]) -> Result<Vec<Group>, Fault> {
+    if wanted.is_empty() {
+        return Ok(groups);
+    }
+    let label = |group: &Group| kept.devices.get(group.device.id());
+    let is_wanted = |group: &Group| wanted.iter().any(|wanted| *wanted == label(group));
+    if !groups.iter().any(is_wanted) {
+        let mut there = Vec::from_iter(groups.iter().map(|group| shortened(label(group))));
+        there.sort_by(|a, b| natural(a, b));
+        there.dedup();
+        return Err(Fault::Devices {
+            wanted: shortened(&wanted.join(", ")),
+            there: there.join(", "),
+        });
+    }
+    let groups = groups.into_iter();
+    Ok(groups
+        .filter(|group| is_wanted(group) || label(group).is_empty())
+        .collect())
 }
 
 /// Splits the kernels by rank; `false` if the rank is a guess.
@@ -157,6 +196,14 @@ fn rename(
     for (share, &rank) in shares.iter_mut().zip(given) {
         share.rank = rank;
     }
+    if shares.len() > 1 {
+        let each = shares.iter().map(|share| {
+            let device = all.kept.devices.get(share.group.device.id());
+            format!("device {} is rank {}", shortened(device), share.rank)
+        });
+        let each = Vec::from_iter(each);
+        notes.push(format!("{file}: as given, {}", each.join(", ")));
+    }
     shares.sort_by_key(|share| share.rank);
     Ok(())
 }
@@ -193,20 +240,25 @@ fn busiest(
 
 /// Each device is a rank, in the order of their numbers.
 fn in_device_order(all: &Gathered, mut groups: Vec<Group>) -> Vec<Share> {
-    groups.sort_by_cached_key(|group| {
-        let label = all.kept.devices.get(group.device.id());
-        (label.parse::<u64>().unwrap_or(u64::MAX), label.to_owned())
-    });
+    let label = |group: &Group| all.kept.devices.get(group.device.id());
+    groups.sort_by(|a, b| natural(label(a), label(b)));
     let numbered = (0..).zip(groups);
     numbered
         .map(|(rank, group)| Share { rank, group })
         .collect()
 }
 
-fn timeline(all: &mut Gathered, share: Share, file: &str, shares_names: bool) -> Timeline {
+fn timeline(
+    all: &mut Gathered,
+    share: Share,
+    file: &str,
+    shares_names: bool,
+    operators: &HashMap<NameId, Arc<str>>,
+) -> Timeline {
     let mut timeline = Timeline::new(share.rank, file);
     timeline.world_size = all.world_size;
     timeline.simulated = all.simulated;
+    timeline.shares_clock = !all.several_machines;
     let marks = Marks::of(all, &share);
     let mut streams = vec![None; all.kept.streams.len()];
     let mut adopted = match shares_names {
@@ -221,9 +273,16 @@ fn timeline(all: &mut Gathered, share: Share, file: &str, shares_names: bool) ->
     } = share.group;
     for (at, kernel) in kernels.iter_mut().enumerate() {
         let correlation = correlations.get(at).copied().flatten();
+        let launch = marks.launch(rank, correlation);
         kernel.iteration = marks
-            .iteration(rank, kernel.start.0, correlation)
+            .iteration(kernel.start.0, launch)
             .and_then(NonMax::new);
+        if let Some(launch) = launch {
+            timeline.launches.resize(at, None);
+            timeline
+                .launches
+                .push(Moment::new(Nanos(launch) + all.base));
+        }
         kernel.start += all.base;
         kernel.end += all.base;
         if let Some(known) = streams.get_mut(usize::from(kernel.stream.0)) {
@@ -239,6 +298,16 @@ fn timeline(all: &mut Gathered, share: Share, file: &str, shares_names: bool) ->
         }
     }
     timeline.iterations = marks.iterations(all.base);
+    timeline.operators = match shares_names {
+        true => {
+            let own = |(id, operator): (&NameId, &Arc<str>)| {
+                let id = adopted.get(id.0 as usize).copied().flatten()?;
+                Some((id, operator.clone()))
+            };
+            operators.iter().filter_map(own).collect()
+        }
+        false => operators.clone(),
+    };
     if shares_names {
         for kernel in &mut kernels {
             // Each kernel has its own, which nobody else will ask for.
@@ -290,26 +359,21 @@ impl<'a> Marks<'a> {
         }
     }
 
+    /// When the host began to launch the kernel with this correlation: in the first of several calls
+    /// that have it.
+    fn launch(&self, rank: Option<NonMax>, correlation: Option<Correlation>) -> Option<i64> {
+        let key = (rank.map(NonMax::get), correlation?.number());
+        let key_of = |launch: &Launch| (launch.rank, launch.correlation);
+        let first = self.launches.partition_point(|launch| key_of(launch) < key);
+        let launch = self.launches.get(first)?;
+        (key_of(launch) == key).then_some(launch.at)
+    }
+
     /// A kernel belongs to the step in which the host launched it, however late it ran. Where
     /// the launch is not known, the profiler's mark on the device has to do.
-    fn iteration(
-        &self,
-        rank: Option<NonMax>,
-        start: i64,
-        correlation: Option<Correlation>,
-    ) -> Option<u32> {
-        if self.host.is_empty() && self.device.is_empty() {
-            return None;
-        }
-        let launched = correlation.and_then(|correlation| {
-            let key = (rank.map(NonMax::get), correlation.number());
-            let at = self
-                .launches
-                .binary_search_by_key(&key, |launch| (launch.rank, launch.correlation));
-            self.launches.get(at.ok()?)
-        });
+    fn iteration(&self, start: i64, launched: Option<i64>) -> Option<u32> {
         match launched {
-            Some(launch) if !self.host.is_empty() => containing(&self.host, launch.at),
+            Some(launch) if !self.host.is_empty() => containing(&self.host, launch),
             _ if !self.device.is_empty() => containing(&self.device, start),
             _ if self.launches.is_empty() => containing(&self.host, start),
             _ => None,

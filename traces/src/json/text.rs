@@ -23,6 +23,16 @@ pub(crate) fn fields(text: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]),
     })
 }
 
+/// The fields of an object up to the first that is broken; none of what is no object.
+#[cfg(feature = "formats")]
+pub(crate) fn members(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let text = match text.first() {
+        Some(b'{') => text,
+        _ => b"{}",
+    };
+    fields(text).map_while(Result::ok)
+}
+
 /// Takes `"key": value` and the comma behind it.
 fn take_field<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let key = take_value(rest)?;

@@ -4,7 +4,7 @@ use litd_units::Nanos;
 
 use super::event::{Args, Category, Event, RawCollective, distributed_info};
 use crate::gather::{
-    self, Correlation, Gathered, Launch, Mark, RawKernel, Spot, shortened, within,
+    self, Correlation, Gathered, Launch, Mark, RawKernel, Spot, launches, shortened, within,
 };
 use crate::json::number;
 use crate::json::scan::{Part, ScanError};
@@ -29,7 +29,28 @@ impl From<gather::Fault> for Fault {
 
 /// The kernels and marks of a Kineto file.
 #[derive(Debug, Default)]
-pub(super) struct Collected(pub(super) Gathered);
+pub(super) struct Collected {
+    pub(super) gathered: Gathered,
+    pub(super) others: Others,
+}
+
+/// Events of devices whose kernels are not read.
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    count: u64,
+    /// The category of the first.
+    first: String,
+}
+
+impl Others {
+    /// What there is, if there is anything.
+    pub(super) fn in_words(self) -> Option<String> {
+        let Self { count, first } = self;
+        (count > 0).then(|| {
+            format!("{count} events of another device, such as {first}, which litctl does not read")
+        })
+    }
+}
 
 impl From<ScanError> for Fault {
     fn from(error: ScanError) -> Self {
@@ -53,7 +74,8 @@ impl Collected {
                 self.event(number, &event, args)
             }
             Part::DistributedInfo(text) => {
-                (self.0.rank, self.0.world_size) = distributed_info(text).map_err(malformed)?;
+                (self.gathered.rank, self.gathered.world_size) =
+                    distributed_info(text).map_err(malformed)?;
                 Ok(())
             }
             Part::BaseTime(text) => {
@@ -61,7 +83,7 @@ impl Collected {
                     event: number,
                     what: "baseTimeNanoseconds is no number of nanoseconds".into(),
                 })?;
-                self.0.base = Nanos(base);
+                self.gathered.base = Nanos(base);
                 Ok(())
             }
         }
@@ -73,24 +95,38 @@ impl Collected {
             Category::Kernel | Category::Copy => self.kernel(number, event, args, rank),
             Category::Host if event.name == b"record_param_comms" => {
                 let named = args.comms_rank.and_then(number_of);
-                self.0.comms_rank = self.0.comms_rank.or(named);
+                self.gathered.comms_rank = self.gathered.comms_rank.or(named);
                 Ok(())
             }
             Category::Host => {
                 self.mark(event, rank, None);
                 Ok(())
             }
+            Category::Operator => {
+                if let Some(number) = event.external_id {
+                    let Gathered {
+                        operators, kept, ..
+                    } = &mut self.gathered;
+                    operators.called(kept, number, &decoded(event.name));
+                }
+                Ok(())
+            }
             Category::Device => {
                 let label = device_label(event, &args);
-                let device =
-                    self.0
-                        .kept
-                        .device(&decoded(label))
-                        .map_err(|what| gather::Fault::Value {
-                            event: number,
-                            what,
-                        })?;
+                let device = self.gathered.kept.device(&decoded(label)).map_err(|what| {
+                    gather::Fault::Value {
+                        event: number,
+                        what,
+                    }
+                })?;
                 self.mark(event, rank, Some(device.id()));
+                Ok(())
+            }
+            Category::Other(name) => {
+                self.others.count += 1;
+                if self.others.count == 1 {
+                    self.others.first = shortened(&decoded(name));
+                }
                 Ok(())
             }
             Category::Launch => {
@@ -98,7 +134,7 @@ impl Collected {
                 let at = event.ts.and_then(number::micros_to_nanos);
                 if let (Some(correlation), Some(at), true) = (correlation, at, launches(event.name))
                 {
-                    self.0.launches.push(Launch {
+                    self.gathered.launches.push(Launch {
                         rank,
                         correlation,
                         at,
@@ -117,7 +153,7 @@ impl Collected {
         let length = event.dur.and_then(number::micros_to_nanos);
         if let (Some(number), Some(start), Some(length)) = (number, start, length) {
             let end = start.saturating_add(length.max(0));
-            self.0.marks.push(Mark {
+            self.gathered.marks.push(Mark {
                 number,
                 start,
                 end,
@@ -156,16 +192,23 @@ impl Collected {
         let end = start
             .checked_add(length)
             .ok_or_else(|| fault("a kernel's end is not a time that fits".into()))?;
-        let name = self.0.kept.name(&decoded(event.name)).map_err(fault)?;
+        let name = self
+            .gathered
+            .kept
+            .name(&decoded(event.name))
+            .map_err(fault)?;
+        if let Some(number) = args.external_id {
+            self.gathered.operators.launched(name, number);
+        }
         let class = match event.category {
             Category::Copy => KernelClass::Copy,
-            _ => self.0.class(name),
+            _ => self.gathered.class(name),
         };
         let stream = args.stream.or(event.tid).unwrap_or_default();
         let stream = stream.strip_prefix(b"stream ").unwrap_or(stream);
-        let stream = self.0.kept.stream(&decoded(stream)).map_err(fault)?;
+        let stream = self.gathered.kept.stream(&decoded(stream)).map_err(fault)?;
         let device = decoded(device_label(event, &args));
-        let device = self.0.kept.device(&device).map_err(fault)?;
+        let device = self.gathered.kept.device(&device).map_err(fault)?;
         let correlation = args
             .correlation
             .and_then(number_of)
@@ -173,8 +216,8 @@ impl Collected {
         let collective = match &args.collective {
             Some(raw) => {
                 let collective = self.collective(raw).map_err(fault)?;
-                self.0.collectives.push(collective);
-                let last = u32::try_from(self.0.collectives.len() - 1);
+                self.gathered.collectives.push(collective);
+                let last = u32::try_from(self.gathered.collectives.len() - 1);
                 last.ok().and_then(NonMax::new)
             }
             None => None,
@@ -192,7 +235,7 @@ impl Collected {
             collective,
             correlation,
         };
-        Ok(self.0.push(number, &raw)?)
+        Ok(self.gathered.push(number, &raw)?)
     }
 }
 
@@ -204,12 +247,14 @@ impl Collected {
             RANKS_TEXT_LIMIT,
             "the list of a process group's ranks",
         )?;
-        let kept = &mut self.0.kept;
+        let kept = &mut self.gathered.kept;
         let mut text = |raw: Option<&[u8]>, what| kept.text(raw.map(decoded).as_deref(), what);
         Ok(Collective {
             name: text(raw.name, "the name of a collective")?,
             dtype: text(raw.dtype, "the dtype of a collective")?,
             process_group: text(raw.process_group, "the name of a process group")?,
+            description: text(raw.description, "the description of a process group")?,
+            peer: raw.peer,
             in_elements: raw.in_elements,
             out_elements: raw.out_elements,
             group_size: raw.group_size,
@@ -222,11 +267,4 @@ impl Collected {
 /// `args.device` tells the device, else the process.
 fn device_label<'a>(event: &Event<'a>, args: &Args<'a>) -> &'a [u8] {
     args.device.or(event.pid).unwrap_or_default()
-}
-
-/// Whether a call of this name may put work on a stream; most calls do not.
-fn launches(call: &[u8]) -> bool {
-    [&b"aunch"[..], b"emcpy", b"emset"]
-        .iter()
-        .any(|word| memchr::memmem::find(call, word).is_some())
 }

@@ -4,28 +4,35 @@ use crate::json::text::{Malformed, fields, number_of, unquoted};
 
 /// What an event may tell us, by its category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Category {
+pub(super) enum Category<'a> {
     /// A kernel.
     Kernel,
     /// A copy or a fill by the driver.
     Copy,
     /// A span on the host: perhaps a mark of an iteration, or of a collective.
     Host,
+    /// The call of an operator.
+    Operator,
     /// A span that the profiler carried over to the device: perhaps a mark of an iteration.
     Device,
     /// A call that may have launched a kernel.
     Launch,
+    /// Work of a device that is no GPU, and its category.
+    Other(&'a [u8]),
 }
 
-impl Category {
-    fn of(value: &[u8]) -> Option<Self> {
+impl<'a> Category<'a> {
+    fn of(value: &'a [u8]) -> Option<Self> {
         Some(match unquoted(value) {
             b"kernel" | b"Kernel" => Self::Kernel,
             b"gpu_memcpy" | b"Memcpy" | b"gpu_memset" | b"Memset" => Self::Copy,
-            b"user_annotation" | b"Operator" | b"cpu_op" => Self::Host,
+            b"user_annotation" => Self::Host,
+            b"Operator" | b"cpu_op" => Self::Operator,
             b"gpu_user_annotation" => Self::Device,
             b"cuda_runtime" | b"cuda_driver" | b"Runtime" | b"hip_runtime" | b"hip_driver"
             | b"hip_runtime_api" => Self::Launch,
+            b"hpu_op" => Self::Other(unquoted(value)),
+            other if other.starts_with(b"mtia_") => Self::Other(other),
             _ => return None,
         })
     }
@@ -34,13 +41,15 @@ impl Category {
 /// The fields of an event that matter, as they stand in the file.
 #[derive(Debug)]
 pub(super) struct Event<'a> {
-    pub(super) category: Category,
+    pub(super) category: Category<'a>,
     pub(super) name: &'a [u8],
     pub(super) ts: Option<&'a [u8]>,
     pub(super) dur: Option<&'a [u8]>,
     pub(super) pid: Option<&'a [u8]>,
     pub(super) tid: Option<&'a [u8]>,
     pub(super) args: &'a [u8],
+    /// The number of an operator's call.
+    pub(super) external_id: Option<u32>,
 }
 
 impl<'a> Event<'a> {
@@ -55,6 +64,7 @@ impl<'a> Event<'a> {
             pid: None,
             tid: None,
             args: b"{}",
+            external_id: None,
         };
         if text.first() != Some(&b'{') {
             return Ok(None);
@@ -78,9 +88,26 @@ impl<'a> Event<'a> {
                 _ => {}
             }
             // Most spans on the host are operators: their names tell, and come early.
-            if category == Some(Category::Host) && !event.name.is_empty() && !event.is_mark() {
-                return Ok(None);
+            if event.name.is_empty() || event.is_mark() {
+                continue;
             }
+            match category {
+                Some(Category::Host) => return Ok(None),
+                Some(Category::Operator) => {
+                    let category = Category::Operator;
+                    let external_id = external_id(text);
+                    let operator = external_id.map(|_| Event {
+                        category,
+                        external_id,
+                        ..event
+                    });
+                    return Ok(operator);
+                }
+                _ => {}
+            }
+        }
+        if category == Some(Category::Operator) {
+            category = Some(Category::Host);
         }
         // rocmProfileData's converter has no categories; a description in the arguments tells.
         let category = category.or_else(|| described(event.args));
@@ -92,8 +119,18 @@ impl<'a> Event<'a> {
     }
 }
 
+/// The number of an operator's call, for which the rest of its event need not be taken apart: within
+/// a text the quotation mark behind such a key would be escaped.
+fn external_id(event: &[u8]) -> Option<u32> {
+    const KEY: &[u8] = b"xternal id\":";
+    let at = memchr::memmem::find(event, KEY)?;
+    let value = event.get(at + KEY.len()..)?.trim_ascii_start();
+    let end = value.iter().position(|byte| !byte.is_ascii_digit());
+    number_of(value.get(..end?)?)
+}
+
 /// The category that `args.desc` tells.
-fn described(args: &[u8]) -> Option<Category> {
+fn described(args: &[u8]) -> Option<Category<'static>> {
     let fields = fields(args).map_while(Result::ok);
     let mut fields = fields.filter(|(key, _)| *key == b"desc");
     let description = unquoted(fields.next()?.1);
@@ -112,6 +149,8 @@ pub(super) struct Args<'a> {
     pub(super) device: Option<&'a [u8]>,
     pub(super) stream: Option<&'a [u8]>,
     pub(super) correlation: Option<&'a [u8]>,
+    /// The number of the operator's call that launched it.
+    pub(super) external_id: Option<u32>,
     /// The rank that an event of a file of several ranks belongs to.
     pub(super) rank: Option<&'a [u8]>,
     /// The rank that the host's record of a collective names.
@@ -128,6 +167,8 @@ pub(super) struct RawCollective<'a> {
     pub(super) group_size: Option<u32>,
     pub(super) dtype: Option<&'a [u8]>,
     pub(super) process_group: Option<&'a [u8]>,
+    pub(super) description: Option<&'a [u8]>,
+    pub(super) peer: Option<u32>,
     pub(super) ranks: Option<&'a [u8]>,
     pub(super) sequence: Option<u64>,
 }
@@ -141,6 +182,7 @@ impl<'a> Args<'a> {
                 b"device" => args.device = Some(unquoted(value)),
                 b"stream" => args.stream = Some(unquoted(value)),
                 b"correlation" => args.correlation = Some(unquoted(value)),
+                b"External id" | b"external id" => args.external_id = number_of(value),
                 b"rank" => args.rank = Some(unquoted(value)),
                 b"Rank" => args.comms_rank = Some(unquoted(value)),
                 b"Collective name" => args.collective().name = Some(unquoted(value)),
@@ -149,6 +191,10 @@ impl<'a> Args<'a> {
                 b"Group size" => args.collective().group_size = number_of(value),
                 b"dtype" => args.collective().dtype = Some(unquoted(value)),
                 b"Process Group Name" => args.collective().process_group = Some(unquoted(value)),
+                b"Process Group Description" => {
+                    args.collective().description = Some(unquoted(value));
+                }
+                b"Src Rank" | b"Dst Rank" => args.collective().peer = number_of(value),
                 b"Process Group Ranks" => args.collective().ranks = Some(value),
                 b"Seq" => args.collective().sequence = number_of(value),
                 _ => {}
@@ -186,6 +232,12 @@ mod tests {
     fn an_operator_is_dropped_and_a_kernel_kept() {
         let operator = br#"{"ph":"X","cat":"cpu_op","name":"aten::add","ts":1,"dur":1}"#;
         assert!(Event::parse(operator).unwrap().is_none());
+        let numbered = br#"{"ph":"X","cat":"cpu_op","name":"aten::add","ts":1,"args":{"Note":"External id\":9","External id": 7}}"#;
+        let event = Event::parse(numbered).unwrap().unwrap();
+        assert_eq!(
+            (event.category, event.external_id),
+            (Category::Operator, Some(7))
+        );
         let kernel = br#"{"cat":"kernel","ts":"1.5","args":{"a":[1,{"device":9}],"device":3},"ph":"X","name":"k"}"#;
         let event = Event::parse(kernel).unwrap().unwrap();
         assert_eq!(event.ts, Some(&b"1.5"[..]));

@@ -10,11 +10,14 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use crate::error::ReadError;
-use crate::gather::Trace;
+use crate::gather::{Choice, Found, Trace};
 use crate::json::scan::{EVENT_LIMIT, ScanError, Scanner};
 use crate::source::{Packing, Source};
 use crate::text::printable;
 use collect::{Collected, Fault};
+
+/// How PyTorch is told to record kernels.
+const ADVICE: &str = "with ProfilerActivity.CUDA among the activities of torch.profiler.profile";
 
 /// Reads the file at `path`. `rank` is the rank that the user gave it, if he did.
 ///
@@ -37,40 +40,35 @@ pub fn read(source: impl Read, file: &str, rank: Option<u32>) -> Result<Trace, R
         file: file.into(),
         cause,
     })?;
-    read_source(source, file, rank.as_slice())
+    let choice = Choice {
+        ranks: rank.as_slice(),
+        ..Choice::default()
+    };
+    read_source(source, file)?.trace(file, choice)
 }
 
 /// Reads a trace whose packing is known.
-pub(crate) fn read_source(
-    source: Source<impl Read>,
-    file: &str,
-    ranks: &[u32],
-) -> Result<Trace, ReadError> {
+pub(crate) fn read_source(source: Source<impl Read>, file: &str) -> Result<Found, ReadError> {
     let packing = source.packing();
     let mut scanner = Scanner::new(source);
     let mut collected = Collected::default();
     let walked = scanner.walk(|event, part| collected.take(event, part));
-    let events = scanner.progress.events;
-    let result = walked.and_then(|()| {
-        let Collected(mut gathered) = collected;
-        if gathered.is_empty() {
-            return Ok(None);
-        }
-        gathered.simulated = scanner.progress.simulated;
-        Ok(gathered.into_trace(file, ranks).map(Some)?)
-    });
-    match result {
-        Ok(Some(trace)) => Ok(trace),
-        // Any tool may write a bare list of events; only kernels would tell that Kineto did.
-        Ok(None) if scanner.progress.has_events && !scanner.progress.keys.is_empty() => {
-            Err(ReadError::NoKernels {
-                file: file.into(),
-                events,
-            })
-        }
-        Ok(None) => Err(not_kineto(file, &scanner.progress.keys)),
-        Err(fault) => Err(explain(fault, file, packing, &scanner)),
+    walked.map_err(|fault| explain(fault, file, packing, &scanner))?;
+    let progress = &scanner.progress;
+    let Collected {
+        mut gathered,
+        others,
+    } = collected;
+    // Any tool may write a bare list of events; only kernels would tell that Kineto did.
+    let is_kineto = progress.has_events && !progress.keys.is_empty();
+    if gathered.is_empty() && !is_kineto {
+        return Err(not_kineto(file, &progress.keys));
     }
+    gathered.simulated = progress.simulated;
+    Ok(Found {
+        other: others.in_words(),
+        ..Found::new(gathered, progress.events, ADVICE)
+    })
 }
 
 fn not_kineto(file: &str, keys: &[String]) -> ReadError {

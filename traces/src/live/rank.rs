@@ -130,9 +130,7 @@ impl Rank {
         if !kernels.is_sorted_by_key(key) {
             kernels.sort_by_key(key);
         }
-        let communication = kernels
-            .iter()
-            .filter(|kernel| kernel.class == KernelClass::Communication);
+        let communication = kernels.iter().filter(|kernel| kernel.class.communicates());
         let sync = |kernel: &LiveKernel| {
             let (start, end) = (kernel.start, end(kernel));
             (kernel.name.0, Sync { start, end })

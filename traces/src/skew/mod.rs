@@ -13,7 +13,7 @@ use litd_diagnosis::median;
 use litd_units::Nanos;
 use serde::Serialize;
 
-use crate::timeline::{KernelClass, Timeline};
+use crate::timeline::{Moment, Timeline};
 pub use jumps::Jump;
 
 /// Fewer collectives than this say nothing.
@@ -41,6 +41,10 @@ pub struct Skew {
     pub link_slowness: Vec<f64>,
     /// From the last arrival to the end, median over collectives, in nanoseconds.
     pub transfer_ns: Nanos,
+    /// Whether all ranks were recorded by one profiler on one machine, so that their times are of
+    /// one clock whatever collectives tell.
+    #[serde(skip)]
+    pub one_clock: bool,
     /// Clocks that jump within the recording; what is said of their skew holds before that. They
     /// are reported and left as they are: which kernels ran before a jump is not known.
     pub jumps: Vec<Jump>,
@@ -68,16 +72,29 @@ pub(crate) fn of_timelines(timelines: &[Timeline]) -> Skew {
     let lists = Vec::from_iter(timelines.iter().map(lists));
     let all = rows(&lists);
     drop(lists);
+    let one_clock = have_one_clock(timelines);
     if !all.suffice() {
-        return all.too_few();
+        return Skew {
+            one_clock,
+            ..all.too_few()
+        };
     }
     let seen = Seen::of(&all);
     let late = (0..all.ranks).map(|rank| seen.late(&all, rank));
     let mut late = Vec::from_iter(late);
     let steps = jumps::take_out(&mut late, &seen);
     let mut skew = seen.skew(&late);
+    skew.one_clock = one_clock;
     skew.jumps = jumps::told(&steps, timelines, |time| seen.at(&all, time));
     skew
+}
+
+/// Whether the timelines are of one file that one machine wrote.
+fn have_one_clock(timelines: &[Timeline]) -> bool {
+    let first = timelines.first().map(|timeline| &timeline.source);
+    timelines
+        .iter()
+        .all(|timeline| timeline.shares_clock && Some(&timeline.source) == first)
 }
 
 /// What collectives say that all ranks of a job ran. Whether a clock jumped is not looked for.
@@ -193,6 +210,9 @@ fn shift(timeline: &mut Timeline, by: Nanos) {
         kernel.start = kernel.start - by;
         kernel.end = kernel.end - by;
     }
+    for launch in timeline.launches.iter_mut().flatten() {
+        *launch = Moment::new(launch.get() - by).unwrap_or(*launch);
+    }
     for iteration in &mut timeline.iterations {
         iteration.start = iteration.start - by;
         iteration.end = iteration.end - by;
@@ -209,7 +229,7 @@ fn lists(timeline: &Timeline) -> Lists {
         let told = told.and_then(|id| timeline.collectives.get(id.0.get() as usize));
         let name = told.and_then(|collective| collective.name.as_deref());
         let kind = kind_of(name.unwrap_or_else(|| timeline.name_of(kernel)));
-        if let (Some(kind), KernelClass::Communication) = (kind, kernel.class) {
+        if let (Some(kind), true) = (kind, kernel.class.communicates()) {
             let group = told.and_then(|collective| collective.process_group.clone());
             let (start, end) = (kernel.start, kernel.end);
             lists

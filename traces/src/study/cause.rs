@@ -11,7 +11,8 @@ use serde::Serialize;
 use super::artefact;
 use super::matrix::Matrix;
 use super::overlap::OverlapKind;
-use crate::analysis::idle_of;
+use crate::analysis::{idle_of, ratio};
+use crate::collectives::GroupWaits;
 use crate::limit::limit_of;
 use crate::marks::marks;
 use crate::pace::paces;
@@ -30,6 +31,13 @@ pub struct Diagnosis {
     pub rank: Option<u32>,
     /// Whether more power for that rank can help.
     pub power_helps: bool,
+    /// What tells how far ranks are apart: `waits` in collectives with nothing to compute, `arrivals` at
+    /// collectives or, where there are none, `leads`.
+    pub measure: &'static str,
+    /// How far the ranks are apart by that measure, as a share of the time.
+    pub spread: f64,
+    /// How far noise may drive them apart.
+    pub level: f64,
     /// The reasons, in words and numbers.
     pub evidence: Vec<String>,
     /// What was measured of each rank.
@@ -46,6 +54,110 @@ pub struct RankMarks {
     pub marks: Marks,
     /// By how much it leads the rank that is last, as a share of an iteration, on average.
     pub lead: f64,
+    /// How long it waits in collectives with nothing to compute, as a share of the iterations that
+    /// are compared; null without collectives.
+    pub wait: Option<f64>,
+}
+
+/// What tells who is late: whom the others wait for in collectives or, without any, who starts
+/// kernels last.
+struct Measure {
+    /// Of each rank: the least is the straggler's. Shares.
+    values: Vec<f64>,
+    /// What tells whether anybody is late at all.
+    name: &'static str,
+    /// How far the ranks are apart by that, and how far noise may drive them; shares.
+    spread: f64,
+    level: f64,
+}
+
+impl Measure {
+    /// Over iterations of this length together, so many of them, of which noise drives mean leads apart
+    /// by this share.
+    fn of(
+        waits: Option<&GroupWaits>,
+        leads: &[f64],
+        (length, iterations): (Nanos, usize),
+        noise: f64,
+    ) -> Self {
+        let Some(waits) = waits else {
+            return Self {
+                values: leads.to_vec(),
+                name: "leads",
+                spread: spread(leads),
+                level: LEVEL.max(noise),
+            };
+        };
+        let shares = |times: &[Nanos]| {
+            let shares = times.iter().map(|&time| ratio(time, length).unwrap_or(0.0));
+            Vec::from_iter(shares)
+        };
+        // What nothing hides adds up to what ranks are apart at the end of an iteration, where leads are
+        // twice their mean.
+        let exposed = (spread(&shares(&waits.exposed)), LEVEL.max(2.0 * noise));
+        // Where computation hides waits, ranks are as far apart at collectives as they lead.
+        let arrivals = waits.mean.as_deref().map(|mean| {
+            let apart = spread(&shares(mean)) * iterations as f64;
+            (apart, LEVEL.max(noise))
+        });
+        let arrivals = arrivals.filter(|one| one.0 / one.1 > exposed.0 / exposed.1);
+        let (name, (spread, level)) = match arrivals {
+            Some(arrivals) => ("arrivals", arrivals),
+            None => ("waits", exposed),
+        };
+        Self {
+            values: shares(&waits.names),
+            name,
+            spread,
+            level,
+        }
+    }
+
+    /// From which spread of the values on somebody is late.
+    fn threshold(&self) -> f64 {
+        match self.spread > 0.0 {
+            true => spread(&self.values) * self.level / self.spread,
+            false => self.level,
+        }
+    }
+
+    /// The figure in words, for a node that is level or for one that nothing explains.
+    fn apart(&self, rank: u32) -> [String; 2] {
+        let (spread, level) = (100.0 * self.spread, 100.0 * self.level);
+        let unexplained = "and nothing in its kernels, its queue or its transfers explains that";
+        match self.name {
+            "leads" => [
+                format!(
+                    "the ranks are {spread:.2} % of an iteration apart on average, no more than noise makes them"
+                ),
+                format!(
+                    "the rank furthest ahead leads rank {rank} by {spread:.2} % of an iteration on average, {unexplained}"
+                ),
+            ],
+            "waits" => [
+                format!(
+                    "what the ranks wait in collectives with nothing to compute differs by {spread:.2} % of the time, where noise makes up to {level:.2} %"
+                ),
+                format!(
+                    "another rank waits in collectives with nothing to compute for {spread:.2} % of the time more than rank {rank}, {unexplained}"
+                ),
+            ],
+            _ => [
+                format!(
+                    "the ranks come to collectives {spread:.2} % of an iteration apart on average, where noise makes up to {level:.2} %"
+                ),
+                format!(
+                    "another rank comes to collectives {spread:.2} % of an iteration before rank {rank} on average, {unexplained}"
+                ),
+            ],
+        }
+    }
+}
+
+/// By how much the greatest value exceeds the least.
+fn spread(values: &[f64]) -> f64 {
+    let most = values.iter().copied().fold(0.0, f64::max);
+    (most - values.iter().copied().fold(most, f64::min)).max(0.0)
 }
 
 pub(super) fn diagnose(
@@ -53,52 +165,56 @@ pub(super) fn diagnose(
     matrix: &Matrix<'_>,
     kinds: &[OverlapKind],
     skew: &Skew,
+    waits: Option<&GroupWaits>,
 ) -> Diagnosis {
     let length = length(matrix);
     let marks = marks_of(timelines, matrix, kinds, skew, length);
     let leads = leads(matrix, length);
+    let noise = expected_spread(matrix, length);
+    let iterations = matrix.iterations().len().max(1);
+    let measure = Measure::of(waits, &leads, (length, iterations), noise);
     let limits = Limits {
-        level: LEVEL.max(expected_spread(matrix, length)),
+        level: measure.threshold(),
         ..Limits::OF_TRACES
     };
-    let verdict = litd_diagnosis::diagnose(&leads, &marks, &[], &limits);
+    let verdict = litd_diagnosis::diagnose(&measure.values, &marks, &[], &limits);
     let last = verdict.last.and_then(|gpu| timelines.get(gpu));
     let rank = last.map(|timeline| timeline.rank);
     let (cause, evidence) = match (artefact::find(timelines, matrix, skew), rank) {
         (Some(artefact), _) => artefact,
-        (None, Some(rank)) => (verdict.cause, evidence(rank, &verdict)),
+        (None, Some(rank)) => (verdict.cause, evidence(rank, &verdict, &measure)),
         (None, None) => (Cause::Unknown, Vec::new()),
     };
     let named = !matches!(cause, Cause::Healthy | Cause::SamplingArtefact);
-    let each = timelines.iter().zip(marks).zip(leads);
+    let each = timelines.iter().zip(marks).zip(&leads).enumerate();
     Diagnosis {
         cause,
         rank: rank.filter(|_| named),
         power_helps: cause.power_helps(),
+        measure: measure.name,
+        spread: measure.spread,
+        level: measure.level,
         evidence,
         ranks: each
-            .map(|((timeline, marks), lead)| RankMarks {
+            .map(|(at, ((timeline, marks), &lead))| RankMarks {
                 rank: timeline.rank,
                 marks,
                 lead,
+                wait: waits.and_then(|waits| ratio(*waits.exposed.get(at)?, length)),
             })
             .collect(),
     }
 }
 
 /// What the verdict rests on.
-fn evidence(rank: u32, verdict: &Verdict) -> Vec<String> {
+fn evidence(rank: u32, verdict: &Verdict, measure: &Measure) -> Vec<String> {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let apart = &verdict.apart;
-    let spread = verdict.spread * 100.0;
+    let [level, unexplained] = measure.apart(rank);
     let mut evidence = Vec::new();
     match (verdict.cause, &verdict.seen[..]) {
-        (Cause::Healthy, _) => evidence.push(format!(
-            "the ranks are {spread:.2} % of an iteration apart on average, no more than noise makes them"
-        )),
-        (Cause::Unknown, []) => evidence.push(format!(
-            "the rank furthest ahead leads rank {rank} by {spread:.2} % of an iteration on average, and nothing in its kernels, its queue or its transfers explains that"
-        )),
+        (Cause::Healthy, _) => evidence.push(level),
+        (Cause::Unknown, []) => evidence.push(unexplained),
         (Cause::Unknown, [Cause::SlowClock, Cause::DataDependent]) => evidence.push(
             "a slow clock would slow memory-bound kernels less, more work would slow them as much: it may be both".into(),
         ),
@@ -135,8 +251,8 @@ fn evidence(rank: u32, verdict: &Verdict) -> Vec<String> {
     if verdict.seen.contains(&Cause::HostBound) {
         let more = match apart.idle > Limits::OF_TRACES.idle {
             true => format!(
-                ", {} more than on the ranks far ahead of it",
-                percent(apart.idle)
+                ", {:.1} percentage points more than on the ranks far ahead of it",
+                apart.idle * 100.0
             ),
             false => ", as on the others (none of the hosts keeps up)".into(),
         };

@@ -31,9 +31,14 @@ impl<'a> Matrix<'a> {
             selection: Selection::Computation,
             ..*align_by
         };
+        Ok(Self::aligned(timelines, align(timelines, &align_by)?))
+    }
+
+    /// Of timelines whose computation kernels are aligned.
+    pub(super) fn aligned(timelines: &'a [Timeline], alignment: Alignment) -> Self {
         let mut matrix = Self {
             timelines,
-            alignment: align(timelines, &align_by)?,
+            alignment,
             latest: Vec::new(),
             overlap: Vec::new(),
         };
@@ -49,7 +54,7 @@ impl<'a> Matrix<'a> {
             let overlaps = Vec::from_iter(overlaps);
             matrix.overlap.push(overlaps);
         }
-        Ok(matrix)
+        matrix
     }
 
     pub(super) fn gpus(&self) -> usize {

@@ -20,7 +20,9 @@ pub use models::{Aligned, ModelOptions, Models, Prediction, predict};
 pub use overlap::{IterationOverlap, KernelOverlap, LayerOverlap, OverlapKind, cosine, pearson};
 pub use waves::{Plateau, Stretch, Wave};
 
-use crate::align::{AlignError, AlignOptions};
+use crate::align::{AlignError, AlignOptions, Alignment, Selection};
+use crate::collectives::{GroupWaits, matched, waits};
+use crate::groups::{Group, Groups};
 use crate::timeline::Timeline;
 use matrix::Matrix;
 
@@ -75,7 +77,7 @@ pub fn remove_skew(timelines: &mut [Timeline]) -> Skew {
     crate::skew::remove(timelines)
 }
 
-/// Studies the timelines of two or more ranks of a node, whose skew was removed.
+/// Studies the timelines of two or more ranks that do equal work, whose skew was removed.
 ///
 /// # Errors
 /// When too few kernels match; see [`AlignError`].
@@ -85,7 +87,56 @@ pub fn study<'a>(
     align: &AlignOptions,
     options: &ModelOptions,
 ) -> Result<Study<'a>, AlignError> {
-    let matrix = Matrix::of(timelines, align)?;
+    let groups = Groups::one(timelines, None).named(timelines, align);
+    let waits = waits(timelines, &groups, &matched(timelines, &groups));
+    let waits = GroupWaits::of(&waits);
+    let compared = Compared {
+        alignment: None,
+        waits: waits.as_ref(),
+    };
+    study_with(timelines, compared, skew, align, options)
+}
+
+/// Studies one group of a job's ranks: its timelines, and how long each waits as
+/// [`GroupReport::waits`](crate::GroupReport::waits) has it.
+///
+/// # Errors
+/// When too few kernels match; see [`AlignError`].
+pub fn study_group<'a>(
+    timelines: &'a [Timeline],
+    (group, waits): (&Group, Option<&GroupWaits>),
+    skew: Skew,
+    align: &AlignOptions,
+    options: &ModelOptions,
+) -> Result<Study<'a>, AlignError> {
+    let alignment = group.alignment.as_ref();
+    let alignment = alignment.filter(|_| align.selection == Selection::Computation);
+    let compared = Compared {
+        alignment: alignment.cloned(),
+        waits,
+    };
+    study_with(timelines, compared, skew, align, options)
+}
+
+/// What is known of ranks before they are studied.
+struct Compared<'b> {
+    /// Which of their computation kernels match, if that was looked for.
+    alignment: Option<Alignment>,
+    /// How long each waits for the others; none without collectives.
+    waits: Option<&'b GroupWaits>,
+}
+
+fn study_with<'a>(
+    timelines: &'a [Timeline],
+    compared: Compared<'_>,
+    skew: Skew,
+    align: &AlignOptions,
+    options: &ModelOptions,
+) -> Result<Study<'a>, AlignError> {
+    let matrix = match compared.alignment {
+        Some(alignment) => Matrix::aligned(timelines, alignment),
+        None => Matrix::of(timelines, align)?,
+    };
     let kinds = overlap::kinds(&matrix, options.varying_threshold);
     let ranks = Vec::from_iter(timelines.iter().map(|timeline| timeline.rank));
     let waves = waves::waves(&matrix, &ranks);
@@ -96,7 +147,7 @@ pub fn study<'a>(
         last.any(|gpu| Some(gpu) != first)
     };
     Ok(Study {
-        diagnosis: cause::diagnose(timelines, &matrix, &kinds, &skew),
+        diagnosis: cause::diagnose(timelines, &matrix, &kinds, &skew, compared.waits),
         skew,
         straggler_changes: waves.iter().any(changes),
         models: Models::of(&matrix, options),

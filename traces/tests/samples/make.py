@@ -357,6 +357,44 @@ def rocprof(kernels):
     write("results.json.zst", zstandard.compress(text, 19))
 
 
+# rocprof, the profiler before rocprofv3
+
+
+def rocprof_v1(kernels):
+    lines = ['"Index","KernelName","gpu-id","queue-id","queue-index","pid","tid","DispatchNs","BeginNs","EndNs"']
+    events, ops = [], []
+    for i, (gpu, stream, name, start, end) in enumerate(kernels):
+        quoted = name.replace('"', '""')
+        lines.append(f'{i},"{quoted}.kd",{gpu},{stream},0,7,7,{start},{start},{end}')
+        ops.append((start, end, gpu, 0, name, 7, 7, stream + 1, i))
+        args = {"BeginNs": start, "EndNs": end, "dev-id": gpu, "queue-id": 0, "Name": name, "stream-id": stream}
+        args = {key: str(value) for key, value in args.items()}
+        events.append({"ph": "X", "name": name, "pid": str(6 + gpu), "tid": str(stream), "ts": "1", "dur": "1", "args": args})
+    packed("results_v1.csv", ("\n".join(lines) + "\n").encode())
+    named = ((2, "CPU HIP API"), (1, "COPY"), (6, "GPU0"), (518, "GPU Barriers0"), (7, "GPU1"))
+    names = [{"args": {"name": name}, "ph": "M", "pid": pid, "name": "process_name"} for pid, name in named]
+    call = {"ph": "X", "name": "hipLaunchKernel", "pid": "2", "tid": "7", "ts": "0", "dur": "9", "args": {"BeginNs": "1"}}
+    lines = [json.dumps(event, separators=(",", ":")) for event in names + [call] + events]
+    text = '{ "traceEvents":[{}\n,' + "\n,".join(lines) + '\n],\n"otherData": {\n  }\n}'
+    packed("results_v1.json", text.encode())
+    script = """CREATE TABLE OPS("BeginNs" INTEGER, "EndNs" INTEGER, "dev-id" INTEGER, "queue-id" INTEGER, "Name" TEXT,
+        "pid" INTEGER, "tid" INTEGER, "stream-id" INTEGER, "Index" INTEGER);
+        CREATE TABLE HIP("BeginNs" INTEGER, "EndNs" INTEGER, "Name" TEXT);"""
+    database("results_v1.db", script, [("OPS", ops)])
+
+
+# What nsys stats prints
+
+
+def nsys_stats(kernels):
+    lines = ["", "Processing [report.sqlite] with [cuda_gpu_trace.py]... "]
+    lines.append("Start (ns),Duration (ns),CorrId,GrdX,Bytes (MB),Device,Ctx,GreenCtx,Strm,Name")
+    for i, (gpu, stream, name, start, end) in enumerate(kernels):
+        quoted = name.replace('"', '""')
+        lines.append(f'{start},{end - start},{i},1,,NVIDIA H100 80GB HBM3 ({gpu}),1,,{stream},"{quoted}"')
+    packed("gpu_trace.csv", ("\n".join(lines) + "\n").encode())
+
+
 kernels = load()
 FIRST = min(kernel[3] for kernel in kernels)
 for name, variant in {
@@ -379,3 +417,5 @@ rocpd(kernels, False)
 rocpd(kernels, True)
 nsys(kernels)
 rocprof(kernels)
+rocprof_v1(kernels)
+nsys_stats(kernels)

@@ -1,6 +1,7 @@
 //! The report as one HTML file: no script, nothing from a network; it fits a phone and paper.
 
 mod svg;
+mod time;
 
 use std::fmt::Write as _;
 
@@ -8,6 +9,7 @@ use litd_traces::study::{Aligned, KernelOverlap, Matched, MatchedKernel, Study, 
 use litd_traces::{Kernel, KernelClass, Report, Timeline};
 use litd_units::Nanos;
 
+use super::summary::Summary;
 use super::words;
 use svg::{Chart, colour, escaped};
 
@@ -21,6 +23,8 @@ const POINTS: usize = 4_800;
 const BARS: usize = 2_000;
 /// The most rows of the table of who is last.
 const STRETCHES: usize = 100;
+/// Less overlap than this can't be told from none.
+const NO_OVERLAP: f64 = 0.01;
 /// How many kernels are on either side of the one with the greatest lead.
 const AROUND: usize = 12;
 
@@ -36,33 +40,52 @@ td,th{padding:.2rem .4rem;text-align:right;border-bottom:1px solid var(--line);v
 td{white-space:nowrap}th{font-weight:600;font-size:.85rem;vertical-align:bottom}
 td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:7rem}
 .key span{display:inline-block;margin-right:.8rem}.key i{display:inline-block;width:.8rem;height:.8rem;margin-right:.3rem}
+dl{display:grid;grid-template-columns:auto 1fr;gap:.3rem .8rem;margin:.8rem 0}dt{font-weight:600}dd{margin:0;overflow-wrap:anywhere}
 .verdict{font-size:1.15rem;border-left:.3rem solid #d55e00;padding-left:.8rem}
 @media print{body{max-width:none;font-size:10pt;padding:0}figure,tr{break-inside:avoid}h2{break-after:avoid}
 table{display:table;width:100%}td,th{white-space:normal;font-size:8pt}}
 ";
 
-/// The whole file.
-pub fn render(report: &Report, study: &Study<'_>, timelines: &[Timeline]) -> String {
+/// The whole file: of one group's ranks, if they were studied, all there is to see; of all ranks
+/// where their time goes.
+pub fn render(report: &Report, study: Option<&Study<'_>>, timelines: &[Timeline]) -> String {
     let mut out = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>litctl analyze</title><style>{STYLE}</style></head><body>\n<h1>Which GPU holds this node back?</h1>\n"
     );
     if report.simulated {
         out.push_str("<p><strong>SIMULATED</strong>: a simulator wrote these traces.</p>\n");
     }
-    verdict(&mut out, study);
-    key(&mut out, timelines);
+    summary(&mut out, &Summary::of(report, study));
+    if let Some(study) = study {
+        reasons(&mut out, study);
+    }
+    time::section(&mut out, report);
+    if let Some(study) = study {
+        pictures(&mut out, study, timelines);
+    }
+    for note in &report.notes {
+        let _ = writeln!(out, "<p>Note: {}</p>", escaped(note));
+    }
+    out.push_str("</body></html>\n");
+    out
+}
+
+/// The pictures and tables of one group's ranks.
+fn pictures(out: &mut String, study: &Study<'_>, timelines: &[Timeline]) {
+    key(out, timelines);
+    let (which, scatter) = (which(study), scatter(study));
     for (title, text, chart) in [
         (
             "Straggler wave",
-            "Each line joins the starts of one kernel on all ranks, around the greatest lead: the rank where the lines reach furthest right is the one that the others wait for.",
+            "Each line joins the starts of one kernel on all ranks, around the greatest lead: the rank where the lines reach furthest right starts it last.",
             straggler_wave(study, timelines),
         ),
         (
             "Lead curves",
-            "By how much each rank started each kernel before the last rank did, through the iterations. A curve that stays at zero is the straggler's.",
+            "By how much each rank started each kernel before the last rank did, through the iterations. A curve that stays at zero is that of the rank that is always last.",
             lead_curves(&study.waves),
         ),
-        ("Overlap against duration", &which(study), scatter(study)),
+        ("Overlap against duration", which.as_str(), scatter),
         (
             "Around the worst layer",
             &where_worst(&study.matched),
@@ -75,22 +98,27 @@ pub fn render(report: &Report, study: &Study<'_>, timelines: &[Timeline]) -> Str
             escaped(text)
         );
     }
-    last(&mut out, study);
-    predictions(&mut out, study);
-    kernels(&mut out, study);
-    for note in &report.notes {
-        let _ = writeln!(out, "<p>Note: {}</p>", escaped(note));
-    }
-    out.push_str("</body></html>\n");
-    out
+    last(out, study);
+    predictions(out, study);
+    kernels(out, study);
 }
 
-fn verdict(out: &mut String, study: &Study<'_>) {
-    let _ = write!(
+/// What to know first.
+fn summary(out: &mut String, summary: &Summary) {
+    let _ = writeln!(
         out,
-        "<p class=\"verdict\">{}</p><ul>",
-        escaped(&words::headline(&study.diagnosis))
+        "<p class=\"verdict\">{}</p><dl>",
+        escaped(&summary.verdict)
     );
+    for (label, answer) in summary.lines().into_iter().skip(1) {
+        let _ = write!(out, "<dt>{label}</dt><dd>{}</dd>", escaped(answer));
+    }
+    out.push_str("</dl>\n");
+}
+
+/// What the verdict rests on.
+fn reasons(out: &mut String, study: &Study<'_>) {
+    out.push_str("<ul>");
     let reasons = study.diagnosis.evidence.iter().cloned();
     for reason in reasons
         .chain(words::skew(study))
@@ -216,9 +244,14 @@ fn most_varying<'a>(study: &'a Study<'_>) -> Option<&'a KernelOverlap> {
     let weight =
         |kernel: &KernelOverlap| kernel.varying as f64 * kernel.time_ms.iter().sum::<f64>();
     let enough = study.kernels.iter().filter(|kernel| kernel.executions > 2);
-    enough
-        .max_by(|a, b| weight(a).total_cmp(&weight(b)))
-        .or(study.kernels.first())
+    let most = enough.max_by(|a, b| weight(a).total_cmp(&weight(b)));
+    let varies = most.filter(|kernel| weight(kernel) > 0.0);
+    // Where none varies, the one with most overlap shows most.
+    let overlaps = || {
+        let kernels = study.kernels.iter();
+        kernels.max_by(|a, b| most_overlap(a).total_cmp(&most_overlap(b)))
+    };
+    varies.or_else(overlaps)
 }
 
 /// Which kernel that is, in words.
@@ -226,6 +259,9 @@ fn which(study: &Study<'_>) -> String {
     let Some(kernel) = most_varying(study) else {
         return String::new();
     };
+    if most_overlap(kernel) <= NO_OVERLAP {
+        return "No kernel runs beside communication for long enough to draw its overlap.".into();
+    }
     let why = match kernel.varying {
         0 => "no kernel's overlap varies much across ranks",
         _ => "the kernel whose overlap varies most",
@@ -236,8 +272,15 @@ fn which(study: &Study<'_>) -> String {
     )
 }
 
+/// The greatest share of a kernel's time that communication runs beside it, over the ranks.
+fn most_overlap(kernel: &KernelOverlap) -> f64 {
+    let ratios = kernel.overlap_ratio.iter().flatten().copied();
+    ratios.fold(0.0, f64::max)
+}
+
 fn scatter(study: &Study<'_>) -> String {
-    let Some(chosen) = most_varying(study) else {
+    let chosen = most_varying(study).filter(|kernel| most_overlap(kernel) > NO_OVERLAP);
+    let Some(chosen) = chosen else {
         return String::new();
     };
     let kernels = study.matched.iter();
@@ -298,7 +341,7 @@ fn timeline(study: &Study<'_>, timelines: &[Timeline]) -> String {
             );
             let (rows, fill) = match kernel.class {
                 KernelClass::Computation => ((0.5, 0.9), colour(at)),
-                KernelClass::Communication => ((0.1, 0.45), "#999"),
+                KernelClass::Communication | KernelClass::Fused => ((0.1, 0.45), "#999"),
                 KernelClass::Copy => ((0.1, 0.45), "#555"),
             };
             let title = format!(

@@ -14,6 +14,9 @@ pub(super) enum Meaning {
     Begin,
     End,
     Device,
+    /// Where a copy goes, and where it is from.
+    Receiver,
+    Sender,
     Stream,
     Queue,
 }
@@ -24,6 +27,8 @@ impl Meaning {
             b"begin_ns" => Some(Self::Begin),
             b"end_ns" => Some(Self::End),
             b"agent" | b"device" => Some(Self::Device),
+            b"dst_agent" => Some(Self::Receiver),
+            b"src_agent" => Some(Self::Sender),
             b"stream_ID" | b"stream" => Some(Self::Stream),
             b"queue" => Some(Self::Queue),
             _ => None,
@@ -37,6 +42,8 @@ pub(super) struct Told {
     pub(super) begin: Option<i64>,
     pub(super) end: Option<i64>,
     pub(super) device: Option<NameId>,
+    pub(super) receiver: Option<NameId>,
+    pub(super) sender: Option<NameId>,
     pub(super) stream: Option<NameId>,
     pub(super) queue: Option<NameId>,
 }
@@ -78,6 +85,8 @@ impl Told {
                 return Ok(());
             }
             Some(Meaning::Device) => &mut self.device,
+            Some(Meaning::Receiver) => &mut self.receiver,
+            Some(Meaning::Sender) => &mut self.sender,
             Some(Meaning::Stream) => &mut self.stream,
             Some(Meaning::Queue) => &mut self.queue,
         };

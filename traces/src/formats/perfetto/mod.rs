@@ -17,11 +17,12 @@ mod write;
 use std::collections::HashMap;
 use std::io::Read;
 
-use super::Found;
 use super::proto::{MESSAGE_LIMIT, Next, Stream, StreamError, Value, fields};
+use super::tables::rocprofv3::ADVICE;
 use super::xplane::Trouble;
+use super::{Head, Input};
 use crate::error::ReadError;
-use crate::gather::{Fault, Gathered};
+use crate::gather::{Fault, Found, Gathered};
 use crate::source::Source;
 use clock::Clocks;
 use sequence::Sequence;
@@ -68,7 +69,8 @@ mod packet {
 
 /// Whether the bytes begin a Trace: packets, one after the other, of which some have fields that
 /// only packets have.
-pub(super) fn wrote(head: &[u8]) -> bool {
+pub(super) fn wrote(head: &Head<'_>) -> bool {
+    let head = head.bytes;
     if head.first() != Some(&0x0A) {
         return false;
     }
@@ -89,8 +91,9 @@ pub(super) fn wrote(head: &[u8]) -> bool {
     known
 }
 
-pub(super) fn read(source: impl Read, file: &str) -> Result<Found, ReadError> {
-    let mut stream = Stream::new(source);
+pub(super) fn read(input: Input<'_>) -> Result<Found, ReadError> {
+    let file = input.file;
+    let mut stream = Stream::new(input.source);
     let mut trace = Trace::default();
     let walked = trace.walk(&mut stream);
     let offset = stream.offset();
@@ -299,10 +302,14 @@ impl Trace {
                 "{file}: {open} kernels that did not end within the recording were left out"
             ));
         }
+        let other = format!(
+            "{} packets, of which none is a kernel that is known here (slices of the categories kernel_dispatch or rocm_kernel_dispatch, GPU render stages); of a ROCm job record one {ADVICE}",
+            self.packets
+        );
         Ok(Found {
-            gathered,
-            events: self.packets,
             notes: self.notes,
+            other: Some(other),
+            ..Found::new(gathered, self.packets, ADVICE)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Makes kernels of what began and ended on tracks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::Trouble;
 use super::annotation::Told;
@@ -90,7 +90,8 @@ impl Slices {
         let place = event.class.map(|class| Place {
             track,
             class,
-            device: event.told.device,
+            device: event.told.device.or(event.told.receiver),
+            sender: event.told.sender,
             stream: event.told.stream.or(event.told.queue),
         });
         if let Some(length) = event.length {
@@ -275,6 +276,7 @@ impl Slices {
             track: (2, 0),
             class: None,
             device: Some(self.texts.intern(&gpu.to_string())?),
+            sender: None,
             stream: Some(queue),
         };
         self.whole(name, place, time, time.saturating_add(length.max(0)));
@@ -294,7 +296,11 @@ impl Slices {
     pub(super) fn gather(&mut self, gathered: &mut Gathered) -> Result<u64, Fault> {
         let whole = std::mem::take(&mut self.whole);
         let lanes = std::mem::take(&mut self.lanes);
+        let gpus = self.places.iter().filter(|place| place.class.is_none());
+        let gpus = gpus.map(|place| self.tracks.labels(place, &self.texts).device);
+        let gpus = HashSet::from_iter(gpus);
         let mut taker = Taker {
+            gpus,
             names: vec![None; self.texts.len()],
             places: vec![None; self.places.len()],
             slices: self,
@@ -324,6 +330,8 @@ impl Slices {
 
 /// Hands kernels over. What a name or a place is there is looked up once.
 struct Taker<'a> {
+    /// The devices that run kernels.
+    gpus: HashSet<String>,
     slices: &'a Slices,
     gathered: &'a mut Gathered,
     names: Vec<Option<NameId>>,
@@ -353,7 +361,15 @@ impl Taker<'_> {
             };
             return self.gathered.push(self.number, &raw);
         }
-        let labels = self.slices.tracks.labels(at, &self.slices.texts);
+        let mut labels = self.slices.tracks.labels(at, &self.slices.texts);
+        // The GPU of a copy is the receiver, or the sender where the receiver is the host.
+        if let Some(sender) = labels.sender.take()
+            && at.class == Some(KernelClass::Copy)
+            && !self.gpus.contains(&labels.device)
+            && self.gpus.contains(&sender)
+        {
+            labels.device = sender;
+        }
         let text = KernelText {
             name: self.slices.texts.get(kernel.name),
             class: at.class,

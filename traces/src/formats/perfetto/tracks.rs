@@ -28,6 +28,8 @@ pub(super) struct Place {
     pub(super) class: Option<KernelClass>,
     /// The GPU, and the stream or the queue, where annotations tell.
     pub(super) device: Option<NameId>,
+    /// Where a copy is from.
+    pub(super) sender: Option<NameId>,
     pub(super) stream: Option<NameId>,
 }
 
@@ -35,6 +37,8 @@ pub(super) struct Place {
 pub(super) struct Labels {
     pub(super) rank: Option<u32>,
     pub(super) device: String,
+    /// Where a copy is from.
+    pub(super) sender: Option<String>,
     pub(super) stream: String,
 }
 
@@ -98,7 +102,8 @@ impl Tracks {
             number.split(' ').next()?.parse().ok()
         });
         let text = |id: Option<NameId>| id.map(|id| texts.get(id));
-        let device = text(place.device).map(|label| digits(label).unwrap_or(label));
+        let number = |id| text(id).map(agent);
+        let device = number(place.device);
         let of_track = || match name.contains("Agent") || name.contains("GPU") {
             true => bracketed(name).next(),
             false => None,
@@ -110,8 +115,21 @@ impl Tracks {
         Labels {
             rank,
             device: device.to_owned(),
+            sender: number(place.sender).map(str::to_owned),
             stream: shortened(stream),
         }
+    }
+}
+
+/// The number of an agent, `Agent-4` or `GPU-0`; all of what is a host's, `CPU-0`, whose numbers
+/// may be those of GPUs too.
+fn agent(label: &str) -> &str {
+    let is_host = label
+        .get(..3)
+        .is_some_and(|kind| kind.eq_ignore_ascii_case("cpu"));
+    match is_host {
+        true => label,
+        false => digits(label).unwrap_or(label),
     }
 }
 

@@ -14,17 +14,40 @@ use std::path::Path;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 
-use super::Found;
+use super::{Head, Input, rocprof_v1};
 use crate::error::ReadError;
-use crate::gather::{Fault, Gathered};
+use crate::gather::{Fault, Found};
+pub(super) use nsys::ADVICE as NSYS_ADVICE;
 
 /// The longest value that is read, in bytes.
 const VALUE_LIMIT: i32 = 16 << 20;
 /// The most that is unpacked to a temporary file, in GiB.
 const UNPACKED_LIMIT: u64 = 4;
 
-/// Reads an SQLite file: the one at `path`, or a copy of what `source` yields.
-pub(super) fn read(source: impl Read, path: Option<&Path>, file: &str) -> Result<Found, ReadError> {
+/// Which tables a profiler makes, and what reads them.
+struct Schema {
+    /// Whether it made these.
+    wrote: fn(&Tables) -> bool,
+    read: fn(&Tables) -> Result<Found, Trouble>,
+}
+
+/// All schemas, in the order in which they are tried.
+#[rustfmt::skip]
+const SCHEMAS: [Schema; 4] = [
+    Schema { wrote: nsys::wrote, read: nsys::read },
+    Schema { wrote: rpd::wrote, read: rpd::read },
+    Schema { wrote: rocpd::wrote, read: rocpd::read },
+    Schema { wrote: rocprof_v1::database::wrote, read: rocprof_v1::database::read },
+];
+
+/// Whether a file that begins so is one of SQLite's.
+pub(super) fn wrote(head: &Head<'_>) -> bool {
+    head.bytes.starts_with(b"SQLite format 3\0")
+}
+
+/// Reads an SQLite file: the one at the input's path, or a copy of what its source yields.
+pub(super) fn read(input: Input<'_>) -> Result<Found, ReadError> {
+    let Input { source, path, file } = input;
     let io = |cause| ReadError::Io {
         file: file.into(),
         cause,
@@ -64,7 +87,7 @@ fn spooled(source: impl Read, limit: u64) -> io::Result<Option<tempfile::NamedTe
 }
 
 /// What is wrong, without the file's name.
-enum Trouble {
+pub(super) enum Trouble {
     Sqlite(String),
     Content(Fault),
     /// Nothing, but no known profiler wrote it.
@@ -89,7 +112,7 @@ impl From<Fault> for Trouble {
 }
 
 /// The tables of an open file, by name.
-struct Tables {
+pub(super) struct Tables {
     connection: Connection,
     /// The columns of each.
     columns: HashMap<String, Vec<String>>,
@@ -126,18 +149,11 @@ impl Tables {
     }
 
     fn read(&self) -> Result<Found, Trouble> {
-        if self.has("CUPTI_ACTIVITY_KIND_KERNEL") || self.has("TARGET_INFO_GPU") {
-            nsys::read(self)
-        } else if self.has("rocpd_op") {
-            rpd::read(self)
-        } else if self.suffixes("rocpd_kernel_dispatch").next().is_some() {
-            rocpd::read(self)
-        } else {
-            Err(Trouble::Other)
-        }
+        let schema = SCHEMAS.iter().find(|schema| (schema.wrote)(self));
+        (schema.ok_or(Trouble::Other)?.read)(self)
     }
 
-    fn has(&self, table: &str) -> bool {
+    pub(super) fn has(&self, table: &str) -> bool {
         self.columns.contains_key(table)
     }
 
@@ -153,7 +169,7 @@ impl Tables {
     }
 
     /// The first of some columns that a table has.
-    fn column<'a>(&self, table: &str, wanted: &[&'a str]) -> Option<&'a str> {
+    pub(super) fn column<'a>(&self, table: &str, wanted: &[&'a str]) -> Option<&'a str> {
         let columns = self.columns.get(table)?;
         let has = |name: &&&str| columns.iter().any(|column| column == **name);
         wanted.iter().find(has).copied()
@@ -161,7 +177,7 @@ impl Tables {
 
     /// Hands out some columns of all rows of a table; one that it lacks is null. A table that is
     /// not there has no rows.
-    fn scan(
+    pub(super) fn scan(
         &self,
         table: &str,
         columns: &[Option<&str>],
@@ -174,6 +190,7 @@ impl Tables {
             .iter()
             .map(|column| column.map_or("NULL".into(), quoted));
         let list = list.collect::<Vec<_>>().join(", ");
+        let list = if list.is_empty() { "NULL" } else { &list };
         let query = format!("SELECT {list} FROM {}", quoted(table));
         let mut statement = self.connection.prepare(&query)?;
         let mut rows = statement.query([])?;
@@ -237,7 +254,7 @@ fn quoted(name: &str) -> String {
 }
 
 /// A label of a row: a number or a text as text, nothing for null.
-fn label(row: &Row<'_>, at: usize) -> Result<String, Trouble> {
+pub(super) fn label(row: &Row<'_>, at: usize) -> Result<String, Trouble> {
     use rusqlite::types::ValueRef;
     Ok(match row.get_ref(at)? {
         ValueRef::Integer(number) => number.to_string(),
@@ -246,19 +263,16 @@ fn label(row: &Row<'_>, at: usize) -> Result<String, Trouble> {
     })
 }
 
+/// A number of a row. One that can't be read is as good as none: what it would tell is not needed.
+fn optional(row: &Row<'_>, at: usize) -> Option<i64> {
+    row.get::<_, Option<i64>>(at).ok().flatten()
+}
+
 /// A GPU's label, which has to tell apart GPUs of several processes that number theirs from 0.
 fn gpu_label(gpu: &str, process: &str, several: bool) -> String {
     match several {
         true => format!("{gpu} of process {process}"),
         false => gpu.to_owned(),
-    }
-}
-
-fn found(gathered: Gathered, events: u64) -> Found {
-    Found {
-        gathered,
-        events,
-        notes: Vec::new(),
     }
 }
 

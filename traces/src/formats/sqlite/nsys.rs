@@ -4,9 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Tables, Trouble, found, gpu_label, label};
-use crate::formats::Found;
-use crate::gather::{Gathered, KernelText};
+use super::{Tables, Trouble, gpu_label, label, optional};
+use crate::gather::{Found, Gathered, KernelText, launches};
 use crate::timeline::KernelClass;
 
 /// Table, name column, and what its records are called if that is no name of a kernel.
@@ -19,6 +18,38 @@ const TABLES: [(&str, &[&str], Option<&str>); 3] = [
     ("CUPTI_ACTIVITY_KIND_MEMCPY", &[], Some("Memcpy")),
     ("CUPTI_ACTIVITY_KIND_MEMSET", &[], Some("Memset")),
 ];
+
+/// How Nsight Systems is told to record kernels.
+pub(in crate::formats) const ADVICE: &str =
+    "with nsys profile --trace=cuda, and export that with nsys export --type sqlite";
+/// The host's calls of CUDA.
+const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
+/// Launches of CUDA graphs, where nsys recorded each as one.
+const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
+
+/// The process in a global number of a process or of a thread: the bits above name the machine, those
+/// below the thread.
+fn process_of(global: i64) -> i64 {
+    global >> 24 & 0xFF_FFFF
+}
+
+/// The number that a call and its kernels share, which each process counts by itself.
+fn correlation(process: i64, number: i64) -> Option<u64> {
+    let number = u32::try_from(number).ok()?;
+    Some(u64::try_from(process).ok()? << 32 | u64::from(number))
+}
+
+/// Whether Nsight Systems made these tables, with GPUs' or without.
+pub(super) fn wrote(tables: &Tables) -> bool {
+    let own = [
+        "TARGET_INFO_GPU",
+        "TARGET_INFO_SYSTEM_ENV",
+        "META_DATA_EXPORT",
+        GRAPHS,
+    ];
+    let activity = TABLES.iter().map(|(table, ..)| *table);
+    activity.chain(own).any(|table| tables.has(table))
+}
 
 pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
     let mut names = tables.texts("StringIds", &["value"], "id")?;
@@ -40,6 +71,7 @@ pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
             Some("streamId"),
             Some("start"),
             Some("end"),
+            tables.column(table, &["correlationId"]),
         ];
         events += tables.scan(table, &columns, |number, row| {
             let name = match called {
@@ -47,7 +79,8 @@ pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
                 None => names.get(row.get(0)?)?.unwrap_or("unnamed kernel"),
             };
             // The upper bits of a global process number name the machine.
-            let process = row.get::<_, Option<i64>>(1)?.unwrap_or(0) >> 24 & 0xFF_FFFF;
+            let process = process_of(row.get::<_, Option<i64>>(1)?.unwrap_or(0));
+            let correlation = optional(row, 6).and_then(|number| correlation(process, number));
             let kernel = KernelText {
                 name,
                 class: called.map(|_| KernelClass::Copy),
@@ -56,8 +89,32 @@ pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
                 start: row.get(4)?,
                 end: row.get(5)?,
             };
-            Ok(gathered.kernel(number, &kernel)?)
+            gathered.launched(number, None, correlation, &kernel)?;
+            Ok(())
         })?;
     }
-    Ok(found(gathered, events))
+    let columns = ["start", "correlationId", "globalTid", "nameId"].map(Some);
+    let has =
+        |column: &Option<&str>| column.is_some_and(|one| tables.column(CALLS, &[one]).is_some());
+    if columns.iter().all(has) {
+        tables.scan(CALLS, &columns, |_, row| {
+            let name = names.get(optional(row, 3))?.unwrap_or_default();
+            let [at, number, thread] = [0, 1, 2].map(|column| optional(row, column));
+            if let (Some(at), Some(number), Some(thread), true) =
+                (at, number, thread, launches(name))
+                && let Some(correlation) = correlation(process_of(thread), number)
+            {
+                gathered.launch(correlation, at);
+            }
+            Ok(())
+        })?;
+    }
+    let graphs = tables.scan(GRAPHS, &[], |_, _| Ok(()))?;
+    let of_graphs = format!(
+        "{graphs} launches of CUDA graphs, each recorded as one; record again with nsys profile --trace=cuda --cuda-graph-trace=node"
+    );
+    Ok(Found {
+        other: (graphs > 0).then_some(of_graphs),
+        ..Found::new(gathered, events, ADVICE)
+    })
 }

@@ -3,14 +3,14 @@
 //! next has them in `rocpd_timestamp`, by way of numbers, and the GPU and stream in `rocpd_track`
 //! (rocprofiler-sdk, `rocpd_tables.sql`).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use rusqlite::Row;
 
-use super::{Tables, Trouble, found, gpu_label, label};
-use crate::formats::Found;
-use crate::formats::rocprof_csv::stream_label;
-use crate::gather::{Fault, Gathered, KernelText};
+use super::{Tables, Trouble, gpu_label, label};
+use crate::formats::tables::{rocprofv3::ADVICE, stream_label};
+use crate::gather::{Fault, Found, Gathered, KernelText};
+use crate::job::Ranks;
 use crate::timeline::KernelClass;
 
 /// Where a kernel ran.
@@ -22,28 +22,66 @@ struct Place {
     stream: String,
 }
 
+/// Whether rocprofv3 made these tables.
+pub(super) fn wrote(tables: &Tables) -> bool {
+    tables.suffixes("rocpd_kernel_dispatch").next().is_some()
+}
+
 pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
     let mut gathered = Gathered::default();
     let mut events = 0;
     let recordings = Vec::from_iter(tables.suffixes("rocpd_kernel_dispatch"));
-    let mut processes = 0;
-    for uuid in &recordings {
-        let table = format!("rocpd_info_process{uuid}");
-        processes += tables.scan(&table, &[], |_, _| Ok(())).unwrap_or(1).max(1);
-    }
+    let processes = Processes::of(tables, &recordings)?;
+    gathered.world_size = processes.ranks.world_size();
+    gathered.several_machines = processes.machines.len() > 1;
     for uuid in recordings {
-        let recording = Recording::open(tables, uuid, processes > 1)?;
+        let recording = Recording::open(tables, uuid, &processes)?;
         events += recording.kernels(&mut gathered)?;
         events += recording.copies(&mut gathered)?;
     }
-    Ok(found(gathered, events))
+    Ok(Found::new(gathered, events, ADVICE))
+}
+
+/// The processes of all recordings, by recording and number.
+#[derive(Default)]
+struct Processes {
+    several: bool,
+    /// What their environments tell.
+    ranks: Ranks<(String, String)>,
+    machines: BTreeSet<String>,
+}
+
+impl Processes {
+    fn of(tables: &Tables, recordings: &[&str]) -> Result<Self, Trouble> {
+        let mut processes = Self::default();
+        let mut count = 0;
+        for uuid in recordings {
+            let table = format!("rocpd_info_process{uuid}");
+            let environment = tables.column(&table, &["environment"]);
+            let id = tables.column(&table, &["id"]);
+            let rows = tables.scan(&table, &[id, environment], |_, row| {
+                let key = ((*uuid).to_owned(), label(row, 0)?);
+                processes.ranks.add(key, &label(row, 1)?);
+                Ok(())
+            })?;
+            count += rows.max(1);
+            let table = format!("rocpd_info_node{uuid}");
+            let machine = tables.column(&table, &["machine_id", "hostname"]);
+            tables.scan(&table, &[machine], |_, row| {
+                processes.machines.insert(label(row, 0)?);
+                Ok(())
+            })?;
+        }
+        processes.several = count > 1;
+        Ok(processes)
+    }
 }
 
 /// One process's recording.
 struct Recording<'a> {
     tables: &'a Tables,
     uuid: &'a str,
-    several: bool,
+    processes: &'a Processes,
     /// GPUs by their agents' numbers.
     gpus: HashMap<i64, String>,
     tracks: HashMap<i64, Place>,
@@ -51,11 +89,11 @@ struct Recording<'a> {
 }
 
 impl<'a> Recording<'a> {
-    fn open(tables: &'a Tables, uuid: &'a str, several: bool) -> Result<Self, Trouble> {
+    fn open(tables: &'a Tables, uuid: &'a str, processes: &'a Processes) -> Result<Self, Trouble> {
         let mut recording = Self {
             tables,
             uuid,
-            several,
+            processes,
             gpus: HashMap::new(),
             tracks: HashMap::new(),
             times: HashMap::new(),
@@ -170,7 +208,8 @@ impl<'a> Recording<'a> {
                 start,
                 end,
             };
-            Ok(gathered.kernel(number, &kernel)?)
+            gathered.kernel_of(number, self.rank(&place), &kernel)?;
+            Ok(())
         };
         self.rows("rocpd_kernel_dispatch", own, &["agent_id"], take)
     }
@@ -192,16 +231,23 @@ impl<'a> Recording<'a> {
                 start,
                 end,
             };
-            Ok(gathered.kernel(number, &kernel)?)
+            gathered.kernel_of(number, self.rank(&place), &kernel)?;
+            Ok(())
         };
         self.rows("rocpd_memory_copy", own, &["dst_agent_id"], take)
+    }
+
+    /// The rank that a process's environment tells.
+    fn rank(&self, place: &Place) -> Option<u32> {
+        let key = (self.uuid.to_owned(), place.process.clone());
+        self.processes.ranks.of(&key)
     }
 
     fn device(&self, place: &Place) -> String {
         let agent = place.agent.unwrap_or(0);
         let gpu = self.gpus.get(&agent).cloned();
         let gpu = gpu.unwrap_or_else(|| agent.to_string());
-        gpu_label(&gpu, &place.process, self.several)
+        gpu_label(&gpu, &place.process, self.processes.several)
     }
 }
 

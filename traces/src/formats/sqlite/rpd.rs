@@ -1,10 +1,48 @@
 //! rocmProfileData's .rpd, schema version 2: `rocpd_op` has all that ran on GPUs, with names in
 //! `rocpd_string`.
 
-use super::{Tables, Trouble, found, label};
-use crate::formats::Found;
-use crate::gather::{Gathered, KernelText};
+use std::collections::HashMap;
+
+use rusqlite::Row;
+
+use super::{Tables, Trouble, label, optional};
+use crate::gather::{Found, Gathered, KernelText};
 use crate::timeline::KernelClass;
+
+/// How rocmProfileData is told to record kernels.
+const ADVICE: &str = "with runTracer.sh, or librpd_tracer.so in LD_PRELOAD";
+
+/// Takes the host's calls that put work on GPUs: a table names calls and what they led to.
+fn launches(tables: &Tables, gathered: &mut Gathered) -> Result<(), Trouble> {
+    let mut led_to = HashMap::<u64, Vec<u64>>::new();
+    let columns = ["api_id", "op_id"].map(Some);
+    tables.scan("rocpd_api_ops", &columns, |_, row| {
+        if let (Some(call), Some(work)) = (number_of(row, 0), number_of(row, 1)) {
+            led_to.entry(call).or_default().push(work);
+        }
+        Ok(())
+    })?;
+    if led_to.is_empty() {
+        return Ok(());
+    }
+    tables.scan("rocpd_api", &["id", "start"].map(Some), |_, row| {
+        let work = number_of(row, 0).and_then(|call| led_to.get(&call));
+        if let (Some(work), Some(at)) = (work, optional(row, 1)) {
+            work.iter().for_each(|&work| gathered.launch(work, at));
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn number_of(row: &Row<'_>, at: usize) -> Option<u64> {
+    optional(row, at).and_then(|number| u64::try_from(number).ok())
+}
+
+/// Whether rocmProfileData made these tables.
+pub(super) fn wrote(tables: &Tables) -> bool {
+    tables.has("rocpd_op")
+}
 
 pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
     let mut kinds = tables.texts("rocpd_string", &["string"], "id")?;
@@ -17,6 +55,7 @@ pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
         "queueId",
         "start",
         "end",
+        "id",
     ];
     let events = tables.scan("rocpd_op", &columns.map(Some), |number, row| {
         let kind = kinds.get(row.get(0)?)?.unwrap_or_default();
@@ -34,7 +73,9 @@ pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
             start: row.get(4)?,
             end: row.get(5)?,
         };
-        Ok(gathered.kernel(number, &kernel)?)
+        gathered.launched(number, None, number_of(row, 6), &kernel)?;
+        Ok(())
     })?;
-    Ok(found(gathered, events))
+    launches(tables, &mut gathered)?;
+    Ok(Found::new(gathered, events, ADVICE))
 }

@@ -7,7 +7,7 @@ const RECORD_LIMIT: usize = 1 << 20;
 
 /// What was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Record {
+pub(in crate::formats) enum Record {
     /// A record with the end of its line.
     Whole,
     /// A record behind which the file ends without one: it may be cut.
@@ -17,7 +17,10 @@ pub(super) enum Record {
 }
 
 /// Reads the next record into `fields`.
-pub(super) fn record(source: &mut impl BufRead, fields: &mut Vec<String>) -> io::Result<Record> {
+pub(in crate::formats) fn record(
+    source: &mut impl BufRead,
+    fields: &mut Vec<String>,
+) -> io::Result<Record> {
     let mut line = Vec::new();
     loop {
         let room = (RECORD_LIMIT - line.len()) as u64 + 1;

@@ -1,0 +1,163 @@
+//! Where the time of each rank goes, for a terminal.
+
+use std::fmt::{self, Write};
+
+use litd_traces::{CollectiveRow, RankReport, Report};
+use litd_units::Nanos;
+
+use super::words;
+use crate::show::{HEAD, or_dash, percent, time};
+
+/// How many kernels and collectives are shown.
+const SHOWN: usize = 5;
+
+/// All of it.
+pub fn render(report: &Report) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = split(&mut out, report);
+    if let Some(rank) = shown(report) {
+        let _ = kernels(&mut out, rank);
+        let _ = collectives(&mut out, rank);
+    }
+    out
+}
+
+/// The rank whose kernels are shown: the straggler, else the first.
+pub fn shown(report: &Report) -> Option<&RankReport> {
+    report.straggler().or(report.ranks.first())
+}
+
+fn split(out: &mut String, report: &Report) -> fmt::Result {
+    writeln!(
+        out,
+        "\n{HEAD}where the time goes, % of each rank's window{HEAD:#}"
+    )?;
+    writeln!(
+        out,
+        "{HEAD}                          exposed         idle                waits{HEAD:#}"
+    )?;
+    writeln!(
+        out,
+        "{HEAD}rank    window compute  comm. copies  launch stream other  exposed group stages{HEAD:#}"
+    )?;
+    for rank in &report.ranks {
+        let share = |part: Nanos| percent(Some(part.0 as f64 / rank.window_ns.0.max(1) as f64));
+        let split = &rank.time_ns;
+        writeln!(
+            out,
+            "{:>4} {:>9} {:>7} {:>6} {:>6} {:>7} {:>6} {:>5} {:>8} {:>5} {:>6}",
+            rank.rank,
+            time(rank.window_ns),
+            share(split.computation),
+            share(split.exposed_communication),
+            share(split.exposed_copies),
+            share(split.idle_launch),
+            share(split.idle_stream),
+            share(split.idle_other),
+            percent(rank.exposed_wait_fraction),
+            percent(rank.wait_fraction),
+            percent(rank.stage_wait_fraction),
+        )?;
+    }
+    if report.ranks.iter().all(|rank| rank.launches_known == 0.0) {
+        writeln!(out, "launches are not known: all idleness is \"other\"")?;
+    }
+    Ok(())
+}
+
+fn kernels(out: &mut String, rank: &RankReport) -> fmt::Result {
+    writeln!(
+        out,
+        "\n{HEAD}kernels of rank {} that take most time{HEAD:#}",
+        rank.rank
+    )?;
+    writeln!(
+        out,
+        "{HEAD}    total   count      mean       min       max  class, kernel{HEAD:#}"
+    )?;
+    for kernel in rank.top_kernels.iter().take(SHOWN) {
+        writeln!(
+            out,
+            "{:>9} {:>7} {:>9} {:>9} {:>9}  {:<7} {}",
+            time(kernel.total_ns),
+            kernel.count,
+            time(kernel.mean_ns),
+            time(kernel.min_ns),
+            time(kernel.max_ns),
+            short_class(kernel.class),
+            words::shorter(&kernel.name, 21)
+        )?;
+        if let Some(operator) = &kernel.operator {
+            writeln!(out, "{:>57}of {}", "", words::shorter(operator, 18))?;
+        }
+    }
+    Ok(())
+}
+
+/// A class as the heads of tables have it.
+fn short_class(class: &str) -> &str {
+    match class {
+        "computation" => "compute",
+        "communication" => "comm.",
+        other => other,
+    }
+}
+
+fn collectives(out: &mut String, rank: &RankReport) -> fmt::Result {
+    if rank.collectives.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n{HEAD}collectives of rank {} by size{HEAD:#}",
+        rank.rank
+    )?;
+    writeln!(
+        out,
+        "{HEAD}kind              bytes ranks count      mean      wait      skew      bus{HEAD:#}"
+    )?;
+    for row in rank.collectives.iter().take(SHOWN) {
+        let CollectiveRow {
+            kind,
+            bytes,
+            ranks,
+            count,
+            ..
+        } = row;
+        writeln!(
+            out,
+            "{kind:<13} {:>9} {:>5} {count:>5} {:>9} {:>9} {:>9} {:>8}",
+            or_dash(*bytes, size),
+            or_dash(*ranks, |ranks| ranks.to_string()),
+            time(row.mean_ns),
+            or_dash(row.wait_ns, time),
+            or_dash(row.skew_ns, time),
+            or_dash(row.bus_bandwidth, bandwidth)
+        )?;
+    }
+    if rank.collectives.len() > SHOWN {
+        writeln!(
+            out,
+            "and {} more rows (--json)",
+            rank.collectives.len() - SHOWN
+        )?;
+    }
+    Ok(())
+}
+
+/// A number of bytes.
+pub fn size(bytes: u64) -> String {
+    let (scale, unit) = match bytes {
+        ..1_000 => return format!("{bytes} B"),
+        1_000..1_000_000 => (1e3, "kB"),
+        1_000_000..1_000_000_000 => (1e6, "MB"),
+        _ => (1e9, "GB"),
+    };
+    format!("{:.1} {unit}", bytes as f64 / scale)
+}
+
+/// Bytes per second.
+pub fn bandwidth(bytes: f64) -> String {
+    format!("{:.1} GB/s", bytes / 1e9)
+}

@@ -1,0 +1,319 @@
+//! Which communication kernels of different ranks are one collective, how long each rank waits in
+//! them, and what they carry. docs/analyze.md has the definitions.
+
+mod table;
+mod waits;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use litd_units::Nanos;
+
+use crate::groups::{Groups, POINT_TO_POINT, of_kernel};
+use crate::timeline::{Collective, Kernel, NameId, NonMax, Timeline};
+pub use table::CollectiveRow;
+pub(crate) use table::{Shared, table};
+pub use waits::GroupWaits;
+pub(crate) use waits::{Waits, waits};
+
+/// Kernels of different ranks that are one collective.
+#[derive(Debug, Default)]
+pub(crate) struct Matched {
+    entries: Vec<Entry>,
+    /// Where each collective ends among the entries.
+    ends: Vec<usize>,
+}
+
+/// One rank's kernel of a collective.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    /// The place of the rank's timeline.
+    pub(crate) rank: usize,
+    /// The kernel's place in it.
+    pub(crate) kernel: usize,
+    pub(crate) start: Nanos,
+    pub(crate) end: Nanos,
+}
+
+impl Matched {
+    /// The collectives, each with an entry per rank.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &[Entry]> {
+        let starts = [0].into_iter().chain(self.ends.iter().copied());
+        let ranges = starts.zip(self.ends.iter().copied());
+        ranges.filter_map(|(from, to)| self.entries.get(from..to))
+    }
+}
+
+/// What kernels have in common that may be one collective. Names and streams are numbered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Scope {
+    /// They are told apart by a number that all ranks give them.
+    Sequenced { communicator: usize, name: u32 },
+    /// By how many came before.
+    Counted {
+        communicator: usize,
+        name: u32,
+        iteration: Option<NonMax>,
+    },
+    /// The same, from one rank to another.
+    Pair {
+        communicator: usize,
+        from: u32,
+        to: u32,
+        iteration: Option<NonMax>,
+    },
+    /// The same, between the two ranks of a communicator.
+    Two {
+        communicator: usize,
+        iteration: Option<NonMax>,
+    },
+    /// The same, of kernels of which the trace tells no more than their names.
+    Plain {
+        group: usize,
+        name: u32,
+        stream: Option<u32>,
+        iteration: Option<NonMax>,
+    },
+}
+
+/// A kernel on the way to its collective.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    bucket: usize,
+    /// Its number in the bucket, and among those of its rank that have this number.
+    order: u64,
+    nth: u32,
+    rank: usize,
+    kernel: usize,
+}
+
+/// Kernels of one scope.
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    /// How many ranks a collective has.
+    ranks: usize,
+    /// Whether all ranks must have as many.
+    counted: bool,
+}
+
+/// Matches the communication kernels of all ranks.
+pub(crate) fn matched(timelines: &[Timeline], groups: &Groups) -> Matched {
+    let mut found = find(timelines, groups);
+    let Search { all, buckets, .. } = &mut found;
+    all.sort_unstable_by_key(|one| (one.bucket, one.order, one.rank, one.kernel));
+    for same in all.chunk_by_mut(|a, b| (a.bucket, a.order, a.rank) == (b.bucket, b.order, b.rank))
+    {
+        for (nth, one) in (0..).zip(same) {
+            one.nth = nth;
+        }
+    }
+    all.sort_unstable_by_key(|one| (one.bucket, one.order, one.nth, one.rank));
+    let mut matched = Matched::default();
+    for bucket in all.chunk_by(|a, b| a.bucket == b.bucket) {
+        let Some(known) = bucket.first().and_then(|one| buckets.get(one.bucket)) else {
+            continue;
+        };
+        let rows = || bucket.chunk_by(|a, b| (a.order, a.nth) == (b.order, b.nth));
+        let complete = |row: &&[Found]| row.len() == known.ranks && known.ranks > 1;
+        if known.counted && !rows().all(|row| complete(&row)) {
+            continue;
+        }
+        for row in rows().filter(complete) {
+            matched.entries.extend(row.iter().filter_map(|one| {
+                let kernel = timelines.get(one.rank)?.kernels.get(one.kernel)?;
+                Some(Entry {
+                    rank: one.rank,
+                    kernel: one.kernel,
+                    start: kernel.start,
+                    end: kernel.end,
+                })
+            }));
+            matched.ends.push(matched.entries.len());
+        }
+    }
+    matched
+}
+
+/// What is known while kernels are put into buckets.
+struct Search<'a> {
+    groups: &'a Groups,
+    /// Whether all ranks mark iterations.
+    marked: bool,
+    texts: HashMap<&'a str, u32>,
+    numbers: HashMap<Scope, usize>,
+    buckets: Vec<Bucket>,
+    all: Vec<Found>,
+}
+
+fn find<'a>(timelines: &'a [Timeline], groups: &'a Groups) -> Search<'a> {
+    let marks = |timeline: &Timeline| timeline.kernels.iter().any(|k| k.iteration.is_some());
+    let mut search = Search {
+        groups,
+        marked: timelines.iter().all(marks),
+        texts: HashMap::new(),
+        numbers: HashMap::new(),
+        buckets: Vec::new(),
+        all: Vec::new(),
+    };
+    let communicator_of = of_kernel(&groups.communicators);
+    for (number, group) in groups.all.iter().enumerate() {
+        let own = timelines.get(group.range.clone()).unwrap_or_default();
+        let by_stream = by_stream(own);
+        for (rank, timeline) in group.range.clone().zip(own) {
+            let mut counts = HashMap::<usize, u64>::new();
+            for (at, kernel) in communication(timeline) {
+                let told = timeline.collective_of(kernel);
+                let communicator = told.and_then(&communicator_of);
+                let scope = match (told, communicator) {
+                    (Some(told), Some(communicator)) => {
+                        search.scope(timeline.rank, kernel, told, communicator)
+                    }
+                    _ => Some(search.plain(number, timeline, kernel, &by_stream)),
+                };
+                let Some(scope) = scope else { continue };
+                let bucket = search.bucket(scope, group.range.len());
+                let sequence = told.and_then(|told| told.sequence);
+                let order = match scope {
+                    Scope::Sequenced { .. } => sequence.unwrap_or_default(),
+                    _ => {
+                        let count = counts.entry(bucket).or_default();
+                        *count += 1;
+                        *count
+                    }
+                };
+                search.all.push(Found {
+                    bucket,
+                    order,
+                    nth: 0,
+                    rank,
+                    kernel: at,
+                });
+            }
+        }
+    }
+    search
+}
+
+impl<'a> Search<'a> {
+    fn text(&mut self, text: &'a str) -> u32 {
+        let next = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
+        *self.texts.entry(text).or_insert(next)
+    }
+
+    fn iteration(&self, kernel: &Kernel) -> Option<NonMax> {
+        kernel.iteration.filter(|_| self.marked)
+    }
+
+    /// The scope of a kernel of a communicator; none of a transfer between two ranks, one of which
+    /// is not told.
+    fn scope(
+        &mut self,
+        rank: u32,
+        kernel: &Kernel,
+        told: &'a Collective,
+        communicator: usize,
+    ) -> Option<Scope> {
+        let name = told.name.as_deref().unwrap_or_default();
+        let iteration = self.iteration(kernel);
+        if POINT_TO_POINT.contains(&name) {
+            let two = self.groups.communicators.get(communicator)?.members.len() == 2;
+            return match (name, told.peer) {
+                ("send", Some(peer)) => Some((rank, peer)),
+                ("recv", Some(peer)) => Some((peer, rank)),
+                _ => None,
+            }
+            .map(|(from, to)| Scope::Pair {
+                communicator,
+                from,
+                to,
+                iteration,
+            })
+            .or(two.then_some(Scope::Two {
+                communicator,
+                iteration,
+            }));
+        }
+        let name = self.text(name);
+        Some(match told.sequence {
+            Some(_) => Scope::Sequenced { communicator, name },
+            None => Scope::Counted {
+                communicator,
+                name,
+                iteration,
+            },
+        })
+    }
+
+    fn plain(
+        &mut self,
+        group: usize,
+        timeline: &'a Timeline,
+        kernel: &Kernel,
+        by_stream: &HashSet<&str>,
+    ) -> Scope {
+        let name = timeline.name_of(kernel);
+        let label = timeline.streams.get(usize::from(kernel.stream.0));
+        let label = label.filter(|_| by_stream.contains(name));
+        Scope::Plain {
+            group,
+            name: self.text(name),
+            stream: label.map(|label| self.text(label)),
+            iteration: self.iteration(kernel),
+        }
+    }
+
+    fn bucket(&mut self, scope: Scope, of_group: usize) -> usize {
+        let next = self.buckets.len();
+        let number = *self.numbers.entry(scope).or_insert(next);
+        if number == next {
+            let ranks = match scope {
+                Scope::Plain { .. } => of_group,
+                Scope::Pair { .. } => 2,
+                Scope::Sequenced { communicator, .. }
+                | Scope::Counted { communicator, .. }
+                | Scope::Two { communicator, .. } => {
+                    let known = self.groups.communicators.get(communicator);
+                    known.map_or(0, |known| known.members.len())
+                }
+            };
+            self.buckets.push(Bucket {
+                ranks,
+                counted: !matches!(scope, Scope::Sequenced { .. }),
+            });
+        }
+        number
+    }
+}
+
+/// The communication kernels of a timeline, with their places.
+fn communication(timeline: &Timeline) -> impl Iterator<Item = (usize, &Kernel)> {
+    let kernels = timeline.kernels.iter().enumerate();
+    kernels.filter(|(_, kernel)| kernel.class.communicates())
+}
+
+/// The names of communication kernels that all ranks run on streams of the same labels.
+fn by_stream(timelines: &[Timeline]) -> HashSet<&str> {
+    let labels = |timeline| {
+        let mut streams = BTreeSet::<(NameId, u16)>::new();
+        for (_, kernel) in communication(timeline) {
+            streams.insert((kernel.name, kernel.stream.0));
+        }
+        let mut labels = HashMap::<&str, BTreeSet<&str>>::new();
+        for (name, stream) in streams {
+            let label = timeline.streams.get(usize::from(stream));
+            let label = label.map_or("", |label| label);
+            labels
+                .entry(timeline.names.get(name))
+                .or_default()
+                .insert(label);
+        }
+        labels
+    };
+    let mut each = timelines.iter().map(labels);
+    let Some(mut alike) = each.next() else {
+        return HashSet::new();
+    };
+    for labels in each {
+        alike.retain(|name, streams| labels.get(name) == Some(streams));
+    }
+    alike.into_keys().collect()
+}

@@ -1,0 +1,228 @@
+//! The collectives of one rank by what they carry, with the bandwidth that NCCL's tests would tell.
+
+use std::collections::HashMap;
+
+use litd_diagnosis::median;
+use litd_units::Nanos;
+use serde::Serialize;
+
+use super::{Matched, communication, waits};
+use crate::time::mean;
+use crate::timeline::{Collective, Kernel, Timeline};
+
+/// Collectives of one kind and size.
+#[derive(Debug, Clone, Serialize)]
+pub struct CollectiveRow {
+    /// What they do.
+    pub kind: &'static str,
+    /// The greater of what a rank sends and receives in one; null where the trace does not tell.
+    pub bytes: Option<u64>,
+    /// How many ranks take part; null where the trace does not tell.
+    pub ranks: Option<u32>,
+    /// How many there are.
+    pub count: usize,
+    /// How long their kernels took together, in nanoseconds.
+    pub total_ns: Nanos,
+    /// On average.
+    pub mean_ns: Nanos,
+    /// The shortest.
+    pub min_ns: Nanos,
+    /// The longest.
+    pub max_ns: Nanos,
+    /// How long this rank waited in them; null if none is matched.
+    pub wait_ns: Option<Nanos>,
+    /// From the first rank's start to the last one's, on average; null if none is matched.
+    pub skew_ns: Option<Nanos>,
+    /// Bytes per second, as NCCL's tests count them; the median. Null where size or ranks are not
+    /// told.
+    pub bus_bandwidth: Option<f64>,
+}
+
+/// What a kernel's collective shows on all ranks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shared {
+    wait: Nanos,
+    shortest: Nanos,
+    apart: Nanos,
+}
+
+impl Shared {
+    /// Of each rank's matched kernels.
+    pub(crate) fn of(matched: &Matched, ranks: usize) -> Vec<HashMap<usize, Self>> {
+        let mut all = vec![HashMap::new(); ranks];
+        for row in matched.rows() {
+            let starts = || row.iter().map(|entry| entry.start);
+            let apart = starts().max().unwrap_or_default() - starts().min().unwrap_or_default();
+            let shortest = row.iter().map(|entry| entry.end - entry.start).min();
+            let shortest = shortest.unwrap_or_default();
+            for (entry, wait) in row.iter().zip(waits::in_one(row)) {
+                let shared = Self {
+                    wait,
+                    shortest,
+                    apart,
+                };
+                if let Some(all) = all.get_mut(entry.rank) {
+                    all.insert(entry.kernel, shared);
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Kinds of collectives, by a part of their names without `_`; the first that fits.
+const KINDS: [(&str, &str); 14] = [
+    ("reducescatter", "reducescatter"),
+    ("allreduce", "allreduce"),
+    // vLLM's own all-reduce.
+    ("crossdevicereduce", "allreduce"),
+    ("allgather", "allgather"),
+    ("alltoall", "alltoall"),
+    ("broadcast", "broadcast"),
+    ("reduce", "reduce"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("sendrecv", "sendrecv"),
+    ("send", "send"),
+    ("recv", "recv"),
+    ("coalesced", "coalesced"),
+    ("barrier", "barrier"),
+];
+
+fn kind_of(name: &str) -> &'static str {
+    let name = name.to_ascii_lowercase().replace('_', "");
+    let kind = KINDS.iter().find(|(part, _)| name.contains(part));
+    kind.map_or("unknown", |(_, kind)| kind)
+}
+
+/// The size of an element of this type, in bytes.
+fn size_of(dtype: &str) -> Option<u64> {
+    let name = dtype.to_ascii_lowercase();
+    Some(match name.as_str() {
+        "double" | "float64" | "long" | "int64" | "complexfloat" => 8,
+        "float" | "float32" | "int" | "int32" => 4,
+        "half" | "float16" | "bfloat16" | "short" | "int16" => 2,
+        "byte" | "char" | "bool" | "int8" | "uint8" => 1,
+        _ if name.starts_with("float8") => 1,
+        _ => return None,
+    })
+}
+
+/// How many bytes cross each rank's link for each byte of a collective, as NCCL's tests count; none
+/// where that depends on how many ranks take part and the trace does not tell.
+fn factor(kind: &str, ranks: Option<u32>) -> Option<f64> {
+    let others = || {
+        let ranks = f64::from(ranks?.max(1));
+        Some((ranks - 1.0) / ranks)
+    };
+    match kind {
+        "allreduce" => Some(2.0 * others()?),
+        "allgather" | "reducescatter" | "alltoall" | "gather" | "scatter" => others(),
+        "broadcast" | "reduce" | "sendrecv" | "send" | "recv" => Some(1.0),
+        _ => None,
+    }
+}
+
+/// What tells rows apart.
+type Key = (&'static str, Option<u64>, Option<u32>);
+
+fn key_of(kind: &'static str, told: Option<&Collective>) -> Key {
+    let elements = told.and_then(|told| Some(told.in_elements?.max(told.out_elements?)));
+    let size = told.and_then(|told| size_of(told.dtype.as_deref()?));
+    let bytes = elements.and_then(|elements| elements.checked_mul(size?));
+    let ranks = match kind {
+        "send" | "recv" => Some(2),
+        _ => told.and_then(|told| told.group_size),
+    };
+    (kind, bytes, ranks)
+}
+
+/// What is added up for a row.
+#[derive(Default)]
+struct Sum {
+    count: usize,
+    total: Nanos,
+    least: Option<Nanos>,
+    most: Nanos,
+    matched: usize,
+    wait: Nanos,
+    apart: Nanos,
+    bandwidths: Vec<f64>,
+}
+
+impl Sum {
+    fn add(&mut self, kernel: &Kernel, shared: Option<&Shared>, (kind, bytes, ranks): Key) {
+        let duration = kernel.duration();
+        self.count += 1;
+        self.total += duration;
+        self.least = Some(self.least.map_or(duration, |least| least.min(duration)));
+        self.most = self.most.max(duration);
+        if let Some(shared) = shared {
+            self.matched += 1;
+            self.wait += shared.wait;
+            self.apart += shared.apart;
+        }
+        let time = shared.map_or(duration, |shared| shared.shortest);
+        let factor = factor(kind, ranks);
+        if let (Some(bytes), Some(factor), true) = (bytes, factor, time > Nanos::ZERO) {
+            self.bandwidths
+                .push(bytes as f64 * factor * 1e9 / time.0 as f64);
+        }
+    }
+
+    fn row(self, (kind, bytes, ranks): Key) -> CollectiveRow {
+        CollectiveRow {
+            kind,
+            bytes,
+            ranks,
+            count: self.count,
+            total_ns: self.total,
+            mean_ns: mean(self.total, self.count),
+            min_ns: self.least.unwrap_or_default(),
+            max_ns: self.most,
+            wait_ns: (self.matched > 0).then_some(self.wait),
+            skew_ns: (self.matched > 0).then(|| mean(self.apart, self.matched)),
+            bus_bandwidth: median(self.bandwidths),
+        }
+    }
+}
+
+/// The collectives of a rank, most time first.
+pub(crate) fn table(timeline: &Timeline, shared: &HashMap<usize, Shared>) -> Vec<CollectiveRow> {
+    let mut kinds = HashMap::<&str, &'static str>::new();
+    let mut sums = HashMap::<Key, Sum>::new();
+    for (at, kernel) in communication(timeline) {
+        let told = timeline.collective_of(kernel);
+        let name = told.and_then(|told| told.name.as_deref());
+        let name = name.unwrap_or_else(|| timeline.name_of(kernel));
+        let kind = kinds.entry(name).or_insert_with(|| kind_of(name));
+        let key = key_of(kind, told);
+        sums.entry(key)
+            .or_default()
+            .add(kernel, shared.get(&at), key);
+    }
+    let mut rows = Vec::from_iter(sums.into_iter().map(|(key, sum)| sum.row(key)));
+    rows.sort_by_key(|row| {
+        (
+            std::cmp::Reverse(row.total_ns),
+            row.kind,
+            row.bytes,
+            row.ranks,
+        )
+    });
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bandwidths_need_the_number_of_ranks_only_where_they_depend_on_it() {
+        assert_eq!(factor("allreduce", Some(4)), Some(1.5));
+        assert_eq!(factor("allgather", Some(4)), Some(0.75));
+        assert_eq!(factor("allreduce", None), None);
+        assert_eq!(factor("reduce", None), Some(1.0));
+        assert_eq!(factor("barrier", Some(4)), None);
+    }
+}

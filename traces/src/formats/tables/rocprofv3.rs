@@ -1,0 +1,43 @@
+//! rocprofv3's CSV of kernels (`*_kernel_trace.csv`) or of memory copies
+//! (`*_memory_copy_trace.csv`).
+
+use super::{Columns, End, has_line, place};
+use crate::error::ReadError;
+use crate::formats::{Head, Input};
+use crate::gather::Found;
+use crate::timeline::KernelClass;
+
+/// How rocprofv3 is told to record kernels.
+pub(in crate::formats) const ADVICE: &str = "with rocprofv3 --kernel-trace";
+
+/// Whether rocprofv3 wrote a text that begins like this.
+pub(in crate::formats) fn wrote(head: &Head<'_>) -> bool {
+    let times: [&[u8]; 2] = [b"Start_Timestamp", b"End_Timestamp"];
+    let with = |word| has_line(head.text, &[times[0], times[1], word]);
+    with(b"Kernel_Name") || with(b"Direction")
+}
+
+fn columns(header: &[String]) -> Option<Columns> {
+    let place = |name| place(header, name);
+    let (name, is_copy) = match place("Kernel_Name") {
+        Some(at) => (at, false),
+        None => (place("Direction")?, true),
+    };
+    Some(Columns {
+        name,
+        start: place("Start_Timestamp")?,
+        end: End::At(place("End_Timestamp")?),
+        device: place("Agent_Id").or_else(|| place("Destination_Agent_Id")),
+        gpu: |agent| agent.trim_start_matches(|c: char| !c.is_ascii_digit()),
+        queue: place("Queue_Id"),
+        stream: place("Stream_Id"),
+        kernel: match is_copy {
+            true => |name| (Some(KernelClass::Copy), name),
+            false => |name| (None, name),
+        },
+    })
+}
+
+pub(in crate::formats) fn read(input: Input<'_>) -> Result<Found, ReadError> {
+    super::read(input, columns, ADVICE)
+}

@@ -1,0 +1,252 @@
+//! Which ranks do equal work, and may be compared with each other: those of one stage of a pipeline
+//! that run the same kernels. docs/analyze.md has the definitions.
+
+mod communicators;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use litd_units::Nanos;
+use serde::Serialize;
+
+use crate::align::{AlignError, AlignOptions, Alignment, LeftOut, align};
+use crate::timeline::Timeline;
+pub use communicators::Communicator;
+pub(crate) use communicators::{POINT_TO_POINT, of_kernel};
+
+/// What ranks exchange with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Exchange {
+    /// Parts of tensors.
+    Tp,
+    /// Gradients and parameters of replicas.
+    Dp,
+    /// Parts of sequences.
+    Cp,
+    /// Tokens for experts.
+    Ep,
+    /// What one stage of a pipeline hands to the next.
+    Pp,
+    /// Something that the trace does not tell.
+    Unknown,
+}
+
+/// Ranks that do equal work.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// Where their timelines stand.
+    pub range: Range<usize>,
+    /// What they exchange.
+    pub kind: Exchange,
+    /// Their stage of the pipeline, from 0.
+    pub stage: Option<u32>,
+    /// Which of their kernels match; none for a single rank.
+    pub(crate) alignment: Option<Alignment>,
+}
+
+/// All ranks, in groups of equal work.
+#[derive(Debug, Clone, Default)]
+pub struct Groups {
+    /// The groups: each rank is in one, and each is a run of timelines.
+    pub all: Vec<Group>,
+    /// The process groups that collectives name.
+    pub communicators: Vec<Communicator>,
+}
+
+/// Groups ranks by equal work, and puts the timelines of a group next to each other, groups in the
+/// order of their least ranks.
+///
+/// # Errors
+/// When ranks match no others, and no pipeline says why; see [`AlignError`].
+pub fn partition(timelines: &mut [Timeline], options: &AlignOptions) -> Result<Groups, AlignError> {
+    if timelines.len() < 2 {
+        return Ok(Groups::one(timelines, None).named(timelines, options));
+    }
+    let communicators = communicators::find(timelines, options);
+    let mut stages = BTreeMap::<Option<u32>, Vec<usize>>::new();
+    for at in 0..timelines.len() {
+        let stage = communicators::stage(&communicators, timelines, at);
+        stages.entry(stage).or_default().push(at);
+    }
+    let mut parts = Vec::new();
+    for (stage, members) in stages {
+        match split(timelines, members, stage, options) {
+            Ok(split) => parts.extend(split),
+            // What the pipeline tells does not help: the refusal is about all ranks.
+            Err(error) => return whole(timelines, options).map_err(|_| error),
+        }
+    }
+    if let [part] = &mut parts[..] {
+        let alignment = part.alignment.take();
+        return Ok(Groups::one(timelines, alignment).with(communicators, timelines));
+    }
+    parts.sort_by_key(|part| part.members.first().copied());
+    let order = Vec::from_iter(parts.iter().flat_map(|part| part.members.iter().copied()));
+    arrange(timelines, &order);
+    let mut groups = Groups::default();
+    let mut next = 0;
+    for part in parts {
+        let range = next..next + part.members.len();
+        next = range.end;
+        groups.all.push(Group {
+            range,
+            kind: Exchange::Unknown,
+            stage: part.stage,
+            alignment: part.alignment,
+        });
+    }
+    Ok(groups.named(timelines, options))
+}
+
+/// All ranks as one group, or why they are none.
+fn whole(timelines: &[Timeline], options: &AlignOptions) -> Result<Groups, AlignError> {
+    let alignment = align(timelines, options)?;
+    Ok(Groups::one(timelines, Some(alignment)).named(timelines, options))
+}
+
+/// Ranks of one stage that match, by their positions.
+struct Part {
+    members: Vec<usize>,
+    stage: Option<u32>,
+    alignment: Option<Alignment>,
+}
+
+/// The ranks of one stage as one group if all of them match, else as several.
+fn split(
+    timelines: &[Timeline],
+    members: Vec<usize>,
+    stage: Option<u32>,
+    options: &AlignOptions,
+) -> Result<Vec<Part>, AlignError> {
+    let part = |members, alignment| Part {
+        members,
+        stage,
+        alignment,
+    };
+    if members.len() == 1 && stage.is_some() {
+        return Ok(vec![part(members, None)]);
+    }
+    let refused = match aligned(timelines, &members, options) {
+        Ok(alignment) => return Ok(vec![part(members, Some(alignment))]),
+        Err(refused @ (AlignError::NothingSelected { .. } | AlignError::OneRank)) => {
+            return Err(refused);
+        }
+        Err(refused) => refused,
+    };
+    let mut found = Vec::<Vec<usize>>::new();
+    for member in members {
+        let home = found.iter().position(|group| {
+            let pair = [group[0], member];
+            aligned(timelines, &pair, options).is_ok()
+        });
+        match home {
+            Some(home) => found[home].push(member),
+            None => found.push(vec![member]),
+        }
+    }
+    let mut parts = Vec::new();
+    for members in found {
+        let alignment = match members.len() {
+            1 if stage.is_none() => return Err(refused),
+            1 => None,
+            _ => Some(aligned(timelines, &members, options).map_err(|_| refused.clone())?),
+        };
+        parts.push(part(members, alignment));
+    }
+    Ok(parts)
+}
+
+/// Aligns some of the timelines.
+fn aligned(
+    timelines: &[Timeline],
+    members: &[usize],
+    options: &AlignOptions,
+) -> Result<Alignment, AlignError> {
+    let chosen = members.iter().filter_map(|&at| timelines.get(at));
+    align(&Vec::from_iter(chosen), options)
+}
+
+/// What two ranks leave out of what both run; see [`Alignment::left_out`].
+fn aligned_pair(
+    one: &Timeline,
+    other: &Timeline,
+    options: &AlignOptions,
+) -> Result<Vec<Vec<LeftOut>>, AlignError> {
+    let pair = [one, other];
+    Ok(align(&pair, options)?.left_out(&pair))
+}
+
+/// Puts timelines into another order.
+fn arrange(timelines: &mut [Timeline], order: &[usize]) {
+    let taken = order.iter().map(|&at| std::mem::take(&mut timelines[at]));
+    let taken = Vec::from_iter(taken);
+    for (place, timeline) in timelines.iter_mut().zip(taken) {
+        *place = timeline;
+    }
+}
+
+impl Groups {
+    /// All timelines as one group.
+    pub(crate) fn one(timelines: &[Timeline], alignment: Option<Alignment>) -> Self {
+        Self {
+            all: vec![Group {
+                range: 0..timelines.len(),
+                kind: Exchange::Unknown,
+                stage: None,
+                alignment,
+            }],
+            communicators: Vec::new(),
+        }
+    }
+
+    /// With communicators, what each group exchanges, and its stage.
+    pub(crate) fn named(self, timelines: &[Timeline], options: &AlignOptions) -> Self {
+        let communicators = communicators::find(timelines, options);
+        self.with(communicators, timelines)
+    }
+
+    /// With communicators whose members stand where these timelines do.
+    fn with(mut self, communicators: Vec<Communicator>, timelines: &[Timeline]) -> Self {
+        self.communicators = communicators;
+        for group in &mut self.all {
+            group.kind = kind(&group.range, &self.communicators);
+            let stage = communicators::stage(&self.communicators, timelines, group.range.start);
+            group.stage = stage;
+        }
+        self
+    }
+
+    /// The group of the timeline at this place.
+    pub(crate) fn of(&self, at: usize) -> usize {
+        let group = self.all.iter().position(|group| group.range.contains(&at));
+        group.unwrap_or(0)
+    }
+
+    /// Puts matched kernels in the order of their last starts, after times have changed.
+    pub fn sort(&mut self, timelines: &[Timeline]) {
+        for group in &mut self.all {
+            let own = timelines.get(group.range.clone()).unwrap_or_default();
+            if let Some(alignment) = &mut group.alignment {
+                alignment.sort(own);
+            }
+        }
+    }
+}
+
+/// What the ranks of a group spend most time to exchange with each other.
+fn kind(group: &Range<usize>, communicators: &[Communicator]) -> Exchange {
+    let mut times = BTreeMap::<Exchange, Nanos>::new();
+    for communicator in communicators {
+        let inside = communicator.members.iter().all(|at| group.contains(at));
+        if inside && communicator.members.len() > 1 {
+            *times.entry(communicator.kind).or_default() += communicator.time;
+        }
+    }
+    let most = times.values().copied().max();
+    let kind = times.into_iter().find(|(_, time)| Some(*time) == most);
+    kind.map_or(Exchange::Unknown, |(kind, _)| match kind {
+        Exchange::Pp => Exchange::Unknown,
+        kind => kind,
+    })
+}

@@ -1,0 +1,199 @@
+//! Where a rank's time goes: what it computes, what it only communicates or copies, and why nothing
+//! runs the rest of the time. docs/analyze.md has the definitions.
+
+use litd_units::Nanos;
+use serde::Serialize;
+
+use crate::spans::Spans;
+use crate::timeline::{Kernel, KernelClass, NameId, StreamId, Timeline};
+
+/// How many names of kernels are told.
+const TOP: usize = 10;
+
+/// A rank's window, each nanosecond of which is in one of these.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Split {
+    /// A computation kernel runs.
+    pub computation: Nanos,
+    /// None does, and a communication kernel does.
+    pub exposed_communication: Nanos,
+    /// Neither does, and a copy or fill does.
+    pub exposed_copies: Nanos,
+    /// Nothing runs: the host launched too late.
+    pub idle_launch: Nanos,
+    /// Nothing runs: what comes next waits for another stream.
+    pub idle_stream: Nanos,
+    /// Nothing runs, for another reason or for one that the trace does not tell.
+    pub idle_other: Nanos,
+}
+
+impl Split {
+    /// All of it: the rank's window.
+    #[must_use]
+    pub fn window(&self) -> Nanos {
+        self.busy() + self.idle()
+    }
+
+    /// The time in which anything runs.
+    #[must_use]
+    pub fn busy(&self) -> Nanos {
+        self.computation + self.exposed_communication + self.exposed_copies
+    }
+
+    /// The time in which nothing runs.
+    #[must_use]
+    pub fn idle(&self) -> Nanos {
+        self.idle_launch + self.idle_stream + self.idle_other
+    }
+
+    /// Splits a rank's window.
+    pub(crate) fn of(timeline: &Timeline) -> Self {
+        let kernels = || timeline.kernels.iter().filter(|kernel| has_length(kernel));
+        let covered = |runs: fn(KernelClass) -> bool| {
+            let chosen = kernels().filter(|kernel| runs(kernel.class));
+            Spans::covered(chosen.map(|kernel| (kernel.start, kernel.end)))
+        };
+        let computation = covered(|class| class == KernelClass::Computation);
+        let without_copies = covered(|class| class != KernelClass::Copy);
+        let all = covered(|_| true);
+        let mut split = Self {
+            computation,
+            exposed_communication: without_copies - computation,
+            exposed_copies: all - without_copies,
+            ..Self::default()
+        };
+        split.add_idle(timeline);
+        split
+    }
+
+    /// Adds each span in which nothing runs to the kind of idleness that it is.
+    fn add_idle(&mut self, timeline: &Timeline) {
+        let kernels = &timeline.kernels;
+        let mut until = None;
+        // The streams of the kernels that ended last.
+        let mut streams = Vec::<StreamId>::new();
+        let mut next = 0;
+        while let Some(Kernel { start, .. }) = kernels.get(next) {
+            let rest = kernels.get(next..).unwrap_or_default().iter();
+            let count = rest.take_while(|other| other.start == *start).count();
+            let same = (next..).zip(kernels.get(next..next + count).unwrap_or_default());
+            let same = same.filter(|(_, kernel)| has_length(kernel));
+            next += count;
+            let runs = same.clone().next().is_some();
+            if let Some(before) = until.filter(|before| runs && start > before) {
+                let launches = same.clone().filter_map(|(at, _)| timeline.launch(at));
+                let mut own = same.clone().map(|(_, kernel)| kernel.stream);
+                let waits = !own.any(|stream| streams.contains(&stream));
+                *self.idleness(before, launches, waits) += *start - before;
+            }
+            for (_, kernel) in same {
+                if until < Some(kernel.end) {
+                    until = Some(kernel.end);
+                    streams.clear();
+                }
+                if until == Some(kernel.end) {
+                    streams.push(kernel.stream);
+                }
+            }
+        }
+    }
+
+    /// The kind of a span that begins at `before`, by the launches of what ends it and by whether
+    /// that runs on other streams than what came before.
+    fn idleness(
+        &mut self,
+        before: Nanos,
+        launches: impl Iterator<Item = Nanos>,
+        waits: bool,
+    ) -> &mut Nanos {
+        match launches.min() {
+            Some(launch) if launch >= before => &mut self.idle_launch,
+            Some(_) if waits => &mut self.idle_stream,
+            _ => &mut self.idle_other,
+        }
+    }
+}
+
+fn has_length(kernel: &Kernel) -> bool {
+    kernel.end > kernel.start
+}
+
+/// The share of a rank's kernels whose launch the trace tells.
+pub(crate) fn launches_known(timeline: &Timeline) -> f64 {
+    let known = timeline.launches.iter().flatten().count();
+    known as f64 / timeline.kernels.len().max(1) as f64
+}
+
+/// All kernels of one name on one rank.
+#[derive(Debug, Clone, Serialize)]
+pub struct TopKernel {
+    /// The name.
+    pub name: String,
+    /// `computation`, `communication`, `fused` or `copy`.
+    pub class: &'static str,
+    /// The framework's operator that launched most of them; null where the trace does not tell.
+    pub operator: Option<String>,
+    /// How many ran.
+    pub count: usize,
+    /// How long they took together, in nanoseconds.
+    pub total_ns: Nanos,
+    /// On average.
+    pub mean_ns: Nanos,
+    /// The shortest.
+    pub min_ns: Nanos,
+    /// The longest.
+    pub max_ns: Nanos,
+}
+
+/// The kernels that took most time together, by name.
+pub(crate) fn top(timeline: &Timeline) -> Vec<TopKernel> {
+    let mut sums = vec![None::<(KernelClass, usize, Nanos, Nanos, Nanos)>; timeline.names.len()];
+    for kernel in &timeline.kernels {
+        let Some(sum) = sums.get_mut(kernel.name.0 as usize) else {
+            continue;
+        };
+        let time = kernel.duration();
+        let (_, count, total, least, most) =
+            sum.get_or_insert((kernel.class, 0, Nanos::ZERO, time, time));
+        *count += 1;
+        *total += time;
+        *least = time.min(*least);
+        *most = time.max(*most);
+    }
+    let named = (0..)
+        .zip(sums)
+        .filter_map(|(id, sum)| Some((NameId(id), sum?)));
+    let name = |id| timeline.names.get(id);
+    let mut named = Vec::from_iter(named);
+    named.sort_by(|&(a, one), &(b, other)| {
+        let by_name = || name(a).cmp(name(b));
+        other.2.cmp(&one.2).then_with(by_name)
+    });
+    let top = named.into_iter().take(TOP);
+    let kernel = |(id, (class, count, total, least, most))| TopKernel {
+        name: name(id).into(),
+        class: word(class),
+        operator: timeline.operators.get(&id).map(|name| (**name).into()),
+        count,
+        total_ns: total,
+        mean_ns: mean(total, count),
+        min_ns: least,
+        max_ns: most,
+    };
+    top.map(kernel).collect()
+}
+
+/// The mean of so many times, rounded down.
+pub(crate) fn mean(total: Nanos, count: usize) -> Nanos {
+    Nanos(total.0 / i64::try_from(count).unwrap_or(i64::MAX).max(1))
+}
+
+/// What a class is called.
+fn word(class: KernelClass) -> &'static str {
+    match class {
+        KernelClass::Computation => "computation",
+        KernelClass::Communication => "communication",
+        KernelClass::Fused => "fused",
+        KernelClass::Copy => "copy",
+    }
+}
