@@ -33,10 +33,16 @@ impl World {
         self.seen.mark(Fault::Aimed);
         // What litd has to notice first, it notices within two rounds.
         let (asks, delay) = match cell.subject {
+            Subject::Identity | Subject::Range if cell.phase == Phase::Drain => (true, 0),
             Subject::Identity | Subject::Range => (true, self.fates.between(100, 2200)),
             _ => (false, self.fates.between(0, 20)),
         };
         let until = self.now + self.fates.pick(&[3, 5, 12]) * SECOND;
+        let changes_in_drain = (cell.manner, cell.phase) == (Manner::Changed, Phase::Drain);
+        if asks && changes_in_drain {
+            // Reset by whoever changes it: that is what has litd ask.
+            self.reset_by(device);
+        }
         match (cell.subject, cell.manner, cell.phase) {
             // It is there until it is written to.
             (Subject::Set, Manner::Gone, Phase::Restore | Phase::Recovery) => {
@@ -58,7 +64,7 @@ impl World {
             self.hw[device].moods.slow = Some((cell.subject, takes));
         }
         self.trouble(device, until - self.now);
-        if asks && (cell.manner != Manner::Changed || cell.phase == Phase::Drain) {
+        if asks && cell.manner != Manner::Changed {
             self.reset_by(device);
         }
         if cell.subject == Subject::Configuration {
@@ -71,7 +77,8 @@ impl World {
         self.after(delay * MILLI, Ev::Then { device, phase });
         match cell.subject {
             Subject::Holders => self.asks_for(device, phase),
-            Subject::Clocks => self.asks_for_clocks(device),
+            // What its rank asks for then would be what meets it.
+            Subject::Clocks if !changes_in_drain => self.asks_for_clocks(device),
             _ => {}
         }
     }

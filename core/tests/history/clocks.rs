@@ -10,6 +10,7 @@ use litd_units::Hertz;
 use crate::fault::Fault;
 use crate::hardware::{HIGHEST_CLOCK, MILLI};
 use crate::ledger::Bounds;
+use crate::matrix::{Manner, Subject};
 use crate::world::{Ev, World};
 
 /// A rank asks for another clock in so many of its iterations.
@@ -119,6 +120,7 @@ impl World {
         let now = self.now;
         let hw = &mut self.hw[device];
         let refused = hw.gone || now < hw.moods.refuses;
+        let taken = hw.clocks_taken;
         let outcome = match refused {
             true => Err(PowerError::Driver {
                 device: hw.identity.address.clone(),
@@ -139,6 +141,9 @@ impl World {
         };
         if outcome.is_ok() && clock.is_some() {
             self.seen.mark(Fault::Clocks);
+        }
+        if outcome.is_ok() && taken {
+            self.met(Subject::Clocks, Manner::Changed, Some(device));
         }
         self.note(|| format!("    device {device} has clocks {clock:?}: {outcome:?}"));
         if epoch == self.epoch {

@@ -224,7 +224,10 @@ impl World {
         // A disk that fails may hold entries that the daemon knows nothing of.
         let sound = self.disk.with(|disk| disk.was_sound());
         let well = !hw.misbehaves(now) && now >= hw.trouble_until;
-        let clear = sound && !writing && well && hw.looked_at;
+        // What is more than its driver says that it takes is no cap to litd, but a reading that is wrong.
+        let believed = |told: CapRange| cap <= micro(told.highest + told.resolution);
+        let believed = hw.range_told.is_none_or(believed);
+        let clear = sound && !writing && well && hw.looked_at && believed;
         let default = micro(hw.range.default);
         let theirs = entry.as_ref().is_some_and(|entry| {
             let ours = entry.ours.iter().copied().chain([entry.found]).map(micro);

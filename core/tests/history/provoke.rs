@@ -117,9 +117,6 @@ impl World {
             (Operation::Clocks(_), ..) if now < moods.lies => {
                 met.push((Subject::Clocks, Manner::Nonsense));
             }
-            (Operation::Clocks(_), ..) if hw.clocks_taken => {
-                met.push((Subject::Clocks, Manner::Changed));
-            }
             (Operation::Holders, ..) if now < moods.odd_holders => {
                 met.push((Subject::Holders, Manner::Nonsense));
             }
