@@ -130,18 +130,27 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let address = unit.address().to_owned();
+        let (address, before) = (unit.address().to_owned(), unit.found);
         // One whose range is not known is not litd's to touch, so nothing is to be put back.
         let never_found = unit.found.is_none() && unit.device.range.known().is_some();
         if never_found {
             unit.found = Some(cap);
         }
-        if never_found || is_first {
-            self.standing_changed(device);
-        }
         let entry = self.entry(&address).filter(|_| is_first).cloned();
         if let Some(entry) = entry {
             self.recover_device(device, &entry);
+        }
+        // After what goes back is known: its job is planned with that.
+        if never_found || is_first {
+            self.standing_changed(device);
+        }
+        let Some(unit) = self.devices.get(device).filter(|it| it.found != before) else {
+            return;
+        };
+        let job = unit.job.as_ref().and_then(|name| self.jobs.get(name));
+        if let Some(job) = job.filter(|job| job.controller.is_some()) {
+            let name = job.name.clone();
+            self.plan_anew(&name);
         }
     }
 

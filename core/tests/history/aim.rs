@@ -21,7 +21,8 @@ impl World {
         if self.core.is_none() || self.stop_sent.is_some() {
             return;
         }
-        let cells = Cell::all().filter(|&cell| place(cell) == Where::Histories);
+        let met = |&cell: &Cell| matches!(place(cell), Where::Histories | Where::Chance(_));
+        let cells = Cell::all().filter(met);
         let cells: Vec<Cell> = cells
             .filter(|cell| cell.phase != Phase::Discovery)
             .collect();

@@ -602,6 +602,9 @@ impl World {
             }
         }
         self.disk.with(|disk| disk.written = false);
+        for hw in &mut self.hw {
+            hw.clocks_taken = false;
+        }
         self.node_unheard();
         self.ledger.watching = None;
         (self.ledger.budget, self.ledger.policy) = (None, None);

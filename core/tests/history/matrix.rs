@@ -58,7 +58,7 @@ impl fmt::Display for Met {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "how often each cell was met (W: by whole daemons, K: by kills, -: impossible):"
+            "how often each cell was met (W: by whole daemons, K: by kills, ~: by chance, -: impossible):"
         )?;
         for subject in Subject::ALL {
             write!(f, "{:14}", subject.name())?;
@@ -78,6 +78,7 @@ impl fmt::Display for Met {
                         (Where::Impossible(_), 0) => "-".to_owned(),
                         (Where::Whole, 0) => "W".to_owned(),
                         (Where::Kills, 0) => "K".to_owned(),
+                        (Where::Chance(_), 0) => "~".to_owned(),
                         (_, count) => count.to_string(),
                     };
                     if matches!(place(cell), Where::Impossible(_)) && text != "-" {
@@ -98,7 +99,7 @@ fn every_cell_has_its_own_place() {
     assert_eq!(indices.len(), CELLS);
     assert_eq!(indices.last(), Some(&(CELLS - 1)));
     let unsaid =
-        Cell::all().filter(|&cell| matches!(place(cell), Where::Impossible(why) if why.len() < 20));
+        Cell::all().filter(|&cell| matches!(place(cell), Where::Impossible(why) | Where::Chance(why) if why.len() < 20));
     assert_eq!(
         unsaid.map(|cell| cell.to_string()).collect::<Vec<_>>(),
         [""; 0]

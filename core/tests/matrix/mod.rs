@@ -92,6 +92,8 @@ pub enum Where {
     Kills,
     /// In a test of a whole daemon that names the cell.
     Whole,
+    /// By histories, too seldom for a run to count on it, and why.
+    Chance(&'static str),
     /// Nowhere, and why.
     Impossible(&'static str),
 }
@@ -154,12 +156,18 @@ pub fn place(cell: Cell) -> Where {
     match subject {
         Subject::Identity => identity(manner, phase, starts),
         Subject::Range | Subject::Reading if phase == Phase::Discovery => found(manner),
+        Subject::Range if (manner, phase) == (Manner::Changed, Phase::Drain) => Where::Chance(
+            "a driver is asked for the range of what is let go of only if that is reset meanwhile",
+        ),
         Subject::Range | Subject::Reading => Where::Histories,
         Subject::Holders => holders(phase),
         Subject::Set => set(manner, phase),
         Subject::Clocks => clocks(manner, phase),
         Subject::Journal => journal(manner, phase, starts),
         Subject::Lock => lock(manner, phase, starts),
+        Subject::Configuration if phase == Phase::Stop && manner != Manner::Slow => Where::Chance(
+            "litd has mostly stopped, within milliseconds, before anybody reloads its configuration",
+        ),
         Subject::Configuration => configuration(manner, starts),
     }
 }
