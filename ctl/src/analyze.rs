@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_name = "DEVICE,…")]
     devices: Vec<String>,
     /// A TOML file that says which kernels communicate, compute, do both or copy, by their names:
-    /// rows [[kernel]] with name and class, which count before litctl's own
+    /// a table "kernel" for each, with name and class, which count before litctl's own
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
     /// Refuse leads if less than this fraction of the kernels matches on all ranks
