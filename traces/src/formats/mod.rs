@@ -1,5 +1,5 @@
 //! Every format that is read, told apart by what stands in the file, never by its name. A format is
-//! a module and a line in [`READERS`].
+//! a module and a line in `READERS`.
 
 pub mod nccl_summary;
 mod perfetto;
