@@ -64,7 +64,8 @@ Example: four GPUs, of which the first is the slowest
   litctl analyze ranks
 
 Two stages of four ranks, of which the third is slow
-  litctl simulate --parallel pp2tp4 --speeds 1,1,0.97,1,1,1,1,1 --write-kineto ranks";
+  litctl simulate --parallel pp2tp4 --speeds 1,1,0.97,1,1,1,1,1 \\
+      --write-kineto ranks";
 
 pub fn run(args: &Args, json: bool) -> Outcome {
     if let Some(job) = &args.parallel {
