@@ -172,7 +172,7 @@ fn clock_event_reasons_say_what_limits_a_gpu() {
 }
 
 /// Processes of a user, as procfs has them.
-fn live(rig: &Rig, pids: impl IntoIterator<Item = u32>, user: u32) {
+pub fn live(rig: &Rig, pids: impl IntoIterator<Item = u32>, user: u32) {
     for pid in pids {
         let process = rig.layout().directory.join("empty").join(pid.to_string());
         fs::create_dir_all(&process).unwrap();

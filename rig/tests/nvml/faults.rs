@@ -177,6 +177,7 @@ fn a_gpu_whose_cap_cannot_be_read_is_listed_with_the_reason() {
 fn a_devices_thread_has_room_for_opening_the_library() {
     let rig = rig();
     let library = rig.install_nvml().unwrap();
+    crate::domain::live(&rig, [std::process::id()], 1000);
     let mut gpus = nvml::discover(&search(&rig, &library)).domains;
     gpus.truncate(1);
     let (report, replies) = mpsc::channel();
