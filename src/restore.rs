@@ -89,6 +89,14 @@ pub enum Leftover {
         /// What remembers it.
         link: PathBuf,
     },
+    /// What a litd with another state directory has left could not be looked at.
+    #[error("{}: {cause}; what its undo journal names was not given back", state.display())]
+    Elsewhere {
+        /// The state directory.
+        state: PathBuf,
+        /// What is wrong there.
+        cause: Box<DaemonError>,
+    },
     /// A journal that can't be used.
     #[error("{}: {cause}", journal.display())]
     Unreadable {
@@ -104,7 +112,8 @@ impl Leftover {
     /// ever tell.
     fn keeps_from_start(&self) -> bool {
         match self {
-            Self::Owed { .. } | Self::Lost { .. } | Self::Unreadable { .. } => true,
+            Self::Owed { .. } | Self::Lost { .. } => true,
+            Self::Unreadable { .. } | Self::Elsewhere { .. } => true,
             Self::Gone { .. } | Self::Uncrossed { .. } | Self::Damaged { .. } => false,
         }
     }
@@ -211,7 +220,7 @@ impl Plan {
         let addresses = found.iter().flat_map(Found::addresses);
         let locks = Rc::new(DeviceLocks::take(&directory, own, addresses)?);
         let others = locks::remembered(&directory).unwrap_or_default();
-        for place in places {
+        for place in in_order(places, own) {
             // Not of these devices, or they would not be free.
             let runs = |it: &&locks::Remembered| {
                 it.state == place && !locks.has(&it.address) && it.is_locked(&directory)
@@ -223,10 +232,28 @@ impl Plan {
                 Some(devices) => devices,
                 None => discover(config).await?,
             };
-            left.extend(give_back(config, &place, devices, &locks).await?);
+            match give_back(config, &place, devices, &locks).await {
+                Ok(more) => left.extend(more),
+                Err(cause) if is_same(&place, own) => return Err(cause),
+                // Whatever is wrong there, the other journals' caps go back.
+                Err(cause) => left.push(Leftover::Elsewhere {
+                    state: place,
+                    cause: Box::new(cause),
+                }),
+            }
         }
         Ok(left)
     }
+}
+
+/// The configured state directory first, if its journal names devices. If it names none it comes last,
+/// with caps.on_exit = "hold": what it lowers then was given back by all others before, or their
+/// entries would look like somebody else's caps.
+fn in_order(places: BTreeSet<PathBuf>, own: &Path) -> Vec<PathBuf> {
+    let names_none = matches!(owed(own), Ok(None));
+    let mut places: Vec<PathBuf> = places.into_iter().collect();
+    places.sort_by_key(|place| is_same(place, own) == names_none);
+    places
 }
 
 impl locks::Remembered {
@@ -316,7 +343,9 @@ async fn give_back(
         other => other?,
     }
     let mut left = left_by(&hub, place, config)?;
-    if left.is_empty() {
+    // With caps.on_exit = "hold" nothing is left to do, and the journal keeps what was found: whoever
+    // comes next has to find it.
+    if left.is_empty() && matches!(owed(place), Ok(None)) {
         locks.forget(place);
     }
     let journal = state::journal(place);

@@ -7,6 +7,7 @@ use litd_units::Watts;
 use crate::config::OnExit;
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::hardware::FAILURES;
 use crate::journal::Entry;
 use crate::store::Store;
 
@@ -48,10 +49,20 @@ impl<S: Store> Core<S> {
         goal.is_some_and(same) && read && !self.actuator.is_writing(device)
     }
 
-    /// Whether all GPUs that obey hold what the safe budget allows.
+    /// Whether all GPUs that obey hold what the safe budget allows. One that may still answer, and has
+    /// not been read since litd began to stop, is waited for: nobody knows what it holds.
     pub(crate) fn is_within(&self) -> bool {
+        let since = self
+            .stopping
+            .map_or(self.started, |stopping| stopping.since);
+        let unread = |device: usize, unit: &Unit| {
+            let answers = unit.failures < FAILURES && !unit.overdue && self.may_open(device);
+            unit.read_at < since && answers
+        };
         let mut gpus = self.devices.gpus();
-        gpus.all(|(device, unit)| !unit.is_ours() || self.actuator.is_settled(device))
+        gpus.all(|(device, unit)| {
+            !unread(device, unit) && (!unit.is_ours() || self.actuator.is_settled(device))
+        })
     }
 
     /// The devices in the undo journal that are here, and do not hold the caps yet that they are to

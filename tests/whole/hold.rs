@@ -60,3 +60,17 @@ fn off_leaves_what_is_safe_and_forgets_nothing() {
     stand.kill();
     assert_found_again(stand);
 }
+
+#[test]
+fn restore_lowers_what_no_journal_names() {
+    let mut stand = Stand::clocked(&quick("observe"));
+    stand.pass(2.0);
+    stand.kill();
+    assert!(stand.journaled().is_empty());
+    assert!(stand.sum() > Watts(4000.0));
+    stand.configure(&(quick("observe") + HOLD));
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert_safe(&stand);
+    assert_found_again(stand);
+}

@@ -286,6 +286,23 @@ fn restore_finds_the_journal_of_a_daemon_with_another_state_directory() {
 }
 
 #[test]
+fn what_another_state_directory_holds_on_purpose_is_found_again() {
+    let stand = crashed();
+    let config = elsewhere_file(&stand);
+    let back = fs::read_to_string(&config).unwrap();
+    let hold = format!("caps.on_exit = \"hold\"\ncaps.safe_budget = 4000\n{back}");
+    fs::write(&config, hold).unwrap();
+    let (code, said) = restore(Path::new(LITD), &config);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!stand.is_back(), "{:?}: {said}", stand.held());
+    // Its journal has what was found still, and whoever is to go there finds it.
+    fs::write(&config, back).unwrap();
+    let (code, said) = restore(Path::new(LITD), &config);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(stand.is_back(), "{:?}: {said}", stand.held());
+}
+
+#[test]
 fn a_daemon_with_another_state_directory_starts_from_the_caps_found_first() {
     let mut stand = crashed();
     let found = stand.rig.ledger().found();
