@@ -204,8 +204,9 @@ pub mod notice {
     }
 }
 /// The clock that this rank's GPU is to have from now on, as a plan wants it (Perseus, Table 2:
-/// controller.set_speed). litd sets it at once, where it is allowed to, and answers nothing. It goes
-/// back to the driver's choice when the rank's process, its job or litd ends.
+/// controller.set_speed). litd sets it at once, where it is allowed to, and answers nothing. One below
+/// the administrator's floor is refused; of those that come too fast the latest counts. It goes back
+/// to the driver's choice when the rank's process, its job or litd ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetClock {
     /// The clock of the compute units; 0: the driver chooses. At most 10,000.
