@@ -27,6 +27,11 @@ pub struct Impossible {
 }
 
 impl Bounds {
+    /// Of these devices under a configuration, as far as their drivers have told.
+    fn under(config: &Config, devices: &Devices) -> Self {
+        Self::of(devices.gpus().map(|(_, unit)| configured(unit, config)))
+    }
+
     /// Of the floor and the ceiling of each GPU.
     fn of(limits: impl Iterator<Item = (Watts, Watts)>) -> Self {
         let nothing = Self {
@@ -46,13 +51,17 @@ impl Bounds {
     /// It can't; why, in words.
     pub fn check(self, budget: Watts) -> Result<(), String> {
         // Written so that a NaN is refused.
-        if budget >= self.floors && budget.is_finite() {
-            return Ok(());
+        match budget >= self.floors && budget.is_finite() {
+            true => Ok(()),
+            false => Err(self.refusal(budget)),
         }
-        Err(format!(
+    }
+
+    fn refusal(self, budget: Watts) -> String {
+        format!(
             "a budget of {budget} is none for these GPUs: their floors add up to {}",
             self.floors
-        ))
+        )
     }
 
     /// The same for a budget that somebody typed for this node: one above all ceilings is a slip.
@@ -60,15 +69,14 @@ impl Bounds {
     /// # Errors
     /// As [`Bounds::check`].
     pub fn check_by_hand(self, budget: Watts) -> Result<(), String> {
-        self.check(budget)
-            .map_err(|why| format!("{why}, their ceilings to {}", self.ceilings))?;
-        if budget <= self.ceilings {
-            return Ok(());
+        match self.check(budget).is_ok() && budget <= self.ceilings {
+            true => Ok(()),
+            false => Err(format!(
+                "{}, their ceilings to {}",
+                self.refusal(budget),
+                self.ceilings
+            )),
         }
-        Err(format!(
-            "a budget of {budget} is none for these GPUs: their floors add up to {}, their ceilings to {}",
-            self.floors, self.ceilings
-        ))
     }
 
     /// The budgets of a configuration that can't be kept.
@@ -94,8 +102,7 @@ impl Bounds {
 /// has not told its range counts with the configured floor.
 #[must_use]
 pub fn impossible(config: &Config, inventory: &[Device]) -> Vec<Impossible> {
-    let devices = Devices::new(inventory.to_vec());
-    Bounds::of(devices.gpus().map(|(_, unit)| configured(unit, config))).impossible(config)
+    Bounds::under(config, &Devices::new(inventory.to_vec())).impossible(config)
 }
 
 /// Between what a GPU's caps may be under a configuration, as far as its driver has told.
@@ -121,19 +128,11 @@ impl<S: Store> Core<S> {
         Bounds::of(self.devices.gpus().map(limits))
     }
 
-    fn bounds_under(&self, config: &Config) -> Bounds {
-        Bounds::of(
-            self.devices
-                .gpus()
-                .map(|(_, unit)| configured(unit, config)),
-        )
-    }
-
     /// Why this configuration can't take the place of the one in force: a budget, in it or set
     /// before by other means, that could not be kept under it.
     #[must_use]
     pub fn refuses(&self, config: &Config) -> Option<String> {
-        let bounds = self.bounds_under(config);
+        let bounds = Bounds::under(config, &self.devices);
         let mut reasons: Vec<String> = bounds
             .impossible(config)
             .into_iter()
