@@ -541,13 +541,15 @@ impl<S: Store> Core<S> {
 
     /// Stopped, once every cap is back.
     fn finish_stopping(&mut self) {
-        let waits = self.stopping.is_some_and(|stopping| !stopping.done);
+        if self.stopping.is_none_or(|stopping| stopping.done) {
+            return;
+        }
         let busy = |(device, unit): (usize, &Unit)| {
             self.actuator.is_writing(device) || self.owes_undo(device, unit)
         };
         let lowered = !self.holds() || self.is_within();
         let undone = self.owed_entries() == 0 && self.locked_devices() == 0 && lowered;
-        if waits && undone && !self.devices.iter().any(busy) {
+        if undone && !self.devices.iter().any(busy) {
             self.say_stopped();
         }
     }

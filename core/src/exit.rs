@@ -33,12 +33,18 @@ impl<S: Store> Core<S> {
         self.holds() && unit.let_go.is_some_and(|it| it.by_mode)
     }
 
+    /// Whether a device was read since litd began to stop, if it has begun to: until then somebody else
+    /// may have been there.
+    pub(crate) fn is_fresh(&self, unit: &Unit) -> bool {
+        self.stopping
+            .is_none_or(|stopping| unit.read_at >= stopping.since)
+    }
+
     /// Whether a device holds the cap that it is to be left with, as far as its driver lets it, and
     /// that was read since litd began to stop.
     pub(crate) fn is_left(&self, device: usize, unit: &Unit) -> bool {
         let held = self.actuator.held(device);
         let same = |cap: Watts| held.is_some_and(|held| held.is_same_cap(cap));
-        let read = self.stopping.is_none_or(|it| unit.read_at >= it.since);
         let goal = match self.holds() {
             true => self.actuator.target(device),
             // One that its driver takes in full leaves the journal: then it is known to be there.
@@ -46,22 +52,19 @@ impl<S: Store> Core<S> {
                 .back()
                 .filter(|back| unit.found.is_some_and(|it| !it.is_same_cap(*back))),
         };
-        goal.is_some_and(same) && read && !self.actuator.is_writing(device)
+        goal.is_some_and(same) && self.is_fresh(unit) && !self.actuator.is_writing(device)
     }
 
     /// Whether all GPUs that obey hold what the safe budget allows. One that may still answer, and has
     /// not been read since litd began to stop, is waited for: nobody knows what it holds.
     pub(crate) fn is_within(&self) -> bool {
-        let since = self
-            .stopping
-            .map_or(self.started, |stopping| stopping.since);
-        let unread = |device: usize, unit: &Unit| {
-            let answers = unit.failures < FAILURES && !unit.overdue && self.may_open(device);
-            unit.read_at < since && answers
+        let may_answer = |device: usize, unit: &Unit| {
+            unit.failures < FAILURES && !unit.overdue && self.may_open(device)
         };
         let mut gpus = self.devices.gpus();
         gpus.all(|(device, unit)| {
-            !unread(device, unit) && (!unit.is_ours() || self.actuator.is_settled(device))
+            let looked_at = self.is_fresh(unit) || !may_answer(device, unit);
+            looked_at && (!unit.is_ours() || self.actuator.is_settled(device))
         })
     }
 

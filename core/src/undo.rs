@@ -157,18 +157,18 @@ impl<S: Store> Core<S> {
     /// Gives back every device that litd may have changed, and touches no other. At the end of
     /// the daemon only those that were read since: somebody else may have been there.
     pub(crate) fn give_all_back(&mut self) {
-        let since = self.stopping.map(|stopping| stopping.since);
+        let stops = self.stopping.is_some();
         for device in 0..self.devices.iter().count() {
             let journaled = self.is_journaled(device);
             let is_gpu = self.devices.get(device).is_some_and(Unit::is_gpu);
-            if since.is_some() || is_gpu {
+            if stops || is_gpu {
                 // What goes back waits for nobody's sensor.
                 self.believe(device);
             }
             let Some(unit) = self.devices.get(device) else {
                 continue;
             };
-            let read = unit.was_read() && since.is_none_or(|since| unit.read_at >= since);
+            let read = unit.was_read() && self.is_fresh(unit);
             let theirs = unit.standing == DeviceState::Foreign;
             let ours = journaled && self.may_open(device)
                 || unit.by_hand.asked().is_some()

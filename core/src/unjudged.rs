@@ -17,12 +17,13 @@ impl<S: Store> Core<S> {
     /// Brings what unjudged devices count with up to what is known of them now.
     pub(crate) fn judge_devices(&mut self) {
         for device in 0..self.devices.iter().count() {
-            let most = self.could_hold(device);
-            if let Some(unit) = self.devices.get_mut(device) {
+            let judged = |unit: &Unit| unit.was_read() && unit.device.range.known().is_some();
+            let judged = self.devices.get(device).is_some_and(judged);
+            let most = (!judged).then(|| self.could_hold(device));
+            if let (Some(unit), Some(most)) = (self.devices.get_mut(device), most) {
                 unit.device.range.judge(most);
-                let judged = unit.was_read() && unit.device.range.known().is_some();
-                self.actuator.judge(device, (!judged).then_some(most));
             }
+            self.actuator.judge(device, most);
         }
     }
 
