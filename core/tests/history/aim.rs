@@ -261,7 +261,7 @@ impl World {
 
     /// The file is changed while no daemon runs.
     pub fn change_file(&mut self) {
-        if self.is_clean || self.calm || self.epoch < 2 || crate::left_out("matrix") {
+        if self.is_clean || self.calm || self.epoch < 2 {
             return;
         }
         if self.fates.chance(0.05) {

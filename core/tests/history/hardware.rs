@@ -11,7 +11,7 @@ use crate::discovery::Odd;
 use crate::inside::Trap;
 use crate::jobs::Spared;
 use crate::let_go::Hold;
-use crate::matrix::Subject;
+use crate::matrix::{Subject, subjects};
 use crate::rng::Rng;
 
 /// The highest clock of a GPU, MHz.
@@ -60,15 +60,7 @@ pub struct Moods {
 impl Moods {
     /// How long an operation takes, if something makes it slow.
     pub fn takes(&mut self, operation: Operation) -> Option<i64> {
-        let subjects: &[Subject] = match operation {
-            Operation::Read => &[Subject::Reading],
-            Operation::Set(_) => &[Subject::Set],
-            Operation::Identify => &[Subject::Identity, Subject::Range],
-            Operation::Range => &[Subject::Range],
-            Operation::Holders => &[Subject::Holders],
-            Operation::Clocks(_) | Operation::HighestClock => &[Subject::Clocks],
-            Operation::Release => &[],
-        };
+        let subjects = subjects(operation);
         let meant = self.slow.filter(|(subject, _)| subjects.contains(subject));
         if let Some((_, takes)) = meant {
             self.slow = None;

@@ -128,7 +128,7 @@ impl Tally {
             let enough = count * 100 >= self.histories;
             assert!(enough, "too rare to be tested: {}", fault.text());
         }
-        if self.histories >= ENOUGH && !left_out("matrix") {
+        if self.histories >= ENOUGH {
             let wrong = self.met.wrong();
             assert!(wrong.is_empty(), "cells of the matrix: {wrong:#?}");
         }
@@ -151,16 +151,6 @@ impl Tally {
             "few histories converge"
         );
     }
-}
-
-/// Whether a kind of fault, or a rule, is left out of this run, to see what else there is:
-/// LITD_LEAVE_OUT names some, with commas between.
-pub fn left_out(what: &str) -> bool {
-    static LEFT: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| {
-        let names = std::env::var("LITD_LEAVE_OUT").unwrap_or_default();
-        names.split(',').map(str::to_owned).collect()
-    });
-    LEFT.iter().any(|left| left == what)
 }
 
 fn number(name: &str) -> Option<u64> {

@@ -8,10 +8,25 @@
 
 use std::fmt::{self, Write};
 
+use litd_core::Operation;
+
 pub use cells::{CELLS, Cell, Manner, Phase, Subject, Where, place};
 
 #[path = "../matrix/mod.rs"]
 mod cells;
+
+/// What can go wrong with what a device is asked.
+pub const fn subjects(operation: Operation) -> &'static [Subject] {
+    match operation {
+        Operation::Read => &[Subject::Reading],
+        Operation::Set(_) => &[Subject::Set],
+        Operation::Identify => &[Subject::Identity, Subject::Range],
+        Operation::Range => &[Subject::Range],
+        Operation::Holders => &[Subject::Holders],
+        Operation::Clocks(_) | Operation::HighestClock => &[Subject::Clocks],
+        Operation::Release => &[],
+    }
+}
 
 /// How often each cell was met: in how many histories.
 #[derive(Debug, Clone)]

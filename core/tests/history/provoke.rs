@@ -8,7 +8,7 @@ use litd_power::Holder;
 use crate::discovery::Odd;
 use crate::fault::Fault;
 use crate::hardware::{Anothers, Op, SECOND, micro, whole};
-use crate::matrix::{Cell, Manner, Phase, Subject};
+use crate::matrix::{Cell, Manner, Phase, Subject, subjects};
 use crate::world::{Ev, World};
 
 /// A reload is one for so long, letting go of a device is.
@@ -61,15 +61,7 @@ impl World {
         let odd = moods.odd_range.filter(|&(_, until)| now < until);
         let anothers = moods.anothers.filter(|&(_, until)| now < until);
         let mut met = Vec::new();
-        let subjects: &[Subject] = match op.operation {
-            Operation::Read => &[Subject::Reading],
-            Operation::Set(_) => &[Subject::Set],
-            Operation::Identify => &[Subject::Identity, Subject::Range],
-            Operation::Range => &[Subject::Range],
-            Operation::Holders => &[Subject::Holders],
-            Operation::Clocks(_) | Operation::HighestClock => &[Subject::Clocks],
-            Operation::Release => &[],
-        };
+        let subjects = subjects(op.operation);
         let fails = match op.operation {
             Operation::Read => now < moods.flaky,
             Operation::Set(_) | Operation::Clocks(_) | Operation::HighestClock => {
@@ -230,7 +222,7 @@ impl World {
 
     /// The daemon that ends is followed by another, or by `litd restore` first.
     pub fn succeed(&mut self, pause: i64) {
-        let restores = !self.is_clean && !crate::left_out("restore") && self.fates.chance(0.3);
+        let restores = !self.is_clean && self.fates.chance(0.3);
         match restores {
             true => self.after(pause, Ev::Restore),
             false => self.after(pause, Ev::Start),

@@ -145,7 +145,7 @@ impl Setup {
 
     /// Faults of the matrix, from a stream of their own.
     fn add_matrix(&mut self, rng: &mut Rng) {
-        if self.faults.is_empty() || crate::left_out("matrix") {
+        if self.faults.is_empty() {
             return;
         }
         if self.jobs.is_empty() || rng.chance(0.1) {

@@ -55,7 +55,7 @@ impl World {
         if steering {
             return budget + cpus;
         }
-        if self.enforces() && !crate::left_out("observe") {
+        if self.enforces() {
             return self.accepted().map_or(budget, micro) + cpus;
         }
         // Where litd lets go, others' caps are their own business.

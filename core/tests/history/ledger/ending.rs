@@ -99,10 +99,9 @@ impl World {
         }
         // Whatever another device does holds up nobody else's undo.
         let jumped = self.ledger.jumped >= since;
-        let others = crate::left_out("others") && self.hw.iter().any(|hw| hw.trouble_until > since);
         for (device, said) in said.iter().enumerate() {
             let hw = &self.hw[device];
-            let unwell = hw.trouble_until > since || others;
+            let unwell = hw.trouble_until > since;
             // As near as a driver that says so lets it go; its entry stays for the next start.
             let natural = |&found: &i64| self.is_all_that_it_takes(device, hw.cap, found);
             let nearest = hw.natural.iter().any(natural);
