@@ -163,8 +163,7 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     let _lock = Lock::take_existing(own)?;
     let mut plan = Plan::make(own, &config.shell.locks());
     if config.core.caps.on_exit == OnExit::Hold {
-        // Caps may have to come down that no journal names.
-        plan.places.insert(own.clone());
+        plan.lower_last(own);
     }
     if plan.places.is_empty() {
         if plan.left.is_empty() {
@@ -178,8 +177,8 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
 
 /// What `litd restore` has to do.
 struct Plan {
-    /// State directories whose journals name devices.
-    places: BTreeSet<PathBuf>,
+    /// State directories whose journals name devices, in order: the configured one is first.
+    places: Vec<PathBuf>,
     /// What can't be done.
     left: Vec<Leftover>,
 }
@@ -187,7 +186,7 @@ struct Plan {
 impl Plan {
     fn make(own: &Path, directory: &Path) -> Self {
         let mut plan = Self {
-            places: BTreeSet::new(),
+            places: Vec::new(),
             left: Vec::new(),
         };
         plan.look_into(own);
@@ -195,19 +194,32 @@ impl Plan {
             log::warn!("{error}: whether a litd with another state directory was here is unknown");
             Vec::new()
         });
+        // Several devices may point to one.
+        let mut others = BTreeSet::new();
         for it in remembered.iter().filter(|it| !is_same(&it.state, own)) {
             if it.state.is_dir() {
-                plan.look_into(&it.state);
+                others.insert(&it.state);
             } else if !it.is_locked(directory) {
                 plan.left.push(it.lost(directory));
             }
         }
+        for state in others {
+            plan.look_into(state);
+        }
         plan
+    }
+
+    /// Caps may have to come down that no journal names. After all journals: what is lowered before
+    /// they are given back would look like somebody else's caps to them.
+    fn lower_last(&mut self, own: &Path) {
+        if !self.places.iter().any(|place| is_same(place, own)) {
+            self.places.push(own.to_owned());
+        }
     }
 
     fn look_into(&mut self, state: &Path) {
         match owed(state) {
-            Ok(Some(_)) => drop(self.places.insert(state.to_owned())),
+            Ok(Some(_)) => self.places.push(state.to_owned()),
             Ok(None) => {}
             Err(left) => self.left.push(left),
         }
@@ -220,7 +232,7 @@ impl Plan {
         let addresses = found.iter().flat_map(Found::addresses);
         let locks = Rc::new(DeviceLocks::take(&directory, own, addresses)?);
         let others = locks::remembered(&directory).unwrap_or_default();
-        for place in in_order(places, own) {
+        for place in places {
             // Not of these devices, or they would not be free.
             let runs = |it: &&locks::Remembered| {
                 it.state == place && !locks.has(&it.address) && it.is_locked(&directory)
@@ -244,16 +256,6 @@ impl Plan {
         }
         Ok(left)
     }
-}
-
-/// The configured state directory first, if its journal names devices. If it names none it comes last,
-/// with caps.on_exit = "hold": what it lowers then was given back by all others before, or their
-/// entries would look like somebody else's caps.
-fn in_order(places: BTreeSet<PathBuf>, own: &Path) -> Vec<PathBuf> {
-    let names_none = matches!(owed(own), Ok(None));
-    let mut places: Vec<PathBuf> = places.into_iter().collect();
-    places.sort_by_key(|place| is_same(place, own) == names_none);
-    places
 }
 
 impl locks::Remembered {
