@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use litd_proto::client::Client;
-use litd_proto::{Class, FromHook, Hello, Kernels, Notice, PROTOCOL, ToHook};
-use litd_rig::{JobSpec, gpu_address};
+use litd_proto::{Class, FromHook, Hello, Kernels, Notice, ToHook};
+use litd_rig::JobSpec;
 use litd_units::Nanos;
 
 use crate::fuzz;
-use crate::stand::{GPUS, LITD, SOON, Stand, quick, wait_for};
+use crate::stand::{GPUS, LITD, SOON, Stand, hello, quick, wait_for};
 
 /// The unit's memory, in bytes.
 fn unit_memory() -> u64 {
@@ -83,17 +83,15 @@ fn memory_of(stand: &Stand, key: &str) -> u64 {
     number.trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-fn hello(job: &str, gpu: usize, rank: usize, ranks: u32) -> Hello {
+fn large_hello(job: &str, gpu: usize, rank: usize, ranks: u32) -> Hello {
     Hello {
-        protocol: PROTOCOL,
-        job: job.to_owned(),
         rank: rank as u32,
         local_rank: rank as u32,
         world_size: ranks,
         local_world_size: ranks,
-        gpu: gpu_address(gpu),
         framework: "flood".to_owned(),
         versions: (0..31).map(|k| (format!("{k}"), "v".repeat(200))).collect(),
+        ..hello(job, gpu)
     }
 }
 
@@ -109,7 +107,7 @@ fn attach(stand: &Stand, hello: Hello) -> Client {
 
 /// All ranks of one job on all GPUs.
 fn attach_all(stand: &Stand, job: &str) -> Vec<Client> {
-    let rank = |gpu| attach(stand, hello(job, gpu, gpu, GPUS as u32));
+    let rank = |gpu| attach(stand, large_hello(job, gpu, gpu, GPUS as u32));
     (0..GPUS).map(rank).collect()
 }
 
@@ -201,7 +199,7 @@ fn long_texts(stand: &Stand) {
         let mut ranks = Vec::new();
         for gpu in 0..GPUS {
             let job = format!("{round:0900}-{gpu}");
-            ranks.push(attach(stand, hello(&job, gpu, 0, 1)));
+            ranks.push(attach(stand, large_hello(&job, gpu, 0, 1)));
         }
         for rank in &mut ranks {
             rank.send(&kernels(1, 1, long_names(round, 0))).unwrap();

@@ -2,10 +2,9 @@
 
 use litd_api::Command;
 use litd_proto::client::Client;
-use litd_proto::{Bye, FromHook, Hello, Notice, NoticeKind, PROTOCOL, Profiling, ToHook, Welcome};
-use litd_rig::gpu_address;
+use litd_proto::{Bye, FromHook, Hello, Notice, NoticeKind, Profiling, ToHook, Welcome};
 
-use crate::stand::{SOON, Stand, quick, wait_for};
+use crate::stand::{SOON, Stand, hello, quick, wait_for};
 
 const CUPTI: [(&str, &str); 3] = [
     ("torch", "2.9.1"),
@@ -18,17 +17,11 @@ fn rank(stand: &Stand, job: &str, gpu: usize, versions: &[(&str, &str)]) -> (Cli
     let mut client = Client::connect(&stand.rig.layout().ingest()).unwrap();
     let versions = versions.iter();
     let hello = Hello {
-        protocol: PROTOCOL,
-        job: job.to_owned(),
-        rank: 0,
-        local_rank: 0,
-        world_size: 1,
-        local_world_size: 1,
-        gpu: gpu_address(gpu),
         framework: "pytorch".to_owned(),
         versions: versions
             .map(|&(name, version)| (name.to_owned(), version.to_owned()))
             .collect(),
+        ..hello(job, gpu)
     };
     client.send(&FromHook::Hello(hello)).unwrap();
     match client.receive(SOON).unwrap() {

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use litd_api::{Command, DeviceState, DeviceStatus, EventKind, JobStatus, Problem, Status};
-use litd_rig::{Daemon, Job, JobSpec, Rig};
+use litd_proto::{Hello, PROTOCOL};
+use litd_rig::{Daemon, Job, JobSpec, Rig, gpu_address};
 use litd_sim::Scenario;
 use litd_units::{Nanos, Watts};
 
@@ -23,6 +24,21 @@ pub const GPUS: usize = 8;
 
 /// And its CPU sockets.
 pub const DEVICES: usize = 10;
+
+/// The hello of a job's only rank on this node.
+pub fn hello(job: &str, gpu: usize) -> Hello {
+    Hello {
+        protocol: PROTOCOL,
+        job: job.to_owned(),
+        rank: 0,
+        local_rank: 0,
+        world_size: 1,
+        local_world_size: 1,
+        gpu: gpu_address(gpu),
+        framework: "none".to_owned(),
+        versions: Default::default(),
+    }
+}
 
 /// Adjusts early and often.
 pub fn quick(policy: &str) -> String {

@@ -7,30 +7,15 @@ use std::path::PathBuf;
 
 use litd_api::{EventKind, JobState};
 use litd_proto::{FromHook, Hello, RefusalCode, SetClock};
-use litd_rig::{Rig, gpu_address};
+use litd_rig::Rig;
 use litd_rig_sysfs::{Board, Mount, obstacle};
 use litd_sim::Scenario;
 use litd_units::Hertz;
 use nix::unistd::Group;
 
 use crate::clocks::{journaled, locked};
-use crate::stand::{GPUS, Stand, quick, wait_for};
+use crate::stand::{GPUS, Stand, hello, quick, wait_for};
 use crate::users::{ALICE, BOB, User, is_root, open, refused};
-
-/// The hello of a job's only rank on this node.
-fn hello(job: &str, gpu: usize) -> Hello {
-    Hello {
-        protocol: litd_proto::PROTOCOL,
-        job: job.to_owned(),
-        rank: 0,
-        local_rank: 0,
-        world_size: 1,
-        local_world_size: 1,
-        gpu: gpu_address(gpu),
-        framework: "none".to_owned(),
-        versions: Default::default(),
-    }
-}
 
 fn clock(megahertz: Option<u32>) -> FromHook {
     let clock = megahertz.map(|megahertz| Hertz(f64::from(megahertz) * 1e6));
