@@ -167,15 +167,19 @@ impl Writer<'_> {
         }
     }
 
+    /// The ranks whose places are this rank's but for one of its numbers, in order.
+    fn along(&self, number: fn(&mut Place) -> &mut usize) -> Vec<usize> {
+        let without = |mut place: Place| {
+            *number(&mut place) = 0;
+            place
+        };
+        let own = without(self.place);
+        self.job.picked(|other| without(*other) == own)
+    }
+
     /// The sum over the ranks that share tensors.
     fn tensors(&mut self) {
-        let own = self.place;
-        let ranks = self.job.picked(|other| {
-            Place {
-                tensor: own.tensor,
-                ..*other
-            } == own
-        });
+        let ranks = self.along(|place| &mut place.tensor);
         self.collective(Exchange {
             name: "allreduce",
             kernel: ALL_REDUCE,
@@ -188,13 +192,7 @@ impl Writer<'_> {
 
     /// Keys and values, handed round the ranks that share a sequence.
     fn ring(&mut self) {
-        let own = self.place;
-        let ranks = self.job.picked(|other| {
-            Place {
-                context: own.context,
-                ..*other
-            } == own
-        });
+        let ranks = self.along(|place| &mut place.context);
         self.collective(Exchange {
             name: "coalesced",
             kernel: SEND_RECV,
@@ -227,13 +225,7 @@ impl Writer<'_> {
 
     /// The sum of gradients over replicas.
     fn gradients(&mut self) {
-        let own = self.place;
-        let ranks = self.job.picked(|other| {
-            Place {
-                data: own.data,
-                ..*other
-            } == own
-        });
+        let ranks = self.along(|place| &mut place.data);
         self.collective(Exchange {
             name: "allreduce",
             kernel: ALL_REDUCE,
@@ -247,13 +239,7 @@ impl Writer<'_> {
 
     /// Activations or gradients to the same place in another stage, or from there.
     fn neighbour(&mut self, stage: usize, sends: bool) {
-        let own = self.place;
-        let ranks = self.job.picked(|other| {
-            Place {
-                stage: own.stage,
-                ..*other
-            } == own
-        });
+        let ranks = self.along(|place| &mut place.stage);
         let Some(&peer) = ranks.get(stage) else {
             return;
         };
