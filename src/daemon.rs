@@ -34,7 +34,7 @@ use crate::rig::{Advance, Rig};
 use crate::rights::Admins;
 use crate::server::{self, BindError, Cleanup};
 use crate::state::{self, FileStore, Lock, StateError};
-use crate::{control, ingest, logging, metrics_server, restore};
+use crate::{control, ingest, logging, metrics_server, restore, takeover};
 
 pub use crate::restore::restore;
 
@@ -69,6 +69,18 @@ pub enum DaemonError {
     #[error("{}: {cause}", directory.display())]
     Journal {
         /// The state directory.
+        directory: PathBuf,
+        /// What is wrong with it.
+        cause: JournalError,
+    },
+    /// What another litd has left can't be taken over into the journal.
+    #[error(
+        "{}: the undo journal of a litd that is gone can't be taken over, and no cap was changed: \
+         {cause}; or run `litd restore`, which needs to write no journal to give caps back",
+        directory.display()
+    )]
+    Takeover {
+        /// The state directory of this litd.
         directory: PathBuf,
         /// What is wrong with it.
         cause: JournalError,
@@ -135,9 +147,8 @@ pub(crate) fn on_one_thread<T>(
 async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
     let signals = Signals::catch()?;
     let sockets = Sockets::open(&config.shell).await?;
-    let (found, locks) = claim(&config, options).await?;
+    let (found, store) = claim(&config, options).await?;
     let (clock, rig) = clock(options.rig_clock.as_deref()).await?;
-    let store = store_in(&config.shell.state.directory, &config.shell).of(locks);
     let baseline = config.shell.baseline_file();
     let (hub, answers) = assemble(Core::new, &config, found, clock, store, baseline)?;
     let mut life = Life::new(hub.clone(), answers, signals);
@@ -199,17 +210,15 @@ pub fn check_budgets(config: &Config, options: &Options) -> Result<String, Daemo
     })
 }
 
-/// Finds the devices and makes them this daemon's, as they were before any other litd.
-async fn claim(
-    config: &Config,
-    options: &Options,
-) -> Result<(Found, Rc<DeviceLocks>), DaemonError> {
+/// Finds the devices and makes them this daemon's, with what its journal, and the journals of those
+/// that had them before, say of them.
+async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore), DaemonError> {
     let found = discover(config).await?;
     config.fits(&found.inventory, options.config.as_deref())?;
     let (directory, state) = (config.shell.locks(), &config.shell.state.directory);
     let locks = Rc::new(DeviceLocks::take(&directory, state, found.addresses())?);
-    let found = restore::before_start(config, found, &locks).await?;
-    Ok((found, locks))
+    takeover::take_over(config, &locks)?;
+    Ok((found, store_in(state, &config.shell).of(locks)))
 }
 
 pub(crate) async fn discover(config: &Config) -> Result<Found, DaemonError> {

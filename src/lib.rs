@@ -37,5 +37,6 @@ mod rights;
 mod server;
 pub mod session;
 pub mod state;
+mod takeover;
 
 pub use cli::{command, main};

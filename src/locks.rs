@@ -142,6 +142,12 @@ impl DeviceLocks {
         }
     }
 
+    /// Whether the device with this address is one of them.
+    #[must_use]
+    pub fn locks(&self, address: &str) -> bool {
+        self.addresses.contains(address)
+    }
+
     /// Whether this is one of the devices, by the name that its file has.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {

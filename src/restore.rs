@@ -107,18 +107,6 @@ pub enum Leftover {
     },
 }
 
-impl Leftover {
-    /// Whether a device that is here may hold a wrong cap which no journal of the daemon's own will
-    /// ever tell.
-    fn keeps_from_start(&self) -> bool {
-        match self {
-            Self::Owed { .. } | Self::Lost { .. } => true,
-            Self::Unreadable { .. } | Self::Elsewhere { .. } => true,
-            Self::Gone { .. } | Self::Uncrossed { .. } | Self::Damaged { .. } => false,
-        }
-    }
-}
-
 /// The same, of all journals; one a line.
 #[derive(Debug)]
 pub struct Leftovers(pub Vec<Leftover>);
@@ -138,7 +126,7 @@ impl std::error::Error for Leftovers {}
 impl Leftovers {
     /// # Errors
     /// There is something left.
-    fn or_nothing(self) -> Result<(), DaemonError> {
+    pub(crate) fn or_nothing(self) -> Result<(), DaemonError> {
         match self.0.is_empty() {
             true => Ok(()),
             false => Err(DaemonError::Left(self)),
@@ -259,7 +247,7 @@ impl Plan {
 }
 
 impl locks::Remembered {
-    fn lost(&self, directory: &Path) -> Leftover {
+    pub(crate) fn lost(&self, directory: &Path) -> Leftover {
         Leftover::Lost {
             address: self.address.clone(),
             state: self.state.clone(),
@@ -269,49 +257,13 @@ impl locks::Remembered {
 }
 
 /// What the journal in a state directory says is to be undone, if anything is.
-fn owed(directory: &Path) -> Result<Option<Recovered>, Leftover> {
+pub(crate) fn owed(directory: &Path) -> Result<Option<Recovered>, Leftover> {
     let unreadable = |cause| Leftover::Unreadable {
         journal: state::journal(directory),
         cause,
     };
     let bytes = state::load_journal(directory).map_err(|cause| unreadable(cause.into()))?;
     litd_core::journal::read(&bytes).map_err(unreadable)
-}
-
-/// Before a daemon starts: gives back what others with its devices and other state directories have
-/// left, or the daemon would take that for what was found. Returns the devices as they are then.
-///
-/// # Errors
-/// Something of that may be wrong still.
-pub(crate) async fn before_start(
-    config: &Config,
-    mut found: Found,
-    locks: &Rc<DeviceLocks>,
-) -> Result<Found, DaemonError> {
-    for it in locks.elsewhere(&config.shell.state.directory) {
-        let left = match it.state.is_dir() {
-            false => vec![it.lost(&config.shell.locks())],
-            true => match owed(&it.state) {
-                Ok(None) => continue,
-                Err(left) => vec![left],
-                Ok(Some(_)) => {
-                    // This daemon keeps its budgets itself.
-                    let mut all_the_way = config.clone();
-                    all_the_way.core.caps.on_exit = OnExit::Restore;
-                    let left = give_back(&all_the_way, &it.state, found, locks).await?;
-                    found = discover(config).await?;
-                    left
-                }
-            },
-        };
-        let (fatal, harmless): (Vec<_>, Vec<_>) =
-            left.into_iter().partition(Leftover::keeps_from_start);
-        for left in harmless {
-            log::warn!("{left}");
-        }
-        Leftovers(fatal).or_nothing()?;
-    }
-    Ok(found)
 }
 
 /// Gives back what the journal in a state directory names, as far as it is one of these devices.

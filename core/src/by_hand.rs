@@ -23,9 +23,16 @@ pub(crate) enum ByHand {
     Settled,
     /// It is to hold this, and was not seen to yet.
     Asked(Watts),
-    /// It was answered as not set, for this reason. It may be there all the same: then what was
-    /// found goes back.
-    Failed(String),
+    /// It was answered as not set. It may be there all the same: then what was found goes back.
+    Failed {
+        /// Why it was not set.
+        why: String,
+        /// When that was answered.
+        at: Nanos,
+    },
+    /// It was answered as not set, for this reason, and the device has been seen since to hold what
+    /// was found.
+    Undone(String),
 }
 
 impl ByHand {
@@ -33,17 +40,26 @@ impl ByHand {
     pub fn asked(&self) -> Option<Watts> {
         match self {
             Self::Asked(cap) => Some(*cap),
-            Self::Settled | Self::Failed(_) => None,
+            Self::Settled | Self::Failed { .. } | Self::Undone(_) => None,
         }
     }
 
     /// What was asked for is not to be any more. Returns whether anything was.
-    pub fn fail(&mut self, why: impl FnOnce() -> String) -> bool {
+    pub fn fail(&mut self, at: Nanos, why: impl FnOnce() -> String) -> bool {
         let open = self.asked().is_some();
         if open {
-            *self = Self::Failed(why());
+            *self = Self::Failed { why: why(), at };
         }
         open
+    }
+
+    /// The device was read at `read_at` to hold what was found: a cap that failed before is not owed
+    /// any longer.
+    fn seen_back(&mut self, read_at: Nanos) {
+        match self {
+            Self::Failed { why, at } if read_at > *at => *self = Self::Undone(std::mem::take(why)),
+            _ => {}
+        }
     }
 }
 
@@ -149,7 +165,7 @@ impl<S: Store> Core<S> {
         let unit = self.devices.get(*devices.first()?)?;
         Some(match (&unit.by_hand, unit.found) {
             (ByHand::Asked(_), _) => return None,
-            (ByHand::Failed(why), _) => Err(why.clone()),
+            (ByHand::Failed { why, .. } | ByHand::Undone(why), _) => Err(why.clone()),
             (ByHand::Settled, Some(found)) => Ok(found),
             (ByHand::Settled, None) => Err("its cap is not known".to_owned()),
         })
@@ -164,7 +180,7 @@ impl<S: Store> Core<S> {
     /// Whether a device may hold a cap that was to be set by hand and was answered as not set.
     pub(crate) fn owes_undo(&self, device: usize, unit: &Unit) -> bool {
         let held = self.actuator.held(device).zip(unit.back());
-        matches!(unit.by_hand, ByHand::Failed(_))
+        matches!(unit.by_hand, ByHand::Failed { .. })
             && !held.is_some_and(|(held, back)| held.is_same_cap(back))
     }
 
@@ -180,6 +196,7 @@ impl<S: Store> Core<S> {
     /// An administrator's write has ended. If the device does not hold what was asked for, that
     /// is the answer, and what was found goes back.
     pub(crate) fn wrote_by_hand(&mut self, device: usize, held: Result<Watts, String>) {
+        let now = self.now;
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -192,24 +209,26 @@ impl<S: Store> Core<S> {
             Err(why) => why,
         };
         let text = format!("could not be set by hand, and what was found goes back: {why}");
-        unit.by_hand.fail(|| why);
+        unit.by_hand.fail(now, || why);
         self.dirty = true;
         let address = unit.address().to_owned();
         self.note(Note::warning(EventKind::Command, text).device(&address));
     }
 
-    /// A device that holds what was asked for by hand came with it from now on.
+    /// A device that holds what was asked for by hand came with it from now on; one that holds what was
+    /// found after all owes nothing any longer.
     pub(crate) fn settle_by_hand(&mut self) {
         let mut settled = Vec::new();
         for (device, unit) in self.devices.iter_mut() {
-            let Some(cap) = unit.by_hand.asked() else {
+            let held = self.actuator.held(device);
+            let held = held.filter(|_| !self.actuator.is_writing(device));
+            let holds = |cap: Watts| held.is_some_and(|held| held.is_same_cap(cap));
+            if unit.back().is_some_and(holds) {
+                unit.by_hand.seen_back(unit.read_at);
+            }
+            let Some(cap) = unit.by_hand.asked().filter(|&cap| holds(cap)) else {
                 continue;
             };
-            let held = self.actuator.held(device);
-            let holds = held.is_some_and(|held| held.is_same_cap(cap));
-            if !holds || self.actuator.is_writing(device) {
-                continue;
-            }
             unit.by_hand = ByHand::Settled;
             if !unit
                 .found
@@ -228,21 +247,23 @@ impl<S: Store> Core<S> {
 
     /// Caps that were to be set by hand are not, because litd ends first.
     pub(crate) fn forget_by_hand(&mut self) {
+        let now = self.now;
         for (_, unit) in self.devices.iter_mut() {
-            unit.by_hand.fail(|| "litd is stopping".to_owned());
+            unit.by_hand.fail(now, || "litd is stopping".to_owned());
         }
     }
 
     /// Nobody waits any longer for a cap to be set by hand: it is not to be set later, unseen.
     pub fn give_up_by_hand(&mut self, now: Nanos, name: &str) {
         self.now = self.now.max(now);
+        let now = self.now;
         let devices = self.named(Some(name)).unwrap_or_default();
         let device = devices.first().copied();
         let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) else {
             return;
         };
         let late = || "it was not done in time, and is given up".to_owned();
-        if unit.by_hand.fail(late) {
+        if unit.by_hand.fail(now, late) {
             self.dirty = true;
             self.settle_up();
         }

@@ -116,6 +116,11 @@ impl Clocks {
         self.highest = None;
     }
 
+    /// Whether a process has asked for one.
+    pub fn are_asked_by(&self, pid: u32) -> bool {
+        self.asked.is_some_and(|(by, _)| by == pid)
+    }
+
     /// When a wish that came too fast may be done.
     pub fn waits_until(&self) -> Option<Nanos> {
         self.waits_until

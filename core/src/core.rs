@@ -259,6 +259,7 @@ impl<S: Store> Core<S> {
         };
         let text = format!("started on {gpus} GPUs and {cpus} CPU sockets; {doing}");
         self.note(Note::info(EventKind::Daemon, text));
+        self.say_all_untold();
     }
 
     /// Something has happened at `now`, which never goes back.

@@ -337,8 +337,10 @@ impl Devices {
     /// more, and asking would open it again.
     pub fn want_closed(&mut self, device: usize, open: bool) {
         if let Some(unit) = self.get_mut(device) {
-            unit.wanted.release |= open;
-            (unit.wanted.read, unit.wanted.identity) = (false, false);
+            unit.wanted = Wanted {
+                release: unit.wanted.release || open,
+                ..Wanted::default()
+            };
         }
     }
 

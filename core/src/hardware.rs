@@ -311,10 +311,11 @@ impl<S: Store> Core<S> {
 
     /// The job of a device whose standing has changed can't be steered any more, or can again.
     pub(crate) fn standing_changed(&mut self, device: usize) {
+        let now = self.now;
         self.dirty = true;
         if let Some(unit) = self.devices.get_mut(device).filter(|unit| !unit.is_ours()) {
             let state = unit.standing.name();
-            unit.by_hand.fail(|| format!("it is {state} now"));
+            unit.by_hand.fail(now, || format!("it is {state} now"));
         }
         let job = self.devices.get(device).and_then(|unit| unit.job.clone());
         if let Some(name) = job {

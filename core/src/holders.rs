@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::event::Peer;
 use crate::hooks::No;
 use crate::identity::shared;
+use crate::job::Rank;
 use crate::record::Note;
 use crate::session::Stage;
 use crate::store::Store;
@@ -71,10 +72,7 @@ impl<S: Store> Core<S> {
             }
         }
         // A hello that came after the question needs another answer.
-        let later = self.sessions.values().any(
-            |session| matches!(session.stage, Stage::Checking { device: of, .. } if of == device),
-        );
-        if later {
+        if !self.asking(device).is_empty() {
             self.devices.want_holders(device);
         }
     }
@@ -133,12 +131,17 @@ impl<S: Store> Core<S> {
     /// connection now.
     fn evict(&mut self, device: usize, holders: &[Holder]) {
         let job = self.devices.get(device).and_then(|unit| unit.job.as_ref());
-        let Some(job) = job.and_then(|name| self.jobs.get(name)) else {
+        let Some(job) = job.and_then(|name| self.jobs.get_mut(name)) else {
             return;
         };
-        let rank = job.ranks.values().find(|rank| rank.device == device);
-        let gone = rank.filter(|rank| !holds(holders, rank.peer));
-        if let Some(id) = gone.and_then(|rank| rank.session) {
+        let mut ranks = job.ranks.values_mut();
+        let gone = ranks.find(|rank| rank.device == device && !holds(holders, rank.peer));
+        let Some(gone) = gone else {
+            return;
+        };
+        // What it asked for ends with it, also while its connection may come back.
+        gone.peer.pid = 0;
+        if let Some(id) = gone.session {
             let reason = "its process no longer uses the GPU";
             self.refuse(
                 id,
@@ -147,15 +150,21 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Asks the drivers now and then who holds the GPUs of jobs.
+    /// Asks the drivers now and then who holds the GPUs of jobs, and each time of one whose rank has lost
+    /// its connection and has locked the clocks: those are not to outlive its process.
     pub(crate) fn check_holders(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
-        if !self.rounds.is_multiple_of(EVERY) {
-            return;
-        }
+        let in_turn = self.rounds.is_multiple_of(EVERY);
+        let planned = |rank: &&Rank| {
+            let unit = self.devices.get(rank.device);
+            unit.is_some_and(|unit| unit.clocks.are_asked_by(rank.peer.pid))
+        };
         let ranks = self.jobs.values().flat_map(|job| job.ranks.values());
-        let connected = ranks.filter(|rank| rank.session.is_some());
-        for device in connected.map(|rank| rank.device).collect::<Vec<_>>() {
+        let asked_for = ranks.filter(|rank| match rank.session {
+            Some(_) => in_turn,
+            None => planned(rank),
+        });
+        for device in asked_for.map(|rank| rank.device).collect::<Vec<_>>() {
             // Asking would open one again that was let go of.
             if !self.devices.is_released(device) {
                 self.devices.want_holders(device);
@@ -165,11 +174,7 @@ impl<S: Store> Core<S> {
 
     /// The driver can't tell: then nobody is let in.
     pub(crate) fn holders_unknown(&mut self, device: usize, cause: &str) {
-        let waiting = self.sessions.iter().filter_map(|(&id, session)| {
-            let of = matches!(session.stage, Stage::Checking { device: of, .. } if of == device);
-            of.then_some(id)
-        });
-        for id in waiting.collect::<Vec<_>>() {
+        for id in self.asking(device) {
             let reason = format!("the driver does not tell which processes use it: {cause}");
             self.refuse(
                 id,

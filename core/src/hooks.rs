@@ -69,6 +69,13 @@ impl No {
     }
 }
 
+/// Why nobody is let in on a GPU that was let go of: whether a process holds it can't be asked without
+/// opening that.
+fn let_go_of(name: &str) -> No {
+    let reason = format!("litd has let go of {name} until `litctl resume {name}`");
+    No::new(RefusalCode::Busy, "let_go", reason).for_now()
+}
+
 impl<S: Store> Core<S> {
     pub(crate) fn connected(&mut self, id: SessionId, peer: Peer, home: Option<Home>) {
         let limits = self.config.limits.clone();
@@ -271,6 +278,9 @@ impl<S: Store> Core<S> {
         let device = self.devices.called(&hello.gpu).ok_or_else(unknown)?;
         let unit = self.devices.get(device).filter(|unit| unit.is_gpu());
         let unit = unit.ok_or_else(unknown)?;
+        if unit.let_go.is_some() {
+            return Err(let_go_of(&unit.name));
+        }
         if let Some(how) = divided(unit) {
             let reason = format!("{}: {how}, so its cap is not one job's", unit.name);
             return Err(No::new(RefusalCode::GpuShared, "gpu_shared", reason));
@@ -555,6 +565,25 @@ impl<S: Store> Core<S> {
         for (id, reason) in overdue.collect::<Vec<_>>() {
             self.refuse(id, No::new(RefusalCode::Busy, "too_slow", reason).for_now());
         }
+    }
+
+    /// Sends those away whose GPU was let go of before its driver has said whether they hold it.
+    pub(crate) fn turn_away(&mut self, device: usize) {
+        let Some(name) = self.devices.get(device).map(|unit| unit.name.clone()) else {
+            return;
+        };
+        for id in self.asking(device) {
+            self.refuse(id, let_go_of(&name));
+        }
+    }
+
+    /// The sessions that wait for a device's driver to say whether their processes hold it.
+    pub(crate) fn asking(&self, device: usize) -> Vec<SessionId> {
+        let sessions = self.sessions.iter().filter_map(|(&id, session)| {
+            let of = matches!(session.stage, Stage::Checking { device: of, .. } if of == device);
+            of.then_some(id)
+        });
+        sessions.collect()
     }
 
     /// Jobs of which nothing is heard, or whose ranks did not come back.

@@ -55,6 +55,7 @@ impl<S: Store> Core<S> {
             closed: false,
             by_mode,
         });
+        self.turn_away(device);
         self.actuator.retry(device);
         // Its cap goes back at once: nobody's sensor is waited for.
         let gpus: Vec<usize> = self.devices.gpus().map(|(gpu, _)| gpu).collect();
@@ -119,8 +120,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Closes the devices that were let go of and have nothing left to be undone: they were open
-    /// until now, or a question about their users has opened them again.
+    /// Closes the devices that were let go of and have nothing left to be undone.
     pub(crate) fn close_let_go(&mut self) {
         for device in 0..self.devices.iter().count() {
             let Some(unit) = self.devices.get(device) else {

@@ -88,12 +88,30 @@ impl<S: Store> Core<S> {
             return;
         }
         unit.device.range.refused(most);
-        let address = unit.address().to_owned();
-        let text = format!(
-            "its driver does not say what its cap may be: it counts with {most}, and no cap rises until the driver does ({error})"
-        );
-        self.note(Note::warning(EventKind::Fault, text).device(&address));
+        self.say_untold(device, &error.to_string());
         self.standing_changed(device);
+    }
+
+    /// Tells of the devices whose drivers have not said at the start what their caps may be.
+    pub(crate) fn say_all_untold(&mut self) {
+        for device in 0..self.devices.iter().count() {
+            let unit = self.devices.get(device);
+            if unit.is_some_and(|unit| unit.device.range.known().is_none()) {
+                self.say_untold(device, "at the start");
+            }
+        }
+    }
+
+    fn say_untold(&mut self, device: usize, why: &str) {
+        let most = self.could_hold(device);
+        let Some(unit) = self.devices.get(device) else {
+            return;
+        };
+        let text = format!(
+            "its driver does not say what its cap may be: it counts with {most}, and no cap rises until the driver does ({why})"
+        );
+        let note = Note::warning(EventKind::Fault, text).device(unit.address());
+        self.note(note);
     }
 
     /// Why no cap may rise, if a GPU can't be judged. One that was let go of is not asked.

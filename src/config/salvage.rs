@@ -41,7 +41,7 @@ fn salvage(text: &str) -> Result<Config, Option<Finding>> {
     let on_exit = value(tree.get_ref(), "caps").and_then(|caps| value(caps.as_table()?, "on_exit"));
     // Whoever sets a safe budget and mistypes what becomes of it has not meant the default.
     let mistyped = on_exit.is_some_and(|word| word.as_str() != Some("restore"));
-    if mistyped && caps.safe_budget.is_some() {
+    if (mistyped || holds_by_another_name(text)) && caps.safe_budget.is_some() {
         caps.on_exit = OnExit::Hold;
     }
     if caps.on_exit == OnExit::Hold && caps.safe_budget.is_none() {
@@ -121,6 +121,21 @@ fn hold_as_lines_say(text: &str, caps: &mut Caps) {
     }
 }
 
+/// Whether the file says "hold" of a key that is none: of those that are, only `caps.on_exit` and
+/// `jobs.on_stale` may be that.
+fn holds_by_another_name(text: &str) -> bool {
+    let mut lines = text.lines().filter_map(|line| DeTable::parse(line).ok());
+    lines.any(|line| says_hold(line.get_ref()))
+}
+
+fn says_hold(table: &DeTable<'_>) -> bool {
+    table.iter().any(|(key, value)| match value.get_ref() {
+        DeValue::String(word) => word == "hold" && key.get_ref() != "on_stale",
+        DeValue::Table(inner) => says_hold(inner),
+        _ => false,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use litd_units::Watts;
@@ -164,6 +179,14 @@ mod tests {
             HOLD.replace("\"hold\"", "hold"),
             HOLD.replace("\"hold\"", "\"hold"),
             HOLD.replace("\"hold\"", "true"),
+            // A key that is none.
+            HOLD.replace("on_exit", "on_exti"),
+            HOLD.replace("on_exit", "\"on exit\""),
+            HOLD.replace("on_exit", "caps.on-exit"),
+            HOLD.replace(
+                "[caps]\non_exit = \"hold\"",
+                "cpas = { on_exit = \"hold\" }\n[caps]",
+            ),
         ] {
             assert!(parse(&text).is_err(), "{text}");
             assert_eq!(held(&text), (OnExit::Hold, Some(4800.0)), "{text}");
@@ -203,6 +226,9 @@ mod tests {
             format!("{restore}[law\n"),
             format!("#{}", HOLD.replace('\n', "\n#")) + "\n[[[\n",
             "caps = 5\n".to_owned(),
+            // Other keys may be that word.
+            format!("nope = 1\n{restore}[jobs]\non_stale = \"hold\"\n"),
+            format!("nope = 1\njobs.on_stale = \"hold\"\n{restore}"),
         ] {
             assert_eq!(held(&text).0, OnExit::Restore, "{text}");
         }

@@ -6,7 +6,7 @@ use litd_api::Command;
 use litd_rig::Fault;
 use litd_units::Watts;
 
-use crate::stand::{GPUS, Stand, quick, wait_for};
+use crate::stand::{GPUS, Stand, quick, seconds, wait_for};
 
 fn refused(stand: &Stand, command: &Command) -> String {
     let (code, why) = stand.try_command(command);
@@ -105,4 +105,26 @@ fn one_that_takes_too_long_is_given_up_and_undone() {
         stand.held()[5] == found && stand.journaled().is_empty()
     });
     stand.stop();
+}
+
+#[test]
+fn one_that_failed_long_ago_holds_up_no_stop() {
+    const REFUSED: usize = 2;
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    stand.rig.hardware().inject(REFUSED, Fault::Refuse);
+    refused(&stand, &set("gpu2", 600.0));
+    stand.rig.hardware().heal(REFUSED);
+    stand.pass(6.0);
+    let mut job = stand.train();
+    stand.play_until(&mut job, "its cap to move", |stand| {
+        stand.held()[REFUSED] != Watts(700.0)
+    });
+    // Somebody else sets it, which stays.
+    let theirs = Watts(640.0);
+    stand.rig.hardware().foreign_set(REFUSED, theirs).unwrap();
+    stand.pass(3.0);
+    let asked = stand.rig.now();
+    assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+    assert!(stand.rig.now() - asked < seconds(3.0), "{}", stand.said());
+    assert_eq!(stand.held()[REFUSED], theirs);
 }

@@ -116,6 +116,24 @@ fn stopping_restoring_and_a_dying_rank_free_clocks() {
 }
 
 #[test]
+fn a_locked_clock_does_not_wait_for_a_dead_process_to_come_back() {
+    let mut stand = Stand::clocked(&(quick("observe") + "jobs.reconnect_seconds = 600\n"));
+    let mut job = stand.train();
+    for rank in [3, 4] {
+        assert!(job.set_clock(rank, Some(1000)));
+    }
+    stand.pass(1.0);
+    // Both connections break; only one process is still there.
+    stand.rig.hardware().set_holders(3, Vec::new());
+    job.crash(3);
+    job.crash(4);
+    stand.pass(3.0);
+    assert_eq!(locked(&stand)[3], None);
+    assert_eq!(locked(&stand)[4], Some(1000));
+    stand.stop();
+}
+
+#[test]
 fn nobody_sets_another_processes_gpu_and_nobody_sets_any_under_observation() {
     let mut stand = Stand::clocked(&quick("observe"));
     stand.rig.hardware().set_holders(7, vec![1]);

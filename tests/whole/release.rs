@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use litd_api::{Command, DeviceState, JobState};
-use litd_rig::{Fault, Rig};
+use litd_proto::RefusalCode;
+use litd_rig::{Fault, JobSpec, RankState, Rig};
 use litd_sim::Scenario;
 use litd_units::Watts;
 
-use crate::stand::{Stand, quick, wait_for};
+use crate::stand::{SOON, Stand, quick, wait_for};
 
 /// An administrator is answered within so long.
 const ANSWERED: Duration = Duration::from_secs(5);
@@ -80,6 +81,32 @@ fn let_go_of_all_while_a_job_runs_nothing_of_the_driver_is_open() {
     assert!(!has_open(&stand, "libnvidia-ml"));
     stand.resume();
     stand.play_into_steering(&mut job);
+    stand.stop();
+}
+
+#[test]
+fn no_hello_opens_what_was_let_go_of() {
+    const LET_GO: usize = 2;
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    stand.command(&release(Some("gpu2".to_owned())));
+    let closed = stand.rig.hardware().releases(LET_GO);
+    assert!(closed > 0);
+    let mut late = stand.rig.attach(JobSpec::new("late", [LET_GO])).unwrap();
+    assert!(late.welcome(SOON).is_err());
+    let Some(RankState::Refused(refusal)) = late.state(0) else {
+        panic!("{:?}", late.state(0));
+    };
+    assert_eq!(refusal.code, RefusalCode::Busy);
+    assert_eq!(
+        refusal.reason,
+        "litd has let go of gpu2 until `litctl resume gpu2`"
+    );
+    stand.pass(3.0);
+    // What is opened again is closed again.
+    assert_eq!(stand.rig.hardware().releases(LET_GO), closed);
+    stand.resume();
+    late.connect(0).unwrap();
+    late.welcome(SOON).unwrap();
     stand.stop();
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use litd_api::EventKind;
 use litd_rig::Daemon;
+use litd_units::Watts;
 
 use crate::stand::{DEVICES, GPUS, LITD, SOON, Stand, quick, wait_for};
 
@@ -311,6 +312,7 @@ fn a_daemon_with_another_state_directory_starts_from_the_caps_found_first() {
     stand.daemon = Some(stand.rig.spawn_clocked(program, &config).unwrap());
     let told: Vec<_> = (0..DEVICES).map(|it| stand.device(it).found).collect();
     assert_eq!(told, found.iter().map(|&cap| Some(cap)).collect::<Vec<_>>());
+    stand.pass(5.0);
     assert!(stand.is_back(), "{:?}", stand.held());
     assert_eq!(stand.journaled(), [""; 0]);
     // Crashed in turn, it is found by a daemon with the first state directory.
@@ -319,8 +321,59 @@ fn a_daemon_with_another_state_directory_starts_from_the_caps_found_first() {
     stand.daemon.take().unwrap().kill();
     assert!(!stand.is_back());
     stand.start();
+    stand.pass(5.0);
     assert!(stand.is_back(), "{:?}", stand.held());
     stand.stop();
+}
+
+#[test]
+fn a_daemon_with_another_state_directory_keeps_its_budget_from_the_first_write_on() {
+    const BUDGET: &str = "caps.budget = 4000\n";
+    let mut stand = Stand::clocked(&(quick("gpu-realloc") + BUDGET));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    stand.kill();
+    let before = stand.sum();
+    assert!(before <= Watts(4000.0));
+    // Any cap above it from now on breaks a rule.
+    stand.rig.ledger().set_budget(Watts(4000.0));
+    let config = stand.config().replace("/state\"", "/other-state\"");
+    let program = Path::new(LITD);
+    stand.daemon = Some(stand.rig.spawn_clocked(program, &config).unwrap());
+    stand.pass(5.0);
+    assert!(stand.sum() <= Watts(4000.0), "{:?}", stand.held());
+    stand.assert_rules();
+    let found = stand.rig.ledger().found();
+    for (device, &cap) in found.iter().enumerate().take(GPUS) {
+        assert_eq!(stand.device(device).found, Some(cap));
+    }
+    // What the first one found is in the second one's journal, and no longer in the first one's.
+    assert!(stand.journaled().is_empty());
+    stand.kill();
+    stand.rig.ledger().permit_found();
+    let path = stand.rig.layout().directory.join("other.toml");
+    fs::write(&path, config.replace(BUDGET, "")).unwrap();
+    let (code, said) = restore(program, &path);
+    assert_eq!(code, Some(0), "{said}");
+    stand.assert_clean();
+}
+
+#[test]
+fn what_can_not_be_taken_over_keeps_a_daemon_from_starting_and_restore_undoes_it() {
+    let stand = crashed();
+    let (config, held) = (elsewhere_file(&stand), stand.held());
+    let other = stand.rig.layout().directory.join("other-state");
+    // The new journal can't be made.
+    fs::create_dir_all(other.join("journal.new")).unwrap();
+    let (code, said) = run(Path::new(LITD), &[], &config);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("/other-state/journal"), "{said}");
+    assert!(said.contains("litd restore"), "{said}");
+    assert_eq!(stand.held(), held);
+    assert_eq!(stand.journaled().len(), GPUS);
+    let (code, said) = restore(Path::new(LITD), &config);
+    assert_eq!(code, Some(0), "{said}");
+    stand.assert_clean();
 }
 
 #[test]

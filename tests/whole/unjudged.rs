@@ -240,3 +240,19 @@ fn litd_restore_writes_nothing_but_what_was_found() {
     assert!(later.len() <= GPUS, "{later:?}");
     stand.assert_clean();
 }
+
+#[test]
+fn a_gpu_that_has_never_told_its_range_is_told_of_also_without_a_job() {
+    let mut stand = Stand::bare("", true);
+    stand.rig.hardware().inject(LOWERED, Fault::NoRange);
+    stand.start();
+    stand.pass(3.0);
+    let events = stand.events(EventKind::Fault);
+    let told = events
+        .iter()
+        .filter(|it| it.contains("what its cap may be"));
+    assert_eq!(told.count(), 1, "{events:?}");
+    stand.rig.hardware().heal(LOWERED);
+    stand.pass(3.0);
+    stand.stop();
+}

@@ -303,6 +303,38 @@ impl Journal {
         Ok(())
     }
 
+    /// Adds what the journal of another litd says of devices, durably, with one write: entries, and
+    /// addresses of devices whose clocks may be locked. A device that is in this journal already keeps
+    /// its entry: what was found before that is what goes back.
+    ///
+    /// # Errors
+    /// [`JournalError::Disk`], [`JournalError::Cap`]: none of them was added.
+    pub fn adopt<'a>(
+        &mut self,
+        store: &mut impl Store,
+        entries: impl Iterator<Item = &'a Entry>,
+        clocks: impl Iterator<Item = &'a String>,
+    ) -> Result<(), JournalError> {
+        let before = self.clone();
+        for entry in entries {
+            if self.position(&entry.address).is_err() {
+                self.entries.push(entry.clone());
+            }
+        }
+        for address in clocks.filter(|it| !before.clocks.contains(it)) {
+            self.clocks.push(address.clone());
+        }
+        if (&self.entries, &self.clocks) == (&before.entries, &before.clocks) {
+            return Ok(());
+        }
+        let entries = self.entries.clone();
+        let outcome = self.replace(store, &entries);
+        if outcome.is_err() {
+            (self.entries, self.clocks) = (before.entries, before.clocks);
+        }
+        outcome
+    }
+
     fn entry(&self, device: &Found, found: Watts) -> Entry {
         Entry {
             address: device.address.clone(),

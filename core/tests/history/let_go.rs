@@ -106,8 +106,7 @@ impl World {
         let owed = owed || troubled || away;
         let hw = &mut self.hw[device];
         hw.hold.open = true;
-        // Whoever comes new is asked for.
-        if hw.let_go && operation != Operation::Holders && !owed {
+        if hw.let_go && !owed {
             self.broke(
                 "9 let go",
                 format!("device {device} is opened: {operation:?}"),
