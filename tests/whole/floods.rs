@@ -8,10 +8,10 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use litd_proto::client::Client;
-use litd_proto::{Class, FromHook, Hello, Kernels, Notice, ToHook};
+use litd_proto::{Class, FromHook, Hello, Kernels, Notice, RefusalCode, ToHook};
 use litd_rig::JobSpec;
 use litd_units::Nanos;
 
@@ -95,13 +95,18 @@ fn large_hello(job: &str, gpu: usize, rank: usize, ranks: u32) -> Hello {
     }
 }
 
-/// A rank that has been let in.
+/// A rank that has been let in. The daemon may not have seen yet that those before it are gone.
 fn attach(stand: &Stand, hello: Hello) -> Client {
-    let mut client = Client::connect(&stand.rig.layout().ingest()).unwrap();
-    client.send(&FromHook::Hello(hello)).unwrap();
-    match client.receive(SOON).unwrap() {
-        Some(ToHook::Welcome(_)) => client,
-        other => panic!("{other:?}\nlitd said:\n{}", stand.said()),
+    let deadline = Instant::now() + SOON;
+    loop {
+        let mut client = Client::connect(&stand.rig.layout().ingest()).unwrap();
+        client.send(&FromHook::Hello(hello.clone())).unwrap();
+        match client.receive(SOON).unwrap() {
+            Some(ToHook::Welcome(_)) => return client,
+            Some(ToHook::Refusal(refusal))
+                if refusal.code == RefusalCode::Busy && Instant::now() < deadline => {}
+            other => panic!("{other:?}\nlitd said:\n{}", stand.said()),
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! A node of NVIDIA GPUs: nothing is simulated on this side of `libnvidia-ml.so.1`.
 
 use litd_api::{Command, DeviceState, JobState};
-use litd_rig::{Fault, Job, Rig};
+use litd_rig::{Fault, Job, JobSpec, Rig};
 use litd_sim::Scenario;
 use litd_units::Watts;
 
-use crate::stand::{GPUS, Stand, quick, wait_for};
+use crate::stand::{GPUS, SOON, Stand, quick, wait_for};
 
 /// A node whose GPUs are found through NVML, and where nothing else is looked for.
 fn node(config: &str) -> Stand {
@@ -63,12 +63,15 @@ fn a_node_that_is_let_go_of_stays_closed_while_its_job_runs() {
         stand.play(&mut job, 1);
     }
     assert!(stand.is_back(), "{:?}", stand.held());
-    // Whoever comes new is asked for, and that is all.
+    // Nor for whoever comes new.
     job.end();
-    let mut job = stand.train();
+    let mut early = stand.rig.attach(JobSpec::new("train", 0..GPUS)).unwrap();
+    assert!(early.welcome(SOON).is_err());
     stand.pass(1.0);
     assert_eq!(clients(&stand), 0);
+    drop(early);
     stand.resume();
+    let mut job = stand.train();
     stand.play_into_steering(&mut job);
     assert_eq!(clients(&stand), 1);
     stand.stop();
