@@ -31,10 +31,8 @@ fn launches(timeline: &Timeline) -> Vec<Option<i64>> {
 
 /// The job, and where its time goes.
 fn assert_told(trace: &Trace) {
-    let [timeline] = &trace.timelines[..] else {
-        panic!("{trace:?}");
-    };
-    assert_eq!(launches(timeline), LAUNCHES);
+    let each = Vec::from_iter(trace.timelines.iter().map(launches));
+    assert_eq!(each, [LAUNCHES]);
     let options = AnalysisOptions::default();
     let report = analyse(&trace.timelines, &options).unwrap();
     let expected = Split {
