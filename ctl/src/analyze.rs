@@ -301,7 +301,7 @@ struct Told<'a> {
 /// The paper's analysis, which needs two ranks with computation that matches: of the group whose
 /// ranks wait longest, of those that are not healthy. What holds each group back goes to the report.
 fn studied<'a>(
-    (timelines, groups): (&'a [Timeline], &Groups),
+    (timelines, groups): (&'a [Timeline], &'a Groups),
     skews: Vec<Skew>,
     options: &AnalysisOptions,
     args: &Args,

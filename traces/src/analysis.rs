@@ -1,13 +1,15 @@
 //! What a set of timelines says about its node: how busy each GPU was, how much of its
 //! computation ran beside communication, by how much it led, and whether its clock is slow.
 
+use std::borrow::Cow;
+
 use litd_diagnosis::{Cause, Marks};
 use litd_units::Nanos;
 use serde::Serialize;
 
 use crate::align::{AlignError, AlignOptions, LeftOut, align};
 use crate::class::{self, Suspect};
-use crate::collectives::{self, CollectiveRow, GroupWaits, Shared, Waits, matched, waits};
+use crate::collectives::{CollectiveRow, GroupWaits, Waits, matched, tables, waits};
 use crate::groups::{Communicator, Exchange, Group, Groups};
 use crate::idle::idle;
 use crate::leads::{self, Aggregation, Leads, aggregate};
@@ -312,10 +314,9 @@ fn add_collectives(
 ) -> Vec<Waits> {
     let matched = matched(timelines, groups);
     let waits = waits(timelines, groups, &matched);
-    let shared = Shared::of(&matched, timelines.len());
-    let each = ranks.iter_mut().zip(timelines).zip(&shared).zip(&waits);
-    for (((rank, timeline), shared), waits) in each {
-        rank.collectives = collectives::table(timeline, shared);
+    let tables = tables(timelines, &matched);
+    for ((rank, table), waits) in ranks.iter_mut().zip(tables).zip(&waits) {
+        rank.collectives = table;
         if waits.collectives > 0 {
             let share = |time| ratio(time, rank.window_ns);
             rank.wait_fraction = share(waits.own);
@@ -354,8 +355,8 @@ fn compare(
         return Ok(report);
     }
     let alignment = match &group.alignment {
-        Some(alignment) => alignment.clone(),
-        None => align(timelines, &options.align)?,
+        Some(alignment) => Cow::Borrowed(alignment),
+        None => Cow::Owned(align(timelines, &options.align)?),
     };
     let leads = leads::of_alignment(timelines, alignment);
     report.suspects = class::behaving(timelines, &leads.alignment);
@@ -478,7 +479,7 @@ pub(crate) fn idle_of<'a>(kernels: impl IntoIterator<Item = &'a Kernel>) -> Nano
 }
 
 /// The pace of each timeline; see [`RankReport::pace`].
-fn paces_of(timelines: &[Timeline], leads: &Leads) -> Vec<Pace> {
+fn paces_of(timelines: &[Timeline], leads: &Leads<'_>) -> Vec<Pace> {
     let alignment = &leads.alignment;
     let kernel = |rank: usize, k: usize| {
         let index = *alignment.row(k)?.get(rank)?;

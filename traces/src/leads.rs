@@ -1,5 +1,6 @@
 //! Lead values: Algorithm 1 of the Lit Silicon paper.
 
+use std::borrow::Cow;
 use std::iter::Sum;
 use std::ops::Sub;
 
@@ -18,6 +19,15 @@ where
     T: Copy + PartialOrd + Sub<Output = T>,
 {
     let mut wave = starts.to_vec();
+    lead(&mut wave);
+    wave
+}
+
+/// Makes leads of starts where they are: there may be millions.
+fn lead<T>(starts: &mut [Vec<T>])
+where
+    T: Copy + PartialOrd + Sub<Output = T>,
+{
     for k in 0..starts.iter().map(Vec::len).min().unwrap_or(0) {
         let mut latest = starts[0][k];
         for row in &starts[1..] {
@@ -25,11 +35,10 @@ where
                 latest = row[k];
             }
         }
-        for row in &mut wave {
+        for row in &mut *starts {
             row[k] = latest - row[k];
         }
     }
-    wave
 }
 
 /// One lead value from a GPU's per-kernel leads (Algorithm 1, line 6); `None` without kernels.
@@ -51,9 +60,9 @@ where
 
 /// The leads of all matched kernels of a node, and what they come from.
 #[derive(Debug, Clone)]
-pub struct Leads {
+pub struct Leads<'a> {
     /// Which kernels are the same.
-    pub alignment: Alignment,
+    pub alignment: Cow<'a, Alignment>,
     /// `wave[g][k]`: by how much the GPU of timeline `g` started matched kernel `k` before the
     /// last GPU did. Kernels are in the order of their last starts.
     pub wave: Vec<Vec<Nanos>>,
@@ -63,12 +72,13 @@ pub struct Leads {
 ///
 /// # Errors
 /// When too few kernels match; see [`AlignError`].
-pub fn leads(timelines: &[Timeline], options: &AlignOptions) -> Result<Leads, AlignError> {
-    Ok(of_alignment(timelines, align(timelines, options)?))
+pub fn leads(timelines: &[Timeline], options: &AlignOptions) -> Result<Leads<'static>, AlignError> {
+    let alignment = align(timelines, options)?;
+    Ok(of_alignment(timelines, Cow::Owned(alignment)))
 }
 
 /// The leads of timelines that are aligned.
-pub(crate) fn of_alignment(timelines: &[Timeline], alignment: Alignment) -> Leads {
+pub(crate) fn of_alignment<'a>(timelines: &[Timeline], alignment: Cow<'a, Alignment>) -> Leads<'a> {
     let start = |(rank, timeline): (usize, &Timeline)| -> Vec<Nanos> {
         let starts = alignment.matched().filter_map(|row| {
             let kernel = timeline.kernels.get(*row.get(rank)? as usize)?;
@@ -76,8 +86,8 @@ pub(crate) fn of_alignment(timelines: &[Timeline], alignment: Alignment) -> Lead
         });
         starts.collect()
     };
-    let starts = Vec::from_iter(timelines.iter().enumerate().map(start));
-    let wave = straggler_wave(&starts);
+    let mut wave = Vec::from_iter(timelines.iter().enumerate().map(start));
+    lead(&mut wave);
     Leads { alignment, wave }
 }
 
@@ -86,7 +96,7 @@ pub(crate) fn last_in(leads: &[Nanos]) -> usize {
     leads.iter().filter(|&&lead| lead == Nanos::ZERO).count()
 }
 
-impl Leads {
+impl Leads<'_> {
     /// The lead value of each timeline.
     #[must_use]
     pub fn values(&self, aggregation: Aggregation) -> Vec<Nanos> {

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 #![cfg(feature = "formats")]
 
+#[allow(dead_code, reason = "each test needs a part of it")]
 mod wire;
 
 use litd_traces::{Choice, KernelClass, ReadError, Timeline, Trace, formats};

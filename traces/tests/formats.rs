@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use litd_traces::{
     Choice, KernelClass, ReadError, StreamId, Timeline, Trace, formats, join, kineto,
 };
+use litd_units::Nanos;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -340,6 +341,27 @@ fn launches_of_a_real_rocm_profile_are_what_its_tables_say() {
     expected.sort_unstable();
     assert!(!expected.is_empty());
     assert_eq!(told, expected);
+}
+
+#[test]
+fn launches_are_the_same_in_every_format_that_tells_them() {
+    for file in [
+        "plain.pftrace.gz",
+        "interned.pftrace.gz",
+        "results.json.zst",
+        "sample.rpd.gz",
+        "rocpd.db.gz",
+        "rocpd_timestamps.db.gz",
+        "nsys.sqlite.gz",
+    ] {
+        let trace = formats::read_file(&samples().join(file), None).unwrap();
+        for timeline in &trace.timelines {
+            for (at, kernel) in timeline.kernels.iter().enumerate() {
+                let expected = kernel.start - Nanos(1_000);
+                assert_eq!(timeline.launch(at), Some(expected), "{file}");
+            }
+        }
+    }
 }
 
 /// A sample, unpacked where it is packed with gzip: damage should reach the readers.

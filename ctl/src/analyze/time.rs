@@ -11,6 +11,10 @@ use crate::show::{HEAD, or_dash, percent, time};
 /// How many kernels and collectives are shown.
 const SHOWN: usize = 5;
 
+/// What is said where no trace tells when the host launched kernels.
+pub const UNKNOWN: &str =
+    "launches are not recorded: why GPUs are idle is not known (all is \"other\")";
+
 /// All of it.
 pub fn render(report: &Report) -> String {
     let mut out = String::new();
@@ -26,6 +30,11 @@ pub fn render(report: &Report) -> String {
 /// The rank whose kernels are shown: the straggler, else the first.
 pub fn shown(report: &Report) -> Option<&RankReport> {
     report.straggler().or(report.ranks.first())
+}
+
+/// Whether the trace of any rank tells when the host launched kernels.
+pub fn launches_known(report: &Report) -> bool {
+    report.ranks.iter().any(|rank| rank.launches_known > 0.0)
 }
 
 fn split(out: &mut String, report: &Report) -> fmt::Result {
@@ -44,6 +53,11 @@ fn split(out: &mut String, report: &Report) -> fmt::Result {
     for rank in &report.ranks {
         let share = |part: Nanos| percent(Some(part.0 as f64 / rank.window_ns.0.max(1) as f64));
         let split = &rank.time_ns;
+        // What nobody recorded is not 0.
+        let told = |part: Nanos| match rank.launches_known > 0.0 {
+            true => share(part),
+            false => "-".into(),
+        };
         writeln!(
             out,
             "{:>4} {:>9} {:>7} {:>6} {:>6} {:>7} {:>6} {:>5} {:>8} {:>5} {:>6}",
@@ -52,16 +66,16 @@ fn split(out: &mut String, report: &Report) -> fmt::Result {
             share(split.computation),
             share(split.exposed_communication),
             share(split.exposed_copies),
-            share(split.idle_launch),
-            share(split.idle_stream),
+            told(split.idle_launch),
+            told(split.idle_stream),
             share(split.idle_other),
             percent(rank.exposed_wait_fraction),
             percent(rank.wait_fraction),
             percent(rank.stage_wait_fraction),
         )?;
     }
-    if report.ranks.iter().all(|rank| rank.launches_known == 0.0) {
-        writeln!(out, "launches are not known: all idleness is \"other\"")?;
+    if !launches_known(report) {
+        writeln!(out, "{UNKNOWN}")?;
     }
     Ok(())
 }

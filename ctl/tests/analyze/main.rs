@@ -228,6 +228,35 @@ fn one_rank_has_statistics_and_no_leads() {
 }
 
 #[test]
+fn launches_that_nobody_recorded_are_no_zero() {
+    let folder = TempDir::new().unwrap();
+    let trace = rank(0, 0.0, 50.0);
+    let without = write(&folder, "without.json", &trace);
+    // The same, whose first kernel tells its launch.
+    let call = r#"{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,"ts":0.5,"dur":1,"args":{"correlation":4}}"#;
+    let trace = trace.replacen("\"stream\":7", "\"stream\":7,\"correlation\":4", 1);
+    let trace = trace.replacen('[', &format!("[{call},"), 1);
+    let with = write(&folder, "with.json", trace);
+    let page = folder.path().join("page.html");
+    let told = |path: &Path| {
+        let html = ["--html", page.to_str().unwrap()];
+        let output = analyze(&html, &[path]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (_, rows) = text.split_once("where the time goes").unwrap();
+        let row = rows.lines().find(|row| row.starts_with("   0 ")).unwrap();
+        let columns = Vec::from_iter(row.split_whitespace().rev());
+        let idle = [columns[5], columns[4]].map(str::to_owned);
+        let said = [text, fs::read_to_string(&page).unwrap()];
+        (
+            idle,
+            said.map(|said| said.contains("launches are not recorded")),
+        )
+    };
+    assert_eq!(told(&without), (["-", "-"].map(Into::into), [true; 2]));
+    assert_eq!(told(&with), (["0.0", "0.0"].map(Into::into), [false; 2]));
+}
+
+#[test]
 fn ranks_may_be_given() {
     let folder = TempDir::new().unwrap();
     let nameless = |delay| {

@@ -8,7 +8,9 @@
 mod suspects;
 mod table;
 
-use memchr::memmem;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use serde::Deserialize;
 
 use crate::timeline::{KernelClass, Timeline};
@@ -26,39 +28,65 @@ struct Row<'a> {
     source: &'a str,
 }
 
+/// The rows of the table, ready to be looked for.
+static PATTERNS: LazyLock<Vec<(Pattern, KernelClass)>> = LazyLock::new(|| {
+    let rows = TABLE.iter();
+    rows.map(|row| (Pattern::of(row.pattern), row.class))
+        .collect()
+});
+
 /// The class of a kernel with this name. (Copies by DMA engines have no kernel name: the trace
 /// marks those itself.)
 #[must_use]
 pub fn class_of(name: &str) -> KernelClass {
     let name = name.to_ascii_lowercase();
-    let row = TABLE.iter().find(|row| fits(row.pattern, &name));
-    row.map_or(KernelClass::Computation, |row| row.class)
+    let row = PATTERNS.iter().find(|(pattern, _)| pattern.fits(&name));
+    row.map_or(KernelClass::Computation, |(_, class)| *class)
 }
 
-/// Whether a name, in lower case, has a pattern in it.
-fn fits(pattern: &str, name: &str) -> bool {
-    let anywhere = pattern.starts_with('*');
-    let mut parts = pattern.split('*').filter(|part| !part.is_empty());
-    let Some(first) = parts.next() else {
-        return false;
-    };
-    let bytes = name.as_bytes();
-    let begins = |&at: &usize| {
-        // A mangled name has the length of a word before it.
-        let before = at.checked_sub(1).and_then(|at| bytes.get(at));
-        anywhere || !before.is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
-    };
-    let found = memmem::find_iter(bytes, first.as_bytes()).find(begins);
-    let Some(mut rest) = found.and_then(|at| bytes.get(at + first.len()..)) else {
-        return false;
-    };
-    parts.all(|part| {
-        let at = memmem::find(rest, part.as_bytes());
-        rest = at
-            .and_then(|at| rest.get(at + part.len()..))
-            .unwrap_or_default();
-        at.is_some()
-    })
+/// What is to be in a name, made ready once for many names.
+#[derive(Debug)]
+struct Pattern {
+    /// Whether it may begin within a word.
+    anywhere: bool,
+    /// What comes one after the other; nothing fits where there is none.
+    parts: Vec<Finder<'static>>,
+}
+
+impl Pattern {
+    fn of(text: &str) -> Self {
+        let parts = text.split('*').filter(|part| !part.is_empty());
+        Self {
+            anywhere: text.starts_with('*'),
+            parts: parts.map(|part| Finder::new(part).into_owned()).collect(),
+        }
+    }
+
+    /// Whether a name, in lower case, has it in it.
+    fn fits(&self, name: &str) -> bool {
+        let bytes = name.as_bytes();
+        let Some((first, parts)) = self.parts.split_first() else {
+            return false;
+        };
+        let begins = |&at: &usize| {
+            // A mangled name has the length of a word before it.
+            let before = at.checked_sub(1).and_then(|at| bytes.get(at));
+            self.anywhere || !before.is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
+        };
+        let behind = |from: usize, part: &Finder<'_>| from + part.needle().len();
+        let found = first.find_iter(bytes).find(begins);
+        let found = found.and_then(|at| bytes.get(behind(at, first)..));
+        let Some(mut rest) = found else {
+            return false;
+        };
+        parts.iter().all(|part| {
+            let at = part.find(rest);
+            rest = at
+                .and_then(|at| rest.get(behind(at, part)..))
+                .unwrap_or_default();
+            at.is_some()
+        })
+    }
 }
 
 /// Rows of the user's own, which count before those of the table.
@@ -102,7 +130,8 @@ impl Classes {
 
     fn own(&self, name: &str) -> Option<KernelClass> {
         let name = name.to_ascii_lowercase();
-        let row = self.rows.iter().find(|row| fits(&row.name, &name));
+        let mut rows = self.rows.iter();
+        let row = rows.find(|row| Pattern::of(&row.name).fits(&name));
         row.map(|row| row.class)
     }
 
@@ -143,7 +172,7 @@ mod tests {
             ("a", "ba a", true),
             ("*", "", false),
         ] {
-            assert_eq!(fits(pattern, name), fit, "{pattern} in {name}");
+            assert_eq!(Pattern::of(pattern).fits(name), fit, "{pattern} in {name}");
         }
     }
 
@@ -151,7 +180,9 @@ mod tests {
     fn every_row_of_the_table_can_fit_and_says_where_its_name_comes_from() {
         for (at, row) in TABLE.iter().enumerate() {
             let name = row.pattern.replace('*', " ");
-            let first = TABLE.iter().position(|row| fits(row.pattern, &name));
+            let first = TABLE
+                .iter()
+                .position(|row| Pattern::of(row.pattern).fits(&name));
             assert_eq!(first, Some(at), "{} is hidden by another row", row.pattern);
             assert!(!row.source.is_empty());
             assert_eq!(row.pattern, row.pattern.to_ascii_lowercase());

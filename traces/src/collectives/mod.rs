@@ -11,15 +11,17 @@ use litd_units::Nanos;
 use crate::groups::{Groups, POINT_TO_POINT, of_kernel};
 use crate::timeline::{Collective, Kernel, NameId, NonMax, Timeline};
 pub use table::CollectiveRow;
-pub(crate) use table::{Shared, table};
+pub(crate) use table::tables;
 pub use waits::GroupWaits;
 pub(crate) use waits::{Waits, waits};
 
-/// Kernels of different ranks that are one collective.
-#[derive(Debug, Default)]
-pub(crate) struct Matched {
-    entries: Vec<Entry>,
-    /// Where each collective ends among the entries.
+/// Kernels of different ranks that are one collective. Of millions only their places are kept.
+#[derive(Debug)]
+pub(crate) struct Matched<'a> {
+    timelines: &'a [Timeline],
+    /// The place of each kernel's timeline, and its own place there.
+    places: Vec<(u32, u32)>,
+    /// Where each collective ends among the places.
     ends: Vec<usize>,
 }
 
@@ -34,12 +36,29 @@ pub(crate) struct Entry {
     pub(crate) end: Nanos,
 }
 
-impl Matched {
-    /// The collectives, each with an entry per rank.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = &[Entry]> {
-        let starts = [0].into_iter().chain(self.ends.iter().copied());
-        let ranges = starts.zip(self.ends.iter().copied());
-        ranges.filter_map(|(from, to)| self.entries.get(from..to))
+impl Matched<'_> {
+    /// Hands out each collective, with an entry per rank.
+    pub(crate) fn each(&self, mut take: impl FnMut(&[Entry])) {
+        let mut row = Vec::new();
+        let mut from = 0;
+        for &to in &self.ends {
+            let places = self.places.get(from..to).unwrap_or_default();
+            row.clear();
+            row.extend(places.iter().filter_map(|&place| self.entry(place)));
+            take(&row);
+            from = to;
+        }
+    }
+
+    fn entry(&self, (rank, kernel): (u32, u32)) -> Option<Entry> {
+        let (rank, kernel) = (rank as usize, kernel as usize);
+        let Kernel { start, end, .. } = *self.timelines.get(rank)?.kernels.get(kernel)?;
+        Some(Entry {
+            rank,
+            kernel,
+            start,
+            end,
+        })
     }
 }
 
@@ -78,13 +97,16 @@ enum Scope {
 /// A kernel on the way to its collective.
 #[derive(Debug, Clone, Copy)]
 struct Found {
-    bucket: usize,
+    bucket: u32,
     /// Its number in the bucket, and among those of its rank that have this number.
     order: u64,
     nth: u32,
-    rank: usize,
-    kernel: usize,
+    rank: u32,
+    kernel: u32,
 }
+
+// A large trace has millions of these.
+const _: () = assert!(size_of::<Found>() <= 24);
 
 /// Kernels of one scope.
 #[derive(Debug, Clone, Copy)]
@@ -96,9 +118,10 @@ struct Bucket {
 }
 
 /// Matches the communication kernels of all ranks.
-pub(crate) fn matched(timelines: &[Timeline], groups: &Groups) -> Matched {
-    let mut found = find(timelines, groups);
-    let Search { all, buckets, .. } = &mut found;
+pub(crate) fn matched<'a>(timelines: &'a [Timeline], groups: &Groups) -> Matched<'a> {
+    let Search {
+        mut all, buckets, ..
+    } = find(timelines, groups);
     all.sort_unstable_by_key(|one| (one.bucket, one.order, one.rank, one.kernel));
     for same in all.chunk_by_mut(|a, b| (a.bucket, a.order, a.rank) == (b.bucket, b.order, b.rank))
     {
@@ -107,9 +130,14 @@ pub(crate) fn matched(timelines: &[Timeline], groups: &Groups) -> Matched {
         }
     }
     all.sort_unstable_by_key(|one| (one.bucket, one.order, one.nth, one.rank));
-    let mut matched = Matched::default();
+    let mut matched = Matched {
+        timelines,
+        places: Vec::with_capacity(all.len()),
+        ends: Vec::new(),
+    };
     for bucket in all.chunk_by(|a, b| a.bucket == b.bucket) {
-        let Some(known) = bucket.first().and_then(|one| buckets.get(one.bucket)) else {
+        let known = bucket.first().map(|one| one.bucket as usize);
+        let Some(known) = known.and_then(|bucket| buckets.get(bucket)) else {
             continue;
         };
         let rows = || bucket.chunk_by(|a, b| (a.order, a.nth) == (b.order, b.nth));
@@ -118,16 +146,9 @@ pub(crate) fn matched(timelines: &[Timeline], groups: &Groups) -> Matched {
             continue;
         }
         for row in rows().filter(complete) {
-            matched.entries.extend(row.iter().filter_map(|one| {
-                let kernel = timelines.get(one.rank)?.kernels.get(one.kernel)?;
-                Some(Entry {
-                    rank: one.rank,
-                    kernel: one.kernel,
-                    start: kernel.start,
-                    end: kernel.end,
-                })
-            }));
-            matched.ends.push(matched.entries.len());
+            let places = row.iter().map(|one| (one.rank, one.kernel));
+            matched.places.extend(places);
+            matched.ends.push(matched.places.len());
         }
     }
     matched
@@ -139,27 +160,31 @@ struct Search<'a> {
     /// Whether all ranks mark iterations.
     marked: bool,
     texts: HashMap<&'a str, u32>,
-    numbers: HashMap<Scope, usize>,
+    numbers: HashMap<Scope, u32>,
     buckets: Vec<Bucket>,
     all: Vec<Found>,
 }
 
 fn find<'a>(timelines: &'a [Timeline], groups: &'a Groups) -> Search<'a> {
     let marks = |timeline: &Timeline| timeline.kernels.iter().any(|k| k.iteration.is_some());
+    let count = timelines
+        .iter()
+        .map(|timeline| communication(timeline).count());
     let mut search = Search {
         groups,
         marked: timelines.iter().all(marks),
         texts: HashMap::new(),
         numbers: HashMap::new(),
         buckets: Vec::new(),
-        all: Vec::new(),
+        all: Vec::with_capacity(count.sum()),
     };
     let communicator_of = of_kernel(&groups.communicators);
     for (number, group) in groups.all.iter().enumerate() {
         let own = timelines.get(group.range.clone()).unwrap_or_default();
         let by_stream = by_stream(own);
-        for (rank, timeline) in group.range.clone().zip(own) {
-            let mut counts = HashMap::<usize, u64>::new();
+        let first = u32::try_from(group.range.start).unwrap_or(u32::MAX);
+        for (rank, timeline) in (first..).zip(own) {
+            let mut counts = HashMap::<u32, u64>::new();
             for (at, kernel) in communication(timeline) {
                 let told = timeline.collective_of(kernel);
                 let communicator = told.and_then(&communicator_of);
@@ -261,8 +286,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn bucket(&mut self, scope: Scope, of_group: usize) -> usize {
-        let next = self.buckets.len();
+    fn bucket(&mut self, scope: Scope, of_group: usize) -> u32 {
+        let next = u32::try_from(self.buckets.len()).unwrap_or(u32::MAX);
         let number = *self.numbers.entry(scope).or_insert(next);
         if number == next {
             let ranks = match scope {
@@ -285,8 +310,8 @@ impl<'a> Search<'a> {
 }
 
 /// The communication kernels of a timeline, with their places.
-fn communication(timeline: &Timeline) -> impl Iterator<Item = (usize, &Kernel)> {
-    let kernels = timeline.kernels.iter().enumerate();
+fn communication(timeline: &Timeline) -> impl Iterator<Item = (u32, &Kernel)> {
+    let kernels = (0..).zip(&timeline.kernels);
     kernels.filter(|(_, kernel)| kernel.class.communicates())
 }
 

@@ -6,7 +6,7 @@ use litd_diagnosis::median;
 use litd_units::Nanos;
 use serde::Serialize;
 
-use super::{Matched, communication, waits};
+use super::{Entry, Matched, communication, waits};
 use crate::time::mean;
 use crate::timeline::{Collective, Kernel, Timeline};
 
@@ -40,33 +40,25 @@ pub struct CollectiveRow {
 
 /// What a kernel's collective shows on all ranks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shared {
+struct Shared {
     wait: Nanos,
     shortest: Nanos,
     apart: Nanos,
 }
 
 impl Shared {
-    /// Of each rank's matched kernels.
-    pub(crate) fn of(matched: &Matched, ranks: usize) -> Vec<HashMap<usize, Self>> {
-        let mut all = vec![HashMap::new(); ranks];
-        for row in matched.rows() {
-            let starts = || row.iter().map(|entry| entry.start);
-            let apart = starts().max().unwrap_or_default() - starts().min().unwrap_or_default();
-            let shortest = row.iter().map(|entry| entry.end - entry.start).min();
-            let shortest = shortest.unwrap_or_default();
-            for (entry, wait) in row.iter().zip(waits::in_one(row)) {
-                let shared = Self {
-                    wait,
-                    shortest,
-                    apart,
-                };
-                if let Some(all) = all.get_mut(entry.rank) {
-                    all.insert(entry.kernel, shared);
-                }
-            }
-        }
-        all
+    /// Of the kernels of one collective, each with its place.
+    fn of(row: &[Entry]) -> impl Iterator<Item = (&Entry, Self)> {
+        let starts = || row.iter().map(|entry| entry.start);
+        let apart = starts().max().unwrap_or_default() - starts().min().unwrap_or_default();
+        let shortest = row.iter().map(|entry| entry.end - entry.start).min();
+        let shortest = shortest.unwrap_or_default();
+        let shared = move |wait| Self {
+            wait,
+            shortest,
+            apart,
+        };
+        row.iter().zip(waits::in_one(row).map(shared))
     }
 }
 
@@ -151,7 +143,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, kernel: &Kernel, shared: Option<&Shared>, (kind, bytes, ranks): Key) {
+    fn add(&mut self, kernel: &Kernel, shared: Option<Shared>, (kind, bytes, ranks): Key) {
         let duration = kernel.duration();
         self.count += 1;
         self.total += duration;
@@ -187,30 +179,71 @@ impl Sum {
     }
 }
 
-/// The collectives of a rank, most time first.
-pub(crate) fn table(timeline: &Timeline, shared: &HashMap<usize, Shared>) -> Vec<CollectiveRow> {
-    let mut kinds = HashMap::<&str, &'static str>::new();
-    let mut sums = HashMap::<Key, Sum>::new();
-    for (at, kernel) in communication(timeline) {
+/// What is added up for a rank.
+struct Sums<'a> {
+    timeline: &'a Timeline,
+    /// Of the names that came so far.
+    kinds: HashMap<&'a str, &'static str>,
+    sums: HashMap<Key, Sum>,
+    /// Whether each kernel was added.
+    added: Vec<bool>,
+}
+
+impl<'a> Sums<'a> {
+    fn of(timeline: &'a Timeline) -> Self {
+        Self {
+            timeline,
+            kinds: HashMap::new(),
+            sums: HashMap::new(),
+            added: vec![false; timeline.kernels.len()],
+        }
+    }
+
+    fn add(&mut self, at: usize, shared: Option<Shared>) {
+        let timeline = self.timeline;
+        let kernel = timeline.kernels.get(at).zip(self.added.get_mut(at));
+        let Some((kernel, added)) = kernel.filter(|(_, added)| !**added) else {
+            return;
+        };
+        *added = true;
         let told = timeline.collective_of(kernel);
         let name = told.and_then(|told| told.name.as_deref());
         let name = name.unwrap_or_else(|| timeline.name_of(kernel));
-        let kind = kinds.entry(name).or_insert_with(|| kind_of(name));
+        let kind = self.kinds.entry(name).or_insert_with(|| kind_of(name));
         let key = key_of(kind, told);
-        sums.entry(key)
-            .or_default()
-            .add(kernel, shared.get(&at), key);
+        self.sums.entry(key).or_default().add(kernel, shared, key);
     }
-    let mut rows = Vec::from_iter(sums.into_iter().map(|(key, sum)| sum.row(key)));
-    rows.sort_by_key(|row| {
-        (
-            std::cmp::Reverse(row.total_ns),
-            row.kind,
-            row.bytes,
-            row.ranks,
-        )
+
+    /// With the kernels that are part of no matched collective; most time first.
+    fn rows(mut self) -> Vec<CollectiveRow> {
+        for (at, _) in communication(self.timeline) {
+            self.add(at as usize, None);
+        }
+        let sums = self.sums.into_iter();
+        let mut rows = Vec::from_iter(sums.map(|(key, sum)| sum.row(key)));
+        rows.sort_by_key(|row| {
+            (
+                std::cmp::Reverse(row.total_ns),
+                row.kind,
+                row.bytes,
+                row.ranks,
+            )
+        });
+        rows
+    }
+}
+
+/// The collectives of each rank, most time first.
+pub(crate) fn tables(timelines: &[Timeline], matched: &Matched<'_>) -> Vec<Vec<CollectiveRow>> {
+    let mut all = Vec::from_iter(timelines.iter().map(Sums::of));
+    matched.each(|row| {
+        for (entry, shared) in Shared::of(row) {
+            if let Some(sums) = all.get_mut(entry.rank) {
+                sums.add(entry.kernel, Some(shared));
+            }
+        }
     });
-    rows
+    all.into_iter().map(Sums::rows).collect()
 }
 
 #[cfg(test)]

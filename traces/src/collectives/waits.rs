@@ -78,11 +78,11 @@ pub(crate) fn in_one(row: &[Entry]) -> impl Iterator<Item = Nanos> {
 }
 
 /// What each rank waits.
-pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched) -> Vec<Waits> {
+pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'_>) -> Vec<Waits> {
     let mut all = vec![Waits::default(); timelines.len()];
     let mut spans = vec![Vec::new(); timelines.len()];
     let group_of = Vec::from_iter((0..timelines.len()).map(|at| groups.of(at)));
-    for row in matched.rows() {
+    matched.each(|row| {
         let group = |entry: &Entry| group_of.get(entry.rank).copied();
         let first = row.first().and_then(group);
         let inside = row.iter().all(|entry| group(entry) == first);
@@ -106,7 +106,7 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched) 
                 spans.push((entry.start, entry.start + wait));
             }
         }
-    }
+    });
     for ((waits, mut spans), timeline) in all.iter_mut().zip(spans).zip(timelines) {
         spans.sort_unstable();
         waits.exposed = exposed(&spans, timeline);

@@ -1,19 +1,25 @@
 //! rocprofv3's JSON: `rocprofiler-sdk-tool[].buffer_records.kernel_dispatch[]`, with kernels and
-//! agents by number, whose names may come before or after.
+//! agents by number, whose names may come before or after. The host's calls stand in
+//! `hip_api[]` and the like; a call and what it put on a GPU have one `correlation_id`.
 
 use std::collections::HashMap;
 use std::io::Read;
 
-use super::tables::{rocprofv3::ADVICE, stream_label};
+use super::tables::{
+    rocprofv3::{ADVICE, correlation},
+    stream_label,
+};
 use super::{Head, Input, json_error};
 use crate::error::ReadError;
-use crate::gather::{Found, Gathered, KernelText};
+use crate::gather::{Fault, Found, Gathered, KernelText};
 use crate::json::scan::{ScanError, Scanner};
 use crate::json::text::{decoded, members, number_of, unquoted};
 use crate::timeline::KernelClass;
 
 /// The key that all else lies below.
 const KEY: &[u8] = b"rocprofiler-sdk-tool";
+/// What the lists of the host's calls are called.
+const CALLS: [&[u8]; 3] = [b"hip_api", b"hsa_api", b"rccl_api"];
 /// The most kernel symbols and agents that are kept of one process.
 const SYMBOL_LIMIT: usize = 1 << 20;
 
@@ -37,12 +43,16 @@ struct Record {
     /// The kernel's number, or a copy's kind.
     kernel: u64,
     is_copy: bool,
+    /// The number that it has in common with its launch.
+    correlation: u64,
 }
 
 /// One process of the file.
 #[derive(Default)]
 struct Process {
     records: Vec<Record>,
+    /// The host's calls: when each began, and the number that it has in common with what it put on a GPU.
+    calls: Vec<(u64, i64)>,
     symbols: HashMap<u64, String>,
     /// The number of a GPU among the GPUs, by the handle of its agent.
     gpus: HashMap<u64, String>,
@@ -69,9 +79,18 @@ pub(super) fn read(input: Input<'_>) -> Result<Found, ReadError> {
     walked.map_err(|error| json_error(error, &scanner, file, events))?;
     let mut gathered = Gathered::default();
     let several = processes.len() > 1;
-    for process in processes {
-        let taken = process.gather(&mut gathered, several);
+    for (number, process) in processes.iter_mut().enumerate() {
+        let taken = process.gather(&mut gathered, number, several);
         taken.map_err(|fault| ReadError::of(fault, file))?;
+    }
+    let launched = gathered.correlated();
+    for (number, process) in processes.iter().enumerate() {
+        for &(call, at) in &process.calls {
+            let call = correlation(number, call);
+            if let Some(call) = call.filter(|call| launched.binary_search(call).is_ok()) {
+                gathered.launch(None, call, at);
+            }
+        }
     }
     Ok(Found::new(gathered, events, ADVICE))
 }
@@ -96,11 +115,17 @@ impl Process {
             }),
             b"buffer_records" => scanner.members(&mut |scanner, key| {
                 let is_copy = key == b"memory_copy";
-                if !is_copy && key != b"kernel_dispatch" {
+                let is_call = CALLS.contains(&key);
+                if !is_copy && !is_call && key != b"kernel_dispatch" {
                     return scanner.skip();
                 }
                 scanner.elements(&mut |scanner| {
-                    self.records.push(Record::of(scanner.value()?, is_copy));
+                    let record = Record::of(scanner.value()?, is_copy);
+                    match (is_call, record.start) {
+                        (false, _) => self.records.push(record),
+                        (true, Some(at)) => self.calls.push((record.correlation, at)),
+                        (true, None) => {}
+                    }
                     Ok(())
                 })
             }),
@@ -142,10 +167,17 @@ impl Process {
         }
     }
 
-    fn gather(self, gathered: &mut Gathered, several: bool) -> Result<(), crate::gather::Fault> {
-        for (number, record) in (1..).zip(&self.records) {
+    /// Hands out what ran on GPUs, and forgets it.
+    fn gather(
+        &mut self,
+        gathered: &mut Gathered,
+        process: usize,
+        several: bool,
+    ) -> Result<(), Fault> {
+        let records = std::mem::take(&mut self.records);
+        for (number, record) in (1..).zip(&records) {
             let (Some(start), Some(end)) = (record.start, record.end) else {
-                return Err(crate::gather::Fault::Value {
+                return Err(Fault::Value {
                     event: number,
                     what: "a kernel_dispatch has no start_timestamp or end_timestamp".into(),
                 });
@@ -167,8 +199,10 @@ impl Process {
                 true => format!("{gpu} of process {}", self.pid),
                 false => gpu,
             };
-            gathered.kernel(
+            gathered.launched(
                 number,
+                None,
+                correlation(process, record.correlation),
                 &KernelText {
                     name: &name,
                     class: record.is_copy.then_some(KernelClass::Copy),
@@ -194,6 +228,7 @@ impl Record {
                 b"start_timestamp" => record.start = number_of(value),
                 b"end_timestamp" => record.end = number_of(value),
                 b"stream_id" => record.stream = handle_of(value).unwrap_or(0),
+                b"correlation_id" => record.correlation = internal(value),
                 b"dst_agent_id" => record.agent = handle_of(value).unwrap_or(0),
                 b"src_agent_id" => record.from = handle_of(value).unwrap_or(0),
                 b"dispatch_info" => {
@@ -211,6 +246,13 @@ impl Record {
         }
         record
     }
+}
+
+/// The profiler's own number in `{"internal": number, "external": the program's}`.
+fn internal(value: &[u8]) -> u64 {
+    let mut members = members(value);
+    let own = members.find(|(key, _)| *key == b"internal");
+    own.and_then(|(_, value)| number_of(value)).unwrap_or(0)
 }
 
 /// The number in `{"handle": number}`, or a bare number.

@@ -233,22 +233,12 @@ impl Gathered {
     /// Takes one kernel of a format that tells no more than this; `event` counts.
     #[cfg(feature = "formats")]
     pub(crate) fn kernel(&mut self, event: u64, kernel: &KernelText<'_>) -> Result<(), Fault> {
-        self.kernel_of(event, None, kernel).map(|_| ())
+        self.launched(event, None, None, kernel).map(|_| ())
     }
 
-    /// The same of a kernel that may name its rank. What is kept of its name, and of where it ran.
-    #[cfg(feature = "formats")]
-    pub(crate) fn kernel_of(
-        &mut self,
-        event: u64,
-        rank: Option<u32>,
-        kernel: &KernelText<'_>,
-    ) -> Result<(NameId, Spot), Fault> {
-        self.launched(event, rank, None, kernel)
-    }
-
-    /// The same of a kernel that may have a number in common with its launch; where several processes
-    /// write one file, launches and kernels need numbers of their own each.
+    /// The same of a kernel that may name its rank, and may have a number in common with its launch; where
+    /// several processes write one file, launches and kernels need numbers of their own each. What is kept
+    /// of its name, and of where it ran.
     #[cfg(feature = "formats")]
     pub(crate) fn launched(
         &mut self,
@@ -286,14 +276,24 @@ impl Gathered {
         self.push(event, &raw).map(|()| (name, spot))
     }
 
-    /// Takes the call that launched the kernels with this number.
+    /// Takes the call that launched the kernels with this number, of this rank where they name theirs.
     #[cfg(feature = "formats")]
-    pub(crate) fn launch(&mut self, correlation: u64, at: i64) {
+    pub(crate) fn launch(&mut self, rank: Option<u32>, correlation: u64, at: i64) {
         self.launches.push(Launch {
-            rank: None,
+            rank,
             correlation,
             at,
         });
+    }
+
+    /// The numbers that the kernels so far have in common with their launches, in order: most calls of a
+    /// host launch nothing.
+    #[cfg(feature = "formats")]
+    pub(crate) fn correlated(&self) -> Vec<u64> {
+        let all = self.groups.iter().flat_map(|group| &group.correlations);
+        let mut all = Vec::from_iter(all.flatten().map(|correlation| correlation.number()));
+        all.sort_unstable();
+        all
     }
 
     /// Takes a kernel whose texts are kept.

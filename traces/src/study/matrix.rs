@@ -1,6 +1,7 @@
 //! Matched computation kernels as a matrix: GPU by kernel, in the terms of the paper's sections
 //! III and IV.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use litd_units::Nanos;
@@ -14,7 +15,7 @@ use crate::timeline::{Kernel, NonMax, Timeline};
 #[derive(Debug, Clone)]
 pub(super) struct Matrix<'a> {
     timelines: &'a [Timeline],
-    alignment: Alignment,
+    alignment: Cow<'a, Alignment>,
     /// When the last GPU started each kernel.
     latest: Vec<Nanos>,
     /// `[g][k]`: time beside communication on the same GPU / duration; 0 for a kernel without
@@ -31,11 +32,12 @@ impl<'a> Matrix<'a> {
             selection: Selection::Computation,
             ..*align_by
         };
-        Ok(Self::aligned(timelines, align(timelines, &align_by)?))
+        let alignment = align(timelines, &align_by)?;
+        Ok(Self::aligned(timelines, Cow::Owned(alignment)))
     }
 
     /// Of timelines whose computation kernels are aligned.
-    pub(super) fn aligned(timelines: &'a [Timeline], alignment: Alignment) -> Self {
+    pub(super) fn aligned(timelines: &'a [Timeline], alignment: Cow<'a, Alignment>) -> Self {
         let mut matrix = Self {
             timelines,
             alignment,

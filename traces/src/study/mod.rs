@@ -9,6 +9,8 @@ mod models;
 mod overlap;
 mod waves;
 
+use std::borrow::Cow;
+
 use litd_units::Nanos;
 use serde::Serialize;
 
@@ -104,37 +106,34 @@ pub fn study<'a>(
 /// When too few kernels match; see [`AlignError`].
 pub fn study_group<'a>(
     timelines: &'a [Timeline],
-    (group, waits): (&Group, Option<&GroupWaits>),
+    (group, waits): (&'a Group, Option<&GroupWaits>),
     skew: Skew,
     align: &AlignOptions,
     options: &ModelOptions,
 ) -> Result<Study<'a>, AlignError> {
     let alignment = group.alignment.as_ref();
     let alignment = alignment.filter(|_| align.selection == Selection::Computation);
-    let compared = Compared {
-        alignment: alignment.cloned(),
-        waits,
-    };
+    let compared = Compared { alignment, waits };
     study_with(timelines, compared, skew, align, options)
 }
 
 /// What is known of ranks before they are studied.
-struct Compared<'b> {
+struct Compared<'a, 'b> {
     /// Which of their computation kernels match, if that was looked for.
-    alignment: Option<Alignment>,
+    alignment: Option<&'a Alignment>,
     /// How long each waits for the others; none without collectives.
     waits: Option<&'b GroupWaits>,
 }
 
 fn study_with<'a>(
     timelines: &'a [Timeline],
-    compared: Compared<'_>,
+    compared: Compared<'a, '_>,
     skew: Skew,
     align: &AlignOptions,
     options: &ModelOptions,
 ) -> Result<Study<'a>, AlignError> {
     let matrix = match compared.alignment {
-        Some(alignment) => Matrix::aligned(timelines, alignment),
+        Some(alignment) => Matrix::aligned(timelines, Cow::Borrowed(alignment)),
         None => Matrix::of(timelines, align)?,
     };
     let kinds = overlap::kinds(&matrix, options.varying_threshold);

@@ -46,6 +46,11 @@ def load():
     return sorted(kernels, key=lambda k: (k[0], k[3], k[4]))
 
 
+def launch(kernel_start):
+    """When the host launched a kernel, where a format tells."""
+    return kernel_start - 1_000
+
+
 def write(name, data):
     with open(f"{THERE}/{name}", "wb") as file:
         file.write(data)
@@ -61,8 +66,10 @@ def packed(name, data):
 class Variant:
     """One way to say the same in Perfetto's terms."""
 
-    def __init__(self, interned=False, clock=None, defaults=False, split=False, lost=False, order="pairs"):
-        self.interned, self.clock, self.defaults = interned, clock, defaults
+    def __init__(
+        self, interned=False, clock=None, defaults=False, split=False, lost=False, order="pairs", calls=False
+    ):
+        self.interned, self.clock, self.defaults, self.calls = interned, clock, defaults, calls
         self.split, self.lost, self.order = split, lost, order
         self.trace, self.cleared, self.ids, self.last = pb.Trace(), set(), {}, {}
 
@@ -137,6 +144,26 @@ class Variant:
             event.categories.append("kernel_dispatch")
         self.annotate(packet, sequence, event, "agent", f"Agent-{gpu}")
         self.annotate(packet, sequence, event, "kernel_id", 7)
+        if self.calls:
+            event.flow_ids.append(self.flow(kernel))
+
+    def flow(self, kernel):
+        """What a kernel has in common with the call that launched it."""
+        return 0xF00D000000000000 ^ (kernel[3] << 2 | kernel[0] << 1 | kernel[1])
+
+    def call(self, kernel):
+        """The call of the host that launched a kernel, on a track of its own."""
+        at = launch(kernel[3])
+        packet = self.packet(1, at)
+        event = packet.track_event
+        event.type, event.track_uuid, event.name = BEGIN, 99, "hipLaunchKernel"
+        if self.interned:
+            event.category_iids.append(self.intern(packet, 1, "event_categories", "hip_api"))
+        else:
+            event.categories.append("hip_api")
+        event.flow_ids.append(self.flow(kernel))
+        event = self.packet(1, at + 500).track_event
+        event.type, event.track_uuid = END, 99
 
     def end(self, sequence, track, kernel):
         event = self.packet(sequence, kernel[4]).track_event
@@ -170,6 +197,8 @@ class Variant:
                     self.cleared.discard(1)
                 self.begin(sequence, track, kernel)
                 self.end(sequence, track, kernel)
+        for kernel in kernels if self.calls else []:
+            self.call(kernel)
         return self.trace
 
 
@@ -275,8 +304,13 @@ def rpd(kernels):
     ops.append((len(ops) + 1, 0, 0, 0, "", FIRST, FIRST + 5, 1, 3))
     script = """CREATE TABLE rocpd_string(id INTEGER PRIMARY KEY, string);
         CREATE TABLE rocpd_op(id INTEGER PRIMARY KEY, gpuId, queueId, sequenceId, completionSignal,
-            start, end, description_id, opType_id);"""
-    database("sample.rpd", script, [("rocpd_string", strings), ("rocpd_op", ops)])
+            start, end, description_id, opType_id);
+        CREATE TABLE rocpd_api(id INTEGER PRIMARY KEY, pid, tid, start, end, apiName_id);
+        CREATE TABLE rocpd_api_ops(id INTEGER PRIMARY KEY, api_id, op_id);"""
+    calls = [(2 * i, 1, 1, launch(start), launch(start) + 500, 4) for i, _, _, _, start, _ in rows]
+    links = [(i, 2 * i, i) for i, *_ in rows]
+    data = [("rocpd_string", strings), ("rocpd_op", ops), ("rocpd_api", calls), ("rocpd_api_ops", links)]
+    database("sample.rpd", script, data)
 
 
 def rocpd(kernels, indirect):
@@ -288,21 +322,31 @@ def rocpd(kernels, indirect):
         CREATE TABLE "rocpd_info_process{uuid}"(id INTEGER PRIMARY KEY, pid);
         CREATE TABLE "rocpd_info_kernel_symbol{uuid}"(id INTEGER PRIMARY KEY, kernel_name, display_name);"""
     data = [("rocpd_info_agent", agents), ("rocpd_info_process", [(1, 4711)]), ("rocpd_info_kernel_symbol", symbols)]
+    # The event of kernel i is i, that of its call i and the number of kernels.
+    script += f'CREATE TABLE "rocpd_event{uuid}"(id INTEGER PRIMARY KEY, stack_id, parent_stack_id, correlation_id);'
+    events = [(i + more, i, i, 0) for more in (0, len(rows)) for i, *_ in rows]
+    data.append(("rocpd_event", events))
     if indirect:
         script += f"""CREATE TABLE "rocpd_timestamp{uuid}"(id INTEGER PRIMARY KEY, value);
             CREATE TABLE "rocpd_track{uuid}"(id INTEGER PRIMARY KEY, pid, agent_id, queue_id, stream_id);
-            CREATE TABLE "rocpd_kernel_dispatch{uuid}"(id INTEGER PRIMARY KEY, track_id, kernel_id, start_id, end_id);"""
-        tracks = [(2 * g + s + 1, 1, g + 2, 5, s + 1) for g in (0, 1) for s in (0, 1)]
-        times = [t for i, _, _, _, start, end in rows for t in ((2 * i, start), (2 * i + 1, end))]
+            CREATE TABLE "rocpd_kernel_dispatch{uuid}"(id INTEGER PRIMARY KEY, track_id, kernel_id, start_id, end_id,
+            event_id);
+            CREATE TABLE "rocpd_region{uuid}"(id INTEGER PRIMARY KEY, track_id, name_id, start_id, end_id, event_id);"""
+        tracks = [(2 * g + s + 1, 1, g + 2, 5, s + 1) for g in (0, 1) for s in (0, 1)] + [(9, 1, None, None, None)]
+        times = [t for i, _, _, _, start, end in rows for t in ((3 * i, start), (3 * i + 1, end), (3 * i + 2, launch(start)))]
+        regions = [(i, 9, 1, 3 * i + 2, 3 * i, len(rows) + i) for i, *_ in rows]
         data += [("rocpd_timestamp", times), ("rocpd_track", tracks)]
-        dispatches = [(i, 2 * g + s + 1, names.index(n) + 1, 2 * i, 2 * i + 1) for i, g, s, n, _, _ in rows]
+        dispatches = [(i, 2 * g + s + 1, names.index(n) + 1, 3 * i, 3 * i + 1, i) for i, g, s, n, _, _ in rows]
     else:
         script += f"""CREATE TABLE "rocpd_kernel_dispatch{uuid}"(id INTEGER PRIMARY KEY, nid, pid, tid, agent_id,
-            kernel_id, dispatch_id, queue_id, stream_id, start, end);
+            kernel_id, dispatch_id, queue_id, stream_id, start, end, event_id);
+            CREATE TABLE "rocpd_region{uuid}"(id INTEGER PRIMARY KEY, nid, pid, tid, name_id, start, end, event_id);
             CREATE VIEW rocpd_kernel_dispatch AS SELECT * FROM "rocpd_kernel_dispatch{uuid}";"""
         dispatches = [
-            (i, 1, 1, 1, g + 2, names.index(n) + 1, i, 5, s + 1, start, end) for i, g, s, n, start, end in rows
+            (i, 1, 1, 1, g + 2, names.index(n) + 1, i, 5, s + 1, start, end, i) for i, g, s, n, start, end in rows
         ]
+        regions = [(i, 1, 1, 1, 1, launch(start), start, len(rows) + i) for i, _, _, _, start, _ in rows]
+    data.append(("rocpd_region", regions))
     data.append(("rocpd_kernel_dispatch", dispatches))
     name = "rocpd_timestamps.db" if indirect else "rocpd.db"
     database(name, script, [(table + uuid, values) for table, values in data])
@@ -313,10 +357,14 @@ def nsys(kernels):
     script = """CREATE TABLE StringIds(id INTEGER PRIMARY KEY, value TEXT NOT NULL);
         CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start INT NOT NULL, end INT NOT NULL, deviceId INT NOT NULL,
             contextId INT NOT NULL, streamId INT NOT NULL, correlationId INT, globalPid INT,
-            demangledName INT NOT NULL, shortName INT NOT NULL);"""
-    strings = [(at + 1, name) for at, name in enumerate(names)]
+            demangledName INT NOT NULL, shortName INT NOT NULL);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME(start INT NOT NULL, end INT NOT NULL, globalTid INT, correlationId INT,
+            nameId INT NOT NULL);"""
+    strings = [(at + 1, name) for at, name in enumerate(names)] + [(len(names) + 1, "cudaLaunchKernel_v7000")]
+    calls = [(launch(start), start, (77 << 24) + 5, i, len(names) + 1) for i, _, _, _, start, _ in rows]
     data = [(start, end, g, 1, s + 7, i, 77 << 24, names.index(n) + 1, 1) for i, g, s, n, start, end in rows]
-    database("nsys.sqlite", script, [("StringIds", strings), ("CUPTI_ACTIVITY_KIND_KERNEL", data)])
+    tables = [("StringIds", strings), ("CUPTI_ACTIVITY_KIND_KERNEL", data), ("CUPTI_ACTIVITY_KIND_RUNTIME", calls)]
+    database("nsys.sqlite", script, tables)
 
 
 # rocprofv3's text
@@ -328,7 +376,7 @@ def rocprof(kernels):
         '"Kind","Agent_Id","Queue_Id","Stream_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name",'
         '"Correlation_Id","Start_Timestamp","End_Timestamp"'
     ]
-    dispatches = []
+    dispatches, calls = [], []
     for i, gpu, stream, name, start, end in rows:
         quoted = name.replace('"', '""')
         lines.append(f'"KERNEL_DISPATCH","Agent {gpu}",{5 + stream},0,1,{i},{i},"{quoted}",{i},{start},{end}')
@@ -337,19 +385,22 @@ def rocprof(kernels):
         dispatches.append(
             {
                 "thread_id": 1,
+                "correlation_id": {"internal": i, "external": 0},
                 "start_timestamp": start,
                 "end_timestamp": end,
                 "dispatch_info": dispatch,
                 "stream_id": {"handle": 0},
             }
         )
+        call = {"thread_id": 1, "correlation_id": {"internal": i, "external": 0}}
+        calls.append(call | {"start_timestamp": launch(start), "end_timestamp": start})
     packed("kernel_trace.csv", ("\r\n".join(lines) + "\r\n").encode())
     agents = [{"id": {"handle": 99}, "type": 1, "logical_node_type_id": 0}]
     agents += [{"id": {"handle": 100 + g}, "type": 2, "logical_node_type_id": g, "node_id": g + 1} for g in (0, 1)]
     symbols = [{"kernel_id": at, "kernel_name": f"{n}.kd", "formatted_kernel_name": n} for at, n in enumerate(names)]
     tool = {
         "metadata": {"pid": 7},
-        "buffer_records": {"kernel_dispatch": dispatches, "hip_api": [], "memory_copy": []},
+        "buffer_records": {"kernel_dispatch": dispatches, "hip_api": calls, "memory_copy": []},
         "agents": agents,
         "kernel_symbols": symbols,
     }
@@ -398,8 +449,8 @@ def nsys_stats(kernels):
 kernels = load()
 FIRST = min(kernel[3] for kernel in kernels)
 for name, variant in {
-    "plain": Variant(),
-    "interned": Variant(interned=True),
+    "plain": Variant(calls=True),
+    "interned": Variant(interned=True, calls=True),
     "in_time_order": Variant(interned=True, order="time"),
     "incremental": Variant(interned=True, clock=1, order="time"),
     "defaults": Variant(defaults=True),

@@ -19,6 +19,12 @@ impl Message {
         self
     }
 
+    pub fn fixed(mut self, field: u64, value: u64) -> Self {
+        self.varint(field << 3 | 1);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
     pub fn bytes(mut self, field: u64, bytes: &[u8]) -> Self {
         self.varint(field << 3 | 2);
         self.varint(bytes.len() as u64);

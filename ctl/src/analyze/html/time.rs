@@ -56,7 +56,11 @@ pub fn section(out: &mut String, report: &Report) {
             percent(rank.stage_wait_fraction),
         );
     }
-    out.push_str("</table></section>\n");
+    out.push_str("</table>");
+    if !time::launches_known(report) {
+        let _ = write!(out, "<p>{}.</p>", escaped(time::UNKNOWN));
+    }
+    out.push_str("</section>\n");
     if let Some(rank) = time::shown(report) {
         kernels(out, rank);
         collectives(out, rank);

@@ -1,5 +1,7 @@
 //! What began and ended on one track, packed: a dozen bytes for each of millions of kernels.
 
+use std::num::NonZeroU64;
+
 use prost::encoding::encode_varint;
 
 use crate::formats::proto::varint;
@@ -16,6 +18,8 @@ pub(super) struct Begun {
     pub(super) place: u32,
     /// The start and the end that annotations tell.
     pub(super) told: Option<(i64, i64)>,
+    /// The flow that it has in common with its launch.
+    pub(super) flow: Option<NonZeroU64>,
 }
 
 /// What happens at one time.
@@ -33,9 +37,17 @@ pub(super) struct Lane {
     blocks: Vec<Block>,
     /// How many edges the last block has, and the time of the last of them.
     edges: usize,
-    last: i64,
+    last: Last,
     /// The place of the last kernel.
     pub(super) place: u32,
+}
+
+/// What an edge is packed against: of the one before in its block the time, and of the kernel before the
+/// flow. One process's flows have most bits in common.
+#[derive(Default)]
+struct Last {
+    time: i64,
+    flow: u64,
 }
 
 #[derive(Default)]
@@ -55,20 +67,25 @@ impl Lane {
                 packed: Vec::new(),
                 least: time,
             });
-            (self.edges, self.last) = (0, 0);
+            (self.edges, self.last) = (0, Last::default());
         }
         let Some(block) = self.blocks.last_mut() else {
             return;
         };
         let packed = &mut block.packed;
-        put(packed, time.wrapping_sub(self.last));
+        put(packed, time.wrapping_sub(self.last.time));
         match edge {
             Edge::End => encode_varint(0, packed),
             Edge::Other => encode_varint(1, packed),
             Edge::Kernel(begun) => {
-                let kind = 2 * u64::from(begun.place) + u64::from(begun.told.is_some());
+                let has = [begun.flow.is_some(), begun.told.is_some()].map(u64::from);
+                let kind = 4 * u64::from(begun.place) + 2 * has[0] + has[1];
                 encode_varint(2 + kind, packed);
                 encode_varint(begun.name.0.into(), packed);
+                if let Some(flow) = begun.flow {
+                    encode_varint(flow.get() ^ self.last.flow, packed);
+                    self.last.flow = flow.get();
+                }
                 if let Some((start, end)) = begun.told {
                     put(packed, start.wrapping_sub(time));
                     put(packed, end.wrapping_sub(start));
@@ -77,7 +94,7 @@ impl Lane {
         }
         block.least = block.least.min(time);
         self.edges += 1;
-        self.last = time;
+        self.last.time = time;
     }
 
     /// Hands out every kernel that ended, and its start and end; the count of those that did not.
@@ -130,25 +147,32 @@ fn get(packed: &mut &[u8]) -> Option<i64> {
 
 /// The edges of a block.
 fn unpack(mut packed: &[u8], edges: &mut Vec<(i64, Edge)>) {
-    let mut last = 0;
+    let mut last = Last::default();
     while !packed.is_empty() {
-        let Some((time, edge)) = one(&mut packed, last) else {
+        let Some(edge) = one(&mut packed, &mut last) else {
             return;
         };
-        edges.push((time, edge));
-        last = time;
+        edges.push((last.time, edge));
     }
 }
 
-fn one(packed: &mut &[u8], last: i64) -> Option<(i64, Edge)> {
-    let time = get(packed)?.wrapping_add(last);
+fn one(packed: &mut &[u8], last: &mut Last) -> Option<Edge> {
+    last.time = get(packed)?.wrapping_add(last.time);
+    let time = last.time;
     let kind = varint(packed)?;
-    let edge = match kind.checked_sub(2) {
+    Some(match kind.checked_sub(2) {
         None if kind == 0 => Edge::End,
         None => Edge::Other,
         Some(kind) => Edge::Kernel(Begun {
-            place: u32::try_from(kind / 2).ok()?,
+            place: u32::try_from(kind / 4).ok()?,
             name: NameId(u32::try_from(varint(packed)?).ok()?),
+            flow: match kind / 2 % 2 {
+                1 => {
+                    last.flow ^= varint(packed)?;
+                    NonZeroU64::new(last.flow)
+                }
+                _ => None,
+            },
             told: match kind % 2 {
                 1 => {
                     let start = get(packed)?.wrapping_add(time);
@@ -157,8 +181,7 @@ fn one(packed: &mut &[u8], last: i64) -> Option<(i64, Edge)> {
                 _ => None,
             },
         }),
-    };
-    Some((time, edge))
+    })
 }
 
 #[cfg(test)]
@@ -191,12 +214,14 @@ mod tests {
     fn edges() -> impl Strategy<Value = Vec<(i64, Edge)>> {
         let time = prop_oneof![20 => 0..100_i64, 1 => any::<i64>()];
         let told = prop::option::of((any::<i64>(), any::<i64>()));
-        let kernel = (any::<u32>(), any::<u32>(), told);
-        let kernel = kernel.prop_map(|(name, place, told)| {
+        let flow = any::<u64>().prop_map(NonZeroU64::new);
+        let kernel = (any::<u32>(), any::<u32>(), told, flow);
+        let kernel = kernel.prop_map(|(name, place, told, flow)| {
             Edge::Kernel(Begun {
                 name: NameId(name),
                 place,
                 told,
+                flow,
             })
         });
         let edge = prop_oneof![4 => Just(Edge::End), 1 => Just(Edge::Other), 4 => kernel];

@@ -2,10 +2,10 @@
 
 use super::Trouble;
 use super::annotation::Meaning;
-use super::slices::class_of_category;
+use super::slices::Category;
 use super::texts::{Ids, Texts};
 use crate::formats::proto::{Fields, Malformed, Value, fields};
-use crate::timeline::{KernelClass, NameId};
+use crate::timeline::NameId;
 
 /// The most that one sequence may declare of one kind.
 const ENTRIES: usize = 1 << 20;
@@ -19,7 +19,7 @@ pub(super) struct Sequence {
     /// Whether packets were lost since the state was declared.
     lost: bool,
     /// What categories say of a slice.
-    pub(super) categories: Ids<Option<Option<KernelClass>>>,
+    pub(super) categories: Ids<Option<Category>>,
     pub(super) names: Names,
     /// What annotations tell, those that matter.
     pub(super) annotations: Ids<Option<Meaning>>,
@@ -113,7 +113,7 @@ impl Sequence {
                     names.insert(id, texts.intern(&text.text())?);
                 }
                 None if number == 1 && self.categories.len() < ENTRIES => {
-                    self.categories.insert(id, class_of_category(text.bytes()));
+                    self.categories.insert(id, Category::of(text.bytes()));
                 }
                 None if number == 3 && self.annotations.len() < ENTRIES => {
                     self.annotations.insert(id, Meaning::of(text.bytes()));

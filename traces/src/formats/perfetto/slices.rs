@@ -1,6 +1,7 @@
 //! Makes kernels of what began and ended on tracks.
 
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU64;
 
 use super::Trouble;
 use super::annotation::Told;
@@ -9,7 +10,7 @@ use super::sequence::{Names, Sequence};
 use super::texts::Texts;
 use super::tracks::{Place, Tracks};
 use crate::formats::proto::{Malformed, Value, fields};
-use crate::gather::{Fault, Gathered, KernelText, Pieces, RawKernel, Spot, few};
+use crate::gather::{Correlation, Fault, Gathered, KernelText, Pieces, RawKernel, Spot, few};
 use crate::timeline::{KernelClass, NameId};
 
 /// The most tracks that have kernels.
@@ -35,6 +36,15 @@ pub(super) struct Slices {
     lanes: Vec<Lane>,
     lane_ids: HashMap<(u64, u64), usize>,
     whole: Pieces<Whole>,
+    calls: Pieces<Call>,
+}
+
+/// A call of the host, which may have put something on a GPU.
+#[derive(Clone, Copy)]
+struct Call {
+    /// What it has in common with what it put there.
+    flow: NonZeroU64,
+    at: i64,
 }
 
 /// What a TrackEvent tells.
@@ -43,21 +53,46 @@ struct Event {
     kind: u64,
     track: Option<u64>,
     name: Option<NameId>,
-    class: Option<Option<KernelClass>>,
+    category: Option<Category>,
     time: Option<i64>,
     told: Told,
+    flow: Option<NonZeroU64>,
     /// A Chrome event with its own length, in microseconds.
     length: Option<i64>,
 }
 
-/// What a category says of a slice: that it is a kernel (whose class its name tells) or a copy.
-pub(super) fn class_of_category(category: &[u8]) -> Option<Option<KernelClass>> {
-    match category {
-        b"kernel_dispatch" | b"rocm_kernel_dispatch" | b"rocm_hip_stream" | b"kernel" => Some(None),
-        b"memory_copy" | b"rocm_memory_copy" | b"gpu_memcpy" | b"gpu_memset" => {
-            Some(Some(KernelClass::Copy))
+/// What a category says of a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Category {
+    /// A kernel, whose class its name tells.
+    Kernel,
+    Copy,
+    /// A call of the host.
+    Call,
+}
+
+impl Category {
+    pub(super) fn of(name: &[u8]) -> Option<Self> {
+        match name {
+            b"kernel_dispatch" | b"rocm_kernel_dispatch" | b"rocm_hip_stream" | b"kernel" => {
+                Some(Self::Kernel)
+            }
+            b"memory_copy" | b"rocm_memory_copy" | b"gpu_memcpy" | b"gpu_memset" => {
+                Some(Self::Copy)
+            }
+            b"hip_api" | b"hsa_api" | b"rccl_api" | b"rocm_hip_api" | b"rocm_hsa_api"
+            | b"rocm_rccl_api" => Some(Self::Call),
+            _ => None,
         }
-        _ => None,
+    }
+
+    /// Whether it is of what runs on GPUs; of a copy with its class.
+    fn on_gpu(self) -> Option<Option<KernelClass>> {
+        match self {
+            Self::Kernel => Some(None),
+            Self::Copy => Some(Some(KernelClass::Copy)),
+            Self::Call => None,
+        }
     }
 }
 
@@ -87,7 +122,11 @@ impl Slices {
             Some(track) => (0, track),
             None => (1, number),
         };
-        let place = event.class.map(|class| Place {
+        if let (1, Some(Category::Call), Some(flow)) = (event.kind, event.category, event.flow) {
+            self.calls.push(Call { flow, at: time });
+        }
+        let place = event.category.and_then(Category::on_gpu);
+        let place = place.map(|class| Place {
             track,
             class,
             device: event.told.device.or(event.told.receiver),
@@ -115,6 +154,7 @@ impl Slices {
                 name: self.name(event.name)?,
                 place: self.place_on(lane, place),
                 told: event.told.begin.zip(event.told.end),
+                flow: event.flow,
             }),
             (1, None) => Edge::Other,
             _ => Edge::End,
@@ -182,10 +222,14 @@ impl Slices {
             match number {
                 9 => event.kind = value.number(),
                 11 => event.track = Some(value.number()),
-                22 => event.class = class_of_category(value.bytes()).or(event.class),
+                22 => event.category = Category::of(value.bytes()).or(event.category),
                 3 => {
-                    let class = sequence.categories.get(value.number());
-                    event.class = class.flatten().or(event.class);
+                    let category = sequence.categories.get(value.number());
+                    event.category = category.flatten().or(event.category);
+                }
+                // Flows, and those that end here; in the second numbers of old.
+                47 | 48 | 36 | 42 => {
+                    event.flow = event.flow.or(NonZeroU64::new(value.number()));
                 }
                 16 => event.time = Some((value.number() as i64).saturating_mul(1000)),
                 1 => {
@@ -195,12 +239,18 @@ impl Slices {
                     event.time = Some(now.saturating_mul(1000));
                 }
                 6 => legacy(value.bytes(), &mut event)?,
-                4 | 10 | 23 if event.class.is_none() => early = true,
-                4 | 10 | 23 => self.detail(number, value, sequence, &mut event)?,
+                4 | 10 | 23 => match event.category {
+                    None => early = true,
+                    Some(Category::Call) => {}
+                    Some(_) => self.detail(number, value, sequence, &mut event)?,
+                },
                 _ => {}
             }
         }
-        if early && event.class.is_some() {
+        let runs = event
+            .category
+            .is_some_and(|category| category.on_gpu().is_some());
+        if early && runs {
             (event.name, event.told) = (None, Told::default());
             for field in fields(message) {
                 let (number, value) = field?;
@@ -292,8 +342,21 @@ impl Slices {
         self.tracks.simulated(&self.texts)
     }
 
-    /// Hands out all kernels, and forgets them; the count of those that never ended.
+    /// Hands out all kernels and what launched them, and forgets them; the count of those that never ended.
     pub(super) fn gather(&mut self, gathered: &mut Gathered) -> Result<u64, Fault> {
+        let calls = std::mem::take(&mut self.calls);
+        let open = self.kernels(gathered, !calls.is_empty())?;
+        let launched = gathered.correlated();
+        for Call { flow, at } in calls {
+            if launched.binary_search(&flow.get()).is_ok() {
+                gathered.launch(None, flow.get(), at);
+            }
+        }
+        Ok(open)
+    }
+
+    /// Hands out the kernels, with their flows if there are calls that have some.
+    fn kernels(&mut self, gathered: &mut Gathered, with_flows: bool) -> Result<u64, Fault> {
         let whole = std::mem::take(&mut self.whole);
         let lanes = std::mem::take(&mut self.lanes);
         let gpus = self.places.iter().filter(|place| place.class.is_none());
@@ -309,19 +372,20 @@ impl Slices {
         };
         for kernel in whole {
             if kernel.start <= kernel.end {
-                taker.take(kernel)?;
+                taker.take(kernel, None)?;
             }
         }
         let mut open = 0;
         for lane in lanes {
             open += lane.close(|begun, start, end| {
                 let (start, end) = times(begun, start, end);
-                taker.take(Whole {
+                let whole = Whole {
                     name: begun.name,
                     place: begun.place,
                     start,
                     end,
-                })
+                };
+                taker.take(whole, begun.flow.filter(|_| with_flows))
             })?;
         }
         Ok(open)
@@ -340,8 +404,9 @@ struct Taker<'a> {
 }
 
 impl Taker<'_> {
-    fn take(&mut self, kernel: Whole) -> Result<(), Fault> {
+    fn take(&mut self, kernel: Whole, flow: Option<NonZeroU64>) -> Result<(), Fault> {
         self.number += 1;
+        let flow = flow.map(NonZeroU64::get);
         let (name, place) = (kernel.name.0 as usize, kernel.place as usize);
         let Some(at) = self.slices.places.get(place) else {
             return Ok(());
@@ -357,7 +422,7 @@ impl Taker<'_> {
                 start: kernel.start,
                 end: kernel.end,
                 collective: None,
-                correlation: None,
+                correlation: flow.and_then(Correlation::new),
             };
             return self.gathered.push(self.number, &raw);
         }
@@ -378,7 +443,8 @@ impl Taker<'_> {
             start: kernel.start,
             end: kernel.end,
         };
-        let (taken, spot) = self.gathered.kernel_of(self.number, labels.rank, &text)?;
+        let gathered = &mut self.gathered;
+        let (taken, spot) = gathered.launched(self.number, labels.rank, flow, &text)?;
         if let Some(known) = self.names.get_mut(name) {
             *known = Some(taken);
         }

@@ -117,7 +117,7 @@ const CATEGORIES: [&str; 2] = ["kernel", "gpu_memcpy"];
 /// `out` doesn't take it.
 pub fn write_perfetto(
     timelines: &[Timeline],
-    leads: Option<&Leads>,
+    leads: Option<&Leads<'_>>,
     out: impl Write,
 ) -> io::Result<()> {
     let mut writer = Writer {
@@ -173,7 +173,12 @@ impl<W: Write> Writer<W> {
         Ok(uuid)
     }
 
-    fn rank(&mut self, at: usize, timeline: &Timeline, leads: Option<&Leads>) -> io::Result<()> {
+    fn rank(
+        &mut self,
+        at: usize,
+        timeline: &Timeline,
+        leads: Option<&Leads<'_>>,
+    ) -> io::Result<()> {
         let simulated = if timeline.simulated {
             " (simulated)"
         } else {
@@ -278,7 +283,7 @@ impl<W: Write> Writer<W> {
         &mut self,
         at: usize,
         timeline: &Timeline,
-        leads: &Leads,
+        leads: &Leads<'_>,
         process: u64,
     ) -> io::Result<()> {
         let track = self.track(Track {
@@ -308,7 +313,7 @@ impl<W: Write> Writer<W> {
 
 /// The arrow's number by the kernel's, for some of the matched kernels of a rank. An arrow goes
 /// through the same kernel of all ranks, from the first to start it to the last.
-fn flows(leads: &Leads, rank: usize) -> HashMap<usize, u64> {
+fn flows(leads: &Leads<'_>, rank: usize) -> HashMap<usize, u64> {
     let rows = leads.alignment.matched();
     let step = rows.len().div_ceil(ARROWS).max(1);
     let chosen = (1..).zip(rows).step_by(step);

@@ -104,7 +104,7 @@ pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
                 (at, number, thread, launches(name))
                 && let Some(correlation) = correlation(process_of(thread), number)
             {
-                gathered.launch(correlation, at);
+                gathered.launch(None, correlation, at);
             }
             Ok(())
         })?;

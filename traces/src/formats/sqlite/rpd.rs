@@ -28,7 +28,8 @@ fn launches(tables: &Tables, gathered: &mut Gathered) -> Result<(), Trouble> {
     tables.scan("rocpd_api", &["id", "start"].map(Some), |_, row| {
         let work = number_of(row, 0).and_then(|call| led_to.get(&call));
         if let (Some(work), Some(at)) = (work, optional(row, 1)) {
-            work.iter().for_each(|&work| gathered.launch(work, at));
+            work.iter()
+                .for_each(|&work| gathered.launch(None, work, at));
         }
         Ok(())
     })?;

@@ -10,6 +10,16 @@ use crate::timeline::KernelClass;
 /// How rocprofv3 is told to record kernels.
 pub(in crate::formats) const ADVICE: &str = "with rocprofv3 --kernel-trace";
 
+/// Numbers of calls below this one are told apart by their process.
+const CALLS: u64 = 1 << 48;
+
+/// The number that a call and what it put on a GPU have in common; each process of a file counts its
+/// own, and 0 is none.
+pub(in crate::formats) fn correlation(process: usize, number: u64) -> Option<u64> {
+    let process = u64::try_from(process).ok()?.checked_mul(CALLS)?;
+    (1..CALLS).contains(&number).then_some(process | number)
+}
+
 /// Whether rocprofv3 wrote a text that begins like this.
 pub(in crate::formats) fn wrote(head: &Head<'_>) -> bool {
     let times: [&[u8]; 2] = [b"Start_Timestamp", b"End_Timestamp"];
