@@ -205,7 +205,7 @@ impl World {
             Operation::Range => {
                 let range = hw.range(now);
                 if let Ok(range) = &range {
-                    hw.has_told_range(*range);
+                    hw.has_told_range(*range, now);
                 }
                 Reply::Range(range)
             }
@@ -224,7 +224,7 @@ impl World {
                         DeviceKind::Cpu => DeviceKind::Gpu,
                     };
                 } else if let Ok(range) = &range {
-                    hw.has_told_range(*range);
+                    hw.has_told_range(*range, now);
                 } else {
                     hw.range_unknown_since = hw.range_unknown_since.or(Some(now));
                 }

@@ -136,13 +136,15 @@ impl Hw {
         self.known != i64::MIN && told.is_some_and(fits)
     }
 
-    /// The daemon was told what its cap may be.
-    pub fn has_told_range(&mut self, range: litd_power::CapRange) {
+    /// The daemon was told what its cap may be. A range without room for any cap tells that of none.
+    pub fn has_told_range(&mut self, range: litd_power::CapRange, now: i64) {
         self.sharing_told = self.identity.sharing;
-        if !crate::discovery::is_unknown(&range) {
-            self.highest_told = self.highest_told.max(micro(range.highest));
-            self.range_told = Some(range);
-            self.range_unknown_since = None;
+        if crate::discovery::is_unknown(&range) {
+            self.range_unknown_since = self.range_unknown_since.or(Some(now));
+            return;
         }
+        self.highest_told = self.highest_told.max(micro(range.highest));
+        self.range_told = Some(range);
+        self.range_unknown_since = None;
     }
 }
