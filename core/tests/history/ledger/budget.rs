@@ -220,7 +220,12 @@ impl World {
         };
         let sum: i64 = others().map(|other| self.hw[other].cap).sum();
         let floors: i64 = others().map(floor).sum();
-        let (limit, most) = (self.limit_of(&said), self.hw[device].most());
+        // Of one that can't be judged nobody can know more than its journal, ranges and peers say.
+        let most = match self.hw[device].is_judged() {
+            true => self.hw[device].most(),
+            false => self.hw[device].most().min(self.could_hold(device)),
+        };
+        let limit = self.limit_of(&said);
         self.seen.mark(Fault::LoweredStuck);
         if sum > floors.max(limit - most) {
             let [sum, limit, most] = [sum, limit, most].map(|micro| micro as f64 / 1e6);
