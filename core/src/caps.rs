@@ -101,6 +101,7 @@ impl<S: Store> Core<S> {
         self.aim_idle(&steered, shares);
         self.leave_others();
         self.squeeze();
+        self.raise_by_hand_in_full();
         self.hold_while_short(&steered);
     }
 
@@ -282,6 +283,22 @@ impl<S: Store> Core<S> {
                 }
                 _ => self.actuator.leave(device),
             }
+        }
+    }
+
+    /// A cap that was asked for by hand, and for which the others leave no room, is not raised half way:
+    /// nobody asked for that. It is answered as not set, unless there is room in time.
+    fn raise_by_hand_in_full(&mut self) {
+        let half = |&(device, unit): &(usize, &Unit)| {
+            let target = self.actuator.target(device);
+            let asked = unit.by_hand.asked();
+            let less = target.zip(asked).is_some_and(|(it, asked)| it < asked);
+            less && target > Some(self.actuator.most_of(device))
+        };
+        let rising = self.devices.iter().filter(half);
+        let rising: Vec<usize> = rising.map(|(device, _)| device).collect();
+        for device in rising {
+            self.actuator.leave(device);
         }
     }
 
