@@ -325,6 +325,7 @@ impl<S: Store> Core<S> {
     }
 
     fn has_read(&mut self, device: usize, asked: Nanos, reading: Reading) {
+        self.note_brake(device, &reading);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
