@@ -366,6 +366,8 @@ impl<S: Store> Core<S> {
         if first || known.is_none() {
             self.dirty = true;
             self.found_late(device, reading.cap, last.is_none());
+            // What a CPU socket came with is not the GPUs'.
+            self.bind();
         }
         if self.stopping.is_some() {
             self.dirty = true;
