@@ -327,6 +327,15 @@ impl Devices {
         }
     }
 
+    /// A device may have another range than its driver has told: the driver is asked, and nothing is
+    /// written before it has answered.
+    pub fn ask_anew(&mut self, device: usize) {
+        if let Some(unit) = self.get_mut(device) {
+            unit.device.range.ask_anew();
+            unit.wanted.identity = true;
+        }
+    }
+
     pub fn want_holders(&mut self, device: usize) {
         if let Some(unit) = self.get_mut(device) {
             unit.wanted.holders = true;

@@ -152,6 +152,9 @@ impl<S: Store> Core<S> {
             Written::Failed => {
                 if let Some(error) = error {
                     self.count_error(device, &error);
+                    if matches!(error, PowerError::OutOfRange { .. }) {
+                        self.devices.ask_anew(device);
+                    }
                     self.write_failed(device, &error.to_string());
                 }
             }
@@ -408,8 +411,7 @@ impl<S: Store> Core<S> {
             let again = unit.standing == DeviceState::Foreign;
             if unit.is_default(cap) {
                 // A reset, perhaps, or another part: nothing is written before it has said what it is.
-                unit.device.range.ask_anew();
-                self.devices.want_identity(device);
+                self.devices.ask_anew(device);
             }
             let text =
                 format!("cap changed from {held} to {cap} by somebody else; it was not litd's");
@@ -422,8 +424,7 @@ impl<S: Store> Core<S> {
         unit.resets.retain(|&at| now < at + RESETS_WITHIN);
         if unit.is_default(cap) && unit.resets.len() < RESETS {
             unit.resets.push(now);
-            unit.device.range.ask_anew();
-            self.devices.want_identity(device);
+            self.devices.ask_anew(device);
             let text = format!(
                 "cap went from {held} to the default of {cap}: the device was reset; identity and limits are read anew"
             );

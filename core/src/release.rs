@@ -214,10 +214,9 @@ impl<S: Store> Core<S> {
                 // has been read it counts with the most that it could hold, and its limits are read anew.
                 if let Some(unit) = self.devices.get_mut(device) {
                     unit.device.reading = None;
-                    unit.device.range.ask_anew();
                     self.actuator.forget(device);
                 }
-                self.devices.want_identity(device);
+                self.devices.ask_anew(device);
             }
             self.actuator.retry(device);
             self.standing_changed(device);
