@@ -6,8 +6,8 @@ use litd_power::{CapRange, Operation, PowerError, Reading, Reply};
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
-use crate::devices::Settling;
-use crate::journal::Undo;
+use crate::devices::{Settling, Unit};
+use crate::journal::{Entry, Undo};
 use crate::record::Note;
 use crate::store::Store;
 
@@ -213,8 +213,8 @@ impl<S: Store> Core<S> {
         };
         match (self.actuator.held(device), self.entry(unit.address())) {
             (Some(held), _) => !held.is_same_cap(cap),
-            (None, Some(entry)) => entry.undo(cap) == Undo::Foreign,
-            // Two looks for the cap that everything is undone to.
+            // Two looks for the cap that everything is undone to, and before that is taken for done.
+            (None, Some(entry)) => entry.undo(cap) == Undo::Foreign || !unit.was_read(),
             (None, None) => !unit.was_read() || unit.suspect.is_some(),
         }
     }
@@ -355,14 +355,16 @@ impl<S: Store> Core<S> {
         self.untidy = true;
         self.audit_reading(device, asked, reading.enforced);
         let known = self.actuator.held(device);
-        let most = self.actuator.most_of(device);
-        // A write that failed, and was done all the same.
-        let unsure = known.is_none() && self.is_journaled(device);
+        // A write that failed, and was done all the same, or one of a predecessor's: before it the
+        // device drew no more than what litd has found or written there.
+        let unsure = self.devices.get(device).map(Unit::address);
+        let unsure = unsure.and_then(|address| self.entry(address));
+        let unsure = unsure.filter(|_| known.is_none()).map(Entry::most);
         match known.or(last.map(|last| last.cap)) {
             Some(held) if moved && !first => self.cap_moved(device, held, reading.cap),
             _ => self.actuator.observe(device, reading.cap),
         }
-        if unsure {
+        if let Some(most) = unsure {
             self.doubt(device, most);
         }
         self.forget_predecessor(device, asked);

@@ -9,6 +9,7 @@ use litd_units::Watts;
 use crate::core::{Core, TELEMETRY};
 use crate::devices::Unit;
 use crate::hardware::FAILURES;
+use crate::journal::Entry;
 use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
@@ -51,10 +52,7 @@ impl<S: Store> Core<S> {
             return Watts::ZERO;
         };
         let entry = self.entry(unit.address());
-        let journaled = entry.map(|entry| {
-            let ours = entry.ours.iter().copied();
-            ours.fold(entry.found, Watts::max)
-        });
+        let journaled = entry.map(Entry::most);
         // The highest limit of a CPU socket is what its register holds, not what it could draw.
         let last = unit.device.range.last().filter(|_| unit.is_gpu());
         let ceiling = self.config.caps.gpu_ceiling.filter(|_| unit.is_gpu());
