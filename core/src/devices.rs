@@ -180,10 +180,14 @@ impl Unit {
         range.is_some_and(|range| cap.is_same_cap(range.default))
     }
 
+    /// Whether it is known what it came with and what its cap may be.
+    pub fn is_judged(&self) -> bool {
+        self.found.is_some() && self.device.range.known().is_some()
+    }
+
     /// Whether litd may move its cap.
     pub fn is_ours(&self) -> bool {
-        let judged = self.device.range.known().is_some();
-        self.standing == DeviceState::Ours && self.found.is_some() && judged
+        self.standing == DeviceState::Ours && self.is_judged()
     }
 
     /// Whether this is how a hook would call it.

@@ -437,8 +437,9 @@ impl<S: Store> Core<S> {
         if matches!(unit.standing, DeviceState::Ours | DeviceState::Faulty) {
             unit.standing = DeviceState::Foreign;
         }
-        if unit.let_go.is_some() {
+        if let Some(let_go) = &mut unit.let_go {
             // What it holds is others' doing, and stays.
+            let_go.held = false;
             unit.found = Some(cap);
         }
         let text = format!(
