@@ -18,9 +18,26 @@ impl World {
     pub fn check_kept(&mut self) {
         let removed = self.disk.with(|disk| std::mem::take(&mut disk.removed));
         for entry in removed {
+            self.told_twice(&entry);
             if let Some(text) = self.wrongly_removed(&entry) {
                 self.broke("17 kept", text);
             }
+        }
+    }
+
+    /// A device whose driver has told of the same cap twice, and it was another's both times: nobody can
+    /// tell any longer that the one it holds is litd's.
+    fn told_twice(&mut self, entry: &Entry) {
+        let mut all = self.hw.iter_mut();
+        let Some(hw) = all.find(|hw| hw.identity.address == entry.address) else {
+            return;
+        };
+        let ours = entry.ours.iter().chain([&entry.found]).map(|&it| micro(it));
+        let others = hw
+            .worker_saw
+            .filter(|&saw| !ours.into_iter().any(|it| it == saw));
+        if hw.looked_at && others.is_some_and(|saw| saw != hw.cap) {
+            hw.natural.push(hw.cap);
         }
     }
 
