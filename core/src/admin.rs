@@ -174,6 +174,8 @@ impl<S: Store> Core<S> {
             || config.node != self.config.node;
         self.config = config;
         self.note(Note::info(EventKind::Daemon, "configuration read anew"));
+        // Targets depend on every key, also where no job has a loop, and while litd stops.
+        self.dirty = true;
         if self.stopping.is_some() {
             return;
         }
@@ -188,8 +190,6 @@ impl<S: Store> Core<S> {
         } else if rules {
             self.replan_all();
         }
-        // Targets depend on every key, also where no job has a loop.
-        self.dirty = true;
         let names: Vec<String> = self.jobs.keys().cloned().collect();
         for name in names {
             self.tell_hooks(&name);

@@ -66,6 +66,12 @@ impl<S: Store> Core<S> {
             }
             return;
         }
+        if self.is_leaving() {
+            // What litd leaves behind waits for nobody's sensor.
+            for device in 0..self.devices.iter().count() {
+                self.believe(device);
+            }
+        }
         let steering = self.moves_caps();
         self.actuator.set_budget(self.whole_budget(steering));
         if !steering {
@@ -101,6 +107,7 @@ impl<S: Store> Core<S> {
         self.aim_idle(&steered, shares);
         self.leave_others();
         self.squeeze();
+        self.raise_by_hand_in_full();
         self.hold_while_short(&steered);
     }
 
@@ -270,9 +277,11 @@ impl<S: Store> Core<S> {
         for (device, unit) in self.devices.iter() {
             let asked = matches!(unit.device.range, Range::Asked(_));
             match (unit.standing, unit.back()) {
-                _ if asked || !unit.was_read() => self.actuator.leave(device),
-                (DeviceState::Released, Some(_))
-                    if self.is_held_off(unit) && self.may_open(device) => {}
+                // Somebody else may have been there since litd began to stop.
+                _ if asked || !unit.was_read() || !self.is_fresh(unit) => {
+                    self.actuator.leave(device);
+                }
+                (DeviceState::Released, Some(_)) if self.is_held_off(unit) => {}
                 (DeviceState::Ours, Some(_)) if unit.is_ours() => {}
                 (DeviceState::Ours | DeviceState::Released | DeviceState::Faulty, Some(back))
                     if self.may_open(device)
@@ -285,10 +294,30 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// A cap that was asked for by hand, and for which the others leave no room, is not raised half way:
+    /// nobody asked for that. It is answered as not set, unless there is room in time.
+    fn raise_by_hand_in_full(&mut self) {
+        let half = |&(device, unit): &(usize, &Unit)| {
+            let target = self.actuator.target(device);
+            let asked = unit.by_hand.asked();
+            let less = target.zip(asked).is_some_and(|(it, asked)| it < asked);
+            less && target > Some(self.actuator.most_of(device))
+        };
+        let rising = self.devices.iter().filter(half);
+        let rising: Vec<usize> = rising.map(|(device, _)| device).collect();
+        for device in rising {
+            self.actuator.leave(device);
+        }
+    }
+
     /// While the node is short of power, or a device can't be judged, caps stay where they are or go
     /// down. A cap that goes back to the one found does so where no job is steered: without litd it
     /// would be there too.
     fn hold_while_short(&mut self, steered: &[bool]) {
+        // Nor does what litd leaves behind wait: without litd it would be more.
+        if self.is_leaving() {
+            return;
+        }
         if self.short_of_power().is_none() && self.unjudged().is_none() {
             return;
         }
@@ -312,10 +341,30 @@ impl<S: Store> Core<S> {
     /// Where some devices hold, or may hold, more than was planned for, the others make room:
     /// GPUs for GPUs, and CPU sockets only where their watts are lent anyway.
     fn squeeze(&mut self) {
+        if self.is_leaving() {
+            // What litd leaves behind lends none, and what CPU sockets lent goes back, whatever GPUs hold.
+            self.squeeze_within(self.gpu_budget(), Unit::is_gpu);
+            return self.actuator.set_budget(self.budget_left_behind());
+        }
         if self.jobs.values().all(|job| job.cpus.is_empty()) {
             self.squeeze_within(self.gpu_budget(), Unit::is_gpu);
         }
         self.squeeze_within(self.actuator.budget(), |_| true);
+    }
+
+    /// Whether a device's cap may be moved and it takes writes.
+    pub(crate) fn is_movable(&self, device: usize, unit: &Unit) -> bool {
+        let takes = !unit.device.range.is_open() && !self.actuator.has_failed(device);
+        self.may_move(unit) && takes
+    }
+
+    /// What the others have to leave to a device that is not to be moved: also for the cap that goes back
+    /// to one that is let go of.
+    pub(crate) fn fixed_at(&self, device: usize, unit: &Unit) -> Watts {
+        let back = self.actuator.target(device);
+        let back = back.filter(|_| unit.let_go.is_some());
+        self.counts_with(device, unit)
+            .max(back.unwrap_or(Watts::ZERO))
     }
 
     /// What a device that is not to be moved counts with: the most that it may hold; one whose cap
@@ -335,17 +384,10 @@ impl<S: Store> Core<S> {
         let mut limits = Vec::new();
         let mut wanted = Vec::new();
         for (device, unit) in self.devices.iter().filter(|(_, unit)| counts(unit)) {
-            let movable =
-                unit.is_ours() && !unit.device.range.is_open() && !self.actuator.has_failed(device);
             let own = unit.limits(caps);
             let target = self.actuator.target(device);
-            match target.filter(|_| movable) {
-                // The others make room for the cap that goes back to one that is let go of.
-                None => {
-                    let back = target.filter(|_| unit.let_go.is_some());
-                    let counts = self.counts_with(device, unit);
-                    fixed += counts.max(back.unwrap_or(Watts::ZERO));
-                }
+            match target.filter(|_| self.is_movable(device, unit)) {
+                None => fixed += self.fixed_at(device, unit),
                 Some(target) if target <= own.floor => fixed += target,
                 Some(target) => {
                     devices.push(device);

@@ -180,10 +180,14 @@ impl Unit {
         range.is_some_and(|range| cap.is_same_cap(range.default))
     }
 
+    /// Whether it is known what it came with and what its cap may be.
+    pub fn is_judged(&self) -> bool {
+        self.found.is_some() && self.device.range.known().is_some()
+    }
+
     /// Whether litd may move its cap.
     pub fn is_ours(&self) -> bool {
-        let judged = self.device.range.known().is_some();
-        self.standing == DeviceState::Ours && self.found.is_some() && judged
+        self.standing == DeviceState::Ours && self.is_judged()
     }
 
     /// Whether this is how a hook would call it.
@@ -323,6 +327,15 @@ impl Devices {
 
     pub fn want_identity(&mut self, device: usize) {
         if let Some(unit) = self.get_mut(device) {
+            unit.wanted.identity = true;
+        }
+    }
+
+    /// A device may have another range than its driver has told: the driver is asked, and nothing is
+    /// written before it has answered.
+    pub fn ask_anew(&mut self, device: usize) {
+        if let Some(unit) = self.get_mut(device) {
+            unit.device.range.ask_anew();
             unit.wanted.identity = true;
         }
     }

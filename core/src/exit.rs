@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::devices::Unit;
 use crate::hardware::FAILURES;
 use crate::journal::Entry;
+use crate::range::Range;
 use crate::store::Store;
 
 impl<S: Store> Core<S> {
@@ -28,9 +29,34 @@ impl<S: Store> Core<S> {
         self.is_leaving() && self.budget_on_exit().is_some()
     }
 
-    /// Whether a device was let go of only because litd is off, and is to stay within the safe budget.
+    /// Whether a device was let go of only because litd is off, and is to stay within the safe budget:
+    /// its cap is nobody else's.
     pub(crate) fn is_held_off(&self, unit: &Unit) -> bool {
-        self.holds() && unit.let_go.is_some_and(|it| it.by_mode)
+        unit.let_go.is_some_and(|it| it.held) && self.holds()
+    }
+
+    /// Whether litd may move a device's cap now.
+    pub(crate) fn may_move(&self, unit: &Unit) -> bool {
+        unit.is_ours() || self.is_held_off(unit) && unit.is_judged()
+    }
+
+    /// What all devices together may hold once litd has left. What CPU sockets lent goes back also where
+    /// GPUs that can't be moved, with the floors of the others, come to more than they may.
+    pub(crate) fn budget_left_behind(&self) -> Watts {
+        let each = self.devices.gpus().map(|(device, unit)| {
+            let target = self.actuator.target(device);
+            let target = target.filter(|_| self.is_movable(device, unit));
+            target.unwrap_or_else(|| self.fixed_at(device, unit))
+        });
+        let gpus = self.gpu_budget().max(each.sum());
+        let cpus = self.devices.cpus().map(|(device, unit)| {
+            let found = self.came_with(device, unit);
+            match unit.standing {
+                DeviceState::Foreign => found.max(self.actuator.counts(device)),
+                _ => found,
+            }
+        });
+        gpus + cpus.sum()
     }
 
     /// Whether a device was read since litd began to stop, if it has begun to: until then somebody else
@@ -56,15 +82,17 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether all GPUs that obey hold what the safe budget allows. One that may still answer, and has
-    /// not been read since litd began to stop, is waited for: nobody knows what it holds.
+    /// not been read since litd began to stop, or was reset and has not told its range since, is
+    /// waited for: nobody knows what it holds or may hold.
     pub(crate) fn is_within(&self) -> bool {
         let may_answer = |device: usize, unit: &Unit| {
             unit.failures < FAILURES && !unit.overdue && self.may_open(device)
         };
         let mut gpus = self.devices.gpus();
         gpus.all(|(device, unit)| {
-            let looked_at = self.is_fresh(unit) || !may_answer(device, unit);
-            looked_at && (!unit.is_ours() || self.actuator.is_settled(device))
+            let told = self.is_fresh(unit) && !matches!(unit.device.range, Range::Asked(_));
+            let looked_at = told || !may_answer(device, unit);
+            looked_at && (!self.may_move(unit) || self.actuator.is_settled(device))
         })
     }
 

@@ -6,8 +6,8 @@ use litd_power::{CapRange, Operation, PowerError, Reading, Reply};
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
-use crate::devices::Settling;
-use crate::journal::Undo;
+use crate::devices::{Settling, Unit};
+use crate::journal::{Entry, Undo};
 use crate::record::Note;
 use crate::store::Store;
 
@@ -152,6 +152,9 @@ impl<S: Store> Core<S> {
             Written::Failed => {
                 if let Some(error) = error {
                     self.count_error(device, &error);
+                    if matches!(error, PowerError::OutOfRange { .. }) {
+                        self.devices.ask_anew(device);
+                    }
                     self.write_failed(device, &error.to_string());
                 }
             }
@@ -210,8 +213,8 @@ impl<S: Store> Core<S> {
         };
         match (self.actuator.held(device), self.entry(unit.address())) {
             (Some(held), _) => !held.is_same_cap(cap),
-            (None, Some(entry)) => entry.undo(cap) == Undo::Foreign,
-            // Two looks for the cap that everything is undone to.
+            // Two looks for the cap that everything is undone to, and before that is taken for done.
+            (None, Some(entry)) => entry.undo(cap) == Undo::Foreign || !unit.was_read(),
             (None, None) => !unit.was_read() || unit.suspect.is_some(),
         }
     }
@@ -326,6 +329,7 @@ impl<S: Store> Core<S> {
     }
 
     fn has_read(&mut self, device: usize, asked: Nanos, reading: Reading) {
+        self.note_brake(device, &reading);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -352,20 +356,24 @@ impl<S: Store> Core<S> {
         self.untidy = true;
         self.audit_reading(device, asked, reading.enforced);
         let known = self.actuator.held(device);
-        let most = self.actuator.most_of(device);
-        // A write that failed, and was done all the same.
-        let unsure = known.is_none() && self.is_journaled(device);
+        // A write that failed, and was done all the same, or one of a predecessor's: before it the
+        // device drew no more than what litd has found or written there.
+        let unsure = self.devices.get(device).map(Unit::address);
+        let unsure = unsure.and_then(|address| self.entry(address));
+        let unsure = unsure.filter(|_| known.is_none()).map(Entry::most);
         match known.or(last.map(|last| last.cap)) {
             Some(held) if moved && !first => self.cap_moved(device, held, reading.cap),
             _ => self.actuator.observe(device, reading.cap),
         }
-        if unsure {
+        if let Some(most) = unsure {
             self.doubt(device, most);
         }
         self.forget_predecessor(device, asked);
         if first || known.is_none() {
             self.dirty = true;
             self.found_late(device, reading.cap, last.is_none());
+            // What a CPU socket came with is not the GPUs'.
+            self.bind();
         }
         if self.stopping.is_some() {
             self.dirty = true;
@@ -406,8 +414,7 @@ impl<S: Store> Core<S> {
             let again = unit.standing == DeviceState::Foreign;
             if unit.is_default(cap) {
                 // A reset, perhaps, or another part: nothing is written before it has said what it is.
-                unit.device.range.ask_anew();
-                self.devices.want_identity(device);
+                self.devices.ask_anew(device);
             }
             let text =
                 format!("cap changed from {held} to {cap} by somebody else; it was not litd's");
@@ -420,8 +427,7 @@ impl<S: Store> Core<S> {
         unit.resets.retain(|&at| now < at + RESETS_WITHIN);
         if unit.is_default(cap) && unit.resets.len() < RESETS {
             unit.resets.push(now);
-            unit.device.range.ask_anew();
-            self.devices.want_identity(device);
+            self.devices.ask_anew(device);
             let text = format!(
                 "cap went from {held} to the default of {cap}: the device was reset; identity and limits are read anew"
             );
@@ -432,8 +438,9 @@ impl<S: Store> Core<S> {
         if matches!(unit.standing, DeviceState::Ours | DeviceState::Faulty) {
             unit.standing = DeviceState::Foreign;
         }
-        if unit.let_go.is_some() {
+        if let Some(let_go) = &mut unit.let_go {
             // What it holds is others' doing, and stays.
+            let_go.held = false;
             unit.found = Some(cap);
         }
         let text = format!(

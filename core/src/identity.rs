@@ -7,7 +7,7 @@ use litd_power::{CapRange, Identity, PowerError, Sharing};
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::holders::Users;
-use crate::journal::Undo;
+use crate::journal::{Entry, Undo};
 use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
@@ -48,12 +48,18 @@ impl<S: Store> Core<S> {
         let differs = |old: &Option<String>, new: &Option<String>| matches!((old, new), (Some(old), Some(new)) if old != new);
         let held = unit.device.reading.map(|reading| reading.cap);
         // One that holds a cap of litd's is the part that litd has written, whatever its driver says.
-        let entry = self.journal.entries().iter();
-        let ours = entry
-            .filter(|entry| entry.address == known.address)
-            .any(|entry| held.is_some_and(|held| entry.undo(held) != Undo::Foreign));
-        let replaced = !ours
-            && (differs(&known.serial, &identity.serial) || differs(&known.uuid, &identity.uuid));
+        let mut entries = self.journal.entries().iter();
+        let entry = entries.find(|entry| entry.address == known.address);
+        let is_ours = |entry: &Entry| held.is_some_and(|held| entry.undo(held) != Undo::Foreign);
+        let ours = entry.is_some_and(is_ours);
+        let other =
+            differs(&known.serial, &identity.serial) || differs(&known.uuid, &identity.uuid);
+        if other && held.is_none() && entry.is_some() {
+            // What it holds tells, and was not read yet since it was let go of: it is asked again then.
+            unit.device.range.ask_anew();
+            return self.devices.want_read(device);
+        }
+        let replaced = other && !ours;
         let (was, back) = (divided(unit), unit.back());
         unit.device.identity = identity;
         let told = Range::from(range);

@@ -84,7 +84,6 @@ impl Window {
 impl<S: Store> Core<S> {
     /// A reading tells what limits a GPU.
     pub(crate) fn note_limits(&mut self, device: usize) {
-        let now = self.now;
         let Some(unit) = self.devices.get_mut(device).filter(|unit| unit.is_gpu()) else {
             return;
         };
@@ -94,9 +93,17 @@ impl<S: Store> Core<S> {
         unit.window.add(&reading);
         let asked = unit.read_at;
         unit.thermal.add(asked, reading.temperature, reading.power);
-        if reading.throttle != Some(Throttle::PowerBrake) {
+    }
+
+    /// A reading may tell that the power brake is pulled. That is about the node's supply: it counts
+    /// also where the cap that is told beside it is one that nobody can believe.
+    pub(crate) fn note_brake(&mut self, device: usize, reading: &Reading) {
+        let now = self.now;
+        let pulled = reading.throttle == Some(Throttle::PowerBrake);
+        let unit = self.devices.get(device).filter(|unit| unit.is_gpu());
+        let Some(unit) = unit.filter(|_| pulled) else {
             return;
-        }
+        };
         let address = unit.address().to_owned();
         let first = self.braked.is_none_or(|(_, until)| until <= now);
         self.braked = Some((device, now + BRAKE));

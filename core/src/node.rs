@@ -11,6 +11,7 @@ use litd_policies::Policy;
 use litd_units::{Celsius, Nanos, Watts};
 
 use crate::core::Core;
+use crate::devices::Unit;
 use crate::event::NodeReading;
 use crate::limits::BRAKE;
 use crate::record::Note;
@@ -177,7 +178,7 @@ impl<S: Store> Core<S> {
 
     /// What GPUs and CPU sockets draw, if every GPU tells.
     fn device_power(&self) -> Option<Watts> {
-        let power = |(_, unit): (usize, &crate::devices::Unit)| {
+        let power = |(_, unit): (usize, &Unit)| {
             let power = self.fresh_reading(unit)?.power;
             power.filter(|power| power.is_finite() && *power >= Watts::ZERO)
         };
@@ -238,7 +239,15 @@ impl<S: Store> Core<S> {
     }
 
     /// Works out what the node's budget leaves to the GPUs.
-    fn bind(&mut self) {
+    pub(crate) fn bind(&mut self) {
+        // What a socket came with that is just being read is known in a moment: until then what was left
+        // before is. A socket that can't be read counts with the most that it could hold.
+        let is_read_soon = |(device, unit): (usize, &Unit)| {
+            !unit.was_read() && self.may_open(device) && !self.is_beyond_judging(unit)
+        };
+        if self.node.bound.is_some() && self.devices.cpus().any(is_read_soon) {
+            return;
+        }
         let bound = self.left_to_gpus();
         let moved = match (self.node.bound, bound) {
             (Some(old), Some(new)) => new < old || new >= old + UP,

@@ -28,6 +28,9 @@ pub(crate) struct LetGo {
     pub closed: bool,
     /// litd is off: it is taken back when it no longer is.
     pub by_mode: bool,
+    /// It was let go of because litd is off, and nobody else has set its cap: what it holds is litd's to
+    /// keep within the safe budget, should that be what litd leaves behind.
+    pub held: bool,
 }
 
 impl<S: Store> Core<S> {
@@ -44,7 +47,8 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        if unit.standing == DeviceState::Foreign {
+        let theirs = unit.standing == DeviceState::Foreign;
+        if theirs {
             // What it holds is others' doing, and stays.
             unit.found = held;
         }
@@ -54,6 +58,7 @@ impl<S: Store> Core<S> {
             given_up: false,
             closed: false,
             by_mode,
+            held: by_mode && !theirs,
         });
         self.turn_away(device);
         self.actuator.retry(device);
@@ -214,10 +219,9 @@ impl<S: Store> Core<S> {
                 // has been read it counts with the most that it could hold, and its limits are read anew.
                 if let Some(unit) = self.devices.get_mut(device) {
                     unit.device.reading = None;
-                    unit.device.range.ask_anew();
                     self.actuator.forget(device);
                 }
-                self.devices.want_identity(device);
+                self.devices.ask_anew(device);
             }
             self.actuator.retry(device);
             self.standing_changed(device);

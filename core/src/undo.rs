@@ -38,11 +38,7 @@ impl<S: Store> Core<S> {
         for entry in recovered.entries {
             match self.devices.called(&entry.address) {
                 Some(device) => {
-                    let most = entry
-                        .ours
-                        .iter()
-                        .fold(entry.found, |most, &cap| most.max(cap));
-                    self.actuator.expect(device, most);
+                    self.actuator.expect(device, entry.most());
                     self.recover_device(device, &entry);
                 }
                 None => {

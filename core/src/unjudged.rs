@@ -9,6 +9,7 @@ use litd_units::Watts;
 use crate::core::{Core, TELEMETRY};
 use crate::devices::Unit;
 use crate::hardware::FAILURES;
+use crate::journal::Entry;
 use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
@@ -27,13 +28,17 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether litd has just started, and devices that answer are still being read.
+    /// Whether litd has just started, or has just begun to stop and is to share out the safe budget, and
+    /// devices that answer are still being read.
     pub(crate) fn is_looking_round(&self) -> bool {
+        let holds = self.stopping.filter(|_| self.holds());
+        let since = holds.map_or(self.started, |stopping| stopping.since);
         let unread = |(device, unit): (usize, &Unit)| {
             let told = unit.device.range.known().is_some();
-            told && !unit.was_read() && unit.failures == 0 && self.may_open(device)
+            let read = unit.was_read() && (holds.is_none() || self.is_fresh(unit));
+            told && !read && unit.failures == 0 && self.may_open(device)
         };
-        self.now < self.started + TELEMETRY && self.devices.iter().any(unread)
+        self.now < since + TELEMETRY && self.devices.iter().any(unread)
     }
 
     /// Whether it is no use to wait for a device to be judged: its driver does not say what its cap may
@@ -51,10 +56,7 @@ impl<S: Store> Core<S> {
             return Watts::ZERO;
         };
         let entry = self.entry(unit.address());
-        let journaled = entry.map(|entry| {
-            let ours = entry.ours.iter().copied();
-            ours.fold(entry.found, Watts::max)
-        });
+        let journaled = entry.map(Entry::most);
         // The highest limit of a CPU socket is what its register holds, not what it could draw.
         let last = unit.device.range.last().filter(|_| unit.is_gpu());
         let ceiling = self.config.caps.gpu_ceiling.filter(|_| unit.is_gpu());

@@ -61,6 +61,12 @@ pub enum Undo {
 }
 
 impl Entry {
+    /// The most that the device may hold of what litd wrote or found.
+    #[must_use]
+    pub fn most(&self) -> Watts {
+        self.ours.iter().copied().fold(self.found, Watts::max)
+    }
+
     /// What is to be done about the device, which holds `current` now.
     #[must_use]
     pub fn undo(&self, current: Watts) -> Undo {

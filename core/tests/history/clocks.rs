@@ -72,7 +72,13 @@ impl World {
 
     /// No cap comes down below what the clock that is locked now needs, unless it goes back to what
     /// was found, or there is less for all.
-    pub fn check_planned(&mut self, device: usize, cap: i64, bounds: &Bounds, tight: bool) {
+    pub fn check_planned(
+        &mut self,
+        device: usize,
+        (cap, found): (i64, i64),
+        bounds: &Bounds,
+        tight: bool,
+    ) {
         let hw = &self.hw[device];
         let Some(needs) = hw.needs().filter(|_| hw.clocks_epoch == self.epoch) else {
             return;
@@ -85,7 +91,10 @@ impl World {
         }
         self.seen.mark(Fault::ClocksLowered);
         let ceiling = bounds.ceiling - bounds.ceiling % bounds.unit;
-        if cap < needs.min(ceiling) {
+        // Where what was found is not enough for this clock, what the device holds beyond that was the
+        // others': they may have it back.
+        let lent = needs > found && cap >= found;
+        if cap < needs.min(ceiling) && !lent {
             let text = format!(
                 "device {device}: {} W is less than the {} W that its {:?} MHz need",
                 cap as f64 / 1e6,

@@ -206,7 +206,7 @@ pub struct Hw {
     pub range_unknown_since: Option<i64>,
     /// When the daemon has asked for it again.
     pub asked_again: Option<i64>,
-    /// This daemon has looked at it a second time: until then whatever is there is what it finds.
+    /// This daemon has looked at it twice and saw the same: until then whatever is there is what it finds.
     pub looked_at: bool,
     /// This daemon has ever known what it holds and may hold.
     pub was_judged: bool,

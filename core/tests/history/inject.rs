@@ -1,6 +1,7 @@
 //! Things go wrong, and administrators do things.
 
 use litd_api::{Command, Done, Mode, Problem};
+use litd_core::config::OnExit;
 use litd_core::event::Peer;
 use litd_core::{Event, SessionId};
 use litd_policies::Policy;
@@ -326,6 +327,7 @@ impl World {
     fn take_budgets_away(&mut self) {
         let mut config = self.config.clone();
         (config.caps.budget, config.caps.safe_budget) = (None, None);
+        config.caps.on_exit = OnExit::Restore;
         config.node.budget = None;
         self.command(Command::SetBudget { watts: None }, false);
         self.take_in(config);
@@ -544,6 +546,7 @@ impl World {
             .iter()
             .filter(|it| it.name.starts_with("gpu"));
         let floors: Watts = gpus.map(|it| it.floor).sum();
+        let lowest = self.least_kept(&status);
         let now = status.node.budget;
         let share = self.rng.unit();
         let device = self.rng.below(self.hw.len());
@@ -561,7 +564,7 @@ impl World {
                 Command::SetBudget { watts }
             }
             Fault::BudgetInvalid => {
-                let bad = [f64::NAN, -1.0, f64::INFINITY, 0.0, floors.0 * 0.99];
+                let bad = [f64::NAN, -1.0, f64::INFINITY, 0.0, lowest.0 * 0.99];
                 let watts = Some(Watts(self.rng.pick(&bad)));
                 Command::SetBudget { watts }
             }

@@ -19,6 +19,7 @@ use crate::world::World;
 mod budget;
 mod ending;
 mod foreign;
+mod hold;
 mod kept;
 mod observe;
 
@@ -69,6 +70,8 @@ pub struct Ledger {
     pub last_hand: i64,
     /// Since when litd only watches, and all is well.
     pub watching: Option<i64>,
+    /// Since when litd is off and is to leave the safe budget behind.
+    off: Option<hold::Off>,
     /// When the daemon was sure of that, by its clock.
     known_hands: Vec<i64>,
 }
@@ -310,13 +313,15 @@ impl World {
         let bounds = self.bounds(device, Some(found));
         let goes_back = found - bounds.unit < cap && cap <= found;
         if !by_hand && !goes_back {
-            self.check_planned(device, cap, &bounds, self.is_tight(&said));
+            let tight = self.is_tight(&said);
+            self.check_planned(device, (cap, found), &bounds, tight);
         }
         self.check_recorded(device, cap, give_back);
         self.check_baseline(device, found);
         let hw = &self.hw[device];
         if cap > hw.cap.max(hw.known) {
-            self.check_all_judged(device, give_back || by_hand, &said);
+            let held = self.left_within().is_some() && cap <= found;
+            self.check_all_judged(device, give_back || by_hand || held, &said);
             let hw = &self.hw[device];
             // What a device gave is others' once its power was seen to follow. What litd undoes
             // waits for no GPU's sensor.
@@ -403,13 +408,13 @@ impl World {
         let unread = self.stop_sent.is_some_and(|since| hw.read_asked < since);
         if unread {
             self.broke("5 read before", text);
-        } else if self.life == Phase::Restore && !give_back {
+        } else if self.life == Phase::Restore && !give_back && self.left_within().is_none() {
             self.broke("19 restore", text);
         } else if observing && !give_back && !self.may_watch(cap, said.found, asked) {
             self.broke("3 observe", text);
         } else if hw.foreign && hw.foreign_seen || said.state == DeviceState::Foreign {
             self.broke("6 foreign", text);
-        } else if said.state != DeviceState::Ours && !give_back {
+        } else if said.state != DeviceState::Ours && !give_back && !self.is_held_off(device, said) {
             self.broke("6 left alone", text);
         } else if !self.ledger.welcomed && !self.ledger.reason && self.budget_set().is_none() {
             self.broke("8 no rank", text);
@@ -577,6 +582,7 @@ impl World {
         self.check_reported();
         self.check_judged();
         self.check_watching();
+        self.check_off();
         let watches = self.policy() == Policy::Observe;
         if watches || self.hw.iter().any(|hw| hw.let_go) {
             // Given back, or about to be.
@@ -601,8 +607,10 @@ impl World {
             }
         }
         self.disk.with(|disk| disk.written = false);
+        // What others freed meanwhile the next one is to free still, if the journal names it.
+        let locked = self.recovered();
         for hw in &mut self.hw {
-            hw.clocks_taken = false;
+            hw.clocks_taken &= locked.clocks.contains(&hw.identity.address);
         }
         self.node_unheard();
         self.ledger.watching = None;

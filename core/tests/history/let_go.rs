@@ -19,7 +19,7 @@ pub struct Hold {
     pub open: bool,
     /// When the daemon was told to let go: in the world's time and in the daemon's.
     pub since: (i64, i64),
-    /// The daemon was told that it has returned.
+    /// The daemon was told that it has returned, and takes back what does.
     pub returned: bool,
 }
 
@@ -53,7 +53,8 @@ impl World {
             self.reset(device);
         }
         self.seen.mark(Fault::Returned);
-        self.hw[device].hold.returned = true;
+        // What the configuration says then counts.
+        self.hw[device].hold.returned |= self.config.release.take_back_on_return;
         if !self.hw[device].absent {
             let place = self.hw[device].place;
             self.tell(Event::Returned(DeviceId(place)));
@@ -79,8 +80,7 @@ impl World {
                 continue;
             }
             let waited = after > 0 && self.clock().0 >= hw.hold.since.1 + after;
-            let returned = hw.hold.returned && release.take_back_on_return;
-            if !waited && !returned {
+            if !waited && !hw.hold.returned {
                 return self.broke(
                     "9 let go",
                     format!("device {device} is {state:?} by itself"),

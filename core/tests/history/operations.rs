@@ -162,8 +162,8 @@ impl World {
                     }
                 }
                 if let Ok(read) = &read {
-                    hw.looked_at = true;
-                    hw.worker_saw = Some(micro(read.cap));
+                    let saw = hw.worker_saw.replace(micro(read.cap));
+                    hw.looked_at |= saw == hw.worker_saw;
                 }
                 // What was told is of a moment before somebody set another cap, or another device's.
                 if read.as_ref().is_ok_and(|read| read.cap.is_finite()) {
@@ -205,7 +205,7 @@ impl World {
             Operation::Range => {
                 let range = hw.range(now);
                 if let Ok(range) = &range {
-                    hw.has_told_range(*range);
+                    hw.has_told_range(*range, now);
                 }
                 Reply::Range(range)
             }
@@ -224,7 +224,7 @@ impl World {
                         DeviceKind::Cpu => DeviceKind::Gpu,
                     };
                 } else if let Ok(range) = &range {
-                    hw.has_told_range(*range);
+                    hw.has_told_range(*range, now);
                 } else {
                     hw.range_unknown_since = hw.range_unknown_since.or(Some(now));
                 }

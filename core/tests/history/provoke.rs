@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use litd_core::Operation;
+use litd_core::config::OnExit;
 use litd_power::Holder;
 
 use crate::discovery::Odd;
@@ -238,7 +239,12 @@ impl World {
         }
         let known = self.recovered();
         let left = !known.entries.is_empty() || !known.clocks.is_empty();
-        if left && self.ends == 0 {
+        // What litd was to hold until now goes back in the end: the caps found are still known.
+        let held = self.ends == 1 && self.config.caps.on_exit == OnExit::Hold;
+        if held {
+            self.config.caps.on_exit = OnExit::Restore;
+        }
+        if left && (self.ends == 0 || held) {
             self.ends += 1;
             return self.after(2 * SECOND, Ev::Restore);
         }

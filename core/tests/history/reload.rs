@@ -1,7 +1,7 @@
 //! Reloads of any set of keys at once.
 
 use litd_api::Mode;
-use litd_core::config::{Cooling, OnStale};
+use litd_core::config::{Cooling, OnExit, OnStale};
 use litd_core::{Config, Event};
 use litd_policies::Policy;
 use litd_units::{Kelvins, Watts};
@@ -37,6 +37,7 @@ const CHANGES: &[Change] = &[
     |rng, it, hw| it.caps.budget = budget(rng, it, hw),
     |rng, it, hw| it.caps.budget = budget(rng, it, hw),
     |rng, it, hw| it.caps.safe_budget = budget(rng, it, hw),
+    |rng, it, _| it.caps.on_exit = rng.pick(&[OnExit::Restore, OnExit::Hold]),
     |rng, it, _| it.caps.settle_seconds = rng.pick(&[3.0, 5.0]),
     |rng, it, _| it.caps.settle_margin = rng.pick(&[0.05, 0.1]),
     |rng, it, _| it.caps.answer_seconds = rng.pick(&[3.0, 5.0]),
@@ -77,6 +78,10 @@ impl World {
                 change(&mut self.fates, &mut config, &self.hw);
             }
         }
+        if config.caps.safe_budget.is_none() {
+            // No configuration is accepted that is to hold nothing.
+            config.caps.on_exit = OnExit::Restore;
+        }
         config
     }
 
@@ -105,11 +110,12 @@ impl World {
         self.note(|| {
             let caps = &config.caps;
             format!(
-                "reload: {:?}, {:?}, budget {:?}, safe {:?}, floor {}, ceiling {:?}, law {}",
+                "reload: {:?}, {:?}, budget {:?}, safe {:?}, on exit {:?}, floor {}, ceiling {:?}, law {}",
                 config.mode,
                 config.policy,
                 caps.budget,
                 caps.safe_budget,
+                caps.on_exit,
                 caps.gpu_floor,
                 caps.gpu_ceiling,
                 law

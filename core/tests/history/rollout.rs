@@ -96,7 +96,8 @@ impl World {
         }
         let left = (0..self.hw.len()).find(|&device| {
             let hw = &self.hw[device];
-            !hw.natural.contains(&hw.cap) || (hw.hold.open && hw.op.is_none())
+            let back = hw.natural.contains(&hw.cap) || self.is_held(device);
+            !back || (hw.hold.open && hw.op.is_none())
         });
         if let Some(device) = left {
             let hw = &self.hw[device];

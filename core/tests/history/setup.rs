@@ -2,7 +2,7 @@
 
 use litd_api::Mode;
 use litd_core::Config;
-use litd_core::config::OnStale;
+use litd_core::config::{OnExit, OnStale};
 use litd_policies::{Law, Policy};
 use litd_units::{Kelvins, Watts};
 
@@ -25,6 +25,9 @@ pub struct Setup {
 
 /// What makes the stream of the matrix's faults another.
 const MATRIX: u64 = 0x6d61_7472_6978;
+
+/// What makes the stream of what litd leaves behind another.
+const EXIT: u64 = 0x6578_6974;
 
 /// What makes trials' stream another.
 const TRIALS: u64 = 0x7472_6961_6c73;
@@ -119,6 +122,7 @@ impl Setup {
         };
         setup.add_matrix(&mut Rng::new(rng.clone().next() ^ MATRIX));
         setup.add_trials(&mut Rng::new(rng.clone().next() ^ TRIALS));
+        setup.add_hold(&mut Rng::new(rng.clone().next() ^ EXIT));
         setup
     }
 
@@ -140,6 +144,16 @@ impl Setup {
             if rng.chance(0.5) {
                 self.faults.push((at, Fault::TrialStopped));
             }
+        }
+    }
+
+    /// litd is to leave the safe budget behind, drawn from a stream of its own.
+    fn add_hold(&mut self, rng: &mut Rng) {
+        if !self.faults.is_empty() && rng.chance(0.25) {
+            let drawn = budget(rng, &self.devices, &self.config);
+            let caps = &mut self.config.caps;
+            caps.safe_budget = caps.safe_budget.or(Some(drawn));
+            caps.on_exit = OnExit::Hold;
         }
     }
 

@@ -1,12 +1,12 @@
 //! The sum is never above the budget, and comes down in time when the budget does.
 
-use litd_api::DeviceState;
+use litd_api::{DeviceState, DeviceStatus, Status};
 use litd_policies::Policy;
 use litd_units::Watts;
 
 use super::{LOWERED, Lowered, ROOM, Said};
 use crate::fault::Fault;
-use crate::hardware::{Hw, micro};
+use crate::hardware::{Hw, micro, whole};
 use crate::world::{ANSWER, Ev, World};
 
 /// A device that takes no write is worked around after so long: what it was doing, its write's
@@ -14,9 +14,25 @@ use crate::world::{ANSWER, Ev, World};
 const WORKED_AROUND: i64 = LOWERED + 2 * ANSWER;
 
 impl World {
-    /// The budget that was set, by command or by configuration, or what the node's leaves of it.
+    /// The budget that was set, by command or by configuration, or what the node's leaves of it; where
+    /// litd leaves, what it is to leave behind.
     pub fn budget_set(&self) -> Option<Watts> {
+        if let Some(safe) = self.left_within() {
+            return Some(safe);
+        }
         self.bounded(self.least_budget(self.ledger.budget.or(self.config.caps.budget)))
+    }
+
+    /// The least budget that can be kept. A GPU that was let go of may be litd's again: it counts with its
+    /// floor, whatever it could hold while nobody can judge it.
+    pub fn least_kept(&self, status: &Status) -> Watts {
+        let gpus = self.here.iter().zip(&status.devices);
+        let gpus = gpus.filter(|&(&device, _)| self.hw[device].is_gpu());
+        let floor = |(&device, said): (&usize, &DeviceStatus)| match self.hw[device].let_go {
+            true => said.floor.min(whole(self.bounds(device, None).floor)),
+            false => said.floor,
+        };
+        gpus.map(floor).sum()
     }
 
     /// What all caps may add up to now.
@@ -52,6 +68,14 @@ impl World {
         let cpus: i64 = all().filter(|(hw, _)| !hw.is_gpu()).map(came_with).sum();
         let budget = self.budget_set().map_or(gpus, micro);
         let steering = self.policy() != Policy::Observe && self.stop_sent.is_none();
+        if let Some(safe) = self.left_within() {
+            // What others have set on a CPU socket keeps no other from going back.
+            let theirs =
+                |(hw, said): &(&Hw, &Said)| !hw.is_gpu() && said.state == DeviceState::Foreign;
+            let more = |(hw, said): (&Hw, &Said)| (hw.cap - came_with((hw, said))).max(0);
+            let more: i64 = all().filter(theirs).map(more).sum();
+            return self.room_left(micro(safe), said) + cpus + more;
+        }
         if steering {
             return budget + cpus;
         }
@@ -143,15 +167,10 @@ impl World {
         let low = |(device, said): (usize, &Said)| {
             let hw = &self.hw[device];
             let movable = said.state == DeviceState::Ours && self.now >= hw.trouble_until;
-            let bounds = self.bounds(device, said.found);
             if !movable || said.found.is_none() {
                 return true;
             }
-            let told = said
-                .found
-                .and_then(|found| self.bounds_as_told(device, found));
-            let floor = told.map_or(bounds.floor, |told| told.floor.max(bounds.floor));
-            hw.cap <= floor + units
+            hw.cap <= self.floor_known(device, said.found) + units
         };
         said.iter().enumerate().all(low)
     }
@@ -220,7 +239,12 @@ impl World {
         };
         let sum: i64 = others().map(|other| self.hw[other].cap).sum();
         let floors: i64 = others().map(floor).sum();
-        let (limit, most) = (self.limit_of(&said), self.hw[device].most());
+        // Of one that can't be judged nobody can know more than its journal, ranges and peers say.
+        let most = match self.hw[device].is_judged() {
+            true => self.hw[device].most(),
+            false => self.hw[device].most().min(self.could_hold(device)),
+        };
+        let limit = self.limit_of(&said);
         self.seen.mark(Fault::LoweredStuck);
         if sum > floors.max(limit - most) {
             let [sum, limit, most] = [sum, limit, most].map(|micro| micro as f64 / 1e6);

@@ -106,7 +106,7 @@ impl World {
             let natural = |&found: &i64| self.is_all_that_it_takes(device, hw.cap, found);
             let nearest = hw.natural.iter().any(natural);
             let excused = gave_up && (unwell || jumped) || hw.absent || hw.shrunk || nearest;
-            let back = hw.natural.contains(&hw.cap);
+            let back = hw.natural.contains(&hw.cap) || self.is_held(device);
             let found = said.found.is_none_or(|found| hw.natural.contains(&found));
             if excused && !back && !self.is_in_journal(device) {
                 let text = format!("device {device} holds {} µW and is forgotten", hw.cap);
@@ -119,6 +119,9 @@ impl World {
                 );
                 return self.broke("5 stop", text);
             }
+        }
+        if !gave_up && !jumped && self.is_calm() {
+            self.check_left("20 left", &said);
         }
     }
 }

@@ -85,7 +85,9 @@ impl World {
         for device in 0..self.hw.len() {
             let hw = &mut self.hw[device];
             let Some(due) = hw.report_due else { continue };
-            if !hw.foreign || hw.let_go || hw.absent || hw.misbehaves(now) {
+            // At what litd has let go of and closed, by command or because it is off, nobody looks.
+            let closed = hw.let_go || !hw.hold.open;
+            if !hw.foreign || closed || hw.absent || hw.misbehaves(now) {
                 hw.report_due = None;
             } else if now > due {
                 let text = format!("device {device} holds {} W", hw.cap as f64 / 1e6);

@@ -18,9 +18,26 @@ impl World {
     pub fn check_kept(&mut self) {
         let removed = self.disk.with(|disk| std::mem::take(&mut disk.removed));
         for entry in removed {
+            self.told_twice(&entry);
             if let Some(text) = self.wrongly_removed(&entry) {
                 self.broke("17 kept", text);
             }
+        }
+    }
+
+    /// A device whose driver has told of the same cap twice, and it was another's both times: nobody can
+    /// tell any longer that the one it holds is litd's.
+    fn told_twice(&mut self, entry: &Entry) {
+        let mut all = self.hw.iter_mut();
+        let Some(hw) = all.find(|hw| hw.identity.address == entry.address) else {
+            return;
+        };
+        let ours = entry.ours.iter().chain([&entry.found]).map(|&it| micro(it));
+        let others = hw
+            .worker_saw
+            .filter(|&saw| !ours.into_iter().any(|it| it == saw));
+        if hw.looked_at && others.is_some_and(|saw| saw != hw.cap) {
+            hw.natural.push(hw.cap);
         }
     }
 
@@ -136,13 +153,15 @@ impl Hw {
         self.known != i64::MIN && told.is_some_and(fits)
     }
 
-    /// The daemon was told what its cap may be.
-    pub fn has_told_range(&mut self, range: litd_power::CapRange) {
+    /// The daemon was told what its cap may be. A range without room for any cap tells that of none.
+    pub fn has_told_range(&mut self, range: litd_power::CapRange, now: i64) {
         self.sharing_told = self.identity.sharing;
-        if !crate::discovery::is_unknown(&range) {
-            self.highest_told = self.highest_told.max(micro(range.highest));
-            self.range_told = Some(range);
-            self.range_unknown_since = None;
+        if crate::discovery::is_unknown(&range) {
+            self.range_unknown_since = self.range_unknown_since.or(Some(now));
+            return;
         }
+        self.highest_told = self.highest_told.max(micro(range.highest));
+        self.range_told = Some(range);
+        self.range_unknown_since = None;
     }
 }

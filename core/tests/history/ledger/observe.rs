@@ -19,16 +19,15 @@ impl World {
     /// Whether litd only watches, and has a budget to enforce all the same.
     pub fn enforces(&self) -> bool {
         let watches = self.policy() == Policy::Observe && self.mode() != Mode::Off;
-        // Here caps.on_exit = "hold" will have its place, once the key exists: a stop goes to the safe
-        // budget then, and entries are kept.
         watches && self.stop_sent.is_none() && self.accepted().is_some()
     }
 
     /// Whether a write is one that a litd which only watches may make: back to what was found, or to
-    /// no more than that where a budget is set, or was a moment ago. Of a cap that was asked for by
-    /// hand a budget may leave less.
+    /// no more than that where a budget is set, or was a moment ago, also the one that litd is to leave
+    /// behind. Of a cap that was asked for by hand a budget may leave less.
     pub fn may_watch(&self, cap: i64, found: Option<i64>, asked: Option<i64>) -> bool {
         let off = self.stop_sent.is_some() || self.mode() == Mode::Off;
+        let off = off && self.left_within().is_none();
         // The node's budget, or its BMC's, is one, too.
         let node = self.core.as_ref().and_then(litd_core::Core::left_by_node);
         let bounded = self.budget_set().is_some() || node.is_some();
