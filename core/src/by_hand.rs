@@ -113,11 +113,20 @@ impl<S: Store> Core<S> {
             )));
         }
         let asked_for = unit.by_hand.asked().is_some();
-        if self.is_moved(device) || self.is_journaled(device) || asked_for {
+        if self.is_moved(device) {
             return Err(problem(format!(
                 "litd moves the cap of {name} itself: `litctl policy observe` first, which gives \
-                 all caps back"
+                 all caps back, as far as a budget lets it"
             )));
+        }
+        if self.is_journaled(device) || asked_for {
+            return Err(problem(match self.set_budget() {
+                Some(budget) => format!(
+                    "the cap of {name} is litd's to keep a budget of {budget} with: raise that \
+                     first (`litctl budget`)"
+                ),
+                None => format!("the cap of {name} is being set: try again in some seconds"),
+            }));
         }
         let cap = asked.cut_to(limits.resolution);
         // Written so that a NaN is refused, and what is rounded down below the floor.

@@ -251,7 +251,10 @@ impl<S: Store> Core<S> {
         let gpus = self.devices.gpus().count();
         let cpus = self.devices.cpus().count();
         let doing = match self.policy() {
-            Policy::Observe => "measuring only, no cap is moved".to_owned(),
+            Policy::Observe => match self.set_budget() {
+                Some(budget) => format!("measuring only, caps move to keep a budget of {budget}"),
+                None => "measuring only, no cap is moved".to_owned(),
+            },
             policy => match self.set_budget() {
                 Some(budget) => format!("steering with {policy}, budget {budget}"),
                 None => format!("steering with {policy} within the caps found"),

@@ -90,7 +90,10 @@ impl<S: Store> Core<S> {
         };
         let mut gpus = self.devices.gpus();
         gpus.all(|(device, unit)| {
-            let told = self.is_fresh(unit) && !matches!(unit.device.range, Range::Asked(_));
+            // A first reading is believed once a second one agrees.
+            let found = unit.found.is_some() || self.is_beyond_judging(unit);
+            let range = !matches!(unit.device.range, Range::Asked(_));
+            let told = self.is_fresh(unit) && found && range;
             let looked_at = told || !may_answer(device, unit);
             looked_at && (!self.may_move(unit) || self.actuator.is_settled(device))
         })

@@ -55,6 +55,7 @@ impl<S: Store> Core<S> {
     }
 
     fn recover_device(&mut self, device: usize, entry: &Entry) {
+        let holds = self.holds();
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -78,8 +79,12 @@ impl<S: Store> Core<S> {
             Undo::Nothing => unit.found = Some(entry.found),
             Undo::Write(found) => {
                 unit.found = Some(found);
+                let becomes = match holds {
+                    true => "was found, and stays in the journal",
+                    false => "goes back",
+                };
                 let text = format!(
-                    "holds {} from before a crash: {found} goes back",
+                    "holds {} from before a crash: {found} {becomes}",
                     reading.cap
                 );
                 self.note(Note::warning(EventKind::Restore, text).device(&address));

@@ -39,7 +39,7 @@ fn show(status: &Status, json: bool) -> Outcome {
     let mode = match node.mode {
         Mode::Off => "mode off: everything is let go of",
         Mode::Canary => "mode canary",
-        Mode::Observe => "mode observe: no cap is moved",
+        Mode::Observe => "mode observe: caps move only to keep a budget",
         Mode::Steer => "mode steer",
     };
     output::text(&format!("{} ({mode})\n", node.policy))

@@ -48,7 +48,7 @@ fn node(out: &mut String, status: &Status) -> fmt::Result {
     let node = &status.node;
     let mode = match node.mode {
         Mode::Off => "off (everything is let go of)",
-        Mode::Observe => "observe (no cap is moved)",
+        Mode::Observe => "observe (caps move only to keep a budget)",
         // Never what a node does.
         Mode::Canary => "canary",
         Mode::Steer => "steer",
