@@ -154,6 +154,24 @@ impl DeviceLocks {
         self.addresses.iter().any(|it| file_name(it) == name)
     }
 
+    /// Whether the journal that may name a device is in this state directory.
+    #[must_use]
+    pub fn points_to(&self, address: &str, state: &Path) -> bool {
+        let link = fs::read_link(self.link(address));
+        self.locks(address) && link.is_ok_and(|there| is_same(&there, state))
+    }
+
+    /// A device of these whose journal is to be in this state directory, if there is any.
+    #[must_use]
+    pub fn remembered_in(&self, state: &Path) -> Option<Remembered> {
+        let mut addresses = self.addresses.iter();
+        let address = addresses.find(|it| self.points_to(it, state))?;
+        Some(Remembered {
+            address: file_name(address),
+            state: state.to_owned(),
+        })
+    }
+
     /// State directories but this one whose journals may name devices of these; each once.
     #[must_use]
     pub fn elsewhere(&self, state: &Path) -> Vec<Remembered> {

@@ -22,6 +22,7 @@ use crate::hub::Shared;
 use crate::locks::{self, DeviceLocks, is_same};
 use crate::logging;
 use crate::state::{self, Lock};
+use crate::takeover::take_over;
 
 /// What could not be undone, or not be crossed out.
 #[derive(Debug, Error)]
@@ -184,13 +185,14 @@ impl Plan {
         });
         // Several devices may point to one.
         let mut others = BTreeSet::new();
-        for it in remembered.iter().filter(|it| !is_same(&it.state, own)) {
-            if it.state.is_dir() {
+        for it in &remembered {
+            if it.has_journal() {
                 others.insert(&it.state);
             } else if !it.is_locked(directory) {
                 plan.left.push(it.lost(directory));
             }
         }
+        others.retain(|state| !is_same(state, own));
         for state in others {
             plan.look_into(state);
         }
@@ -214,11 +216,20 @@ impl Plan {
     }
 
     async fn carry_out(self, config: &Config) -> Result<Vec<Leftover>, DaemonError> {
-        let Self { places, mut left } = self;
+        let Self {
+            mut places,
+            mut left,
+        } = self;
         let (directory, own) = (config.shell.locks(), &config.shell.state.directory);
         let mut found = Some(discover(config).await?);
         let addresses = found.iter().flat_map(Found::addresses);
         let locks = Rc::new(DeviceLocks::take(&directory, own, addresses)?);
+        // One journal that names them all is undone at once, within one budget.
+        match take_over(config, &locks) {
+            Ok(()) => places = still_owed(own, places),
+            // Undoing needs to read journals only: they go back one after the other.
+            Err(error) => log::warn!("{error}"),
+        }
         let others = locks::remembered(&directory).unwrap_or_default();
         for place in places {
             // Not of these devices, or they would not be free.
@@ -247,6 +258,12 @@ impl Plan {
 }
 
 impl locks::Remembered {
+    /// Whether its journal is there, if only as an empty file: a directory without one is a file system
+    /// that is not mounted, say.
+    pub(crate) fn has_journal(&self) -> bool {
+        state::journal(&self.state).exists()
+    }
+
     pub(crate) fn lost(&self, directory: &Path) -> Leftover {
         Leftover::Lost {
             address: self.address.clone(),
@@ -254,6 +271,18 @@ impl locks::Remembered {
             link: self.link(directory),
         }
     }
+}
+
+/// The places whose journals name devices now that the first of them has taken over what it could.
+fn still_owed(own: &Path, places: Vec<PathBuf>) -> Vec<PathBuf> {
+    let (ours, mut others): (Vec<_>, Vec<_>) =
+        places.into_iter().partition(|place| is_same(place, own));
+    others.retain(|place| !matches!(owed(place), Ok(None)));
+    let first = match ours.is_empty() && matches!(owed(own), Ok(None)) {
+        true => None,
+        false => Some(own.to_owned()),
+    };
+    first.into_iter().chain(others).collect()
 }
 
 /// What the journal in a state directory says is to be undone, if anything is.
@@ -299,8 +328,16 @@ async fn give_back(
     let mut left = left_by(&hub, place, config)?;
     // With caps.on_exit = "hold" nothing is left to do, and the journal keeps what was found: whoever
     // comes next has to find it.
-    if left.is_empty() && matches!(owed(place), Ok(None)) {
-        locks.forget(place);
+    match owed(place) {
+        Ok(None) if left.is_empty() => locks.forget(place),
+        Ok(Some(_)) if own => {
+            if let Err(error) = locks.remember(place) {
+                log::warn!(
+                    "{error}: a litd with another state directory will not find what is left"
+                );
+            }
+        }
+        _ => {}
     }
     let journal = state::journal(place);
     left.extend(damaged.map(|damage| Leftover::Damaged { journal, damage }));

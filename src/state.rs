@@ -176,8 +176,17 @@ impl FileStore {
 
     /// Before anything is written to the journal that may name a device.
     fn remember(&self) -> io::Result<()> {
-        let locks = self.locks.as_ref();
-        locks.map_or(Ok(()), |locks| locks.remember(&self.directory))
+        let Some(locks) = &self.locks else {
+            return Ok(());
+        };
+        // A place that is remembered and has no such file is one that was lost.
+        let path = self.directory.join(JOURNAL);
+        if !path.exists() {
+            let mut options = OpenOptions::new();
+            options.append(true).create(true).mode(0o600);
+            files::open(&path, &mut options).map_err(|error| named(&path, &error))?;
+        }
+        locks.remember(&self.directory)
     }
 
     fn load(&self, name: &str) -> io::Result<Vec<u8>> {

@@ -2,6 +2,8 @@
 //! that had its devices and are gone: it takes their entries into its own journal. So it knows which
 //! caps were found, as after a crash of its own, and moves none before it keeps its budgets.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
 use litd_core::journal::{Entry, Journal, JournalError, Recovered};
@@ -16,6 +18,9 @@ use crate::state::{self, Lock};
 struct Orphan {
     state: PathBuf,
     recovered: Recovered,
+    /// What it says of this daemon's devices, where no journal is newer.
+    entries: Vec<Entry>,
+    clocks: Vec<String>,
     /// No other daemon uses it meanwhile.
     _lock: Lock,
 }
@@ -26,21 +31,25 @@ struct Orphan {
 /// A device may hold a wrong cap that the daemon would take for the one found. Nothing was changed.
 pub(crate) fn take_over(config: &Config, locks: &DeviceLocks) -> Result<(), DaemonError> {
     let directory = &config.shell.state.directory;
-    let mut left = Vec::new();
+    let boot_id = state::boot_id()?;
+    let own = locks.remembered_in(directory);
+    let own = own.filter(|own| !own.has_journal());
+    let mut left: Vec<_> = own
+        .map(|own| own.lost(&config.shell.locks()))
+        .into_iter()
+        .collect();
     let mut orphans = Vec::new();
     for it in locks.elsewhere(directory) {
-        if !it.state.is_dir() {
+        if !it.has_journal() {
             left.push(it.lost(&config.shell.locks()));
             continue;
         }
         let _lock = Lock::take_existing(&it.state)?;
         match owed(&it.state) {
             Ok(None) => {}
-            Ok(Some(recovered)) => orphans.push(Orphan {
-                state: it.state,
-                recovered,
-                _lock,
-            }),
+            Ok(Some(recovered)) => {
+                orphans.push(Orphan::new(it.state, recovered, _lock, locks, &boot_id));
+            }
             Err(unreadable) => left.push(unreadable),
         }
     }
@@ -52,18 +61,22 @@ pub(crate) fn take_over(config: &Config, locks: &DeviceLocks) -> Result<(), Daem
         directory: directory.clone(),
         cause,
     };
-    let boot_id = state::boot_id()?;
+    // Where it can't be made, the journal can't be written, which says why.
+    let _ = DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory);
     // Until that is written, whoever looks for the journals is to find the others'.
     let mut own = store_in(directory, &config.shell);
     let (mut journal, _) = Journal::open(&mut own, &boot_id).map_err(refused)?;
     for orphan in &orphans {
         orphan.report(locks);
-        let (entries, clocks) = orphan.ours(locks, &boot_id);
+        let (entries, clocks) = (orphan.entries.iter(), orphan.clocks.iter());
         journal.adopt(&mut own, entries, clocks).map_err(refused)?;
     }
     for orphan in &orphans {
         let remembered = locks.remember(directory).map_err(JournalError::from);
-        let done = remembered.and_then(|()| orphan.cross_out(config, locks, &boot_id));
+        let done = remembered.and_then(|()| orphan.cross_out(config, &boot_id));
         if let Err(cause) = done {
             let journal = state::journal(&orphan.state);
             let journal = journal.display();
@@ -74,6 +87,28 @@ pub(crate) fn take_over(config: &Config, locks: &DeviceLocks) -> Result<(), Daem
 }
 
 impl Orphan {
+    fn new(
+        state: PathBuf,
+        recovered: Recovered,
+        _lock: Lock,
+        locks: &DeviceLocks,
+        boot_id: &str,
+    ) -> Self {
+        // What it says of a device whose link points elsewhere was taken over before, and not crossed
+        // out. Locked clocks don't outlive a boot.
+        let newest = |address: &str| locks.points_to(address, &state);
+        let same_boot = recovered.boot_id == boot_id;
+        let entries = recovered.entries.iter().filter(|it| newest(&it.address));
+        let clocks = recovered.clocks.iter().filter(|it| same_boot && newest(it));
+        Self {
+            entries: entries.cloned().collect(),
+            clocks: clocks.cloned().collect(),
+            state,
+            recovered,
+            _lock,
+        }
+    }
+
     fn report(&self, locks: &DeviceLocks) {
         let place = self.state.display();
         log::warn!(
@@ -92,35 +127,14 @@ impl Orphan {
         }
     }
 
-    /// What it says of the devices that are this daemon's now. Locked clocks don't outlive a boot.
-    fn ours(
-        &self,
-        locks: &DeviceLocks,
-        boot_id: &str,
-    ) -> (impl Iterator<Item = &Entry>, impl Iterator<Item = &String>) {
-        let same_boot = self.recovered.boot_id == boot_id;
-        let entries = self.recovered.entries.iter();
-        let clocks = self.recovered.clocks.iter();
-        (
-            entries.filter(|it| locks.locks(&it.address)),
-            clocks.filter(move |it| same_boot && locks.locks(it)),
-        )
-    }
-
     /// Takes out of it what another journal has by now.
-    fn cross_out(
-        &self,
-        config: &Config,
-        locks: &DeviceLocks,
-        boot_id: &str,
-    ) -> Result<(), JournalError> {
+    fn cross_out(&self, config: &Config, boot_id: &str) -> Result<(), JournalError> {
         let mut store = store_in(&self.state, &config.shell);
         let (mut journal, _) = Journal::open(&mut store, boot_id)?;
-        let (entries, clocks) = self.ours(locks, boot_id);
-        for entry in entries {
+        for entry in &self.entries {
             journal.released(&mut store, &entry.address)?;
         }
-        for address in clocks {
+        for address in &self.clocks {
             journal.freed_clocks(&mut store, address)?;
         }
         Ok(())

@@ -111,15 +111,27 @@ fn configured(unit: &Unit, config: &Config) -> (Watts, Watts) {
     (floor, unit.limits(&config.caps).ceiling)
 }
 
+/// Whether an administrator had it let go of: nothing may open it to lower its cap.
+fn is_drained(unit: &Unit) -> bool {
+    unit.let_go.is_some_and(|it| !it.by_mode)
+}
+
 impl<S: Store> Core<S> {
-    /// What all GPU caps can add up to now: a GPU that is not litd's to move, or that can't be judged,
-    /// keeps what it may hold, and counts with its floor at least, because it may be litd's again.
+    /// What all GPU caps can add up to now: a GPU that is not litd's to move, that can't be judged, or
+    /// that an administrator had litd let go of, keeps what it may hold, and counts with its floor at
+    /// least, because it may be litd's again.
     pub(crate) fn bounds(&self) -> Bounds {
+        let kept = |unit: &Unit| is_drained(unit) || !unit.is_ours() && unit.let_go.is_none();
+        self.bounds_under(&self.config, kept)
+    }
+
+    /// The same under a configuration, where these GPUs keep what they may hold.
+    fn bounds_under(&self, config: &Config, kept: impl Fn(&Unit) -> bool) -> Bounds {
         let limits = |(device, unit): (usize, &Unit)| {
-            let (floor, ceiling) = configured(unit, &self.config);
-            match unit.is_ours() || unit.let_go.is_some() {
-                true => (floor, ceiling),
-                false => {
+            let (floor, ceiling) = configured(unit, config);
+            match kept(unit) {
+                false => (floor, ceiling),
+                true => {
                     let most = self.actuator.most_of(device).max(floor);
                     (most, ceiling.max(most))
                 }
@@ -132,7 +144,7 @@ impl<S: Store> Core<S> {
     /// before by other means, that could not be kept under it.
     #[must_use]
     pub fn refuses(&self, config: &Config) -> Option<String> {
-        let bounds = Bounds::under(config, &self.devices);
+        let bounds = self.bounds_under(config, is_drained);
         let mut reasons: Vec<String> = bounds
             .impossible(config)
             .into_iter()

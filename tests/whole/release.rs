@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use litd_api::{Command, DeviceState, JobState};
+use litd_api::{Command, DeviceState, EventKind, JobState};
 use litd_proto::RefusalCode;
 use litd_rig::{Fault, JobSpec, RankState, Rig};
 use litd_sim::Scenario;
@@ -238,5 +238,34 @@ fn a_gpu_is_taken_back_after_the_time_that_is_configured() {
     assert_eq!(stand.not_ours(), [(1, DeviceState::Released)]);
     stand.pass(4.0);
     assert_eq!(stand.not_ours(), []);
+    stand.stop();
+}
+
+#[test]
+fn no_budget_is_accepted_for_which_released_gpus_leave_no_room() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    for gpu in 0..4 {
+        stand.command(&release(Some(format!("gpu{gpu}"))));
+    }
+    // Four keep their 700 W, the others can go down to 300 W.
+    let budget = |watts| Command::SetBudget {
+        watts: Some(Watts(watts)),
+    };
+    let (code, said) = stand.try_command(&budget(2600.0));
+    assert_eq!(code, 409, "{said}");
+    assert!(said.contains("their floors add up to 4000 W"), "{said}");
+    stand.reload(&(quick("gpu-realloc") + "caps.budget = 2600\n"));
+    wait_for("the refusal", || {
+        stand.finish();
+        stand.has_event(EventKind::Daemon, "their floors add up to 4000 W")
+    });
+    stand.command(&budget(4000.0));
+    stand.pass(3.0);
+    assert!(stand.sum() <= Watts(4000.0), "{:?}", stand.held());
+    stand.resume();
+    stand.pass(3.0);
+    stand.command(&budget(2600.0));
+    stand.pass(3.0);
+    assert!(stand.sum() <= Watts(2600.0), "{:?}", stand.held());
     stand.stop();
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use litd_api::EventKind;
-use litd_rig::Daemon;
+use litd_rig::{Daemon, Fault};
 use litd_units::Watts;
 
 use crate::stand::{DEVICES, GPUS, LITD, SOON, Stand, quick, wait_for};
@@ -533,4 +533,102 @@ fn a_daemon_that_is_refused_its_budget_leaves_nothing_behind() {
     assert!(daemon.is_err());
     assert!(stand.rig.ledger().is_empty());
     assert!(stand.said().contains("their floors add up to 2400 W"));
+}
+
+/// The configuration with its state in this directory of the stand's.
+fn state_in(stand: &Stand, name: &str) -> String {
+    stand.config().replace("/state\"", &format!("/{name}\""))
+}
+
+fn start_with(stand: &mut Stand, config: &str) {
+    stand.daemon = Some(stand.rig.spawn_clocked(Path::new(LITD), config).unwrap());
+    stand.pass(5.0);
+}
+
+fn restore_with(stand: &Stand, config: &str) -> (Option<i32>, String) {
+    let path = stand.rig.layout().directory.join("with.toml");
+    fs::write(&path, config).unwrap();
+    restore(Path::new(LITD), &path)
+}
+
+#[test]
+fn a_journal_that_was_taken_over_and_not_crossed_out_is_outdated() {
+    let mut stand = crashed();
+    let journal = stand.rig.layout().state().join("journal");
+    let before = fs::read(&journal).unwrap();
+    let other = state_in(&stand, "other");
+    start_with(&mut stand, &other);
+    // As if it had died right before it crossed that out.
+    fs::write(&journal, before).unwrap();
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    stand.play(&mut job, 120);
+    drop(job);
+    stand.kill();
+    assert!(!stand.is_back());
+    stand.start();
+    stand.pass(6.0);
+    assert!(stand.is_back(), "{:?}\n{}", stand.held(), stand.said());
+    stand.stop();
+}
+
+#[test]
+fn an_empty_directory_in_the_journals_place_is_no_journal() {
+    for name in ["state", "other"] {
+        let stand = crashed();
+        let state = stand.rig.layout().state();
+        fs::rename(&state, state.with_extension("unmounted")).unwrap();
+        fs::create_dir(&state).unwrap();
+        let (config, held) = (state_in(&stand, name), stand.held());
+        let path = stand.rig.layout().directory.join("with.toml");
+        fs::write(&path, &config).unwrap();
+        for arguments in [vec!["restore"], vec![]] {
+            let (code, said) = run(Path::new(LITD), &arguments, &path);
+            assert_eq!(code, Some(1), "{name}: {said}");
+            assert!(said.contains("not there any more"), "{name}: {said}");
+            assert_eq!(stand.held(), held);
+        }
+        // It is mounted again.
+        fs::remove_dir_all(&state).unwrap();
+        fs::rename(state.with_extension("unmounted"), &state).unwrap();
+        let (code, said) = restore_with(&stand, &config);
+        assert_eq!(code, Some(0), "{name}: {said}");
+        stand.assert_clean();
+    }
+}
+
+const HOLD: &str = "caps.on_exit = \"hold\"\ncaps.safe_budget = 4000\n";
+
+#[test]
+fn what_restore_holds_is_found_from_another_state_directory() {
+    let mut stand = Stand::clocked(&quick("observe"));
+    stand.pass(2.0);
+    stand.kill();
+    let hold = stand.rig.config(&(quick("observe") + HOLD));
+    let (code, said) = restore_with(&stand, &hold);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(stand.sum() <= Watts(4000.0));
+    stand.rig.ledger().permit_found();
+    let (code, said) = restore_with(&stand, &state_in(&stand, "other"));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(stand.is_back(), "{:?}: {said}", stand.held());
+}
+
+#[test]
+fn no_journal_takes_what_another_ones_undo_lowered_for_what_was_found() {
+    const IN_RESET: usize = 5;
+    let mut stand = Stand::bare(&(quick("gpu-realloc") + HOLD), true);
+    let (own, other) = (stand.config().to_owned(), state_in(&stand, "other"));
+    start_with(&mut stand, &other);
+    stand.rig.hardware().inject(IN_RESET, Fault::InReset);
+    stand.pass(3.0);
+    stand.kill();
+    let (code, said) = restore_with(&stand, &own);
+    assert_eq!(code, Some(1), "{said}");
+    stand.rig.hardware().heal(IN_RESET);
+    stand.configure(&quick("observe"));
+    stand.rig.ledger().permit_found();
+    let (code, said) = restore_with(&stand, stand.config());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(stand.is_back(), "{:?}: {said}", stand.held());
 }

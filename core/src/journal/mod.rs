@@ -310,8 +310,8 @@ impl Journal {
     }
 
     /// Adds what the journal of another litd says of devices, durably, with one write: entries, and
-    /// addresses of devices whose clocks may be locked. A device that is in this journal already keeps
-    /// its entry: what was found before that is what goes back.
+    /// addresses of devices whose clocks may be locked. They are newer than what this journal says of the
+    /// same devices: that is what the other litd has taken over in turn, and could not cross out.
     ///
     /// # Errors
     /// [`JournalError::Disk`], [`JournalError::Cap`]: none of them was added.
@@ -323,8 +323,10 @@ impl Journal {
     ) -> Result<(), JournalError> {
         let before = self.clone();
         for entry in entries {
-            if self.position(&entry.address).is_err() {
-                self.entries.push(entry.clone());
+            let mut known = self.entries.iter_mut();
+            match known.find(|it| it.address == entry.address) {
+                Some(outdated) => outdated.clone_from(entry),
+                None => self.entries.push(entry.clone()),
             }
         }
         for address in clocks.filter(|it| !before.clocks.contains(it)) {
