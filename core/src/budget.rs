@@ -2,6 +2,7 @@
 //! of all floors can't be enforced and is refused, whoever asks for it: the file, a reload of it,
 //! `litctl budget`, a lease.
 
+use litd_power::DeviceKind;
 use litd_units::Watts;
 
 use crate::config::Config;
@@ -79,8 +80,9 @@ impl Bounds {
         }
     }
 
-    /// The budgets of a configuration that can't be kept.
-    fn impossible(self, config: &Config) -> Vec<Impossible> {
+    /// The budgets of a configuration that can't be kept where the CPU sockets' limits add up to so
+    /// much.
+    fn impossible(self, config: &Config, cpus: Watts) -> Vec<Impossible> {
         let budgets = [
             ("caps.budget", config.caps.budget),
             ("caps.safe_budget", config.caps.safe_budget),
@@ -94,15 +96,42 @@ impl Bounds {
             );
             Some(Impossible { key, reason })
         };
-        budgets.into_iter().filter_map(refused).collect()
+        let mut found: Vec<_> = budgets.into_iter().filter_map(refused).collect();
+        if found.iter().all(|it| it.key != "node.budget") {
+            found.extend(self.leaves_too_little(config, cpus));
+        }
+        found
+    }
+
+    /// A budget of the whole node that leaves less to its GPUs than they can be set to. What is not GPU's
+    /// or CPU's counts as far as it is configured; what is measured of it is known later.
+    fn leaves_too_little(self, config: &Config, cpus: Watts) -> Option<Impossible> {
+        let (key, budget) = ("node.budget", config.node.budget?);
+        let reserve = config.node.reserve.unwrap_or(Watts::ZERO);
+        let least = self.floors + reserve + cpus;
+        (budget < least).then(|| Impossible {
+            key,
+            reason: format!(
+                "{key}: a budget of {budget} leaves {} to the GPUs, whose floors add up to {}, once \
+                 node.reserve ({reserve}) and the CPU sockets' limits ({cpus}) are taken off; set it \
+                 to {least} or more, or lower caps.gpu_floor where drivers allow it",
+                (budget - reserve - cpus).max(Watts::ZERO),
+                self.floors
+            ),
+        })
     }
 }
 
 /// The budgets of a configuration that these devices can't keep; none if it is good. A GPU that
-/// has not told its range counts with the configured floor.
+/// has not told its range counts with the configured floor, a CPU socket that was not read with
+/// nothing.
 #[must_use]
 pub fn impossible(config: &Config, inventory: &[Device]) -> Vec<Impossible> {
-    Bounds::under(config, &Devices::new(inventory.to_vec())).impossible(config)
+    let cpus = inventory
+        .iter()
+        .filter(|device| device.identity.kind == DeviceKind::Cpu);
+    let cpus: Watts = cpus.filter_map(|it| Some(it.reading?.cap)).sum();
+    Bounds::under(config, &Devices::new(inventory.to_vec())).impossible(config, cpus)
 }
 
 /// Between what a GPU's caps may be under a configuration, as far as its driver has told.
@@ -146,7 +175,7 @@ impl<S: Store> Core<S> {
     pub fn refuses(&self, config: &Config) -> Option<String> {
         let bounds = self.bounds_under(config, is_drained);
         let mut reasons: Vec<String> = bounds
-            .impossible(config)
+            .impossible(config, self.left_to_cpus())
             .into_iter()
             .map(|it| it.reason)
             .collect();

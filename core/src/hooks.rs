@@ -1,6 +1,7 @@
 //! What hooks do: connect, introduce themselves, send, and go. Nothing that they send is
 //! believed before it has been checked, and nothing that they do costs more than their share.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use litd_api::{DeviceState, EventKind};
@@ -80,12 +81,8 @@ impl<S: Store> Core<S> {
     pub(crate) fn connected(&mut self, id: SessionId, peer: Peer, home: Option<Home>) {
         let limits = self.config.limits.clone();
         let session = Session::new(peer, home, limits.frames_per_second, self.now);
-        // Ranks don't count: whoever holds no GPU can't keep those out who do.
-        let stranger = |session: &&Session| {
-            session.peer.uid == peer.uid && !matches!(session.stage, Stage::Attached { .. })
-        };
-        let strangers = self.sessions.values().filter(stranger).count();
-        let full = self.sessions.len() >= limits.sessions || strangers >= limits.sessions_per_user;
+        let crowded = self.strangers_of(peer.uid) >= limits.sessions_per_user;
+        let full = crowded || self.sessions.len() >= limits.sessions && !self.make_room(peer.uid);
         self.sessions.insert(id, session);
         if full || self.stopping.is_some() {
             let reason = "too many hooks are connected";
@@ -100,6 +97,38 @@ impl<S: Store> Core<S> {
                 No::new(RefusalCode::Busy, "too_often", reason).for_now(),
             );
         }
+    }
+
+    /// How many of a user's hooks are no ranks. Ranks don't count: whoever holds no GPU can't keep those
+    /// out who do.
+    fn strangers_of(&self, uid: u32) -> usize {
+        let sessions = self.sessions.values().filter(|it| it.is_stranger());
+        sessions.filter(|it| it.peer.uid == uid).count()
+    }
+
+    /// Whether there is room for one more of this user's: the user with the most hooks that are no ranks
+    /// gives up the oldest of them, unless this one has as many. So users who only hold connections
+    /// can't keep others out together either.
+    fn make_room(&mut self, uid: u32) -> bool {
+        let mut crowds = BTreeMap::<u32, usize>::new();
+        for stranger in self.sessions.values().filter(|it| it.is_stranger()) {
+            *crowds.entry(stranger.peer.uid).or_default() += 1;
+        }
+        let own = crowds.get(&uid).copied().unwrap_or(0);
+        let Some((crowd, most)) = crowds.into_iter().max_by_key(|&(_, count)| count) else {
+            return false;
+        };
+        let waiting = |session: &Session| session.is_stranger() && session.peer.uid == crowd;
+        let waiting = self.sessions.iter().filter(|(_, it)| waiting(it));
+        let waiting = waiting.filter(|(_, it)| !matches!(it.stage, Stage::Refused));
+        let oldest = waiting.min_by_key(|(id, it)| (it.since, **id));
+        let oldest = oldest.map(|(id, _)| *id).filter(|_| most > own + 1);
+        let Some(oldest) = oldest else {
+            return false;
+        };
+        let reason = "too many hooks are connected, most of them this user's: another user's came";
+        self.refuse(oldest, No::new(RefusalCode::Busy, "busy", reason).for_now());
+        true
     }
 
     /// The process that made a connection has ended, or can't be told from one that came after it:

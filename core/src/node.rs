@@ -88,12 +88,12 @@ pub(crate) struct Node {
     rest: Option<Watts>,
     before: Swings,
     steered: Swings,
-    /// The BMC's limit as it was read last, and who told.
-    limit: Option<(Watts, String)>,
-    /// The same where it counts: the higher one of two in a row.
-    in_force: Option<Watts>,
-    /// What the node's budget leaves to the GPUs.
+    /// The BMC's limit.
+    limit: BmcLimit,
+    /// What the node's budget leaves to the GPUs, or their floors where that is more.
     bound: Option<Watts>,
+    /// By how much their floors are more than what it leaves them.
+    short_by: Watts,
     /// Why the node is short of power, and until when that counts.
     alarm: Option<(String, Nanos)>,
     /// Whether it was told of that.
@@ -107,23 +107,53 @@ impl Node {
     pub fn bound(&self) -> Option<Watts> {
         self.bound
     }
+}
 
-    /// The BMC's limit, as it was told. Who does not know it does not lift what another one told.
-    fn hear_limit(&mut self, reading: &NodeReading) {
+/// The limit on the node that its BMC tells. One reading may be wrong in either direction, so the limit
+/// moves only as far as two readings in a row agree.
+#[derive(Debug)]
+struct BmcLimit {
+    /// What was told last. A node without a limit has one that nothing exceeds.
+    told: Watts,
+    in_force: Watts,
+    /// Who knows of a limit, if anybody does.
+    teller: Option<String>,
+}
+
+impl Default for BmcLimit {
+    fn default() -> Self {
+        Self {
+            told: Self::NONE,
+            in_force: Self::NONE,
+            teller: None,
+        }
+    }
+}
+
+impl BmcLimit {
+    const NONE: Watts = Watts(f64::INFINITY);
+
+    /// Takes in what was told. Who knows of no limit does not lift what another one told.
+    fn hear(&mut self, reading: &NodeReading) {
         let enforced = |cap: &Watts| reading.power.is_none_or(|power| power <= *cap * EXCEEDED);
         let cap = reading.cap.filter(enforced);
-        let whose = self.limit.as_ref().map(|(_, source)| source.as_str());
+        let teller = self.teller.as_deref();
         match cap {
-            Some(cap) => {
-                let before = self.limit.as_ref().map(|(cap, _)| *cap);
-                self.in_force = before.map(|before| before.max(cap)).or(self.in_force);
-                self.limit = Some((cap, reading.source.clone()));
-            }
-            None if whose.is_none_or(|whose| whose == reading.source) => {
-                (self.limit, self.in_force) = (None, None);
-            }
+            Some(_) => self.teller = Some(reading.source.clone()),
+            None if teller.is_some_and(|teller| teller != reading.source) => return,
             None => {}
         }
+        let told = cap.unwrap_or(Self::NONE);
+        let before = std::mem::replace(&mut self.told, told);
+        self.in_force = self.in_force.max(before.min(told)).min(before.max(told));
+        if self.in_force == Self::NONE && told == Self::NONE {
+            self.teller = None;
+        }
+    }
+
+    /// The limit that counts, if there is one.
+    fn in_force(&self) -> Option<Watts> {
+        (self.in_force < Self::NONE).then_some(self.in_force)
     }
 }
 
@@ -158,7 +188,7 @@ impl<S: Store> Core<S> {
             node.reserve.add(rest.min(last).0);
         }
         node.rest = rest;
-        node.hear_limit(&reading);
+        node.limit.hear(&reading);
         if let Some(why) = reading.alarm.clone() {
             node.alarm = Some((why, now + BRAKE));
         }
@@ -235,7 +265,8 @@ impl<S: Store> Core<S> {
 
     /// The configuration says anew what the node may draw; plans are made anew then.
     pub(crate) fn bind_anew(&mut self) {
-        self.node.bound = self.left_to_gpus();
+        let left = self.left_to_gpus();
+        self.node.bound = left.map(|left| left.max(self.floors()));
     }
 
     /// Works out what the node's budget leaves to the GPUs.
@@ -248,7 +279,9 @@ impl<S: Store> Core<S> {
         if self.node.bound.is_some() && self.devices.cpus().any(is_read_soon) {
             return;
         }
-        let bound = self.left_to_gpus();
+        let (left, floors) = (self.left_to_gpus(), self.floors());
+        self.tell_shortage(left, floors);
+        let bound = left.map(|left| left.max(floors));
         let moved = match (self.node.bound, bound) {
             (Some(old), Some(new)) => new < old || new >= old + UP,
             (old, new) => old != new,
@@ -273,7 +306,7 @@ impl<S: Store> Core<S> {
 
     /// What the node may draw: as configured, or what its BMC limits it to if that is less.
     fn node_limit(&self) -> Option<Watts> {
-        let (configured, bmc) = (self.config.node.budget, self.node.in_force);
+        let (configured, bmc) = (self.config.node.budget, self.node.limit.in_force());
         match (configured, bmc) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
@@ -283,11 +316,39 @@ impl<S: Store> Core<S> {
     fn left_to_gpus(&self) -> Option<Watts> {
         let limit = self.node_limit()?;
         let reserve = self.reserve()?;
+        Some(limit - reserve - self.left_to_cpus())
+    }
+
+    /// What the CPU sockets came with is theirs.
+    pub(crate) fn left_to_cpus(&self) -> Watts {
         let came_with = |(device, unit)| self.came_with(device, unit);
-        let cpus: Watts = self.devices.cpus().map(came_with).sum();
+        self.devices.cpus().map(came_with).sum()
+    }
+
+    /// No GPU's cap goes below its floor, whatever the node may draw.
+    fn floors(&self) -> Watts {
         let caps = &self.config.caps;
-        let floors: Watts = self.devices.gpus().map(|(_, unit)| unit.floor(caps)).sum();
-        Some((limit - reserve - cpus).max(floors))
+        self.devices.gpus().map(|(_, unit)| unit.floor(caps)).sum()
+    }
+
+    /// Says once that the node's budget can't be kept with the GPUs' caps, and once that it can again.
+    fn tell_shortage(&mut self, left: Option<Watts>, floors: Watts) {
+        let short = left.map_or(Watts::ZERO, |left| (floors - left).max(Watts::ZERO));
+        let before = std::mem::replace(&mut self.node.short_by, short);
+        match (before > Watts::ZERO, short > Watts::ZERO) {
+            (false, true) => {
+                let text = format!(
+                    "what the node may draw can't be kept: the GPUs' floors add up to {floors:.0}, \
+                     {short:.0} more than is left to them"
+                );
+                self.note(Note::warning(EventKind::Fault, text));
+            }
+            (true, false) => {
+                let text = "what the node may draw leaves the GPUs their floors again";
+                self.note(Note::info(EventKind::Fault, text));
+            }
+            _ => {}
+        }
     }
 
     /// What is known of the node's power, once anything is.
@@ -360,24 +421,34 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_counts_once_it_was_told_twice_and_is_kept() {
-        let mut node = Node::default();
-        node.hear_limit(&told("redfish", 5000.0, Some(6000.0)));
-        assert_eq!(node.in_force, None);
-        node.hear_limit(&told("redfish", 5000.0, Some(5500.0)));
-        assert_eq!(node.in_force, Some(Watts(6000.0)));
-        node.hear_limit(&told("redfish", 5000.0, Some(5500.0)));
-        assert_eq!(node.in_force, Some(Watts(5500.0)));
+    fn a_limit_moves_only_as_far_as_two_readings_in_a_row_agree() {
+        let mut limit = BmcLimit::default();
+        let mut hear = |source: &str, power: f64, cap: Option<f64>| {
+            limit.hear(&told(source, power, cap));
+            limit.in_force()
+        };
+        assert_eq!(hear("redfish", 5000.0, Some(6000.0)), None);
+        assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(6000.0)));
+        assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(5500.0)));
         // Another one that knows of no limit does not know that there is none.
-        node.hear_limit(&told("ipmi", 5000.0, None));
-        assert_eq!(node.in_force, Some(Watts(5500.0)));
-        node.hear_limit(&told("redfish", 5000.0, None));
-        assert_eq!(node.in_force, None);
+        assert_eq!(hear("ipmi", 5000.0, None), Some(Watts(5500.0)));
+        assert_eq!(hear("ipmi", 5000.0, None), Some(Watts(5500.0)));
+        // One wrong reading neither lifts nor raises it, nor does the node's power misread once.
+        assert_eq!(hear("redfish", 5000.0, None), Some(Watts(5500.0)));
+        assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(5500.0)));
+        assert_eq!(hear("redfish", 5000.0, Some(9000.0)), Some(Watts(5500.0)));
+        assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(5500.0)));
+        assert_eq!(hear("redfish", 50_000.0, Some(5500.0)), Some(Watts(5500.0)));
+        assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(5500.0)));
+        // Two do.
+        assert_eq!(hear("redfish", 5000.0, Some(7000.0)), Some(Watts(5500.0)));
+        assert_eq!(hear("redfish", 5000.0, Some(6500.0)), Some(Watts(6500.0)));
+        assert_eq!(hear("redfish", 5000.0, None), Some(Watts(6500.0)));
+        assert_eq!(hear("redfish", 5000.0, None), None);
         // The node draws far more: this limits nothing.
         for _ in 0..3 {
-            node.hear_limit(&told("redfish", 5000.0, Some(1.0)));
+            assert_eq!(hear("redfish", 5000.0, Some(1.0)), None);
         }
-        assert_eq!(node.in_force, None);
     }
 
     #[test]

@@ -79,4 +79,9 @@ impl Session {
             notices: 0,
         }
     }
+
+    /// Whether it is no rank of a job.
+    pub fn is_stranger(&self) -> bool {
+        !matches!(self.stage, Stage::Attached { .. })
+    }
 }

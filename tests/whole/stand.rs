@@ -108,6 +108,11 @@ impl Stand {
     pub fn real(config: &str) -> Self {
         let mut stand = Self::bare(config, false);
         stand.start();
+        // It is ready before it believes what it reads, and refuses to set a cap until then.
+        wait_for("the caps found", || {
+            let found = stand.status().devices.into_iter().map(|it| it.found);
+            found.filter(Option::is_some).count() >= GPUS
+        });
         stand
     }
 

@@ -158,12 +158,14 @@ impl Node {
 
     /// A hook of the process that holds a GPU connects.
     pub fn connect(&mut self, gpu: usize) -> SessionId {
+        self.connect_as(pid(gpu), 1000)
+    }
+
+    /// A hook of this process and user connects.
+    pub fn connect_as(&mut self, pid: u32, uid: u32) -> SessionId {
         self.sessions += 1;
         let session = SessionId(self.sessions);
-        let peer = Peer {
-            pid: pid(gpu),
-            uid: 1000,
-        };
+        let peer = Peer { pid, uid };
         let home = None;
         self.sound(Event::Connected {
             session,
