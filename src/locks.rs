@@ -117,7 +117,7 @@ impl DeviceLocks {
         }
         for address in &self.addresses {
             let link = self.link(address);
-            if fs::read_link(&link).is_ok_and(|there| there == state) {
+            if fs::read_link(&link).is_ok_and(|there| is_same(&there, state)) {
                 continue;
             }
             let new = link.with_extension("new");
@@ -135,7 +135,7 @@ impl DeviceLocks {
         self.remembered.set(false);
         for address in &self.addresses {
             let link = self.link(address);
-            if fs::read_link(&link).is_ok_and(|there| there == state) {
+            if fs::read_link(&link).is_ok_and(|there| is_same(&there, state)) {
                 // One that stays points to a journal without entries.
                 let _ = fs::remove_file(&link);
             }
@@ -159,6 +159,13 @@ impl DeviceLocks {
     pub fn points_to(&self, address: &str, state: &Path) -> bool {
         let link = fs::read_link(self.link(address));
         self.locks(address) && link.is_ok_and(|there| is_same(&there, state))
+    }
+
+    /// Whether the journal that may name a device is in another state directory than this.
+    #[must_use]
+    pub fn points_elsewhere(&self, address: &str, state: &Path) -> bool {
+        let link = fs::read_link(self.link(address));
+        self.locks(address) && link.is_ok_and(|there| !is_same(&there, state))
     }
 
     /// A device of these whose journal is to be in this state directory, if there is any.

@@ -21,7 +21,7 @@ use crate::devices::Found;
 use crate::hub::Shared;
 use crate::locks::{self, DeviceLocks, is_same};
 use crate::logging;
-use crate::state::{self, Lock};
+use crate::state::{self, FileStore, Lock};
 use crate::takeover::take_over;
 
 /// What could not be undone, or not be crossed out.
@@ -225,11 +225,15 @@ impl Plan {
         let addresses = found.iter().flat_map(Found::addresses);
         let locks = Rc::new(DeviceLocks::take(&directory, own, addresses)?);
         // One journal that names them all is undone at once, within one budget.
-        match take_over(config, &locks) {
+        let taken_over = take_over(config, &locks);
+        match &taken_over {
             Ok(()) => places = still_owed(own, places),
             // Undoing needs to read journals only: they go back one after the other.
             Err(error) => log::warn!("{error}"),
         }
+        // What is lowered is to be found again, whatever becomes of this process. Where a journal could
+        // not be taken over the links point to it still.
+        let lowers = config.core.caps.on_exit == OnExit::Hold && taken_over.is_ok();
         let others = locks::remembered(&directory).unwrap_or_default();
         for place in places {
             // Not of these devices, or they would not be free.
@@ -237,13 +241,21 @@ impl Plan {
                 it.state == place && !locks.has(&it.address) && it.is_locked(&directory)
             };
             if !is_same(&place, own) && others.iter().any(|it| runs(&it)) {
+                log::info!(
+                    "{}: a litd with that state directory runs on other devices, and keeps their caps",
+                    place.display()
+                );
                 continue;
             }
             let devices = match found.take() {
                 Some(devices) => devices,
                 None => discover(config).await?,
             };
-            match give_back(config, &place, devices, &locks).await {
+            let mut store = store_in(&place, &config.shell);
+            if lowers && is_same(&place, own) {
+                store = store.of(locks.clone());
+            }
+            match give_back(config, &place, devices, store, &locks).await {
                 Ok(more) => left.extend(more),
                 Err(cause) if is_same(&place, own) => return Err(cause),
                 // Whatever is wrong there, the other journals' caps go back.
@@ -300,7 +312,8 @@ async fn give_back(
     config: &Config,
     place: &Path,
     found: Found,
-    locks: &Rc<DeviceLocks>,
+    store: FileStore,
+    locks: &DeviceLocks,
 ) -> Result<Vec<Leftover>, DaemonError> {
     let own = is_same(place, &config.shell.state.directory);
     let _lock = match own {
@@ -314,7 +327,6 @@ async fn give_back(
         }
     };
     let damaged = owed(place).ok().flatten().and_then(|it| it.damaged);
-    let store = store_in(place, &config.shell);
     let (hub, answers) = assemble(Core::restoring, config, found, Clock::Kernel, store, None)?;
     hub.borrow_mut().silence();
     let mut life = Life::new(hub.clone(), answers, Signals::catch()?);

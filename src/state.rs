@@ -3,11 +3,12 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use litd_core::Store;
+use nix::unistd::Uid;
 use thiserror::Error;
 
 use crate::audit::AuditFiles;
@@ -180,13 +181,18 @@ impl FileStore {
             return Ok(());
         };
         // A place that is remembered and has no such file is one that was lost.
-        let path = self.directory.join(JOURNAL);
-        if !path.exists() {
-            let mut options = OpenOptions::new();
-            options.append(true).create(true).mode(0o600);
-            files::open(&path, &mut options).map_err(|error| named(&path, &error))?;
+        if !journal(&self.directory).exists() {
+            self.open_journal()?;
         }
         locks.remember(&self.directory)
+    }
+
+    /// Opens the journal for appending, and makes it where there is none.
+    fn open_journal(&self) -> io::Result<File> {
+        let path = journal(&self.directory);
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600);
+        files::open(&path, &mut options).map_err(|error| named(&path, &error))
     }
 
     fn load(&self, name: &str) -> io::Result<Vec<u8>> {
@@ -212,7 +218,7 @@ impl FileStore {
 
 impl Store for FileStore {
     fn load_journal(&mut self) -> io::Result<Vec<u8>> {
-        let bytes = self.load(JOURNAL)?;
+        let bytes = load_journal(&self.directory)?;
         if !bytes.is_empty() {
             // The next write to the journal says so, should that not be possible.
             let _ = self.remember();
@@ -222,30 +228,25 @@ impl Store for FileStore {
 
     fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.remember()?;
-        let path = self.directory.join(JOURNAL);
-        let failed = |error| named(&path, &error);
         let mut file = match self.journal.take() {
             Some(file) => file,
-            None => {
-                let mut options = OpenOptions::new();
-                options.append(true).create(true).mode(0o600);
-                files::open(&path, &mut options).map_err(failed)?
-            }
+            None => self.open_journal()?,
         };
         // Written, not synced: this has to survive the process. What has to survive the node is
         // in the last replacement.
         let written = file.write_all(bytes);
         self.journal = Some(file);
-        written.map_err(failed)
+        written.map_err(|error| named(&journal(&self.directory), &error))
     }
 
     fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !bytes.is_empty() {
             self.remember()?;
         }
-        self.replace(JOURNAL, bytes)?;
-        // It would append to the file that is no longer there.
+        // It would append to the file that is no longer there; also where the replacement was made and
+        // what came after failed.
         self.journal = None;
+        self.replace(JOURNAL, bytes)?;
         if let (true, Some(locks)) = (bytes.is_empty(), &self.locks) {
             locks.forget(&self.directory);
         }
@@ -300,9 +301,25 @@ fn load(path: &Path) -> io::Result<Vec<u8>> {
 /// The undo journal in a state directory; empty if there is none.
 ///
 /// # Errors
-/// The disk. The error names the file.
+/// The disk, or a user other than root and the daemon's could have written it. The error names the
+/// file.
 pub fn load_journal(directory: &Path) -> io::Result<Vec<u8>> {
-    load(&journal(directory))
+    let path = journal(directory);
+    let bytes = load(&path)?;
+    for it in [directory, &path] {
+        let Ok(uid) = std::fs::metadata(it).map(|there| there.uid()) else {
+            continue;
+        };
+        if uid != 0 && uid != Uid::effective().as_raw() && !bytes.is_empty() {
+            let why = format!(
+                "{}: belongs to user {uid}, who could have written what caps go back to: compare \
+                 the journal with the caps, then give it to the daemon's user (chown)",
+                it.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+    }
+    Ok(bytes)
 }
 
 /// Where in a state directory the undo journal is.

@@ -4,7 +4,7 @@
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use litd_core::journal::{Entry, Journal, JournalError, Recovered};
 
@@ -54,7 +54,8 @@ pub(crate) fn take_over(config: &Config, locks: &DeviceLocks) -> Result<(), Daem
         }
     }
     Leftovers(left).or_nothing()?;
-    if orphans.is_empty() {
+    let outdated = outdated_here(directory, locks);
+    if orphans.is_empty() && outdated.is_empty() {
         return Ok(());
     }
     let refused = |cause| DaemonError::Takeover {
@@ -69,21 +70,41 @@ pub(crate) fn take_over(config: &Config, locks: &DeviceLocks) -> Result<(), Daem
     // Until that is written, whoever looks for the journals is to find the others'.
     let mut own = store_in(directory, &config.shell);
     let (mut journal, _) = Journal::open(&mut own, &boot_id).map_err(refused)?;
+    for address in &outdated {
+        log::warn!(
+            "{}: its entry of {address} is older than another state directory's journal, and is \
+             crossed out",
+            state::journal(directory).display()
+        );
+        journal.released(&mut own, address).map_err(refused)?;
+    }
     for orphan in &orphans {
         orphan.report(locks);
         let (entries, clocks) = (orphan.entries.iter(), orphan.clocks.iter());
         journal.adopt(&mut own, entries, clocks).map_err(refused)?;
     }
+    if let Err(error) = locks.remember(directory) {
+        // Whoever comes next finds the others' journals, which still name all that they named.
+        log::warn!("{error}: what this litd has taken over is not crossed out elsewhere");
+        return Ok(());
+    }
     for orphan in &orphans {
-        let remembered = locks.remember(directory).map_err(JournalError::from);
-        let done = remembered.and_then(|()| orphan.cross_out(config, &boot_id));
-        if let Err(cause) = done {
+        if let Err(cause) = orphan.cross_out(config, &boot_id) {
             let journal = state::journal(&orphan.state);
             let journal = journal.display();
             log::warn!("{journal} still names devices that this litd has taken over: {cause}");
         }
     }
     Ok(())
+}
+
+/// The devices that the own journal names although another state directory's daemon had them since: that
+/// one took the entries over, and could not cross them out.
+fn outdated_here(directory: &Path, locks: &DeviceLocks) -> Vec<String> {
+    let recovered = owed(directory).ok().flatten();
+    let entries = recovered.into_iter().flat_map(|it| it.entries);
+    let addresses = entries.map(|it| it.address);
+    addresses.filter(|it| locks.points_elsewhere(it, directory)).collect()
 }
 
 impl Orphan {

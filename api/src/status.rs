@@ -42,9 +42,10 @@ pub struct BuildInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Has let go of everything: caps are back, no device is open.
+    /// Has let go of everything: no device is open, and caps are back, or where `caps.on_exit` leaves
+    /// them.
     Off,
-    /// Measures, diagnoses, predicts; never writes.
+    /// Measures, diagnoses, predicts; writes only to keep a budget that is set.
     Observe,
     /// Moves caps on some nodes of a fleet and observes on the others: as a configuration says it.
     /// What a node does is one of the others.

@@ -174,7 +174,10 @@ impl<S: Store> Core<S> {
         let back = unit.base().is_some_and(|base| base.is_same_cap(cap));
         let why_back = match unit.standing {
             _ if self.stopping.is_some() => Some("litd stops"),
-            DeviceState::Released => Some("an administrator took the device back"),
+            DeviceState::Released => Some(match unit.let_go {
+                Some(it) if it.by_mode => "litd is off",
+                _ => "an administrator had litd let go of the device",
+            }),
             DeviceState::Faulty => Some("the device is faulty"),
             _ if unit.opted_out => Some("its job opted out"),
             _ if self.policy() == Policy::Observe => Some("litd only observes"),

@@ -310,15 +310,15 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// While the node is short of power, or a device can't be judged, caps stay where they are or go
-    /// down. A cap that goes back to the one found does so where no job is steered: without litd it
+    /// While the node is short of power, a device can't be judged, or somebody else sets caps, caps
+    /// stay where they are or go down. A cap that goes back to the one found does so where no job is steered: without litd it
     /// would be there too.
     fn hold_while_short(&mut self, steered: &[bool]) {
         // Nor does what litd leaves behind wait: without litd it would be more.
         if self.is_leaving() {
             return;
         }
-        if self.short_of_power().is_none() && self.unjudged().is_none() {
+        if self.raises_stopped().is_none() {
             return;
         }
         let rises = |&(device, unit): &(usize, &Unit)| {

@@ -199,7 +199,8 @@ impl Default for Release {
 #[serde(deny_unknown_fields, default)]
 pub struct Node {
     /// What the node may draw, in watts: its feed's or its rack's. GPU caps never add up to more than
-    /// this leaves beside the CPU sockets' limits and the reserve. Absent: no bound.
+    /// this leaves beside the CPU sockets' limits and the reserve. Absent: only a limit of the BMC's
+    /// bounds.
     pub budget: Option<Watts>,
     /// What is not GPU's or CPU's: fans, memory, network. What is measured counts, if it is more.
     /// Absent: only what is measured, and no bound before it is.

@@ -354,11 +354,6 @@ impl<S: Store> Core<S> {
         self.journal_trouble.as_deref()
     }
 
-    /// The store, for tests that look at the disk.
-    pub fn store_mut(&mut self) -> &mut S {
-        &mut self.store
-    }
-
     /// Once a second: sensors, and whatever waits for time to pass.
     fn round(&mut self) {
         self.read_all();
@@ -440,9 +435,12 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// When the others no longer wait for a device that is busy and is to hold something else.
+    /// When the others no longer wait for a device that is to hold something else, and that is busy or
+    /// tells one cap after the other.
     fn overdue_at(&self, device: usize, unit: &Unit) -> Option<Nanos> {
-        let (_, since) = unit.busy?;
+        let suspect = unit.suspect.filter(|_| unit.was_read());
+        let busy = unit.busy.map(|(_, since)| since);
+        let since = suspect.map(|it| it.since).or(busy)?;
         let waited_for = !self.actuator.is_settled(device) && !self.actuator.has_failed(device);
         waited_for.then_some(since + SLOW)
     }
@@ -497,7 +495,7 @@ impl<S: Store> Core<S> {
         self.set_budget().unwrap_or_else(|| self.found_on_gpus())
     }
 
-    /// Whether the daemon has been told to stop and how far it is.
+    /// Begins to stop: what was found goes back, or litd leaves behind what the safe budget allows.
     pub(crate) fn stop(&mut self) {
         if self.stopping.is_some() {
             return;

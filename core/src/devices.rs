@@ -25,6 +25,23 @@ pub(crate) struct Settling {
     pub until: Nanos,
 }
 
+/// A cap that was read and that nobody believes yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Suspect {
+    /// The cap.
+    pub cap: Watts,
+    /// Since when no reading of the device is believed.
+    pub since: Nanos,
+}
+
+impl Suspect {
+    /// Of a device that nothing is known of yet.
+    fn first(cap: Watts) -> Self {
+        let since = Nanos(i64::MIN);
+        Self { cap, since }
+    }
+}
+
 /// One device.
 #[derive(Debug)]
 pub(crate) struct Unit {
@@ -75,7 +92,7 @@ pub(crate) struct Unit {
     pub tells_power: bool,
     /// A cap that was read once and is unlike what is known: nothing is written until it has been
     /// read again.
-    pub suspect: Option<Watts>,
+    pub suspect: Option<Suspect>,
     /// When it was reset of late.
     pub resets: Vec<Nanos>,
     /// What its clocks are locked to.
@@ -119,7 +136,7 @@ impl Unit {
             busy: None,
             late: false,
             overdue: false,
-            suspect: first.filter(|&cap| range.admits(cap)),
+            suspect: first.filter(|&cap| range.admits(cap)).map(Suspect::first),
             failures: 0,
             retry_at: None,
             keeps_until: None,
@@ -159,6 +176,15 @@ impl Unit {
     /// Whether it is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.device.identity.kind == DeviceKind::Gpu
+    }
+
+    /// A cap was read that is not to be believed before it is read again. Returns the one that was
+    /// read before it, if that was not believed either.
+    pub fn suspect(&mut self, cap: Watts, now: Nanos) -> Option<Watts> {
+        let before = self.suspect;
+        let since = before.map_or(now, |it| it.since);
+        self.suspect = Some(Suspect { cap, since });
+        before.map(|it| it.cap)
     }
 
     /// Whether its cap was read since litd started: until then nobody knows whose the cap is that it

@@ -198,9 +198,10 @@ impl<S: Store> Core<S> {
     /// because a single reading may be wrong.
     fn look_again(&mut self, device: usize, seen: Watts) {
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.suspect = Some(seen);
+            unit.suspect(seen, self.now);
             unit.retry_at = Some(self.now + RETRY);
         }
+        self.actuator.suspect(device, seen);
         self.devices.want_read(device);
         self.dirty = true;
     }
@@ -336,13 +337,15 @@ impl<S: Store> Core<S> {
         if !unit.device.range.admits(reading.cap) {
             return self.read_impossible(device, reading.cap);
         }
+        let now = self.now;
         // One reading that is unlike all that is known is looked at twice.
         let moved = self.has_moved(device, reading.cap);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let seen = unit.suspect.replace(reading.cap).filter(|_| moved);
+        let seen = unit.suspect(reading.cap, now).filter(|_| moved);
         if moved && !seen.is_some_and(|seen| seen.is_same_cap(reading.cap)) {
+            self.actuator.suspect(device, reading.cap);
             return self.devices.want_read(device);
         }
         unit.suspect = None;

@@ -69,12 +69,11 @@ impl<S: Store> Core<S> {
         match told {
             Range::Told(_) if !belied => unit.device.range = told,
             // Both can't be true, or the range has no room: the driver is asked again.
-            _ => {
-                let last = unit.device.range.last();
-                let most = last.map_or(range.highest, |last| last.highest);
-                unit.device.range.refused(most);
-            }
+            _ => self.range_doubted(device, "it tells a range that the device's cap belies"),
         }
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
         unit.clocks.forget_highest();
         let (now, address) = (divided(unit), unit.address().to_owned());
         self.dirty = true;

@@ -110,10 +110,10 @@ impl<S: Store> Core<S> {
             let Some(let_go) = self.devices.get(device).and_then(|unit| unit.let_go) else {
                 continue;
             };
-            if let_go.by_mode || self.is_off {
+            if let_go.by_mode {
                 continue;
             }
-            if back > 0.0 && self.now >= let_go.since + seconds(back) {
+            if !self.is_off && back > 0.0 && self.now >= let_go.since + seconds(back) {
                 returning.push(device);
             } else if self.now >= let_go.since + TRIES && self.may_open(device) {
                 self.give_up_cap(device);
@@ -248,7 +248,7 @@ impl<S: Store> Core<S> {
             units.map(|(device, unit)| (unit.name.as_str(), self.remains_open(device, unit)));
         Progress::of(
             each,
-            "caps are back and no handle is open until `litctl resume`",
+            "caps are back and no handle is open until `litctl resume` or what [release] configures",
         )
     }
 

@@ -112,16 +112,19 @@ impl<S: Store> Core<S> {
 
     fn summary(&self) -> String {
         if self.stopping.is_some() {
-            return "stopping: caps go back".to_owned();
+            return match self.holds() {
+                true => "stopping: caps go where the safe budget allows".to_owned(),
+                false => "stopping: caps go back".to_owned(),
+            };
         }
         if let (true, Err(why)) = (self.is_off, self.check_mode()) {
             return why;
         }
         if let Some(trouble) = &self.journal_trouble {
-            return format!("no cap is changed: {trouble}");
+            return format!("no cap is changed, but to undo: {trouble}");
         }
         if let Some(trouble) = self.audit.trouble() {
-            return format!("no cap is changed: the audit log can't be written: {trouble}");
+            return format!("no cap is changed, but to undo: the audit log can't be written: {trouble}");
         }
         let lost: Vec<&str> = self
             .devices

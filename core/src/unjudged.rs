@@ -49,8 +49,8 @@ impl<S: Store> Core<S> {
     }
 
     /// The most that a device could hold, whatever its driver says now: the largest of what the undo
-    /// journal, its last known range, its reading and the configured ceiling say; without any of
-    /// them the highest of its peers.
+    /// journal, its last known range (or, without one, its peers'), its reading and the configured
+    /// ceiling say.
     fn could_hold(&self, device: usize) -> Watts {
         let Some(unit) = self.devices.get(device) else {
             return Watts::ZERO;
@@ -60,9 +60,11 @@ impl<S: Store> Core<S> {
         // The highest limit of a CPU socket is what its register holds, not what it could draw.
         let last = unit.device.range.last().filter(|_| unit.is_gpu());
         let ceiling = self.config.caps.gpu_ceiling.filter(|_| unit.is_gpu());
-        let bounds = [journaled, last.map(|range| range.highest), ceiling];
-        let bound = bounds.into_iter().flatten().reduce(Watts::max);
-        let bound = bound.or_else(|| self.highest_of_peers(unit));
+        // A ceiling bounds litd, and not whoever set the cap before.
+        let highest = last.map(|range| range.highest);
+        let highest = highest.or_else(|| self.highest_of_peers(unit));
+        let bound = [journaled, highest, ceiling];
+        let bound = bound.into_iter().flatten().reduce(Watts::max);
         // Nothing is known of it or of any other: nothing is left beside it.
         let bound = bound.unwrap_or(Range::NEVER_TOLD.unjudged().unwrap_or_default());
         let read = unit.device.reading.map(|reading| reading.cap);
@@ -82,6 +84,11 @@ impl<S: Store> Core<S> {
     /// A driver was asked what its device's cap may be, and did not tell.
     pub(crate) fn range_refused(&mut self, device: usize, error: &PowerError) {
         self.count_error(device, error);
+        self.range_doubted(device, &error.to_string());
+    }
+
+    /// Nobody can say any longer what a device's cap may be.
+    pub(crate) fn range_doubted(&mut self, device: usize, why: &str) {
         let most = self.could_hold(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -90,7 +97,7 @@ impl<S: Store> Core<S> {
             return;
         }
         unit.device.range.refused(most);
-        self.say_untold(device, &error.to_string());
+        self.say_untold(device, why);
         self.standing_changed(device);
     }
 

@@ -32,6 +32,8 @@ struct Line {
     drawn: Option<Microwatts>,
     /// The most that it could hold, while nobody can judge what it holds.
     unjudged: Option<Microwatts>,
+    /// A cap that was read and that nobody believes yet: no other cap rises into the difference.
+    suspect: Option<Microwatts>,
     /// Its last write failed, or it is overdue: it is not written to until [`Actuator::retry`].
     failed: bool,
 }
@@ -52,6 +54,7 @@ impl Line {
     fn hold(&mut self, cap: Microwatts) {
         self.held = Some(cap);
         self.most = cap;
+        self.suspect = None;
         // What it may draw is no more than what it may hold again.
         self.drawn = self.drawn.filter(|&drawn| drawn > cap);
     }
@@ -111,6 +114,7 @@ impl Actuator {
                 late: None,
                 drawn: None,
                 unjudged: None,
+                suspect: None,
                 failed: false,
             }
         };
@@ -184,7 +188,8 @@ impl Actuator {
         if open {
             return writes;
         }
-        let mut sum = self.sum();
+        let seen = |line: &Line| line.with(line.suspect.map_or(line.most, |it| it.max(line.most)));
+        let mut sum: Microwatts = self.lines.iter().map(seen).sum();
         for (device, line) in self.lines.iter_mut().enumerate() {
             let Some(target) = line.wants().filter(|_| free(device)) else {
                 continue;
@@ -199,6 +204,14 @@ impl Actuator {
             }
         }
         writes
+    }
+
+    /// A cap was read that may be wrong: until it is known what the device holds, no other cap rises
+    /// by what this one may have risen.
+    pub fn suspect(&mut self, device: usize, cap: Watts) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.suspect = microwatts(cap);
+        }
     }
 
     /// A write that [`Actuator::due`] gave out will not be made.

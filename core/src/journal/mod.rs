@@ -24,15 +24,8 @@ use codec::{Record, checked};
 
 pub use codec::read;
 
-/// Caps are whole microwatts, and equal if nearer than half of one.
-const SAME: Watts = Watts(0.5e-6);
-
 /// A file that is longer is rewritten with what still matters.
 const LONG: usize = 64 * 1024;
-
-fn same(one: Watts, other: Watts) -> bool {
-    (one - other).abs() < SAME
-}
 
 /// A device that litd may have written and has not given back.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,9 +63,9 @@ impl Entry {
     /// What is to be done about the device, which holds `current` now.
     #[must_use]
     pub fn undo(&self, current: Watts) -> Undo {
-        if same(current, self.found) {
+        if current.is_same_cap(self.found) {
             Undo::Nothing
-        } else if self.ours.iter().any(|&ours| same(ours, current)) {
+        } else if self.ours.iter().any(|&ours| ours.is_same_cap(current)) {
             Undo::Write(self.found)
         } else {
             Undo::Foreign
@@ -80,7 +73,7 @@ impl Entry {
     }
 
     fn intend(&mut self, cap: Watts, boot_id: &str) {
-        self.ours.retain(|&ours| !same(ours, cap));
+        self.ours.retain(|&ours| !ours.is_same_cap(cap));
         self.ours.push(cap);
         boot_id.clone_into(&mut self.boot_id);
     }
@@ -121,7 +114,7 @@ pub struct Recovered {
 pub enum JournalError {
     /// The disk failed.
     #[error(
-        "the undo journal can't be read or written: {source}; no cap is changed until it can: \
+        "the undo journal can't be read or written: {source}; no cap is changed, but to undo, until it can: \
          make room on its file system, or make it writable"
     )]
     Disk {
@@ -395,7 +388,7 @@ impl Journal {
             return false;
         };
         match entry.ours.last() {
-            Some(&last) if same(last, held) => {
+            Some(&last) if last.is_same_cap(held) => {
                 entry.ours = vec![last];
                 true
             }

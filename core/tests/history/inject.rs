@@ -270,6 +270,8 @@ impl World {
         for device in 0..self.hw.len() {
             let cap = micro(self.hw[device].range.default);
             self.hw[device].clocks = None;
+            // Its driver begins anew: what was found before the node booted is nobody's any more.
+            self.hw[device].natural.clear();
             self.foreign(device, cap);
         }
         let mut rng = self.rng.clone();
