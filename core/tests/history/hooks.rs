@@ -103,7 +103,7 @@ impl Hooks {
         for (job, gpus) in jobs.iter().enumerate() {
             let mut ranks = Vec::new();
             let mut pids = Vec::new();
-            let planned = rng.chance(0.3);
+            let planned = rng.chance(0.4);
             for (rank, &device) in gpus.iter().enumerate() {
                 let pid = hooks.pid();
                 pids.push((device, pid));
