@@ -174,6 +174,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let options = options(args);
     let compared = compared(&mut timelines, &options);
     let (groups, skews, mut report) = compared.map_err(|error| explained(error, &timelines))?;
+    notes.extend(report.missing());
     report.notes.splice(..0, notes);
     let study = studied((&timelines, &groups), skews, &options, args, &mut report);
     let told = study.as_ref().map_or(&timelines[..], |told| told.timelines);

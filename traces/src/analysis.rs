@@ -52,6 +52,9 @@ pub struct Report {
     /// The group that this is of.
     #[serde(skip)]
     told: usize,
+    /// How many ranks the job has, where its traces tell.
+    #[serde(skip)]
+    pub world_size: Option<u32>,
     /// First start to last end over all ranks, in nanoseconds.
     pub wall_ns: Nanos,
     /// All ranks in order.
@@ -264,6 +267,7 @@ pub fn analyse_groups(
         matched_fraction: fractions.reduce(f64::min),
         straggler_rank: None,
         told: 0,
+        world_size: timelines.iter().find_map(|timeline| timeline.world_size),
         wall_ns: wall,
         ranks,
         groups: reports,
@@ -276,6 +280,33 @@ pub fn analyse_groups(
 }
 
 impl Report {
+    /// That ranks of the job are missing, in words, if any are: the straggler may be one of those.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        /// So many missing ranks are named.
+        const NAMED: usize = 8;
+        let all = self.world_size?;
+        // One rank alone is compared with nobody.
+        let known = u32::try_from(self.ranks.len())
+            .ok()
+            .filter(|&known| known > 1)?;
+        let count = all.checked_sub(known).filter(|&count| count > 0)?;
+        let here = |rank: &u32| self.ranks.iter().any(|it| it.rank == *rank);
+        let missing = (0..all).filter(|rank| !here(rank)).take(NAMED + 1);
+        let missing = Vec::from_iter(missing.map(|rank| rank.to_string()));
+        let named = match missing.len() > NAMED {
+            true => String::new(),
+            false => format!(" ({})", missing.join(", ")),
+        };
+        let (are, be) = match count {
+            1 => ("is", "it may be the one that all wait for"),
+            _ => ("are", "one of them may be the one that all wait for"),
+        };
+        Some(format!(
+            "{count} of the job's {all} ranks {are} missing{named}: {be}"
+        ))
+    }
+
     /// The group whose ranks wait longest for their straggler, of those that are chosen; the first
     /// of several.
     #[must_use]

@@ -26,6 +26,9 @@ impl Summary {
             Some(study) => {
                 let mut summary = of_diagnosis(report, &study.diagnosis);
                 summary.cost += &gain(study).unwrap_or_default();
+                if let Some(missing) = report.missing() {
+                    summary.sure += &format!(" {missing}.");
+                }
                 summary
             }
             None => without_diagnosis(report),
@@ -83,10 +86,23 @@ fn without_diagnosis(report: &Report) -> Summary {
         Some(most) => format!("{}.", capital(&most)),
         None => "Most of the time is computation.".into(),
     };
-    let because = match one {
-        true => "one rank tells where its time goes, not who waits for whom",
-        false => {
-            "no two ranks do equal work, or too few of their kernels match, so none is compared with another"
+    let stages = !one && report.groups.iter().all(|group| group.ranks.len() == 1);
+    let because = match (one, stages) {
+        (true, _) => "one rank tells where its time goes, not who waits for whom",
+        (_, true) => {
+            "each rank does work of its own, as a stage of a pipeline does, so a slow GPU can't be told from an uneven schedule"
+        }
+        _ => "too few kernels of ranks with equal work match, so none is compared with another",
+    };
+    let next = match (one, stages) {
+        (true, _) => {
+            "give the traces of the other ranks as well; the tables below show what takes most of the time."
+        }
+        (_, true) => {
+            "compare what each rank takes with how you divided the work, or record a job in which two ranks do the same."
+        }
+        _ => {
+            "record the same iterations on all ranks; the tables below show what each of them does."
         }
     };
     Summary {
@@ -94,10 +110,7 @@ fn without_diagnosis(report: &Report) -> Summary {
         sure: format!("{because}."),
         cost: costs_of_stages(report)
             .unwrap_or_else(|| "not known: what other ranks wait is not in this.".into()),
-        next: match one {
-            true => "give the traces of the other ranks as well; the tables below show what takes most of the time.".into(),
-            false => "give the traces of all ranks; the tables below show what each of them does.".into(),
-        },
+        next: next.into(),
     }
 }
 
@@ -201,7 +214,7 @@ fn cost(report: &Report, diagnosis: &Diagnosis, elsewhere: Option<String>) -> St
     format!("{who} in collectives for {own} % of the time{exposed}.{also}")
 }
 
-/// What stages of a pipeline wait for each other, which is no rank's fault.
+/// What stages of a pipeline wait for each other.
 fn costs_of_stages(report: &Report) -> Option<String> {
     let waits = report
         .ranks
@@ -209,7 +222,7 @@ fn costs_of_stages(report: &Report) -> Option<String> {
         .filter_map(|rank| rank.stage_wait_fraction);
     let most = waits.reduce(f64::max).filter(|&most| most > 0.0)?;
     Some(format!(
-        "Stages wait up to {:.1} % of the time for each other: that is the schedule, and no rank's fault.",
+        "Stages wait up to {:.1} % of the time for each other, added up over collectives, some of which run at once: that is the schedule, or stages of unequal length.",
         most * 100.0
     ))
 }

@@ -79,10 +79,11 @@ fn write_report(
         straggler(out, report, aggregation, cause)?;
         left_out(out, report)?;
     } else {
-        writeln!(
-            out,
-            "\nLeads need at least two ranks: give the traces of the others as well."
-        )?;
+        let why = match report.ranks.len() {
+            0 | 1 => "Leads need at least two ranks: give the traces of the others as well.",
+            _ => "No leads: no two ranks here can be compared.",
+        };
+        writeln!(out, "\n{why}")?;
     }
     Ok(())
 }
@@ -199,9 +200,11 @@ fn bars(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Res
     };
     let most = ranks().map(value).max().unwrap_or_default();
     let of_leads = format!("lead ({})", word(aggregation));
-    let head = match by_waits {
-        true => "waits in collectives",
-        false => &of_leads,
+    let own = ranks().all(|rank| rank.names_straggler == rank.wait_ns);
+    let head = match (by_waits, own) {
+        (true, true) => "waits in collectives",
+        (true, false) => "waits in collectives with nothing to compute, also for other groups",
+        (false, _) => &of_leads,
     };
     writeln!(out, "\n{HEAD}{head}{HEAD:#}")?;
     for rank in ranks() {

@@ -471,7 +471,7 @@ fn every_option_is_in_the_documentation() {
 fn other_json_of_a_folder_is_skipped_with_a_note() {
     let folder = TempDir::new().unwrap();
     let other = write(&folder, "config.json", r#"{"batch": 7}"#);
-    assert!(refusal(&[], &[folder.path()]).contains("no trace is left"));
+    assert!(refusal(&[], &[folder.path()]).contains("no file is a trace"));
     write(&folder, "a.json", rank(0, 0.0, 50.0));
     write(&folder, "b.json", rank(1, 5.0, 50.0));
     write(&folder, "empty.json", "");
