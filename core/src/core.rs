@@ -551,7 +551,8 @@ impl<S: Store> Core<S> {
         let busy = |(device, unit): (usize, &Unit)| {
             self.actuator.is_writing(device) || self.owes_undo(device, unit)
         };
-        let lowered = !self.holds() || self.is_within();
+        // While devices are still being read no cap has a target yet.
+        let lowered = !self.holds() || !self.is_looking_round() && self.is_within();
         let undone = self.owed_entries() == 0 && self.locked_devices() == 0 && lowered;
         if undone && !self.devices.iter().any(busy) {
             self.say_stopped();
