@@ -186,6 +186,34 @@ fn the_operator_that_launched_a_kernel_is_told() {
     assert_eq!(Vec::from_iter(operators), expected);
 }
 
+#[test]
+fn a_kernel_is_of_the_operator_that_was_running_when_it_was_launched() {
+    // The kernel's External id is its correlation, which is the number of another operator's call.
+    let text = r#"{"distributedInfo":{"rank":0},"traceEvents":[
+        {"ph":"X","cat":"cpu_op","name":"aten::result_type","pid":1,"tid":1,"ts":1,"dur":1,"args":{"External id":40}},
+        {"ph":"X","cat":"cpu_op","name":"autograd::engine","pid":1,"tid":2,"ts":10,"dur":90,"args":{"External id":41}},
+        {"ph":"X","cat":"cpu_op","name":"aten::convolution_backward","pid":1,"tid":2,"ts":20,"dur":40,"args":{"External id":42}},
+        {"ph":"X","cat":"cpu_op","name":"aten::empty","pid":1,"tid":1,"ts":25,"dur":10},
+        {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":2,"ts":30,"dur":2,"args":{"correlation":40}},
+        {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":2,"ts":70,"dur":2,"args":{"correlation":41}},
+        {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":30,"dur":2,"args":{"correlation":42}},
+        {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":50,"dur":2,"args":{"correlation":43}},
+        {"ph":"X","cat":"kernel","name":"dgrad","pid":0,"tid":7,"ts":200,"dur":50,"args":{"device":0,"stream":7,"correlation":40,"External id":40}},
+        {"ph":"X","cat":"kernel","name":"add","pid":0,"tid":7,"ts":300,"dur":40,"args":{"device":0,"stream":7,"correlation":41,"External id":41}},
+        {"ph":"X","cat":"kernel","name":"fill","pid":0,"tid":7,"ts":400,"dur":30,"args":{"device":0,"stream":7,"correlation":42,"External id":42}},
+        {"ph":"X","cat":"kernel","name":"outside","pid":0,"tid":7,"ts":500,"dur":20,"args":{"device":0,"stream":7,"correlation":43,"External id":43}}]}"#;
+    let trace = kineto::read(text.as_bytes(), "test.json", None).unwrap();
+    let top = &report(&trace.timelines).ranks[0].top_kernels;
+    let operators = top.iter().map(|one| (&*one.name, one.operator.as_deref()));
+    let expected = [
+        ("dgrad", Some("aten::convolution_backward")),
+        ("add", Some("autograd::engine")),
+        ("fill", Some("aten::empty")),
+        ("outside", None),
+    ];
+    assert_eq!(Vec::from_iter(operators), expected);
+}
+
 /// The split as the definitions have it, nanosecond by nanosecond.
 fn counted(timeline: &Timeline) -> Split {
     let kernels = timeline.kernels.iter().enumerate();
