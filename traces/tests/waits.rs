@@ -123,6 +123,37 @@ fn kernels_behind_the_last_collective_keep_nobody_waiting() {
 }
 
 #[test]
+fn what_a_stage_waits_in_several_transfers_at_once_counts_once() {
+    let transfer = |name: &str, peer: &str, stream: u32, start: u32| {
+        let length = 1_000 - start;
+        format!(
+            r#"{{"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv","pid":0,"tid":{stream},"ts":{start},"dur":{length},"args":{{"device":0,"stream":{stream},"Collective name":"{name}","Process Group Name":"pp","Process Group Ranks":"[0, 1]",{peer}}}}}"#
+        )
+    };
+    let stage = |rank: u32, transfers: [String; 2]| {
+        let text = format!(
+            r#"{{"distributedInfo":{{"rank":{rank}}},"traceEvents":[
+                {{"ph":"X","cat":"kernel","name":"gemm{rank}","pid":0,"tid":7,"ts":0,"dur":10,"args":{{"device":0,"stream":7}}}},{}]}}"#,
+            transfers.join(",")
+        );
+        let mut trace = kineto::read(text.as_bytes(), "test.json", None).unwrap();
+        trace.timelines.remove(0)
+    };
+    let send = |stream| transfer("send", r#""Dst Rank":1"#, stream, 900);
+    let recv = |stream, start| transfer("recv", r#""Src Rank":0"#, stream, start);
+    // From 100 and from 300 on, both until 900.
+    let mut timelines = [
+        stage(0, [send(20), send(21)]),
+        stage(1, [recv(20, 100), recv(21, 300)]),
+    ];
+    let options = AnalysisOptions::default();
+    let groups = partition(&mut timelines, &options.align).unwrap();
+    let report = analyse_groups(&timelines, &groups, &options).unwrap();
+    assert_eq!(report.groups.len(), 2);
+    assert_eq!(report.ranks[1].stage_wait_ns, Some(Nanos(800_000)));
+}
+
+#[test]
 fn copies_that_nothing_hides_are_told_as_such() {
     let events = [
         ("gemm", 7, 0, 2_300, None),

@@ -222,7 +222,7 @@ fn costs_of_stages(report: &Report) -> Option<String> {
         .filter_map(|rank| rank.stage_wait_fraction);
     let most = waits.reduce(f64::max).filter(|&most| most > 0.0)?;
     Some(format!(
-        "Stages wait up to {:.1} % of the time for each other, added up over collectives, some of which run at once: that is the schedule, or stages of unequal length.",
+        "Stages wait up to {:.1} % of the time for each other: that is the schedule, or stages of unequal length.",
         most * 100.0
     ))
 }
