@@ -91,6 +91,9 @@ pub struct GroupReport {
     /// How long each rank waits; none without collectives.
     #[serde(skip)]
     pub waits: Option<GroupWaits>,
+    /// Whether the ranks exchange anything in what was recorded; else nobody is seen to wait.
+    #[serde(skip)]
+    pub exchanges: bool,
     /// Kernels that count as computation and behave like communication.
     #[serde(skip)]
     pub suspects: Vec<Suspect>,
@@ -380,6 +383,7 @@ fn compare(
         skew: None,
         diagnosis: None,
         waits: None,
+        exchanges: false,
         suspects: Vec::new(),
     };
     if timelines.len() < 2 {
@@ -394,9 +398,12 @@ fn compare(
     report.matched_kernels = Some(leads.alignment.matched().len());
     report.matched_fraction = Some(leads.alignment.matched_fraction());
     report.waits = GroupWaits::of(waits);
+    report.exchanges = class::exchange(timelines, &leads.alignment);
     let straggler = match &report.waits {
         Some(waits) => least(&waits.names),
-        None => leads.straggler(options.aggregation),
+        // Who starts last is waited for only where anybody waits.
+        None if report.exchanges => leads.straggler(options.aggregation),
+        None => None,
     };
     report.straggler_rank = straggler
         .and_then(|at| timelines.get(at))

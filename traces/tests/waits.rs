@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use litd_traces::study::{Cause, ModelOptions, remove_skew, study};
+use litd_traces::study::{Cause, Diagnosis, ModelOptions, remove_skew, study};
 use litd_traces::{
     AnalysisOptions, KernelClass, Report, Split, Timeline, analyse, analyse_groups, join, kineto,
     partition,
@@ -120,6 +120,50 @@ fn kernels_behind_the_last_collective_keep_nobody_waiting() {
     // By leads it would be the other.
     let lead = |rank: usize| report.ranks[rank].lead.unwrap().sum_ns;
     assert!(lead(0) < lead(1));
+}
+
+/// Two ranks, the second of which starts all kernels later, without anything that they exchange.
+fn apart(exchange: Option<Event>) -> [Timeline; 2] {
+    [0, 1].map(|number| {
+        let late = i64::from(number) * 300_000;
+        let kernels = (0..40).map(|k| ("gemm", 7, k * 1_000_000 + late, 500_000, None));
+        let one = exchange.filter(|_| number == 0);
+        rank(number, &Vec::from_iter(kernels.chain(one)))
+    })
+}
+
+fn diagnosis(timelines: &mut [Timeline]) -> Diagnosis {
+    let skew = remove_skew(timelines);
+    let align = AnalysisOptions::default().align;
+    let study = study(timelines, skew, &align, &ModelOptions::default());
+    study.unwrap().diagnosis
+}
+
+#[test]
+fn nobody_is_said_to_wait_where_nothing_is_exchanged() {
+    let mut timelines = apart(None);
+    let report = report(&timelines);
+    assert_eq!(report.straggler_rank, None);
+    // How far they are apart is told all the same.
+    assert_eq!(report.ranks[0].lead.unwrap().max_ns, Nanos(300_000));
+    let told = diagnosis(&mut timelines);
+    assert_eq!((told.cause, told.rank), (Cause::Unknown, None));
+    assert!(told.nobody_waits() && !told.power_helps, "{told:?}");
+    assert!(
+        told.evidence[1]
+            .starts_with("rank 0 starts matching kernels 0.75 % of an iteration before rank 1"),
+        "{told:?}"
+    );
+    // A collective that does not match tells that there is somebody to wait for.
+    let mut timelines = apart(Some((
+        "ncclDevKernel_AllReduce",
+        20,
+        41_000_000,
+        1_000,
+        None,
+    )));
+    assert_eq!(self::report(&timelines).straggler_rank, Some(1));
+    assert_eq!(diagnosis(&mut timelines).rank, Some(1));
 }
 
 #[test]

@@ -240,6 +240,12 @@ fn straggler(
             "No straggler: the ranks differ in their {what} by no more than chance."
         );
     }
+    if report.told().is_some_and(|group| !group.exchanges) {
+        return writeln!(
+            out,
+            "No straggler: the ranks exchange nothing that would make one wait for another."
+        );
+    }
     let straggler = report.straggler();
     let Some((rank, value)) = straggler.and_then(|rank| Some((rank.rank, time(value(rank)?))))
     else {

@@ -32,6 +32,9 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
         Cause::SamplingArtefact => {
             "No diagnosis: the ranks were recorded so that leads between them mean nothing.".into()
         }
+        Cause::Unknown if diagnosis.nobody_waits() => {
+            "Nobody is seen to wait: the ranks exchange nothing in what was recorded.".into()
+        }
         Cause::Unknown => {
             format!("Unknown: the others wait for {rank}, and traces don't tell why.")
         }
