@@ -434,7 +434,7 @@ fn compare(
 }
 
 /// The place of the least value, if no other is as small.
-fn least(values: &[Nanos]) -> Option<usize> {
+pub(crate) fn least(values: &[Nanos]) -> Option<usize> {
     let least = values.iter().min()?;
     let mut places = values.iter().enumerate();
     let mut places = places.by_ref().filter(|(_, value)| *value == least);

@@ -167,6 +167,39 @@ fn nobody_is_said_to_wait_where_nothing_is_exchanged() {
 }
 
 #[test]
+fn who_is_last_is_told_of_each_iteration() {
+    // Rank 1 is late in the first of two, rank 0 in the second.
+    let one = |number: u32| {
+        let mut text = vec![];
+        for step in 0..2_u32 {
+            let begin = step * 1_000;
+            text.push(format!(
+                r#"{{"ph":"X","cat":"user_annotation","name":"ProfilerStep#{step}","pid":1,"tid":1,"ts":{begin},"dur":1000}}"#
+            ));
+            let late = if step == number { 0 } else { 20 };
+            for k in 0..10 {
+                let start = begin + 50 * k + late;
+                text.push(format!(
+                    r#"{{"ph":"X","cat":"kernel","name":"gemm{k}","pid":0,"tid":7,"ts":{start},"dur":10,"args":{{"device":0,"stream":7}}}}"#
+                ));
+            }
+        }
+        let text = format!(
+            r#"{{"distributedInfo":{{"rank":{number}}},"traceEvents":[{}]}}"#,
+            text.join(",")
+        );
+        let mut trace = kineto::read(text.as_bytes(), "test.json", None).unwrap();
+        trace.timelines.remove(0)
+    };
+    let mut timelines = [one(0), one(1)];
+    let skew = remove_skew(&mut timelines);
+    let align = AnalysisOptions::default().align;
+    let study = study(&timelines, skew, &align, &ModelOptions::default()).unwrap();
+    let last = study.waves.iter().map(|wave| wave.straggler_rank);
+    assert_eq!(Vec::from_iter(last), [Some(1), Some(0)]);
+}
+
+#[test]
 fn what_a_stage_waits_in_several_transfers_at_once_counts_once() {
     let transfer = |name: &str, peer: &str, stream: u32, start: u32| {
         let length = 1_000 - start;
