@@ -4,6 +4,7 @@
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::run::litctl;
 use super::{analyze, document, exchanging, kernel, rank, report, write};
 
 /// The text of an analysis.
@@ -150,6 +151,60 @@ fn one_iteration_and_unknown_clocks_make_less_sure() {
     let one = report(&[], &[&folder.path().join("a.json")]);
     assert_eq!(one["verdict"]["kind"], "one-rank");
     assert_eq!(one["verdict"]["doubts"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_page_has_each_groups_ranks_leads_and_paces() {
+    let folder = TempDir::new().unwrap();
+    let speeds = ["--speeds", "1,1,0.97,1,1,1,1,1", "--seed", "3"];
+    let traces = folder.path().to_str().unwrap();
+    let job = ["simulate", "--parallel", "pp2tp4", "--write-kineto", traces];
+    litctl(&[&job[..], &speeds[..]].concat());
+    let page = page(&folder);
+    assert!(
+        page.contains("<li>0: stage 0, ranks 0 1 2 3, TP: Slow clock"),
+        "{page}"
+    );
+    assert!(
+        page.contains("<li>1: stage 1, ranks 4 5 6 7, TP: Healthy"),
+        "{page}"
+    );
+    let text = text(&folder);
+    let row = |rank: &str| {
+        let mut rows = text
+            .lines()
+            .skip_while(|line| !line.starts_with("rank kernels"));
+        let row = rows.find(|row| row.trim_start_matches('>').trim_start().starts_with(rank));
+        row.unwrap().to_owned()
+    };
+    let (_, table) = page.split_once("<h2>Ranks</h2>").unwrap();
+    for rank in ["2 ", "5 ", "6 "] {
+        let row = row(rank);
+        let pace = row.split_whitespace().last().unwrap();
+        let rank = rank.trim();
+        let begins = [
+            format!("<tr><td>{rank}</td>"),
+            format!("<strong>{rank}, straggler"),
+        ];
+        let cells = table.split("<tr>").map(|row| format!("<tr>{row}"));
+        let cells = cells
+            .into_iter()
+            .find(|row| begins.iter().any(|begin| row.contains(begin)));
+        let cells = cells.unwrap();
+        assert!(
+            cells.contains(&format!("<td>{pace}</td>")),
+            "{pace}: {cells}"
+        );
+        // The summed lead, which is a number and its unit.
+        let columns = Vec::from_iter(row.split_whitespace());
+        let lead = columns.get(6..8).unwrap().join(" ");
+        if rank != "2" {
+            assert!(
+                cells.contains(&format!("<td>{lead}</td>")),
+                "{lead}: {cells}"
+            );
+        }
+    }
 }
 
 #[test]

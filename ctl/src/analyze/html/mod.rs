@@ -1,5 +1,6 @@
 //! The report as one HTML file: no script, nothing from a network; it fits a phone and paper.
 
+mod ranks;
 mod svg;
 mod time;
 
@@ -64,6 +65,7 @@ pub fn render(
     if let Some(study) = study {
         reasons(&mut out, study);
     }
+    ranks::section(&mut out, report);
     time::section(&mut out, report);
     if let Some(study) = study {
         pictures(&mut out, study, timelines);
