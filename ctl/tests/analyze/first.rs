@@ -169,42 +169,34 @@ fn a_page_has_each_groups_ranks_leads_and_paces() {
         page.contains("<li>1: stage 1, ranks 4 5 6 7, TP: Healthy"),
         "{page}"
     );
-    let text = text(&folder);
-    let row = |rank: &str| {
-        let mut rows = text
-            .lines()
-            .skip_while(|line| !line.starts_with("rank kernels"));
-        let row = rows.find(|row| row.trim_start_matches('>').trim_start().starts_with(rank));
-        row.unwrap().to_owned()
-    };
+    let text = text(&folder).replace('>', " ");
+    let (_, rows) = text.split_once("rank kernels").unwrap();
     let (_, table) = page.split_once("<h2>Ranks</h2>").unwrap();
-    for rank in ["2 ", "5 ", "6 "] {
-        let row = row(rank);
-        let pace = row.split_whitespace().last().unwrap();
-        let rank = rank.trim();
-        let begins = [
-            format!("<tr><td>{rank}</td>"),
-            format!("<strong>{rank}, straggler"),
-        ];
-        let cells = table.split("<tr>").map(|row| format!("<tr>{row}"));
-        let cells = cells
-            .into_iter()
-            .find(|row| begins.iter().any(|begin| row.contains(begin)));
-        let cells = cells.unwrap();
-        assert!(
-            cells.contains(&format!("<td>{pace}</td>")),
-            "{pace}: {cells}"
-        );
-        // The summed lead, which is a number and its unit.
+    for (rank, name) in [(2, "<strong>2, straggler</strong>"), (5, "5"), (6, "6")] {
+        let start = format!("{rank} ");
+        let row = rows
+            .lines()
+            .find(|row| row.trim_start().starts_with(&start));
+        let row = row.unwrap();
         let columns = Vec::from_iter(row.split_whitespace());
-        let lead = columns.get(6..8).unwrap().join(" ");
-        if rank != "2" {
-            assert!(
-                cells.contains(&format!("<td>{lead}</td>")),
-                "{lead}: {cells}"
-            );
-        }
+        // The summed lead is a number and its unit.
+        let (pace, lead) = (columns.last().unwrap(), columns[6..8].join(" "));
+        let group = rank / 4;
+        let cells = format!("<tr><td>{name}</td><td>{group}</td><td>{pace}</td><td>{lead}</td>");
+        assert!(table.contains(&cells), "{cells} is not in {table}");
     }
+}
+
+#[test]
+fn a_page_marks_nobody_where_recordings_mean_nothing() {
+    let folder = TempDir::new().unwrap();
+    // Recorded one after the other, for the most part.
+    write(&folder, "a.json", exchanging(0, 0.0, 50.0));
+    write(&folder, "b.json", rank(1, 700.0, 50.0));
+    let report = report(&[], &[folder.path()]);
+    assert_eq!(report["verdict"]["kind"], "sampling-artefact");
+    assert!(!page(&folder).contains("straggler</strong>"));
+    assert!(!text(&folder).lines().any(|line| line.starts_with('>')));
 }
 
 #[test]

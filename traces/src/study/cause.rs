@@ -147,10 +147,10 @@ impl Measure {
             ],
             "waits" => [
                 format!(
-                    "what the ranks wait in collectives with nothing to compute differs by {spread:.2} % of the time, where noise makes up to {level:.2} %"
+                    "what the ranks wait in collectives with nothing to compute differs by {spread:.2} % of an iteration, where noise makes up to {level:.2} %"
                 ),
                 format!(
-                    "another rank waits in collectives with nothing to compute for {spread:.2} % of the time more than rank {rank}, {unexplained}"
+                    "another rank waits in collectives with nothing to compute for {spread:.2} % of an iteration more than rank {rank}, {unexplained}"
                 ),
             ],
             _ => [
@@ -303,7 +303,7 @@ fn evidence(rank: u32, verdict: &Verdict, measure: &Measure) -> Vec<String> {
             false => ", as on the others (none of the hosts keeps up)".into(),
         };
         evidence.push(format!(
-            "its queue is empty, with no collective to wait for, for {} of the time{more}: its host is late",
+            "its queue is empty, with no collective to wait for, for {} of an iteration{more}: its host is late",
             percent(verdict.idle)
         ));
     }

@@ -24,58 +24,62 @@ pub fn section(out: &mut String, report: &Report) {
     let with_leads = report.matched_kernels.is_some();
     let of_leads = match with_leads {
         true => {
-            "<th>lead, sum</th><th>lead, greatest</th><th>lead, last</th><th>last in, kernels</th><th>pace</th>"
+            "<th>pace</th><th>lead, sum</th><th>lead, most</th><th>lead, last</th><th>last in, kernels</th>"
         }
         false => "",
     };
     let _ = write!(
         out,
-        "<table><tr><th>rank</th>{of_group}<th>kernels</th><th>compute</th><th>comm.</th><th>busy, % of the time of all ranks</th><th>overlap ratio</th>{of_leads}</tr>"
+        "<table><tr><th>rank</th>{of_group}{of_leads}<th>busy, %</th><th>overlap ratio</th><th>kernels</th><th>compute</th><th>comm.</th></tr>"
     );
     for rank in &report.ranks {
         let _ = write!(out, "<tr><td>{}</td>", name(report, rank));
         if several {
             let _ = write!(out, "<td>{}</td>", rank.group);
         }
-        let _ = write!(
-            out,
-            "<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
-            rank.kernels,
-            rank.computation,
-            rank.communication,
-            percent(Some(rank.busy_fraction)),
-            or_dash(rank.overlap_ratio, |ratio| format!("{ratio:.3}")),
-        );
         if with_leads {
             leads(out, rank);
         }
-        out.push_str("</tr>");
+        let _ = write!(
+            out,
+            "<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            percent(Some(rank.busy_fraction)),
+            or_dash(rank.overlap_ratio, |ratio| format!("{ratio:.3}")),
+            rank.kernels,
+            rank.computation,
+            rank.communication,
+        );
     }
     out.push_str("</table>");
+    out.push_str("<p>");
     if with_leads {
-        out.push_str("<p>Leads: by how much a rank starts kernels before the last rank of its group. Pace: how long its kernels take against the median rank's; above 1 is slower.</p>");
+        out.push_str("Pace: how long its kernels take against the median rank's of its group; above 1 is slower. Lead: by how much it starts kernels before the last rank of its group. ");
     }
-    out.push_str("</section>\n");
+    out.push_str("Busy: of the time from the first start to the last end on any rank. Overlap: the part of its computation that communication runs beside, up to 1.</p></section>\n");
 }
 
-/// The rank, in bold if the others of its group wait for it.
+/// The rank, in bold if the others of its group wait for it, and not only by chance.
 fn name(report: &Report, rank: &RankReport) -> String {
     let group = report.groups.get(rank.group);
-    match group.is_some_and(|group| group.straggler_rank == Some(rank.rank)) {
+    let straggler = group.and_then(|group| match &group.diagnosis {
+        Some(diagnosis) => diagnosis.rank,
+        None => group.straggler_rank,
+    });
+    match straggler == Some(rank.rank) {
         true => format!("<strong>{}, straggler</strong>", rank.rank),
         false => rank.rank.to_string(),
     }
 }
 
-/// The columns about leads; a rank that is alone in its group has none.
+/// The columns of leads and pace; a rank that is alone in its group has none.
 fn leads(out: &mut String, rank: &RankReport) {
     let lead = |of: fn(&LeadValues) -> Nanos| or_dash(rank.lead.as_ref(), |lead| time(of(lead)));
     let cells = [
+        or_dash(rank.pace, |pace| format!("{pace:.3}")),
         lead(|lead| lead.sum_ns),
         lead(|lead| lead.max_ns),
         lead(|lead| lead.last_ns),
         or_dash(rank.last_in, |last| last.to_string()),
-        or_dash(rank.pace, |pace| format!("{pace:.3}")),
     ];
     for cell in cells {
         let _ = write!(out, "<td>{cell}</td>");
