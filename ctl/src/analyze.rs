@@ -1,5 +1,6 @@
 //! `litctl analyze`: which GPU the others wait for, from the kernel traces of a job's ranks.
 
+mod doubts;
 mod files;
 mod html;
 pub mod read;
@@ -20,6 +21,7 @@ use litd_traces::{
 use litd_units::{Aggregation, Watts};
 use serde::Serialize;
 
+use self::summary::Summary;
 use crate::{Outcome, output};
 
 /// Find the GPU that the others wait for, in the kernel traces of a job's ranks
@@ -174,18 +176,27 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let options = options(args);
     let compared = compared(&mut timelines, &options);
     let (groups, skews, mut report) = compared.map_err(|error| explained(error, &timelines))?;
+    notes.extend(report.missing());
     report.notes.splice(..0, notes);
     let study = studied((&timelines, &groups), skews, &options, args, &mut report);
     let told = study.as_ref().map_or(&timelines[..], |told| told.timelines);
     let study = study.map(|told| told.study);
-    write_files(args, &report, study.as_ref(), (&timelines, told), &options)?;
+    let first = Summary::of(&report, study.as_ref());
+    write_files(
+        args,
+        (&report, &first),
+        study.as_ref(),
+        (&timelines, told),
+        &options,
+    )?;
     if json {
         return output::json(&Document {
             report: &report,
+            verdict: &first,
             study: study.as_ref(),
         });
     }
-    let mut text = text::render(&report, options.aggregation, study.as_ref());
+    let mut text = text::render(&report, &first, options.aggregation, study.as_ref());
     if let Some(study) = &study {
         text.push_str(&words::diagnosis(study));
         if args.models {
@@ -287,6 +298,7 @@ fn collectives(waits: &Waits, args: &Args, json: bool) -> Outcome {
 struct Document<'a> {
     #[serde(flatten)]
     report: &'a Report,
+    verdict: &'a Summary,
     #[serde(flatten)]
     study: Option<&'a Study<'a>>,
 }
@@ -357,7 +369,7 @@ fn studied<'a>(
 
 fn write_files(
     args: &Args,
-    report: &Report,
+    (report, first): (&Report, &Summary),
     study: Option<&Study<'_>>,
     (timelines, told): (&[Timeline], &[Timeline]),
     options: &AnalysisOptions,
@@ -372,7 +384,7 @@ fn write_files(
         })?;
     }
     if let Some(path) = &args.html {
-        let page = html::render(report, study, told);
+        let page = html::render(report, first, study, told);
         files::write(path, |out| out.write_all(page.as_bytes()))?;
     }
     if let Some(path) = &args.csv {

@@ -3,6 +3,7 @@
 
 mod run;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -422,6 +423,35 @@ fn stages_of_a_pipeline_are_not_compared_with_each_other() {
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
+}
+
+/// The text of an analysis in one line.
+fn in_a_line(path: &str) -> String {
+    let text = litctl(&["analyze", path]);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn ranks_that_are_missing_are_told_where_certainty_is() {
+    let folder = TempDir::new().unwrap();
+    job(&folder, "tp4", 4, 2);
+    let path = folder.path().to_str().unwrap();
+    assert!(!in_a_line(path).contains("missing"));
+    fs::remove_file(folder.path().join("rank2.json.gz")).unwrap();
+    let missing = "1 of the job's 4 ranks is missing (2): it may be the one that all wait for";
+    let text = in_a_line(path);
+    assert_eq!(text.matches(missing).count(), 2, "{text}");
+    let report: Value = serde_json::from_str(&litctl(&["--json", "analyze", path])).unwrap();
+    assert!(report["notes"].to_string().contains(missing), "{report}");
+}
+
+#[test]
+fn stages_of_one_rank_each_are_not_asked_for_more_ranks() {
+    let folder = TempDir::new().unwrap();
+    job(&folder, "pp4", 4, 2);
+    let text = in_a_line(folder.path().to_str().unwrap());
+    assert!(text.contains("each rank does work of its own"), "{text}");
+    assert!(!text.contains("give the traces"), "{text}");
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Limits {
 }
 
 /// A difference counts if it is so many times its own standard error.
-const SURE: f64 = 3.3;
+pub const SURE: f64 = 3.3;
 /// A slow clock makes kernels that memory limits slower by less than this share of what it does
 /// to the others; more work makes all slower alike.
 const FOLLOWS: f64 = 0.55;

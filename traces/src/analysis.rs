@@ -52,6 +52,9 @@ pub struct Report {
     /// The group that this is of.
     #[serde(skip)]
     told: usize,
+    /// How many ranks the job has, where its traces tell.
+    #[serde(skip)]
+    pub world_size: Option<u32>,
     /// First start to last end over all ranks, in nanoseconds.
     pub wall_ns: Nanos,
     /// All ranks in order.
@@ -88,6 +91,9 @@ pub struct GroupReport {
     /// How long each rank waits; none without collectives.
     #[serde(skip)]
     pub waits: Option<GroupWaits>,
+    /// Whether the ranks exchange anything in what was recorded; else nobody is seen to wait.
+    #[serde(skip)]
+    pub exchanges: bool,
     /// Kernels that count as computation and behave like communication.
     #[serde(skip)]
     pub suspects: Vec<Suspect>,
@@ -264,6 +270,7 @@ pub fn analyse_groups(
         matched_fraction: fractions.reduce(f64::min),
         straggler_rank: None,
         told: 0,
+        world_size: timelines.iter().find_map(|timeline| timeline.world_size),
         wall_ns: wall,
         ranks,
         groups: reports,
@@ -276,6 +283,33 @@ pub fn analyse_groups(
 }
 
 impl Report {
+    /// That ranks of the job are missing, in words, if any are: the straggler may be one of those.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        /// So many missing ranks are named.
+        const NAMED: usize = 8;
+        let all = self.world_size?;
+        // One rank alone is compared with nobody.
+        let known = u32::try_from(self.ranks.len())
+            .ok()
+            .filter(|&known| known > 1)?;
+        let count = all.checked_sub(known).filter(|&count| count > 0)?;
+        let here = |rank: &u32| self.ranks.iter().any(|it| it.rank == *rank);
+        let missing = (0..all).filter(|rank| !here(rank)).take(NAMED + 1);
+        let missing = Vec::from_iter(missing.map(|rank| rank.to_string()));
+        let named = match missing.len() > NAMED {
+            true => String::new(),
+            false => format!(" ({})", missing.join(", ")),
+        };
+        let (are, be) = match count {
+            1 => ("is", "it may be the one that all wait for"),
+            _ => ("are", "one of them may be the one that all wait for"),
+        };
+        Some(format!(
+            "{count} of the job's {all} ranks {are} missing{named}: {be}"
+        ))
+    }
+
     /// The group whose ranks wait longest for their straggler, of those that are chosen; the first
     /// of several.
     #[must_use]
@@ -349,6 +383,7 @@ fn compare(
         skew: None,
         diagnosis: None,
         waits: None,
+        exchanges: false,
         suspects: Vec::new(),
     };
     if timelines.len() < 2 {
@@ -363,9 +398,12 @@ fn compare(
     report.matched_kernels = Some(leads.alignment.matched().len());
     report.matched_fraction = Some(leads.alignment.matched_fraction());
     report.waits = GroupWaits::of(waits);
+    report.exchanges = class::exchange(timelines, &leads.alignment);
     let straggler = match &report.waits {
         Some(waits) => least(&waits.names),
-        None => leads.straggler(options.aggregation),
+        // Who starts last is waited for only where anybody waits.
+        None if report.exchanges => leads.straggler(options.aggregation),
+        None => None,
     };
     report.straggler_rank = straggler
         .and_then(|at| timelines.get(at))
@@ -396,7 +434,7 @@ fn compare(
 }
 
 /// The place of the least value, if no other is as small.
-fn least(values: &[Nanos]) -> Option<usize> {
+pub(crate) fn least(values: &[Nanos]) -> Option<usize> {
     let least = values.iter().min()?;
     let mut places = values.iter().enumerate();
     let mut places = places.by_ref().filter(|(_, value)| *value == least);

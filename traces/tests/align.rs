@@ -228,7 +228,9 @@ fn late(slow: i64) -> [Timeline; 2] {
         let kernels = (0..)
             .zip(names)
             .map(|(k, n)| ("7", n, 2000 * k + delay, 2000 * k + delay + length));
-        rank(number, &Vec::from_iter(kernels))
+        // Whom the others wait for, they wait for in this.
+        let exchange = [("20", "ncclX", 30_000 + delay, 31_000)];
+        rank(number, &Vec::from_iter(kernels.chain(exchange)))
     };
     [one(0, 1000, 0), one(1, 1000 * slow / 100, 300)]
 }

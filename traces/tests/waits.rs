@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use litd_traces::study::{Cause, ModelOptions, remove_skew, study};
+use litd_traces::study::{Cause, Diagnosis, ModelOptions, remove_skew, study};
 use litd_traces::{
     AnalysisOptions, KernelClass, Report, Split, Timeline, analyse, analyse_groups, join, kineto,
     partition,
@@ -122,6 +122,114 @@ fn kernels_behind_the_last_collective_keep_nobody_waiting() {
     assert!(lead(0) < lead(1));
 }
 
+/// Two ranks, the second of which starts all kernels later, without anything that they exchange.
+fn apart(exchange: Option<Event>) -> [Timeline; 2] {
+    [0, 1].map(|number| {
+        let late = i64::from(number) * 300_000;
+        let kernels = (0..40).map(|k| ("gemm", 7, k * 1_000_000 + late, 500_000, None));
+        let one = exchange.filter(|_| number == 0);
+        rank(number, &Vec::from_iter(kernels.chain(one)))
+    })
+}
+
+fn diagnosis(timelines: &mut [Timeline]) -> Diagnosis {
+    let skew = remove_skew(timelines);
+    let align = AnalysisOptions::default().align;
+    let study = study(timelines, skew, &align, &ModelOptions::default());
+    study.unwrap().diagnosis
+}
+
+#[test]
+fn nobody_is_said_to_wait_where_nothing_is_exchanged() {
+    let mut timelines = apart(None);
+    let report = report(&timelines);
+    assert_eq!(report.straggler_rank, None);
+    // How far they are apart is told all the same.
+    assert_eq!(report.ranks[0].lead.unwrap().max_ns, Nanos(300_000));
+    let told = diagnosis(&mut timelines);
+    assert_eq!((told.cause, told.rank), (Cause::Unknown, None));
+    assert!(told.nobody_waits() && !told.power_helps, "{told:?}");
+    assert!(
+        told.evidence[1]
+            .starts_with("rank 0 starts matching kernels 0.75 % of an iteration before rank 1"),
+        "{told:?}"
+    );
+    // A collective that does not match tells that there is somebody to wait for.
+    let mut timelines = apart(Some((
+        "ncclDevKernel_AllReduce",
+        20,
+        41_000_000,
+        1_000,
+        None,
+    )));
+    assert_eq!(self::report(&timelines).straggler_rank, Some(1));
+    assert_eq!(diagnosis(&mut timelines).rank, Some(1));
+}
+
+#[test]
+fn who_is_last_is_told_of_each_iteration() {
+    // Rank 1 is late in the first of two, rank 0 in the second.
+    let one = |number: u32| {
+        let mut text = vec![];
+        for step in 0..2_u32 {
+            let begin = step * 1_000;
+            text.push(format!(
+                r#"{{"ph":"X","cat":"user_annotation","name":"ProfilerStep#{step}","pid":1,"tid":1,"ts":{begin},"dur":1000}}"#
+            ));
+            let late = if step == number { 0 } else { 20 };
+            for k in 0..10 {
+                let start = begin + 50 * k + late;
+                text.push(format!(
+                    r#"{{"ph":"X","cat":"kernel","name":"gemm{k}","pid":0,"tid":7,"ts":{start},"dur":10,"args":{{"device":0,"stream":7}}}}"#
+                ));
+            }
+        }
+        let text = format!(
+            r#"{{"distributedInfo":{{"rank":{number}}},"traceEvents":[{}]}}"#,
+            text.join(",")
+        );
+        let mut trace = kineto::read(text.as_bytes(), "test.json", None).unwrap();
+        trace.timelines.remove(0)
+    };
+    let mut timelines = [one(0), one(1)];
+    let skew = remove_skew(&mut timelines);
+    let align = AnalysisOptions::default().align;
+    let study = study(&timelines, skew, &align, &ModelOptions::default()).unwrap();
+    let last = study.waves.iter().map(|wave| wave.straggler_rank);
+    assert_eq!(Vec::from_iter(last), [Some(1), Some(0)]);
+}
+
+#[test]
+fn what_a_stage_waits_in_several_transfers_at_once_counts_once() {
+    let transfer = |name: &str, peer: &str, stream: u32, start: u32| {
+        let length = 1_000 - start;
+        format!(
+            r#"{{"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv","pid":0,"tid":{stream},"ts":{start},"dur":{length},"args":{{"device":0,"stream":{stream},"Collective name":"{name}","Process Group Name":"pp","Process Group Ranks":"[0, 1]",{peer}}}}}"#
+        )
+    };
+    let stage = |rank: u32, transfers: [String; 2]| {
+        let text = format!(
+            r#"{{"distributedInfo":{{"rank":{rank}}},"traceEvents":[
+                {{"ph":"X","cat":"kernel","name":"gemm{rank}","pid":0,"tid":7,"ts":0,"dur":10,"args":{{"device":0,"stream":7}}}},{}]}}"#,
+            transfers.join(",")
+        );
+        let mut trace = kineto::read(text.as_bytes(), "test.json", None).unwrap();
+        trace.timelines.remove(0)
+    };
+    let send = |stream| transfer("send", r#""Dst Rank":1"#, stream, 900);
+    let recv = |stream, start| transfer("recv", r#""Src Rank":0"#, stream, start);
+    // From 100 and from 300 on, both until 900.
+    let mut timelines = [
+        stage(0, [send(20), send(21)]),
+        stage(1, [recv(20, 100), recv(21, 300)]),
+    ];
+    let options = AnalysisOptions::default();
+    let groups = partition(&mut timelines, &options.align).unwrap();
+    let report = analyse_groups(&timelines, &groups, &options).unwrap();
+    assert_eq!(report.groups.len(), 2);
+    assert_eq!(report.ranks[1].stage_wait_ns, Some(Nanos(800_000)));
+}
+
 #[test]
 fn copies_that_nothing_hides_are_told_as_such() {
     let events = [
@@ -182,6 +290,34 @@ fn the_operator_that_launched_a_kernel_is_told() {
         ("gemm", Some("aten::mm")),
         ("elementwise", Some("aten::add")),
         ("other", None),
+    ];
+    assert_eq!(Vec::from_iter(operators), expected);
+}
+
+#[test]
+fn a_kernel_is_of_the_operator_that_was_running_when_it_was_launched() {
+    // The kernel's External id is its correlation, which is the number of another operator's call.
+    let text = r#"{"distributedInfo":{"rank":0},"traceEvents":[
+        {"ph":"X","cat":"cpu_op","name":"aten::result_type","pid":1,"tid":1,"ts":1,"dur":1,"args":{"External id":40}},
+        {"ph":"X","cat":"cpu_op","name":"autograd::engine","pid":1,"tid":2,"ts":10,"dur":90,"args":{"External id":41}},
+        {"ph":"X","cat":"cpu_op","name":"aten::convolution_backward","pid":1,"tid":2,"ts":20,"dur":40,"args":{"External id":42}},
+        {"ph":"X","cat":"cpu_op","name":"aten::empty","pid":1,"tid":1,"ts":25,"dur":10},
+        {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":2,"ts":30,"dur":2,"args":{"correlation":40}},
+        {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":2,"ts":70,"dur":2,"args":{"correlation":41}},
+        {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":30,"dur":2,"args":{"correlation":42}},
+        {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":50,"dur":2,"args":{"correlation":43}},
+        {"ph":"X","cat":"kernel","name":"dgrad","pid":0,"tid":7,"ts":200,"dur":50,"args":{"device":0,"stream":7,"correlation":40,"External id":40}},
+        {"ph":"X","cat":"kernel","name":"add","pid":0,"tid":7,"ts":300,"dur":40,"args":{"device":0,"stream":7,"correlation":41,"External id":41}},
+        {"ph":"X","cat":"kernel","name":"fill","pid":0,"tid":7,"ts":400,"dur":30,"args":{"device":0,"stream":7,"correlation":42,"External id":42}},
+        {"ph":"X","cat":"kernel","name":"outside","pid":0,"tid":7,"ts":500,"dur":20,"args":{"device":0,"stream":7,"correlation":43,"External id":43}}]}"#;
+    let trace = kineto::read(text.as_bytes(), "test.json", None).unwrap();
+    let top = &report(&trace.timelines).ranks[0].top_kernels;
+    let operators = top.iter().map(|one| (&*one.name, one.operator.as_deref()));
+    let expected = [
+        ("dgrad", Some("aten::convolution_backward")),
+        ("add", Some("autograd::engine")),
+        ("fill", Some("aten::empty")),
+        ("outside", None),
     ];
     assert_eq!(Vec::from_iter(operators), expected);
 }

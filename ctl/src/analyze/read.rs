@@ -194,7 +194,7 @@ pub fn traces(
     }
     if traces.is_empty() {
         return Err(format!(
-            "no trace is left (subfolders are not read): {}",
+            "no file is a trace (subfolders are not read): {}",
             notes.join("; ")
         )
         .into());

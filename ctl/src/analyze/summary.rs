@@ -1,11 +1,12 @@
 //! What to know first: the verdict, how sure it is, what it costs and what to do next. A terminal
-//! and the HTML report begin with it.
+//! and the HTML report begin with it, and JSON has it.
 
 use litd_traces::study::{Cause, Diagnosis, Study};
 use litd_traces::{RankReport, Report, Split};
 use litd_units::Nanos;
+use serde::Serialize;
 
-use super::words;
+use super::{doubts, words};
 
 /// From this share of a rank's time on, what is no computation is worth a word.
 const MUCH: f64 = 0.3;
@@ -13,32 +14,68 @@ const MUCH: f64 = 0.3;
 const CERTAIN: f64 = 100.0;
 
 /// The four answers.
+#[derive(Serialize)]
 pub struct Summary {
+    /// What the verdict is, for programs.
+    kind: Kind,
+    #[serde(rename = "text")]
     pub verdict: String,
-    pub sure: String,
-    pub cost: String,
-    pub next: String,
+    #[serde(rename = "how_sure")]
+    sure: String,
+    /// What makes it less sure, a sentence each.
+    doubts: Vec<String>,
+    cost: String,
+    next: String,
+}
+
+/// What a verdict is.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Kind {
+    /// A cause was looked for.
+    Diagnosed(Cause),
+    /// Ranks differ, and nobody is seen to wait, or none can be compared with another.
+    Other(Other),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Other {
+    /// Ranks are apart, and exchange nothing.
+    NobodyWaits,
+    /// There is one rank.
+    OneRank,
+    /// Each rank does work of its own.
+    UnevenWork,
+    /// Too little matches.
+    NotCompared,
 }
 
 impl Summary {
     pub fn of(report: &Report, study: Option<&Study<'_>>) -> Self {
-        match study {
+        let mut summary = match study {
             Some(study) => {
                 let mut summary = of_diagnosis(report, &study.diagnosis);
                 summary.cost += &gain(study).unwrap_or_default();
                 summary
             }
             None => without_diagnosis(report),
-        }
+        };
+        summary.doubts = doubts::of(report, study);
+        summary
     }
 
     /// The answers with what each of them answers.
-    pub fn lines(&self) -> [(&'static str, &str); 4] {
+    pub fn lines(&self) -> [(&'static str, String); 4] {
+        let mut sure = self.sure.clone();
+        for doubt in &self.doubts {
+            sure += &format!(" {}.", capital(doubt));
+        }
         [
-            ("verdict", &self.verdict),
-            ("how sure", &self.sure),
-            ("cost", &self.cost),
-            ("next", &self.next),
+            ("verdict", self.verdict.clone()),
+            ("how sure", sure),
+            ("cost", self.cost.clone()),
+            ("next", self.next.clone()),
         ]
     }
 }
@@ -57,11 +94,17 @@ fn of_diagnosis(report: &Report, diagnosis: &Diagnosis) -> Summary {
         );
     }
     let elsewhere = where_else(report);
-    if let (Cause::Healthy, Some(most)) = (diagnosis.cause, &elsewhere) {
+    let blames_nobody = diagnosis.cause == Cause::Healthy || diagnosis.nobody_waits();
+    if let Some(most) = elsewhere.as_ref().filter(|_| blames_nobody) {
         verdict += &format!(" But {most}.");
     }
     Summary {
+        kind: match diagnosis.nobody_waits() {
+            true => Kind::Other(Other::NobodyWaits),
+            false => Kind::Diagnosed(diagnosis.cause),
+        },
         verdict,
+        doubts: Vec::new(),
         sure: sure(report, diagnosis),
         cost: cost(report, diagnosis, elsewhere),
         next: next(report, diagnosis),
@@ -83,21 +126,32 @@ fn without_diagnosis(report: &Report) -> Summary {
         Some(most) => format!("{}.", capital(&most)),
         None => "Most of the time is computation.".into(),
     };
-    let because = match one {
-        true => "one rank tells where its time goes, not who waits for whom",
-        false => {
-            "no two ranks do equal work, or too few of their kernels match, so none is compared with another"
-        }
+    let stages = !one && report.groups.iter().all(|group| group.ranks.len() == 1);
+    let (kind, because, next) = match (one, stages) {
+        (true, _) => (
+            Other::OneRank,
+            "one rank tells where its time goes, not who waits for whom.",
+            "give the traces of the other ranks as well; the tables below show what takes most of the time.",
+        ),
+        (_, true) => (
+            Other::UnevenWork,
+            "each rank does work of its own, as a stage of a pipeline does, so a slow GPU can't be told from an uneven schedule.",
+            "compare what each rank takes with how you divided the work, or record a job in which two ranks do the same.",
+        ),
+        _ => (
+            Other::NotCompared,
+            "too few kernels of ranks with equal work match, so none is compared with another.",
+            "record the same iterations on all ranks; the tables below show what each of them does.",
+        ),
     };
     Summary {
+        kind: Kind::Other(kind),
         verdict,
-        sure: format!("{because}."),
+        sure: because.into(),
+        doubts: Vec::new(),
         cost: costs_of_stages(report)
             .unwrap_or_else(|| "not known: what other ranks wait is not in this.".into()),
-        next: match one {
-            true => "give the traces of the other ranks as well; the tables below show what takes most of the time.".into(),
-            false => "give the traces of all ranks; the tables below show what each of them does.".into(),
-        },
+        next: next.into(),
     }
 }
 
@@ -115,9 +169,14 @@ fn sure(report: &Report, diagnosis: &Diagnosis) -> String {
         "arrivals" => "when they come to collectives, on average,",
         _ => "their mean leads (no collective is matched)",
     };
+    if diagnosis.nobody_waits() {
+        return format!(
+            "by their mean leads the ranks are {spread:.2} % of an iteration apart, which tells when they started and not who waits; {matched:.1} % of the kernels match."
+        );
+    }
     let basis = match diagnosis.spread < diagnosis.level {
         true => format!(
-            "{by} alone could be chance ({spread:.2} %, noise makes up to {level:.2} %); {matched:.1} % of the kernels match."
+            "{by} alone could be chance ({spread:.2} % of an iteration, where noise makes up to {level:.2} %); {matched:.1} % of the kernels match."
         ),
         false => format!(
             "by {by} the ranks are {spread:.2} % of an iteration apart, where noise makes up to {level:.2} %; {matched:.1} % of the kernels match."
@@ -161,6 +220,9 @@ fn cost(report: &Report, diagnosis: &Diagnosis, elsewhere: Option<String>) -> St
     let Some(rank) = diagnosis.rank else {
         let what = match (diagnosis.cause, elsewhere) {
             (Cause::SamplingArtefact, _) => "not known.",
+            _ if diagnosis.nobody_waits() => {
+                "nothing that these traces show: whoever is late keeps nobody waiting."
+            }
             (_, Some(_)) => "no rank costs the others anything; where the time goes is below.",
             (_, None) => "nothing that another rank could be blamed for.",
         };
@@ -191,17 +253,17 @@ fn cost(report: &Report, diagnosis: &Diagnosis, elsewhere: Option<String>) -> St
     };
     // Waits for other stages are among what nothing hides.
     let exposed = match also.is_empty() {
-        true => format!(", of which {exposed} % with nothing to compute"),
+        true => format!(", and for {exposed} % of it with nothing to compute"),
         false => String::new(),
     };
     let who = match others.len() {
         1 => "the other rank waits",
         _ => "the others wait",
     };
-    format!("{who} in collectives for {own} % of the time{exposed}.{also}")
+    format!("{who} in collectives for {own} % of the time recorded{exposed}.{also}")
 }
 
-/// What stages of a pipeline wait for each other, which is no rank's fault.
+/// What stages of a pipeline wait for each other.
 fn costs_of_stages(report: &Report) -> Option<String> {
     let waits = report
         .ranks
@@ -209,7 +271,7 @@ fn costs_of_stages(report: &Report) -> Option<String> {
         .filter_map(|rank| rank.stage_wait_fraction);
     let most = waits.reduce(f64::max).filter(|&most| most > 0.0)?;
     Some(format!(
-        "Stages wait up to {:.1} % of the time for each other: that is the schedule, and no rank's fault.",
+        "Stages wait up to {:.1} % of the time recorded for each other: that is the schedule, or stages of unequal length.",
         most * 100.0
     ))
 }
@@ -233,6 +295,9 @@ fn next(report: &Report, diagnosis: &Diagnosis) -> String {
         }
         Cause::SamplingArtefact => {
             "record the same iterations on all ranks, and analyze again.".into()
+        }
+        Cause::Unknown if diagnosis.nobody_waits() => {
+            "if the ranks exchange anything, record that too, or say with --classes which kernels do; else look at what takes the time of each, below.".into()
         }
         Cause::Unknown => format!(
             "record more iterations, with the host's calls, and look at {rank} in the pictures (--html)."
@@ -280,7 +345,7 @@ fn where_else(report: &Report) -> Option<String> {
     let computation = share(|split| split.computation) * 100.0;
     (most.0 > MUCH).then(|| {
         format!(
-            "{} {:.1} % of the time, computation {computation:.1} %",
+            "{} {:.1} % of the time recorded, computation {computation:.1} % of it",
             most.1,
             most.0 * 100.0
         )

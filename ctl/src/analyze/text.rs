@@ -6,13 +6,13 @@ use anstyle::{AnsiColor, Style};
 use litd_traces::align::in_words;
 use litd_traces::formats::nccl_summary::Waits;
 use litd_traces::study::Study;
-use litd_traces::{Cause, Exchange, LeadValues, RankReport, Report};
+use litd_traces::{Cause, LeadValues, RankReport, Report};
 use litd_units::{Aggregation, Nanos};
 
 use super::summary::Summary;
 use super::words;
 use crate::output;
-use crate::show::{HEAD, SIMULATED, bar, percent, time};
+use crate::show::{HEAD, SIMULATED, bar, or_dash, percent, time};
 
 /// The longest bar of the picture of leads, in characters.
 const BAR: f64 = 40.0;
@@ -23,10 +23,14 @@ const HEADS: [(&str, &str); 2] = [
         "            lead         last in",
     ),
     (
-        "rank kernels compute   comm      %       %",
-        "     sum     max    last       %  pace",
+        "rank kernels compute   comm      %   ratio",
+        "     sum     max    last kernels  pace",
     ),
 ];
+/// What the columns are of: percentages have one base.
+const BUSY: &str = "busy: % of the time from the first start to the last end on any rank";
+const OVERLAP: &str =
+    "overlap: the part of its computation that communication runs beside, up to 1";
 const PACE: &str = "pace: how long its kernels take against the median rank's; above 1 is slower";
 const LATE: Style = AnsiColor::Yellow.on_default().bold();
 const LEADS: Style = AnsiColor::Cyan.on_default();
@@ -34,10 +38,15 @@ const LEADS: Style = AnsiColor::Cyan.on_default();
 /// The whole report; colours are removed on the way to what is no terminal.
 ///
 /// `study` is what a diagnosis found.
-pub fn render(report: &Report, aggregation: Aggregation, study: Option<&Study<'_>>) -> String {
+pub fn render(
+    report: &Report,
+    first: &Summary,
+    aggregation: Aggregation,
+    study: Option<&Study<'_>>,
+) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = write_report(&mut out, report, aggregation, study);
+    let _ = write_report(&mut out, report, first, aggregation, study);
     out
 }
 
@@ -50,6 +59,7 @@ pub fn notes(report: &Report) -> String {
 fn write_report(
     out: &mut String,
     report: &Report,
+    first: &Summary,
     aggregation: Aggregation,
     study: Option<&Study<'_>>,
 ) -> fmt::Result {
@@ -60,7 +70,7 @@ fn write_report(
             "{SIMULATED}SIMULATED{SIMULATED:#}: a simulator wrote these traces"
         )?;
     }
-    summary(out, &Summary::of(report, study))?;
+    summary(out, first)?;
     let leads = report.matched_kernels.zip(report.matched_fraction);
     if let Some((matched, fraction)) = leads {
         let ranks = report.ranks.len();
@@ -79,10 +89,11 @@ fn write_report(
         straggler(out, report, aggregation, cause)?;
         left_out(out, report)?;
     } else {
-        writeln!(
-            out,
-            "\nLeads need at least two ranks: give the traces of the others as well."
-        )?;
+        let why = match report.ranks.len() {
+            0 | 1 => "Leads need at least two ranks: give the traces of the others as well.",
+            _ => "No leads: no two ranks here can be compared.",
+        };
+        writeln!(out, "\n{why}")?;
     }
     Ok(())
 }
@@ -91,7 +102,7 @@ fn write_report(
 fn summary(out: &mut String, summary: &Summary) -> fmt::Result {
     const LABEL: usize = 10;
     for (label, answer) in summary.lines() {
-        for (at, line) in output::wrap(answer, output::WIDTH - LABEL)
+        for (at, line) in output::wrap(&answer, output::WIDTH - LABEL)
             .iter()
             .enumerate()
         {
@@ -111,20 +122,7 @@ fn groups(out: &mut String, report: &Report) -> fmt::Result {
     }
     writeln!(out, "{HEAD}groups of equal work{HEAD:#}")?;
     for (number, group) in report.groups.iter().enumerate() {
-        let stage = group
-            .stage
-            .map_or(String::new(), |stage| format!("stage {stage}, "));
-        let ranks = Vec::from_iter(group.ranks.iter().map(u32::to_string)).join(" ");
-        let kind = match group.kind {
-            Exchange::Unknown => String::new(),
-            kind => format!(", {kind:?}").to_uppercase(),
-        };
-        let verdict = match &group.diagnosis {
-            Some(diagnosis) => format!(": {}", words::headline(diagnosis)),
-            None => String::new(),
-        };
-        let text = format!("{number}: {stage}ranks {ranks}{kind}{verdict}");
-        for line in output::wrap(&text, output::WIDTH) {
+        for line in output::wrap(&words::group(number, group), output::WIDTH) {
             writeln!(out, "{line}")?;
         }
     }
@@ -154,7 +152,7 @@ fn table(out: &mut String, report: &Report, cause: Option<Cause>) -> fmt::Result
             out,
             "{style}{mark}{number:>3} {kernels:>7} {computation:>7} {communication:>6} {:>6} {:>7}",
             percent(Some(rank.busy_fraction)),
-            percent(rank.overlap_ratio),
+            or_dash(rank.overlap_ratio, |ratio| format!("{ratio:.3}")),
         )?;
         if let Some(LeadValues {
             sum_ns,
@@ -162,18 +160,14 @@ fn table(out: &mut String, report: &Report, cause: Option<Cause>) -> fmt::Result
             last_ns,
         }) = rank.lead
         {
-            let matched = report.matched_kernels.unwrap_or(0);
-            let last_in = rank.last_in.map(|last| last as f64 / matched.max(1) as f64);
-            let pace = rank.pace.map_or("-".into(), |pace| format!("{pace:.3}"));
+            let last_in = or_dash(rank.last_in, |last| last.to_string());
+            let pace = or_dash(rank.pace, |pace| format!("{pace:.3}"));
             let (sum, max, last) = (time(sum_ns), time(max_ns), time(last_ns));
-            write!(
-                out,
-                " {sum:>7} {max:>7} {last:>7} {:>7} {pace:>5}",
-                percent(last_in)
-            )?;
+            write!(out, " {sum:>7} {max:>7} {last:>7} {last_in:>7} {pace:>5}")?;
         }
         writeln!(out, "{style:#}")?;
     }
+    writeln!(out, "{BUSY}\n{OVERLAP}")?;
     if with_leads {
         writeln!(out, "{PACE}")?;
     }
@@ -199,9 +193,11 @@ fn bars(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Res
     };
     let most = ranks().map(value).max().unwrap_or_default();
     let of_leads = format!("lead ({})", word(aggregation));
-    let head = match by_waits {
-        true => "waits in collectives",
-        false => &of_leads,
+    let own = ranks().all(|rank| rank.names_straggler == rank.wait_ns);
+    let head = match (by_waits, own) {
+        (true, true) => "waits in collectives",
+        (true, false) => "waits in collectives with nothing to compute, also for other groups",
+        (false, _) => &of_leads,
     };
     writeln!(out, "\n{HEAD}{head}{HEAD:#}")?;
     for rank in ranks() {
@@ -235,6 +231,12 @@ fn straggler(
         return writeln!(
             out,
             "No straggler: the ranks differ in their {what} by no more than chance."
+        );
+    }
+    if report.told().is_some_and(|group| !group.exchanges) {
+        return writeln!(
+            out,
+            "No straggler: the ranks exchange nothing that would make one wait for another."
         );
     }
     let straggler = report.straggler();
@@ -280,12 +282,10 @@ pub fn waits(waits: &Waits) -> String {
 fn left_out(out: &mut String, report: &Report) -> fmt::Result {
     for rank in &report.ranks {
         if let Some(left_out) = rank.left_out.as_deref().filter(|names| !names.is_empty()) {
-            writeln!(
-                out,
-                "left out of rank {}: {}",
-                rank.rank,
-                in_words(left_out)
-            )?;
+            let text = format!("left out of rank {}: {}", rank.rank, in_words(left_out));
+            for line in output::wrap(&text, output::WIDTH) {
+                writeln!(out, "{line}")?;
+            }
         }
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write};
 
-use litd_traces::printable;
 use litd_traces::study::{Cause, Diagnosis, Models, Study};
+use litd_traces::{Exchange, GroupReport, printable};
 use litd_units::Nanos;
 
 use crate::output::{WIDTH, wrap};
@@ -32,28 +32,36 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
         Cause::SamplingArtefact => {
             "No diagnosis: the ranks were recorded so that leads between them mean nothing.".into()
         }
+        Cause::Unknown if diagnosis.nobody_waits() => {
+            "Nobody is seen to wait: the ranks exchange nothing in what was recorded.".into()
+        }
         Cause::Unknown => {
             format!("Unknown: the others wait for {rank}, and traces don't tell why.")
         }
     }
 }
 
-/// What is to be said of the clocks, if anything.
+/// One of several groups of ranks: its number, what it is and what holds it back.
+pub fn group(number: usize, group: &GroupReport) -> String {
+    let stage = group
+        .stage
+        .map_or(String::new(), |stage| format!("stage {stage}, "));
+    let ranks = Vec::from_iter(group.ranks.iter().map(u32::to_string)).join(" ");
+    let kind = match group.kind {
+        Exchange::Unknown => String::new(),
+        kind => format!(", {kind:?}").to_uppercase(),
+    };
+    let verdict = match &group.diagnosis {
+        Some(diagnosis) => format!(": {}", headline(diagnosis)),
+        None => String::new(),
+    };
+    format!("{number}: {stage}ranks {ranks}{kind}{verdict}")
+}
+
+/// The clocks that were set right.
 pub fn skew(study: &Study<'_>) -> Vec<String> {
     let ranks = study.diagnosis.ranks.iter().map(|marks| marks.rank);
     let skew = &study.skew;
-    if !skew.estimated && skew.one_clock {
-        return Vec::new();
-    }
-    if !skew.estimated {
-        return vec![format!(
-            "how far the clocks of the ranks are apart is not known: that takes all-reduces, all-gathers or reduce-scatters that all ranks ran, and there are {}",
-            match skew.collectives {
-                0 => "none".into(),
-                few => format!("only {few}"),
-            }
-        )];
-    }
     let each = ranks.zip(&skew.ahead_ns).zip(&skew.removed);
     let removed = each.filter(|(_, removed)| **removed);
     removed
@@ -108,9 +116,12 @@ pub fn diagnosis(study: &Study<'_>) -> String {
     out
 }
 
-/// Who is last from stretch to stretch of the first iteration, where that changes.
+/// Who is last from stretch to stretch of the first iteration, where that changes and anybody is waited
+/// for.
 pub fn changes(study: &Study<'_>) -> Option<String> {
-    let wave = study.waves.first().filter(|_| study.straggler_changes)?;
+    let named = study.diagnosis.rank.is_some();
+    let changes = named && study.straggler_changes;
+    let wave = study.waves.first().filter(|_| changes)?;
     let stretch = |stretch: &litd_traces::study::Stretch| {
         format!("rank {} from kernel {}", stretch.rank, stretch.first)
     };

@@ -3,6 +3,7 @@
 // In tests a panic is the report.
 #![allow(clippy::unwrap_used)]
 
+mod first;
 mod refused;
 #[path = "../run/mod.rs"]
 mod run;
@@ -66,6 +67,17 @@ fn rank(number: u32, delay: f64, length: f64) -> String {
     });
     let info = format!(r#""distributedInfo":{{"rank":{number},"world_size":2}},"#);
     document(&info, &Vec::from_iter(kernels))
+}
+
+/// What a rank exchanges with the others, to which it comes late by so many µs; it ends on all ranks at once.
+fn exchange(ts: f64, delay: f64) -> String {
+    kernel("ncclDevKernel_AllReduce", ts + delay, 100.0 - delay)
+}
+
+/// A rank of two that exchanges something behind its ten kernels.
+fn exchanging(number: u32, delay: f64, length: f64) -> String {
+    let exchange = exchange(1000.0, delay);
+    rank(number, delay, length).replacen("\n]", &format!(",\n{exchange}\n]"), 1)
 }
 
 fn write(folder: &TempDir, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
@@ -155,8 +167,8 @@ fn sampled_real_ranks_are_refused() {
 fn two_ranks_of_a_folder() {
     let folder = TempDir::new().unwrap();
     // Whatever they are called.
-    write(&folder, "b", rank(0, 0.0, 50.0));
-    write(&folder, "a.pt.trace.GZ", gzip(&rank(1, 5.0, 50.0)));
+    write(&folder, "b", exchanging(0, 0.0, 50.0));
+    write(&folder, "a.pt.trace.GZ", gzip(&exchanging(1, 5.0, 50.0)));
     write(&folder, "README.md", "not a trace");
     let report = report(&[], &[folder.path()]);
     assert_eq!(
@@ -176,10 +188,10 @@ fn two_ranks_of_a_folder() {
     );
     assert_eq!(
         (&first["kernels"], &first["computation"]),
-        (&10.into(), &10.into())
+        (&11.into(), &10.into())
     );
-    // 10 x 50 of 955 µs.
-    assert!((first["busy_fraction"].as_f64().unwrap() - 500.0 / 955.0).abs() < 1e-12);
+    // 10 x 50 and 100 of 1100 µs.
+    assert!((first["busy_fraction"].as_f64().unwrap() - 600.0 / 1100.0).abs() < 1e-12);
     assert_eq!(first["overlap_ratio"], 0.0);
 }
 
@@ -187,8 +199,8 @@ fn two_ranks_of_a_folder() {
 fn equal_ranks_have_no_straggler() {
     let folder = TempDir::new().unwrap();
     let (a, b) = (
-        write(&folder, "a.json", rank(0, 0.0, 50.0)),
-        write(&folder, "b.json", rank(1, 0.0, 50.0)),
+        write(&folder, "a.json", exchanging(0, 0.0, 50.0)),
+        write(&folder, "b.json", exchanging(1, 0.0, 50.0)),
     );
     assert!(report(&[], &[&a, &b])["straggler_rank"].is_null());
     let text = String::from_utf8(analyze(&[], &[&a, &b]).stdout).unwrap();
@@ -199,8 +211,8 @@ fn equal_ranks_have_no_straggler() {
 fn a_slow_clock_is_told_from_a_late_host() {
     let folder = TempDir::new().unwrap();
     let (a, b) = (
-        write(&folder, "a.json", rank(0, 0.0, 50.0)),
-        write(&folder, "b.json", rank(1, 5.0, 55.0)),
+        write(&folder, "a.json", exchanging(0, 0.0, 50.0)),
+        write(&folder, "b.json", exchanging(1, 5.0, 55.0)),
     );
     let text = String::from_utf8(analyze(&[], &[&a, &b]).stdout).unwrap();
     assert!(
@@ -262,7 +274,11 @@ fn ranks_may_be_given() {
     let nameless = |delay| {
         document(
             "",
-            &[kernel("a", delay, 2.0), kernel("b", delay + 10.0, 2.0)],
+            &[
+                kernel("a", delay, 2.0),
+                kernel("b", delay + 10.0, 2.0),
+                exchange(20.0, delay),
+            ],
         )
     };
     let (a, b) = (
@@ -289,7 +305,8 @@ fn the_gpus_of_files_may_be_given_ranks() {
         let kernels = (0..2).zip(delays).flat_map(|(device, delay)| {
             let on = format!("\"device\":{device}");
             let one = move |k: u32| kernel(&format!("k{k}"), 10.0 * f64::from(k) + delay, 2.0);
-            (0..9).map(move |k| one(k).replace("\"device\":0", &on))
+            let kernels = (0..9).map(one).chain([exchange(100.0, delay)]);
+            kernels.map(move |kernel| kernel.replace("\"device\":0", &on))
         });
         write(&folder, name, document("", &Vec::from_iter(kernels)))
     };
@@ -314,10 +331,11 @@ fn the_files_of_a_folder_are_in_the_order_of_their_numbers() {
     for number in [0, 5, 10, 15] {
         let delay = f64::from(number);
         let kernels = (0..9).map(|k| kernel(&format!("k{k}"), 100.0 * f64::from(k) + delay, 2.0));
+        let all = kernels.chain([exchange(1000.0, delay)]);
         write(
             &folder,
             &format!("gpu{number}.json"),
-            document("", &Vec::from_iter(kernels)),
+            document("", &Vec::from_iter(all)),
         );
     }
     let report = report(&["--ranks", "0,5,10,15"], &[folder.path()]);
@@ -471,7 +489,7 @@ fn every_option_is_in_the_documentation() {
 fn other_json_of_a_folder_is_skipped_with_a_note() {
     let folder = TempDir::new().unwrap();
     let other = write(&folder, "config.json", r#"{"batch": 7}"#);
-    assert!(refusal(&[], &[folder.path()]).contains("no trace is left"));
+    assert!(refusal(&[], &[folder.path()]).contains("no file is a trace"));
     write(&folder, "a.json", rank(0, 0.0, 50.0));
     write(&folder, "b.json", rank(1, 5.0, 50.0));
     write(&folder, "empty.json", "");
@@ -525,8 +543,8 @@ fn what_profilers_write_beside_traces_is_skipped_with_a_note() {
 #[test]
 fn the_table_fits_eighty_columns_and_marks_the_straggler() {
     let folder = TempDir::new().unwrap();
-    write(&folder, "a.json", rank(0, 0.0, 50.0));
-    write(&folder, "b.json", rank(1, 5.0, 55.0));
+    write(&folder, "a.json", exchanging(0, 0.0, 50.0));
+    write(&folder, "b.json", exchanging(1, 5.0, 55.0));
     let text = String::from_utf8(analyze(&[], &[folder.path()]).stdout).unwrap();
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}");

@@ -14,8 +14,8 @@ use memchr::memmem::Finder;
 use serde::Deserialize;
 
 use crate::timeline::{KernelClass, Timeline};
-pub(crate) use suspects::behaving;
 pub use suspects::{Suspect, Suspicion, suspects};
+pub(crate) use suspects::{behaving, exchange};
 use table::TABLE;
 
 /// A row of the table.

@@ -88,6 +88,15 @@ pub fn suspects(timelines: &[Timeline]) -> Vec<Suspect> {
     sorted(found.into_iter().map(suspect).collect())
 }
 
+/// Whether these ranks exchange anything, as far as their recordings tell: a kernel communicates, or
+/// one looks or behaves as if it did. Ranks that exchange nothing are not seen to wait for each other.
+pub(crate) fn exchange(timelines: &[Timeline], alignment: &Alignment) -> bool {
+    let mut kernels = timelines.iter().flat_map(|timeline| &timeline.kernels);
+    kernels.any(|kernel| kernel.class.communicates())
+        || !suspects(timelines).is_empty()
+        || !behaving(timelines, alignment).is_empty()
+}
+
 fn sorted(mut suspects: Vec<Suspect>) -> Vec<Suspect> {
     suspects.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.name.cmp(&b.name)));
     suspects

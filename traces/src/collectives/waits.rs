@@ -12,7 +12,7 @@ use crate::timeline::{KernelClass, Timeline};
 pub(crate) struct Waits {
     /// In collectives of its own group.
     pub(crate) own: Nanos,
-    /// In those with ranks of other groups: other stages, mostly.
+    /// The time in which it waits in any of those with ranks of other groups: other stages, mostly.
     pub(crate) stages: Nanos,
     /// In any of them, while it computes nothing.
     pub(crate) exposed: Nanos,
@@ -77,10 +77,19 @@ pub(crate) fn in_one(row: &[Entry]) -> impl Iterator<Item = Nanos> {
     })
 }
 
+/// When one rank waits.
+#[derive(Debug, Clone, Default)]
+struct Waited {
+    /// In collectives of its own group.
+    own: Vec<(Nanos, Nanos)>,
+    /// In those with ranks of other groups.
+    stages: Vec<(Nanos, Nanos)>,
+}
+
 /// What each rank waits.
 pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'_>) -> Vec<Waits> {
     let mut all = vec![Waits::default(); timelines.len()];
-    let mut spans = vec![Vec::new(); timelines.len()];
+    let mut spans = vec![Waited::default(); timelines.len()];
     let group_of = Vec::from_iter((0..timelines.len()).map(|at| groups.of(at)));
     matched.each(|row| {
         let group = |entry: &Entry| group_of.get(entry.rank).copied();
@@ -90,12 +99,9 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
             let Some(waits) = all.get_mut(entry.rank) else {
                 continue;
             };
-            match inside {
-                true => {
-                    waits.own += wait;
-                    waits.own_collectives += 1;
-                }
-                false => waits.stages += wait,
+            if inside {
+                waits.own += wait;
+                waits.own_collectives += 1;
             }
             waits.collectives += 1;
             let others = row.iter().filter(|other| group(other) == group(entry));
@@ -103,13 +109,22 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
             if wait > Nanos::ZERO
                 && let Some(spans) = spans.get_mut(entry.rank)
             {
-                spans.push((entry.start, entry.start + wait));
+                let of_one = match inside {
+                    true => &mut spans.own,
+                    false => &mut spans.stages,
+                };
+                of_one.push((entry.start, entry.start + wait));
             }
         }
     });
-    for ((waits, mut spans), timeline) in all.iter_mut().zip(spans).zip(timelines) {
-        spans.sort_unstable();
-        waits.exposed = exposed(&spans, timeline);
+    for ((waits, spans), timeline) in all.iter_mut().zip(spans).zip(timelines) {
+        let Waited { own, mut stages } = spans;
+        stages.sort_unstable();
+        // Of several stages waited for at once each would count the same time.
+        waits.stages = Spans::covered(stages.iter().copied());
+        stages.extend(own);
+        stages.sort_unstable();
+        waits.exposed = exposed(&stages, timeline);
     }
     all
 }

@@ -16,6 +16,7 @@ use litd_units::Nanos;
 use self::kept::{DEVICE_LIMIT, Kept, Label};
 pub(crate) use self::kept::{few, within};
 use self::operators::Operators;
+pub(crate) use self::operators::{Span, Thread};
 #[cfg(feature = "formats")]
 pub(crate) use self::pieces::Pieces;
 use crate::class::class_of;

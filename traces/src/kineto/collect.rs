@@ -4,7 +4,8 @@ use litd_units::Nanos;
 
 use super::event::{Args, Category, Event, RawCollective, distributed_info};
 use crate::gather::{
-    self, Correlation, Gathered, Launch, Mark, RawKernel, Spot, launches, shortened, within,
+    self, Correlation, Gathered, Launch, Mark, RawKernel, Span, Spot, Thread, launches, shortened,
+    within,
 };
 use crate::json::number;
 use crate::json::scan::{Part, ScanError};
@@ -103,12 +104,7 @@ impl Collected {
                 Ok(())
             }
             Category::Operator => {
-                if let Some(number) = event.external_id {
-                    let Gathered {
-                        operators, kept, ..
-                    } = &mut self.gathered;
-                    operators.called(kept, number, &decoded(event.name));
-                }
+                self.operator(event);
                 Ok(())
             }
             Category::Device => {
@@ -139,10 +135,35 @@ impl Collected {
                         correlation,
                         at,
                     });
+                    if let Some(thread) = self.thread(event) {
+                        self.gathered.operators.launch(correlation, at, thread);
+                    }
                 }
                 Ok(())
             }
         }
+    }
+
+    /// The thread of the host that an event is of, where it tells.
+    fn thread(&mut self, event: &Event<'_>) -> Option<Thread> {
+        let operators = &mut self.gathered.operators;
+        operators.thread(event.pid.unwrap_or_default(), event.tid?)
+    }
+
+    /// Takes the call of an operator.
+    fn operator(&mut self, event: &Event<'_>) {
+        let start = event.ts.and_then(number::micros_to_nanos);
+        let length = event.dur.and_then(number::micros_to_nanos);
+        let times = start.zip(length).zip(self.thread(event));
+        let span = times.map(|((start, length), thread)| Span {
+            thread,
+            start,
+            end: start.saturating_add(length.max(0)),
+        });
+        let Gathered {
+            operators, kept, ..
+        } = &mut self.gathered;
+        operators.called(kept, &decoded(event.name), event.external_id, span);
     }
 
     /// Keeps the mark if it is one. A mark with unreadable times is no reason to refuse kernels.
@@ -197,9 +218,6 @@ impl Collected {
             .kept
             .name(&decoded(event.name))
             .map_err(fault)?;
-        if let Some(number) = args.external_id {
-            self.gathered.operators.launched(name, number);
-        }
         let class = match event.category {
             Category::Copy => KernelClass::Copy,
             _ => self.gathered.class(name),
@@ -213,6 +231,10 @@ impl Collected {
             .correlation
             .and_then(number_of)
             .and_then(Correlation::new);
+        if args.external_id.is_some() || correlation.is_some() {
+            let operators = &mut self.gathered.operators;
+            operators.launched(name, args.external_id, correlation);
+        }
         let collective = match &args.collective {
             Some(raw) => {
                 let collective = self.collective(raw).map_err(fault)?;

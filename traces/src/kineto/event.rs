@@ -93,21 +93,16 @@ impl<'a> Event<'a> {
             }
             match category {
                 Some(Category::Host) => return Ok(None),
-                Some(Category::Operator) => {
-                    let category = Category::Operator;
-                    let external_id = external_id(text);
-                    let operator = external_id.map(|_| Event {
-                        category,
-                        external_id,
-                        ..event
-                    });
-                    return Ok(operator);
-                }
+                // Of these nothing else is asked; their arguments are the longest part.
+                Some(Category::Operator) if event.has_place() => break,
                 _ => {}
             }
         }
         if category == Some(Category::Operator) {
-            category = Some(Category::Host);
+            match event.is_mark() {
+                true => category = Some(Category::Host),
+                false => event.external_id = external_id(text),
+            }
         }
         // rocmProfileData's converter has no categories; a description in the arguments tells.
         let category = category.or_else(|| described(event.args));
@@ -116,6 +111,12 @@ impl<'a> Event<'a> {
 
     fn is_mark(&self) -> bool {
         self.name.starts_with(b"ProfilerStep#") || self.name == b"record_param_comms"
+    }
+
+    /// Whether it is known where and when it ran.
+    fn has_place(&self) -> bool {
+        let fields = [self.ts, self.dur, self.pid, self.tid];
+        fields.iter().all(Option::is_some)
     }
 }
 
@@ -229,9 +230,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operator_is_dropped_and_a_kernel_kept() {
-        let operator = br#"{"ph":"X","cat":"cpu_op","name":"aten::add","ts":1,"dur":1}"#;
-        assert!(Event::parse(operator).unwrap().is_none());
+    fn operators_and_kernels_are_kept() {
+        let operator = br#"{"ph":"X","cat":"cpu_op","args":{"dur":9},"name":"aten::add","ts":1,"dur":2,"pid":3,"tid":4}"#;
+        let event = Event::parse(operator).unwrap().unwrap();
+        let place = [event.ts, event.dur, event.pid, event.tid];
+        assert_eq!(place, [b"1", b"2", b"3", b"4"].map(|text| Some(&text[..])));
+        assert_eq!(
+            (event.category, event.external_id),
+            (Category::Operator, None)
+        );
+        let other = br#"{"ph":"X","cat":"python_function","name":"forward","ts":1,"dur":1}"#;
+        assert!(Event::parse(other).unwrap().is_none());
         let numbered = br#"{"ph":"X","cat":"cpu_op","name":"aten::add","ts":1,"args":{"Note":"External id\":9","External id": 7}}"#;
         let event = Event::parse(numbered).unwrap().unwrap();
         assert_eq!(

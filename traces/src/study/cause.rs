@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use litd_diagnosis::{Cause, Limits, Marks, Verdict, median};
+use litd_diagnosis::{Cause, Limits, Marks, SURE, Verdict, median};
 use litd_units::Nanos;
 use serde::Serialize;
 
@@ -29,6 +29,9 @@ pub struct Diagnosis {
     pub cause: Cause,
     /// The rank that the others wait for; null where nobody waits, or for nobody in particular.
     pub rank: Option<u32>,
+    /// Whether the ranks exchange anything in what was recorded; else nobody is seen to wait.
+    #[serde(skip)]
+    pub exchanges: bool,
     /// Whether more power for that rank can help.
     pub power_helps: bool,
     /// What tells how far ranks are apart: `waits` in collectives with nothing to compute, `arrivals` at
@@ -42,6 +45,14 @@ pub struct Diagnosis {
     pub evidence: Vec<String>,
     /// What was measured of each rank.
     pub ranks: Vec<RankMarks>,
+}
+
+impl Diagnosis {
+    /// Whether ranks differ and nobody is seen to wait for anybody: they exchange nothing.
+    #[must_use]
+    pub fn nobody_waits(&self) -> bool {
+        !self.exchanges && self.cause == Cause::Unknown
+    }
 }
 
 /// What was measured of a rank.
@@ -136,10 +147,10 @@ impl Measure {
             ],
             "waits" => [
                 format!(
-                    "what the ranks wait in collectives with nothing to compute differs by {spread:.2} % of the time, where noise makes up to {level:.2} %"
+                    "what the ranks wait in collectives with nothing to compute differs by {spread:.2} % of an iteration, where noise makes up to {level:.2} %"
                 ),
                 format!(
-                    "another rank waits in collectives with nothing to compute for {spread:.2} % of the time more than rank {rank}, {unexplained}"
+                    "another rank waits in collectives with nothing to compute for {spread:.2} % of an iteration more than rank {rank}, {unexplained}"
                 ),
             ],
             _ => [
@@ -180,16 +191,21 @@ pub(super) fn diagnose(
     let verdict = litd_diagnosis::diagnose(&measure.values, &marks, &[], &limits);
     let last = verdict.last.and_then(|gpu| timelines.get(gpu));
     let rank = last.map(|timeline| timeline.rank);
+    let exchanges = matrix.exchanges();
     let (cause, evidence) = match (artefact::find(timelines, matrix, skew), rank) {
         (Some(artefact), _) => artefact,
+        (None, Some(_)) if !exchanges && verdict.cause != Cause::Healthy => {
+            (Cause::Unknown, alone(timelines, &leads, &marks))
+        }
         (None, Some(rank)) => (verdict.cause, evidence(rank, &verdict, &measure)),
         (None, None) => (Cause::Unknown, Vec::new()),
     };
-    let named = !matches!(cause, Cause::Healthy | Cause::SamplingArtefact);
+    let named = exchanges && !matches!(cause, Cause::Healthy | Cause::SamplingArtefact);
     let each = timelines.iter().zip(marks).zip(&leads).enumerate();
     Diagnosis {
         cause,
         rank: rank.filter(|_| named),
+        exchanges,
         power_helps: cause.power_helps(),
         measure: measure.name,
         spread: measure.spread,
@@ -204,6 +220,36 @@ pub(super) fn diagnose(
             })
             .collect(),
     }
+}
+
+/// What is to be said of ranks that exchange nothing: how far apart they are, which holds nobody back by
+/// itself, and whose kernels are slow.
+fn alone(timelines: &[Timeline], leads: &[f64], marks: &[Marks]) -> Vec<String> {
+    let mut evidence = vec![
+        "no collective is recorded, nor anything that looks or behaves like one: nobody is seen to wait for another".into(),
+    ];
+    let place = |of: Option<(usize, &f64)>| Some(timelines.get(of?.0)?.rank);
+    let each = || leads.iter().enumerate();
+    let first = place(each().max_by(|a, b| a.1.total_cmp(b.1)));
+    let last = place(each().min_by(|a, b| a.1.total_cmp(b.1)));
+    if let (Some(first), Some(last)) = (first, last) {
+        evidence.push(format!(
+            "rank {first} starts matching kernels {:.2} % of an iteration before rank {last} on average: so far apart are they, and that alone holds nobody back",
+            100.0 * spread(leads)
+        ));
+    }
+    let slower = timelines.iter().zip(marks).filter_map(|(timeline, marks)| {
+        let slower = marks.slower_compute?;
+        let clear = SURE * marks.uncertainty.unwrap_or(0.0);
+        (slower > clear.max(Limits::OF_TRACES.slower)).then_some((slower, timeline.rank))
+    });
+    if let Some((slower, rank)) = slower.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        evidence.push(format!(
+            "the computation of rank {rank} takes {:.1} % longer than the median rank's",
+            slower * 100.0
+        ));
+    }
+    evidence
 }
 
 /// What the verdict rests on.
@@ -257,7 +303,7 @@ fn evidence(rank: u32, verdict: &Verdict, measure: &Measure) -> Vec<String> {
             false => ", as on the others (none of the hosts keeps up)".into(),
         };
         evidence.push(format!(
-            "its queue is empty, with no collective to wait for, for {} of the time{more}: its host is late",
+            "its queue is empty, with no collective to wait for, for {} of an iteration{more}: its host is late",
             percent(verdict.idle)
         ));
     }

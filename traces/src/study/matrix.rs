@@ -8,6 +8,7 @@ use litd_units::Nanos;
 
 use crate::align::{AlignError, AlignOptions, Alignment, LeftOut, Selection, align};
 use crate::analysis::{communication, ratio};
+use crate::class::exchange;
 use crate::timeline::{Kernel, NonMax, Timeline};
 
 /// What each GPU did with each matched computation kernel, kernels in the order in which the last
@@ -61,6 +62,11 @@ impl<'a> Matrix<'a> {
 
     pub(super) fn gpus(&self) -> usize {
         self.timelines.len()
+    }
+
+    /// Whether the ranks exchange anything.
+    pub(super) fn exchanges(&self) -> bool {
+        exchange(self.timelines, &self.alignment)
     }
 
     /// How many kernels match.

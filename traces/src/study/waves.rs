@@ -6,6 +6,7 @@ use litd_units::Nanos;
 use serde::Serialize;
 
 use super::matrix::Matrix;
+use crate::analysis::least;
 
 /// The most points of a curve that are reported.
 const POINTS: usize = 240;
@@ -19,6 +20,8 @@ const STRETCH: usize = 20;
 pub struct Wave {
     /// The iteration; null where traces mark none.
     pub iteration: Option<u32>,
+    /// The rank with the least lead over all of its kernels; null on ties.
+    pub straggler_rank: Option<u32>,
     /// Matched kernels.
     pub kernels: usize,
     /// From the first start to the last end of matched kernels, in nanoseconds.
@@ -70,6 +73,7 @@ pub(super) fn waves(matrix: &Matrix<'_>, ranks: &[u32]) -> Vec<Wave> {
         let at = Vec::from_iter((0..kernels.len()).step_by(step));
         Wave {
             iteration,
+            straggler_rank: last_of(matrix, &kernels, ranks),
             kernels: kernels.len(),
             length_ns: matrix.length(&kernels),
             lead_ns: matrix.column(|gpu| leads(gpu).step_by(step).collect()),
@@ -79,6 +83,13 @@ pub(super) fn waves(matrix: &Matrix<'_>, ranks: &[u32]) -> Vec<Wave> {
         }
     };
     iterations.into_iter().map(wave).collect()
+}
+
+/// The rank with the least lead over these kernels.
+fn last_of(matrix: &Matrix<'_>, kernels: &[u32], ranks: &[u32]) -> Option<u32> {
+    let sum = |gpu| kernels.iter().map(|&k| matrix.lead(gpu, k as usize)).sum();
+    let sums: Vec<Nanos> = matrix.column(sum);
+    ranks.get(least(&sums)?).copied()
 }
 
 fn plateau(leads: &[Nanos]) -> Plateau {

@@ -1,5 +1,6 @@
 //! The report as one HTML file: no script, nothing from a network; it fits a phone and paper.
 
+mod ranks;
 mod svg;
 mod time;
 
@@ -48,17 +49,23 @@ table{display:table;width:100%}td,th{white-space:normal;font-size:8pt}}
 
 /// The whole file: of one group's ranks, if they were studied, all there is to see; of all ranks
 /// where their time goes.
-pub fn render(report: &Report, study: Option<&Study<'_>>, timelines: &[Timeline]) -> String {
+pub fn render(
+    report: &Report,
+    first: &Summary,
+    study: Option<&Study<'_>>,
+    timelines: &[Timeline],
+) -> String {
     let mut out = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>litctl analyze</title><style>{STYLE}</style></head><body>\n<h1>Which GPU holds this node back?</h1>\n"
     );
     if report.simulated {
         out.push_str("<p><strong>SIMULATED</strong>: a simulator wrote these traces.</p>\n");
     }
-    summary(&mut out, &Summary::of(report, study));
+    summary(&mut out, first);
     if let Some(study) = study {
         reasons(&mut out, study);
     }
+    ranks::section(&mut out, report);
     time::section(&mut out, report);
     if let Some(study) = study {
         pictures(&mut out, study, timelines);
@@ -111,7 +118,7 @@ fn summary(out: &mut String, summary: &Summary) {
         escaped(&summary.verdict)
     );
     for (label, answer) in summary.lines().into_iter().skip(1) {
-        let _ = write!(out, "<dt>{label}</dt><dd>{}</dd>", escaped(answer));
+        let _ = write!(out, "<dt>{label}</dt><dd>{}</dd>", escaped(&answer));
     }
     out.push_str("</dl>\n");
 }

@@ -38,7 +38,7 @@ pub fn section(out: &mut String, report: &Report) {
         "</p><figure style=\"margin:0\">{}</figure>",
         picture(report)
     );
-    out.push_str("<table><tr><th>rank</th><th>window</th><th>com&shy;putation, %</th><th>exposed comm., %</th><th>exposed copies, %</th><th>idle, %</th><th>exposed waits, %</th><th>all waits, %</th><th>for stages, %</th></tr>");
+    out.push_str("<p>All of the table is in % of each rank's window, from its first start to its last end. Waits are within the times before them, or beside computation.</p><table><tr><th>rank</th><th>window</th><th>com&shy;putation</th><th>exposed comm.</th><th>exposed copies</th><th>idle</th><th>exposed waits</th><th>all waits</th><th>for stages</th></tr>");
     for rank in &report.ranks {
         let share = |part: Nanos| percent(Some(part.0 as f64 / rank.window_ns.0.max(1) as f64));
         let split = &rank.time_ns;

@@ -1,0 +1,96 @@
+//! What makes a verdict less sure, in words: ranks that are missing, clocks that nothing tells of,
+//! and iterations that differ, or are too few to tell.
+
+use std::collections::BTreeMap;
+
+use litd_traces::Report;
+use litd_traces::study::{Cause, Skew, Study, Wave};
+
+/// So many ranks that are last in turn are named.
+const NAMED: usize = 4;
+
+/// A sentence for each, without a full stop.
+pub fn of(report: &Report, study: Option<&Study<'_>>) -> Vec<String> {
+    let mut doubts = Vec::from_iter(report.missing());
+    // Where recordings allow no verdict at all, nothing makes it less sure.
+    let Some(study) = study.filter(|it| it.diagnosis.cause != Cause::SamplingArtefact) else {
+        return doubts;
+    };
+    doubts.extend(clocks(&study.skew));
+    doubts.extend(few(&study.waves));
+    if study.diagnosis.rank.is_some() {
+        doubts.extend(from_one_to_the_next(&study.waves));
+        doubts.extend(within(study));
+    }
+    doubts
+}
+
+/// That nothing tells how far the clocks are apart.
+fn clocks(skew: &Skew) -> Option<String> {
+    let known = skew.estimated || skew.one_clock;
+    (!known).then(|| {
+        format!(
+            "how far the clocks of the ranks are apart is not known: that takes all-reduces, all-gathers or reduce-scatters that all ranks ran, and there are {}",
+            match skew.collectives {
+                0 => "none".into(),
+                few => format!("only {few}"),
+            }
+        )
+    })
+}
+
+/// That one iteration says nothing of others.
+fn few(waves: &[Wave]) -> Option<String> {
+    let [one] = waves else { return None };
+    Some(match one.iteration {
+        Some(number) => {
+            format!("only one iteration is compared ({number}), and others may differ from it")
+        }
+        None => "the traces mark no iterations and count as one, so whether iterations differ is not known (--cut-at NAME tells them apart)".into(),
+    })
+}
+
+/// That another rank is last in other iterations.
+fn from_one_to_the_next(waves: &[Wave]) -> Option<String> {
+    let mut counts = BTreeMap::<u32, usize>::new();
+    for rank in waves.iter().filter_map(|wave| wave.straggler_rank) {
+        *counts.entry(rank).or_default() += 1;
+    }
+    if counts.len() < 2 {
+        return None;
+    }
+    let mut counts = Vec::from_iter(counts);
+    counts.sort_by_key(|&(rank, count)| (std::cmp::Reverse(count), rank));
+    let shown = counts.iter().take(NAMED);
+    let mut each = Vec::from_iter(shown.map(|(rank, count)| format!("rank {rank} in {count}")));
+    if counts.len() > NAMED {
+        let rest = counts.iter().skip(NAMED).map(|(_, count)| count);
+        each.push(format!("others in {}", rest.sum::<usize>()));
+    }
+    Some(format!(
+        "which rank starts kernels last changes from iteration to iteration: {} of {}",
+        each.join(", "),
+        waves.len()
+    ))
+}
+
+/// That another rank is last in other parts of an iteration.
+fn within(study: &Study<'_>) -> Option<String> {
+    let mut turns = Vec::<u32>::new();
+    let wave = study.waves.first().filter(|_| study.straggler_changes)?;
+    for stretch in &wave.last {
+        if !turns.contains(&stretch.rank) {
+            turns.push(stretch.rank);
+        }
+    }
+    let more = if turns.len() > NAMED {
+        " and others"
+    } else {
+        ""
+    };
+    let named = turns.iter().take(NAMED).map(u32::to_string);
+    let named = Vec::from_iter(named).join(", ");
+    (turns.len() > 1).then(|| {
+        format!("which rank starts kernels last changes within an iteration: {named}{more} in turn")
+    })
+}

@@ -1,0 +1,214 @@
+//! What people read first: the verdict, how sure it is, what it costs and what to do next, the same in
+//! text, HTML and JSON.
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::run::litctl;
+use super::{analyze, document, exchanging, kernel, rank, report, write};
+
+/// The text of an analysis.
+fn text(folder: &TempDir) -> String {
+    String::from_utf8(analyze(&[], &[folder.path()]).stdout).unwrap()
+}
+
+/// In one line.
+fn joined(text: &str) -> String {
+    Vec::from_iter(text.split_whitespace()).join(" ")
+}
+
+/// The page that is written of a folder.
+fn page(folder: &TempDir) -> String {
+    let elsewhere = TempDir::new().unwrap();
+    let page = elsewhere.path().join("page.html");
+    let output = analyze(&["--html", page.to_str().unwrap()], &[folder.path()]);
+    assert!(output.status.success(), "{output:?}");
+    std::fs::read_to_string(&page).unwrap()
+}
+
+fn doubts(folder: &TempDir) -> Vec<String> {
+    let report = report(&[], &[folder.path()]);
+    let doubts = report["verdict"]["doubts"].as_array().unwrap().iter();
+    Vec::from_iter(doubts.map(|doubt| doubt.as_str().unwrap().to_owned()))
+}
+
+#[test]
+fn the_first_screen_is_this_one() {
+    let folder = TempDir::new().unwrap();
+    write(&folder, "a.json", exchanging(0, 0.0, 50.0));
+    write(&folder, "b.json", exchanging(1, 5.0, 55.0));
+    let text = text(&folder);
+    let (first, _) = text.split_once("where the time goes").unwrap();
+    assert_eq!(first, include_str!("first.txt"), "{first}");
+}
+
+#[test]
+fn text_pages_and_json_say_the_same() {
+    let folder = TempDir::new().unwrap();
+    write(&folder, "a.json", exchanging(0, 0.0, 50.0));
+    write(&folder, "b.json", exchanging(1, 5.0, 55.0));
+    let report = report(&[], &[folder.path()]);
+    let verdict = &report["verdict"];
+    assert_eq!(verdict["kind"], "slow-clock");
+    let shown = [joined(&text(&folder)), joined(&page(&folder))];
+    let mut said = Vec::from_iter(["text", "how_sure", "cost", "next"].map(|key| &verdict[key]));
+    said.extend(verdict["doubts"].as_array().unwrap());
+    for said in said {
+        let said = said.as_str().unwrap();
+        // A doubt begins a sentence there.
+        let said = said.get(1..).unwrap().replace('\'', "&#39;");
+        for shown in &shown {
+            let shown = shown.replace('\'', "&#39;");
+            assert!(shown.contains(&said), "{said} is not in {shown}");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_exchange_nothing_have_no_straggler() {
+    let folder = TempDir::new().unwrap();
+    write(&folder, "a.json", rank(0, 0.0, 50.0));
+    write(&folder, "b.json", rank(1, 5.0, 50.0));
+    let report = report(&[], &[folder.path()]);
+    assert_eq!(report["straggler_rank"], Value::Null);
+    assert_eq!(report["diagnosis"]["rank"], Value::Null);
+    assert_eq!(report["diagnosis"]["power_helps"], false);
+    assert_eq!(report["verdict"]["kind"], "nobody-waits");
+    let text = text(&folder);
+    for shown in [joined(&text), joined(&page(&folder))] {
+        assert!(shown.contains("Nobody is seen to wait"), "{shown}");
+        assert!(
+            shown.contains("rank 0 starts matching kernels 0.52 % of an iteration before rank 1"),
+            "{shown}"
+        );
+        assert!(!shown.contains("others wait for"), "{shown}");
+    }
+    assert!(
+        text.contains("No straggler: the ranks exchange nothing"),
+        "{text}"
+    );
+    assert!(!text.lines().any(|line| line.starts_with('>')), "{text}");
+}
+
+/// A rank of two that runs so many iterations, and is late in some.
+fn iterations(number: u32, late: &[bool]) -> String {
+    let mut events = Vec::new();
+    for (step, &late) in (0..).zip(late) {
+        let begin = 2_000.0 * f64::from(step);
+        let delay = if late { 30.0 } else { 0.0 };
+        events.push(format!(
+            r#"{{"ph":"X","cat":"user_annotation","name":"ProfilerStep#{step}","pid":9,"tid":9,"ts":{begin},"dur":1999}}"#
+        ));
+        let kernels = (0..10).map(|k| kernel("gemm", begin + 100.0 * f64::from(k) + delay, 50.0));
+        events.extend(kernels);
+        events.push(kernel(
+            "ncclDevKernel_AllReduce",
+            begin + 1_000.0 + delay,
+            200.0 - delay,
+        ));
+    }
+    let info = format!(r#""distributedInfo":{{"rank":{number},"world_size":2}},"#);
+    document(&info, &events)
+}
+
+#[test]
+fn a_straggler_that_changes_from_iteration_to_iteration_is_told() {
+    let folder = TempDir::new().unwrap();
+    let others = |late: &[bool]| Vec::from_iter(late.iter().map(|late| !late));
+    let late = [true, true, false, true, true, true];
+    write(&folder, "a.json", iterations(0, &others(&late)));
+    write(&folder, "b.json", iterations(1, &late));
+    let told = "which rank starts kernels last changes from iteration to iteration: rank 1 in 5, rank 0 in 1 of 6";
+    assert_eq!(doubts(&folder), [told]);
+    assert!(joined(&text(&folder)).contains(&told[1..]));
+    // Where it is the same rank in all of them, nothing is to be said.
+    write(&folder, "a.json", iterations(0, &[false; 6]));
+    write(&folder, "b.json", iterations(1, &[true; 6]));
+    assert_eq!(doubts(&folder), [""; 0]);
+}
+
+#[test]
+fn one_iteration_and_unknown_clocks_make_less_sure() {
+    let folder = TempDir::new().unwrap();
+    write(&folder, "a.json", iterations(0, &[false]));
+    write(&folder, "b.json", iterations(1, &[true]));
+    let [clocks, few] = &doubts(&folder)[..] else {
+        panic!("{:?}", doubts(&folder));
+    };
+    assert!(
+        clocks.contains("clocks of the ranks are apart is not known") && clocks.ends_with("only 1")
+    );
+    assert!(
+        few.starts_with("only one iteration is compared (0)"),
+        "{few}"
+    );
+    // Traces that mark none.
+    write(&folder, "a.json", exchanging(0, 0.0, 50.0));
+    write(&folder, "b.json", exchanging(1, 5.0, 50.0));
+    let few = doubts(&folder).pop().unwrap();
+    assert!(few.starts_with("the traces mark no iterations"), "{few}");
+    // One rank is compared with nobody, and nothing can be doubted.
+    let one = report(&[], &[&folder.path().join("a.json")]);
+    assert_eq!(one["verdict"]["kind"], "one-rank");
+    assert_eq!(one["verdict"]["doubts"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_page_has_each_groups_ranks_leads_and_paces() {
+    let folder = TempDir::new().unwrap();
+    let speeds = ["--speeds", "1,1,0.97,1,1,1,1,1", "--seed", "3"];
+    let traces = folder.path().to_str().unwrap();
+    let job = ["simulate", "--parallel", "pp2tp4", "--write-kineto", traces];
+    litctl(&[&job[..], &speeds[..]].concat());
+    let page = page(&folder);
+    assert!(
+        page.contains("<li>0: stage 0, ranks 0 1 2 3, TP: Slow clock"),
+        "{page}"
+    );
+    assert!(
+        page.contains("<li>1: stage 1, ranks 4 5 6 7, TP: Healthy"),
+        "{page}"
+    );
+    let text = text(&folder).replace('>', " ");
+    let (_, rows) = text.split_once("rank kernels").unwrap();
+    let (_, table) = page.split_once("<h2>Ranks</h2>").unwrap();
+    for (rank, name) in [(2, "<strong>2, straggler</strong>"), (5, "5"), (6, "6")] {
+        let start = format!("{rank} ");
+        let row = rows
+            .lines()
+            .find(|row| row.trim_start().starts_with(&start));
+        let row = row.unwrap();
+        let columns = Vec::from_iter(row.split_whitespace());
+        // The summed lead is a number and its unit.
+        let (pace, lead) = (columns.last().unwrap(), columns[6..8].join(" "));
+        let group = rank / 4;
+        let cells = format!("<tr><td>{name}</td><td>{group}</td><td>{pace}</td><td>{lead}</td>");
+        assert!(table.contains(&cells), "{cells} is not in {table}");
+    }
+}
+
+#[test]
+fn a_page_marks_nobody_where_recordings_mean_nothing() {
+    let folder = TempDir::new().unwrap();
+    // Recorded one after the other, for the most part.
+    write(&folder, "a.json", exchanging(0, 0.0, 50.0));
+    write(&folder, "b.json", rank(1, 700.0, 50.0));
+    let report = report(&[], &[folder.path()]);
+    assert_eq!(report["verdict"]["kind"], "sampling-artefact");
+    assert!(!page(&folder).contains("straggler</strong>"));
+    assert!(!text(&folder).lines().any(|line| line.starts_with('>')));
+}
+
+#[test]
+fn percentages_say_what_they_are_of() {
+    let folder = TempDir::new().unwrap();
+    write(&folder, "a.json", exchanging(0, 0.0, 50.0));
+    write(&folder, "b.json", exchanging(1, 5.0, 55.0));
+    let report = report(&[], &[folder.path()]);
+    // What others wait with nothing to compute is of the same whole, not of what they wait.
+    let cost = report["verdict"]["cost"].as_str().unwrap();
+    assert!(
+        cost.starts_with("the other rank waits in collectives for 0.45 % of the time recorded, and for 0.45 % of it with"),
+        "{cost}"
+    );
+}
