@@ -104,7 +104,9 @@ fn outdated_here(directory: &Path, locks: &DeviceLocks) -> Vec<String> {
     let recovered = owed(directory).ok().flatten();
     let entries = recovered.into_iter().flat_map(|it| it.entries);
     let addresses = entries.map(|it| it.address);
-    addresses.filter(|it| locks.points_elsewhere(it, directory)).collect()
+    addresses
+        .filter(|it| locks.points_elsewhere(it, directory))
+        .collect()
 }
 
 impl Orphan {

@@ -124,7 +124,9 @@ impl<S: Store> Core<S> {
             return format!("no cap is changed, but to undo: {trouble}");
         }
         if let Some(trouble) = self.audit.trouble() {
-            return format!("no cap is changed, but to undo: the audit log can't be written: {trouble}");
+            return format!(
+                "no cap is changed, but to undo: the audit log can't be written: {trouble}"
+            );
         }
         let lost: Vec<&str> = self
             .devices

@@ -584,7 +584,9 @@ fn a_full_disk_refuses_intents_and_loses_nothing() {
             .intend(&mut disk, &[(NAMES[0], Watts(600.0))])
             .unwrap_err();
         assert!(
-            error.to_string().contains("no cap is changed, but to undo, until it can"),
+            error
+                .to_string()
+                .contains("no cap is changed, but to undo, until it can"),
             "{error}"
         );
         assert_eq!(journal.entries(), entries);
