@@ -49,7 +49,7 @@ impl<S: Store> Core<S> {
     }
 
     /// The most that a device could hold, whatever its driver says now: the largest of what the undo
-    /// journal, its last known range (or, without one, its peers'), its reading and the configured
+    /// journal, its last known range (without both: its peers'), its reading and the configured
     /// ceiling say.
     fn could_hold(&self, device: usize) -> Watts {
         let Some(unit) = self.devices.get(device) else {
@@ -60,11 +60,11 @@ impl<S: Store> Core<S> {
         // The highest limit of a CPU socket is what its register holds, not what it could draw.
         let last = unit.device.range.last().filter(|_| unit.is_gpu());
         let ceiling = self.config.caps.gpu_ceiling.filter(|_| unit.is_gpu());
+        let known = [journaled, last.map(|range| range.highest)];
+        let known = known.into_iter().flatten().reduce(Watts::max);
         // A ceiling bounds litd, and not whoever set the cap before.
-        let highest = last.map(|range| range.highest);
-        let highest = highest.or_else(|| self.highest_of_peers(unit));
-        let bound = [journaled, highest, ceiling];
-        let bound = bound.into_iter().flatten().reduce(Watts::max);
+        let known = known.or_else(|| self.highest_of_peers(unit));
+        let bound = [known, ceiling].into_iter().flatten().reduce(Watts::max);
         // Nothing is known of it or of any other: nothing is left beside it.
         let bound = bound.unwrap_or(Range::NEVER_TOLD.unjudged().unwrap_or_default());
         let read = unit.device.reading.map(|reading| reading.cap);
