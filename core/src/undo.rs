@@ -65,20 +65,8 @@ impl<S: Store> Core<S> {
             unit.found = Some(entry.found);
             return;
         };
-        // A GPU's driver forgets its cap when the node boots; the registers of a CPU socket outlive kexec.
-        if unit.is_gpu() && entry.boot_id != self.journal.boot_id() {
-            unit.found = Some(reading.cap);
-            let text = format!(
-                "the node has booted since litd set its cap, and its driver has begun anew: {} stays, \
-                 and not the {} that was found before",
-                reading.cap, entry.found
-            );
-            if !reading.cap.is_same_cap(entry.found) {
-                self.note(Note::info(EventKind::Restore, text).device(&address));
-            }
-            self.forget_entry(&address);
-            return;
-        }
+        // An entry of an earlier boot counts as one of this boot: a boot id does not tell whether the
+        // devices were reset (kexec), and a container may have one of its own.
         let serial = unit.device.identity.serial.as_deref();
         if entry.is_another_part(serial, self.journal.boot_id(), reading.cap) {
             unit.found = Some(reading.cap);

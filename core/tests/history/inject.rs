@@ -267,12 +267,15 @@ impl World {
         self.boot += 1;
         self.recall_spared(true);
         self.seen.mark(Fault::Reboot);
+        // A kernel that is started from a running one (kexec) need not reset the devices: their caps
+        // stay, and what the kernel tells of itself can't say so.
+        let resets = power_cut || !self.fates.chance(0.3);
         for device in 0..self.hw.len() {
-            let cap = micro(self.hw[device].range.default);
             self.hw[device].clocks = None;
-            // Its driver begins anew: what was found before the node booted is nobody's any more.
-            self.hw[device].natural.clear();
-            self.foreign(device, cap);
+            if resets {
+                let cap = micro(self.hw[device].range.default);
+                self.foreign(device, cap);
+            }
         }
         let mut rng = self.rng.clone();
         let cut = self.disk.with(|disk| {
