@@ -30,16 +30,30 @@ pub(crate) struct Settling {
 pub(crate) struct Suspect {
     /// The cap.
     pub cap: Watts,
-    /// Since when no reading of the device is believed.
-    pub since: Nanos,
+    /// Since when no reading of the device is believed; `None`: nothing was known of it before.
+    pub since: Option<Nanos>,
+    /// Whether readings have contradicted each other since then: nobody can judge what it holds.
+    pub is_contradicted: bool,
 }
 
-impl Suspect {
-    /// Of a device that nothing is known of yet.
-    fn first(cap: Watts) -> Self {
-        let since = Nanos(i64::MIN);
-        Self { cap, since }
-    }
+/// A write that failed may be done all the same.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Landing {
+    /// Until then.
+    pub until: Nanos,
+    /// Whether that would leave another cap than the one found.
+    pub is_away: bool,
+}
+
+/// What a reading that is unlike all that is known comes to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Heard {
+    /// It is the first of its kind: the device is to be read again.
+    Once,
+    /// The reading before said the same: it is to be believed.
+    Twice,
+    /// The reading before said something else that was not believed either.
+    Otherwise(Watts),
 }
 
 /// One device.
@@ -75,6 +89,8 @@ pub(crate) struct Unit {
     pub failures: u32,
     /// When a failed write is tried again.
     pub retry_at: Option<Nanos>,
+    /// A write that failed, and that may be done all the same.
+    pub landing: Option<Landing>,
     /// A CPU socket needed what it lent: it keeps it until then.
     pub keeps_until: Option<Nanos>,
     /// What has limited it since its job's last sample.
@@ -136,9 +152,14 @@ impl Unit {
             busy: None,
             late: false,
             overdue: false,
-            suspect: first.filter(|&cap| range.admits(cap)).map(Suspect::first),
+            suspect: first.filter(|&cap| range.admits(cap)).map(|cap| Suspect {
+                cap,
+                since: None,
+                is_contradicted: false,
+            }),
             failures: 0,
             retry_at: None,
+            landing: None,
             keeps_until: None,
             window: Window::default(),
             settling: None,
@@ -178,13 +199,26 @@ impl Unit {
         self.device.identity.kind == DeviceKind::Gpu
     }
 
-    /// A cap was read that is not to be believed before it is read again. Returns the one that was
-    /// read before it, if that was not believed either.
-    pub fn suspect(&mut self, cap: Watts, now: Nanos) -> Option<Watts> {
+    /// A cap was read that is not to be believed before it is read again.
+    pub fn suspect(&mut self, cap: Watts, now: Nanos) -> Heard {
         let before = self.suspect;
-        let since = before.map_or(now, |it| it.since);
-        self.suspect = Some(Suspect { cap, since });
-        before.map(|it| it.cap)
+        let heard = match before {
+            Some(before) if before.cap.is_same_cap(cap) => Heard::Twice,
+            Some(before) if before.since.is_some() => Heard::Otherwise(before.cap),
+            _ => Heard::Once,
+        };
+        let contradicts = matches!(heard, Heard::Otherwise(_));
+        self.suspect = Some(Suspect {
+            cap,
+            since: before.and_then(|it| it.since).or(Some(now)),
+            is_contradicted: contradicts || before.is_some_and(|it| it.is_contradicted),
+        });
+        heard
+    }
+
+    /// Whether what is read of it contradicts itself: it may hold whatever it can hold.
+    pub fn contradicts_itself(&self) -> bool {
+        self.suspect.is_some_and(|it| it.is_contradicted)
     }
 
     /// Whether its cap was read since litd started: until then nobody knows whose the cap is that it
