@@ -3,7 +3,7 @@
 
 use litd_api::DeviceState;
 use litd_policies::Limits;
-use litd_power::{CapRange, DeviceKind, Operation, Reading};
+use litd_power::{CapRange, DeviceKind, Operation};
 use litd_units::{Nanos, Watts};
 
 use crate::by_hand::ByHand;
@@ -109,6 +109,8 @@ pub(crate) struct Unit {
     /// A cap that was read once and is unlike what is known: nothing is written until it has been
     /// read again.
     pub suspect: Option<Suspect>,
+    /// A cap that was read last and that its driver's range does not admit: one of the two is wrong.
+    pub impossible: Option<Watts>,
     /// When it was reset of late.
     pub resets: Vec<Nanos>,
     /// What its clocks are locked to.
@@ -127,10 +129,10 @@ struct Wanted {
 
 impl Unit {
     fn new(name: String, mut device: Device) -> Self {
-        if let Some(Reading { cap, .. }) = device.reading
-            && !device.range.admits(cap)
-            && Range::NEVER_TOLD.admits(cap)
-        {
+        let read = device.reading.map(|reading| reading.cap);
+        let impossible =
+            read.filter(|&cap| !device.range.admits(cap) && Range::NEVER_TOLD.admits(cap));
+        if let Some(cap) = impossible {
             // One of the two is wrong, and nobody can say which.
             device.range.refused(cap);
         }
@@ -167,6 +169,7 @@ impl Unit {
             doubted_until: None,
             over_since: None,
             tells_power: false,
+            impossible,
             resets: Vec::new(),
             clocks: Clocks::default(),
             wanted: Wanted::default(),
@@ -300,7 +303,8 @@ impl Unit {
             }
             DeviceKind::Cpu => (caps.cpu_floor, found),
         };
-        let ceiling = ceiling.min(highest);
+        // What is configured is for all devices; a driver takes no less than its lowest.
+        let ceiling = ceiling.max(lowest).min(highest);
         Limits {
             // A device whose highest cap is below the floor for all has that cap, and no other.
             floor: lowest.max(floor).min(ceiling),

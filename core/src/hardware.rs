@@ -8,6 +8,7 @@ use litd_units::{Nanos, Watts};
 use crate::core::{Core, seconds};
 use crate::devices::{Heard, Settling, Unit};
 use crate::journal::{Entry, Undo};
+use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -364,6 +365,7 @@ impl<S: Store> Core<S> {
             return;
         };
         if !unit.device.range.admits(reading.cap) {
+            unit.impossible = Some(reading.cap).filter(|&cap| Range::NEVER_TOLD.admits(cap));
             return self.read_impossible(device, reading.cap);
         }
         let now = self.now;
@@ -379,6 +381,7 @@ impl<S: Store> Core<S> {
         }
         self.dirty |= contradicted;
         unit.suspect = None;
+        unit.impossible = None;
         let failed_reads = !self.actuator.has_failed(device) && unit.failures > 0;
         if failed_reads {
             unit.failures = 0;

@@ -158,6 +158,24 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// Whether a lease's budget can be kept. One that its holder has already, or a higher one, is not
+    /// refused for what GPUs hold by now: without the lease they would hold more. Nor does a refusal end
+    /// the lease in force, which stays as if it had been renewed.
+    fn check_lent(&mut self, lease: &Lease, until: Nanos) -> Result<(), Problem> {
+        let Some(budget) = lease.budget else {
+            return Ok(());
+        };
+        let in_force = self.lease.as_ref().and_then(|it| it.lease.budget);
+        if in_force.is_some_and(|in_force| budget >= in_force) && budget.is_finite() {
+            return Ok(());
+        }
+        let checked = self.bounds().check(budget);
+        if let (Err(_), Some(in_force)) = (&checked, &mut self.lease) {
+            in_force.until = in_force.until.max(until);
+        }
+        checked.map_err(|error| Problem { error })
+    }
+
     /// Grants a lease, or renews it.
     pub(crate) fn grant(&mut self, lease: Lease) -> Result<String, Problem> {
         let problem = |error: String| Err(Problem { error });
@@ -167,11 +185,6 @@ impl<S: Store> Core<S> {
         }
         if lease.controller.is_empty() || lease.controller.len() > 64 {
             return problem("controller: a name of 1 to 64 bytes".to_owned());
-        }
-        if let Some(budget) = lease.budget {
-            self.bounds()
-                .check(budget)
-                .map_err(|error| Problem { error })?;
         }
         // One that ended since the last tick is nobody's rival.
         self.check_lease();
@@ -186,8 +199,9 @@ impl<S: Store> Core<S> {
                 (rival.until - self.now).as_secs_f64()
             ));
         }
-        let said = format!("leased to {} for {} s", lease.controller, lease.seconds);
         let until = self.now + seconds(lease.seconds);
+        self.check_lent(&lease, until)?;
+        let said = format!("leased to {} for {} s", lease.controller, lease.seconds);
         let terms = |it: &Lease| (it.mode, it.budget);
         let renewed = self
             .lease

@@ -78,7 +78,8 @@ impl<S: Store> Core<S> {
         // Nothing is known of it or of any other: nothing is left beside it.
         let bound = bound.unwrap_or(Range::NEVER_TOLD.unjudged().unwrap_or_default());
         let read = unit.device.reading.map(|reading| reading.cap);
-        read.map_or(bound, |read| bound.max(read))
+        let read = [read, unit.impossible].into_iter().flatten();
+        read.fold(bound, Watts::max)
     }
 
     fn highest_of_peers(&self, unit: &Unit) -> Option<Watts> {
