@@ -158,10 +158,9 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a lease's budget can be kept. One that its holder has already, or a higher one, is not
-    /// refused for what GPUs hold by now: without the lease they would hold more. Nor does a refusal end
-    /// the lease in force, which stays as if it had been renewed.
-    fn check_lent(&mut self, lease: &Lease, until: Nanos) -> Result<(), Problem> {
+    /// Whether a lease's budget can be kept. The one that its holder has already, or a higher one, is not
+    /// refused for what GPUs hold by now: without the lease they would hold more.
+    fn check_lent(&self, lease: &Lease) -> Result<(), Problem> {
         let Some(budget) = lease.budget else {
             return Ok(());
         };
@@ -169,11 +168,9 @@ impl<S: Store> Core<S> {
         if in_force.is_some_and(|in_force| budget >= in_force) && budget.is_finite() {
             return Ok(());
         }
-        let checked = self.bounds().check(budget);
-        if let (Err(_), Some(in_force)) = (&checked, &mut self.lease) {
-            in_force.until = in_force.until.max(until);
-        }
-        checked.map_err(|error| Problem { error })
+        self.bounds()
+            .check(budget)
+            .map_err(|error| Problem { error })
     }
 
     /// Grants a lease, or renews it.
@@ -199,9 +196,9 @@ impl<S: Store> Core<S> {
                 (rival.until - self.now).as_secs_f64()
             ));
         }
-        let until = self.now + seconds(lease.seconds);
-        self.check_lent(&lease, until)?;
+        self.check_lent(&lease)?;
         let said = format!("leased to {} for {} s", lease.controller, lease.seconds);
+        let until = self.now + seconds(lease.seconds);
         let terms = |it: &Lease| (it.mode, it.budget);
         let renewed = self
             .lease
