@@ -334,3 +334,61 @@ fn what_somebody_sets_after_a_journal_was_taken_over_is_not_undone_by_the_old_on
     expected[THEIRS] = cap;
     assert_eq!(held, expected, "{said}");
 }
+
+/// A second node in the first one's place: other devices, for which a daemon runs that has its locks
+/// beside the first one's, and this state directory.
+fn beside(first: &Stand, state: &Path) -> Stand {
+    let mut second = Stand::bare(&quick("gpu-realloc"), true);
+    for device in 0..DEVICES {
+        let mut hardware = second.rig.hardware();
+        let address = &mut hardware.identity_mut(device).unwrap().address;
+        // Of another PCI domain.
+        address.insert(0, '1');
+    }
+    let locks = first.rig.layout().locks();
+    let own = format!("[state]\ndirectory = {:?}\n", second.rig.layout().state());
+    let shared = format!("[state]\ndirectory = {state:?}\nlocks = {locks:?}\n");
+    let config = second.config().replace(&own, &shared);
+    start_with(&mut second, &config);
+    let budget = litd_api::Command::SetBudget {
+        watts: Some(Watts(4000.0)),
+    };
+    second.command(&budget);
+    second.pass(3.0);
+    assert!(!second.is_back());
+    second
+}
+
+#[test]
+fn a_litd_that_runs_on_other_devices_keeps_their_caps() {
+    let stand = crashed();
+    let theirs = stand.rig.layout().directory.join("theirs");
+    let second = beside(&stand, &theirs);
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    stand.assert_clean();
+    let why = format!(
+        "{}: a litd with that state directory runs on other devices, and keeps their caps",
+        theirs.display()
+    );
+    assert!(said.contains(&why), "{said}");
+    assert!(!second.is_back());
+}
+
+#[test]
+fn what_the_journal_of_a_litd_on_other_devices_owes_is_said_until_it_can_be_given_back() {
+    let stand = crashed();
+    let (state, held) = (stand.rig.layout().state(), stand.held());
+    let mut second = beside(&stand, &state);
+    let other = state_in(&stand, "other");
+    let (code, said) = restore_with(&stand, &other);
+    assert_eq!(code, Some(1), "{said}");
+    let pid = second.daemon().pid();
+    let why = format!("litd runs already, as process {pid}; what its undo journal names was not");
+    assert!(said.contains(&why), "{said}");
+    assert_eq!(stand.held(), held);
+    assert_eq!(second.terminate(), Some(1), "{}", second.said());
+    let (code, said) = restore_with(&stand, &other);
+    assert_eq!(code, Some(0), "{said}");
+    stand.assert_clean();
+}
