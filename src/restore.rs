@@ -91,7 +91,10 @@ pub enum Leftover {
         link: PathBuf,
     },
     /// What a litd with another state directory has left could not be looked at.
-    #[error("{}: {cause}; what its undo journal names was not given back", state.display())]
+    #[error(
+        "{}: {cause}; what its undo journal names was not given back, and `litd restore` tries again",
+        state.display()
+    )]
     Elsewhere {
         /// The state directory.
         state: PathBuf,
@@ -240,7 +243,8 @@ impl Plan {
             let runs = |it: &&locks::Remembered| {
                 it.state == place && !locks.has(&it.address) && it.is_locked(&directory)
             };
-            if !is_same(&place, own) && others.iter().any(|it| runs(&it)) {
+            let kept = others.iter().any(|it| runs(&it)) && !names_any(&place, &locks);
+            if !is_same(&place, own) && kept {
                 log::info!(
                     "{}: a litd with that state directory runs on other devices, and keeps their caps",
                     place.display()
@@ -307,6 +311,16 @@ pub(crate) fn owed(directory: &Path) -> Result<Option<Recovered>, Leftover> {
     litd_core::journal::read(&bytes).map_err(unreadable)
 }
 
+/// Whether the journal in a state directory is the one that says what goes back to any of these devices.
+fn names_any(directory: &Path, locks: &DeviceLocks) -> bool {
+    let Ok(Some(recovered)) = owed(directory) else {
+        return false;
+    };
+    let entries = recovered.entries.iter().map(|it| &it.address);
+    let mut named = entries.chain(&recovered.clocks);
+    named.any(|address| locks.points_to(address, directory))
+}
+
 /// Gives back what the journal in a state directory names, as far as it is one of these devices.
 async fn give_back(
     config: &Config,
@@ -319,11 +333,12 @@ async fn give_back(
     let _lock = match own {
         true => None,
         false => {
+            let lock = Lock::take_existing(place)?;
             log::warn!(
                 "{}: a litd with that state directory is gone and has left caps changed: they go back",
                 place.display()
             );
-            Some(Lock::take_existing(place)?)
+            Some(lock)
         }
     };
     let damaged = owed(place).ok().flatten().and_then(|it| it.damaged);

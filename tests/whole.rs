@@ -18,6 +18,8 @@ mod control;
 mod devices;
 #[path = "whole/diagnosis.rs"]
 mod diagnosis;
+#[path = "whole/directories.rs"]
+mod directories;
 #[path = "whole/disk.rs"]
 mod disk;
 #[path = "whole/elsewhere.rs"]
@@ -28,6 +30,8 @@ mod files;
 mod fleet;
 #[path = "whole/floods.rs"]
 mod floods;
+#[path = "whole/floors.rs"]
+mod floors;
 #[path = "whole/fuzz.rs"]
 mod fuzz;
 #[path = "whole/hold.rs"]

@@ -1,16 +1,16 @@
 //! What a daemon that is gone has left: it goes back wherever its journal can still be read.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use litd_api::EventKind;
-use litd_rig::{Daemon, Fault};
-use litd_units::Watts;
 
-use crate::stand::{DEVICES, GPUS, LITD, SOON, Stand, quick, wait_for};
+use crate::directories::elsewhere_file;
+use crate::stand::{GPUS, LITD, SOON, Stand, quick};
+use crate::users::{BOB, is_root};
 
 /// Ways in which a state directory that can be read can't be written, as shell commands in which
 /// `$state` is the directory.
@@ -70,7 +70,7 @@ fn within(stand: &Stand, change: &str) -> PathBuf {
     path
 }
 
-fn run(program: &Path, arguments: &[&str], config: &Path) -> (Option<i32>, String) {
+pub fn run(program: &Path, arguments: &[&str], config: &Path) -> (Option<i32>, String) {
     let mut child = Command::new(program)
         .args(arguments)
         .arg("--config")
@@ -90,13 +90,17 @@ fn run(program: &Path, arguments: &[&str], config: &Path) -> (Option<i32>, Strin
     (status.code(), String::from_utf8_lossy(&stderr).into_owned())
 }
 
-fn restore(program: &Path, config: &Path) -> (Option<i32>, String) {
+pub fn restore(program: &Path, config: &Path) -> (Option<i32>, String) {
     run(program, &["restore"], config)
 }
 
 /// A node whose daemon was killed while caps were moved.
-fn crashed() -> Stand {
-    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+pub fn crashed() -> Stand {
+    crashed_under("gpu-realloc")
+}
+
+fn crashed_under(policy: &str) -> Stand {
+    let mut stand = Stand::clocked(&quick(policy));
     let mut job = stand.train();
     stand.play_into_steering(&mut job);
     stand.daemon.take().unwrap().kill();
@@ -252,180 +256,6 @@ fn a_state_directory_that_is_none_is_refused() {
     }
 }
 
-/// The configuration with another state directory and other sockets, so that nothing but the
-/// devices is in the way; the other state directory is not made.
-fn elsewhere(stand: &Stand) -> String {
-    ["state", "ingest.sock", "control.sock"]
-        .iter()
-        .fold(stand.config().to_owned(), |config, name| {
-            config.replace(&format!("/{name}\""), &format!("/other-{name}\""))
-        })
-}
-
-fn elsewhere_file(stand: &Stand) -> PathBuf {
-    let path = stand.rig.layout().directory.join("other.toml");
-    fs::write(&path, elsewhere(stand)).unwrap();
-    path
-}
-
-#[test]
-fn restore_finds_the_journal_of_a_daemon_with_another_state_directory() {
-    let stand = crashed();
-    let config = elsewhere_file(&stand);
-    let (code, said) = restore(Path::new(LITD), &config);
-    assert!(stand.is_back(), "{:?}: {said}", stand.held());
-    assert_eq!(code, Some(0), "{said}");
-    let old = stand.rig.layout().state();
-    assert!(said.contains(&format!(
-        "{}: a litd with that state directory",
-        old.display()
-    )));
-    stand.assert_clean();
-    let (code, said) = restore(Path::new(LITD), &config);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("nothing to give back"), "{said}");
-}
-
-#[test]
-fn what_another_state_directory_holds_on_purpose_is_found_again() {
-    let stand = crashed();
-    let config = elsewhere_file(&stand);
-    let back = fs::read_to_string(&config).unwrap();
-    let hold = format!("caps.on_exit = \"hold\"\ncaps.safe_budget = 4000\n{back}");
-    fs::write(&config, hold).unwrap();
-    let (code, said) = restore(Path::new(LITD), &config);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(!stand.is_back(), "{:?}: {said}", stand.held());
-    // Its journal has what was found still, and whoever is to go there finds it.
-    fs::write(&config, back).unwrap();
-    let (code, said) = restore(Path::new(LITD), &config);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(stand.is_back(), "{:?}: {said}", stand.held());
-}
-
-#[test]
-fn a_daemon_with_another_state_directory_starts_from_the_caps_found_first() {
-    let mut stand = crashed();
-    let found = stand.rig.ledger().found();
-    let config = stand.config().replace("/state\"", "/other-state\"");
-    let program = Path::new(LITD);
-    stand.daemon = Some(stand.rig.spawn_clocked(program, &config).unwrap());
-    let told: Vec<_> = (0..DEVICES).map(|it| stand.device(it).found).collect();
-    assert_eq!(told, found.iter().map(|&cap| Some(cap)).collect::<Vec<_>>());
-    stand.pass(5.0);
-    assert!(stand.is_back(), "{:?}", stand.held());
-    assert_eq!(stand.journaled(), [""; 0]);
-    // Crashed in turn, it is found by a daemon with the first state directory.
-    let mut job = stand.train();
-    stand.play_into_steering(&mut job);
-    stand.daemon.take().unwrap().kill();
-    assert!(!stand.is_back());
-    stand.start();
-    stand.pass(5.0);
-    assert!(stand.is_back(), "{:?}", stand.held());
-    stand.stop();
-}
-
-#[test]
-fn a_daemon_with_another_state_directory_keeps_its_budget_from_the_first_write_on() {
-    const BUDGET: &str = "caps.budget = 4000\n";
-    let mut stand = Stand::clocked(&(quick("gpu-realloc") + BUDGET));
-    let mut job = stand.train();
-    stand.play_into_steering(&mut job);
-    stand.kill();
-    let before = stand.sum();
-    assert!(before <= Watts(4000.0));
-    // Any cap above it from now on breaks a rule.
-    stand.rig.ledger().set_budget(Watts(4000.0));
-    let config = stand.config().replace("/state\"", "/other-state\"");
-    let program = Path::new(LITD);
-    stand.daemon = Some(stand.rig.spawn_clocked(program, &config).unwrap());
-    stand.pass(5.0);
-    assert!(stand.sum() <= Watts(4000.0), "{:?}", stand.held());
-    stand.assert_rules();
-    let found = stand.rig.ledger().found();
-    for (device, &cap) in found.iter().enumerate().take(GPUS) {
-        assert_eq!(stand.device(device).found, Some(cap));
-    }
-    // What the first one found is in the second one's journal, and no longer in the first one's.
-    assert!(stand.journaled().is_empty());
-    stand.kill();
-    stand.rig.ledger().permit_found();
-    let path = stand.rig.layout().directory.join("other.toml");
-    fs::write(&path, config.replace(BUDGET, "")).unwrap();
-    let (code, said) = restore(program, &path);
-    assert_eq!(code, Some(0), "{said}");
-    stand.assert_clean();
-}
-
-#[test]
-fn what_can_not_be_taken_over_keeps_a_daemon_from_starting_and_restore_undoes_it() {
-    let stand = crashed();
-    let (config, held) = (elsewhere_file(&stand), stand.held());
-    let other = stand.rig.layout().directory.join("other-state");
-    // The new journal can't be made.
-    fs::create_dir_all(other.join("journal.new")).unwrap();
-    let (code, said) = run(Path::new(LITD), &[], &config);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("/other-state/journal"), "{said}");
-    assert!(said.contains("litd restore"), "{said}");
-    assert_eq!(stand.held(), held);
-    assert_eq!(stand.journaled().len(), GPUS);
-    let (code, said) = restore(Path::new(LITD), &config);
-    assert_eq!(code, Some(0), "{said}");
-    stand.assert_clean();
-}
-
-#[test]
-fn a_journal_that_is_not_there_any_more_is_told_until_somebody_has_looked() {
-    let stand = crashed();
-    let (state, config) = (stand.rig.layout().state(), elsewhere_file(&stand));
-    fs::rename(&state, state.with_extension("unmounted")).unwrap();
-    let held = stand.held();
-    for arguments in [vec!["restore"], vec![]] {
-        let (code, said) = run(Path::new(LITD), &arguments, &config);
-        assert_eq!(code, Some(1), "{said}");
-        let expected = format!(
-            "its undo journal was in {}, which is not there any more",
-            state.display()
-        );
-        assert!(said.contains("0000:") && said.contains(&expected), "{said}");
-        assert_eq!(stand.held(), held);
-    }
-    fs::rename(state.with_extension("unmounted"), &state).unwrap();
-    let (code, said) = restore(Path::new(LITD), &config);
-    assert_eq!(code, Some(0), "{said}");
-    stand.assert_clean();
-}
-
-#[test]
-fn of_two_daemons_with_different_state_directories_the_second_is_refused() {
-    let mut stand = Stand::clocked(&quick("gpu-realloc"));
-    let config = elsewhere_file(&stand);
-    let mut job = stand.train();
-    let pid = stand.daemon().pid();
-    for steering in [false, true] {
-        if steering {
-            stand.play_into_steering(&mut job);
-        }
-        let writes = stand.rig.ledger().len();
-        let (code, said) = run(Path::new(LITD), &[], &config);
-        assert_eq!(code, Some(1), "{said}");
-        let expected = format!(
-            "litd runs already on this device, as process {pid} with the state directory {}",
-            stand.rig.layout().state().display()
-        );
-        assert!(said.contains("0000:") && said.contains(&expected), "{said}");
-        if steering {
-            let (code, said) = restore(Path::new(LITD), &config);
-            assert_eq!(code, Some(1), "{said}");
-            assert!(said.contains(&expected), "{said}");
-        }
-        assert_eq!(stand.rig.ledger().len(), writes);
-    }
-    stand.stop();
-}
-
 #[test]
 fn locks_that_can_not_be_taken_keep_from_steering_and_from_nothing_else() {
     let mut stand = crashed();
@@ -447,188 +277,62 @@ fn locks_that_can_not_be_taken_keep_from_steering_and_from_nothing_else() {
     stand.stop();
 }
 
-/// All floors together are eight times 300 W; the file alone does not say that there are eight.
-const TOO_LITTLE: [(&str, &str); 3] = [
-    ("caps.budget = 1500\n", "caps.budget"),
-    ("caps.safe_budget = 1500\n", "caps.safe_budget"),
-    ("node.budget = 1500\n", "node.budget"),
-];
-
 #[test]
-fn a_file_whose_budget_is_below_all_floors_is_refused_as_by_hand() {
-    let stand = Stand::bare("", false);
-    let file = stand.rig.layout().config();
-    for (line, key) in TOO_LITTLE {
-        fs::write(&file, stand.rig.config(line)).unwrap();
-        for arguments in [vec!["--check-config"], vec![]] {
-            let (code, said) = run(Path::new(LITD), &arguments, &file);
-            assert_eq!(code, Some(2), "{key}: {said}");
-            let why = "a budget of 1500 W is none for these GPUs: their floors add up to 2400 W";
-            assert!(said.contains(&format!(": {key}: {why}")), "{said}");
+fn a_journal_that_another_user_could_have_written_is_not_believed() {
+    if !is_root() {
+        return;
+    }
+    let stand = crashed();
+    let (state, held) = (stand.rig.layout().state(), stand.held());
+    let configs = [stand.rig.layout().config(), elsewhere_file(&stand)];
+    for theirs in [state.clone(), state.join("journal")] {
+        chown(&theirs, Some(BOB), None).unwrap();
+        for config in &configs {
+            for arguments in [vec!["restore"], vec![]] {
+                let (code, said) = run(Path::new(LITD), &arguments, config);
+                assert_eq!(code, Some(1), "{said}");
+                let why = format!("{}: belongs to user {BOB}", theirs.display());
+                assert!(said.contains(&why), "{said}");
+                assert_eq!(stand.held(), held);
+            }
         }
+        chown(&theirs, Some(0), None).unwrap();
     }
-    // A budget above all ceilings bounds nothing, and one file may be for all nodes of a fleet.
-    for line in ["caps.budget = 2400\n", "caps.budget = 50000\n", ""] {
-        fs::write(&file, stand.rig.config(line)).unwrap();
-        let (code, said) = run(Path::new(LITD), &["--check-config"], &file);
-        assert_eq!(code, Some(0), "{line}: {said}");
-    }
-    // Without the hardware the file is all there is to look at, and that is said.
-    let config = stand.rig.config("caps.budget = 1500\n");
-    let config = config.replace("hardware.sock", "none.sock");
-    fs::write(&file, config).unwrap();
-    let output = Command::new(LITD)
-        .args(["--check-config", "--config"])
-        .arg(&file)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("good; budgets were not compared"), "{said}");
+    let (code, said) = restore(Path::new(LITD), &configs[0]);
+    assert_eq!(code, Some(0), "{said}");
+    stand.assert_clean();
+}
+
+/// Has a journal say that the node has booted since.
+fn of_an_earlier_boot(journal: &Path) {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let text = fs::read_to_string(journal).unwrap();
+    let earlier = text.lines().map(|line| {
+        let (json, _) = line.rsplit_once(' ').unwrap();
+        let json = json.replace(boot.trim(), "an earlier one");
+        format!("{json} {:08x}\n", litd_api::crc32(json.as_bytes()))
+    });
+    fs::write(journal, earlier.collect::<String>()).unwrap();
 }
 
 #[test]
-fn a_reload_with_a_budget_below_all_floors_changes_nothing() {
-    let mut stand = Stand::clocked(&(quick("gpu-realloc") + "caps.budget = 5200\n"));
-    let hash = stand.status().build.configuration;
-    for (line, key) in TOO_LITTLE {
-        let count = stand.events(EventKind::Daemon).len();
-        stand.reload(&(quick("gpu-realloc") + line));
-        wait_for(key, || stand.events(EventKind::Daemon).len() > count);
-        assert!(
-            stand.has_event(
-                EventKind::Daemon,
-                &format!("the configuration stays as it was: {key}")
-            ),
-            "{:?}",
-            stand.events(EventKind::Daemon)
-        );
-        assert_eq!(stand.status().node.budget.0, 5200.0);
-        assert_eq!(stand.status().build.configuration, hash);
-    }
-    // Floors are not raised above a budget that was accepted.
-    let budget = litd_api::Command::SetBudget {
-        watts: Some(litd_units::Watts(2500.0)),
-    };
-    stand.command(&budget);
-    let count = stand.events(EventKind::Daemon).len();
-    stand.reload(&(quick("gpu-realloc") + "caps.gpu_floor = 350\n"));
-    wait_for("refusal", || stand.events(EventKind::Daemon).len() > count);
-    assert!(stand.has_event(EventKind::Daemon, "`litctl budget` has set it"));
-    let mut job = stand.train();
-    stand.play(&mut job, 20);
-    assert!(stand.sum().0 <= 2500.0, "{:?}", &stand.held()[..GPUS]);
-    stand.stop();
-}
-
-#[test]
-fn a_daemon_that_is_refused_its_budget_leaves_nothing_behind() {
-    let stand = Stand::bare("caps.budget = 1500\n", false);
-    let daemon = Daemon::spawn(
-        Path::new(LITD),
-        &stand.rig.layout().directory,
-        stand.config(),
-        None,
-    );
-    assert!(daemon.is_err());
-    assert!(stand.rig.ledger().is_empty());
-    assert!(stand.said().contains("their floors add up to 2400 W"));
-}
-
-/// The configuration with its state in this directory of the stand's.
-fn state_in(stand: &Stand, name: &str) -> String {
-    stand.config().replace("/state\"", &format!("/{name}\""))
-}
-
-fn start_with(stand: &mut Stand, config: &str) {
-    stand.daemon = Some(stand.rig.spawn_clocked(Path::new(LITD), config).unwrap());
-    stand.pass(5.0);
-}
-
-fn restore_with(stand: &Stand, config: &str) -> (Option<i32>, String) {
-    let path = stand.rig.layout().directory.join("with.toml");
-    fs::write(&path, config).unwrap();
-    restore(Path::new(LITD), &path)
-}
-
-#[test]
-fn a_journal_that_was_taken_over_and_not_crossed_out_is_outdated() {
-    let mut stand = crashed();
-    let journal = stand.rig.layout().state().join("journal");
-    let before = fs::read(&journal).unwrap();
-    let other = state_in(&stand, "other");
-    start_with(&mut stand, &other);
-    // As if it had died right before it crossed that out.
-    fs::write(&journal, before).unwrap();
-    let mut job = stand.train();
-    stand.play_into_steering(&mut job);
-    stand.play(&mut job, 120);
-    drop(job);
-    stand.kill();
-    assert!(!stand.is_back());
-    stand.start();
-    stand.pass(6.0);
-    assert!(stand.is_back(), "{:?}\n{}", stand.held(), stand.said());
-    stand.stop();
-}
-
-#[test]
-fn an_empty_directory_in_the_journals_place_is_no_journal() {
-    for name in ["state", "other"] {
-        let stand = crashed();
-        let state = stand.rig.layout().state();
-        fs::rename(&state, state.with_extension("unmounted")).unwrap();
-        fs::create_dir(&state).unwrap();
-        let (config, held) = (state_in(&stand, name), stand.held());
-        let path = stand.rig.layout().directory.join("with.toml");
-        fs::write(&path, &config).unwrap();
-        for arguments in [vec!["restore"], vec![]] {
-            let (code, said) = run(Path::new(LITD), &arguments, &path);
-            assert_eq!(code, Some(1), "{name}: {said}");
-            assert!(said.contains("not there any more"), "{name}: {said}");
-            assert_eq!(stand.held(), held);
+fn after_a_boot_a_gpu_keeps_its_cap_and_a_cpu_socket_gets_back_what_was_found() {
+    for restored in [true, false] {
+        let mut stand = crashed_under("cpu-slosh");
+        // A script of the site's may have set what litd had set, too.
+        let (found, held) = (stand.rig.ledger().found(), stand.held());
+        assert_ne!(held[..GPUS], found[..GPUS]);
+        assert_ne!(held[GPUS..], found[GPUS..]);
+        of_an_earlier_boot(&stand.rig.layout().state().join("journal"));
+        if restored {
+            let (code, said) = stand.restore();
+            assert_eq!(code, Some(0), "{said}");
+        } else {
+            stand.start();
+            stand.pass(6.0);
         }
-        // It is mounted again.
-        fs::remove_dir_all(&state).unwrap();
-        fs::rename(state.with_extension("unmounted"), &state).unwrap();
-        let (code, said) = restore_with(&stand, &config);
-        assert_eq!(code, Some(0), "{name}: {said}");
-        stand.assert_clean();
+        assert_eq!(stand.held()[..GPUS], held[..GPUS], "{}", stand.said());
+        assert_eq!(stand.held()[GPUS..], found[GPUS..], "{}", stand.said());
+        assert_eq!(stand.journaled(), [""; 0]);
     }
-}
-
-const HOLD: &str = "caps.on_exit = \"hold\"\ncaps.safe_budget = 4000\n";
-
-#[test]
-fn what_restore_holds_is_found_from_another_state_directory() {
-    let mut stand = Stand::clocked(&quick("observe"));
-    stand.pass(2.0);
-    stand.kill();
-    let hold = stand.rig.config(&(quick("observe") + HOLD));
-    let (code, said) = restore_with(&stand, &hold);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(stand.sum() <= Watts(4000.0));
-    stand.rig.ledger().permit_found();
-    let (code, said) = restore_with(&stand, &state_in(&stand, "other"));
-    assert_eq!(code, Some(0), "{said}");
-    assert!(stand.is_back(), "{:?}: {said}", stand.held());
-}
-
-#[test]
-fn no_journal_takes_what_another_ones_undo_lowered_for_what_was_found() {
-    const IN_RESET: usize = 5;
-    let mut stand = Stand::bare(&(quick("gpu-realloc") + HOLD), true);
-    let (own, other) = (stand.config().to_owned(), state_in(&stand, "other"));
-    start_with(&mut stand, &other);
-    stand.rig.hardware().inject(IN_RESET, Fault::InReset);
-    stand.pass(3.0);
-    stand.kill();
-    let (code, said) = restore_with(&stand, &own);
-    assert_eq!(code, Some(1), "{said}");
-    stand.rig.hardware().heal(IN_RESET);
-    stand.configure(&quick("observe"));
-    stand.rig.ledger().permit_found();
-    let (code, said) = restore_with(&stand, stand.config());
-    assert_eq!(code, Some(0), "{said}");
-    assert!(stand.is_back(), "{:?}: {said}", stand.held());
 }
