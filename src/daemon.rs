@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -287,7 +288,8 @@ pub(crate) fn assemble(
 struct Sockets {
     ingest: UnixListener,
     control: UnixListener,
-    metrics: Option<TcpListener>,
+    /// Where Prometheus asks, and whether anybody else has that port.
+    metrics: Option<(SocketAddr, Option<TcpListener>)>,
 }
 
 impl Sockets {
@@ -298,15 +300,7 @@ impl Sockets {
             _ => Permissions(0o660),
         };
         let metrics = match shell.metrics.listen.0 {
-            Some(address) => {
-                let listener = TcpListener::bind(address).await;
-                let listener = listener.map_err(|cause| BindError::Io {
-                    place: format!("[metrics] listen = \"{address}\""),
-                    cause,
-                })?;
-                log::info!("metrics on http://{}/metrics", listener.local_addr()?);
-                Some(listener)
-            }
+            Some(address) => Some((address, metrics_server::listen(address).await)),
             None => None,
         };
         Ok(Self {
@@ -329,8 +323,15 @@ impl Sockets {
         let answers = Answers::new();
         let control = control::serve(self.control, admins, answers.clone(), hub.clone());
         spawn_local(control);
-        if let Some(metrics) = self.metrics {
-            spawn_local(metrics_server::serve(metrics, answers, hub.clone()));
+        if let Some((address, listener)) = self.metrics {
+            let hub = hub.clone();
+            spawn_local(async move {
+                let listener = match listener {
+                    Some(listener) => listener,
+                    None => metrics_server::listen_later(address).await,
+                };
+                metrics_server::serve(listener, answers, hub).await;
+            });
         }
         Cleanup(vec![
             shell.ingest.socket.clone(),

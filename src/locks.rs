@@ -103,8 +103,8 @@ impl DeviceLocks {
         })
     }
 
-    /// Has the links point to a state directory. Its journal is written after this has returned, and
-    /// not at all if it failed.
+    /// Has the links point to a state directory whose journal has just been written. No device is written
+    /// to before this has returned, and none if it failed.
     ///
     /// # Errors
     /// The devices are not locked, or a link can't be made.

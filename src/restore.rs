@@ -3,6 +3,7 @@
 //! devices' locks. Nothing but the devices has to be writable for that.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -228,7 +229,7 @@ impl Plan {
         let addresses = found.iter().flat_map(Found::addresses);
         let locks = Rc::new(DeviceLocks::take(&directory, own, addresses)?);
         // One journal that names them all is undone at once, within one budget.
-        let taken_over = take_over(config, &locks);
+        let taken_over = take_over(config, &locks).map(|damaged| left.extend(damaged));
         match &taken_over {
             Ok(()) => places = still_owed(own, places),
             // Undoing needs to read journals only: they go back one after the other.
@@ -274,10 +275,10 @@ impl Plan {
 }
 
 impl locks::Remembered {
-    /// Whether its journal is there, if only as an empty file: a directory without one is a file system
-    /// that is not mounted, say.
+    /// Whether its journal is there: a directory without one, or with an empty one, is a file system that
+    /// is not mounted, say, or another copy of it.
     pub(crate) fn has_journal(&self) -> bool {
-        state::journal(&self.state).exists()
+        fs::metadata(state::journal(&self.state)).is_ok_and(|there| there.len() > 0)
     }
 
     pub(crate) fn lost(&self, directory: &Path) -> Leftover {

@@ -143,12 +143,30 @@ fn private() -> OpenOptions {
     options
 }
 
+/// Which file it is, whatever it is called: device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileId(u64, u64);
+
+impl FileId {
+    fn of(path: &Path) -> Option<Self> {
+        let there = std::fs::metadata(path).ok()?;
+        Some(Self(there.dev(), there.ino()))
+    }
+
+    fn from(file: &File) -> Option<Self> {
+        let there = file.metadata().ok()?;
+        Some(Self(there.dev(), there.ino()))
+    }
+}
+
 /// [`Store`] on the state directory.
 #[derive(Debug)]
 pub struct FileStore {
     directory: PathBuf,
     /// Open for appending since the first append after start or replacement.
     journal: Option<File>,
+    /// Which file the journal was when it was read, begun or replaced last.
+    known: Option<FileId>,
     audit: AuditFiles,
     /// Where is remembered that the journal is in this directory, while it names any device.
     locks: Option<Rc<DeviceLocks>>,
@@ -162,6 +180,7 @@ impl FileStore {
         Self {
             directory: directory.to_owned(),
             journal: None,
+            known: None,
             audit,
             locks: None,
         }
@@ -175,16 +194,13 @@ impl FileStore {
         self
     }
 
-    /// Before anything is written to the journal that may name a device.
+    /// After the journal may name a device, and before that is written to. So a place that is remembered
+    /// has a journal that names something: one that is empty is not the one that was there.
     fn remember(&self) -> io::Result<()> {
-        let Some(locks) = &self.locks else {
-            return Ok(());
-        };
-        // A place that is remembered and has no such file is one that was lost.
-        if !journal(&self.directory).exists() {
-            self.open_journal()?;
+        match &self.locks {
+            Some(locks) => locks.remember(&self.directory),
+            None => Ok(()),
         }
-        locks.remember(&self.directory)
     }
 
     /// Opens the journal for appending, and makes it where there is none.
@@ -193,6 +209,25 @@ impl FileStore {
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600);
         files::open(&path, &mut options).map_err(|error| named(&path, &error))
+    }
+
+    /// Whether the journal is the file that it was: somebody may have removed or replaced it, or the whole
+    /// directory, and what is appended would name devices without what was found.
+    ///
+    /// # Errors
+    /// It is not. The kind is [`io::ErrorKind::NotFound`], at which the journal is written anew whole.
+    fn check_place(&mut self) -> io::Result<()> {
+        let path = journal(&self.directory);
+        let there = FileId::of(&path);
+        if self.known.is_none() || there == self.known {
+            return Ok(());
+        }
+        (self.known, self.journal) = (None, None);
+        let why = "it is not the file any more that was written to: it is written anew";
+        Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("{}: {why}", path.display()),
+        ))
     }
 
     fn load(&self, name: &str) -> io::Result<Vec<u8>> {
@@ -223,11 +258,12 @@ impl Store for FileStore {
             // The next write to the journal says so, should that not be possible.
             let _ = self.remember();
         }
+        self.known = FileId::of(&journal(&self.directory));
         Ok(bytes)
     }
 
     fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.remember()?;
+        self.check_place()?;
         let mut file = match self.journal.take() {
             Some(file) => file,
             None => self.open_journal()?,
@@ -235,22 +271,25 @@ impl Store for FileStore {
         // Written, not synced: this has to survive the process. What has to survive the node is
         // in the last replacement.
         let written = file.write_all(bytes);
+        self.known = FileId::from(&file);
         self.journal = Some(file);
-        written.map_err(|error| named(&journal(&self.directory), &error))
+        written.map_err(|error| named(&journal(&self.directory), &error))?;
+        self.remember()
     }
 
     fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if !bytes.is_empty() {
-            self.remember()?;
+        if let (true, Some(locks)) = (bytes.is_empty(), &self.locks) {
+            locks.forget(&self.directory);
         }
         // It would append to the file that is no longer there; also where the replacement was made and
         // what came after failed.
         self.journal = None;
         self.replace(JOURNAL, bytes)?;
-        if let (true, Some(locks)) = (bytes.is_empty(), &self.locks) {
-            locks.forget(&self.directory);
+        self.known = FileId::of(&journal(&self.directory));
+        match bytes.is_empty() {
+            true => Ok(()),
+            false => self.remember(),
         }
-        Ok(())
     }
 
     fn load_learned(&mut self) -> io::Result<Vec<u8>> {

@@ -25,11 +25,15 @@ struct Orphan {
     _lock: Lock,
 }
 
-/// Takes over what daemons with other state directories have left of these devices.
+/// Takes over what daemons with other state directories have left of these devices. Returns which of the
+/// journals, the own one among them, were damaged: they are written anew, and say nothing of that then.
 ///
 /// # Errors
 /// A device may hold a wrong cap that the daemon would take for the one found. Nothing was changed.
-pub(crate) fn take_over(config: &Config, locks: &DeviceLocks) -> Result<(), DaemonError> {
+pub(crate) fn take_over(
+    config: &Config,
+    locks: &DeviceLocks,
+) -> Result<Vec<Leftover>, DaemonError> {
     let directory = &config.shell.state.directory;
     let boot_id = state::boot_id()?;
     let own = locks.remembered_in(directory);
@@ -56,7 +60,7 @@ pub(crate) fn take_over(config: &Config, locks: &DeviceLocks) -> Result<(), Daem
     Leftovers(left).or_nothing()?;
     let outdated = outdated_here(directory, locks);
     if orphans.is_empty() && outdated.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let refused = |cause| DaemonError::Takeover {
         directory: directory.clone(),
@@ -69,7 +73,17 @@ pub(crate) fn take_over(config: &Config, locks: &DeviceLocks) -> Result<(), Daem
         .create(directory);
     // Until that is written, whoever looks for the journals is to find the others'.
     let mut own = store_in(directory, &config.shell);
-    let (mut journal, _) = Journal::open(&mut own, &boot_id).map_err(refused)?;
+    let (mut journal, found_here) = Journal::open(&mut own, &boot_id).map_err(refused)?;
+    let found_here = found_here.iter();
+    let mut damaged: Vec<_> = found_here.filter_map(|it| damage(directory, it)).collect();
+    damaged.extend(
+        orphans
+            .iter()
+            .filter_map(|it| damage(&it.state, &it.recovered)),
+    );
+    for it in &damaged {
+        log::warn!("{it}");
+    }
     for address in &outdated {
         log::warn!(
             "{}: its entry of {address} is older than another state directory's journal, and is \
@@ -86,7 +100,7 @@ pub(crate) fn take_over(config: &Config, locks: &DeviceLocks) -> Result<(), Daem
     if let Err(error) = locks.remember(directory) {
         // Whoever comes next finds the others' journals, which still name all that they named.
         log::warn!("{error}: what this litd has taken over is not crossed out elsewhere");
-        return Ok(());
+        return Ok(damaged);
     }
     for orphan in &orphans {
         if let Err(cause) = orphan.cross_out(config, &boot_id) {
@@ -95,7 +109,14 @@ pub(crate) fn take_over(config: &Config, locks: &DeviceLocks) -> Result<(), Daem
             log::warn!("{journal} still names devices that this litd has taken over: {cause}");
         }
     }
-    Ok(())
+    Ok(damaged)
+}
+
+/// What was unreadable of the journal in a state directory.
+fn damage(directory: &Path, recovered: &Recovered) -> Option<Leftover> {
+    let damage = recovered.damaged.clone()?;
+    let journal = state::journal(directory);
+    Some(Leftover::Damaged { journal, damage })
 }
 
 /// The devices that the own journal names although another state directory's daemon had them since: that
@@ -138,10 +159,6 @@ impl Orphan {
             "{place}: a litd with that state directory is gone and has left caps changed: this litd \
              takes them over, and gives back what that one found"
         );
-        if let Some(damage) = self.recovered.damaged.clone() {
-            let journal = state::journal(&self.state);
-            log::warn!("{}", Leftover::Damaged { journal, damage });
-        }
         let absent = self.recovered.entries.iter().map(|it| &it.address);
         let absent: Vec<String> = absent.filter(|it| !locks.locks(it)).cloned().collect();
         if !absent.is_empty() {

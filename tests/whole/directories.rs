@@ -392,3 +392,36 @@ fn what_the_journal_of_a_litd_on_other_devices_owes_is_said_until_it_can_be_give
     assert_eq!(code, Some(0), "{said}");
     stand.assert_clean();
 }
+
+#[test]
+fn a_damaged_journal_of_another_state_directory_is_told_with_the_exit_status() {
+    let stand = crashed();
+    let journal = stand.rig.layout().state().join("journal");
+    let text = fs::read_to_string(&journal).unwrap();
+    fs::write(&journal, text.replacen("\"found_", "\"fuond_", 1)).unwrap();
+    let (code, said) = restore(Path::new(LITD), &elsewhere_file(&stand));
+    assert_eq!(code, Some(1), "{said}");
+    let damaged = format!("{}: the undo journal was damaged", journal.display());
+    assert!(said.contains(&damaged), "{said}");
+}
+
+#[test]
+fn an_empty_journal_in_the_place_of_the_one_that_was_there_is_none() {
+    let stand = crashed();
+    let state = stand.rig.layout().state();
+    fs::rename(&state, state.with_extension("unmounted")).unwrap();
+    fs::create_dir(&state).unwrap();
+    fs::write(state.join("journal"), "").unwrap();
+    for config in [stand.rig.layout().config(), elsewhere_file(&stand)] {
+        for arguments in [vec!["restore"], vec![]] {
+            let (code, said) = run(Path::new(LITD), &arguments, &config);
+            assert_eq!(code, Some(1), "{said}");
+            assert!(said.contains("which is not there any more"), "{said}");
+        }
+    }
+    fs::remove_dir_all(&state).unwrap();
+    fs::rename(state.with_extension("unmounted"), &state).unwrap();
+    let (code, said) = restore(Path::new(LITD), &stand.rig.layout().config());
+    assert_eq!(code, Some(0), "{said}");
+    stand.assert_clean();
+}

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use litd_api::{EventKind, JobState};
+use litd_units::Watts;
 
 use crate::stand::{LITD, Stand, quick};
 
@@ -105,4 +106,34 @@ fn half_a_line_at_the_journals_end_costs_nothing() {
     assert!(stand.is_back(), "{:?}", stand.held());
     assert!(stand.has_event(EventKind::Fault, "the undo journal was damaged"));
     stand.stop();
+}
+
+#[test]
+fn a_journal_that_is_removed_while_caps_are_moved_is_written_anew() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    stand.pass(3.0);
+    let state = stand.rig.layout().state();
+    // As it was before there was anything to undo.
+    let copy = state.with_extension("copy");
+    fs::create_dir(&copy).unwrap();
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    fs::remove_file(state.join("journal")).unwrap();
+    stand.play(&mut job, 60);
+    assert!(
+        stand.has_event(EventKind::Fault, "it is written anew"),
+        "{}",
+        stand.said()
+    );
+    fs::rename(&state, state.with_extension("moved")).unwrap();
+    fs::rename(&copy, &state).unwrap();
+    stand.command(&litd_api::Command::SetBudget {
+        watts: Some(Watts(4800.0)),
+    });
+    stand.play(&mut job, 60);
+    stand.kill();
+    assert!(!stand.is_back());
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(stand.is_back(), "{said}: {:?}", stand.held());
 }

@@ -238,3 +238,15 @@ fn of_two_daemons_started_at_once_one_runs() {
         stand.assert_clean();
     }
 }
+
+#[test]
+fn whoever_has_the_port_of_the_metrics_keeps_litd_from_nothing_else() {
+    let theirs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = theirs.local_addr().unwrap();
+    let config = format!("{}metrics.listen = \"{address}\"\n", quick("gpu-realloc"));
+    let mut stand = Stand::clocked(&config);
+    let said = format!("[metrics] listen = \"{address}\"");
+    assert!(stand.said().contains(&said), "{}", stand.said());
+    stand.play_into_steering(&mut stand.train());
+    stand.stop();
+}

@@ -547,6 +547,8 @@ impl Journal {
         self.file = match (&outcome, self.file) {
             (_, File::Lacking) => File::Lacking,
             (Ok(()), _) => File::Whole,
+            // It is another file than before, or none.
+            (Err(error), _) if error.kind() == io::ErrorKind::NotFound => File::Lacking,
             (Err(_), _) => File::Torn,
         };
         self.started |= outcome.is_ok();
