@@ -25,6 +25,9 @@ pub(crate) struct Settling {
     pub until: Nanos,
 }
 
+/// So many readings that nobody believes are taken one right after the other.
+const AT_ONCE: u32 = 4;
+
 /// A cap that was read and that nobody believes yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Suspect {
@@ -32,13 +35,18 @@ pub(crate) struct Suspect {
     pub cap: Watts,
     /// Since when no reading of the device is believed.
     pub since: Nanos,
+    /// How many readings were not believed since then.
+    readings: u32,
 }
 
 impl Suspect {
     /// Of a device that nothing is known of yet.
     fn first(cap: Watts) -> Self {
-        let since = Nanos(i64::MIN);
-        Self { cap, since }
+        Self {
+            cap,
+            since: Nanos(i64::MIN),
+            readings: 1,
+        }
     }
 }
 
@@ -182,9 +190,18 @@ impl Unit {
     /// read before it, if that was not believed either.
     pub fn suspect(&mut self, cap: Watts, now: Nanos) -> Option<Watts> {
         let before = self.suspect;
-        let since = before.map_or(now, |it| it.since);
-        self.suspect = Some(Suspect { cap, since });
+        self.suspect = Some(Suspect {
+            cap,
+            since: before.map_or(now, |it| it.since),
+            readings: before.map_or(1, |it| it.readings.saturating_add(1)),
+        });
         before.map(|it| it.cap)
+    }
+
+    /// Whether a cap that nobody believes yet is looked at again without waiting for the next round. A
+    /// driver that tells another cap each time would be asked for ever.
+    pub fn is_to_be_read_at_once(&self) -> bool {
+        self.suspect.is_some_and(|it| it.readings < AT_ONCE)
     }
 
     /// Whether its cap was read since litd started: until then nobody knows whose the cap is that it

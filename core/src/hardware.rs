@@ -345,8 +345,12 @@ impl<S: Store> Core<S> {
         };
         let seen = unit.suspect(reading.cap, now).filter(|_| moved);
         if moved && !seen.is_some_and(|seen| seen.is_same_cap(reading.cap)) {
+            let at_once = unit.is_to_be_read_at_once();
             self.actuator.suspect(device, reading.cap);
-            return self.devices.want_read(device);
+            if at_once {
+                self.devices.want_read(device);
+            }
+            return;
         }
         unit.suspect = None;
         let failed_reads = !self.actuator.has_failed(device) && unit.failures > 0;
