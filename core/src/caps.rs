@@ -117,33 +117,38 @@ impl<S: Store> Core<S> {
     fn whole_budget(&self, steering: bool) -> Watts {
         let found = |(device, unit)| self.came_with(device, unit);
         let cpus: Watts = self.devices.cpus().map(found).sum();
-        let without_us = |(device, unit): (usize, &Unit)| {
-            let found = self.came_with(device, unit);
-            // Not litd's to move, and nothing of litd's to undo: what it holds is others' doing.
-            // An entry of a foreign cap is one that could not be taken out of the journal yet.
-            let owed = self.is_journaled(device) || self.owes_undo(device, unit);
-            let faulty = unit.standing == DeviceState::Faulty;
-            let stuck = faulty || self.is_beyond_judging(unit);
-            let falls = owed && self.is_falling(device, unit, found);
-            let holds = match unit.standing {
-                DeviceState::Foreign => self.actuator.counts(device),
-                // Nobody else's undo waits for one that can't be judged or does not obey, unless it is
-                // about to go down.
-                _ if stuck && !falls => self.actuator.counts(device),
-                _ if owed => found,
-                // It was reset, unless litd is just writing it.
-                DeviceState::Ours => {
-                    let held = self.actuator.held(device);
-                    held.filter(|_| !self.actuator.is_writing(device))
-                        .unwrap_or(found)
-                }
-                _ => self.actuator.counts(device),
-            };
-            found.max(holds)
-        };
-        let found: Watts = self.devices.iter().map(without_us).sum();
+        let units = self.devices.iter();
+        let found: Watts = units
+            .map(|(device, unit)| self.without_us(device, unit))
+            .sum();
         let budget = self.gpu_budget() + cpus;
         if steering { budget } else { budget.max(found) }
+    }
+
+    /// What a device may hold where litd gives back what was found.
+    pub(crate) fn without_us(&self, device: usize, unit: &Unit) -> Watts {
+        let found = self.came_with(device, unit);
+        // Not litd's to move, and nothing of litd's to undo: what it holds is others' doing.
+        // An entry of a foreign cap is one that could not be taken out of the journal yet.
+        let owed = self.is_journaled(device) || self.owes_undo(device, unit);
+        let faulty = unit.standing == DeviceState::Faulty;
+        let stuck = faulty || self.is_beyond_judging(unit);
+        let falls = owed && self.is_falling(device, unit, found);
+        let holds = match unit.standing {
+            DeviceState::Foreign => self.actuator.counts(device),
+            // Nobody else's undo waits for one that can't be judged or does not obey, unless it is
+            // about to go down.
+            _ if stuck && !falls => self.actuator.counts(device),
+            _ if owed => found,
+            // It was reset, unless litd is just writing it.
+            DeviceState::Ours => {
+                let held = self.actuator.held(device);
+                held.filter(|_| !self.actuator.is_writing(device))
+                    .unwrap_or(found)
+            }
+            _ => self.actuator.counts(device),
+        };
+        found.max(holds)
     }
 
     /// Whether a device holds more than is to go back, and takes writes.
@@ -281,7 +286,16 @@ impl<S: Store> Core<S> {
                 _ if asked || !unit.was_read() || !self.is_fresh(unit) => {
                     self.actuator.leave(device);
                 }
-                (DeviceState::Released, Some(_)) if self.is_held_off(unit) => {}
+                // Closed, it is not read: somebody else may have it by now, and it rises no more.
+                (DeviceState::Released, Some(_)) if self.is_held_off(unit) => {
+                    let held = self.actuator.held(device);
+                    let closed = unit.let_go.is_some_and(|it| it.closed);
+                    if let Some(held) = held.filter(|_| closed)
+                        && self.actuator.target(device) > Some(held)
+                    {
+                        self.actuator.give_back(device, held);
+                    }
+                }
                 (DeviceState::Ours, Some(_)) if unit.is_ours() => {}
                 (DeviceState::Ours | DeviceState::Released | DeviceState::Faulty, Some(back))
                     if self.may_open(device)

@@ -31,7 +31,7 @@ pub(crate) const TELEMETRY: Nanos = Nanos(1_000_000_000);
 
 /// A device that is to hold something else and takes longer, for that write or for what keeps it
 /// from it, is counted with the most that it may hold, and the others make room for it.
-const SLOW: Nanos = Nanos(400_000_000);
+pub(crate) const SLOW: Nanos = Nanos(400_000_000);
 
 /// So many refusals a second are logged; all are counted.
 const REFUSALS_PER_SECOND: f64 = 5.0;
@@ -440,7 +440,7 @@ impl<S: Store> Core<S> {
     fn overdue_at(&self, device: usize, unit: &Unit) -> Option<Nanos> {
         let suspect = unit.suspect.filter(|_| unit.was_read());
         let busy = unit.busy.map(|(_, since)| since);
-        let since = suspect.map(|it| it.since).or(busy)?;
+        let since = suspect.and_then(|it| it.since).or(busy)?;
         let waited_for = !self.actuator.is_settled(device) && !self.actuator.has_failed(device);
         waited_for.then_some(since + SLOW)
     }

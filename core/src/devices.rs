@@ -3,7 +3,7 @@
 
 use litd_api::DeviceState;
 use litd_policies::Limits;
-use litd_power::{CapRange, DeviceKind, Operation, Reading};
+use litd_power::{CapRange, DeviceKind, Operation};
 use litd_units::{Nanos, Watts};
 
 use crate::by_hand::ByHand;
@@ -25,29 +25,35 @@ pub(crate) struct Settling {
     pub until: Nanos,
 }
 
-/// So many readings that nobody believes are taken one right after the other.
-const AT_ONCE: u32 = 4;
-
 /// A cap that was read and that nobody believes yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Suspect {
     /// The cap.
     pub cap: Watts,
-    /// Since when no reading of the device is believed.
-    pub since: Nanos,
-    /// How many readings were not believed since then.
-    readings: u32,
+    /// Since when no reading of the device is believed; `None`: nothing was known of it before.
+    pub since: Option<Nanos>,
+    /// Whether readings have contradicted each other since then: nobody can judge what it holds.
+    pub is_contradicted: bool,
 }
 
-impl Suspect {
-    /// Of a device that nothing is known of yet.
-    fn first(cap: Watts) -> Self {
-        Self {
-            cap,
-            since: Nanos(i64::MIN),
-            readings: 1,
-        }
-    }
+/// A write that failed may be done all the same.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Landing {
+    /// Until then.
+    pub until: Nanos,
+    /// Whether that would leave another cap than the one found.
+    pub is_away: bool,
+}
+
+/// What a reading that is unlike all that is known comes to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Heard {
+    /// It is the first of its kind: the device is to be read again.
+    Once,
+    /// The reading before said the same: it is to be believed.
+    Twice,
+    /// The reading before said something else that was not believed either.
+    Otherwise(Watts),
 }
 
 /// One device.
@@ -83,6 +89,8 @@ pub(crate) struct Unit {
     pub failures: u32,
     /// When a failed write is tried again.
     pub retry_at: Option<Nanos>,
+    /// A write that failed, and that may be done all the same.
+    pub landing: Option<Landing>,
     /// A CPU socket needed what it lent: it keeps it until then.
     pub keeps_until: Option<Nanos>,
     /// What has limited it since its job's last sample.
@@ -101,6 +109,8 @@ pub(crate) struct Unit {
     /// A cap that was read once and is unlike what is known: nothing is written until it has been
     /// read again.
     pub suspect: Option<Suspect>,
+    /// A cap that was read last and that its driver's range does not admit: one of the two is wrong.
+    pub impossible: Option<Watts>,
     /// When it was reset of late.
     pub resets: Vec<Nanos>,
     /// What its clocks are locked to.
@@ -119,10 +129,10 @@ struct Wanted {
 
 impl Unit {
     fn new(name: String, mut device: Device) -> Self {
-        if let Some(Reading { cap, .. }) = device.reading
-            && !device.range.admits(cap)
-            && Range::NEVER_TOLD.admits(cap)
-        {
+        let read = device.reading.map(|reading| reading.cap);
+        let impossible =
+            read.filter(|&cap| !device.range.admits(cap) && Range::NEVER_TOLD.admits(cap));
+        if let Some(cap) = impossible {
             // One of the two is wrong, and nobody can say which.
             device.range.refused(cap);
         }
@@ -144,9 +154,14 @@ impl Unit {
             busy: None,
             late: false,
             overdue: false,
-            suspect: first.filter(|&cap| range.admits(cap)).map(Suspect::first),
+            suspect: first.filter(|&cap| range.admits(cap)).map(|cap| Suspect {
+                cap,
+                since: None,
+                is_contradicted: false,
+            }),
             failures: 0,
             retry_at: None,
+            landing: None,
             keeps_until: None,
             window: Window::default(),
             settling: None,
@@ -154,6 +169,7 @@ impl Unit {
             doubted_until: None,
             over_since: None,
             tells_power: false,
+            impossible,
             resets: Vec::new(),
             clocks: Clocks::default(),
             wanted: Wanted::default(),
@@ -186,22 +202,26 @@ impl Unit {
         self.device.identity.kind == DeviceKind::Gpu
     }
 
-    /// A cap was read that is not to be believed before it is read again. Returns the one that was
-    /// read before it, if that was not believed either.
-    pub fn suspect(&mut self, cap: Watts, now: Nanos) -> Option<Watts> {
+    /// A cap was read that is not to be believed before it is read again.
+    pub fn suspect(&mut self, cap: Watts, now: Nanos) -> Heard {
         let before = self.suspect;
+        let heard = match before {
+            Some(before) if before.cap.is_same_cap(cap) => Heard::Twice,
+            Some(before) if before.since.is_some() => Heard::Otherwise(before.cap),
+            _ => Heard::Once,
+        };
+        let contradicts = matches!(heard, Heard::Otherwise(_));
         self.suspect = Some(Suspect {
             cap,
-            since: before.map_or(now, |it| it.since),
-            readings: before.map_or(1, |it| it.readings.saturating_add(1)),
+            since: before.and_then(|it| it.since).or(Some(now)),
+            is_contradicted: contradicts || before.is_some_and(|it| it.is_contradicted),
         });
-        before.map(|it| it.cap)
+        heard
     }
 
-    /// Whether a cap that nobody believes yet is looked at again without waiting for the next round. A
-    /// driver that tells another cap each time would be asked for ever.
-    pub fn is_to_be_read_at_once(&self) -> bool {
-        self.suspect.is_some_and(|it| it.readings < AT_ONCE)
+    /// Whether what is read of it contradicts itself: it may hold whatever it can hold.
+    pub fn contradicts_itself(&self) -> bool {
+        self.suspect.is_some_and(|it| it.is_contradicted)
     }
 
     /// Whether its cap was read since litd started: until then nobody knows whose the cap is that it
@@ -283,7 +303,8 @@ impl Unit {
             }
             DeviceKind::Cpu => (caps.cpu_floor, found),
         };
-        let ceiling = ceiling.min(highest);
+        // What is configured is for all devices; a driver takes no less than its lowest.
+        let ceiling = ceiling.max(lowest).min(highest);
         Limits {
             // A device whose highest cap is below the floor for all has that cap, and no other.
             floor: lowest.max(floor).min(ceiling),

@@ -49,13 +49,8 @@ impl<S: Store> Core<S> {
             target.unwrap_or_else(|| self.fixed_at(device, unit))
         });
         let gpus = self.gpu_budget().max(each.sum());
-        let cpus = self.devices.cpus().map(|(device, unit)| {
-            let found = self.came_with(device, unit);
-            match unit.standing {
-                DeviceState::Foreign => found.max(self.actuator.counts(device)),
-                _ => found,
-            }
-        });
+        let cpus = self.devices.cpus();
+        let cpus = cpus.map(|(device, unit)| self.without_us(device, unit));
         gpus + cpus.sum()
     }
 

@@ -6,8 +6,9 @@ use litd_power::{CapRange, Operation, PowerError, Reading, Reply};
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
-use crate::devices::{Settling, Unit};
+use crate::devices::{Heard, Settling, Unit};
 use crate::journal::{Entry, Undo};
+use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -147,10 +148,14 @@ impl<S: Store> Core<S> {
                     let backend = unit.backend().to_owned();
                     self.record.error("ignored", &backend);
                 }
+                self.expect_late(device, wanted);
                 self.write_failed(device, &format!("was set to {wanted} and holds {held}"));
             }
             Written::Failed => {
                 if let Some(error) = error {
+                    if !error.refuses() {
+                        self.expect_late(device, wanted);
+                    }
                     self.count_error(device, &error);
                     if matches!(error, PowerError::OutOfRange { .. }) {
                         self.devices.ask_anew(device);
@@ -206,6 +211,30 @@ impl<S: Store> Core<S> {
         self.dirty = true;
     }
 
+    /// A reading is unlike all that is known: the device is read again at once. One whose readings
+    /// contradict each other counts with the most that it could hold, and fails if they go on to do so
+    /// (`again`).
+    fn disbelieve(&mut self, device: usize, cap: Watts, heard: Heard, again: bool) {
+        self.actuator.suspect(device, cap);
+        let before = match heard {
+            Heard::Otherwise(before) if again => before,
+            Heard::Otherwise(_) => {
+                self.dirty = true;
+                return self.devices.want_read(device);
+            }
+            Heard::Once | Heard::Twice => return self.devices.want_read(device),
+        };
+        let Some(unit) = self.devices.get(device) else {
+            return;
+        };
+        let error = PowerError::Driver {
+            device: unit.address().to_owned(),
+            action: "reading the cap",
+            cause: format!("it says {cap}, and said {before} just before"),
+        };
+        self.read_failed(device, &error);
+    }
+
     /// Whether a cap that is read is another than the one that is known, or than any that can be
     /// there after a write of litd's, or of its predecessor's, whose outcome is not known.
     fn has_moved(&self, device: usize, cap: Watts) -> bool {
@@ -224,10 +253,11 @@ impl<S: Store> Core<S> {
         self.totals.writes += 1;
         let settle = seconds(self.config.caps.settle_seconds);
         let until = self.now + settle;
-        let sure = !self.may_land_late();
+        let may_land_late = self.may_land_late();
         let (Some(unit), Some(held)) = (self.devices.get_mut(device), held) else {
             return;
         };
+        let sure = !may_land_late && unit.landing.is_none();
         unit.failures = 0;
         unit.retry_at = None;
         if let Some(reading) = &mut unit.device.reading {
@@ -335,6 +365,7 @@ impl<S: Store> Core<S> {
             return;
         };
         if !unit.device.range.admits(reading.cap) {
+            unit.impossible = Some(reading.cap).filter(|&cap| Range::NEVER_TOLD.admits(cap));
             return self.read_impossible(device, reading.cap);
         }
         let now = self.now;
@@ -343,16 +374,14 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let seen = unit.suspect(reading.cap, now).filter(|_| moved);
-        if moved && !seen.is_some_and(|seen| seen.is_same_cap(reading.cap)) {
-            let at_once = unit.is_to_be_read_at_once();
-            self.actuator.suspect(device, reading.cap);
-            if at_once {
-                self.devices.want_read(device);
-            }
-            return;
+        let contradicted = unit.contradicts_itself();
+        let heard = unit.suspect(reading.cap, now);
+        if moved && heard != Heard::Twice {
+            return self.disbelieve(device, reading.cap, heard, contradicted);
         }
+        self.dirty |= contradicted;
         unit.suspect = None;
+        unit.impossible = None;
         let failed_reads = !self.actuator.has_failed(device) && unit.failures > 0;
         if failed_reads {
             unit.failures = 0;
@@ -375,7 +404,7 @@ impl<S: Store> Core<S> {
         if let Some(most) = unsure {
             self.doubt(device, most);
         }
-        self.forget_predecessor(device, asked);
+        self.forget_late(device, asked);
         if first || known.is_none() {
             self.dirty = true;
             self.found_late(device, reading.cap, last.is_none());
@@ -408,7 +437,7 @@ impl<S: Store> Core<S> {
         };
         let address = unit.address().to_owned();
         let steered = self.jobs.values().any(|job| job.asks_for(device));
-        if self.is_leftover(&address, cap) {
+        if self.is_leftover(device, cap) {
             return;
         }
         let Some(unit) = self.devices.get_mut(device) else {

@@ -30,7 +30,8 @@ const STEP: Watts = Watts(5.0);
 /// by so much where it is more: each change has loops plan anew.
 const UP: Watts = Watts(200.0);
 
-/// What the BMC calls a limit is in force only if the node draws no more than so many times as much.
+/// What the BMC calls a limit comes into force only if the node draws no more than so many times as
+/// much.
 const EXCEEDED: f64 = 1.2;
 
 /// How often a value was seen.
@@ -133,10 +134,13 @@ impl Default for BmcLimit {
 impl BmcLimit {
     const NONE: Watts = Watts(f64::INFINITY);
 
-    /// Takes in what was told. Who knows of no limit does not lift what another one told.
+    /// Takes in what was told. Who knows of no limit does not lift what another one told. A limit that
+    /// the node far exceeds is not enforced, and counts only from whose limit is in force already: that
+    /// one has been lowered, and the node is to follow.
     fn hear(&mut self, reading: &NodeReading) {
+        let known = self.in_force().is_some() && self.teller.as_deref() == Some(&reading.source);
         let enforced = |cap: &Watts| reading.power.is_none_or(|power| power <= *cap * EXCEEDED);
-        let cap = reading.cap.filter(enforced);
+        let cap = reading.cap.filter(|cap| known || enforced(cap));
         let teller = self.teller.as_deref();
         match cap {
             Some(_) => self.teller = Some(reading.source.clone()),
@@ -445,7 +449,15 @@ mod tests {
         assert_eq!(hear("redfish", 5000.0, Some(6500.0)), Some(Watts(6500.0)));
         assert_eq!(hear("redfish", 5000.0, None), Some(Watts(6500.0)));
         assert_eq!(hear("redfish", 5000.0, None), None);
-        // The node draws far more: this limits nothing.
+        // Lowered far below what the node draws, it is a limit still.
+        hear("redfish", 5000.0, Some(6500.0));
+        assert_eq!(hear("redfish", 5000.0, Some(6000.0)), Some(Watts(6500.0)));
+        assert_eq!(hear("redfish", 5000.0, Some(4000.0)), Some(Watts(6000.0)));
+        assert_eq!(hear("redfish", 5000.0, Some(4000.0)), Some(Watts(4000.0)));
+        assert_eq!(hear("ipmi", 5000.0, Some(400.0)), Some(Watts(4000.0)));
+        hear("redfish", 5000.0, None);
+        assert_eq!(hear("redfish", 5000.0, None), None);
+        // The node draws far more, and no limit was in force: this limits nothing.
         for _ in 0..3 {
             assert_eq!(hear("redfish", 5000.0, Some(1.0)), None);
         }

@@ -158,6 +158,21 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// Whether a lease's budget can be kept. The one that its holder has already, or a higher one, is not
+    /// refused for what GPUs hold by now: without the lease they would hold more.
+    fn check_lent(&self, lease: &Lease) -> Result<(), Problem> {
+        let Some(budget) = lease.budget else {
+            return Ok(());
+        };
+        let in_force = self.lease.as_ref().and_then(|it| it.lease.budget);
+        if in_force.is_some_and(|in_force| budget >= in_force) && budget.is_finite() {
+            return Ok(());
+        }
+        self.bounds()
+            .check(budget)
+            .map_err(|error| Problem { error })
+    }
+
     /// Grants a lease, or renews it.
     pub(crate) fn grant(&mut self, lease: Lease) -> Result<String, Problem> {
         let problem = |error: String| Err(Problem { error });
@@ -167,11 +182,6 @@ impl<S: Store> Core<S> {
         }
         if lease.controller.is_empty() || lease.controller.len() > 64 {
             return problem("controller: a name of 1 to 64 bytes".to_owned());
-        }
-        if let Some(budget) = lease.budget {
-            self.bounds()
-                .check(budget)
-                .map_err(|error| Problem { error })?;
         }
         // One that ended since the last tick is nobody's rival.
         self.check_lease();
@@ -186,6 +196,7 @@ impl<S: Store> Core<S> {
                 (rival.until - self.now).as_secs_f64()
             ));
         }
+        self.check_lent(&lease)?;
         let said = format!("leased to {} for {} s", lease.controller, lease.seconds);
         let until = self.now + seconds(lease.seconds);
         let terms = |it: &Lease| (it.mode, it.budget);

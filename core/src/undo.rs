@@ -7,7 +7,7 @@ use litd_units::{Nanos, Watts};
 
 use crate::caps::DUST;
 use crate::core::Core;
-use crate::devices::Unit;
+use crate::devices::{Landing, Unit};
 use crate::journal::{Entry, Recovered, Undo};
 use crate::learned::Key;
 use crate::record::Note;
@@ -15,6 +15,10 @@ use crate::store::Store;
 
 /// A write that a predecessor had under way when it died has landed by then.
 const LANDING: Nanos = Nanos(2_000_000_000);
+
+/// A write that its driver called failed, or that it did not do, is done by then if it is ever done: a
+/// GPU's firmware may take what was asked of it long after its driver has stopped to wait.
+const LATE: Nanos = Nanos(30_000_000_000);
 
 impl<S: Store> Core<S> {
     /// Whether litd may have written a device since its cap was found.
@@ -65,28 +69,9 @@ impl<S: Store> Core<S> {
             unit.found = Some(entry.found);
             return;
         };
-        // A GPU's driver forgets its cap when the node boots; the registers of a CPU socket outlive kexec.
-        if unit.is_gpu() && entry.boot_id != self.journal.boot_id() {
-            unit.found = Some(reading.cap);
-            let text = format!(
-                "the node has booted since litd set its cap, and its driver has begun anew: {} stays, \
-                 and not the {} that was found before",
-                reading.cap, entry.found
-            );
-            if !reading.cap.is_same_cap(entry.found) {
-                self.note(Note::info(EventKind::Restore, text).device(&address));
-            }
-            self.forget_entry(&address);
-            return;
-        }
-        let serial = unit.device.identity.serial.as_deref();
-        if entry.is_another_part(serial, self.journal.boot_id(), reading.cap) {
-            unit.found = Some(reading.cap);
-            let text = "the part was replaced since: its cap is left as it is";
-            self.note(Note::info(EventKind::Restore, text).device(&address));
-            self.forget_entry(&address);
-            return;
-        }
+        let same = entry.is_part(unit.device.identity.serial.as_deref());
+        // An entry of an earlier boot counts as one of this boot: a boot id does not tell whether the
+        // devices were reset (kexec), and a container may have one of its own.
         match entry.undo(reading.cap) {
             // It leaves the journal once it has stayed so: a write of the predecessor's may still
             // be on its way.
@@ -106,11 +91,21 @@ impl<S: Store> Core<S> {
             }
             Undo::Foreign => {
                 unit.found = Some(reading.cap);
-                let text = format!(
-                    "holds {}, which litd never set: it is left as it is ({} was found before a crash)",
-                    reading.cap, entry.found
-                );
-                self.note(Note::warning(EventKind::Foreign, text).device(&address));
+                let (held, found) = (reading.cap, entry.found);
+                let note = match same {
+                    true => Note::warning(
+                        EventKind::Foreign,
+                        format!(
+                            "holds {held}, which litd never set: it is left as it is ({found} was found \
+                             before a crash)"
+                        ),
+                    ),
+                    false => Note::info(
+                        EventKind::Restore,
+                        "the part was replaced since: its cap is left as it is",
+                    ),
+                };
+                self.note(note.device(&address));
                 self.forget_entry(&address);
             }
         }
@@ -119,25 +114,55 @@ impl<S: Store> Core<S> {
     /// Whether a predecessor's writes may still be on their way: until then every cap that the
     /// journal names may turn up.
     pub(crate) fn may_land_late(&self) -> bool {
-        self.recovered && self.now < self.landed()
+        self.recovered && self.now < self.started + LANDING
     }
 
-    /// A device read after that holds what it is read to hold.
-    pub(crate) fn forget_predecessor(&mut self, device: usize, asked: Nanos) {
-        if self.recovered && asked >= self.landed() {
-            self.actuator.expect_no_more(device);
+    /// Whether a device read at that time holds what it is read to hold: no write, of a predecessor's or
+    /// one that failed, can land on it any more. For one that failed nobody waits who has the device let
+    /// go of; it is read once more.
+    pub(crate) fn has_landed(&self, unit: &Unit, asked: Nanos) -> bool {
+        let predecessors = !self.recovered || asked >= self.started + LANDING;
+        let away = unit.landing.filter(|landing| landing.is_away);
+        let failed = away.is_none_or(|landing| match unit.let_go {
+            Some(let_go) => asked >= let_go.since,
+            None => asked >= landing.until,
+        });
+        predecessors && failed
+    }
+
+    /// A write was called failed, or was not done: the device may do it all the same in a while. Until it
+    /// can't any more its entry stays, so that what lands is known as litd's and goes back.
+    pub(crate) fn expect_late(&mut self, device: usize, wanted: Watts) {
+        if let Some(unit) = self.devices.get_mut(device) {
+            let is_back = unit.found.is_some_and(|found| found.is_same_cap(wanted));
+            unit.landing = Some(Landing {
+                until: self.now + LATE,
+                is_away: !is_back || unit.landing.is_some_and(|landing| landing.is_away),
+            });
         }
     }
 
-    /// When the last write of a predecessor has landed.
-    fn landed(&self) -> Nanos {
-        self.started + LANDING
+    /// What was asked of a device so long ago that nothing is under way to it any more is forgotten once it
+    /// was read since.
+    pub(crate) fn forget_late(&mut self, device: usize, asked: Nanos) {
+        if self.recovered && asked >= self.started + LANDING {
+            self.actuator.expect_no_more(device);
+        }
+        if let Some(unit) = self.devices.get_mut(device) {
+            unit.landing = unit.landing.filter(|landing| asked < landing.until);
+        }
     }
 
-    /// Whether a cap is one that litd wrote before: a write that landed late.
-    pub(crate) fn is_leftover(&self, address: &str, cap: Watts) -> bool {
-        let entry = self.entry(address);
-        entry.is_some_and(|entry| matches!(entry.undo(cap), Undo::Write(_)))
+    /// Whether a cap is one that litd wrote before: a write that landed late, also one that gave back.
+    pub(crate) fn is_leftover(&self, device: usize, cap: Watts) -> bool {
+        let Some(unit) = self.devices.get(device) else {
+            return false;
+        };
+        match self.entry(unit.address()).map(|entry| entry.undo(cap)) {
+            Some(Undo::Write(_)) => true,
+            Some(Undo::Nothing) => unit.landing.is_some(),
+            Some(Undo::Foreign) | None => false,
+        }
     }
 
     /// A device could not be judged before, and can be now; `is_first`: it was not read before.
@@ -225,7 +250,7 @@ impl<S: Store> Core<S> {
     /// Whether a device is known to hold what was found, and nothing else is on its way to it.
     pub(crate) fn is_back(&self, device: usize, unit: &Unit) -> bool {
         let settled = self.actuator.is_settled(device) && unit.busy.is_none();
-        let sure = !self.recovered || unit.read_at >= self.landed();
+        let sure = self.has_landed(unit, unit.read_at);
         let held = unit.found.zip(self.actuator.held(device));
         settled && sure && held.is_some_and(|(found, held)| found.is_same_cap(held))
     }

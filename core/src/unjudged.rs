@@ -1,12 +1,12 @@
 //! Devices of which nobody can say what they may hold, because their driver does not tell what their
-//! cap may be. Such a device counts with the most that it could hold, no cap of the node rises
+//! cap may be, or contradicts itself. Such a device counts with the most that it could hold, no cap of the node rises
 //! meanwhile, its driver is asked again every second, and nobody else's cap waits for it to go back.
 
 use litd_api::EventKind;
 use litd_power::PowerError;
 use litd_units::Watts;
 
-use crate::core::{Core, TELEMETRY};
+use crate::core::{Core, SLOW, TELEMETRY};
 use crate::devices::Unit;
 use crate::hardware::FAILURES;
 use crate::journal::Entry;
@@ -18,7 +18,10 @@ impl<S: Store> Core<S> {
     /// Brings what unjudged devices count with up to what is known of them now.
     pub(crate) fn judge_devices(&mut self) {
         for device in 0..self.devices.iter().count() {
-            let judged = |unit: &Unit| unit.was_read() && unit.device.range.known().is_some();
+            let judged = |unit: &Unit| {
+                let told = unit.was_read() && unit.device.range.known().is_some();
+                told && !self.is_incredible(unit)
+            };
             let judged = self.devices.get(device).is_some_and(judged);
             let most = (!judged).then(|| self.could_hold(device));
             if let (Some(unit), Some(most)) = (self.devices.get_mut(device), most) {
@@ -39,6 +42,13 @@ impl<S: Store> Core<S> {
             told && !read && unit.failures == 0 && self.may_open(device)
         };
         self.now < since + TELEMETRY && self.devices.iter().any(unread)
+    }
+
+    /// Whether what was read of a device last is not believed and no other reading will decide it soon: it
+    /// contradicts the one before, or none has come since.
+    fn is_incredible(&self, unit: &Unit) -> bool {
+        let since = unit.suspect.and_then(|it| it.since);
+        unit.contradicts_itself() || since.is_some_and(|since| self.now >= since + SLOW)
     }
 
     /// Whether it is no use to wait for a device to be judged: its driver does not say what its cap may
@@ -68,7 +78,8 @@ impl<S: Store> Core<S> {
         // Nothing is known of it or of any other: nothing is left beside it.
         let bound = bound.unwrap_or(Range::NEVER_TOLD.unjudged().unwrap_or_default());
         let read = unit.device.reading.map(|reading| reading.cap);
-        read.map_or(bound, |read| bound.max(read))
+        let read = [read, unit.impossible].into_iter().flatten();
+        read.fold(bound, Watts::max)
     }
 
     fn highest_of_peers(&self, unit: &Unit) -> Option<Watts> {

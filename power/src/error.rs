@@ -79,6 +79,19 @@ pub enum PowerError {
 }
 
 impl PowerError {
+    /// Whether it says that nothing was changed. After any other one a device may have done what it was
+    /// asked, or may still do it.
+    #[must_use]
+    pub fn refuses(&self) -> bool {
+        match self {
+            Self::OutOfRange { .. }
+            | Self::Permission { .. }
+            | Self::Changed { .. }
+            | Self::Unsupported { .. } => true,
+            Self::Gone { .. } | Self::Timeout { .. } | Self::Driver { .. } => false,
+        }
+    }
+
     /// A short name of the kind, for counters.
     #[must_use]
     pub fn kind(&self) -> &'static str {

@@ -59,6 +59,12 @@ fn the_daemon_sets_caps_of_eight_gpus_and_reads_them_back() {
             let directory = tempfile::tempdir().unwrap();
             let at = directory.path();
             let daemon = start(at);
+            wait_for("the caps found", || {
+                status(at)
+                    .devices
+                    .iter()
+                    .all(|device| device.found.is_some())
+            });
             for (gpu, address) in ADDRESSES.iter().enumerate() {
                 let (code, body) = set(at, address, 600.0 + gpu as f64);
                 assert_eq!(code, 200, "{body}");

@@ -78,17 +78,11 @@ impl Entry {
         boot_id.clone_into(&mut self.boot_id);
     }
 
-    /// Whether the device is another part than this entry's. A serial number alone does not say so: a
-    /// driver in trouble may tell another device's. A part that has come during this boot holds its
+    /// Whether a device with this serial number may be the same part. A serial number alone does not say
+    /// that it is another one: a driver in trouble may tell another device's. Another part holds its
     /// driver's cap, and neither the one found nor one of litd's.
     #[must_use]
-    pub fn is_another_part(&self, serial: Option<&str>, boot_id: &str, current: Watts) -> bool {
-        let came = self.boot_id != boot_id || self.undo(current) == Undo::Foreign;
-        came && !self.is_part(serial)
-    }
-
-    /// Whether a device with this serial number may be the same part.
-    fn is_part(&self, serial: Option<&str>) -> bool {
+    pub fn is_part(&self, serial: Option<&str>) -> bool {
         match (self.serial.as_deref(), serial) {
             (Some(one), Some(other)) => one == other,
             _ => true,

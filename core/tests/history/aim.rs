@@ -96,6 +96,10 @@ impl World {
             match cell.subject {
                 _ if hw.absent => false,
                 Subject::Clocks if cell.manner == Manner::Changed => hw.clocks.is_some(),
+                // What a predecessor has locked is freed.
+                Subject::Clocks if matches!(cell.phase, Phase::Recovery | Phase::Restore) => {
+                    hw.clocks.is_some()
+                }
                 Subject::Set | Subject::Identity | Subject::Range => hw.touched,
                 Subject::Holders => hw.is_gpu(),
                 Subject::Clocks => hw.is_gpu() && attached(),

@@ -94,7 +94,9 @@ impl World {
         // Where what was found is not enough for this clock, what the device holds beyond that was the
         // others': they may have it back.
         let lent = needs > found && cap >= found;
-        if cap < needs.min(ceiling) && !lent {
+        // Nor can anybody measure the needs of one that is short already: it draws what its cap lets it.
+        let was_short = hw.cap < needs.min(ceiling);
+        if cap < needs.min(ceiling) && !lent && !was_short {
             let text = format!(
                 "device {device}: {} W is less than the {} W that its {:?} MHz need",
                 cap as f64 / 1e6,

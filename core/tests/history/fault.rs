@@ -45,6 +45,7 @@ faults! {
     CrashTwice "two crashes in a row",
     CrashBeforeWrite "crash after the journal was written, before the cap",
     TornAppend "crash within an append to the journal",
+    LandAfterAll "a write that was called failed is done later all the same",
     LateLanding "a write of a dead daemon lands after the restart",
     Reboot "reboot: caps at their defaults, a new boot id",
     PowerCut "power cut: the journal's tail is lost at any byte",
@@ -110,7 +111,12 @@ faults! {
 impl Fault {
     /// All but what trials have a stream of their own for, and what litd does itself.
     pub fn usual() -> Vec<Self> {
-        let others = [Self::TrialBegun, Self::TrialStopped, Self::ClocksLowered];
+        let others = [
+            Self::TrialBegun,
+            Self::TrialStopped,
+            Self::ClocksLowered,
+            Self::LandAfterAll,
+        ];
         let all = Self::ALL.iter().copied();
         let others = |it: &Self| others.contains(it) || Self::MATRIX.contains(it);
         all.filter(|fault| !others(fault) && *fault != Self::UnwellAtStart)

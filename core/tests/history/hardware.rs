@@ -490,9 +490,11 @@ impl Hw {
     }
 
     /// It is about to hold less.
-    pub fn lower(&mut self, now: i64, clock: i64) {
+    /// A lower cap is there; from that time of the daemon's `clock` on it waits for the power to follow, if
+    /// it gives what is freed to others.
+    pub fn lower(&mut self, now: i64, clock: Option<i64>) {
         self.lowered = (now, self.power(now));
-        self.lowered_clock = clock;
+        self.lowered_clock = clock.unwrap_or(self.lowered_clock);
     }
 
     /// How fast it computes.

@@ -95,7 +95,7 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    pub fn new(jobs: &[Vec<usize>], hw: &mut [Hw], rng: &mut Rng) -> Self {
+    pub fn new(jobs: &[Vec<usize>], hw: &mut [Hw], planned: f64, rng: &mut Rng) -> Self {
         let mut hooks = Self {
             last_pid: 1000,
             ..Self::default()
@@ -103,7 +103,7 @@ impl Hooks {
         for (job, gpus) in jobs.iter().enumerate() {
             let mut ranks = Vec::new();
             let mut pids = Vec::new();
-            let planned = rng.chance(0.4);
+            let planned = rng.chance(planned);
             for (rank, &device) in gpus.iter().enumerate() {
                 let pid = hooks.pid();
                 pids.push((device, pid));

@@ -33,6 +33,7 @@ impl World {
         self.note(|| format!("FAULT: {}", fault.text()));
         match fault {
             Fault::RefusedWrite
+            | Fault::LandAfterAll
             | Fault::Lie
             | Fault::Overshoot
             | Fault::Block
@@ -118,7 +119,7 @@ impl World {
         let until = self.now + lasts;
         let hw = &mut self.hw[device];
         match fault {
-            Fault::RefusedWrite => hw.moods.refuses = until,
+            Fault::RefusedWrite | Fault::LandAfterAll => hw.moods.refuses = until,
             Fault::Lie => hw.moods.lies = until,
             Fault::Overshoot => hw.moods.overshoots = until,
             Fault::Block => hw.moods.block = self.rng.between(1, 31) * SECOND,
@@ -267,12 +268,15 @@ impl World {
         self.boot += 1;
         self.recall_spared(true);
         self.seen.mark(Fault::Reboot);
+        // A kernel that is started from a running one (kexec) need not reset the devices: their caps
+        // stay, and what the kernel tells of itself can't say so.
+        let resets = power_cut || !self.fates.chance(0.3);
         for device in 0..self.hw.len() {
-            let cap = micro(self.hw[device].range.default);
             self.hw[device].clocks = None;
-            // Its driver begins anew: what was found before the node booted is nobody's any more.
-            self.hw[device].natural.clear();
-            self.foreign(device, cap);
+            if resets {
+                let cap = micro(self.hw[device].range.default);
+                self.foreign(device, cap);
+            }
         }
         let mut rng = self.rng.clone();
         let cut = self.disk.with(|disk| {
@@ -609,7 +613,7 @@ impl World {
         let well = |hw: &crate::hardware::Hw| hw.absent || hw.is_well(self.now);
         let young = self.now < self.started + 5 * SECOND;
         if !steers || young || !self.hw.iter().all(well) {
-            return self.after(2 * SECOND, Ev::Fault(Fault::LoweredStuck));
+            return self.after(SECOND / 2, Ev::Fault(Fault::LoweredStuck));
         }
         let device = self.rng.below(self.hw.len());
         let lasts = self.rng.between(3, 12) * SECOND;

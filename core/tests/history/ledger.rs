@@ -27,7 +27,7 @@ mod observe;
 const LOWERED: i64 = SECOND;
 
 /// What a foreign hand added is to be made room for within so long.
-const ROOM: i64 = 4 * SECOND;
+pub const ROOM: i64 = 4 * SECOND;
 
 /// A device that fails is known as such, and worked around, after so long.
 const KNOWN_FAULTY: i64 = 8 * SECOND;
@@ -43,7 +43,7 @@ pub struct Ledger {
     /// What others than litd added to a device's cap, and until when that excuses the sum.
     excess: Vec<(usize, i64, i64)>,
     /// Faults excuse the sum until then.
-    grace: i64,
+    pub grace: i64,
     /// Limits that were in force, and until when they still count.
     old: Vec<(i64, i64)>,
     last_limit: Option<i64>,
@@ -530,7 +530,8 @@ impl World {
                 // Waited for long enough, that time.
                 hw.owes = 0;
             }
-            hw.lower(now, clock);
+            let by_hand = hw.hand.open.is_some_and(|(asked, _)| asked == holds);
+            hw.lower(now, (!by_hand).then_some(clock));
         }
         let before = std::mem::replace(&mut hw.cap, holds);
         hw.most_held = hw.most_held.max(holds);

@@ -140,7 +140,7 @@ impl World {
         }
         // A budget that was set holds whatever goes back.
         let gpus = self.hw.iter().filter(|hw| hw.is_gpu());
-        let found: i64 = gpus.filter_map(|hw| hw.natural.last()).sum();
+        let found: i64 = gpus.filter_map(|hw| hw.natural.iter().max()).sum();
         let less = self.budget_set().is_some_and(|it| micro(it) < found);
         // Nor does what others have set since make room for what did not fit before: nobody looks
         // at what is closed.

@@ -5,6 +5,7 @@ use litd_power::{DeviceKind, PowerError, ReadBack, Reading, Throttle};
 
 use crate::fault::Fault;
 use crate::hardware::{Anothers, MILLI, Op, micro, whole};
+use crate::ledger::ROOM;
 use crate::world::{BRAKE, Ev, QUICK, SLOW, World};
 
 impl World {
@@ -112,9 +113,39 @@ impl World {
                 if now < self.hw[device].moods.refuses {
                     self.seen.mark(Fault::RefusedWrite);
                 }
+                if !error.refuses() && self.fates.chance(0.5) {
+                    let later = self.fates.between(1000, 25_000) * MILLI;
+                    let (boot, epoch) = (self.boot, self.epoch);
+                    let event = Ev::LandAfterAll {
+                        device,
+                        cap,
+                        asked: now,
+                        boot,
+                        epoch,
+                    };
+                    self.after(later, event);
+                }
                 self.results.insert(serial, Err(error));
             }
         }
+    }
+
+    /// A write that was called failed at `asked` is done all the same. Nobody waits for that who has had
+    /// the device let go of since.
+    pub fn land_after_all(&mut self, device: usize, cap: i64, asked: i64) {
+        let hw = &self.hw[device];
+        let theirs = hw.foreign || hw.let_go || hw.absent || hw.gone || hw.op.is_some();
+        let unwatched =
+            !hw.hold.open || hw.hold.since.0 >= asked || self.seen.has(Fault::ClockJump);
+        if theirs || unwatched || hw.cap == cap {
+            return;
+        }
+        self.note(|| format!("    device {device} holds {} W after all", whole(cap).0));
+        self.seen.mark(Fault::LandAfterAll);
+        // That was taken for done or not done long ago: litd has to see it first.
+        self.ledger.grace = self.ledger.grace.max(self.now + ROOM);
+        self.hold(device, cap, cap, true);
+        self.trouble(device, 0);
     }
 
     pub fn reply(&mut self, device: usize, serial: u64, epoch: u32) {

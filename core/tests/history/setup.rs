@@ -216,7 +216,13 @@ impl Setup {
             let at = rng.between(500 * MILLI, end);
             let fault = match rng.below(12) {
                 // What depends on a write that happens to come, and is rare otherwise.
-                0 => rng.pick(&[Fault::RefusedWrite, Fault::Lie, Fault::Overshoot]),
+                0 => rng.pick(&[
+                    Fault::RefusedWrite,
+                    Fault::LandAfterAll,
+                    Fault::LoweredStuck,
+                    Fault::Lie,
+                    Fault::Overshoot,
+                ]),
                 1 => rng.pick(&[
                     Fault::DiskFull,
                     Fault::DiskStuck,

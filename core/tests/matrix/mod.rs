@@ -224,6 +224,9 @@ fn clocks(manner: Manner, phase: Phase) -> Where {
     match (manner, phase) {
         (_, Phase::Discovery) => Where::Impossible(NO_LOCKS),
         (Manner::Anothers, _) => Where::Impossible(ONE),
+        (Manner::Slow, Phase::Recovery) => Where::Chance(
+            "a predecessor's clocks are freed once its writes have landed, when recovery is mostly over",
+        ),
         _ => Where::Histories,
     }
 }
