@@ -30,6 +30,8 @@ pub enum Fault {
     Locked,
     /// The driver can't tell what its cap may be; all else works.
     NoRange,
+    /// Readings tell so much more than the cap that it holds, and twice that, in turn.
+    Fickle(Watts),
     /// Somebody else sets this cap right after litd's next write, before litd reads it back.
     Meddle(Watts),
     /// It is too hot, and slower for that than its cap would let it be.

@@ -40,6 +40,8 @@ struct Device {
     /// How often it has come back after it was gone.
     generation: u64,
     residency: Residency,
+    /// How often litd has read it.
+    reads: u64,
     releases: u64,
 }
 
@@ -345,6 +347,7 @@ impl Hardware {
                 self.devices.iter().map(Device::listed).collect(),
             )),
             Request::Read { device } => self.on(device, |hardware, index| {
+                hardware.devices[index].reads += 1;
                 let reading = hardware.reading(index);
                 reading.map(Outcome::Reading).ok_or(Refused::Unknown)
             }),
@@ -498,6 +501,7 @@ impl Device {
             cached: None,
             generation: 0,
             residency: Residency::default(),
+            reads: 0,
             releases: 0,
         }
     }
@@ -510,6 +514,7 @@ impl Device {
                 reading.cap = self.cached.unwrap_or(reading.cap);
                 reading.enforced = None;
             }
+            Some(Fault::Fickle(more)) => reading.cap += more * (1 + self.reads % 2) as f64,
             Some(Fault::Heat) => reading.throttle = Some(Throttle::Heat),
             Some(Fault::PowerBrake) => reading.throttle = Some(Throttle::PowerBrake),
             Some(Fault::Enforced(most)) => {

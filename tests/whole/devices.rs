@@ -296,3 +296,48 @@ fn a_gpu_whose_power_does_not_follow_its_cap_is_faulty() {
     stand.rig.hardware().heal(LOWERED);
     stand.stop();
 }
+
+#[test]
+fn a_gpu_that_tells_one_cap_after_the_other_holds_up_nobody_elses_undo() {
+    for falls_silent in [true, false] {
+        let (mut stand, _job) = steering(&quick("gpu-realloc"));
+        let fickle = Fault::Fickle(Watts(2.0));
+        stand.rig.hardware().inject(RAISED, fickle);
+        stand.pass(1.0);
+        if falls_silent {
+            stand.rig.hardware().inject(RAISED, Fault::InReset);
+        }
+        // With room for all that was found, whatever the raised one holds meanwhile.
+        stand.rig.ledger().set_budget(Watts(6000.0));
+        let observe = quick("gpu-realloc").replace("\"steer\"", "\"observe\"");
+        stand.reload(&(observe + "caps.budget = 6000\n"));
+        stand.pass(10.0);
+        let (held, mut expected) = (stand.held(), stand.rig.ledger().found());
+        assert_ne!(held[RAISED], expected[RAISED]);
+        expected[RAISED] = held[RAISED];
+        assert_eq!(held, expected, "silent: {falls_silent}: {}", stand.said());
+        stand.rig.hardware().heal(RAISED);
+        stand.pass(20.0);
+        stand.stop();
+    }
+}
+
+#[test]
+fn no_gpu_rises_into_what_another_one_may_have_risen_by() {
+    const BUDGET: Watts = Watts(4900.0);
+    let observe = quick("gpu-realloc").replace("\"steer\"", "\"observe\"");
+    let mut stand = Stand::clocked(&(observe + "caps.budget = 4800\n"));
+    stand.pass(3.0);
+    assert_eq!(stand.sum(), Watts(4800.0));
+    // Somebody raises one, and its driver tells another cap each time.
+    let raised = stand.held()[RAISED] + Watts(100.0);
+    stand.rig.hardware().foreign_set(RAISED, raised).unwrap();
+    let fickle = Fault::Fickle(Watts(2.0));
+    stand.rig.hardware().inject(RAISED, fickle);
+    stand.pass(1.0);
+    stand.command(&Command::SetBudget {
+        watts: Some(BUDGET),
+    });
+    stand.pass(5.0);
+    assert!(stand.sum() <= BUDGET, "{:?}", stand.held());
+}
