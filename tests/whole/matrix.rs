@@ -47,17 +47,17 @@ const COVERED: &[Covers] = &[
         &[(Lock, Anothers, Restore)],
     ),
     (
-        "whole/restore.rs",
+        "whole/directories.rs",
         "of_two_daemons_with_different_state_directories_the_second_is_refused",
         &[(Lock, Changed, Discovery)],
     ),
     (
-        "whole/restore.rs",
+        "whole/directories.rs",
         "a_daemon_with_another_state_directory_starts_from_the_caps_found_first",
         &[(Lock, Changed, Recovery)],
     ),
     (
-        "whole/restore.rs",
+        "whole/directories.rs",
         "restore_finds_the_journal_of_a_daemon_with_another_state_directory",
         &[(Lock, Changed, Restore)],
     ),
@@ -112,7 +112,7 @@ const COVERED: &[Covers] = &[
         &[(Configuration, Anothers, Restore)],
     ),
     (
-        "whole/restore.rs",
+        "whole/floors.rs",
         "a_file_whose_budget_is_below_all_floors_is_refused_as_by_hand",
         &[(Configuration, Anothers, Discovery)],
     ),
