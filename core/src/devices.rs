@@ -53,7 +53,9 @@ pub(crate) enum Heard {
     /// The reading before said the same: it is to be believed.
     Twice,
     /// The reading before said something else that was not believed either.
-    Otherwise(Watts),
+    Otherwise,
+    /// The readings have contradicted each other before, and go on to: the last one said this.
+    OtherwiseAgain(Watts),
 }
 
 /// One device.
@@ -129,17 +131,15 @@ struct Wanted {
 
 impl Unit {
     fn new(name: String, mut device: Device) -> Self {
-        let read = device.reading.map(|reading| reading.cap);
-        let impossible =
-            read.filter(|&cap| !device.range.admits(cap) && Range::NEVER_TOLD.admits(cap));
+        // The cap found is what everything is undone to, and a single reading may be wrong: the first
+        // one counts once a second agrees.
+        let first = device.reading.take().map(|reading| reading.cap);
+        let impossible = first.filter(|&cap| device.range.is_belied_by(cap));
         if let Some(cap) = impossible {
             // One of the two is wrong, and nobody can say which.
             device.range.refused(cap);
         }
         let range = device.range;
-        // The cap found is what everything is undone to, and a single reading may be wrong: the first
-        // one counts once a second agrees.
-        let first = device.reading.take().map(|reading| reading.cap);
         Self {
             name,
             found: None,
@@ -207,14 +207,17 @@ impl Unit {
         let before = self.suspect;
         let heard = match before {
             Some(before) if before.cap.is_same_cap(cap) => Heard::Twice,
-            Some(before) if before.since.is_some() => Heard::Otherwise(before.cap),
+            Some(before) if before.since.is_some() => match before.is_contradicted {
+                true => Heard::OtherwiseAgain(before.cap),
+                false => Heard::Otherwise,
+            },
             _ => Heard::Once,
         };
-        let contradicts = matches!(heard, Heard::Otherwise(_));
         self.suspect = Some(Suspect {
             cap,
             since: before.and_then(|it| it.since).or(Some(now)),
-            is_contradicted: contradicts || before.is_some_and(|it| it.is_contradicted),
+            is_contradicted: heard == Heard::Otherwise
+                || before.is_some_and(|it| it.is_contradicted),
         });
         heard
     }

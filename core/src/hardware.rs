@@ -8,7 +8,6 @@ use litd_units::{Nanos, Watts};
 use crate::core::{Core, seconds};
 use crate::devices::{Heard, Settling, Unit};
 use crate::journal::{Entry, Undo};
-use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -212,27 +211,16 @@ impl<S: Store> Core<S> {
     }
 
     /// A reading is unlike all that is known: the device is read again at once. One whose readings
-    /// contradict each other counts with the most that it could hold, and fails if they go on to do so
-    /// (`again`).
-    fn disbelieve(&mut self, device: usize, cap: Watts, heard: Heard, again: bool) {
+    /// contradict each other counts with the most that it could hold, and fails if they go on to do so.
+    fn disbelieve(&mut self, device: usize, cap: Watts, heard: Heard) {
         self.actuator.suspect(device, cap);
-        let before = match heard {
-            Heard::Otherwise(before) if again => before,
-            Heard::Otherwise(_) => {
-                self.dirty = true;
-                return self.devices.want_read(device);
-            }
-            Heard::Once | Heard::Twice => return self.devices.want_read(device),
-        };
-        let Some(unit) = self.devices.get(device) else {
-            return;
-        };
-        let error = PowerError::Driver {
-            device: unit.address().to_owned(),
-            action: "reading the cap",
-            cause: format!("it says {cap}, and said {before} just before"),
-        };
-        self.read_failed(device, &error);
+        if let Heard::OtherwiseAgain(before) = heard {
+            let cause = format!("it says {cap}, and said {before} just before");
+            self.misread(device, cause);
+        } else {
+            self.dirty |= heard == Heard::Otherwise;
+            self.devices.want_read(device);
+        }
     }
 
     /// Whether a cap that is read is another than the one that is known, or than any that can be
@@ -301,19 +289,26 @@ impl<S: Store> Core<S> {
     /// A device says that it holds what its driver says that it can't. One of the two is wrong; after
     /// so many times nobody can say which.
     fn read_impossible(&mut self, device: usize, cap: Watts) {
-        let Some(unit) = self.devices.get(device) else {
+        let cause = format!("it says {cap}, which this device can't hold");
+        let Some(error) = self.misread(device, cause) else {
             return;
         };
-        let error = PowerError::Driver {
-            device: unit.address().to_owned(),
-            action: "reading the cap",
-            cause: format!("it says {cap}, which this device can't hold"),
-        };
-        self.read_failed(device, &error);
         let failures = self.devices.get(device).map_or(0, |unit| unit.failures);
         if failures >= FAILURES {
             self.range_refused(device, &error);
         }
+    }
+
+    /// A device has told a cap that can't be believed: that is a failed reading. Returns it as the error
+    /// that it counts as.
+    fn misread(&mut self, device: usize, cause: String) -> Option<PowerError> {
+        let error = PowerError::Driver {
+            device: self.devices.get(device)?.address().to_owned(),
+            action: "reading the cap",
+            cause,
+        };
+        self.read_failed(device, &error);
+        Some(error)
     }
 
     fn read_failed(&mut self, device: usize, error: &PowerError) {
@@ -365,7 +360,8 @@ impl<S: Store> Core<S> {
             return;
         };
         if !unit.device.range.admits(reading.cap) {
-            unit.impossible = Some(reading.cap).filter(|&cap| Range::NEVER_TOLD.admits(cap));
+            let belies = unit.device.range.is_belied_by(reading.cap);
+            unit.impossible = belies.then_some(reading.cap);
             return self.read_impossible(device, reading.cap);
         }
         let now = self.now;
@@ -377,7 +373,7 @@ impl<S: Store> Core<S> {
         let contradicted = unit.contradicts_itself();
         let heard = unit.suspect(reading.cap, now);
         if moved && heard != Heard::Twice {
-            return self.disbelieve(device, reading.cap, heard, contradicted);
+            return self.disbelieve(device, reading.cap, heard);
         }
         self.dirty |= contradicted;
         unit.suspect = None;

@@ -105,6 +105,12 @@ impl Range {
         cap > Watts::ZERO && cap <= highest
     }
 
+    /// Whether a device was read to hold a cap that a device can hold, and that its driver says this one
+    /// can't: one of the two is wrong.
+    pub(crate) fn is_belied_by(&self, cap: Watts) -> bool {
+        !self.admits(cap) && Self::NEVER_TOLD.admits(cap)
+    }
+
     /// Where a device that holds `held` goes back to, if `found` was found: there, or, should the
     /// driver's highest have shrunk below that, as near as it takes. It is never lowered for that:
     /// what the driver says may be wrong, and a cap that goes back goes up to be nearer.

@@ -114,14 +114,19 @@ impl<S: Store> Core<S> {
     /// Whether a predecessor's writes may still be on their way: until then every cap that the
     /// journal names may turn up.
     pub(crate) fn may_land_late(&self) -> bool {
-        self.recovered && self.now < self.started + LANDING
+        self.recovered && self.now < self.landed()
+    }
+
+    /// When the last write of a predecessor has landed.
+    fn landed(&self) -> Nanos {
+        self.started + LANDING
     }
 
     /// Whether a device read at that time holds what it is read to hold: no write, of a predecessor's or
     /// one that failed, can land on it any more. For one that failed nobody waits who has the device let
     /// go of; it is read once more.
     pub(crate) fn has_landed(&self, unit: &Unit, asked: Nanos) -> bool {
-        let predecessors = !self.recovered || asked >= self.started + LANDING;
+        let predecessors = !self.recovered || asked >= self.landed();
         let away = unit.landing.filter(|landing| landing.is_away);
         let failed = away.is_none_or(|landing| match unit.let_go {
             Some(let_go) => asked >= let_go.since,
@@ -145,7 +150,7 @@ impl<S: Store> Core<S> {
     /// What was asked of a device so long ago that nothing is under way to it any more is forgotten once it
     /// was read since.
     pub(crate) fn forget_late(&mut self, device: usize, asked: Nanos) {
-        if self.recovered && asked >= self.started + LANDING {
+        if self.recovered && asked >= self.landed() {
             self.actuator.expect_no_more(device);
         }
         if let Some(unit) = self.devices.get_mut(device) {

@@ -1,6 +1,7 @@
 //! Devices of which nobody can say what they may hold, because their driver does not tell what their
-//! cap may be, or contradicts itself. Such a device counts with the most that it could hold, no cap of the node rises
-//! meanwhile, its driver is asked again every second, and nobody else's cap waits for it to go back.
+//! cap may be, or contradicts itself. Such a device counts with the most that it could hold, its driver is
+//! asked again every second, and nobody else's cap waits for it to go back. While a driver does not tell, no
+//! cap of the node rises.
 
 use litd_api::EventKind;
 use litd_power::PowerError;

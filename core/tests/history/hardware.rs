@@ -489,9 +489,8 @@ impl Hw {
         }
     }
 
-    /// It is about to hold less.
-    /// A lower cap is there; from that time of the daemon's `clock` on it waits for the power to follow, if
-    /// it gives what is freed to others.
+    /// It is about to hold less. From this time of its clock on the daemon waits for the power to follow,
+    /// if it gives to others what that frees.
     pub fn lower(&mut self, now: i64, clock: Option<i64>) {
         self.lowered = (now, self.power(now));
         self.lowered_clock = clock.unwrap_or(self.lowered_clock);

@@ -128,16 +128,16 @@ impl Tally {
             let enough = count * 100 >= self.histories;
             assert!(enough, "too rare to be tested: {}", fault.text());
         }
-        let mut least = [200, 200, u64::MAX];
         if self.histories >= ENOUGH {
             let wrong = self.met.wrong();
             assert!(wrong.is_empty(), "cells of the matrix: {wrong:#?}");
-            // Harm takes eight blocks that nothing disturbs: three to six of 10,000 histories have it, and
-            // whether 3,000 have any is a matter of chance.
-            least[2] = ENOUGH;
         }
+        // Harm takes eight blocks that nothing disturbs: three to six of 10,000 histories have it, and
+        // whether 3,000 have any is a matter of chance.
+        let harm = (self.histories >= ENOUGH).then_some(ENOUGH);
+        let least = [Some(200), Some(200), harm];
         for ((&count, what), least) in self.tried.iter().zip(TRIED).zip(least) {
-            let enough = count.saturating_mul(least) >= self.histories || least == u64::MAX;
+            let enough = least.is_none_or(|least| count * least >= self.histories);
             assert!(enough, "too rare to be tested: {what}");
         }
         assert!(
