@@ -2,15 +2,22 @@
 //! that all daemons of a node share (`/run/litd/devices`), whatever their state directories are: of
 //! two daemons with the same device the second is refused. Beside a device's lock file a link points
 //! to the state directory whose undo journal may name the device, for as long as that journal names
-//! any: after a crash, a daemon with another state directory finds it. Both are gone once the node
-//! boots, as caps are.
+//! any: after a crash, a daemon with another state directory finds it. A file beside the link has the
+//! id that stands in that journal's first line: another journal in its place, such as an older one on the
+//! disk below a file system that is not mounted, is not taken for it. All are gone once the node boots, as
+//! caps are.
 //!
 //! ```text
-//! /run/litd/devices/0000:85:00.0           locked by the daemon, whose process and state it names
-//! /run/litd/devices/0000:85:00.0.journal   -> /var/lib/litd
+//! /run/litd/devices/0000:85:00.0              locked by the daemon, whose process and state it names
+//! /run/litd/devices/0000:85:00.0.journal      -> /var/lib/litd
+//! /run/litd/devices/0000:85:00.0.journal-id   the journal's id
 //! ```
+//!
+//! At every moment a link that has an id points to a journal with that id: the journal gets another id
+//! only after all links to it have lost theirs, and a link gets its id last. So a link that is left over,
+//! such as that of a device that was not there when all was given back, does no harm.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -23,10 +30,17 @@ use nix::fcntl::OFlag;
 use nix::unistd::Uid;
 use thiserror::Error;
 
+use crate::files;
 use crate::state::named;
 
 /// What a link's name ends with.
 const JOURNAL: &str = ".journal";
+
+/// What the name of the file with the journal's id ends with.
+const ID: &str = ".journal-id";
+
+/// No id has more bytes.
+const LONGEST_ID: u64 = 64;
 
 /// A device is another daemon's.
 #[derive(Debug, Error)]
@@ -48,6 +62,8 @@ pub struct Remembered {
     pub address: String,
     /// The state directory.
     pub state: PathBuf,
+    /// The journal's id, where that is known.
+    pub id: Option<String>,
 }
 
 /// The locks of a daemon's devices, for as long as it lives. The kernel gives them back however
@@ -59,8 +75,8 @@ pub struct DeviceLocks {
     /// same time one gets all of them.
     addresses: BTreeSet<String>,
     hold: Hold,
-    /// The links point to this daemon's state directory.
-    remembered: Cell<bool>,
+    /// The state directory, and the id of its journal, that all links have by now.
+    remembered: RefCell<Option<(PathBuf, Option<String>)>>,
 }
 
 #[derive(Debug)]
@@ -99,46 +115,78 @@ impl DeviceLocks {
             directory: directory.to_owned(),
             addresses,
             hold,
-            remembered: Cell::new(false),
+            remembered: RefCell::new(None),
         })
     }
 
-    /// Has the links point to a state directory whose journal has just been written. No device is written
-    /// to before this has returned, and none if it failed.
+    /// Whether links can be made.
+    ///
+    /// # Errors
+    /// The devices are not locked.
+    pub fn are_held(&self) -> io::Result<()> {
+        match &self.hold {
+            Hold::All { .. } => Ok(()),
+            Hold::Nothing { why } => Err(io::Error::other(why.clone())),
+        }
+    }
+
+    /// Has the links point to a state directory, whose journal has this id. The journal is on the disk by
+    /// then, and no device that it names is written if this failed.
     ///
     /// # Errors
     /// The devices are not locked, or a link can't be made.
-    pub fn remember(&self, state: &Path) -> io::Result<()> {
-        if let Hold::Nothing { why } = &self.hold {
-            return Err(io::Error::other(why.clone()));
-        }
-        if self.remembered.get() {
+    pub fn remember(&self, state: &Path, id: Option<&str>) -> io::Result<()> {
+        self.are_held()?;
+        let wanted = Some((state.to_owned(), id.map(str::to_owned)));
+        if *self.remembered.borrow() == wanted {
             return Ok(());
         }
         for address in &self.addresses {
-            let link = self.link(address);
-            if fs::read_link(&link).is_ok_and(|there| is_same(&there, state)) {
+            let name = file_name(address);
+            let there = Remembered::read(&self.directory, &name);
+            let there = there.filter(|it| is_same(&it.state, state));
+            if there.as_ref().is_some_and(|it| it.id.as_deref() == id) {
                 continue;
             }
-            let new = link.with_extension("new");
-            let _ = fs::remove_file(&new);
-            symlink(state, &new)
-                .and_then(|()| fs::rename(&new, &link))
-                .map_err(|error| named(&link, &error))?;
+            remove_id(&self.directory, &name)?;
+            if there.is_none() {
+                let link = self.link(address);
+                let new = link.with_extension("new");
+                let _ = fs::remove_file(&new);
+                symlink(state, &new)
+                    .and_then(|()| fs::rename(&new, &link))
+                    .map_err(|error| named(&link, &error))?;
+            }
+            if let Some(id) = id {
+                let path = self.directory.join(name + ID);
+                fs::write(&path, id).map_err(|error| named(&path, &error))?;
+            }
         }
-        self.remembered.set(true);
+        *self.remembered.borrow_mut() = wanted;
+        Ok(())
+    }
+
+    /// The journal in this state directory is about to get another id.
+    ///
+    /// # Errors
+    /// A link to it still has one.
+    pub fn forget_id(&self, state: &Path) -> io::Result<()> {
+        *self.remembered.borrow_mut() = None;
+        for it in remembered(&self.directory)? {
+            if it.id.is_some() && is_same(&it.state, state) {
+                remove_id(&self.directory, &it.address)?;
+            }
+        }
         Ok(())
     }
 
     /// The journal in this state directory names no device any more.
     pub fn forget(&self, state: &Path) {
-        self.remembered.set(false);
-        for address in &self.addresses {
-            let link = self.link(address);
-            if fs::read_link(&link).is_ok_and(|there| is_same(&there, state)) {
-                // One that stays points to a journal without entries.
-                let _ = fs::remove_file(&link);
-            }
+        *self.remembered.borrow_mut() = None;
+        for address in self.addresses.iter().filter(|it| self.points_to(it, state)) {
+            // One that stays points to a journal without entries.
+            let _ = fs::remove_file(self.link(address));
+            let _ = remove_id(&self.directory, &file_name(address));
         }
     }
 
@@ -168,30 +216,18 @@ impl DeviceLocks {
         self.locks(address) && link.is_ok_and(|there| !is_same(&there, state))
     }
 
-    /// A device of these whose journal is to be in this state directory, if there is any.
+    /// Where the journals are that may name devices of these; each state directory once.
     #[must_use]
-    pub fn remembered_in(&self, state: &Path) -> Option<Remembered> {
-        let mut addresses = self.addresses.iter();
-        let address = addresses.find(|it| self.points_to(it, state))?;
-        Some(Remembered {
-            address: file_name(address),
-            state: state.to_owned(),
-        })
-    }
-
-    /// State directories but this one whose journals may name devices of these; each once.
-    #[must_use]
-    pub fn elsewhere(&self, state: &Path) -> Vec<Remembered> {
+    pub fn remembered(&self) -> Vec<Remembered> {
+        let names = self.addresses.iter().map(|it| file_name(it));
+        let all = names.filter_map(|name| Remembered::read(&self.directory, &name));
+        let (known, mut all): (Vec<_>, Vec<_>) = all.partition(|it| it.id.is_some());
+        // One with an id says more.
+        all.splice(..0, known);
         let mut found: Vec<Remembered> = Vec::new();
-        for address in &self.addresses {
-            let Ok(there) = fs::read_link(self.link(address)) else {
-                continue;
-            };
-            if !is_same(&there, state) && found.iter().all(|it| it.state != there) {
-                found.push(Remembered {
-                    address: file_name(address),
-                    state: there,
-                });
+        for it in all {
+            if found.iter().all(|other| other.state != it.state) {
+                found.push(it);
             }
         }
         found
@@ -320,13 +356,19 @@ pub fn remembered(directory: &Path) -> io::Result<Vec<Remembered>> {
         let entry = entry.map_err(|error| named(directory, &error))?;
         let name = entry.file_name();
         let address = name.to_str().and_then(|it| it.strip_suffix(JOURNAL));
-        if let (Some(address), Ok(state)) = (address, fs::read_link(entry.path())) {
-            let address = address.to_owned();
-            found.push(Remembered { address, state });
-        }
+        found.extend(address.and_then(|it| Remembered::read(directory, it)));
     }
     found.sort_by(|one, other| one.address.cmp(&other.address));
     Ok(found)
+}
+
+/// Takes away the id of the journal that may name a device: its place alone is known then.
+fn remove_id(directory: &Path, name: &str) -> io::Result<()> {
+    let path = directory.join(format!("{name}{ID}"));
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(&path, &error)),
+        _ => Ok(()),
+    }
 }
 
 /// A device's lock file in this directory.
@@ -343,6 +385,18 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 impl Remembered {
+    /// What is remembered of the device with this file name, if anything is.
+    fn read(directory: &Path, name: &str) -> Option<Self> {
+        let state = fs::read_link(directory.join(format!("{name}{JOURNAL}"))).ok()?;
+        let id = files::text(&directory.join(format!("{name}{ID}")), LONGEST_ID).ok();
+        Some(Self {
+            address: name.to_owned(),
+            state,
+            // An empty one was being written when its daemon died.
+            id: id.filter(|id| !id.is_empty()),
+        })
+    }
+
     /// What remembers it.
     #[must_use]
     pub fn link(&self, directory: &Path) -> PathBuf {
@@ -396,7 +450,9 @@ mod tests {
         assert_eq!(remembered(&locks).unwrap(), []);
         let first = take(&locks, "/var/lib/one", &[GPU, "cpu0"]).unwrap();
         assert_eq!(remembered(&locks).unwrap(), []);
-        first.remember(Path::new("/var/lib/one")).unwrap();
+        first
+            .remember(Path::new("/var/lib/one"), Some("1"))
+            .unwrap();
         let left = remembered(&locks).unwrap();
         assert_eq!(left.len(), 2);
         assert!(left[0].is_locked(&locks));
@@ -404,12 +460,23 @@ mod tests {
         assert!(!left[0].is_locked(&locks));
         assert_eq!(left[0].address, GPU);
         assert_eq!(left[0].state, Path::new("/var/lib/one"));
+        assert_eq!(left[0].id.as_deref(), Some("1"));
         // Whoever comes next and has nothing to do with a device leaves its link alone.
         let next = take(&locks, "/var/lib/two", &[GPU]).unwrap();
-        assert_eq!(next.elsewhere(Path::new("/var/lib/two")), left[..1]);
-        assert_eq!(next.elsewhere(Path::new("/var/lib/one")), []);
-        next.remember(Path::new("/var/lib/two")).unwrap();
-        next.forget(Path::new("/var/lib/two"));
+        assert_eq!(next.remembered(), left[..1]);
+        let two = Path::new("/var/lib/two");
+        let told = |id: Option<&str>| {
+            let there = next.remembered();
+            assert_eq!(there.len(), 1);
+            assert_eq!((&*there[0].state, there[0].id.as_deref()), (two, id));
+        };
+        next.remember(two, Some("2")).unwrap();
+        told(Some("2"));
+        next.forget_id(two).unwrap();
+        told(None);
+        next.remember(two, Some("3")).unwrap();
+        told(Some("3"));
+        next.forget(two);
         let left = remembered(&locks).unwrap();
         assert_eq!(left.len(), 1);
         assert_eq!(left[0].address, "cpu0");
@@ -429,7 +496,7 @@ mod tests {
         for directory in [open, elsewhere, linked] {
             // No cap is changed, and whatever was left can be given back.
             let locks = take(&directory, "/var/lib/one", &[GPU]).unwrap();
-            let refused = locks.remember(Path::new("/var/lib/one")).unwrap_err();
+            let refused = locks.remember(Path::new("/var/lib/one"), None).unwrap_err();
             assert!(
                 refused.to_string().contains("the devices can't be locked"),
                 "{refused}"

@@ -3,7 +3,6 @@
 //! devices' locks. Nothing but the devices has to be writable for that.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -84,6 +83,21 @@ pub enum Leftover {
         state.display(), link.display()
     )]
     Lost {
+        /// The device.
+        address: String,
+        /// The state directory.
+        state: PathBuf,
+        /// What remembers it.
+        link: PathBuf,
+    },
+    /// The same: what stands in the journal's place is another one.
+    #[error(
+        "{address}: its undo journal was in {}, which is not there any more: the journal there now is \
+         another one, of another time or of the file system below. Bring the right one back, or compare \
+         the cap with what it should be by hand, and remove {} then",
+        state.display(), link.display()
+    )]
+    Replaced {
         /// The device.
         address: String,
         /// The state directory.
@@ -182,21 +196,27 @@ impl Plan {
             places: Vec::new(),
             left: Vec::new(),
         };
-        plan.look_into(own);
         let remembered = locks::remembered(directory).unwrap_or_else(|error| {
             log::warn!("{error}: whether a litd with another state directory was here is unknown");
             Vec::new()
         });
         // Several devices may point to one.
-        let mut others = BTreeSet::new();
+        let (mut others, mut lost) = (BTreeSet::new(), BTreeSet::new());
         for it in &remembered {
-            if it.has_journal() {
-                others.insert(&it.state);
-            } else if !it.is_locked(directory) {
-                plan.left.push(it.lost(directory));
+            match it.lost(directory) {
+                None => drop(others.insert(&it.state)),
+                Some(_) if it.is_locked(directory) => {}
+                Some(left) => {
+                    plan.left.push(left);
+                    lost.insert(&it.state);
+                }
             }
         }
-        others.retain(|state| !is_same(state, own));
+        // What another journal says of the devices is not what is so now.
+        if !lost.iter().any(|state| is_same(state, own)) {
+            plan.look_into(own);
+        }
+        others.retain(|state| !is_same(state, own) && !lost.contains(state));
         for state in others {
             plan.look_into(state);
         }
@@ -275,18 +295,27 @@ impl Plan {
 }
 
 impl locks::Remembered {
-    /// Whether its journal is there: a directory without one, or with an empty one, is a file system that
-    /// is not mounted, say, or another copy of it.
-    pub(crate) fn has_journal(&self) -> bool {
-        fs::metadata(state::journal(&self.state)).is_ok_and(|there| there.len() > 0)
-    }
-
-    pub(crate) fn lost(&self, directory: &Path) -> Leftover {
-        Leftover::Lost {
-            address: self.address.clone(),
-            state: self.state.clone(),
-            link: self.link(directory),
+    /// What is to be said if its journal is not there any more: a directory without one, or with another
+    /// one, is a file system that is not mounted, say.
+    pub(crate) fn lost(&self, directory: &Path) -> Option<Leftover> {
+        let (address, state) = (self.address.clone(), self.state.clone());
+        let link = self.link(directory);
+        if !state::journal(&state).exists() {
+            return Some(Leftover::Lost {
+                address,
+                state,
+                link,
+            });
         }
+        // Why it can't be read is said by whoever needs what it names.
+        let bytes = state::load_journal(&state).ok()?;
+        let is_it = |id| litd_core::journal::may_have_id(&bytes, id);
+        let is_another = self.id.as_deref().is_some_and(|id| !is_it(id));
+        is_another.then_some(Leftover::Replaced {
+            address,
+            state,
+            link,
+        })
     }
 }
 
@@ -359,7 +388,7 @@ async fn give_back(
     match owed(place) {
         Ok(None) if left.is_empty() => locks.forget(place),
         Ok(Some(_)) if own => {
-            if let Err(error) = locks.remember(place) {
+            if let Err(error) = locks.remember(place, state::journal_id(place).as_deref()) {
                 log::warn!(
                     "{error}: a litd with another state directory will not find what is left"
                 );

@@ -1,7 +1,7 @@
 //! What survives the process: the state directory with the journal, what was learned, and the
 //! lock that keeps a second daemon out.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,9 @@ const LEARNED: &str = "learned";
 const TRIAL: &str = "trial";
 const CONDITION: &str = "condition";
 const LOCK: &str = "lock";
+
+/// Where the kernel tells a new random id at each reading.
+const RANDOM_ID: &str = "/proc/sys/kernel/random/uuid";
 
 /// Why the state directory can't be used.
 #[derive(Debug, Error)]
@@ -143,19 +146,46 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Which file it is, whatever it is called: device and inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileId(u64, u64);
+/// What is known of the journal's file.
+#[derive(Debug)]
+enum OnDisk {
+    /// It names no device, or is not there: whatever is to be kept replaces it.
+    Idle,
+    /// It has to be kept, and is not open.
+    Closed,
+    /// It has to be kept, and is open for appending.
+    Open(Kept),
+    /// It had to be kept, and is not there any more: nothing is appended to what may be in its place.
+    Lost,
+}
 
-impl FileId {
-    fn of(path: &Path) -> Option<Self> {
-        let there = std::fs::metadata(path).ok()?;
-        Some(Self(there.dev(), there.ino()))
+/// The journal's file as this process has left it.
+#[derive(Debug)]
+struct Kept {
+    file: File,
+    length: u64,
+}
+
+impl Kept {
+    fn new(file: File) -> io::Result<Self> {
+        let length = file.metadata()?.len();
+        Ok(Self { file, length })
     }
 
-    fn from(file: &File) -> Option<Self> {
-        let there = file.metadata().ok()?;
-        Some(Self(there.dev(), there.ino()))
+    /// Whether that is what whoever looks for the journal finds there.
+    fn is_at(&self, path: &Path) -> bool {
+        let (Ok(ours), Ok(there)) = (self.file.metadata(), fs::metadata(path)) else {
+            return false;
+        };
+        (ours.dev(), ours.ino(), self.length) == (there.dev(), there.ino(), there.len())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        // Written, not synced: this has to survive the process. What has to survive the node is
+        // in the last replacement.
+        let written = self.file.write_all(bytes);
+        self.length = self.file.metadata()?.len();
+        written
     }
 }
 
@@ -163,10 +193,9 @@ impl FileId {
 #[derive(Debug)]
 pub struct FileStore {
     directory: PathBuf,
-    /// Open for appending since the first append after start or replacement.
-    journal: Option<File>,
-    /// Which file the journal was when it was read, begun or replaced last.
-    known: Option<FileId>,
+    journal: OnDisk,
+    /// The id in the journal's first line, if it has one.
+    id: Option<String>,
     audit: AuditFiles,
     /// Where is remembered that the journal is in this directory, while it names any device.
     locks: Option<Rc<DeviceLocks>>,
@@ -179,8 +208,8 @@ impl FileStore {
     pub fn new(directory: &Path, audit: AuditFiles) -> Self {
         Self {
             directory: directory.to_owned(),
-            journal: None,
-            known: None,
+            journal: OnDisk::Idle,
+            id: None,
             audit,
             locks: None,
         }
@@ -194,40 +223,56 @@ impl FileStore {
         self
     }
 
-    /// After the journal may name a device, and before that is written to. So a place that is remembered
-    /// has a journal that names something: one that is empty is not the one that was there.
+    /// The id in the journal's first line, if it has one.
+    #[must_use]
+    pub fn journal_id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    /// Before a device is written that the journal names.
     fn remember(&self) -> io::Result<()> {
         match &self.locks {
-            Some(locks) => locks.remember(&self.directory),
+            Some(locks) => locks.remember(&self.directory, self.journal_id()),
             None => Ok(()),
         }
     }
 
-    /// Opens the journal for appending, and makes it where there is none.
-    fn open_journal(&self) -> io::Result<File> {
-        let path = journal(&self.directory);
-        let mut options = OpenOptions::new();
-        options.append(true).create(true).mode(0o600);
-        files::open(&path, &mut options).map_err(|error| named(&path, &error))
-    }
-
-    /// Whether the journal is the file that it was: somebody may have removed or replaced it, or the whole
-    /// directory, and what is appended would name devices without what was found.
-    ///
-    /// # Errors
-    /// It is not. The kind is [`io::ErrorKind::NotFound`], at which the journal is written anew whole.
-    fn check_place(&mut self) -> io::Result<()> {
-        let path = journal(&self.directory);
-        let there = FileId::of(&path);
-        if self.known.is_none() || there == self.known {
+    /// Before a journal that names no device is replaced by one that does: an older copy of it is not
+    /// taken for it later.
+    fn renew_id(&mut self) -> io::Result<()> {
+        if let Some(locks) = &self.locks {
+            locks.forget_id(&self.directory)?;
+        } else if self.id.is_some() {
             return Ok(());
         }
-        (self.known, self.journal) = (None, None);
-        let why = "it is not the file any more that was written to: it is written anew";
-        Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("{}: {why}", path.display()),
-        ))
+        // Without one it is known by its place alone.
+        let id = fs::read_to_string(RANDOM_ID).ok();
+        self.id = id.map(|id| id.trim().to_owned());
+        Ok(())
+    }
+
+    /// The journal's file for appending, if it is the one that was written or read last.
+    fn opened(&mut self) -> io::Result<Kept> {
+        let path = journal(&self.directory);
+        match std::mem::replace(&mut self.journal, OnDisk::Lost) {
+            OnDisk::Open(kept) if kept.is_at(&path) => Ok(kept),
+            OnDisk::Idle | OnDisk::Closed => {
+                let opened = files::open(&path, OpenOptions::new().append(true));
+                let kept = opened.and_then(Kept::new);
+                kept.map_err(|error| {
+                    if error.kind() != io::ErrorKind::NotFound {
+                        self.journal = OnDisk::Closed;
+                    }
+                    named(&path, &error)
+                })
+            }
+            OnDisk::Open(_) | OnDisk::Lost => {
+                let why = "it is not the file any more that was written to, which somebody has removed, \
+                           moved, covered or changed: it is written anew";
+                let why = io::Error::new(io::ErrorKind::NotFound, why);
+                Err(named(&path, &why))
+            }
+        }
     }
 
     fn load(&self, name: &str) -> io::Result<Vec<u8>> {
@@ -235,61 +280,90 @@ impl FileStore {
     }
 
     /// After a crash at any point there is the old file or the new one. The error names the file.
-    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
         let path = self.directory.join(name);
         self.try_replace(name, bytes)
             .map_err(|error| named(&path, &error))
     }
 
-    fn try_replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    /// The answer is the new file, for appending.
+    fn try_replace(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
         let new = self.directory.join(format!("{name}.new"));
-        let mut file = files::open(&new, private().truncate(true))?;
+        let mut file = files::open(&new, private().append(true))?;
+        file.set_len(0)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        std::fs::rename(&new, self.directory.join(name))?;
-        File::open(&self.directory)?.sync_all()
+        fs::rename(&new, self.directory.join(name))?;
+        File::open(&self.directory)?.sync_all()?;
+        Ok(file)
     }
 }
 
 impl Store for FileStore {
     fn load_journal(&mut self) -> io::Result<Vec<u8>> {
         let bytes = load_journal(&self.directory)?;
-        if !bytes.is_empty() {
+        self.id = litd_core::journal::id(&bytes);
+        self.journal = OnDisk::Idle;
+        if !matches!(litd_core::journal::read(&bytes), Ok(None)) {
+            self.journal = OnDisk::Closed;
+            // Where it can't be written it can be read. Who removes it from now on is found out.
+            if let Ok(kept) = self.opened() {
+                self.journal = OnDisk::Open(kept);
+            }
             // The next write to the journal says so, should that not be possible.
             let _ = self.remember();
         }
-        self.known = FileId::of(&journal(&self.directory));
         Ok(bytes)
     }
 
     fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.check_place()?;
-        let mut file = match self.journal.take() {
-            Some(file) => file,
-            None => self.open_journal()?,
-        };
-        // Written, not synced: this has to survive the process. What has to survive the node is
-        // in the last replacement.
-        let written = file.write_all(bytes);
-        self.known = FileId::from(&file);
-        self.journal = Some(file);
+        if matches!(self.journal, OnDisk::Idle) {
+            return self.replace_journal(bytes);
+        }
+        let mut kept = self.opened()?;
+        let written = kept.append(bytes);
+        self.journal = OnDisk::Open(kept);
         written.map_err(|error| named(&journal(&self.directory), &error))?;
         self.remember()
     }
 
     fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if let (true, Some(locks)) = (bytes.is_empty(), &self.locks) {
+        let names = !bytes.is_empty();
+        if let (true, Some(locks)) = (names, &self.locks) {
+            locks.are_held()?;
+        }
+        let renews = names && (self.id.is_none() || matches!(self.journal, OnDisk::Idle));
+        if renews {
+            self.renew_id()?;
+        }
+        let mut whole = match &self.id {
+            Some(id) => litd_core::journal::heading(id).map_err(io::Error::other)?,
+            None => Vec::new(),
+        };
+        whole.extend_from_slice(bytes);
+        let file = match self.replace(JOURNAL, &whole) {
+            Ok(file) => file,
+            Err(error) => {
+                // It may have been replaced all the same: nobody knows which id it has, nor which file it is.
+                if renews {
+                    self.id = None;
+                }
+                if let OnDisk::Open(_) = self.journal {
+                    self.journal = OnDisk::Closed;
+                }
+                return Err(error);
+            }
+        };
+        if names {
+            self.journal = OnDisk::Closed;
+            self.journal = OnDisk::Open(Kept::new(file)?);
+            return self.remember();
+        }
+        self.journal = OnDisk::Idle;
+        if let Some(locks) = &self.locks {
             locks.forget(&self.directory);
         }
-        // It would append to the file that is no longer there; also where the replacement was made and
-        // what came after failed.
-        self.journal = None;
-        self.replace(JOURNAL, bytes)?;
-        self.known = FileId::of(&journal(&self.directory));
-        match bytes.is_empty() {
-            true => Ok(()),
-            false => self.remember(),
-        }
+        Ok(())
     }
 
     fn load_learned(&mut self) -> io::Result<Vec<u8>> {
@@ -297,7 +371,7 @@ impl Store for FileStore {
     }
 
     fn replace_learned(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.replace(LEARNED, bytes)
+        self.replace(LEARNED, bytes).map(drop)
     }
 
     fn load_trial(&mut self) -> io::Result<Vec<u8>> {
@@ -305,7 +379,7 @@ impl Store for FileStore {
     }
 
     fn replace_trial(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.replace(TRIAL, bytes)
+        self.replace(TRIAL, bytes).map(drop)
     }
 
     fn load_audit_tail(&mut self) -> io::Result<Vec<u8>> {
@@ -321,7 +395,7 @@ impl Store for FileStore {
     }
 
     fn replace_condition(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.replace(CONDITION, bytes)
+        self.replace(CONDITION, bytes).map(drop)
     }
 }
 
@@ -346,7 +420,7 @@ pub fn load_journal(directory: &Path) -> io::Result<Vec<u8>> {
     let path = journal(directory);
     let bytes = load(&path)?;
     for it in [directory, &path] {
-        let Ok(uid) = std::fs::metadata(it).map(|there| there.uid()) else {
+        let Ok(uid) = fs::metadata(it).map(|there| there.uid()) else {
             continue;
         };
         if uid != 0 && uid != Uid::effective().as_raw() && !bytes.is_empty() {
@@ -359,6 +433,12 @@ pub fn load_journal(directory: &Path) -> io::Result<Vec<u8>> {
         }
     }
     Ok(bytes)
+}
+
+/// The id of the undo journal in a state directory, if it has one.
+#[must_use]
+pub fn journal_id(directory: &Path) -> Option<String> {
+    litd_core::journal::id(&load_journal(directory).ok()?)
 }
 
 /// Where in a state directory the undo journal is.
@@ -385,7 +465,7 @@ pub fn learned(directory: &Path) -> PathBuf {
 /// The kernel does not say.
 pub fn boot_id() -> Result<String, StateError> {
     const FILE: &str = "/proc/sys/kernel/random/boot_id";
-    match std::fs::read_to_string(FILE) {
+    match fs::read_to_string(FILE) {
         Ok(id) => Ok(id.trim().to_owned()),
         Err(cause) => Err(StateError::Io {
             file: FILE.into(),
@@ -405,8 +485,15 @@ mod tests {
         FileStore::new(directory, audit)
     }
 
+    /// What the journal's file has after its heading.
+    fn named_in(store: &mut FileStore) -> Vec<u8> {
+        let bytes = store.load_journal().unwrap();
+        let heading = litd_core::journal::heading(store.journal_id().unwrap()).unwrap();
+        bytes.strip_prefix(&heading[..]).unwrap().to_vec()
+    }
+
     fn names(directory: &Path) -> Vec<String> {
-        let mut names: Vec<String> = std::fs::read_dir(directory)
+        let mut names: Vec<String> = fs::read_dir(directory)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
@@ -432,9 +519,9 @@ mod tests {
     #[test]
     fn a_longer_pid_of_a_predecessor_leaves_no_digits() {
         let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join(LOCK), "123456789012\n").unwrap();
+        fs::write(directory.path().join(LOCK), "123456789012\n").unwrap();
         let _lock = Lock::take(directory.path()).unwrap();
-        let written = std::fs::read_to_string(directory.path().join(LOCK)).unwrap();
+        let written = fs::read_to_string(directory.path().join(LOCK)).unwrap();
         assert_eq!(written, format!("{}\n", std::process::id()));
     }
 
@@ -447,14 +534,14 @@ mod tests {
         store.append_journal(b"one").unwrap();
         store.append_journal(b"two").unwrap();
         store.replace_learned(b"caps").unwrap();
-        assert_eq!(store.load_journal().unwrap(), b"onetwo");
+        assert_eq!(named_in(&mut store), b"onetwo");
         // What comes after a replacement goes to the new file.
         store.replace_journal(b"new").unwrap();
         store.append_journal(b"er").unwrap();
         let mut next = store_in(directory.path());
-        assert_eq!(next.load_journal().unwrap(), b"newer");
+        assert_eq!(named_in(&mut next), b"newer");
         next.append_journal(b"!").unwrap();
-        assert_eq!(next.load_journal().unwrap(), b"newer!");
+        assert_eq!(named_in(&mut next), b"newer!");
         assert_eq!(next.load_learned().unwrap(), b"caps");
         assert_eq!(names(directory.path()), [JOURNAL, LEARNED]);
     }
@@ -465,10 +552,10 @@ mod tests {
         let mut store = store_in(directory.path());
         store.replace_journal(b"old").unwrap();
         // What a crash before the rename leaves; longer than what follows.
-        std::fs::write(directory.path().join("journal.new"), b"half of something").unwrap();
-        assert_eq!(store.load_journal().unwrap(), b"old");
+        fs::write(directory.path().join("journal.new"), b"half of something").unwrap();
+        assert_eq!(named_in(&mut store), b"old");
         store.replace_journal(b"new").unwrap();
-        assert_eq!(store.load_journal().unwrap(), b"new");
+        assert_eq!(named_in(&mut store), b"new");
         assert_eq!(names(directory.path()), [JOURNAL]);
     }
 
@@ -477,10 +564,106 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut store = store_in(directory.path());
         store.append_journal(b"old").unwrap();
-        std::fs::create_dir(directory.path().join("journal.new")).unwrap();
+        fs::create_dir(directory.path().join("journal.new")).unwrap();
         store.replace_journal(b"new").unwrap_err();
         store.append_journal(b"er").unwrap();
-        assert_eq!(store.load_journal().unwrap(), b"older");
+        assert_eq!(named_in(&mut store), b"older");
+    }
+
+    #[test]
+    fn nothing_is_appended_to_what_is_in_the_journals_place() {
+        type Change = fn(&Path);
+        let changes: [(&str, Change); 4] = [
+            ("removed", |journal| fs::remove_file(journal).unwrap()),
+            ("replaced", |journal| {
+                fs::copy(journal, journal.with_extension("copy")).unwrap();
+                fs::rename(journal.with_extension("copy"), journal).unwrap();
+            }),
+            ("emptied", |journal| fs::write(journal, "").unwrap()),
+            ("its directory is another one", |journal| {
+                let state = journal.parent().unwrap();
+                fs::rename(state, state.with_extension("old")).unwrap();
+                fs::create_dir(state).unwrap();
+            }),
+        ];
+        for (what, change) in changes {
+            let directory = tempfile::tempdir().unwrap();
+            let state = directory.path().join("state");
+            fs::create_dir(&state).unwrap();
+            let mut first = store_in(&state);
+            first.replace_journal(b"a").unwrap();
+            // Also right after a start.
+            let mut next = store_in(&state);
+            next.load_journal().unwrap();
+            change(&journal(&state));
+            let there = fs::read(journal(&state)).ok();
+            for mut store in [first, next] {
+                for _ in 0..2 {
+                    let refused = store.append_journal(b"b").unwrap_err();
+                    assert_eq!(refused.kind(), io::ErrorKind::NotFound, "{what}");
+                    assert_eq!(fs::read(journal(&state)).ok(), there, "{what}");
+                }
+            }
+            let mut store = store_in(&state);
+            store.replace_journal(b"ab").unwrap();
+            store.append_journal(b"c").unwrap();
+            assert_eq!(named_in(&mut store), b"abc", "{what}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_released_after_the_journal_was_removed_leaves_the_others_in_it() {
+        use litd_core::journal::{Found, Journal, read};
+        use litd_units::Watts;
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = store_in(directory.path());
+        let (mut journal, _) = Journal::open(&mut store, "boot").unwrap();
+        let found = ["cpu0", "cpu1"].map(|address| Found {
+            address: address.to_owned(),
+            serial: None,
+            cap: Watts(400.0),
+        });
+        journal.begin_all(&mut store, &found).unwrap();
+        fs::remove_file(directory.path().join(JOURNAL)).unwrap();
+        let write = [("cpu0", Watts(300.0))];
+        journal.intend(&mut store, &write).unwrap_err();
+        journal.released(&mut store, "cpu0").unwrap();
+        let left = read(&load_journal(directory.path()).unwrap()).unwrap();
+        let left = left.map_or_else(Vec::new, |it| it.entries);
+        assert_eq!(left, journal.entries());
+        assert_eq!(left.len(), 1);
+    }
+
+    #[test]
+    fn a_journal_has_another_id_after_it_has_named_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("state");
+        fs::create_dir(&state).unwrap();
+        let locks = directory.path().join("devices");
+        let held = DeviceLocks::take(&locks, &state, ["cpu0"].into_iter()).unwrap();
+        let held = Rc::new(held);
+        let remembered = || held.remembered().pop().map(|it| it.id.unwrap());
+        let is_there = |id: &str| {
+            let bytes = load_journal(&state).unwrap();
+            litd_core::journal::may_have_id(&bytes, id)
+        };
+        let mut store = store_in(&state).of(held.clone());
+        store.replace_journal(b"a").unwrap();
+        let first = remembered().unwrap();
+        store.replace_journal(b"b").unwrap();
+        store.append_journal(b"c").unwrap();
+        assert_eq!(remembered().unwrap(), first);
+        store.replace_journal(b"").unwrap();
+        assert_eq!(remembered(), None);
+        // As if it had died before that was forgotten: this is still the journal that is remembered.
+        held.remember(&state, store.journal_id()).unwrap();
+        assert!(is_there(&first));
+        let mut store = store_in(&state).of(held.clone());
+        assert_eq!(named_in(&mut store), b"");
+        store.append_journal(b"d").unwrap();
+        let second = remembered().unwrap();
+        assert_ne!(second, first);
+        assert!(is_there(&second) && !is_there(&first));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use litd_core::journal::{Entry, Journal, JournalError, Recovered};
 
 use crate::config::Config;
 use crate::daemon::{DaemonError, store_in};
-use crate::locks::DeviceLocks;
+use crate::locks::{DeviceLocks, is_same};
 use crate::restore::{Leftover, Leftovers, owed};
 use crate::state::{self, Lock};
 
@@ -36,16 +36,13 @@ pub(crate) fn take_over(
 ) -> Result<Vec<Leftover>, DaemonError> {
     let directory = &config.shell.state.directory;
     let boot_id = state::boot_id()?;
-    let own = locks.remembered_in(directory);
-    let own = own.filter(|own| !own.has_journal());
-    let mut left: Vec<_> = own
-        .map(|own| own.lost(&config.shell.locks()))
-        .into_iter()
-        .collect();
-    let mut orphans = Vec::new();
-    for it in locks.elsewhere(directory) {
-        if !it.has_journal() {
-            left.push(it.lost(&config.shell.locks()));
+    let (mut left, mut orphans) = (Vec::new(), Vec::new());
+    for it in locks.remembered() {
+        if let Some(lost) = it.lost(&config.shell.locks()) {
+            left.push(lost);
+            continue;
+        }
+        if is_same(&it.state, directory) {
             continue;
         }
         let _lock = Lock::take_existing(&it.state)?;
@@ -97,7 +94,11 @@ pub(crate) fn take_over(
         let (entries, clocks) = (orphan.entries.iter(), orphan.clocks.iter());
         journal.adopt(&mut own, entries, clocks).map_err(refused)?;
     }
-    if let Err(error) = locks.remember(directory) {
+    if journal.entries().is_empty() && journal.clocks().is_empty() {
+        // The others' journals name no device of these.
+        return Ok(damaged);
+    }
+    if let Err(error) = locks.remember(directory, own.journal_id()) {
         // Whoever comes next finds the others' journals, which still name all that they named.
         log::warn!("{error}: what this litd has taken over is not crossed out elsewhere");
         return Ok(damaged);

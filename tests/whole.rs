@@ -57,6 +57,8 @@ mod profilers;
 mod redfish;
 #[path = "whole/release.rs"]
 mod release;
+#[path = "whole/remembered.rs"]
+mod remembered;
 #[path = "whole/restore.rs"]
 mod restore;
 #[path = "whole/rollout.rs"]

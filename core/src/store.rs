@@ -15,7 +15,8 @@ pub trait Store {
     /// Appends to the journal. On an error any part of `bytes` may have been appended.
     ///
     /// # Errors
-    /// The disk.
+    /// The disk. [`io::ErrorKind::NotFound`] if the journal is not there any more, or another is in its
+    /// place: every append fails so until the journal has been replaced.
     fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()>;
 
     /// Replaces the journal as a whole: after a crash there is the old one or the new one.

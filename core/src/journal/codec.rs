@@ -55,8 +55,11 @@ pub(super) enum Record {
     #[serde(rename = "litd-journal")]
     Start {
         version: u64,
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "String::is_empty")]
         boot: String,
+        /// See [`heading`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
     },
     /// A device that may be written. Only ever part of a whole file.
     Device {
@@ -83,6 +86,7 @@ impl Record {
         Self::Start {
             version: VERSION,
             boot: boot.to_owned(),
+            id: None,
         }
     }
 
@@ -163,6 +167,50 @@ fn seal(json: &[u8]) -> Vec<u8> {
     format!(" {:08x}", crc32(json)).into_bytes()
 }
 
+/// A first line for a journal's file, for a store that has to tell the file from others: after it
+/// comes what the journal is replaced with. A file without such a line is read all the same.
+///
+/// # Errors
+/// None that is known: JSON has room for every string.
+pub fn heading(id: &str) -> Result<Vec<u8>, JournalError> {
+    let mut bytes = Vec::new();
+    let record = Record::Start {
+        version: VERSION,
+        boot: String::new(),
+        id: Some(id.to_owned()),
+    };
+    encode(&mut bytes, &record)?;
+    Ok(bytes)
+}
+
+/// The id in a file's [`heading`], if it has one that can be read.
+#[must_use]
+pub fn id(bytes: &[u8]) -> Option<String> {
+    match decode(first_line(bytes)) {
+        Some(Record::Start { id, .. }) => id,
+        _ => None,
+    }
+}
+
+/// Whether a file may be the one with this id in its [`heading`]: that is so, too, where the first line
+/// is damaged, which [`read`] reports.
+#[must_use]
+pub fn may_have_id(bytes: &[u8], wanted: &str) -> bool {
+    let line = first_line(bytes);
+    match decode(line) {
+        Some(Record::Start { id, .. }) => id.as_deref() == Some(wanted),
+        Some(_) => false,
+        None => !line.is_empty(),
+    }
+}
+
+fn first_line(bytes: &[u8]) -> &[u8] {
+    bytes
+        .split(|&byte| byte == b'\n')
+        .next()
+        .unwrap_or_default()
+}
+
 /// What a journal says is to be undone; `None` if nothing is, because it is empty or because
 /// all its devices were given back.
 ///
@@ -203,7 +251,7 @@ struct Replay {
 impl Replay {
     fn apply(&mut self, record: Record) -> Result<(), JournalError> {
         match record {
-            Record::Start { version, boot } => {
+            Record::Start { version, boot, .. } => {
                 if version != VERSION {
                     return Err(JournalError::Version { found: version });
                 }
@@ -299,6 +347,25 @@ impl Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_has_the_id_of_its_heading() {
+        let mut file = heading("one").unwrap();
+        assert_eq!(read(&file).unwrap(), None);
+        let clocks = [String::from("0000:85:00.0")];
+        file.extend(whole("boot", &[], &clocks).unwrap());
+        assert_eq!(id(&file).as_deref(), Some("one"));
+        assert!(may_have_id(&file, "one") && !may_have_id(&file, "two"));
+        let there = read(&file).unwrap().unwrap();
+        assert_eq!((&*there.boot_id, &there.clocks[..]), ("boot", &clocks[..]));
+        assert_eq!(there.damaged, None);
+        // Of a litd that gave its journals none; empty; damaged.
+        let old = whole("boot", &[], &clocks).unwrap();
+        assert!(id(&old).is_none() && !may_have_id(&old, "one"));
+        assert!(!may_have_id(b"", "one"));
+        file[3] ^= 1;
+        assert!(id(&file).is_none() && may_have_id(&file, "one"));
+    }
 
     #[test]
     fn every_microwatt_of_a_megawatt_device_survives_the_file() {

@@ -22,7 +22,7 @@ use thiserror::Error;
 use crate::store::Store;
 use codec::{Record, checked};
 
-pub use codec::read;
+pub use codec::{heading, id, may_have_id, read};
 
 /// A file that is longer is rewritten with what still matters.
 const LONG: usize = 64 * 1024;

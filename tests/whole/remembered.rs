@@ -1,0 +1,135 @@
+//! What is remembered of an undo journal's place: another journal there is told, and the right one is never
+//! taken for another one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use litd_units::Watts;
+
+use crate::restore::crashed;
+use crate::stand::{GPUS, LITD, Stand, quick};
+
+const LAST: usize = GPUS - 1;
+
+/// A node whose daemon was killed while caps of its first GPUs were moved, and the last one's address,
+/// which the journal does not name.
+fn crashed_on_some() -> (Stand, String) {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    let mut job = stand.job("train", 0..GPUS / 2);
+    stand.play_into_steering(&mut job);
+    stand.kill();
+    let last = address(&stand, LAST, None);
+    assert!(!stand.journaled().contains(&last));
+    (stand, last)
+}
+
+/// A device's address before another one took its place, if any did.
+fn address(stand: &Stand, device: usize, other: Option<&str>) -> String {
+    let mut hardware = stand.rig.hardware();
+    let address = &mut hardware.identity_mut(device).unwrap().address;
+    match other {
+        Some(other) => std::mem::replace(address, other.to_owned()),
+        None => address.clone(),
+    }
+}
+
+#[test]
+fn a_gpu_that_was_away_while_the_others_were_given_back_keeps_from_nothing() {
+    for by_restore in [true, false] {
+        let (mut stand, last) = crashed_on_some();
+        address(&stand, LAST, Some("1111:00:00.0"));
+        if by_restore {
+            let (code, said) = stand.restore();
+            assert_eq!(code, Some(0), "{said}");
+        } else {
+            stand.start();
+            stand.pass(5.0);
+            assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+        }
+        assert!(stand.is_back(), "{:?}", stand.held());
+        address(&stand, LAST, Some(&last));
+        let (code, said) = stand.restore();
+        assert_eq!(code, Some(0), "{said}");
+        stand.start();
+        stand.play_into_steering(&mut stand.train());
+        stand.stop();
+    }
+}
+
+#[test]
+fn a_litd_whose_devices_nobody_has_left_changed_starts_again_after_a_crash() {
+    let (mut stand, _) = crashed_on_some();
+    for device in 0..GPUS / 2 {
+        address(&stand, device, Some(&format!("1111:0{device}:00.0")));
+    }
+    let config = stand.config().replace("/state\"", "/other-state\"");
+    for _ in 0..2 {
+        stand.daemon = Some(stand.rig.spawn_clocked(Path::new(LITD), &config).unwrap());
+        stand.pass(3.0);
+        stand.kill();
+    }
+}
+
+/// What is remembered of the journals' places: links and what stands beside them.
+fn remembered(stand: &Stand) -> Vec<PathBuf> {
+    let all = fs::read_dir(stand.rig.layout().locks()).unwrap();
+    let all = all.map(|it| it.unwrap().path());
+    all.filter(|it| it.to_str().unwrap().contains(".journal"))
+        .collect()
+}
+
+#[test]
+fn what_died_before_it_forgot_the_journal_that_it_emptied_keeps_from_nothing() {
+    let mut stand = crashed();
+    let copy = stand.rig.layout().directory.join("copy");
+    fs::create_dir(&copy).unwrap();
+    let before = remembered(&stand);
+    for it in &before {
+        let copied = std::process::Command::new("cp")
+            .args(["-P".as_ref(), it.as_os_str(), copy.as_os_str()])
+            .status();
+        assert!(copied.unwrap().success());
+    }
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(remembered(&stand).is_empty());
+    for it in &before {
+        fs::rename(copy.join(it.file_name().unwrap()), it).unwrap();
+    }
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    stand.start();
+    stand.play_into_steering(&mut stand.train());
+    stand.stop();
+}
+
+#[test]
+fn an_older_journal_in_the_place_of_the_one_that_was_there_is_told_and_not_obeyed() {
+    let mut stand = crashed();
+    let journal = stand.rig.layout().state().join("journal");
+    let older = fs::read(&journal).unwrap();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    stand.start();
+    stand.pass(3.0);
+    let watts = Some(Watts(3333.0));
+    stand.command(&litd_api::Command::SetBudget { watts });
+    stand.pass(5.0);
+    stand.kill();
+    let (right, held) = (fs::read(&journal).unwrap(), stand.held());
+    fs::write(&journal, older).unwrap();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("the journal there now is another one"),
+        "{said}"
+    );
+    let config = stand.config().to_owned();
+    let started = stand.rig.spawn_clocked(Path::new(LITD), &config);
+    assert!(started.is_err());
+    assert_eq!(stand.held(), held);
+    fs::write(&journal, right).unwrap();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(stand.is_back(), "{:?}", stand.held());
+}
