@@ -483,6 +483,20 @@ mod tests {
     }
 
     #[test]
+    fn a_state_directory_is_the_same_by_any_path() {
+        let root = tempfile::tempdir().unwrap();
+        let (locks, state) = (root.path().join("devices"), root.path().join("state"));
+        let other = root.path().join("other");
+        fs::create_dir(&state).unwrap();
+        symlink(&state, &other).unwrap();
+        let first = take(&locks, "/var/lib/one", &[GPU]).unwrap();
+        first.remember(&state).unwrap();
+        assert!(!first.points_elsewhere(GPU, &other));
+        first.forget(&other);
+        assert_eq!(remembered(&locks).unwrap(), []);
+    }
+
+    #[test]
     fn what_others_could_have_put_there_is_not_trusted() {
         let root = tempfile::tempdir().unwrap();
         let open = root.path().join("open");

@@ -478,7 +478,12 @@ pub fn boot_id() -> Result<String, StateError> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use nix::unistd::setfsuid;
+
     use super::*;
+
+    /// Whom no rights are given to; this thread's files only are asked for in its name.
+    const NOBODY: Uid = Uid::from_raw(65_534);
 
     fn store_in(directory: &Path) -> FileStore {
         let audit = AuditFiles::new(&directory.join("audit"), "", 1000, 2);
@@ -664,6 +669,28 @@ mod tests {
         let second = remembered().unwrap();
         assert_ne!(second, first);
         assert!(is_there(&second) && !is_there(&first));
+    }
+
+    #[test]
+    fn what_is_appended_after_a_replacement_that_could_not_be_synced_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = directory.path().join(JOURNAL);
+        let mut store = store_in(directory.path());
+        store.append_journal(b"old").unwrap();
+        // Files can be made and renamed in it, and it can't be opened to be synced.
+        let mode = |mode| {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(directory.path(), permissions).unwrap();
+        };
+        mode(0o333);
+        let root = setfsuid(NOBODY);
+        let replaced = store.replace_journal(b"new");
+        let appended = store.append_journal(b"er");
+        setfsuid(root);
+        mode(0o700);
+        assert!(replaced.unwrap_err().to_string().contains("denied"));
+        appended.unwrap();
+        assert_eq!(std::fs::read(journal).unwrap(), b"newer");
     }
 
     #[test]

@@ -649,3 +649,21 @@ fn the_budget_cuts_all_alike_and_the_floor_stops_it() {
     // 210 W too much: 10 from the first, which is then at its floor, 100 from each of the others.
     assert_eq!(caps, [Watts(300.0), Watts(650.0), Watts(550.0)]);
 }
+
+#[test]
+fn nobody_rises_into_what_a_device_may_have_risen_by() {
+    let held = (Some(Watts(600.0)), Watts(750.0));
+    let mut actuator = Actuator::new(&[held; 2], Watts(1300.0));
+    actuator.give_back(1, Watts(700.0));
+    actuator.suspect(0, Watts(601.0));
+    assert_eq!(actuator.due(|_| true), []);
+    // What is lowered waits for nobody.
+    actuator.give_back(1, Watts(500.0));
+    assert_eq!(actuator.due(|_| true), [(1, Watts(500.0))]);
+    actuator.written(1, Some(Watts(500.0)));
+    actuator.give_back(1, Watts(700.0));
+    assert_eq!(actuator.due(|_| true), []);
+    // It was one reading that was wrong.
+    actuator.observe(0, Watts(600.0));
+    assert_eq!(actuator.due(|_| true), [(1, Watts(700.0))]);
+}

@@ -341,3 +341,24 @@ fn no_gpu_rises_into_what_another_one_may_have_risen_by() {
     stand.pass(5.0);
     assert!(stand.sum() <= BUDGET, "{:?}", stand.held());
 }
+
+#[test]
+fn after_a_foreign_cap_no_idle_gpu_rises_until_it_is_resumed() {
+    let observe = quick("gpu-realloc").replace("\"steer\"", "\"observe\"");
+    let mut stand = Stand::clocked(&(observe + "caps.budget = 4800\n"));
+    stand.pass(3.0);
+    let theirs = stand.held()[RAISED] + Watts(50.0);
+    stand.rig.hardware().foreign_set(RAISED, theirs).unwrap();
+    stand.pass(3.0);
+    let held = stand.held();
+    stand.command(&Command::SetBudget {
+        watts: Some(Watts(5400.0)),
+    });
+    stand.pass(5.0);
+    assert_eq!(stand.held(), held);
+    stand.resume();
+    stand.pass(5.0);
+    let lower = |device: &usize| stand.held()[*device] <= held[*device];
+    let not_risen: Vec<usize> = (0..GPUS).filter(lower).collect();
+    assert!(not_risen.len() <= 1, "{:?}", stand.held());
+}

@@ -406,3 +406,22 @@ fn from_the_bmc_to_the_caps_with_a_bmc_that_fails_in_between() {
     drop(reader);
     stand.stop();
 }
+
+#[test]
+fn a_limit_that_leaves_the_gpus_less_than_their_floors_is_told() {
+    let config = format!("{}node.reserve = 800.0\n", quick("gpu-red"));
+    let mut stand = Stand::clocked(&config);
+    let mut bmc = Bmc::of(&stand);
+    stand.pass(2.0);
+    let cpus: Watts = stand.held()[GPUS..DEVICES].iter().copied().sum();
+    let limited = |gpus: f64| json!({"source": "redfish", "power_watts": 3500, "cap_watts": gpus + 800.0 + cpus.0});
+    bmc.tells(&mut stand, 4, &limited(2300.0));
+    let short = "the GPUs' floors add up to 2400 W, 100 W more than is left to them";
+    assert!(stand.has_event(EventKind::Fault, short), "{}", stand.said());
+    assert_eq!(stand.sum(), Watts(2400.0), "{:?}", stand.held());
+    let again = "what the node may draw leaves the GPUs their floors again";
+    assert!(!stand.has_event(EventKind::Fault, again));
+    bmc.tells(&mut stand, 4, &limited(2500.0));
+    assert!(stand.has_event(EventKind::Fault, again), "{}", stand.said());
+    stand.stop();
+}

@@ -11,7 +11,7 @@ use litd_rig::{Fault, JobSpec, RankState, Rig};
 use litd_sim::Scenario;
 use litd_units::Watts;
 
-use crate::stand::{SOON, Stand, quick, wait_for};
+use crate::stand::{SOON, Stand, quick, quick_with_switch, wait_for};
 
 /// An administrator is answered within so long.
 const ANSWERED: Duration = Duration::from_secs(5);
@@ -267,5 +267,27 @@ fn no_budget_is_accepted_for_which_released_gpus_leave_no_room() {
     stand.command(&budget(2600.0));
     stand.pass(3.0);
     assert!(stand.sum() <= Watts(2600.0), "{:?}", stand.held());
+    stand.stop();
+}
+
+#[test]
+fn a_kill_switch_does_not_keep_a_drained_gpu_open() {
+    const REFUSES: usize = 2;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("off");
+    let mut stand = Stand::clocked(&quick_with_switch("gpu-realloc", &file));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    stand.rig.hardware().inject(REFUSES, Fault::Refuse);
+    stand.try_command(&release(Some("gpu2".to_owned())));
+    stand.pass(3.0);
+    // Once more, because nothing holds the others' caps any longer; then it is left alone again.
+    fs::write(&file, "").unwrap();
+    stand.pass(3.0);
+    let tried = stand.rig.ledger().len();
+    stand.pass(12.0);
+    assert_eq!(stand.rig.ledger().len(), tried, "{}", stand.said());
+    stand.rig.hardware().heal(REFUSES);
+    fs::remove_file(&file).unwrap();
     stand.stop();
 }

@@ -256,3 +256,15 @@ fn a_gpu_that_has_never_told_its_range_is_told_of_also_without_a_job() {
     stand.pass(3.0);
     stand.stop();
 }
+
+#[test]
+fn a_ceiling_bounds_litd_and_not_what_an_unjudged_gpu_was_found_with() {
+    const BUDGET: Watts = Watts(4050.0);
+    let config = quick("gpu-realloc") + "caps.budget = 4050\ncaps.gpu_ceiling = 500\n";
+    let mut stand = Stand::bare(&config, true);
+    // It holds 700 W, and has never told what it may hold.
+    stand.rig.hardware().inject(0, Fault::InReset);
+    stand.start();
+    stand.pass(10.0);
+    assert!(stand.sum() <= BUDGET, "{:?}", stand.held());
+}
