@@ -490,7 +490,7 @@ mod tests {
         fs::create_dir(&state).unwrap();
         symlink(&state, &other).unwrap();
         let first = take(&locks, "/var/lib/one", &[GPU]).unwrap();
-        first.remember(&state).unwrap();
+        first.remember(&state, None).unwrap();
         assert!(!first.points_elsewhere(GPU, &other));
         first.forget(&other);
         assert_eq!(remembered(&locks).unwrap(), []);

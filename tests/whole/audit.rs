@@ -7,7 +7,7 @@ use litd_api::audit::{Ending, Entry, Intent, Line, Outcome, Record};
 use litd_api::{Command, EventKind};
 use litd_units::Watts;
 
-use crate::stand::{Stand, quick};
+use crate::stand::{Stand, quick, quick_with_switch};
 
 fn directory(stand: &Stand) -> PathBuf {
     stand.rig.layout().state().join("audit")
@@ -94,6 +94,30 @@ fn every_write_has_who_why_what_and_what_became_of_it() {
         last.reason.starts_with("what was found goes back"),
         "{last:?}"
     );
+    stand.stop();
+}
+
+#[test]
+fn a_cap_that_goes_back_tells_a_drained_device_from_a_litd_that_is_off() {
+    let switch = tempfile::tempdir().unwrap();
+    let file = switch.path().join("off");
+    let mut stand = Stand::clocked(&quick_with_switch("gpu-realloc", &file));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    stand.command(&Command::Restore {
+        device: Some("gpu2".to_owned()),
+    });
+    fs::write(&file, "").unwrap();
+    stand.pass(3.0);
+    let (all, drained) = (records(&stand), stand.device(2).address);
+    let back = intents(&all).into_iter().map(|(_, intent)| intent);
+    let back = back.filter(|intent| intent.reason.starts_with("what was found goes back"));
+    let (of_drained, others): (Vec<_>, Vec<_>) = back.partition(|it| it.device == drained);
+    assert!(!of_drained.is_empty() && !others.is_empty());
+    let why = "an administrator had litd let go of the device";
+    assert!(of_drained.iter().all(|it| it.reason.ends_with(why)));
+    assert!(others.iter().all(|it| it.reason.ends_with("litd is off")));
+    fs::remove_file(&file).unwrap();
     stand.stop();
 }
 

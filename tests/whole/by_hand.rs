@@ -128,3 +128,19 @@ fn one_that_failed_long_ago_holds_up_no_stop() {
     assert!(stand.rig.now() - asked < seconds(3.0), "{}", stand.said());
     assert_eq!(stand.held()[REFUSED], theirs);
 }
+
+#[test]
+fn no_cap_is_set_by_hand_before_two_readings_have_agreed() {
+    let mut stand = Stand::bare("", true);
+    stand.rig.ledger().permit_found();
+    stand.rig.hardware().inject(3, Fault::Fickle(Watts(1.0)));
+    stand.start();
+    stand.pass(2.0);
+    let why = refused(&stand, &set("gpu3", 650.0));
+    assert!(why.contains("gpu3 has not been read twice yet"), "{why}");
+    stand.rig.hardware().heal(3);
+    stand.pass(3.0);
+    stand.command(&set("gpu3", 650.0));
+    assert_eq!(stand.held()[3], Watts(650.0));
+    assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+}

@@ -268,3 +268,21 @@ fn a_ceiling_bounds_litd_and_not_what_an_unjudged_gpu_was_found_with() {
     stand.pass(10.0);
     assert!(stand.sum() <= BUDGET, "{:?}", stand.held());
 }
+
+#[test]
+fn a_range_that_the_cap_belies_is_told_of() {
+    let mut stand = Stand::clocked("");
+    stand.pass(2.0);
+    let range = *stand.rig.hardware().range_mut(LOWERED).unwrap();
+    stand.rig.hardware().range_mut(LOWERED).unwrap().highest = Watts(500.0);
+    // After a reset its driver is asked anew.
+    stand.rig.hardware().reset(LOWERED).unwrap();
+    stand.pass(3.0);
+    let events = stand.events(EventKind::Fault);
+    let why = "it tells a range that the device's cap belies";
+    let told = events.iter().filter(|it| it.contains(why));
+    assert_eq!(told.count(), 1, "{events:?}");
+    *stand.rig.hardware().range_mut(LOWERED).unwrap() = range;
+    stand.pass(3.0);
+    assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+}
