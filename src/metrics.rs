@@ -92,7 +92,7 @@ const FAMILIES: &[Family] = &[
     family(Kind::Gauge, "litd_node_estimated_saving_watts", "watts", "Power saved against the warm-up of the jobs that run: an estimate, not a trial.",
         |s, out| out.gauge(&[], s.node.estimated_saving.0)),
 
-    family(Kind::Gauge, "litd_harm", "", "1 if steering was stopped because it made a job slower, until litctl resume.",
+    family(Kind::Gauge, "litd_harm", "", "1 if a user's jobs are not steered because steering made one of them slower, until litctl resume.",
         |s, out| out.flag(&[], s.node.harm.is_some())),
 
     family(Kind::Gauge, "litd_chassis_power_watts", "watts", "What the node as a whole draws, as its BMC tells.",

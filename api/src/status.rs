@@ -122,7 +122,7 @@ pub struct NodeStatus {
     /// Power that gpu-red saves against the warm-up of the jobs that run now: an estimate, not a
     /// trial.
     pub estimated_saving: Watts,
-    /// Why steering was stopped for harm, until `litctl resume`.
+    /// To whose jobs steering has done harm: those users' jobs are not steered until `litctl resume`.
     #[serde(default)]
     pub harm: Option<String>,
     /// Somebody else sets caps here too, so the node is only observed until it is resumed.

@@ -10,7 +10,7 @@ pub struct Trials {
     pub report: Option<Report>,
     /// What the permanent hold-out shows of each job that is steered.
     pub hold_outs: Vec<HoldOutStatus>,
-    /// Why steering was stopped for harm, until `litctl resume`.
+    /// To whose jobs steering has done harm: those users' jobs are not steered until `litctl resume`.
     pub harm: Option<String>,
 }
 

@@ -461,7 +461,6 @@ impl<S: Store> Core<S> {
     pub(crate) fn policy(&self) -> Policy {
         match self.mode() {
             // Until an administrator resumes it.
-            Mode::Steer if self.trials.harm.is_some() => Policy::Observe,
             Mode::Steer if self.condition.yielded.is_some() => Policy::Observe,
             Mode::Steer => self.overrides.policy.unwrap_or(self.config.policy),
             Mode::Off | Mode::Observe | Mode::Canary => Policy::Observe,

@@ -739,8 +739,13 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Why a job can't be steered, if one of its GPUs is not litd's to move.
+    /// Why a job can't be steered, if one of its GPUs is not litd's to move, or steering did harm.
     pub(crate) fn obstacle(&self, job: &Job) -> Option<String> {
+        let harm = self.trials.harm_to(job.uid);
+        harm.or_else(|| self.not_ours(job))
+    }
+
+    fn not_ours(&self, job: &Job) -> Option<String> {
         let mut units = job.gpus().filter_map(|device| self.devices.get(device));
         let unit =
             units.find(|unit| !unit.is_ours() || unit.opted_out || shared(unit).is_some())?;

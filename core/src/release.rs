@@ -97,6 +97,8 @@ impl<S: Store> Core<S> {
         {
             let_go.closed = true;
         }
+        // From now on it may be reset.
+        self.dirty = true;
     }
 
     /// Closes what can't be given back, and takes back what was let go of for long enough.

@@ -86,7 +86,7 @@ impl<S: Store> Core<S> {
             caps: caps.sum(),
             power: gpus().map(power).sum(),
             estimated_saving: saving.sum(),
-            harm: self.trials.harm.clone(),
+            harm: self.trials.harm(),
             yielded: self.condition.yielded.is_some(),
             measured: self.node_told(),
             summary: self.summary(),
@@ -137,13 +137,13 @@ impl<S: Store> Core<S> {
         let out = self.devices.iter().filter(|(_, unit)| unit.opted_out);
         let out: Vec<&str> = out.map(|(_, unit)| unit.name.as_str()).collect();
         let mut text = match (self.policy(), &self.condition.yielded) {
-            _ if self.trials.harm.is_some() => {
-                "steering was stopped for harm, until `litctl resume`".to_owned()
-            }
             (_, Some(why)) => format!("observing until `litctl resume`: {why}"),
             (Policy::Observe, None) => "observing".to_owned(),
             (policy, None) => format!("steering with {policy}"),
         };
+        if self.trials.harm().is_some() {
+            text.push_str(", but for users whose jobs that made slower");
+        }
         match self.jobs.len() {
             0 => text.push_str(", no job"),
             1 => text.push_str(", 1 job"),

@@ -28,8 +28,19 @@ impl<S: Store> Core<S> {
             if let (Some(unit), Some(most)) = (self.devices.get_mut(device), most) {
                 unit.device.range.judge(most);
             }
+            let most = most.or_else(|| self.once_reset(device));
             self.actuator.judge(device, most);
         }
+    }
+
+    /// What a device that is let go of, and that nothing reads any more, comes to hold when it is reset: that
+    /// is what it was let go of for. Without a budget that was set the others need not make room for it.
+    fn once_reset(&self, device: usize) -> Option<Watts> {
+        self.set_budget()?;
+        let unit = self.devices.get(device)?;
+        let is_closed = unit.let_go.is_some_and(|it| it.closed && !it.held);
+        let range = unit.device.range.last().filter(|_| is_closed)?;
+        Some(range.default)
     }
 
     /// Whether litd has just started, or has just begun to stop and is to share out the safe budget, and

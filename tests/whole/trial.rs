@@ -1,7 +1,7 @@
 //! Trials and the hold-out on a whole node: one that gains, one that nothing helps, one that
 //! steering harms; and A/A. All of it is SIMULATED, and blocks are shorter than on a real node.
 
-use litd_api::{Command, EventKind, Mode, Trials};
+use litd_api::{Command, EventKind, JobState, Trials};
 use litd_rig::{Job, Rig};
 use litd_sim::Scenario;
 use litd_trial::{Report, State, Verdict};
@@ -177,7 +177,7 @@ fn a_trial_that_shows_harm_restores_the_caps_and_stops_steering() {
     stand.pass(2.0);
     stand.assert_clean();
     let status = stand.status();
-    assert_eq!(status.node.mode, Mode::Observe);
+    assert_eq!(status.jobs[0].state, JobState::Suspended);
     assert!(status.node.harm.is_some_and(|why| why.contains("slower")));
     assert!(stand.has_event(EventKind::Trial, "harm: "));
     // Not even the next daemon steers, until somebody resumes it.

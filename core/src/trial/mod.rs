@@ -1,5 +1,7 @@
 //! Trials: caps found and balanced alternate on a job, and what that shows. The permanent
-//! hold-out is the same with little time for the caps found. Harm stops steering.
+//! hold-out is the same with little time for the caps found. Harm stops steering for the user whose
+//! job it was done to: how long iterations take is what that user's processes say, and nobody's word
+//! moves the caps of somebody else's GPUs.
 //!
 //! - [`lab`]: what devices hold meanwhile;
 //! - [`meter`]: one block;
@@ -26,11 +28,19 @@ use crate::job::Job;
 use crate::record::Note;
 use crate::store::Store;
 
+/// Steering has made a job slower: no job of its user is steered until an administrator resumes it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Harm {
+    uid: u32,
+    job: String,
+    why: String,
+}
+
 /// What is kept on the disk.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
     report: Option<Report>,
-    harm: Option<String>,
+    harms: Vec<Harm>,
 }
 
 /// The trial under way, the last one, and harm.
@@ -38,8 +48,26 @@ struct Kept {
 pub(crate) struct Trials {
     run: Option<Run>,
     last: Option<Report>,
-    /// Why steering was stopped for harm.
-    pub harm: Option<String>,
+    /// One for each user whose jobs steering has made slower.
+    harms: Vec<Harm>,
+}
+
+impl Trials {
+    /// Why no job of a user is steered, if steering has made one slower.
+    pub fn harm_to(&self, uid: u32) -> Option<String> {
+        let harm = self.harms.iter().find(|harm| harm.uid == uid)?;
+        Some(format!(
+            "steering made {} of user {uid} slower, and waits for `litctl resume`",
+            harm.job
+        ))
+    }
+
+    /// What harm was done to whose jobs, if any.
+    pub fn harm(&self) -> Option<String> {
+        let each = self.harms.iter();
+        let told = each.map(|it| format!("{} of user {}: {}", it.job, it.uid, it.why));
+        told.reduce(|all, it| format!("{all}; {it}"))
+    }
 }
 
 impl<S: Store> Core<S> {
@@ -58,7 +86,7 @@ impl<S: Store> Core<S> {
             return self.note(Note::warning(EventKind::Trial, text));
         };
         self.trials.last = kept.report;
-        self.trials.harm = kept.harm;
+        self.trials.harms = kept.harms;
         if let Some(report) = &mut self.trials.last
             && !report.state.is_over()
         {
@@ -67,8 +95,10 @@ impl<S: Store> Core<S> {
             let text = "a trial was aborted: litd ended while it ran";
             self.note(Note::warning(EventKind::Trial, text).job(&job));
         }
-        if let Some(why) = &self.trials.harm {
-            let text = format!("steering stays stopped for harm, until `litctl resume`: {why}");
+        if let Some(why) = self.trials.harm() {
+            let text = format!(
+                "steering of these users' jobs stays stopped for harm, until `litctl resume`: {why}"
+            );
             self.note(Note::warning(EventKind::Trial, text));
         }
     }
@@ -77,7 +107,7 @@ impl<S: Store> Core<S> {
         let running = self.trials.run.as_ref().map(|run| run.report().clone());
         let kept = Kept {
             report: running.or_else(|| self.trials.last.clone()),
-            harm: self.trials.harm.clone(),
+            harms: self.trials.harms.clone(),
         };
         let kept = serde_json::to_vec(&kept).map_err(std::io::Error::other);
         if let Err(error) = kept.and_then(|bytes| self.store.replace_trial(&bytes)) {
@@ -95,7 +125,7 @@ impl<S: Store> Core<S> {
         Told {
             report: running.or_else(|| self.trials.last.clone()),
             hold_outs: jobs.filter_map(|job| self.hold_out_status(job)).collect(),
-            harm: self.trials.harm.clone(),
+            harm: self.trials.harm(),
         }
     }
 
@@ -142,29 +172,42 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Steering has made a job slower: caps go back, and nothing is steered until an
-    /// administrator resumes it.
+    /// Steering has made a job slower: no job of its user is steered until an administrator resumes it.
     fn declare_harm(&mut self, name: &str, why: &str) {
+        let Some(uid) = self.jobs.get(name).map(|job| job.uid) else {
+            return self.keep_trial();
+        };
         let text = format!(
-            "harm: {why}; the caps found go back and nothing is steered until `litctl resume`"
+            "harm: {why}; the caps found go back to the jobs of user {uid}, and none of them is steered until `litctl resume`"
         );
         self.note(Note::warning(EventKind::Trial, text).job(name));
-        self.trials.harm = Some(format!("{name}: {why}"));
+        self.trials.harms.retain(|harm| harm.uid != uid);
+        self.trials.harms.push(Harm {
+            uid,
+            job: name.to_owned(),
+            why: why.to_owned(),
+        });
         self.keep_trial();
-        self.replan_all();
+        self.judge_jobs_anew();
     }
 
-    /// An administrator resumes steering. Returns whether it was stopped for harm.
-    pub(crate) fn forgive_harm(&mut self) -> bool {
-        if self.trials.harm.take().is_none() {
-            return false;
+    /// An administrator resumes steering.
+    pub(crate) fn forgive_harm(&mut self) {
+        if std::mem::take(&mut self.trials.harms).is_empty() {
+            return;
         }
         for job in self.jobs.values_mut() {
             job.held_out = HeldOut::default();
         }
         self.keep_trial();
-        self.replan_all();
-        true
+        self.judge_jobs_anew();
+    }
+
+    fn judge_jobs_anew(&mut self) {
+        let names: Vec<String> = self.jobs.keys().cloned().collect();
+        for name in names {
+            self.suspend_or_resume(&name);
+        }
     }
 
     /// What a job's devices tell now, GPUs first, and how many of them are GPUs.
@@ -203,5 +246,34 @@ impl<S: Store> Core<S> {
         }
         // Neither arm could be taken up from the other.
         self.short_of_power()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn harm_to_one_users_job_is_that_users_alone_and_is_kept() {
+        let harm = |uid, job: &str| Harm {
+            uid,
+            job: job.to_owned(),
+            why: "0.5 % slower".to_owned(),
+        };
+        let kept = Kept {
+            report: None,
+            harms: vec![harm(500, "one"), harm(502, "two")],
+        };
+        let bytes = serde_json::to_vec(&kept).unwrap();
+        let trials = Trials {
+            harms: serde_json::from_slice::<Kept>(&bytes).unwrap().harms,
+            ..Trials::default()
+        };
+        assert!(trials.harm_to(500).unwrap().contains("one of user 500"));
+        assert!(trials.harm_to(502).unwrap().contains("two of user 502"));
+        assert_eq!(trials.harm_to(501), None);
+        let told = "one of user 500: 0.5 % slower; two of user 502: 0.5 % slower";
+        assert_eq!(trials.harm().as_deref(), Some(told));
+        assert_eq!(Trials::default().harm(), None);
     }
 }

@@ -133,11 +133,6 @@ impl<S: Store> Core<S> {
     }
 
     fn check_steering(&self) -> Result<(), Problem> {
-        if let Some(why) = &self.trials.harm {
-            return Err(problem(format!(
-                "steering was stopped for harm ({why}): `litctl resume` first"
-            )));
-        }
         self.check_mode().map_err(|why| {
             problem(format!(
                 "{why}; so there are no balanced caps to try. `litctl trial start --aa` tries the measurement without moving any cap"

@@ -147,15 +147,26 @@ impl World {
     }
 
     pub fn policy(&self) -> Policy {
-        // Whether what a job's ticks say is harm is litd's to judge; what follows is not.
-        let harmed = || self.status().is_some_and(|it| it.node.harm.is_some());
         match self.mode() {
-            Mode::Steer if harmed() => Policy::Observe,
             Mode::Steer if self.core.as_ref().is_some_and(Core::has_yielded) => Policy::Observe,
             Mode::Steer if self.only_undoes() => Policy::Observe,
             Mode::Steer => self.ledger.policy.unwrap_or(self.config.policy),
             _ => Policy::Observe,
         }
+    }
+
+    /// Whether steering has done harm to the user whose job has a device. Whether what a job's ticks say
+    /// is harm is litd's to judge; what follows is not.
+    fn is_harmed(&self, device: usize) -> bool {
+        let harm = self.status().and_then(|it| it.node.harm.clone());
+        let has = |job: &&crate::hooks::Job| {
+            job.ranks
+                .iter()
+                .any(|&rank| self.hooks.ranks[rank].device == device)
+        };
+        let job = self.hooks.jobs.iter().find(has);
+        harm.zip(job)
+            .is_some_and(|(harm, job)| harm.contains(&format!("of user {}:", job.uid)))
     }
 
     /// Whether the daemon has not been able to write the journal since it started, and no budget makes
@@ -328,7 +339,10 @@ impl World {
             let lets_go = self.hw.iter().any(|hw| hw.let_go);
             let undoes = lets_go || self.policy() == Policy::Observe || self.stop_sent.is_some();
             let (patience, clock) = (self.patience(), self.clock().0);
-            let waited = |hw: &Hw| hw.is_gpu() && (undoes || clock > hw.lowered_clock + patience);
+            // A stop waits for no sensor at all.
+            let stops = self.stop_sent.is_some();
+            let late = |hw: &Hw| hw.is_gpu() && (undoes || clock > hw.lowered_clock + patience);
+            let waited = |hw: &Hw| stops || late(hw);
             let owes = |hw: &Hw| if waited(hw) { 0 } else { hw.owes };
             let under_way = |at: usize| {
                 let hw = &self.hw[at];
@@ -397,6 +411,7 @@ impl World {
     fn check_whose(&mut self, device: usize, cap: i64, give_back: bool, said: &Said) {
         let hw = &self.hw[device];
         let observing = self.policy() == Policy::Observe || self.stop_sent.is_some();
+        let observing = observing || self.is_harmed(device);
         let asked = hw.hand.open.map(|(asked, _)| asked);
         let found = said.found.unwrap_or(0) as f64 / 1e6;
         let text = format!(

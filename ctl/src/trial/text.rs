@@ -33,7 +33,10 @@ impl Page {
 pub fn status(trials: &Trials) -> String {
     let mut page = Page::default();
     if let Some(why) = &trials.harm {
-        for line in wrap(&format!("Steering was stopped for harm: {why}"), WIDTH) {
+        for line in wrap(
+            &format!("Steering did harm, and is stopped for these users: {why}"),
+            WIDTH,
+        ) {
             page.line(&format!("{WARNING}{line}{WARNING:#}"));
         }
         page.line("`litctl resume` steers again.\n");

@@ -105,8 +105,16 @@ impl World {
 
     pub(super) fn excess(&self) -> i64 {
         let now = self.now;
+        // A GPU that is let go of is not read. That it may be reset is what it was let go of for, and what
+        // a budget that was set has to leave room for.
+        let bound = self.budget_set().is_some();
+        let unseen = |hw: &Hw| {
+            let default = hw.range_told.map(|range| micro(range.default));
+            hw.let_go && (!bound || default.is_none_or(|default| hw.cap > default))
+        };
         let counts = |&&(device, until, _): &&(usize, i64, i64)| {
-            now < until || now < self.hw[device].trouble_until || self.hw[device].let_go
+            let hw = &self.hw[device];
+            now < until || now < hw.trouble_until || unseen(hw)
         };
         self.ledger
             .excess
