@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use litd_api::{Command, Done, Events, Problem, Status, Trials};
-use litd_core::{Core, DeviceId, Effect, Event, Home, Peer, Progress, Reply, SessionId};
+use litd_core::{AboveSafe, Core, DeviceId, Effect, Event, Home, Peer, Progress, Reply, SessionId};
 use litd_units::{Nanos, Watts};
 use tokio::sync::Notify;
 
@@ -253,6 +253,12 @@ impl Hub {
     #[must_use]
     pub fn held_on_exit(&self) -> Vec<String> {
         self.core.held_on_exit()
+    }
+
+    /// Whether GPUs may hold more than the safe budget that litd is to leave behind.
+    #[must_use]
+    pub fn above_on_exit(&self) -> Option<AboveSafe> {
+        self.core.above_on_exit()
     }
 
     /// Whether everything has been given back, and the process may end.

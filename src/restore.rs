@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use litd_api::DeviceState;
-use litd_core::Core;
 use litd_core::config::OnExit;
 use litd_core::journal::{Journal, JournalError, Recovered};
+use litd_core::{AboveSafe, Core};
 use thiserror::Error;
 
 use crate::clock::Clock;
@@ -50,6 +50,17 @@ pub enum Leftover {
         journal: PathBuf,
         /// The devices.
         addresses: Vec<String>,
+    },
+    /// What was to be held is not.
+    #[error(
+        "{above}: {}; lower them by hand, or mend that and run `litd restore` again",
+        cause.as_deref().unwrap_or("some hold what somebody else set, or do not take their caps")
+    )]
+    Above {
+        /// How much that is.
+        above: AboveSafe,
+        /// Why no cap could be written, if the journal is the cause.
+        cause: Option<String>,
     },
     /// Everything is back, and the journal does not say so.
     #[error(
@@ -167,7 +178,11 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     logging::start(config.shell.log.level);
     private_files();
     let own = &config.shell.state.directory;
-    let _lock = Lock::take_existing(own)?;
+    // What is lowered is written down first, for which the directory has to be there.
+    let _lock = match config.core.caps.on_exit {
+        OnExit::Hold => Lock::take(own)?,
+        OnExit::Restore => Lock::take_existing(own)?,
+    };
     let mut plan = Plan::make(own, &config.shell.locks());
     if config.core.caps.on_exit == OnExit::Hold {
         plan.lower_last(own);
@@ -460,6 +475,11 @@ pub(crate) fn left_by(
     if let Some(addresses) = list(gone) {
         let journal = journal.clone();
         left.push(Leftover::Gone { journal, addresses });
+    }
+    let above = hub.borrow().above_on_exit();
+    if let Some(above) = above.filter(|_| is_same(place, &config.shell.state.directory)) {
+        let cause = trouble.clone();
+        left.push(Leftover::Above { above, cause });
     }
     if let Some(addresses) = list(uncrossed) {
         let cause = trouble.unwrap_or_else(|| "there was no time to write it".to_owned());

@@ -531,9 +531,15 @@ impl<S: Store> Core<S> {
             let clocks = self.journal.clocks().iter().map(String::as_str);
             let left: BTreeSet<&str> = caps.chain(clocks).collect();
             let left: Vec<&str> = left.into_iter().collect();
+            let left = match (left.is_empty(), self.above_on_exit()) {
+                (true, Some(above)) => above.to_string(),
+                _ => format!(
+                    "caps or clocks could not be given back, of {}",
+                    left.join(", ")
+                ),
+            };
             let text = format!(
-                "stopping with caps or clocks that could not be given back, of {}: `litd restore` or the next start will try again",
-                left.join(", ")
+                "stopping all the same: {left}; `litd restore` or the next start will try again"
             );
             self.note(Note::warning(EventKind::Restore, text));
             self.say_stopped();

@@ -4,6 +4,7 @@
 use litd_api::DeviceState;
 use litd_units::Watts;
 
+use crate::caps::DUST;
 use crate::config::OnExit;
 use crate::core::Core;
 use crate::devices::Unit;
@@ -11,6 +12,22 @@ use crate::hardware::FAILURES;
 use crate::journal::Entry;
 use crate::range::Range;
 use crate::store::Store;
+
+/// GPUs may hold more than what litd is to leave them with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AboveSafe {
+    /// What all GPUs together may hold.
+    pub sum: Watts,
+    /// The safe budget.
+    pub safe: Watts,
+}
+
+impl std::fmt::Display for AboveSafe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { sum, safe } = self;
+        write!(f, "GPUs may hold {sum}, above the safe budget of {safe}")
+    }
+}
 
 impl<S: Store> Core<S> {
     /// Whether litd is to leave everything as it should stay without litd.
@@ -92,6 +109,16 @@ impl<S: Store> Core<S> {
             let looked_at = told || !may_answer(device, unit);
             looked_at && (!self.may_move(unit) || self.actuator.is_settled(device))
         })
+    }
+
+    /// Whether GPUs may hold more than the safe budget that litd is to leave behind: because they do not
+    /// obey, hold what somebody else set, or no write could be written down.
+    #[must_use]
+    pub fn above_on_exit(&self) -> Option<AboveSafe> {
+        let safe = self.budget_on_exit().filter(|_| self.is_leaving())?;
+        let gpus = self.devices.gpus();
+        let sum: Watts = gpus.map(|(device, _)| self.actuator.most_of(device)).sum();
+        (sum > safe + DUST).then_some(AboveSafe { sum, safe })
     }
 
     /// The devices in the undo journal that are here, and do not hold the caps yet that they are to

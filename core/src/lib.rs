@@ -78,5 +78,6 @@ pub use config::Config;
 pub use event::{
     Device, DeviceId, Doubt, Effect, Event, NodeReading, Operation, Peer, Reply, SessionId,
 };
+pub use exit::AboveSafe;
 pub use room::{Full, Room, Table};
 pub use store::{MemoryStore, Store};

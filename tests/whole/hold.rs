@@ -61,6 +61,35 @@ fn off_leaves_what_is_safe_and_forgets_nothing() {
     assert_found_again(stand);
 }
 
+/// litd was never started here, or its state directory's file system is not mounted.
+#[test]
+fn restore_makes_the_state_directory_to_hold_what_it_lowers() {
+    let stand = Stand::bare(&(quick("observe") + HOLD), true);
+    assert!(!stand.rig.layout().state().exists());
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert_safe(&stand);
+    assert_found_again(stand);
+}
+
+#[test]
+fn restore_says_what_it_could_not_hold() {
+    let stand = Stand::bare(&(quick("observe") + HOLD), true);
+    // Nothing can be written where this stands.
+    let blocked = stand.rig.layout().state().join("journal.new");
+    fs::create_dir_all(&blocked).unwrap();
+    let before = stand.held();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(1), "{said}");
+    let above = "GPUs may hold 5600 W, above the safe budget of 4000 W";
+    assert!(said.contains(above) && said.contains("journal"), "{said}");
+    assert_eq!(stand.held(), before);
+    fs::remove_dir(&blocked).unwrap();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert_safe(&stand);
+}
+
 #[test]
 fn restore_lowers_what_no_journal_names() {
     let mut stand = Stand::clocked(&quick("observe"));
