@@ -269,7 +269,9 @@ pub(crate) fn assemble(
         directory: directory.clone(),
         cause,
     })?;
-    let presence = Presence::new(&config.shell.hardware.sys);
+    let hardware = &config.shell.hardware;
+    let search = hardware.simulated.is_none().then(|| hardware.search());
+    let presence = Presence::new(search, found.known);
     let hash = config.hash();
     let node_power = NodePowerFile::new(&config.shell.hardware.node_power);
     let hub = Hub::new(

@@ -53,6 +53,8 @@ pub struct Found {
     pub inventory: Vec<Device>,
     /// Their threads.
     pub devices: Devices,
+    /// The GPUs, by address, that were looked at, whether litd can use them or not.
+    pub known: Vec<String>,
     /// Their answers. There are never more in it than operations under way.
     pub answers: mpsc::UnboundedReceiver<Report>,
 }
@@ -64,11 +66,17 @@ pub struct Found {
 /// # Errors
 /// There is stand-in hardware that does not list its devices, or the system gives no thread.
 pub async fn discover(hardware: &Hardware, patience: Duration) -> Result<Found, DiscoveryError> {
+    let mut known = Vec::new();
     let domains = match &hardware.simulated {
         Some(socket) => stand_in(socket, patience).await?,
         None => {
-            let found = search(&hardware.search(), patience).await?;
+            let where_to = hardware.search();
+            let on_the_bus = litd_power::gpus_on_the_bus(&where_to);
+            let found = search(&where_to, patience).await?;
             tell(&found);
+            // Of one that is of no use to litd its driver, or the lack of one, has said why.
+            let told = found.notices.iter().map(|it| &it.subject);
+            known.extend(told.filter(|it| on_the_bus.contains(*it)).cloned());
             found.domains
         }
     };
@@ -80,6 +88,7 @@ pub async fn discover(hardware: &Hardware, patience: Duration) -> Result<Found, 
         reports: reports.clone(),
     };
     let mut inventory = Vec::with_capacity(domains.len());
+    known.extend(domains.iter().map(|it| it.identity().address.clone()));
     for (index, domain) in domains.into_iter().enumerate() {
         inventory.push(Device {
             identity: domain.identity().clone(),
@@ -94,6 +103,7 @@ pub async fn discover(hardware: &Hardware, patience: Duration) -> Result<Found, 
     Ok(Found {
         inventory,
         devices,
+        known,
         answers,
     })
 }

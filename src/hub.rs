@@ -395,6 +395,11 @@ impl Hub {
         if killed.as_deref() != self.core.killed() {
             self.handle(Event::KillSwitch(killed));
         }
+        if let Some(unmanaged) = self.presence.unmanaged()
+            && unmanaged != *self.core.unmanaged()
+        {
+            self.handle(Event::Unmanaged(unmanaged));
+        }
         for device in self.presence.returned(self.core.let_go_of_now()) {
             self.handle(Event::Returned(device));
         }

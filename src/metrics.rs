@@ -77,6 +77,8 @@ const FAMILIES: &[Family] = &[
         |s, out| one_of(out, &[], "mode", MODES, s.node.mode)),
     family(Kind::Gauge, "litd_yielded", "", "1 while the node is only observed because somebody else sets caps here too.",
         |s, out| out.flag(&[], s.node.yielded)),
+    family(Kind::Gauge, "litd_unmanaged_gpus", "", "GPUs on the bus that litd did not find when it started: restart it.",
+        |s, out| out.gauge(&[], Some(s.node.unmanaged.len() as f64))),
     family(Kind::Gauge, "litd_lease_remaining_seconds", "seconds", "How long a fleet controller's lease lasts; absent without one.",
         |s, out| out.gauge(&[], s.node.lease.as_ref().map(|lease| lease.remaining_seconds))),
     family(Kind::Gauge, "litd_policy", "", "1, with the policy's name.",

@@ -1,12 +1,17 @@
-//! Whether devices that were let go of have come back, seen in sysfs and without opening any: a
-//! device that was gone from the bus, or whose driver was unloaded, is another directory when it
-//! returns.
+//! Which devices are on the bus, seen in sysfs and without opening any. One that was let go of and
+//! then gone from the bus, or whose driver was unloaded, is another directory when it returns. A GPU
+//! that litd did not find when it started is not its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use litd_core::DeviceId;
+use litd_power::Search;
+
+/// GPUs that are not litd's are looked for once in so long.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// The inode numbers of a device's directory and of its driver's; sysfs never uses one again.
 type Marks = (u64, u64);
@@ -16,16 +21,39 @@ type Marks = (u64, u64);
 pub struct Presence {
     devices: PathBuf,
     seen: BTreeMap<DeviceId, Option<Marks>>,
+    /// Where GPUs are looked for; nowhere, where the hardware is a stand-in.
+    search: Option<Search>,
+    /// The GPUs, by address, that are litd's or that it can't use.
+    known: BTreeSet<String>,
+    next_look: Option<Instant>,
 }
 
 impl Presence {
-    /// Looks in the sysfs that is mounted there.
+    /// Looks where devices were searched for; these GPUs, by address, are litd's or were found to be of
+    /// no use to it.
     #[must_use]
-    pub fn new(sys: &Path) -> Self {
+    pub fn new(search: Option<Search>, known: impl IntoIterator<Item = String>) -> Self {
+        let sys = search.as_ref().map(|search| search.sys.clone());
+        let lower = |address: String| address.to_ascii_lowercase();
         Self {
-            devices: sys.join("bus/pci/devices"),
+            devices: sys.unwrap_or_else(|| "/sys".into()).join("bus/pci/devices"),
             seen: BTreeMap::new(),
+            search,
+            known: known.into_iter().map(lower).collect(),
+            next_look: None,
         }
+    }
+
+    /// The GPUs on the bus that are not litd's, if it is time to look.
+    pub fn unmanaged(&mut self) -> Option<BTreeSet<String>> {
+        let search = self.search.as_ref()?;
+        let now = Instant::now();
+        if self.next_look.is_some_and(|at| now < at) {
+            return None;
+        }
+        self.next_look = Some(now + LOOK);
+        let all = litd_power::gpus_on_the_bus(search);
+        Some(all.difference(&self.known).cloned().collect())
     }
 
     /// Those of the devices let go of, by address, that have come back since they were looked at
@@ -76,7 +104,11 @@ mod tests {
         fs::create_dir_all(&device).unwrap();
         fs::create_dir_all(&driver).unwrap();
         symlink(&driver, device.join("driver")).unwrap();
-        let mut presence = Presence::new(sys.path());
+        let search = Search {
+            sys: sys.path().to_owned(),
+            ..Search::default()
+        };
+        let mut presence = Presence::new(Some(search), []);
         for _ in 0..3 {
             assert!(!look(&mut presence));
         }

@@ -73,6 +73,8 @@ mod stand;
 mod trial;
 #[path = "whole/unjudged.rs"]
 mod unjudged;
+#[path = "whole/unmanaged.rs"]
+mod unmanaged;
 mod users;
 #[path = "whole/users.rs"]
 mod users_with_rights;

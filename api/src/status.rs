@@ -128,6 +128,10 @@ pub struct NodeStatus {
     /// Somebody else sets caps here too, so the node is only observed until it is resumed.
     #[serde(default)]
     pub yielded: bool,
+    /// GPUs, by PCI address, that are on the bus and not litd's: their driver came up after litd had looked
+    /// for devices. Within a budget each counts with the highest cap of the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmanaged: Vec<String>,
     /// What the node as a whole draws, where its BMC tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<NodePower>,

@@ -166,7 +166,8 @@ impl<S: Store> Core<S> {
                 }
             }
         };
-        Bounds::of(self.devices.gpus().map(limits))
+        let unmanaged = self.each_unmanaged().map(|most| (most, most));
+        Bounds::of(self.devices.gpus().map(limits).chain(unmanaged))
     }
 
     /// Why this configuration can't take the place of the one in force: a budget, in it or set

@@ -121,7 +121,7 @@ impl<S: Store> Core<S> {
         let found: Watts = units
             .map(|(device, unit)| self.without_us(device, unit))
             .sum();
-        let budget = self.gpu_budget() + cpus;
+        let budget = self.managed_budget() + cpus;
         if steering { budget } else { budget.max(found) }
     }
 
@@ -357,11 +357,11 @@ impl<S: Store> Core<S> {
     fn squeeze(&mut self) {
         if self.is_leaving() {
             // What litd leaves behind lends none, and what CPU sockets lent goes back, whatever GPUs hold.
-            self.squeeze_within(self.gpu_budget(), Unit::is_gpu);
+            self.squeeze_within(self.managed_budget(), Unit::is_gpu);
             return self.actuator.set_budget(self.budget_left_behind());
         }
         if self.jobs.values().all(|job| job.cpus.is_empty()) {
-            self.squeeze_within(self.gpu_budget(), Unit::is_gpu);
+            self.squeeze_within(self.managed_budget(), Unit::is_gpu);
         }
         self.squeeze_within(self.actuator.budget(), |_| true);
     }

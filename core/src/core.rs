@@ -118,6 +118,8 @@ pub struct Core<S> {
     pub(crate) rivals: Rivals,
     /// What is kept of the node's condition.
     pub(crate) condition: Condition,
+    /// GPUs, by address, that are on the bus and not litd's.
+    pub(crate) unmanaged: BTreeSet<String>,
     /// Jobs that have ended of late, as their schedulers say.
     pub(crate) ended: BTreeMap<String, Ended>,
     /// A device may have come to hold what was found.
@@ -225,6 +227,7 @@ impl<S: Store> Core<S> {
             braked: None,
             rivals: Rivals::default(),
             condition,
+            unmanaged: BTreeSet::new(),
             ended: BTreeMap::new(),
             untidy: true,
             dirty: true,
@@ -282,6 +285,7 @@ impl<S: Store> Core<S> {
                 device: DeviceId(device),
                 reply,
             } => self.replied(device, reply),
+            Event::Unmanaged(addresses) => self.unmanaged_now(addresses),
             Event::KillSwitch(why) => self.kill(why),
             Event::Returned(device) => self.returned(device),
             Event::NodePower(reading) => self.node_read(reading),

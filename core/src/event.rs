@@ -1,6 +1,8 @@
 //! What happens to the daemon, and what it wants done about it. The shell turns system calls
 //! into [`Event`]s and [`Effect`]s into system calls; tests make both up.
 
+use std::collections::BTreeSet;
+
 use litd_power::{Identity, Reading};
 pub use litd_power::{Operation, Reply};
 use litd_units::{Celsius, Watts};
@@ -118,6 +120,8 @@ pub enum Event<'a> {
     /// A device is there again after it was gone, or was bound to another driver: as it was seen
     /// without opening it.
     Returned(DeviceId),
+    /// These GPUs, by address, are on the bus and none of the devices that litd was started with.
+    Unmanaged(BTreeSet<String>),
     /// A kill switch is there, and why, in words; or none is.
     KillSwitch(Option<String>),
     /// The node's power was read anew.

@@ -65,7 +65,7 @@ impl<S: Store> Core<S> {
             let target = target.filter(|_| self.is_movable(device, unit));
             target.unwrap_or_else(|| self.fixed_at(device, unit))
         });
-        let gpus = self.gpu_budget().max(each.sum());
+        let gpus = self.managed_budget().max(each.sum());
         let cpus = self.devices.cpus();
         let cpus = cpus.map(|(device, unit)| self.without_us(device, unit));
         gpus + cpus.sum()
@@ -118,6 +118,7 @@ impl<S: Store> Core<S> {
         let safe = self.budget_on_exit().filter(|_| self.is_leaving())?;
         let gpus = self.devices.gpus();
         let sum: Watts = gpus.map(|(device, _)| self.actuator.most_of(device)).sum();
+        let sum = sum + self.unmanaged_hold();
         (sum > safe + DUST).then_some(AboveSafe { sum, safe })
     }
 

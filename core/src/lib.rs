@@ -67,6 +67,7 @@ mod ticks;
 mod trial;
 mod undo;
 mod unjudged;
+mod unmanaged;
 
 pub use crate::cgroup::Home;
 pub use crate::core::Core;

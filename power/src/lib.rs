@@ -12,6 +12,7 @@
 //! - [`simulated`]: stand-in hardware behind a unix socket.
 
 pub mod amdgpu;
+mod bus;
 mod discovery;
 mod domain;
 mod error;
@@ -27,6 +28,7 @@ pub mod simulated;
 mod sysfs;
 mod worker;
 
+pub use bus::gpus_on_the_bus;
 pub use discovery::{
     AmdBackEnd, Inventory, Notice, NvidiaBackEnd, Search, Severity, Source, discover,
 };

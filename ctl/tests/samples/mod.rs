@@ -38,6 +38,7 @@ pub fn status() -> Status {
             estimated_saving: Watts(120.0),
             harm: None,
             yielded: false,
+            unmanaged: Vec::new(),
             measured: None,
             summary: "1 job, adjusting".into(),
         },

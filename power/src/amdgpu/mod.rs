@@ -98,6 +98,20 @@ pub(crate) fn cards(sys: &Path, notices: &mut Vec<Notice>) -> BTreeMap<Address, 
     cards
 }
 
+/// The addresses of the GPUs that have a cap, by its file alone.
+pub(crate) fn with_caps(sys: &Path) -> impl Iterator<Item = String> {
+    let cards = cards(sys, &mut Vec::new()).into_iter();
+    let capped = cards.filter(|(_, device)| {
+        find_hwmon(device).is_some_and(|hwmon| Files::find(device, &hwmon).cap().path().exists())
+    });
+    // Another function of the same device is the same socket.
+    let mut sockets = BTreeMap::new();
+    for (address, _) in capped {
+        sockets.entry(address.slot()).or_insert(address);
+    }
+    sockets.into_values().map(|address| address.to_string())
+}
+
 /// A domain, if the GPU has a cap, and what is to be said of it.
 fn examine(
     search: &Search,

@@ -229,6 +229,16 @@ fn pci_gpus(sys: &Path) -> Vec<String> {
     gpus
 }
 
+/// The addresses of the GPUs that the driver `nvidia` has.
+pub(crate) fn with_driver(sys: &Path) -> impl Iterator<Item = String> {
+    let devices = sys.join("bus/pci/devices");
+    let has = move |gpu: &String| {
+        let driver = sysfs::link_name(&devices.join(gpu).join("driver"));
+        driver.as_deref() == Some("nvidia")
+    };
+    pci_gpus(sys).into_iter().filter(has)
+}
+
 /// The wrapper's words, but for what operators search for.
 fn in_words(error: &NvmlError) -> String {
     match error {
