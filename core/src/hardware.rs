@@ -131,6 +131,7 @@ impl<S: Store> Core<S> {
                 self.wrote_by_hand(device, told);
             }
             self.actuator.written(device, None);
+            self.tell_unexplained(device, wanted, held);
             return self.look_again(device, held);
         }
         let (held, error) = match outcome {
@@ -196,6 +197,24 @@ impl<S: Store> Core<S> {
         let ours = self.entry(unit.address());
         let ours = ours.is_some_and(|entry| entry.undo(held) != Undo::Foreign);
         !(held.is_same_cap(wanted) || was_there || by_driver || ours)
+    }
+
+    /// What is there right after a write may also be what the driver makes of caps without saying so. It is
+    /// left alone, and what goes back by hand then is told.
+    fn tell_unexplained(&mut self, device: usize, wanted: Watts, held: Watts) {
+        let Some((unit, found)) = self
+            .devices
+            .get(device)
+            .and_then(|it| Some((it, it.found?)))
+        else {
+            return;
+        };
+        let text = format!(
+            "was set to {wanted} and holds {held} right after: that is somebody else's cap, or its driver rounds \
+             more than it says; {found} was found before"
+        );
+        let note = Note::warning(EventKind::Foreign, text).device(unit.address());
+        self.note(note);
     }
 
     /// Somebody else's cap seems to be there: the device is read again before anything is decided,

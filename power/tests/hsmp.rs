@@ -57,7 +57,7 @@ fn a_socket_is_read_in_its_units() {
         lowest: Watts(0.0),
         highest: Watts(400.0),
         default: Watts(360.0),
-        resolution: Watts(0.001),
+        resolution: Watts(1.0),
     };
     assert_eq!(cpu.range().unwrap(), range);
     assert!(cpu.holders().unwrap().is_empty());

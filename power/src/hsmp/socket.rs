@@ -11,8 +11,11 @@ use crate::error::PowerError;
 use crate::holder::Holder;
 use crate::sysfs::{self, FileError, Step};
 
-/// The firmware's unit is the milliwatt.
-const RESOLUTION: u64 = 1000;
+/// What the firmware takes, in microwatts: what was found goes back to the milliwatt.
+const UNIT: u64 = 1000;
+
+/// The firmware does not say what it makes of milliwatts; whole watts leave it room to round.
+const RESOLUTION: u64 = 1_000_000;
 
 /// An AMD EPYC socket.
 pub(super) struct Socket {
@@ -114,11 +117,11 @@ impl PowerDomain for Socket {
         const ACTION: &str = "setting the cap";
         let highest = self.highest(ACTION)?;
         // The firmware would clamp it and say that all is well.
-        let limit = sysfs::to_micro(cap).filter(|limit| (RESOLUTION..=highest).contains(limit));
+        let limit = sysfs::to_micro(cap).filter(|limit| (UNIT..=highest).contains(limit));
         let Some(limit) = limit else {
             return Err(self.out_of_range(cap, highest));
         };
-        match self.port.set(limit - limit % RESOLUTION) {
+        match self.port.set(limit - limit % UNIT) {
             Err(error) if error.step == Step::Write && error.errno() == Some(Errno::EINVAL) => {
                 Err(self.out_of_range(cap, highest))
             }
