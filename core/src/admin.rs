@@ -161,6 +161,24 @@ impl<S: Store> Core<S> {
         self.note(Note::warning(EventKind::Daemon, text));
     }
 
+    /// A file with another budget than before is the administrator's newest word, where it says less than
+    /// `litctl budget` did. Where it says more, the lower one goes on: the file may have been read for
+    /// another key.
+    fn forget_higher_override(&mut self, config: &Config) {
+        let new = config
+            .caps
+            .budget
+            .filter(|_| config.caps.budget != self.config.caps.budget);
+        if let Some((set, new)) = self.overrides.budget.zip(new)
+            && new < set
+        {
+            self.overrides.budget = None;
+            let text =
+                format!("caps.budget of {new} takes the place of the {set} of `litctl budget`");
+            self.note(Note::info(EventKind::Command, text));
+        }
+    }
+
     /// The configuration was read anew.
     pub(crate) fn reload(&mut self, config: Config) {
         if let Some(why) = self.refuses(&config) {
@@ -172,6 +190,7 @@ impl<S: Store> Core<S> {
             || config.policy != self.config.policy
             || config.caps != self.config.caps
             || config.node != self.config.node;
+        self.forget_higher_override(&config);
         self.config = config;
         self.note(Note::info(EventKind::Daemon, "configuration read anew"));
         // Targets depend on every key, also where no job has a loop, and while litd stops.

@@ -23,6 +23,9 @@ const STALE: Nanos = Nanos(30_000_000_000);
 /// The reserve is known after so many readings: five minutes' worth, one every five seconds.
 const READINGS: u64 = 60;
 
+/// For so long a node's budget may wait for its reserve to be measured before that is told.
+const UNBOUND: Nanos = Nanos(600_000_000_000);
+
 /// What is counted is counted in steps of so much.
 const STEP: Watts = Watts(5.0);
 
@@ -101,6 +104,8 @@ pub(crate) struct Node {
     alarmed: bool,
     /// Whether caps are held for want of power.
     held: bool,
+    /// Since when a budget is set that nobody tells the reserve of, and whether that was told.
+    unbound: Option<(Nanos, bool)>,
 }
 
 impl Node {
@@ -240,6 +245,25 @@ impl<S: Store> Core<S> {
         let held = self.short_of_power().is_some();
         self.dirty |= std::mem::replace(&mut self.node.held, held) != held;
         self.bind();
+        self.tell_unbound();
+    }
+
+    /// Says once that a node's budget is not kept, because nobody tells what the node draws besides GPUs.
+    fn tell_unbound(&mut self) {
+        let unbound = self.config.node.budget.is_some() && self.reserve().is_none();
+        let before = self.node.unbound.filter(|_| unbound);
+        let (since, told) = before.unwrap_or((self.now, false));
+        let tells = unbound && !told && self.now >= since + UNBOUND;
+        self.node.unbound = unbound.then_some((since, told || tells));
+        if tells {
+            self.record.error("node_budget", "");
+            let text = format!(
+                "node.budget is not kept: node.reserve is not set, and nothing has told for {:.0} s what the node \
+                 draws besides its GPUs. Set node.reserve, or see why litd-node-power tells nothing",
+                UNBOUND.as_secs_f64()
+            );
+            self.note(Note::warning(EventKind::Fault, text));
+        }
     }
 
     /// What the node draws now.

@@ -142,3 +142,20 @@ fn a_reload_with_a_node_budget_that_leaves_less_than_the_floors_changes_nothing(
     assert_eq!(stand.sum(), Watts(2400.0), "{:?}", stand.held());
     stand.stop();
 }
+
+#[test]
+fn a_lower_budget_in_the_file_takes_the_place_of_litctls_and_a_higher_one_does_not() {
+    let mut stand = Stand::clocked("caps.budget = 5400\n");
+    let budget = |stand: &Stand| stand.status().node.budget;
+    let set = Some(Watts(5000.0));
+    stand.command(&litd_api::Command::SetBudget { watts: set });
+    stand.reload("caps.budget = 5300\n");
+    stand.pass(2.0);
+    assert_eq!(budget(&stand), Watts(5000.0));
+    stand.reload("caps.budget = 4600\n");
+    stand.pass(3.0);
+    assert_eq!(budget(&stand), Watts(4600.0));
+    assert!(stand.sum() <= Watts(4600.0), "{:?}", stand.held());
+    assert!(stand.has_event(EventKind::Command, "takes the place of the 5000 W"));
+    stand.stop();
+}

@@ -425,3 +425,21 @@ fn a_limit_that_leaves_the_gpus_less_than_their_floors_is_told() {
     assert!(stand.has_event(EventKind::Fault, again), "{}", stand.said());
     stand.stop();
 }
+
+/// `litd-node-power` does not run, or has nothing to tell.
+#[test]
+fn a_node_budget_that_nobody_measures_for_is_told_once() {
+    let mut stand = Stand::clocked("node.budget = 4000\n");
+    let told = |stand: &Stand| {
+        let events = stand.events(EventKind::Fault);
+        let unkept = |it: &&String| it.contains("node.budget is not kept");
+        events.iter().filter(unkept).count()
+    };
+    stand.pass(590.0);
+    assert_eq!(told(&stand), 0);
+    stand.pass(20.0);
+    assert_eq!(told(&stand), 1);
+    stand.pass(1200.0);
+    assert_eq!(told(&stand), 1);
+    stand.stop();
+}

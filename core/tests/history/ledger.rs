@@ -146,6 +146,18 @@ impl World {
         self.ledger.reason = true;
     }
 
+    /// The file's budget is another one: the administrator's newest word, where it says less.
+    pub fn has_new_budget(&mut self, new: Option<Watts>) {
+        let lower = self
+            .ledger
+            .budget
+            .zip(new)
+            .is_some_and(|(own, new)| new < own);
+        if lower && new != self.config.caps.budget {
+            self.ledger.budget = None;
+        }
+    }
+
     pub fn policy(&self) -> Policy {
         match self.mode() {
             Mode::Steer if self.core.as_ref().is_some_and(Core::has_yielded) => Policy::Observe,

@@ -127,6 +127,7 @@ impl World {
             // A budget of it could not be kept: all stays as it was.
             return self.tell(Event::Reloaded(Box::new(config)));
         }
+        self.has_new_budget(config.caps.budget);
         self.config = config.clone();
         (self.reloaded, self.ledger.watching) = (self.now, None);
         self.was_reconfigured(limit);
