@@ -37,6 +37,7 @@ mod rights;
 mod server;
 pub mod session;
 pub mod state;
+mod syncer;
 mod takeover;
 
 pub use cli::{command, main};

@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::audit::AuditFiles;
 use crate::files;
 use crate::locks::DeviceLocks;
+use crate::syncer::{PATIENCE, Synced, Syncer};
 
 const JOURNAL: &str = "journal";
 const LEARNED: &str = "learned";
@@ -199,6 +200,9 @@ pub struct FileStore {
     audit: AuditFiles,
     /// Where is remembered that the journal is in this directory, while it names any device.
     locks: Option<Rc<DeviceLocks>>,
+    syncer: Syncer,
+    /// Whether the disk did not answer in time when it was asked last.
+    late: bool,
 }
 
 impl FileStore {
@@ -212,6 +216,8 @@ impl FileStore {
             id: None,
             audit,
             locks: None,
+            syncer: Syncer::new(PATIENCE),
+            late: false,
         }
     }
 
@@ -280,22 +286,43 @@ impl FileStore {
     }
 
     /// After a crash at any point there is the old file or the new one. The error names the file.
-    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
+    fn replace(&mut self, name: &str, bytes: &[u8]) -> io::Result<File> {
         let path = self.directory.join(name);
         self.try_replace(name, bytes)
             .map_err(|error| named(&path, &error))
     }
 
     /// The answer is the new file, for appending.
-    fn try_replace(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
+    fn try_replace(&mut self, name: &str, bytes: &[u8]) -> io::Result<File> {
         let new = self.directory.join(format!("{name}.new"));
         let mut file = files::open(&new, private().append(true))?;
         file.set_len(0)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
+        self.sync(&file)?;
         fs::rename(&new, self.directory.join(name))?;
-        File::open(&self.directory)?.sync_all()?;
+        let directory = File::open(&self.directory)?;
+        self.sync(&directory)?;
         Ok(file)
+    }
+
+    /// Where the disk is slow the caps' budgets are kept all the same: what is written survives this process,
+    /// if not yet that the node loses its power, which resets the devices as well.
+    fn sync(&mut self, file: &File) -> io::Result<()> {
+        let late = match self.syncer.sync(file)? {
+            Synced::Done => false,
+            Synced::Failed(error) => return Err(error),
+            Synced::Late => true,
+        };
+        if late && !std::mem::replace(&mut self.late, late) {
+            log::warn!(
+                "{}: the disk has not answered for {} s: litd goes on, and what it has written is synced when \
+                 the disk answers",
+                self.directory.display(),
+                PATIENCE.as_secs_f64()
+            );
+        }
+        self.late = late;
+        Ok(())
     }
 }
 

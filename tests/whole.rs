@@ -65,6 +65,8 @@ mod restore;
 mod rollout;
 #[path = "whole/sampling.rs"]
 mod sampling;
+#[path = "whole/slow_disk.rs"]
+mod slow_disk;
 #[path = "whole/sockets.rs"]
 mod sockets;
 #[path = "whole/stand.rs"]

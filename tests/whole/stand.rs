@@ -108,16 +108,24 @@ impl Stand {
     pub fn real(config: &str) -> Self {
         let mut stand = Self::bare(config, false);
         stand.start();
-        // It is ready before it believes what it reads, and refuses to set a cap until then.
-        wait_for("the caps found", || {
-            let found = stand.status().devices.into_iter().map(|it| it.found);
-            found.filter(Option::is_some).count() >= GPUS
-        });
+        stand.wait_for_found();
         stand
     }
 
+    /// A daemon is ready before it believes what it reads, and refuses to set a cap until then.
+    pub fn wait_for_found(&self) {
+        wait_for("the caps found", || {
+            let found = self.status().devices.into_iter().map(|it| it.found);
+            found.filter(Option::is_some).count() >= GPUS
+        });
+    }
+
     pub fn start(&mut self) {
-        let program = Path::new(LITD);
+        self.start_as(Path::new(LITD));
+    }
+
+    /// The same with another program that is litd in the end.
+    pub fn start_as(&mut self, program: &Path) {
         let daemon = match self.clocked {
             true => self.rig.spawn_clocked(program, &self.config),
             false => self.rig.spawn(program, &self.config),

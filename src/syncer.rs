@@ -1,0 +1,134 @@
+//! Waits for the disk, but not for ever. A process that dies loses nothing that it has written; what is
+//! synced survives that the node dies, too. Where the disk is slow, because somebody else writes much to
+//! it, caps are still to be kept within their budgets: the daemon goes on, and the sync in the background.
+
+use std::fs::File;
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+/// For so long one sync is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+
+type Job = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
+/// What became of a sync.
+#[derive(Debug)]
+pub enum Synced {
+    /// It is on the disk.
+    Done,
+    /// The disk has said that it failed.
+    Failed(io::Error),
+    /// The disk has not answered in time, or not to the sync before.
+    Late,
+}
+
+/// A thread that syncs one thing after the other.
+#[derive(Debug)]
+pub struct Syncer {
+    patience: Duration,
+    thread: Option<Thread>,
+    /// Whether the thread has not answered to what it was given last.
+    waits: bool,
+}
+
+#[derive(Debug)]
+struct Thread {
+    jobs: SyncSender<Job>,
+    answers: Receiver<io::Result<()>>,
+}
+
+impl Syncer {
+    /// One whose syncs are waited for so long. Its thread begins with the first.
+    #[must_use]
+    pub fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            thread: None,
+            waits: false,
+        }
+    }
+
+    /// Has a file's content on the disk, if that does not take too long.
+    ///
+    /// # Errors
+    /// The system gives no thread, or no second descriptor of the file.
+    pub fn sync(&mut self, file: &File) -> io::Result<Synced> {
+        let file = file.try_clone()?;
+        self.run(Box::new(move || file.sync_all()))
+    }
+
+    fn run(&mut self, job: Job) -> io::Result<Synced> {
+        let thread = match &self.thread {
+            Some(thread) => thread,
+            None => self.thread.insert(Thread::start()?),
+        };
+        // The answer to one that was late before.
+        if self.waits && thread.answers.try_recv().is_ok() {
+            self.waits = false;
+        }
+        if self.waits {
+            return Ok(Synced::Late);
+        }
+        match thread.jobs.try_send(job) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return Ok(Synced::Late),
+            Err(TrySendError::Disconnected(_)) => return Err(gone()),
+        }
+        match thread.answers.recv_timeout(self.patience) {
+            Ok(Ok(())) => Ok(Synced::Done),
+            Ok(Err(error)) => Ok(Synced::Failed(error)),
+            Err(RecvTimeoutError::Timeout) => {
+                self.waits = true;
+                Ok(Synced::Late)
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(gone()),
+        }
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the thread that syncs files has ended")
+}
+
+impl Thread {
+    fn start() -> io::Result<Self> {
+        let (jobs, todo) = sync_channel::<Job>(1);
+        let (done, answers) = sync_channel(1);
+        thread::Builder::new().name("sync".into()).spawn(move || {
+            for job in todo {
+                // Nobody waits for it any more once the daemon ends.
+                if done.send(job()).is_err() {
+                    break;
+                }
+            }
+        })?;
+        Ok(Self { jobs, answers })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_slow_disk_is_waited_for_once_and_used_again_when_it_answers() {
+        let mut syncer = Syncer::new(Duration::from_millis(50));
+        let (open, closed) = channel::<()>();
+        let stuck = move || closed.recv().map_err(io::Error::other);
+        assert!(matches!(syncer.run(Box::new(stuck)).unwrap(), Synced::Late));
+        // Nothing else is begun meanwhile.
+        let never = || panic!("was begun");
+        assert!(matches!(syncer.run(Box::new(never)).unwrap(), Synced::Late));
+        open.send(()).unwrap();
+        let mut fast = || syncer.run(Box::new(|| Ok(()))).unwrap();
+        let again = std::iter::repeat_with(&mut fast).find(|it| !matches!(it, Synced::Late));
+        assert!(matches!(again, Some(Synced::Done)));
+        let fails = || Err(io::Error::other("no disk"));
+        let failed = syncer.run(Box::new(fails)).unwrap();
+        assert!(matches!(failed, Synced::Failed(why) if why.to_string() == "no disk"));
+    }
+}

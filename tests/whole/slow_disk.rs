@@ -1,0 +1,84 @@
+//! A disk that takes long to sync, because somebody else writes much to it: budgets are kept, requests are
+//! answered, and the watchdog is fed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use litd_units::Watts;
+
+use crate::stand::{LITD, Stand, quick, wait_for};
+
+/// Every `fsync` takes 20 s while a file is there, whose name is in the environment.
+const SLOW: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+int fsync(int fd) {
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    const char *slow = getenv("SLOW_DISK");
+    if (slow && access(slow, F_OK) == 0) sleep(20);
+    return real(fd);
+}
+"#;
+
+/// A program that is litd with that `fsync`; none, where there is no C compiler.
+fn slow_litd(directory: &Path, slow: &Path) -> Option<PathBuf> {
+    let (source, library) = (directory.join("slow.c"), directory.join("slow.so"));
+    fs::write(&source, SLOW).unwrap();
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .arg("-ldl")
+        .status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        return None;
+    }
+    let program = directory.join("slow-litd");
+    let (library, slow) = (library.display(), slow.display());
+    let script = format!(
+        "#!/bin/sh\nexport LD_PRELOAD='{library}' SLOW_DISK='{slow}'\nexec '{LITD}' \"$@\"\n"
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    Some(program)
+}
+
+#[test]
+fn a_budget_is_kept_and_requests_are_answered_while_the_disk_is_slow() {
+    let mut stand = Stand::bare(&quick("observe"), false);
+    let directory = stand.rig.layout().directory.clone();
+    let slow = directory.join("slow");
+    let Some(program) = slow_litd(&directory, &slow) else {
+        return eprintln!("SKIPPED: there is no C compiler");
+    };
+    stand.start_as(&program);
+    stand.wait_for_found();
+    fs::write(&slow, "").unwrap();
+    let asked = Instant::now();
+    stand.command(&litd_api::Command::SetBudget {
+        watts: Some(Watts(4400.0)),
+    });
+    wait_for("the budget is kept", || stand.sum() <= Watts(4400.0));
+    stand.status();
+    // One sync is waited for, and no other while the disk does not answer.
+    assert!(
+        asked.elapsed() < Duration::from_secs(10),
+        "{}",
+        stand.said()
+    );
+    assert!(
+        stand.said().contains("the disk has not answered"),
+        "{}",
+        stand.said()
+    );
+    // What was written survives the process, and is undone.
+    stand.kill();
+    fs::remove_file(&slow).unwrap();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(stand.is_back(), "{:?}", stand.held());
+}
