@@ -320,7 +320,7 @@ fn next(report: &Report, diagnosis: &Diagnosis) -> String {
     let late = named(&diagnosis.stragglers);
     match diagnosis.cause {
         Cause::SlowClock => format!(
-            "look at clock, temperature and power limit of the GPU of {late}; litd gives it power that the others only wait with. --models tells what that gains."
+            "look at clock, temperature and power limit: those of {late}; litd gives power there that the others only wait with. --models tells what that gains."
         ),
         Cause::HostBound => hosts(report, diagnosis, &late),
         Cause::Communication => format!("look at the links of {late}: errors, width and speed."),

@@ -133,7 +133,7 @@ pub fn distinct(names: &[&str], most: usize) -> Vec<String> {
             let pairs = other.iter().zip(name);
             pairs.take_while(|(one, own)| one == own).count()
         };
-        let Some(common) = alike.map(common).min().filter(|_| name.len() > most) else {
+        let Some(common) = alike.map(common).max().filter(|_| name.len() > most) else {
             return shorter(&String::from_iter(name), most);
         };
         // From the beginning of the word in which they differ.
