@@ -266,6 +266,29 @@ mod tests {
         file.lines().map(|line| activate(line) + "\n").collect()
     }
 
+    #[test]
+    fn a_budget_of_the_node_within_which_no_gpu_can_live_is_refused() {
+        let read = |text: &str| Config::parse(text, Path::new("litd.toml"));
+        let refused = |text: &str| read(text).unwrap_err().to_string();
+        let without = refused("[node]\nbudget = 100\n");
+        assert!(
+            without.contains("2: node.budget is 100")
+                && without.contains("caps.gpu_floor is 200")
+                && without.contains("set node.budget to 200"),
+            "{without}"
+        );
+        // A reserve above the budget leaves nothing.
+        let nothing = refused("[node]\nbudget = 1000\nreserve = 2000\n");
+        assert!(
+            nothing.contains("which leaves 0") && nothing.contains("set node.budget to 2200"),
+            "{nothing}"
+        );
+        assert!(!nothing.contains("floors add up to 0"), "{nothing}");
+        let little = refused("[node]\nbudget = 1000\nreserve = 900\n");
+        assert!(little.contains("which leaves 100"), "{little}");
+        read("[node]\nbudget = 1000\nreserve = 800\n").unwrap();
+    }
+
     /// All keys with their values, such as `caps.gpu_floor`.
     pub(super) fn leaves(table: &Table) -> Vec<(String, Value)> {
         let of = |(key, value): (&String, &Value)| match value {

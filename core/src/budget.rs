@@ -107,6 +107,10 @@ impl Bounds {
     /// or CPU's counts as far as it is configured; what is measured of it is known later.
     fn leaves_too_little(self, config: &Config, cpus: Watts) -> Option<Impossible> {
         let (key, budget) = ("node.budget", config.node.budget?);
+        // Of no GPU there is nothing to compare with.
+        if self.floors == Watts::ZERO {
+            return None;
+        }
         let reserve = config.node.reserve.unwrap_or(Watts::ZERO);
         let least = self.floors + reserve + cpus;
         (budget < least).then(|| Impossible {

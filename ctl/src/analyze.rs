@@ -1,8 +1,10 @@
 //! `litctl analyze`: which GPU the others wait for, from the kernel traces of a job's ranks.
 
+mod certainty;
 mod doubts;
 mod files;
 mod html;
+mod parts;
 pub mod read;
 mod summary;
 mod text;
@@ -13,7 +15,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use litd_traces::formats::nccl_summary::Waits;
-use litd_traces::study::{Cause, ModelOptions, Skew, Study, remove_skew, study_group};
+use litd_traces::study::{Cause, Gain, ModelOptions, Skew, Study, gain, remove_skew, study_group};
 use litd_traces::{
     AlignError, AlignOptions, AnalysisOptions, Choice, Groups, KernelClass, Report, Selection,
     Suspect, Timeline, analyse_groups, formats, join, leads, partition, suspects,
@@ -102,7 +104,10 @@ Examples:
   litctl analyze node1.db --ranks 8,9,10,11    one file of four GPUs
   litctl analyze node1.db --devices 0,2        two of them
   litctl analyze traces/ --models --html r.html   gains, and pictures
-  litctl --json analyze traces/ | jq .straggler_rank";
+  litctl --json analyze traces/ | jq .straggler_rank
+
+Exit status: 0 if the traces were analyzed, whatever the verdict is (JSON has it in .verdict.kind);
+2 if a file or an option is refused, which the message explains.";
 
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Kernels {
@@ -180,8 +185,9 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     report.notes.splice(..0, notes);
     let study = studied((&timelines, &groups), skews, &options, args, &mut report);
     let told = study.as_ref().map_or(&timelines[..], |told| told.timelines);
+    let gain = study.as_ref().and_then(|told| told.gain);
     let study = study.map(|told| told.study);
-    let first = Summary::of(&report, study.as_ref());
+    let first = Summary::of(&report, study.as_ref(), gain.as_ref());
     write_files(
         args,
         (&report, &first),
@@ -194,6 +200,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
             report: &report,
             verdict: &first,
             study: study.as_ref(),
+            gain,
         });
     }
     let mut text = text::render(&report, &first, options.aggregation, study.as_ref());
@@ -287,9 +294,13 @@ fn collectives(waits: &Waits, args: &Args, json: bool) -> Outcome {
         )
         .into());
     }
+    let verdict = Summary::of_waits(waits);
     match json {
-        true => output::json(waits),
-        false => output::text(&text::waits(waits)),
+        true => output::json(&OfCollectives {
+            waits,
+            verdict: &verdict,
+        }),
+        false => output::text(&text::waits(waits, &verdict)),
     }
 }
 
@@ -301,11 +312,24 @@ struct Document<'a> {
     verdict: &'a Summary,
     #[serde(flatten)]
     study: Option<&'a Study<'a>>,
+    /// Where power can help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gain: Option<Gain>,
+}
+
+/// The JSON document of a summary of collectives.
+#[derive(Serialize)]
+struct OfCollectives<'a> {
+    #[serde(flatten)]
+    waits: &'a Waits,
+    verdict: &'a Summary,
 }
 
 /// The paper's analysis of one group.
 struct Told<'a> {
     study: Study<'a>,
+    /// What equal clocks would gain, where clocks are what makes ranks differ.
+    gain: Option<Gain>,
     /// The timelines of the group.
     timelines: &'a [Timeline],
 }
@@ -346,6 +370,7 @@ fn studied<'a>(
                 told.diagnosed(study.diagnosis.clone());
                 studies.push(Some(Told {
                     study,
+                    gain: None,
                     timelines: own,
                 }));
             }
@@ -364,7 +389,11 @@ fn studied<'a>(
         false => report.worst_group(|_| true),
     };
     report.tell(worst);
-    studies.into_iter().nth(worst).flatten()
+    let mut told = studies.into_iter().nth(worst).flatten()?;
+    if told.study.diagnosis.power_helps {
+        told.gain = gain(timelines, groups, worst, &told.study);
+    }
+    Some(told)
 }
 
 fn write_files(
@@ -380,7 +409,7 @@ fn write_files(
         let leads = one_group.then(|| leads(timelines, &options.align).ok());
         let leads = leads.flatten();
         files::write(path, |out| {
-            formats::write_perfetto(timelines, leads.as_ref(), out)
+            formats::write_perfetto(timelines, leads.as_ref(), &first.doubts, out)
         })?;
     }
     if let Some(path) = &args.html {

@@ -44,7 +44,7 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// Find the GPU that a node waits for, and what moving power to it would gain.
 #[derive(Parser)]
-#[command(name = "litctl", version, max_term_width = 100)]
+#[command(name = "litctl", version, max_term_width = 100, after_help = EXIT)]
 struct Cli {
     /// Print one JSON document instead of text
     #[arg(long, global = true)]
@@ -81,6 +81,13 @@ enum Command {
     Packaging(packaging::Args),
 }
 
+const EXIT: &str = "\
+Exit status:
+  0    it was done
+  1    litd can't be asked: it does not run here, or may not be asked by this user
+  2    the command line or a file is wrong, or litd refuses
+  130  the user stopped it
+doctor has its own, which its --help tells.";
 /// The exit status where litd can't be asked.
 const NO_DAEMON: u8 = 1;
 /// The exit status of what was asked wrongly, or refused.

@@ -161,6 +161,43 @@ pub fn diagnose(
     verdict
 }
 
+/// All GPUs that are as late as the last one, as far as can be told: their leads differ from its by less
+/// than the level, what makes it late makes them as late, and they are none of those that it is compared
+/// with.
+#[must_use]
+pub fn as_late(verdict: &Verdict, leads: &[f64], marks: &[Marks], limits: &Limits) -> Vec<usize> {
+    let Some(last) = verdict.last else {
+        return Vec::new();
+    };
+    let late = |&gpu: &usize| {
+        let behind = leads[gpu] - leads[last];
+        let near = behind < limits.level && behind < verdict.spread / 2.0;
+        gpu == last || near && alike(verdict.cause, &marks[gpu], &marks[last], limits)
+    };
+    let gpus = 0..leads.len().min(marks.len());
+    gpus.filter(late).collect()
+}
+
+/// Whether two GPUs show as much of what speaks for a cause.
+fn alike(cause: Cause, one: &Marks, other: &Marks, limits: &Limits) -> bool {
+    let within = |one: f64, other: f64, limit: f64| (one - other).abs() <= limit;
+    match cause {
+        Cause::SlowClock | Cause::DataDependent => {
+            let near = |value: fn(&Marks) -> Option<f64>, error: fn(&Marks) -> Option<f64>| {
+                let error = error(one).unwrap_or(0.0).max(error(other).unwrap_or(0.0));
+                let (one, other) = value(one).zip(value(other))?;
+                Some(within(one, other, limits.slower.max(SURE * error)))
+            };
+            let compute = near(|of| of.slower_compute, |of| of.uncertainty);
+            let memory = near(|of| of.slower_memory, |of| of.uncertainty_memory);
+            compute == Some(true) && memory != Some(false)
+        }
+        Cause::HostBound => within(one.idle, other.idle, limits.idle),
+        Cause::Communication => within(one.slower_link, other.slower_link, limits.link),
+        Cause::Healthy | Cause::SamplingArtefact | Cause::Unknown => true,
+    }
+}
+
 /// A GPU's marks less those of some others.
 fn apart(marks: &[Marks], gpu: usize, others: &[usize]) -> Marks {
     let own = marks[gpu];
@@ -340,6 +377,30 @@ mod tests {
         let marks = marks.map(|one| Marks { idle: 0.5, ..one });
         let verdict = diagnose(&leads, &marks, &[], &Limits::OF_TRACES);
         assert_eq!(verdict.cause, Cause::HostBound);
+    }
+
+    #[test]
+    fn all_that_are_as_late_are_named() {
+        let limits = Limits {
+            level: 1.0,
+            ..Limits::OF_TRACES
+        };
+        let told = |leads: [f64; 4], marks: [f64; 4]| {
+            let marks = marks.map(|by| slower(by, by / 10.0));
+            let verdict = diagnose(&leads, &marks, &[], &limits);
+            as_late(&verdict, &leads, &marks, &limits)
+        };
+        assert_eq!(told([0.0, 9.0, 0.0, 9.5], [0.03, 0.0, 0.03, 0.0]), [0, 2]);
+        assert_eq!(told([0.4, 9.0, 0.0, 9.5], [0.031, 0.0, 0.03, 0.0]), [0, 2]);
+        // One that comes as late and is as fast as the others was made late by the slow one.
+        assert_eq!(told([0.0, 9.0, 0.0, 9.5], [0.03, 0.0, 0.0, 0.0]), [0]);
+        assert_eq!(told([0.0, 9.0, 1.5, 9.5], [0.03, 0.0, 0.03, 0.0]), [0]);
+        // Nor is one whose kernels are slower for another reason.
+        let leads = [0.0, 9.0, 0.0, 9.5];
+        let marks = [(0.03, 0.003), (0.0, 0.0), (0.03, 0.03), (0.0, 0.0)];
+        let marks = marks.map(|(compute, memory)| slower(compute, memory));
+        let verdict = diagnose(&leads, &marks, &[], &limits);
+        assert_eq!(as_late(&verdict, &leads, &marks, &limits), [0]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use litd_sim::Parallel;
 use litd_sim::parallel::Run;
-use litd_traces::study::{Cause, ModelOptions, remove_skew, study_group};
+use litd_traces::study::{Cause, Gain, ModelOptions, gain, remove_skew, study_group};
 use litd_traces::{AnalysisOptions, Report, Timeline, analyse_groups, partition};
 
 fn run(spec: &str, slow: Option<usize>, seed: u64) -> Vec<Timeline> {
@@ -23,23 +23,70 @@ fn run(spec: &str, slow: Option<usize>, seed: u64) -> Vec<Timeline> {
 }
 
 /// The report, with the diagnosis of each group.
-fn analysed(mut timelines: Vec<Timeline>) -> Report {
+fn analysed(timelines: Vec<Timeline>) -> Report {
+    analysed_with(timelines).0
+}
+
+/// The same, with what the slow GPU costs, where one is found.
+fn analysed_with(mut timelines: Vec<Timeline>) -> (Report, Option<Gain>) {
+    let mut gained = None;
     let options = AnalysisOptions::default();
     let mut groups = partition(&mut timelines, &options.align).unwrap();
     let ranges = groups.all.iter().map(|group| group.range.clone());
     let skews = Vec::from_iter(ranges.map(|range| remove_skew(&mut timelines[range])));
     groups.sort(&timelines);
     let mut report = analyse_groups(&timelines, &groups, &options).unwrap();
-    for ((group, skew), told) in groups.all.iter().zip(skews).zip(&mut report.groups) {
+    let each = groups.all.iter().zip(skews).zip(&mut report.groups);
+    for (at, ((group, skew), told)) in each.enumerate() {
         let own = &timelines[group.range.clone()];
         if own.len() > 1 {
             let waits = told.waits.as_ref();
             let models = ModelOptions::default();
             let study = study_group(own, (group, waits), skew, &options.align, &models);
-            told.diagnosed(study.unwrap().diagnosis);
+            let study = study.unwrap();
+            if study.diagnosis.power_helps {
+                gained = gain(&timelines, &groups, at, &study);
+            }
+            told.diagnosed(study.diagnosis);
         }
     }
-    report
+    (report, gained)
+}
+
+#[test]
+fn what_equal_clocks_gain_is_what_they_gain() {
+    println!("job      slow  told for the group  for the job  measured, in percent");
+    for (spec, slow) in [
+        ("pp2tp4", 2),
+        ("pp2tp4", 6),
+        ("pp4dp2", 3),
+        ("pp2dp4", 6),
+        ("tp8", 5),
+        ("dp8", 5),
+        ("dp8ep4", 3),
+        ("dp8ep8", 3),
+        ("cp2tp2dp2", 6),
+    ] {
+        for seed in 0..3 {
+            let (report, gain) = analysed_with(run(spec, Some(slow), seed));
+            let level = analysed(run(spec, None, seed));
+            let measured = 1.0 - level.wall_ns.0 as f64 / report.wall_ns.0 as f64;
+            let gain = gain.unwrap();
+            println!(
+                "{spec:<10} {slow} {:>14.2} {:>14.2} {:>12.2}",
+                100.0 * gain.group,
+                100.0 * gain.iteration,
+                100.0 * measured
+            );
+            // A fifth of a percent of the time, and a job gains no more than the group by itself.
+            let off = (gain.iteration - measured).abs();
+            assert!(off < 0.002, "{spec} {slow} {seed}: {gain:?}, {measured}");
+            assert!(
+                gain.iteration_ns <= gain.group_ns,
+                "{spec} {slow}: {gain:?}"
+            );
+        }
+    }
 }
 
 /// How many seeds, each with the slow GPU at another place; in the gate each place once.

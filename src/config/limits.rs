@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use litd_core::config::OnExit;
+use litd_units::Watts;
 use toml::{Table, Value};
 
 use super::Config;
@@ -166,6 +167,7 @@ pub(super) fn violations(config: &Config) -> Vec<Violation> {
     let mut found: Vec<Violation> = numbers(config).collect();
     found.extend(floor_above_ceiling(config));
     found.extend(budget_below_floor(config));
+    found.extend(node_budget_below_floor(config));
     found.extend(short_blocks(config));
     found.extend(half_a_price(config));
     found.extend(hold_without_budget(config));
@@ -274,6 +276,27 @@ fn budget_below_floor(config: &Config) -> impl Iterator<Item = Violation> {
                 "{key} is {budget} for all GPUs together, below caps.gpu_floor, {floor} for each"
             ),
         })
+    })
+}
+
+/// A budget of the whole node that leaves less than one GPU needs, whatever GPUs are there.
+fn node_budget_below_floor(config: &Config) -> Option<Violation> {
+    let node = &config.core.node;
+    let (budget, floor) = (node.budget?, config.core.caps.gpu_floor);
+    let reserve = node.reserve.unwrap_or(Watts::ZERO);
+    let least = floor + reserve;
+    let leaves = match reserve > Watts::ZERO {
+        true => format!(
+            "which leaves {} to all GPUs together once node.reserve, {reserve}, is taken off",
+            (budget - reserve).max(Watts::ZERO)
+        ),
+        false => "for all GPUs and the rest of the node together".to_owned(),
+    };
+    (budget < least).then(|| Violation {
+        keys: vec!["node.budget", "node.reserve", "caps.gpu_floor"],
+        reason: format!(
+            "node.budget is {budget}, {leaves}, and caps.gpu_floor is {floor} for each: set node.budget to {least} or more for one GPU, and {floor} more for each other one"
+        ),
     })
 }
 

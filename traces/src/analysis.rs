@@ -3,13 +3,13 @@
 
 use std::borrow::Cow;
 
-use litd_diagnosis::{Cause, Marks};
+use litd_diagnosis::Marks;
 use litd_units::Nanos;
 use serde::Serialize;
 
 use crate::align::{AlignError, AlignOptions, LeftOut, align};
 use crate::class::{self, Suspect};
-use crate::collectives::{CollectiveRow, GroupWaits, Waits, matched, tables, waits};
+use crate::collectives::{AllWaits, CollectiveRow, GroupWaits, matched, tables, waits};
 use crate::groups::{Communicator, Exchange, Group, Groups};
 use crate::idle::idle;
 use crate::leads::{self, Aggregation, Leads, aggregate};
@@ -100,13 +100,22 @@ pub struct GroupReport {
 }
 
 impl GroupReport {
-    /// Takes what holds the group back. Where nothing does, whoever is last is so by chance, and is no
-    /// straggler.
+    /// Takes what holds the group back, which tells the straggler from those that are last by chance, or
+    /// as late. Of leads the user says which names him.
     pub fn diagnosed(&mut self, diagnosis: Diagnosis) {
-        if diagnosis.cause == Cause::Healthy {
-            self.straggler_rank = None;
+        if self.waits.is_some() || diagnosis.rank.is_none() {
+            self.straggler_rank = diagnosis.rank;
         }
         self.diagnosis = Some(diagnosis);
+    }
+
+    /// All ranks that the others of the group wait for, one or several alike.
+    #[must_use]
+    pub fn stragglers(&self) -> &[u32] {
+        match &self.diagnosis {
+            Some(diagnosis) if diagnosis.rank.is_none() => &diagnosis.stragglers,
+            _ => self.straggler_rank.as_slice(),
+        }
     }
 
     /// By how much longer the rank that waits most waits than the one that waits least.
@@ -156,9 +165,16 @@ pub struct RankReport {
     pub exposed_wait_ns: Option<Nanos>,
     /// As a share of its window.
     pub exposed_wait_fraction: Option<f64>,
-    /// Which of these names the straggler of its group; none without collectives.
+    /// Which of these names the straggler of its group; none without collectives. Like the two below it
+    /// leaves out collectives that don't find ranks in step, where there are others.
     #[serde(skip)]
     pub names_straggler: Option<Nanos>,
+    /// How long it waits in collectives of its group once ranks are in step.
+    #[serde(skip)]
+    pub in_step_wait: Option<Nanos>,
+    /// How long in any once ranks are in step, while it computes nothing.
+    #[serde(skip)]
+    pub in_step_exposed_wait: Option<Nanos>,
     /// Where its time goes.
     pub time_ns: Split,
     /// The share of its kernels whose launch the trace tells.
@@ -252,7 +268,7 @@ pub fn analyse_groups(
     for (number, group) in groups.all.iter().enumerate() {
         let place = group.range.clone();
         let own = timelines.get(place.clone()).unwrap_or_default();
-        let waits = waits.get(place.clone()).unwrap_or_default();
+        let waits = GroupWaits::of(&waits, number, place.clone());
         let ranks = ranks.get_mut(place).unwrap_or_default();
         for rank in &mut *ranks {
             rank.group = number;
@@ -289,10 +305,7 @@ impl Report {
         /// So many missing ranks are named.
         const NAMED: usize = 8;
         let all = self.world_size?;
-        // One rank alone is compared with nobody.
-        let known = u32::try_from(self.ranks.len())
-            .ok()
-            .filter(|&known| known > 1)?;
+        let known = u32::try_from(self.ranks.len()).ok()?;
         let count = all.checked_sub(known).filter(|&count| count > 0)?;
         let here = |rank: &u32| self.ranks.iter().any(|it| it.rank == *rank);
         let missing = (0..all).filter(|rank| !here(rank)).take(NAMED + 1);
@@ -302,6 +315,11 @@ impl Report {
             false => format!(" ({})", missing.join(", ")),
         };
         let (are, be) = match count {
+            // One rank alone is compared with nobody.
+            _ if known == 1 => (
+                if count == 1 { "is" } else { "are" },
+                "who waits for whom can't be told without them",
+            ),
             1 => ("is", "it may be the one that all wait for"),
             _ => ("are", "one of them may be the one that all wait for"),
         };
@@ -341,15 +359,11 @@ impl Report {
 }
 
 /// What collectives say of each rank: what it waits, and what it sends.
-fn add_collectives(
-    ranks: &mut [RankReport],
-    timelines: &[Timeline],
-    groups: &Groups,
-) -> Vec<Waits> {
+fn add_collectives(ranks: &mut [RankReport], timelines: &[Timeline], groups: &Groups) -> AllWaits {
     let matched = matched(timelines, groups);
     let waits = waits(timelines, groups, &matched);
     let tables = tables(timelines, &matched);
-    for ((rank, table), waits) in ranks.iter_mut().zip(tables).zip(&waits) {
+    for ((rank, table), waits) in ranks.iter_mut().zip(tables).zip(&waits.ranks) {
         rank.collectives = table;
         if waits.collectives > 0 {
             let share = |time| ratio(time, rank.window_ns);
@@ -368,7 +382,7 @@ fn add_collectives(
 fn compare(
     timelines: &[Timeline],
     group: &Group,
-    waits: &[Waits],
+    waits: Option<GroupWaits>,
     ranks: &mut [RankReport],
     wall: Nanos,
     options: &AnalysisOptions,
@@ -397,7 +411,7 @@ fn compare(
     report.suspects = class::behaving(timelines, &leads.alignment);
     report.matched_kernels = Some(leads.alignment.matched().len());
     report.matched_fraction = Some(leads.alignment.matched_fraction());
-    report.waits = GroupWaits::of(waits);
+    report.waits = waits;
     report.exchanges = class::exchange(timelines, &leads.alignment);
     let straggler = match &report.waits {
         Some(waits) => least(&waits.names),
@@ -418,9 +432,12 @@ fn compare(
         .zip(left_out)
         .zip(paces)
         .zip(marks);
-    let names = report.waits.iter().flat_map(|waits| &waits.names);
-    for (rank, &wait) in ranks.iter_mut().zip(names) {
-        rank.names_straggler = Some(wait);
+    if let Some(waits) = &report.waits {
+        for (at, rank) in ranks.iter_mut().enumerate() {
+            rank.names_straggler = waits.names.get(at).copied();
+            rank.in_step_wait = waits.own.get(at).copied();
+            rank.in_step_exposed_wait = waits.exposed.get(at).copied();
+        }
     }
     for (rank, columns) in ranks.iter_mut().zip(columns) {
         let ((((lead, last_in), left_out), pace), marks) = columns;
@@ -443,7 +460,7 @@ pub(crate) fn least(values: &[Nanos]) -> Option<usize> {
 }
 
 /// From the first start to the last end over all ranks.
-fn wall_time(timelines: &[Timeline]) -> Nanos {
+pub(crate) fn wall_time(timelines: &[Timeline]) -> Nanos {
     let kernels = || timelines.iter().flat_map(|timeline| &timeline.kernels);
     let start = kernels().map(|kernel| kernel.start).min();
     let end = kernels().map(|kernel| kernel.end).max();
@@ -486,6 +503,8 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
         exposed_wait_ns: None,
         exposed_wait_fraction: None,
         names_straggler: None,
+        in_step_wait: None,
+        in_step_exposed_wait: None,
         time_ns: split,
         launches_known: time::launches_known(timeline),
         top_kernels: time::top(timeline),

@@ -131,7 +131,7 @@ pub struct TopKernel {
     pub name: String,
     /// `computation`, `communication`, `fused` or `copy`.
     pub class: &'static str,
-    /// The framework's operator that launched most of them; null where the trace does not tell.
+    /// The framework's operator whose kernels of this name took most time; null where the trace does not tell.
     pub operator: Option<String>,
     /// How many ran.
     pub count: usize,

@@ -102,6 +102,61 @@ fn flows_of_what_is_no_call_launch_nothing() {
     assert_eq!(launches(&trace.timelines[0]), [None; 4]);
 }
 
+/// The job in rocmProfileData's JSON, with arrows of this category.
+fn rocm_profile_data(category: &str) -> Trace {
+    let micros = |nanos: u64| format!("0.{nanos:03}");
+    let slice = |place: &str, name: &str, start: u64, length: u64, description: &str| {
+        let (start, length) = (micros(start), micros(length));
+        format!(
+            r#"{{{place},"name":"{name}","ts":"{start}","dur":"{length}","ph":"X","args":{{"desc":"{description}"}}}}"#
+        )
+    };
+    let host = r#""pid":"77","tid":"78""#;
+    let mut events = vec!["{}".into()];
+    // The first kernel was launched by itself, the others by graphs.
+    let description = |number| {
+        if number == 11 {
+            "KernelExecution"
+        } else {
+            "Task"
+        }
+    };
+    for (number, stream, start, end) in KERNELS {
+        let place = format!(r#""pid":"2","tid":"{stream}""#);
+        events.push(slice(
+            &place,
+            "gemm",
+            start,
+            end - start,
+            description(number),
+        ));
+        let end_of = format!(
+            r#"{place},"cat":"{category}","name":"api_op","ts":"{}","id":"{number}","ph":"f","bp":"e""#,
+            micros(start)
+        );
+        events.push(format!("{{{end_of}}}"));
+    }
+    for (number, at) in CALLS {
+        events.push(slice(host, "hipGraphLaunch", at, 4, "stream=0"));
+        // An arrow begins while the call runs.
+        let begin = micros(at + 2);
+        events.push(format!(
+            r#"{{{host},"cat":"{category}","name":"api_op","ts":"{begin}","id":"{number}","ph":"s"}}"#
+        ));
+    }
+    // A call that launches nothing, and one that does not end before the arrow begins elsewhere.
+    events.push(slice(host, "hipGetDevice", 49, 9, ""));
+    let text = format!("[{}]", events.join(","));
+    formats::read(text.as_bytes(), None, "made", None).unwrap()
+}
+
+#[test]
+fn rocm_profile_datas_json_tells_launches_by_arrows() {
+    assert_told(&rocm_profile_data("api_op"));
+    let other = rocm_profile_data("other");
+    assert_eq!(launches(&other.timelines[0]), [None; 4]);
+}
+
 /// A process in rocprofv3's JSON, whose calls come so much later.
 fn process(pid: u32, later: u64, calls: &str) -> String {
     let record = |number: u64, start: u64, more: &str| {

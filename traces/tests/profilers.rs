@@ -173,6 +173,35 @@ fn rocprofs_database_is_read() {
     );
 }
 
+#[test]
+fn kernels_of_hip_graphs_are_kernels_in_rocm_profile_data() {
+    let trace = database(
+        "CREATE TABLE rocpd_string(id INTEGER PRIMARY KEY, string);
+        CREATE TABLE rocpd_op(id INTEGER PRIMARY KEY, gpuId, queueId, start, end, description_id, opType_id);
+        INSERT INTO rocpd_string VALUES (1, ''), (2, 'KernelExecution'), (3, 'Task'), (4, 'Barrier'),
+            (5, 'gemm'), (6, 'ncclDevKernel_AllReduce'), (7, 'CopyDeviceToHost');
+        INSERT INTO rocpd_op VALUES (1, 0, 0, 100, 200, 5, 2), (2, 0, 0, 200, 300, 5, 3),
+            (3, 0, 0, 300, 400, 6, 3), (4, 0, 0, 400, 500, 1, 4), (5, 0, 0, 500, 600, 1, 3),
+            (6, 0, 0, 600, 700, 1, 7);",
+    );
+    let trace = trace.unwrap();
+    assert_eq!(
+        kernels(&trace.timelines[0]),
+        [
+            ("gemm", Computation, "0", 100, 200),
+            ("gemm", Computation, "0", 200, 300),
+            ("ncclDevKernel_AllReduce", Communication, "0", 300, 400),
+            ("Task", Computation, "0", 500, 600),
+            ("CopyDeviceToHost", Copy, "0", 600, 700),
+        ]
+    );
+    let notes = trace.notes.join("; ");
+    assert!(
+        notes.contains("1 operations of type Task, which take 0.000 ms together, have no name"),
+        "{notes}"
+    );
+}
+
 /// What nsys prints before the table and in it.
 const NSYS_CSV: &str = "
 NOTICE: Existing SQLite export found: x.sqlite

@@ -122,6 +122,92 @@ fn kernels_behind_the_last_collective_keep_nobody_waiting() {
     assert!(lead(0) < lead(1));
 }
 
+/// Ranks whose recordings begin so long after each other, and which come to each collective of theirs so
+/// late; all times are in microseconds.
+fn recorded<const RANKS: usize>(
+    begins: [i64; RANKS],
+    late: impl Fn(usize, i64) -> i64,
+) -> Vec<Timeline> {
+    const STEP: i64 = 1_000_000;
+    let one = |rank: usize| {
+        let mut events = Vec::new();
+        for k in 0..20 {
+            // Only the first collective sees when the recording began.
+            let begin = k * STEP + if k == 0 { begins[rank] * 1_000 } else { 0 };
+            events.push(("gemm", 7, begin, 100_000, None));
+            let start = begin + 200_000 + late(rank, k) * 1_000;
+            let end = (k + 1) * STEP - 10_000;
+            events.push(("ncclDevKernel_AllReduce", 20, start, end - start, None));
+        }
+        self::rank(u32::try_from(rank).unwrap(), &events)
+    };
+    Vec::from_iter((0..RANKS).map(one))
+}
+
+#[test]
+fn the_collective_that_brings_ranks_in_step_blames_nobody() {
+    // Rank 2's recording began last, rank 1 comes late ever after.
+    let late = |rank, _| if rank == 1 { 20 } else { 0 };
+    let mut timelines = recorded([0, 0, 700], late);
+    let report = report(&timelines);
+    assert_eq!(report.straggler_rank, Some(1));
+    // What was waited is told all the same.
+    assert_eq!(report.ranks[0].wait_ns, Some(Nanos(19 * 20_000 + 700_000)));
+    let told = diagnosis(&mut timelines);
+    assert_eq!((told.rank, told.hangs_on_one), (Some(1), false), "{told:?}");
+    // Nobody is late but for that.
+    let told = diagnosis(&mut recorded([0, 0, 700], |_, _| 0));
+    assert_eq!((told.cause, told.rank), (Cause::Healthy, None), "{told:?}");
+}
+
+#[test]
+fn one_collective_alone_names_nobody() {
+    let late = |rank, k| if rank == 1 && k == 7 { 300 } else { 0 };
+    let told = diagnosis(&mut recorded([0; 3], late));
+    assert!(told.hangs_on_one && !told.power_helps, "{told:?}");
+    assert_eq!((told.cause, told.rank), (Cause::Unknown, None));
+    assert!(told.stragglers.is_empty());
+    // Two that agree do.
+    let late = |rank, k| {
+        if rank == 1 && (k == 7 || k == 9) {
+            300
+        } else {
+            0
+        }
+    };
+    let told = diagnosis(&mut recorded([0; 3], late));
+    assert_eq!((told.rank, told.hangs_on_one), (Some(1), false), "{told:?}");
+}
+
+#[test]
+fn all_that_are_as_late_are_named_together() {
+    // Ranks 0 and 2 come late, by turns a little more.
+    let late = |rank, k: i64| match rank {
+        0 => 20 + k % 2,
+        2 => 20 + (k + 1) % 2,
+        _ => 0,
+    };
+    let mut timelines = recorded([0; 4], late);
+    let told = diagnosis(&mut timelines);
+    assert_eq!(
+        (told.rank, &told.stragglers[..]),
+        (None, &[0, 2][..]),
+        "{told:?}"
+    );
+    let mut report = report(&timelines);
+    report.groups[0].diagnosed(told);
+    assert_eq!(report.groups[0].straggler_rank, None);
+    assert_eq!(report.groups[0].stragglers(), [0, 2]);
+    // Later by more than noise makes them: one of them alone.
+    let late = |rank, _| [20, 0, 12, 0][rank];
+    let told = diagnosis(&mut recorded([0; 4], late));
+    assert_eq!(
+        (told.rank, &told.stragglers[..]),
+        (Some(0), &[0][..]),
+        "{told:?}"
+    );
+}
+
 /// Two ranks, the second of which starts all kernels later, without anything that they exchange.
 fn apart(exchange: Option<Event>) -> [Timeline; 2] {
     [0, 1].map(|number| {
@@ -435,18 +521,26 @@ fn the_waits_of_eight_real_ranks_are_what_the_definition_says() {
             *count += 1;
         }
     }
-    let mut waits = [0; 8];
+    let last = |row: &[(usize, i64, i64)]| row.iter().map(|one| one.1).max().unwrap();
+    // All ranks take part in each: the first of all brings them in step.
+    let first = collectives.values().map(|row| last(row)).min().unwrap();
+    let (mut waits, mut in_step) = ([0; 8], [0; 8]);
     for row in collectives.values() {
-        let last = row.iter().map(|one| one.1).max().unwrap();
+        let last = last(row);
         let shortest = row.iter().map(|one| one.2 - one.1).min().unwrap();
         for &(rank, start, end) in row {
-            waits[rank] += (last - start).min(end - start - shortest).max(0);
+            let wait = (last - start).min(end - start - shortest).max(0);
+            waits[rank] += wait;
+            in_step[rank] += if last == first { 0 } else { wait };
         }
     }
-    for (rank, wait) in report.ranks.iter().zip(waits) {
+    for ((rank, wait), in_step) in report.ranks.iter().zip(waits).zip(in_step) {
         assert_eq!(rank.wait_ns, Some(Nanos(wait)));
+        assert_eq!(rank.in_step_wait, Some(Nanos(in_step)));
     }
-    assert_eq!(report.straggler_rank, Some(7));
+    // Rank 7 waits least of all, but for the collective until which ranks are not in step.
+    let least = (0..8).min_by_key(|&rank| in_step[rank as usize]);
+    assert_eq!((report.straggler_rank, least), (Some(5), Some(5)));
     for (rank, timeline) in report.ranks.iter().zip(&timelines) {
         let end = timeline
             .kernels

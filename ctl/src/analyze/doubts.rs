@@ -4,8 +4,12 @@
 use std::collections::BTreeMap;
 
 use litd_traces::Report;
-use litd_traces::study::{Cause, Skew, Study, Wave};
+use litd_traces::study::{Cause, Diagnosis, Skew, Study, Wave};
 
+use super::parts;
+
+/// Where less than this share of a rank's idle time is said to be its host's, its host is not why.
+const HOSTS: f64 = 0.5;
 /// So many ranks that are last in turn are named.
 const NAMED: usize = 4;
 
@@ -18,11 +22,24 @@ pub fn of(report: &Report, study: Option<&Study<'_>>) -> Vec<String> {
     };
     doubts.extend(clocks(&study.skew));
     doubts.extend(few(&study.waves));
-    if study.diagnosis.rank.is_some() {
+    if !study.diagnosis.stragglers.is_empty() {
+        if study.diagnosis.cause == Cause::HostBound && launched_in_time(report, &study.diagnosis) {
+            doubts.push("most of its gaps end with kernels that had been launched before, so its host may not be why".into());
+        }
         doubts.extend(from_one_to_the_next(&study.waves));
         doubts.extend(within(study));
     }
     doubts
+}
+
+/// Whether launches tell that the host of a rank that is said to be late was in time, mostly.
+pub fn launched_in_time(report: &Report, diagnosis: &Diagnosis) -> bool {
+    let mut ranks = report.ranks.iter();
+    let late = ranks.find(|rank| diagnosis.stragglers.first() == Some(&rank.rank));
+    late.is_some_and(|rank| {
+        let idle = rank.time_ns.idle().0 as f64;
+        rank.launches_known >= parts::KNOWN && (rank.time_ns.idle_launch.0 as f64) < HOSTS * idle
+    })
 }
 
 /// That nothing tells how far the clocks are apart.

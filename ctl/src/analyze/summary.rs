@@ -1,17 +1,14 @@
 //! What to know first: the verdict, how sure it is, what it costs and what to do next. A terminal
 //! and the HTML report begin with it, and JSON has it.
 
-use litd_traces::study::{Cause, Diagnosis, Study};
-use litd_traces::{RankReport, Report, Split};
+use litd_traces::formats::nccl_summary::Waits;
+use litd_traces::study::{Cause, Diagnosis, Gain, Study, named};
+use litd_traces::{RankReport, Report};
 use litd_units::Nanos;
 use serde::Serialize;
 
-use super::{doubts, words};
-
-/// From this share of a rank's time on, what is no computation is worth a word.
-const MUCH: f64 = 0.3;
-/// So many standard errors are certainty.
-const CERTAIN: f64 = 100.0;
+use super::{certainty, doubts, parts, words};
+use crate::show::time;
 
 /// The four answers.
 #[derive(Serialize)]
@@ -23,7 +20,7 @@ pub struct Summary {
     #[serde(rename = "how_sure")]
     sure: String,
     /// What makes it less sure, a sentence each.
-    doubts: Vec<String>,
+    pub doubts: Vec<String>,
     cost: String,
     next: String,
 }
@@ -49,20 +46,49 @@ enum Other {
     UnevenWork,
     /// Too little matches.
     NotCompared,
+    /// There is a summary of collectives only.
+    Collectives,
 }
 
 impl Summary {
-    pub fn of(report: &Report, study: Option<&Study<'_>>) -> Self {
-        let mut summary = match study {
-            Some(study) => {
-                let mut summary = of_diagnosis(report, &study.diagnosis);
-                summary.cost += &gain(study).unwrap_or_default();
-                summary
-            }
-            None => without_diagnosis(report),
+    /// Of traces. What is gained is told where power can help.
+    pub fn of(report: &Report, study: Option<&Study<'_>>, gain: Option<&Gain>) -> Self {
+        let doubts = doubts::of(report, study);
+        match study {
+            Some(study) => of_diagnosis(report, study, gain, doubts),
+            None => without_diagnosis(report, doubts),
+        }
+    }
+
+    /// Of a summary of collectives.
+    pub fn of_waits(waits: &Waits) -> Self {
+        let [least, next] = waits.least_two();
+        let all = waits.ranks.iter().map(|rank| rank.wait_ms);
+        let most = all.fold(0.0, f64::max);
+        let (verdict, cost, next_step) = match waits.straggler_rank {
+            Some(rank) => (
+                format!("The others wait for rank {rank}: it spends least time in collectives."),
+                format!("the others wait {next:.3} to {most:.3} ms in each collective, on average, before rank {rank} comes."),
+                format!("look at rank {rank}: record traces of the same iterations on all ranks, and analyze these; they tell why it is late."),
+            ),
+            None => (
+                "Nobody in particular is waited for: several ranks spend least time in collectives.".into(),
+                format!("ranks wait up to {most:.3} ms in each collective, on average."),
+                "record traces of the same iterations on all ranks, and analyze these; they tell who waits for whom.".into(),
+            ),
         };
-        summary.doubts = doubts::of(report, study);
-        summary
+        let doubt = "a summary has sums over the whole recording: who is late in single iterations, and why, is not in it";
+        Self {
+            kind: Kind::Other(Other::Collectives),
+            verdict,
+            sure: format!(
+                "fairly sure: collectives end on all ranks together, so who spends least time in them comes last; the two that spend least differ by {:.3} ms in each.",
+                next - least
+            ),
+            doubts: vec![doubt.into()],
+            cost,
+            next: next_step,
+        }
     }
 
     /// The answers with what each of them answers.
@@ -80,78 +106,121 @@ impl Summary {
     }
 }
 
-fn of_diagnosis(report: &Report, diagnosis: &Diagnosis) -> Summary {
+fn of_diagnosis(
+    report: &Report,
+    study: &Study<'_>,
+    gain: Option<&Gain>,
+    doubts: Vec<String>,
+) -> Summary {
+    let diagnosis = &study.diagnosis;
     let mut verdict = words::headline(diagnosis);
     if let Some(group) = report.told().filter(|_| report.groups.len() > 1) {
         let place = match group.stage {
             Some(stage) => format!("stage {stage} of the pipeline"),
             None => "one group".into(),
         };
-        let ranks = Vec::from_iter(group.ranks.iter().map(u32::to_string)).join(", ");
         verdict += &format!(
-            " That is of {place}, ranks {ranks}; of {} groups none is compared with another.",
+            " That is of {place}, {}; of {} groups none is compared with another.",
+            named(&group.ranks),
             report.groups.len()
         );
     }
-    let elsewhere = where_else(report);
+    if let Some(all) = report.world_size.filter(|_| report.missing().is_some()) {
+        verdict += &format!(
+            " That is of the {} ranks given, of {all}: whether the others wait for one of the rest is not known.",
+            report.ranks.len()
+        );
+    }
+    let elsewhere = parts::elsewhere(&parts::of(report));
     let blames_nobody = diagnosis.cause == Cause::Healthy || diagnosis.nobody_waits();
     if let Some(most) = elsewhere.as_ref().filter(|_| blames_nobody) {
         verdict += &format!(" But {most}.");
     }
+    let gain = gain.filter(|_| diagnosis.power_helps);
+    let gain = gain.and_then(|gain| gained(report, gain));
     Summary {
         kind: match diagnosis.nobody_waits() {
             true => Kind::Other(Other::NobodyWaits),
             false => Kind::Diagnosed(diagnosis.cause),
         },
         verdict,
-        doubts: Vec::new(),
-        sure: sure(report, diagnosis),
-        cost: cost(report, diagnosis, elsewhere),
+        sure: certainty::of(report, diagnosis, &doubts),
+        doubts,
+        cost: cost(report, study, elsewhere) + &gain.unwrap_or_default(),
         next: next(report, diagnosis),
     }
 }
 
-/// What equal clocks would gain, where power can help.
-fn gain(study: &Study<'_>) -> Option<String> {
-    let gain = 100.0 * (1.0 - 1.0 / study.models.med.speedup);
-    let helps = study.diagnosis.power_helps && gain > 0.0;
-    helps.then(|| {
-        format!(" With all ranks as fast as the median an iteration would take {gain:.1} % less (estimate).")
+/// What equal clocks would gain.
+fn gained(report: &Report, gain: &Gain) -> Option<String> {
+    // Below this the figure would be "0.0 %".
+    const LEAST: f64 = 0.0005;
+    if gain.group < LEAST {
+        return None;
+    }
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let of_group = percent(gain.group);
+    let stage = report.told().filter(|_| report.groups.len() > 1);
+    Some(match stage {
+        None => format!(
+            " With all ranks as fast as the median an iteration would take {of_group} less ({}; an estimate, from what was waited).",
+            time(gain.group_ns)
+        ),
+        Some(group) => {
+            let which = match group.stage {
+                Some(stage) => format!("stage {stage}"),
+                None => "this group".into(),
+            };
+            format!(
+                " With all of its ranks as fast as their median {which} by itself would take {of_group} less. The whole iteration would take about {} less ({}) and no more, because groups wait for each other (estimates, from what was waited).",
+                percent(gain.iteration),
+                time(gain.iteration_ns)
+            )
+        }
     })
 }
 
-fn without_diagnosis(report: &Report) -> Summary {
+fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
     let one = report.ranks.len() < 2;
-    let verdict = match where_else(report) {
-        Some(most) => format!("{}.", capital(&most)),
-        None => "Most of the time is computation.".into(),
-    };
+    let parts = parts::of(report);
     let stages = !one && report.groups.iter().all(|group| group.ranks.len() == 1);
+    let advice = parts.first().map_or("", parts::Part::advice);
     let (kind, because, next) = match (one, stages) {
         (true, _) => (
             Other::OneRank,
-            "one rank tells where its time goes, not who waits for whom.",
-            "give the traces of the other ranks as well; the tables below show what takes most of the time.",
+            match report.world_size {
+                Some(1) => "very sure: it is counted. The job has one rank, so there is nobody who could wait for another.",
+                _ => "where the time of this rank goes is sure: it is counted. Who waits for whom one rank does not tell.",
+            },
+            match report.world_size {
+                Some(1) => format!("{advice}."),
+                Some(_) => format!("{advice}; the traces of the other ranks, given as well, tell who waits for whom."),
+                None => format!("{advice}; if the job has more ranks, give their traces as well."),
+            },
         ),
         (_, true) => (
             Other::UnevenWork,
-            "each rank does work of its own, as a stage of a pipeline does, so a slow GPU can't be told from an uneven schedule.",
-            "compare what each rank takes with how you divided the work, or record a job in which two ranks do the same.",
+            "where time goes is sure: it is counted. But each rank does work of its own, as a stage of a pipeline does, so a slow GPU can't be told from an uneven schedule.",
+            "compare what each rank takes with how you divided the work, or record a job in which two ranks do the same.".into(),
         ),
         _ => (
             Other::NotCompared,
-            "too few kernels of ranks with equal work match, so none is compared with another.",
-            "record the same iterations on all ranks; the tables below show what each of them does.",
+            "where time goes is sure: it is counted. But too few kernels of ranks with equal work match, so none is compared with another.",
+            "record the same iterations on all ranks; the tables below show what each of them does.".into(),
         ),
+    };
+    let cost = match (one, report.world_size) {
+        (true, Some(1)) => "nothing that another rank could be blamed for: there is none.".into(),
+        _ => costs_of_stages(report)
+            .unwrap_or_else(|| "not known: what other ranks wait is not in this.".into()),
     };
     Summary {
         kind: Kind::Other(kind),
-        verdict,
+        verdict: format!("{}.", parts::verdict(&parts)),
         sure: because.into(),
-        doubts: Vec::new(),
-        cost: costs_of_stages(report)
-            .unwrap_or_else(|| "not known: what other ranks wait is not in this.".into()),
-        next: next.into(),
+        doubts,
+        cost,
+        next,
     }
 }
 
@@ -161,65 +230,14 @@ fn capital(text: &str) -> String {
     first.into_iter().flatten().chain(letters).collect()
 }
 
-fn sure(report: &Report, diagnosis: &Diagnosis) -> String {
-    let matched = report.matched_fraction.unwrap_or(0.0) * 100.0;
-    let (spread, level) = (diagnosis.spread * 100.0, diagnosis.level * 100.0);
-    let by = match diagnosis.measure {
-        "waits" => "what they wait with nothing to compute",
-        "arrivals" => "when they come to collectives, on average,",
-        _ => "their mean leads (no collective is matched)",
-    };
-    if diagnosis.nobody_waits() {
-        return format!(
-            "by their mean leads the ranks are {spread:.2} % of an iteration apart, which tells when they started and not who waits; {matched:.1} % of the kernels match."
-        );
-    }
-    let basis = match diagnosis.spread < diagnosis.level {
-        true => format!(
-            "{by} alone could be chance ({spread:.2} % of an iteration, where noise makes up to {level:.2} %); {matched:.1} % of the kernels match."
-        ),
-        false => format!(
-            "by {by} the ranks are {spread:.2} % of an iteration apart, where noise makes up to {level:.2} %; {matched:.1} % of the kernels match."
-        ),
-    };
-    match diagnosis.cause {
-        Cause::SamplingArtefact => format!(
-            "not at all: these recordings don't allow it; {matched:.1} % of the kernels match."
-        ),
-        Cause::Unknown => format!("that somebody waits is sure, why is not: {basis}"),
-        _ => match slower(diagnosis) {
-            Some(slower) => format!("{slower}; {basis}"),
-            None => basis,
-        },
-    }
-}
-
-/// By how much the rank's kernels are slower, where that is why it is late.
-fn slower(diagnosis: &Diagnosis) -> Option<String> {
-    if !matches!(diagnosis.cause, Cause::SlowClock | Cause::DataDependent) {
-        return None;
-    }
-    let mut ranks = diagnosis.ranks.iter();
-    let marks = ranks
-        .find(|marks| Some(marks.rank) == diagnosis.rank)?
-        .marks;
-    let (slower, error) = (marks.slower_compute?, marks.uncertainty?);
-    let times = match slower / error {
-        times if times < CERTAIN => format!("{times:.0}"),
-        _ => format!("more than {CERTAIN:.0}"),
-    };
-    Some(format!(
-        "its kernels take {:.1} % longer than the median rank's, {times} times what that may be off by",
-        slower * 100.0
-    ))
-}
-
-/// What the others wait for the straggler.
-fn cost(report: &Report, diagnosis: &Diagnosis, elsewhere: Option<String>) -> String {
+/// What the others wait for the stragglers.
+fn cost(report: &Report, study: &Study<'_>, elsewhere: Option<String>) -> String {
+    let diagnosis = &study.diagnosis;
     let also = costs_of_stages(report).map_or(String::new(), |stages| format!(" {stages}"));
-    let Some(rank) = diagnosis.rank else {
+    if diagnosis.stragglers.is_empty() {
         let what = match (diagnosis.cause, elsewhere) {
             (Cause::SamplingArtefact, _) => "not known.",
+            _ if diagnosis.hangs_on_one => "not known: one collective is too few to tell.",
             _ if diagnosis.nobody_waits() => {
                 "nothing that these traces show: whoever is late keeps nobody waiting."
             }
@@ -227,40 +245,62 @@ fn cost(report: &Report, diagnosis: &Diagnosis, elsewhere: Option<String>) -> St
             (_, None) => "nothing that another rank could be blamed for.",
         };
         return format!("{what}{also}");
-    };
+    }
     let ranks = report.told().map_or(&[][..], |group| &group.ranks);
-    let others = report.ranks.iter();
-    let others = others.filter(|other| other.rank != rank && ranks.contains(&other.rank));
-    let others = Vec::from_iter(others);
-    let range = |of: fn(&RankReport) -> Option<f64>| {
-        let shares = || {
-            others
-                .iter()
-                .filter_map(|other| of(other))
-                .map(|share| 100.0 * share)
-        };
-        let least = shares().reduce(f64::min)?;
-        let most = shares().reduce(f64::max)?;
-        Some(match others.len() {
-            1 => format!("{most:.2}"),
-            _ => format!("{least:.2} to {most:.2}"),
-        })
+    let is_other = |other: &&RankReport| {
+        ranks.contains(&other.rank) && !diagnosis.stragglers.contains(&other.rank)
     };
-    let own = range(|rank| rank.wait_fraction);
-    let exposed = range(|rank| rank.exposed_wait_fraction);
+    let others = Vec::from_iter(report.ranks.iter().filter(is_other));
+    let own = range(&others, |rank| rank.in_step_wait);
+    let exposed = range(&others, |rank| rank.in_step_exposed_wait);
     let (Some(own), Some(exposed)) = (own, exposed) else {
         return format!("what the others wait can't be told without collectives.{also}");
     };
     // Waits for other stages are among what nothing hides.
     let exposed = match also.is_empty() {
-        true => format!(", and for {exposed} % of it with nothing to compute"),
+        true => format!(
+            ", and for {} % of it with nothing to compute",
+            in_percent(exposed)
+        ),
         false => String::new(),
     };
     let who = match others.len() {
         1 => "the other rank waits",
         _ => "the others wait",
     };
-    format!("{who} in collectives for {own} % of the time recorded{exposed}.{also}")
+    let each = per_iteration(&others, study.waves.len());
+    format!(
+        "{who} in collectives for {} % of the time recorded{each}{exposed}.{also}",
+        in_percent(own)
+    )
+}
+
+/// The least and the greatest of what some ranks wait, each as a share of its window.
+fn range(ranks: &[&RankReport], of: fn(&RankReport) -> Option<Nanos>) -> Option<[f64; 2]> {
+    let share = |rank: &&RankReport| Some(of(rank)?.0 as f64 / rank.window_ns.0.max(1) as f64);
+    let shares = || ranks.iter().filter_map(share);
+    Some([shares().reduce(f64::min)?, shares().reduce(f64::max)?])
+}
+
+fn in_percent([least, most]: [f64; 2]) -> String {
+    let [least, most] = [least, most].map(|share| format!("{:.2}", 100.0 * share));
+    match least == most {
+        true => most,
+        false => format!("{least} to {most}"),
+    }
+}
+
+/// What ranks wait in an iteration, as a time.
+fn per_iteration(ranks: &[&RankReport], iterations: usize) -> String {
+    let iterations = i64::try_from(iterations.max(1)).unwrap_or(i64::MAX);
+    let waits = || ranks.iter().filter_map(|rank| rank.in_step_wait);
+    let least = waits().min().unwrap_or_default();
+    let most = waits().max().unwrap_or_default();
+    let [least, most] = [least, most].map(|wait| time(Nanos(wait.0 / iterations)));
+    match least == most {
+        true => format!(" ({most} per iteration)"),
+        false => format!(" ({least} to {most} per iteration)"),
+    }
 }
 
 /// What stages of a pipeline wait for each other.
@@ -277,77 +317,48 @@ fn costs_of_stages(report: &Report) -> Option<String> {
 }
 
 fn next(report: &Report, diagnosis: &Diagnosis) -> String {
-    let rank = diagnosis
-        .rank
-        .map_or("the rank".into(), |rank| format!("rank {rank}"));
+    let late = named(&diagnosis.stragglers);
     match diagnosis.cause {
         Cause::SlowClock => format!(
-            "look at the clock, temperature and power limit of {rank}'s GPU; litd gives it power that the others only wait with. --models tells what that gains."
+            "look at clock, temperature and power limit: those of {late}; litd gives power there that the others only wait with. --models tells what that gains."
         ),
-        Cause::HostBound => format!(
-            "look at the host of {rank}: which cores it runs on, what else does, how data come; fewer and larger launches (CUDA graphs) help."
-        ),
-        Cause::Communication => format!("look at the links of {rank}: errors, width and speed."),
+        Cause::HostBound => hosts(report, diagnosis, &late),
+        Cause::Communication => format!("look at the links of {late}: errors, width and speed."),
         Cause::DataDependent => {
-            format!(
-                "look at how work is divided: {rank} gets more of it (tokens, lengths, experts)."
-            )
+            format!("look at how work is divided: more of it goes to {late} (tokens, lengths, experts).")
         }
         Cause::SamplingArtefact => {
             "record the same iterations on all ranks, and analyze again.".into()
+        }
+        Cause::Unknown if diagnosis.hangs_on_one => {
+            "record more iterations, and analyze again.".into()
         }
         Cause::Unknown if diagnosis.nobody_waits() => {
             "if the ranks exchange anything, record that too, or say with --classes which kernels do; else look at what takes the time of each, below.".into()
         }
         Cause::Unknown => format!(
-            "record more iterations, with the host's calls, and look at {rank} in the pictures (--html)."
+            "record more iterations, with the host's calls, and look at {late} in the pictures (--html)."
         ),
-        Cause::Healthy => match where_else(report) {
+        Cause::Healthy => match parts::elsewhere(&parts::of(report)) {
             Some(_) => "nothing to balance; look at what takes the time, below.".into(),
-            None => "nothing to balance; --models tells what is left to gain.".into(),
+            None => "nothing to balance.".into(),
         },
     }
 }
 
-/// What takes much of the ranks' time and is no computation, in words.
-fn where_else(report: &Report) -> Option<String> {
-    let whole = report
-        .ranks
-        .iter()
-        .map(|rank| rank.window_ns)
-        .sum::<Nanos>();
-    let share = |of: fn(&Split) -> Nanos| {
-        let part = report
-            .ranks
-            .iter()
-            .map(|rank: &RankReport| of(&rank.time_ns));
-        part.sum::<Nanos>().0 as f64 / whole.0.max(1) as f64
-    };
-    let parts = [
-        (
-            share(|split| split.exposed_copies),
-            "copies with nothing beside them take",
-        ),
-        (
-            share(|split| split.exposed_communication),
-            "communication with nothing beside it takes",
-        ),
-        (
-            share(|split| split.idle_launch),
-            "GPUs that wait for their hosts' launches take",
-        ),
-        (
-            share(|split| split.idle_stream + split.idle_other),
-            "GPUs without anything to do take",
-        ),
-    ];
-    let most = parts.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let computation = share(|split| split.computation) * 100.0;
-    (most.0 > MUCH).then(|| {
-        format!(
-            "{} {:.1} % of the time recorded, computation {computation:.1} % of it",
-            most.1,
-            most.0 * 100.0
-        )
-    })
+/// What to look at where hosts are late, by whose hosts are and by what launches tell.
+fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> String {
+    if diagnosis.all_idle {
+        return format!(
+            "no host keeps up with its GPU, so look at all of them and not at that of {late} alone: fewer and larger launches (CUDA graphs), less work on the host between them, faster input."
+        );
+    }
+    if doubts::launched_in_time(report, diagnosis) {
+        return format!(
+            "the kernels of {late} were launched in time and start late all the same: look at what they wait for, such as copies and events of other streams, before you look at its host."
+        );
+    }
+    format!(
+        "look at the host of {late}: which cores it runs on, what else does, how data come; fewer and larger launches (CUDA graphs) help."
+    )
 }

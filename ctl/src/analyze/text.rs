@@ -5,12 +5,12 @@ use std::fmt::{self, Write};
 use anstyle::{AnsiColor, Style};
 use litd_traces::align::in_words;
 use litd_traces::formats::nccl_summary::Waits;
-use litd_traces::study::Study;
-use litd_traces::{Cause, LeadValues, RankReport, Report};
+use litd_traces::study::{Study, named};
+use litd_traces::{Cause, GroupReport, LeadValues, RankReport, Report};
 use litd_units::{Aggregation, Nanos};
 
 use super::summary::Summary;
-use super::words;
+use super::{certainty, words};
 use crate::output;
 use crate::show::{HEAD, SIMULATED, bar, or_dash, percent, time};
 
@@ -32,6 +32,8 @@ const BUSY: &str = "busy: % of the time from the first start to the last end on 
 const OVERLAP: &str =
     "overlap: the part of its computation that communication runs beside, up to 1";
 const PACE: &str = "pace: how long its kernels take against the median rank's; above 1 is slower";
+const LEAD: &str = "lead: by how much it starts matching kernels before the last rank does;\nlast in: the number of kernels in which it is that one";
+const MARK: &str = ">: the others of its group wait for it";
 const LATE: Style = AnsiColor::Yellow.on_default().bold();
 const LEADS: Style = AnsiColor::Cyan.on_default();
 
@@ -74,28 +76,57 @@ fn write_report(
     let leads = report.matched_kernels.zip(report.matched_fraction);
     if let Some((matched, fraction)) = leads {
         let ranks = report.ranks.len();
-        writeln!(
-            out,
-            "{ranks} ranks, {} matched ({:.1} %)\n",
-            output::count(matched, "kernel"),
-            100.0 * fraction
-        )?;
+        let matched = output::count(matched, "kernel");
+        let line = format!(
+            "{ranks} ranks, {matched} matched{}",
+            share_of_ranks(report, fraction)
+        );
+        for line in output::wrap(&line, output::WIDTH) {
+            writeln!(out, "{line}")?;
+        }
+        writeln!(out)?;
     }
     groups(out, report)?;
     table(out, report, cause)?;
     if leads.is_some() {
         bars(out, report, aggregation)?;
         writeln!(out)?;
-        straggler(out, report, aggregation, cause)?;
+        straggler(out, report, aggregation, study)?;
         left_out(out, report)?;
     } else {
-        let why = match report.ranks.len() {
-            0 | 1 => "Leads need at least two ranks: give the traces of the others as well.",
+        let why = match (report.ranks.len(), report.world_size) {
+            (0 | 1, Some(1)) => "No leads: the job has one rank.",
+            (0 | 1, _) => "No leads: they need at least two ranks.",
             _ => "No leads: no two ranks here can be compared.",
         };
         writeln!(out, "\n{why}")?;
     }
     Ok(())
+}
+
+/// Which share of the ranks' kernels matches: of the rank with fewest as well as of the one with most. Of
+/// several groups the least share.
+fn share_of_ranks(report: &Report, fraction: f64) -> String {
+    if report.groups.len() > 1 {
+        return match fraction < 1.0 {
+            true => format!(
+                " in their groups, {} or more of those of the ranks that run fewest",
+                words::percents(fraction)
+            ),
+            false => " in their groups (100.0 %)".into(),
+        };
+    }
+    let matched = report.matched_kernels;
+    match certainty::shares(matched, report.ranks.iter()) {
+        Some([least, most]) if words::percents(least.0) != words::percents(most.0) => format!(
+            " ({} of all of rank {}, {} of rank {})",
+            words::percents(least.0),
+            least.1,
+            words::percents(most.0),
+            most.1
+        ),
+        _ => format!(" ({})", words::percents(fraction)),
+    }
 }
 
 /// The first screen's answers, each with what it answers.
@@ -136,7 +167,7 @@ fn table(out: &mut String, report: &Report, cause: Option<Cause>) -> fmt::Result
         writeln!(out, "{HEAD}{heads}{of_leads}{HEAD:#}")?;
     }
     for rank in &report.ranks {
-        let late = Some(rank.rank) == report.straggler_rank && !is_chance(cause);
+        let late = told(report).contains(&rank.rank) && !is_chance(cause);
         let (mark, style) = match late {
             true => ('>', LATE),
             false => (' ', Style::new()),
@@ -169,9 +200,17 @@ fn table(out: &mut String, report: &Report, cause: Option<Cause>) -> fmt::Result
     }
     writeln!(out, "{BUSY}\n{OVERLAP}")?;
     if with_leads {
-        writeln!(out, "{PACE}")?;
+        writeln!(out, "{PACE}\n{LEAD}")?;
+        if !told(report).is_empty() && !is_chance(cause) {
+            writeln!(out, "{MARK}")?;
+        }
     }
     Ok(())
+}
+
+/// The ranks that the others wait for, of the group that the report tells of.
+fn told(report: &Report) -> &[u32] {
+    report.told().map_or(&[], GroupReport::stragglers)
 }
 
 /// Whether a diagnosis found that whoever is last is so by chance.
@@ -193,19 +232,37 @@ fn bars(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Res
     };
     let most = ranks().map(value).max().unwrap_or_default();
     let of_leads = format!("lead ({})", word(aggregation));
-    let own = ranks().all(|rank| rank.names_straggler == rank.wait_ns);
-    let head = match (by_waits, own) {
-        (true, true) => "waits in collectives",
-        (true, false) => "waits in collectives with nothing to compute, also for other groups",
-        (false, _) => &of_leads,
+    let head = match by_waits {
+        true => of_waits(report, Vec::from_iter(ranks())),
+        false => of_leads,
     };
-    writeln!(out, "\n{HEAD}{head}{HEAD:#}")?;
+    writeln!(out)?;
+    for line in output::wrap(&head, output::WIDTH) {
+        writeln!(out, "{HEAD}{line}{HEAD:#}")?;
+    }
     for rank in ranks() {
         let length = BAR * value(rank).0 as f64 / most.0.max(1) as f64;
         let (number, bar, value) = (rank.rank, bar(length), time(value(rank)));
         writeln!(out, "{number:>4}  {LEADS}{bar}{LEADS:#} {value}")?;
     }
     Ok(())
+}
+
+/// Which waits name the straggler, as a head.
+fn of_waits(report: &Report, ranks: Vec<&RankReport>) -> String {
+    let is = |of: fn(&RankReport) -> Option<Nanos>| {
+        ranks.iter().all(|rank| rank.names_straggler == of(rank))
+    };
+    let crosses = report.told().and_then(|group| group.waits.as_ref());
+    let crosses = crosses.is_some_and(|waits| waits.mean.is_none());
+    let what = match crosses {
+        true => "waits in collectives with nothing to compute, also for other groups",
+        false => "waits in collectives",
+    };
+    match is(|rank| rank.wait_ns) || is(|rank| rank.exposed_wait_ns) {
+        true => what.into(),
+        false => format!("{what} (once ranks are in step)"),
+    }
 }
 
 /// Whether waits name the straggler.
@@ -217,7 +274,7 @@ fn straggler(
     out: &mut String,
     report: &Report,
     aggregation: Aggregation,
-    cause: Option<Cause>,
+    study: Option<&Study<'_>>,
 ) -> fmt::Result {
     let what = match by_waits(report) {
         true => "wait in collectives".into(),
@@ -227,38 +284,50 @@ fn straggler(
         true => rank.names_straggler,
         false => rank.lead.map(|lead| lead.get(aggregation)),
     };
-    if cause == Some(Cause::Healthy) {
-        return writeln!(
-            out,
-            "No straggler: the ranks differ in their {what} by no more than chance."
-        );
-    }
-    if report.told().is_some_and(|group| !group.exchanges) {
-        return writeln!(
-            out,
-            "No straggler: the ranks exchange nothing that would make one wait for another."
-        );
-    }
-    let straggler = report.straggler();
-    let Some((rank, value)) = straggler.and_then(|rank| Some((rank.rank, time(value(rank)?))))
-    else {
-        return writeln!(out, "No straggler: several ranks have the smallest {what}.");
+    let nobody = match study.map(|study| &study.diagnosis) {
+        Some(diagnosis) if diagnosis.cause == Cause::Healthy => Some(format!(
+            "the ranks differ in their {what} by no more than chance"
+        )),
+        Some(diagnosis) if diagnosis.cause == Cause::SamplingArtefact => Some(format!(
+            "the ranks differ in their {what}, but that means nothing in these recordings"
+        )),
+        Some(diagnosis) if diagnosis.hangs_on_one => Some(format!(
+            "one collective alone tells whose {what} is the smallest"
+        )),
+        _ if report.told().is_some_and(|group| !group.exchanges) => {
+            Some("the ranks exchange nothing that would make one wait for another".into())
+        }
+        _ => None,
     };
-    if cause == Some(Cause::SamplingArtefact) {
-        return writeln!(
-            out,
-            "No straggler: rank {rank} has the smallest {what} ({value}), but that means nothing in these recordings."
-        );
+    if let Some(why) = nobody {
+        for line in output::wrap(&format!("No straggler: {why}."), output::WIDTH) {
+            writeln!(out, "{line}")?;
+        }
+        return Ok(());
     }
-    writeln!(
-        out,
-        "{LATE}Rank {rank} is the straggler{LATE:#}: its {what} is the smallest ({value})."
-    )
+    let late = told(report);
+    let first = report.ranks.iter().find(|rank| late.contains(&rank.rank));
+    let first = first.and_then(|rank| Some(time(value(rank)?)));
+    match (late, first) {
+        ([rank], Some(value)) => writeln!(
+            out,
+            "{LATE}Rank {rank} is the straggler{LATE:#}: its {what} is the smallest ({value})."
+        ),
+        ([_, ..], _) => writeln!(
+            out,
+            "{LATE}The stragglers are {}{LATE:#}: their {what} is the smallest, and can't be told apart.",
+            named(late)
+        ),
+        _ => writeln!(out, "No straggler: several ranks have the smallest {what}."),
+    }
 }
 
 /// The report on a summary of collectives.
-pub fn waits(waits: &Waits) -> String {
-    let mut out = format!("{HEAD}rank  collectives  time in them  waits in each{HEAD:#}\n");
+pub fn waits(waits: &Waits, verdict: &Summary) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = summary(&mut out, verdict);
+    out += &format!("{HEAD}rank  collectives  time in them  waits in each{HEAD:#}\n");
     for rank in &waits.ranks {
         let _ = writeln!(
             out,

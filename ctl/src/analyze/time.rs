@@ -5,7 +5,8 @@ use std::fmt::{self, Write};
 use litd_traces::{CollectiveRow, RankReport, Report};
 use litd_units::Nanos;
 
-use super::words;
+use super::{parts, words};
+use crate::output;
 use crate::show::{HEAD, or_dash, percent, time};
 
 /// How many kernels and collectives are shown.
@@ -32,9 +33,32 @@ pub fn shown(report: &Report) -> Option<&RankReport> {
     report.straggler().or(report.ranks.first())
 }
 
-/// Whether the trace of any rank tells when the host launched kernels.
-pub fn launches_known(report: &Report) -> bool {
-    report.ranks.iter().any(|rank| rank.launches_known > 0.0)
+/// Where the traces don't tell when the host launched all kernels, in words without a full stop.
+pub fn unknown_launches(report: &Report) -> Option<String> {
+    let ranks = || report.ranks.iter();
+    if ranks().all(|rank| rank.launches_known == 0.0) {
+        return Some(UNKNOWN.into());
+    }
+    let least = ranks().min_by(|a, b| a.launches_known.total_cmp(&b.launches_known))?;
+    (least.launches_known < parts::KNOWN).then(|| {
+        format!(
+            "launches are recorded in part only ({} of the kernels of rank {}): part of what is \"other\" may be late launches",
+            words::percents(least.launches_known),
+            least.rank
+        )
+    })
+}
+
+/// What the bandwidths of a rank's collectives are of, in words without a full stop.
+pub fn bus(rank: &RankReport) -> &'static str {
+    match rank.collectives.iter().any(|row| row.wait_ns.is_some()) {
+        true => {
+            "bus: what crosses each link, by the shortest kernel of each collective on any rank, as NCCL's tests count it; where none is matched, by this rank's own kernels, with their waiting"
+        }
+        false => {
+            "bus: what would cross each link if this rank's kernels only transferred. One rank does not tell how long they wait, nor what was sent before it came: this is no bound in either direction"
+        }
+    }
 }
 
 fn split(out: &mut String, report: &Report) -> fmt::Result {
@@ -74,8 +98,10 @@ fn split(out: &mut String, report: &Report) -> fmt::Result {
             percent(rank.stage_wait_fraction),
         )?;
     }
-    if !launches_known(report) {
-        writeln!(out, "{UNKNOWN}")?;
+    if let Some(unknown) = unknown_launches(report) {
+        for line in output::wrap(&unknown, output::WIDTH) {
+            writeln!(out, "{line}")?;
+        }
     }
     Ok(())
 }
@@ -90,7 +116,9 @@ fn kernels(out: &mut String, rank: &RankReport) -> fmt::Result {
         out,
         "{HEAD}    total   count      mean       min       max  class, kernel{HEAD:#}"
     )?;
-    for kernel in rank.top_kernels.iter().take(SHOWN) {
+    let names = rank.top_kernels.iter().map(|kernel| &*kernel.name);
+    let names = words::distinct(&Vec::from_iter(names.take(SHOWN)), 22);
+    for (kernel, name) in rank.top_kernels.iter().zip(names) {
         writeln!(
             out,
             "{:>9} {:>7} {:>9} {:>9} {:>9}  {:<7} {}",
@@ -100,7 +128,7 @@ fn kernels(out: &mut String, rank: &RankReport) -> fmt::Result {
             time(kernel.min_ns),
             time(kernel.max_ns),
             short_class(kernel.class),
-            words::shorter(&kernel.name, 21)
+            name
         )?;
         if let Some(operator) = &kernel.operator {
             writeln!(out, "{:>57}of {}", "", words::shorter(operator, 18))?;
@@ -156,6 +184,15 @@ fn collectives(out: &mut String, rank: &RankReport) -> fmt::Result {
             "and {} more rows (--json)",
             rank.collectives.len() - SHOWN
         )?;
+    }
+    if rank
+        .collectives
+        .iter()
+        .any(|row| row.bus_bandwidth.is_some())
+    {
+        for line in output::wrap(bus(rank), output::WIDTH) {
+            writeln!(out, "{line}")?;
+        }
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use litd_traces::study::{Cause, Diagnosis, Models, Study};
+use litd_traces::study::{Cause, Diagnosis, Models, Study, named};
 use litd_traces::{Exchange, GroupReport, printable};
 use litd_units::Nanos;
 
@@ -14,31 +14,42 @@ const NAME: usize = 60;
 
 /// What holds the node back, in one sentence.
 pub fn headline(diagnosis: &Diagnosis) -> String {
-    let rank = diagnosis
-        .rank
-        .map_or("a rank".into(), |rank| format!("rank {rank}"));
+    let late = named(&diagnosis.stragglers);
     match diagnosis.cause {
         Cause::Healthy => "Healthy: no rank holds the others back.".into(),
-        Cause::SlowClock => format!("Slow clock: the others wait for {rank}; power can help it."),
+        Cause::SlowClock => format!("Slow clock: the others wait for {late}; power can help."),
+        Cause::HostBound if diagnosis.all_idle => {
+            format!(
+                "Late hosts: no host keeps up with its GPU, and the others wait for {late}; power can't help."
+            )
+        }
         Cause::HostBound => {
-            format!("Late host: the others wait for {rank}; look at its host, power can't help.")
+            format!("Late host: the others wait for {late}; power can't help.")
         }
         Cause::Communication => {
-            format!("Slow link: the others wait for {rank}; look at its links, power can't help.")
+            format!("Slow link: the others wait for {late}; look at its links, power can't help.")
         }
         Cause::DataDependent => format!(
-            "More work: the others wait for {rank}; look at how work is divided, power only hides it."
+            "More work: the others wait for {late}; look at how work is divided, power only hides it."
         ),
         Cause::SamplingArtefact => {
             "No diagnosis: the ranks were recorded so that leads between them mean nothing.".into()
+        }
+        Cause::Unknown if diagnosis.hangs_on_one => {
+            "No verdict: one collective alone tells who is waited for, and that is too few.".into()
         }
         Cause::Unknown if diagnosis.nobody_waits() => {
             "Nobody is seen to wait: the ranks exchange nothing in what was recorded.".into()
         }
         Cause::Unknown => {
-            format!("Unknown: the others wait for {rank}, and traces don't tell why.")
+            format!("Unknown: the others wait for {late}, and traces don't tell why.")
         }
     }
+}
+
+/// A share in percent, as sentences have it.
+pub fn percents(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
 }
 
 /// One of several groups of ranks: its number, what it is and what holds it back.
@@ -101,6 +112,44 @@ pub fn shorter(name: &str, most: usize) -> String {
     }
 }
 
+/// Names of no more than so many characters each. Where several would be cut to the same, what they have in
+/// common is cut instead.
+pub fn distinct(names: &[&str], most: usize) -> Vec<String> {
+    /// What is left of the beginning, to tell what kind of kernel it is.
+    const HEAD: usize = 5;
+    let names = Vec::from_iter(
+        names
+            .iter()
+            .map(|name| Vec::from_iter(printable(name).chars())),
+    );
+    let cut = |name: &[char]| Vec::from(name.get(..most).unwrap_or(name));
+    let short = |(at, name): (usize, &Vec<char>)| {
+        let alike = names.iter().enumerate();
+        let alike = alike
+            .filter(|(other, _)| *other != at)
+            .map(|(_, other)| other);
+        let alike = alike.filter(|other| *other != name && cut(other) == cut(name));
+        let common = |other: &Vec<char>| {
+            let pairs = other.iter().zip(name);
+            pairs.take_while(|(one, own)| one == own).count()
+        };
+        let Some(common) = alike.map(common).max().filter(|_| name.len() > most) else {
+            return shorter(&String::from_iter(name), most);
+        };
+        // From the beginning of the word in which they differ.
+        let same = name.get(..common).unwrap_or_default();
+        let word = same.iter().rposition(|letter| !letter.is_alphanumeric());
+        let from = word
+            .map_or(common, |at| at + 1)
+            .max(common.saturating_sub(most / 2));
+        let rest = (name.len() - from).min(most.saturating_sub(HEAD + 1));
+        let head = name.iter().take(most.saturating_sub(rest + 1));
+        let rest = name.iter().skip(from).take(rest);
+        String::from_iter(head.chain(&['…']).chain(rest))
+    };
+    names.iter().enumerate().map(short).collect()
+}
+
 /// What the diagnosis rests on, for a terminal.
 pub fn diagnosis(study: &Study<'_>) -> String {
     let mut out = format!("\n{HEAD}why{HEAD:#}\n");
@@ -119,8 +168,8 @@ pub fn diagnosis(study: &Study<'_>) -> String {
 /// Who is last from stretch to stretch of the first iteration, where that changes and anybody is waited
 /// for.
 pub fn changes(study: &Study<'_>) -> Option<String> {
-    let named = study.diagnosis.rank.is_some();
-    let changes = named && study.straggler_changes;
+    let is_named = !study.diagnosis.stragglers.is_empty();
+    let changes = is_named && study.straggler_changes;
     let wave = study.waves.first().filter(|_| changes)?;
     let stretch = |stretch: &litd_traces::study::Stretch| {
         format!("rank {} from kernel {}", stretch.rank, stretch.first)
@@ -133,32 +182,31 @@ pub fn changes(study: &Study<'_>) -> Option<String> {
     ))
 }
 
-/// What to keep in mind of the predictions, where the diagnosis says that power can't help.
-pub fn caution(diagnosis: &Diagnosis) -> Option<&'static str> {
+/// Why nothing is predicted, where clocks are not what makes ranks differ: the models suppose that they are.
+pub fn no_models(diagnosis: &Diagnosis) -> Option<&'static str> {
     match diagnosis.cause {
         Cause::SlowClock => None,
-        Cause::Healthy => {
-            Some("No rank holds the others back: what is predicted is noise, or nothing.")
-        }
+        Cause::Healthy => Some(
+            "Left out: no rank holds the others back, so what the models predict is noise, or nothing (--json has it).",
+        ),
         _ => Some(
-            "The models suppose that clocks are what makes ranks differ. The diagnosis says otherwise: don't expect power to gain this.",
+            "Left out: the models suppose that clocks make ranks differ, and the diagnosis says otherwise (--json has what they would predict).",
         ),
     }
 }
 
 /// The models for a terminal.
 pub fn models(study: &Study<'_>) -> String {
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    let _ = write_models(&mut out, &study.models, caution(&study.diagnosis));
+    let mut out = format!("\n{HEAD}predicted{HEAD:#}\n");
+    match no_models(&study.diagnosis) {
+        Some(why) => out.extend(wrap(why, WIDTH).iter().map(|line| format!("{line}\n"))),
+        // Writing to a string cannot fail.
+        None => drop(write_models(&mut out, &study.models)),
+    }
     out
 }
 
-fn write_models(out: &mut String, models: &Models, caution: Option<&str>) -> fmt::Result {
-    writeln!(out, "\n{HEAD}predicted{HEAD:#}")?;
-    for line in caution.iter().flat_map(|caution| wrap(caution, WIDTH)) {
-        writeln!(out, "{line}")?;
-    }
+fn write_models(out: &mut String, models: &Models) -> fmt::Result {
     for line in wrap(&assumptions(models), WIDTH) {
         writeln!(out, "{line}")?;
     }

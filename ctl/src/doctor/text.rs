@@ -36,7 +36,26 @@ fn page(out: &mut String, report: &Report) -> fmt::Result {
     devices(out, "CPU sockets", report, DeviceKind::Cpu)?;
     notices(out, report)?;
     profilers(out, report)?;
-    writeln!(out, "{HEAD}Verdict{HEAD:#}: {}", verdict(report))
+    writeln!(out, "{HEAD}Verdict{HEAD:#}: {}", verdict(report))?;
+    writeln!(out, "{HEAD}Next{HEAD:#}: {}", next(report))
+}
+
+/// What to do with the verdict.
+fn next(report: &Report) -> &'static str {
+    let caps_some = report
+        .devices
+        .iter()
+        .any(|it| it.identity.kind == DeviceKind::Gpu && it.is_usable());
+    match (caps_some, report.root) {
+        (true, _) if report.daemon.running => "`litctl status` shows what litd does with them",
+        (true, _) => {
+            "`systemctl start litd` lets litd watch them; it writes no cap before its configuration says so"
+        }
+        (false, false) => "run it again as root (sudo): others don't see all of the node",
+        (false, true) => {
+            "mend what is marked above, if the node has GPUs, and run it again; `litctl demo` shows litd on stand-ins"
+        }
+    }
 }
 
 fn verdict(report: &Report) -> String {

@@ -49,7 +49,7 @@ fn kernels() -> std::io::Result<Vec<u8>> {
         });
     }
     let mut bytes = Vec::new();
-    formats::write_perfetto(&[timeline], None, &mut bytes)?;
+    formats::write_perfetto(&[timeline], None, &[], &mut bytes)?;
     Ok(bytes)
 }
 

@@ -1,6 +1,8 @@
 //! Which communication kernels of different ranks are one collective, how long each rank waits in
 //! them, and what they carry. docs/analyze.md has the definitions.
 
+pub(crate) mod replay;
+mod step;
 mod table;
 mod waits;
 
@@ -13,7 +15,7 @@ use crate::timeline::{Collective, Kernel, NameId, NonMax, Timeline};
 pub use table::CollectiveRow;
 pub(crate) use table::tables;
 pub use waits::GroupWaits;
-pub(crate) use waits::{Waits, waits};
+pub(crate) use waits::{AllWaits, waits};
 
 /// Kernels of different ranks that are one collective. Of millions only their places are kept.
 #[derive(Debug)]
@@ -40,14 +42,25 @@ impl Matched<'_> {
     /// Hands out each collective, with an entry per rank.
     pub(crate) fn each(&self, mut take: impl FnMut(&[Entry])) {
         let mut row = Vec::new();
-        let mut from = 0;
-        for &to in &self.ends {
-            let places = self.places.get(from..to).unwrap_or_default();
-            row.clear();
-            row.extend(places.iter().filter_map(|&place| self.entry(place)));
+        for at in 0..self.len() {
+            self.row(at, &mut row);
             take(&row);
-            from = to;
         }
+    }
+
+    /// How many collectives there are.
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Puts the entries of one of them where another's were.
+    fn row(&self, at: usize, row: &mut Vec<Entry>) {
+        let before = at.checked_sub(1).and_then(|before| self.ends.get(before));
+        let from = before.copied().unwrap_or_default();
+        let to = self.ends.get(at).copied().unwrap_or(from);
+        let places = self.places.get(from..to).unwrap_or_default();
+        row.clear();
+        row.extend(places.iter().filter_map(|&place| self.entry(place)));
     }
 
     fn entry(&self, (rank, kernel): (u32, u32)) -> Option<Entry> {

@@ -1,9 +1,11 @@
 //! How long each rank waits in matched collectives.
 
+use std::ops::Range;
+
 use litd_units::Nanos;
 
-use super::{Entry, Matched};
-use crate::groups::Groups;
+use super::{Entry, Matched, step};
+use crate::groups::{Group, Groups};
 use crate::spans::Spans;
 use crate::timeline::{KernelClass, Timeline};
 
@@ -16,35 +18,74 @@ pub(crate) struct Waits {
     pub(crate) stages: Nanos,
     /// In any of them, while it computes nothing.
     pub(crate) exposed: Nanos,
-    /// In how many of its own group it takes part.
-    pub(crate) own_collectives: usize,
-    /// In how many of all.
+    /// In how many of all it takes part.
     pub(crate) collectives: usize,
     /// In how many of them another rank of its group does.
     pub(crate) shared: usize,
+    /// The same of those that find their ranks in step.
+    in_step: InStep,
 }
 
-/// How long the ranks of a group wait, in the order of its timelines.
+/// What one rank waits in collectives that find their ranks in step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct InStep {
+    own: Nanos,
+    exposed: Nanos,
+    /// In how many of its own group it takes part.
+    own_collectives: usize,
+    /// In how many of all another rank of its group does.
+    shared: usize,
+}
+
+/// What all ranks wait.
+pub(crate) struct AllWaits {
+    /// Each rank.
+    pub(crate) ranks: Vec<Waits>,
+    /// Of each group what its ranks wait in the collective of its own in which they wait most, of those that
+    /// count, by their places in the group.
+    greatest: Vec<Vec<Nanos>>,
+}
+
+/// How long the ranks of a group wait, in the order of its timelines. Collectives that don't find their
+/// ranks in step don't count, unless there are no others.
 #[derive(Debug, Clone, Default)]
 pub struct GroupWaits {
     /// What names the straggler: the rank that waits least, in collectives of the group. Where some
     /// take part in collectives with other groups, only what nothing hides, there too: a rank that
     /// another stage made late has waited there.
     pub names: Vec<Nanos>,
+    /// In collectives of the group.
+    pub own: Vec<Nanos>,
     /// In any collectives, with nothing to compute.
     pub exposed: Vec<Nanos>,
     /// On average in a collective of the group; none where a rank may come late to those because
     /// another group kept it waiting.
     pub mean: Option<Vec<Nanos>>,
+    /// `names` without the one collective in which most is waited: of those that count, and of all. None
+    /// where ranks take part in collectives with other groups, which spread what they wait over many.
+    pub without_one: Option<[Vec<Nanos>; 2]>,
 }
 
 impl GroupWaits {
-    /// None if no two of the ranks share a collective.
-    pub(crate) fn of(waits: &[Waits]) -> Option<Self> {
+    /// Of the timelines in this range, which are one of the groups; none if no two of the ranks share a
+    /// collective.
+    pub(crate) fn of(all: &AllWaits, group: usize, range: Range<usize>) -> Option<Self> {
+        let waits = all.ranks.get(range).unwrap_or_default();
         if !waits.iter().any(|waits| waits.shared > 0) {
             return None;
         }
-        let each = |value: fn(&Waits) -> Nanos| waits.iter().map(value).collect::<Vec<Nanos>>();
+        let in_step = waits.iter().any(|waits| waits.in_step.shared > 0);
+        let counted = waits.iter().map(|waits| match in_step {
+            true => waits.in_step,
+            false => InStep {
+                own: waits.own,
+                exposed: waits.exposed,
+                own_collectives: waits.collectives,
+                shared: waits.shared,
+            },
+        });
+        let counted = Vec::from_iter(counted);
+        let each = |value: fn(&InStep) -> Nanos| counted.iter().map(value).collect::<Vec<Nanos>>();
         let crosses = waits.iter().any(|waits| waits.stages > Nanos::ZERO);
         let exposed = waits.iter().any(|waits| waits.exposed > Nanos::ZERO);
         let crosses = crosses && exposed;
@@ -54,11 +95,20 @@ impl GroupWaits {
                 Nanos(waits.own.0 / count.max(1))
             })
         };
+        let names = match crosses {
+            true => each(|waits| waits.exposed),
+            false => each(|waits| waits.own),
+        };
+        let greatest = all.greatest.get(group).map_or(&[][..], Vec::as_slice);
+        let rest = |of: &[Nanos]| {
+            let rest = of.iter().zip(greatest).map(|(wait, one)| *wait - *one);
+            Vec::from_iter(rest)
+        };
+        let of_all = Vec::from_iter(waits.iter().map(|waits| waits.own));
         Some(Self {
-            names: match crosses {
-                true => each(|waits| waits.exposed),
-                false => each(|waits| waits.own),
-            },
+            without_one: (!crosses).then(|| [rest(&names), rest(&of_all)]),
+            names,
+            own: each(|waits| waits.own),
             exposed: each(|waits| waits.exposed),
             mean: (!crosses).then(mean),
         })
@@ -84,49 +134,132 @@ struct Waited {
     own: Vec<(Nanos, Nanos)>,
     /// In those with ranks of other groups.
     stages: Vec<(Nanos, Nanos)>,
+    /// In those of either that don't find their ranks in step: few.
+    alignment: Vec<(Nanos, Nanos)>,
 }
 
 /// What each rank waits.
-pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'_>) -> Vec<Waits> {
+pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'_>) -> AllWaits {
     let mut all = vec![Waits::default(); timelines.len()];
     let mut spans = vec![Waited::default(); timelines.len()];
     let group_of = Vec::from_iter((0..timelines.len()).map(|at| groups.of(at)));
+    let mut greatest = Vec::from_iter(groups.all.iter().map(Greatest::of));
+    let mut in_step = step::in_step(matched).into_iter();
     matched.each(|row| {
+        let counts = in_step.next().unwrap_or(true);
         let group = |entry: &Entry| group_of.get(entry.rank).copied();
         let first = row.first().and_then(group);
         let inside = row.iter().all(|entry| group(entry) == first);
         for (entry, wait) in row.iter().zip(in_one(row)) {
-            let Some(waits) = all.get_mut(entry.rank) else {
+            let (Some(waits), Some(spans)) = (all.get_mut(entry.rank), spans.get_mut(entry.rank))
+            else {
                 continue;
             };
-            if inside {
-                waits.own += wait;
-                waits.own_collectives += 1;
-            }
-            waits.collectives += 1;
             let others = row.iter().filter(|other| group(other) == group(entry));
-            waits.shared += usize::from(others.count() > 1);
-            if wait > Nanos::ZERO
-                && let Some(spans) = spans.get_mut(entry.rank)
-            {
-                let of_one = match inside {
-                    true => &mut spans.own,
-                    false => &mut spans.stages,
-                };
-                of_one.push((entry.start, entry.start + wait));
+            let shared = usize::from(others.count() > 1);
+            waits.add(wait, shared, inside, counts);
+            if wait > Nanos::ZERO {
+                let span = (entry.start, entry.start + wait);
+                match inside {
+                    true => spans.own.push(span),
+                    false => spans.stages.push(span),
+                }
+                if !counts {
+                    spans.alignment.push(span);
+                }
             }
+        }
+        let own = first.filter(|_| inside);
+        if let Some(greatest) = own.and_then(|group| greatest.get_mut(group)) {
+            greatest.take(row, counts);
         }
     });
     for ((waits, spans), timeline) in all.iter_mut().zip(spans).zip(timelines) {
-        let Waited { own, mut stages } = spans;
+        waits.add_spans(spans, timeline);
+    }
+    AllWaits {
+        ranks: all,
+        greatest: greatest
+            .into_iter()
+            .map(|greatest| greatest.waits)
+            .collect(),
+    }
+}
+
+impl Waits {
+    /// Takes what is waited in one collective.
+    fn add(&mut self, wait: Nanos, shared: usize, inside: bool, counts: bool) {
+        self.collectives += 1;
+        self.shared += shared;
+        if counts {
+            self.in_step.shared += shared;
+        }
+        if inside {
+            self.own += wait;
+        }
+        if inside && counts {
+            self.in_step.own += wait;
+            self.in_step.own_collectives += 1;
+        }
+    }
+
+    /// Takes when it was.
+    fn add_spans(&mut self, spans: Waited, timeline: &Timeline) {
+        let Waited {
+            own,
+            mut stages,
+            mut alignment,
+        } = spans;
         stages.sort_unstable();
         // Of several stages waited for at once each would count the same time.
-        waits.stages = Spans::covered(stages.iter().copied());
+        self.stages = Spans::covered(stages.iter().copied());
         stages.extend(own);
         stages.sort_unstable();
-        waits.exposed = exposed(&stages, timeline);
+        self.exposed = exposed(&stages, timeline);
+        self.in_step.exposed = match alignment.is_empty() {
+            true => self.exposed,
+            false => {
+                alignment.sort_unstable();
+                stages.retain(|span| alignment.binary_search(span).is_err());
+                exposed(&stages, timeline)
+            }
+        };
     }
-    all
+}
+
+/// What the ranks of a group wait in the collective in which they wait most together.
+struct Greatest {
+    first: usize,
+    /// Whether it finds its ranks in step: one that does counts before one that does not.
+    counts: bool,
+    total: Nanos,
+    waits: Vec<Nanos>,
+}
+
+impl Greatest {
+    fn of(group: &Group) -> Self {
+        Self {
+            first: group.range.start,
+            counts: false,
+            total: Nanos::ZERO,
+            waits: vec![Nanos::ZERO; group.range.len()],
+        }
+    }
+
+    fn take(&mut self, row: &[Entry], counts: bool) {
+        let total = in_one(row).sum::<Nanos>();
+        if (counts, total) <= (self.counts, self.total) {
+            return;
+        }
+        (self.counts, self.total) = (counts, total);
+        self.waits.fill(Nanos::ZERO);
+        for (entry, wait) in row.iter().zip(in_one(row)) {
+            let place = entry.rank.checked_sub(self.first);
+            if let Some(place) = place.and_then(|place| self.waits.get_mut(place)) {
+                *place = wait;
+            }
+        }
+    }
 }
 
 /// The time in these spans, which come in order, in which a rank computes nothing.

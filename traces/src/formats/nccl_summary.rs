@@ -43,6 +43,16 @@ pub struct Waits {
     pub ranks: Vec<RankWait>,
 }
 
+impl Waits {
+    /// What the two ranks wait that wait least, in milliseconds in each collective; of one rank that of it.
+    #[must_use]
+    pub fn least_two(&self) -> [f64; 2] {
+        let mut last = self.ranks.iter().rev().map(|rank| rank.wait_ms);
+        let least = last.next().unwrap_or(0.0);
+        [least, last.next().unwrap_or(least)]
+    }
+}
+
 /// Whether a file that begins like this is such a summary.
 #[must_use]
 pub fn wrote(head: &[u8]) -> bool {

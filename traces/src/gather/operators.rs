@@ -1,4 +1,4 @@
-//! Which operator of a framework launched the kernels of each name.
+//! Which operator of a framework launched the kernels of each name, by the time that they take.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -74,6 +74,8 @@ enum Found {
 #[derive(Debug, Clone, Copy)]
 struct Launched {
     kernel: NameId,
+    /// How long it took.
+    length: i64,
     /// The number of an operator's call that it names.
     number: Option<NonMax>,
     correlation: Option<Correlation>,
@@ -146,17 +148,19 @@ impl Operators {
     pub(crate) fn launched(
         &mut self,
         kernel: NameId,
+        length: i64,
         number: Option<u32>,
         correlation: Option<Correlation>,
     ) {
         self.launched.push(Launched {
             kernel,
+            length,
             number: number.and_then(NonMax::new),
             correlation,
         });
     }
 
-    /// The operator that launched most kernels of each name; of several the first by name.
+    /// The operator whose kernels of each name took most time; of several the first by name.
     pub(super) fn of_kernels(mut self) -> HashMap<NameId, Arc<str>> {
         if self.calls.is_empty() {
             return HashMap::new();
@@ -166,7 +170,7 @@ impl Operators {
             .sort_unstable_by_key(|launch| (launch.correlation, launch.at));
         self.calls.sort_unstable_by_key(|call| call.number);
         let numbered = self.numbers_are_of_calls();
-        let mut counts = HashMap::<(NameId, u32), usize>::new();
+        let mut times = HashMap::<(NameId, u32), i64>::new();
         for kernel in &self.launched {
             let operator = match self.by_launch(kernel) {
                 Found::Operator(operator) => Some(operator),
@@ -177,22 +181,22 @@ impl Operators {
                     .and_then(|number| self.by_number(number)),
             };
             if let Some(operator) = operator {
-                *counts.entry((kernel.kernel, operator)).or_default() += 1;
+                let time = times.entry((kernel.kernel, operator)).or_default();
+                *time = time.saturating_add(kernel.length);
             }
         }
         let name = |operator: u32| self.names.get(operator as usize);
-        let mut most = HashMap::<NameId, (usize, &Arc<str>)>::new();
-        for ((kernel, operator), count) in counts {
+        let mut most = HashMap::<NameId, (i64, &Arc<str>)>::new();
+        for ((kernel, operator), time) in times {
             let Some(operator) = name(operator) else {
                 continue;
             };
-            let known = most.entry(kernel).or_insert((count, operator));
-            if count > known.0 || (count == known.0 && operator < known.1) {
-                *known = (count, operator);
+            let known = most.entry(kernel).or_insert((time, operator));
+            if time > known.0 || (time == known.0 && operator < known.1) {
+                *known = (time, operator);
             }
         }
-        let own =
-            |(kernel, (_, operator)): (NameId, (usize, &Arc<str>))| (kernel, operator.clone());
+        let own = |(kernel, (_, operator)): (NameId, (i64, &Arc<str>))| (kernel, operator.clone());
         most.into_iter().map(own).collect()
     }
 
@@ -288,16 +292,21 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_that_launched_most_is_told() {
+    fn the_operator_whose_kernels_take_most_time_is_told() {
         let mut operators = Operators::default();
         let mut kept = Kept::default();
         for (number, name) in [(3, "aten::mm"), (1, "aten::add"), (2, "aten::mm")] {
             operators.called(&mut kept, name, Some(number), None);
         }
         for (kernel, number) in [(0, 1), (0, 2), (0, 3), (1, 3), (1, 1), (2, 9)] {
-            operators.launched(NameId(kernel), Some(number), None);
+            operators.launched(NameId(kernel), 1, Some(number), None);
         }
-        assert_eq!(told(operators), is(&[(0, "aten::mm"), (1, "aten::add")]));
+        // Many short ones take less than a long one.
+        for (length, number) in [(1, 1), (1, 1), (9, 3)] {
+            operators.launched(NameId(3), length, Some(number), None);
+        }
+        let expected = [(0, "aten::mm"), (1, "aten::add"), (3, "aten::mm")];
+        assert_eq!(told(operators), is(&expected));
     }
 
     /// Calls on two threads, each with its number, its thread, its start and its end.
@@ -332,7 +341,7 @@ mod tests {
         ] {
             operators.launch(correlation.into(), at, threads[thread]);
             let shared = Correlation::new(correlation.into());
-            operators.launched(NameId(kernel), Some(correlation), shared);
+            operators.launched(NameId(kernel), 1, Some(correlation), shared);
         }
         let expected = [
             (0, "aten::convolution_backward"),
@@ -349,9 +358,9 @@ mod tests {
         let threads = calls(&mut operators);
         // No operator of this thread was recorded.
         operators.launch(70, 50, threads[2]);
-        operators.launched(NameId(0), Some(5), Correlation::new(70));
-        operators.launched(NameId(1), Some(4), Correlation::new(71));
-        operators.launched(NameId(2), Some(1), None);
+        operators.launched(NameId(0), 1, Some(5), Correlation::new(70));
+        operators.launched(NameId(1), 1, Some(4), Correlation::new(71));
+        operators.launched(NameId(2), 1, Some(1), None);
         let expected = [
             (0, "aten::sum"),
             (1, "aten::empty"),
@@ -361,8 +370,8 @@ mod tests {
         // Of numbers that are all correlations nothing is told.
         let mut operators = Operators::default();
         calls(&mut operators);
-        operators.launched(NameId(0), Some(5), Correlation::new(5));
-        operators.launched(NameId(1), Some(4), Correlation::new(4));
+        operators.launched(NameId(0), 1, Some(5), Correlation::new(5));
+        operators.launched(NameId(1), 1, Some(4), Correlation::new(4));
         assert_eq!(told(operators), is(&[]));
     }
 }

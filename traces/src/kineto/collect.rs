@@ -3,6 +3,7 @@
 use litd_units::Nanos;
 
 use super::event::{Args, Category, Event, RawCollective, distributed_info};
+use super::flows::Flows;
 use crate::gather::{
     self, Correlation, Gathered, Launch, Mark, RawKernel, Span, Spot, Thread, launches, shortened,
     within,
@@ -33,6 +34,7 @@ impl From<gather::Fault> for Fault {
 pub(super) struct Collected {
     pub(super) gathered: Gathered,
     pub(super) others: Others,
+    pub(super) flows: Flows,
 }
 
 /// Events of devices whose kernels are not read.
@@ -107,6 +109,18 @@ impl Collected {
                 self.operator(event);
                 Ok(())
             }
+            Category::Call => {
+                self.call(event);
+                Ok(())
+            }
+            Category::Arrow { begins } => {
+                let number = event.id.and_then(number_of::<u64>);
+                let at = event.ts.and_then(number::micros_to_nanos);
+                if let Some(((number, at), thread)) = number.zip(at).zip(self.thread(event)) {
+                    self.flows.arrow(number, begins, (thread, at));
+                }
+                Ok(())
+            }
             Category::Device => {
                 let label = device_label(event, &args);
                 let device = self.gathered.kept.device(&decoded(label)).map_err(|what| {
@@ -148,6 +162,17 @@ impl Collected {
     fn thread(&mut self, event: &Event<'_>) -> Option<Thread> {
         let operators = &mut self.gathered.operators;
         operators.thread(event.pid.unwrap_or_default(), event.tid?)
+    }
+
+    /// Takes a call of the host of which arrows tell what it launched.
+    fn call(&mut self, event: &Event<'_>) {
+        let start = event.ts.and_then(number::micros_to_nanos);
+        let length = event.dur.and_then(number::micros_to_nanos);
+        let times = start.zip(length).filter(|_| launches(event.name));
+        if let Some(((start, length), thread)) = times.zip(self.thread(event)) {
+            let end = start.saturating_add(length.max(0));
+            self.flows.call((thread, start), end);
+        }
     }
 
     /// Takes the call of an operator.
@@ -227,13 +252,18 @@ impl Collected {
         let stream = self.gathered.kept.stream(&decoded(stream)).map_err(fault)?;
         let device = decoded(device_label(event, &args));
         let device = self.gathered.kept.device(&device).map_err(fault)?;
-        let correlation = args
-            .correlation
-            .and_then(number_of)
-            .and_then(Correlation::new);
+        let thread = match event.described {
+            true => self.thread(event),
+            false => None,
+        };
+        let correlation = match thread {
+            Some(thread) => Some(self.flows.kernel((thread, start))),
+            None => args.correlation.and_then(number_of),
+        };
+        let correlation = correlation.and_then(Correlation::new);
         if args.external_id.is_some() || correlation.is_some() {
             let operators = &mut self.gathered.operators;
-            operators.launched(name, args.external_id, correlation);
+            operators.launched(name, length, args.external_id, correlation);
         }
         let collective = match &args.collective {
             Some(raw) => {

@@ -1,5 +1,6 @@
 //! One event of a Kineto trace, looked at only as far as it matters.
 
+use super::flows;
 use crate::json::text::{Malformed, fields, number_of, unquoted};
 
 /// What an event may tell us, by its category.
@@ -17,6 +18,10 @@ pub(super) enum Category<'a> {
     Device,
     /// A call that may have launched a kernel.
     Launch,
+    /// A call of the host in a file that has no categories.
+    Call,
+    /// Where an arrow from a call to what it launched begins, or ends.
+    Arrow { begins: bool },
     /// Work of a device that is no GPU, and its category.
     Other(&'a [u8]),
 }
@@ -50,6 +55,10 @@ pub(super) struct Event<'a> {
     pub(super) args: &'a [u8],
     /// The number of an operator's call.
     pub(super) external_id: Option<u32>,
+    /// The number of an arrow.
+    pub(super) id: Option<&'a [u8]>,
+    /// Whether its arguments tell the category, for lack of another.
+    pub(super) described: bool,
 }
 
 impl<'a> Event<'a> {
@@ -65,14 +74,27 @@ impl<'a> Event<'a> {
             tid: None,
             args: b"{}",
             external_id: None,
+            id: None,
+            described: false,
         };
+        let mut arrow = None;
         if text.first() != Some(&b'{') {
             return Ok(None);
         }
         for field in fields(text) {
             let (key, value) = field?;
             match key {
-                b"ph" if value != b"\"X\"" => return Ok(None),
+                b"ph" => match value {
+                    b"\"X\"" => {}
+                    b"\"s\"" | b"\"f\"" if is_arrow(text) => {
+                        arrow = Some(Category::Arrow {
+                            begins: value == b"\"s\"",
+                        });
+                    }
+                    _ => return Ok(None),
+                },
+                b"cat" if value == flows::CATEGORY => {}
+                b"id" => event.id = Some(unquoted(value)),
                 b"cat" => {
                     category = Category::of(value);
                     if category.is_none() {
@@ -104,8 +126,12 @@ impl<'a> Event<'a> {
                 false => event.external_id = external_id(text),
             }
         }
-        // rocmProfileData's converter has no categories; a description in the arguments tells.
-        let category = category.or_else(|| described(event.args));
+        if category.is_none() && arrow.is_none() {
+            // rocmProfileData's converter has no categories; a description in the arguments tells.
+            category = described(event.args);
+            event.described = true;
+        }
+        let category = category.or(arrow);
         Ok(category.map(|category| Event { category, ..event }))
     }
 
@@ -118,6 +144,12 @@ impl<'a> Event<'a> {
         let fields = [self.ts, self.dur, self.pid, self.tid];
         fields.iter().all(Option::is_some)
     }
+}
+
+/// Whether an event is an arrow from a call to what it launched. Kineto's own are of another category, and
+/// tell what its correlations tell.
+fn is_arrow(event: &[u8]) -> bool {
+    memchr::memmem::find(event, flows::CATEGORY).is_some()
 }
 
 /// The number of an operator's call, for which the rest of its event need not be taken apart: within
@@ -136,11 +168,12 @@ fn described(args: &[u8]) -> Option<Category<'static>> {
     let mut fields = fields.filter(|(key, _)| *key == b"desc");
     let description = unquoted(fields.next()?.1);
     match description {
-        b"KernelExecution" => Some(Category::Kernel),
+        // A task is a kernel that a HIP graph launched.
+        b"KernelExecution" | b"Task" => Some(Category::Kernel),
         _ if description.starts_with(b"Copy") || description.starts_with(b"Fill") => {
             Some(Category::Copy)
         }
-        _ => None,
+        _ => Some(Category::Call),
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod collect;
 mod event;
+mod flows;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -58,7 +59,9 @@ pub(crate) fn read_source(source: Source<impl Read>, file: &str) -> Result<Found
     let Collected {
         mut gathered,
         others,
+        flows,
     } = collected;
+    gathered.launches.extend(flows.launches());
     // Any tool may write a bare list of events; only kernels would tell that Kineto did.
     let is_kineto = progress.has_events && !progress.keys.is_empty();
     if gathered.is_empty() && !is_kineto {

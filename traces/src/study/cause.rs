@@ -27,8 +27,12 @@ const LEVEL: f64 = 0.004;
 pub struct Diagnosis {
     /// What holds the node back.
     pub cause: Cause,
-    /// The rank that the others wait for; null where nobody waits, or for nobody in particular.
+    /// The rank that the others wait for; null where nobody waits, for nobody in particular, or for several
+    /// alike.
     pub rank: Option<u32>,
+    /// All ranks that the others wait for alike, as far as the traces tell them apart: `rank` alone, or
+    /// several.
+    pub stragglers: Vec<u32>,
     /// Whether the ranks exchange anything in what was recorded; else nobody is seen to wait.
     #[serde(skip)]
     pub exchanges: bool,
@@ -41,6 +45,15 @@ pub struct Diagnosis {
     pub spread: f64,
     /// How far noise may drive them apart.
     pub level: f64,
+    /// What sets the ranks that are late apart from those that are far ahead of them.
+    #[serde(skip)]
+    pub apart: Marks,
+    /// Whether the others' queues are empty as long as those of the ranks that are late.
+    #[serde(skip)]
+    pub all_idle: bool,
+    /// Whether one collective alone tells who is late: then nobody is named.
+    #[serde(skip)]
+    pub hangs_on_one: bool,
     /// The reasons, in words and numbers.
     pub evidence: Vec<String>,
     /// What was measured of each rank.
@@ -133,7 +146,7 @@ impl Measure {
     }
 
     /// The figure in words, for a node that is level or for one that nothing explains.
-    fn apart(&self, rank: u32) -> [String; 2] {
+    fn apart(&self, late: &str) -> [String; 2] {
         let (spread, level) = (100.0 * self.spread, 100.0 * self.level);
         let unexplained = "and nothing in its kernels, its queue or its transfers explains that";
         match self.name {
@@ -142,7 +155,7 @@ impl Measure {
                     "the ranks are {spread:.2} % of an iteration apart on average, no more than noise makes them"
                 ),
                 format!(
-                    "the rank furthest ahead leads rank {rank} by {spread:.2} % of an iteration on average, {unexplained}"
+                    "the rank furthest ahead leads {late} by {spread:.2} % of an iteration on average, {unexplained}"
                 ),
             ],
             "waits" => [
@@ -150,7 +163,7 @@ impl Measure {
                     "what the ranks wait in collectives with nothing to compute differs by {spread:.2} % of an iteration, where noise makes up to {level:.2} %"
                 ),
                 format!(
-                    "another rank waits in collectives with nothing to compute for {spread:.2} % of an iteration more than rank {rank}, {unexplained}"
+                    "another rank waits in collectives with nothing to compute for {spread:.2} % of an iteration more than {late}, {unexplained}"
                 ),
             ],
             _ => [
@@ -158,9 +171,49 @@ impl Measure {
                     "the ranks come to collectives {spread:.2} % of an iteration apart on average, where noise makes up to {level:.2} %"
                 ),
                 format!(
-                    "another rank comes to collectives {spread:.2} % of an iteration before rank {rank} on average, {unexplained}"
+                    "another rank comes to collectives {spread:.2} % of an iteration before {late} on average, {unexplained}"
                 ),
             ],
+        }
+    }
+}
+
+/// Whether one collective alone tells that this rank is late: without the one in which most is waited
+/// another one would be, or, where its own marks don't set it apart either, nobody.
+fn hangs_on_one(
+    (last, set_apart): (usize, bool),
+    waits: Option<&GroupWaits>,
+    measure: &Measure,
+    length: Nanos,
+) -> bool {
+    let Some(rests) = waits.and_then(|waits| waits.without_one.as_ref()) else {
+        return false;
+    };
+    // Ranks that are no further apart than noise makes them are told apart by their kernels.
+    if measure.spread < measure.level {
+        return false;
+    }
+    let enough = measure.threshold();
+    rests.iter().all(|rest| {
+        let shares = rest.iter().map(|&time| ratio(time, length).unwrap_or(0.0));
+        let shares = Vec::from_iter(shares);
+        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        let own = shares.get(last).copied().unwrap_or(0.0);
+        own - least >= enough || !set_apart && spread(&shares) < enough
+    })
+}
+
+/// Ranks by their numbers, as in "ranks 0, 4 and 5".
+#[must_use]
+pub fn named(ranks: &[u32]) -> String {
+    let [rest @ .., last] = ranks else {
+        return "a rank".into();
+    };
+    match rest {
+        [] => format!("rank {last}"),
+        rest => {
+            let rest = Vec::from_iter(rest.iter().map(u32::to_string));
+            format!("ranks {} and {last}", rest.join(", "))
         }
     }
 }
@@ -190,26 +243,48 @@ pub(super) fn diagnose(
     };
     let verdict = litd_diagnosis::diagnose(&measure.values, &marks, &[], &limits);
     let last = verdict.last.and_then(|gpu| timelines.get(gpu));
-    let rank = last.map(|timeline| timeline.rank);
+    let last = last.map_or(0, |timeline| timeline.rank);
+    let late = litd_diagnosis::as_late(&verdict, &measure.values, &marks, &limits);
+    let late = late.into_iter().filter_map(|gpu| timelines.get(gpu));
+    let late = Vec::from_iter(late.map(|timeline| timeline.rank));
     let exchanges = matrix.exchanges();
-    let (cause, evidence) = match (artefact::find(timelines, matrix, skew), rank) {
-        (Some(artefact), _) => artefact,
-        (None, Some(_)) if !exchanges && verdict.cause != Cause::Healthy => {
+    let artefact = artefact::find(timelines, matrix, skew);
+    let is_late = verdict.cause != Cause::Healthy && artefact.is_none() && exchanges;
+    let one = verdict.last.filter(|_| is_late);
+    let all_idle = verdict.apart.idle <= limits.idle;
+    let set_apart = match verdict.cause {
+        Cause::HostBound => !all_idle,
+        cause => cause != Cause::Unknown,
+    };
+    let hangs_on_one =
+        one.is_some_and(|last| hangs_on_one((last, set_apart), waits, &measure, length));
+    let (cause, evidence) = match artefact {
+        Some(artefact) => artefact,
+        None if late.is_empty() => (Cause::Unknown, Vec::new()),
+        None if !exchanges && verdict.cause != Cause::Healthy => {
             (Cause::Unknown, alone(timelines, &leads, &marks))
         }
-        (None, Some(rank)) => (verdict.cause, evidence(rank, &verdict, &measure)),
-        (None, None) => (Cause::Unknown, Vec::new()),
+        None if hangs_on_one => (Cause::Unknown, vec![one_collective(&late)]),
+        None => (verdict.cause, evidence(&late, last, &verdict, &measure)),
     };
-    let named = exchanges && !matches!(cause, Cause::Healthy | Cause::SamplingArtefact);
+    let is_named = is_late && !hangs_on_one;
+    let stragglers = if is_named { late } else { Vec::new() };
     let each = timelines.iter().zip(marks).zip(&leads).enumerate();
     Diagnosis {
         cause,
-        rank: rank.filter(|_| named),
+        rank: match stragglers[..] {
+            [rank] => Some(rank),
+            _ => None,
+        },
+        stragglers,
         exchanges,
         power_helps: cause.power_helps(),
         measure: measure.name,
         spread: measure.spread,
         level: measure.level,
+        apart: verdict.apart,
+        all_idle,
+        hangs_on_one,
         evidence,
         ranks: each
             .map(|(at, ((timeline, marks), &lead))| RankMarks {
@@ -220,6 +295,14 @@ pub(super) fn diagnose(
             })
             .collect(),
     }
+}
+
+/// Why nobody is named although one collective tells somebody.
+fn one_collective(late: &[u32]) -> String {
+    format!(
+        "the others wait for {} in one collective only: without that one another rank would be waited for, or none, and one collective may be late by chance",
+        named(late)
+    )
 }
 
 /// What is to be said of ranks that exchange nothing: how far apart they are, which holds nobody back by
@@ -253,10 +336,16 @@ fn alone(timelines: &[Timeline], leads: &[f64], marks: &[Marks]) -> Vec<String> 
 }
 
 /// What the verdict rests on.
-fn evidence(rank: u32, verdict: &Verdict, measure: &Measure) -> Vec<String> {
+fn evidence(late: &[u32], last: u32, verdict: &Verdict, measure: &Measure) -> Vec<String> {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let apart = &verdict.apart;
-    let [level, unexplained] = measure.apart(rank);
+    let [level, unexplained] = measure.apart(&named(late));
+    // Of several that are alike the last one stands for all.
+    let its = match late {
+        [_] => "its".into(),
+        _ if verdict.cause == Cause::Healthy => "the last rank's".into(),
+        _ => format!("rank {last}'s"),
+    };
     let mut evidence = Vec::new();
     match (verdict.cause, &verdict.seen[..]) {
         (Cause::Healthy, _) => evidence.push(level),
@@ -273,26 +362,26 @@ fn evidence(rank: u32, verdict: &Verdict, measure: &Measure) -> Vec<String> {
         .any(|cause| matches!(cause, Cause::SlowClock | Cause::DataDependent));
     evidence.push(match (apart.slower_compute, apart.slower_memory) {
         (Some(compute), Some(memory)) if slower => format!(
-            "its computation of constant overlap takes {} longer than that of the ranks far ahead of it where the clock limits it, and {} where memory does{}",
+            "{its} computation of constant overlap takes {} longer than that of the ranks far ahead of it where the clock limits it, and {} where memory does{}",
             percent(compute),
             percent(memory),
             match verdict.cause {
                 Cause::SlowClock =>
-                    ": its clock is slow (these traces hold no temperature that would say why)",
-                Cause::DataDependent => ": a slow clock would spare the latter, so it has more work",
+                    ": the clock is slow (these traces hold no temperature that would say why)",
+                Cause::DataDependent => ": a slow clock would spare the latter, so there is more work",
                 _ => "",
             }
         ),
         (Some(compute), None) if slower => format!(
-            "its computation of constant overlap takes {} longer than that of the ranks far ahead of it: its clock is slow, or it has more work; too few kernels are limited by memory to tell which",
+            "{its} computation of constant overlap takes {} longer than that of the ranks far ahead of it: the clock is slow, or there is more work; too few kernels are limited by memory to tell which",
             percent(compute),
         ),
         (Some(compute), _) => format!(
-            "its computation of constant overlap takes {} {} than that of the ranks far ahead of it: no slower than can be told",
+            "{its} computation of constant overlap takes {} {} than that of the ranks far ahead of it: no slower than can be told",
             percent(compute.abs()),
             if compute < 0.0 { "less" } else { "longer" }
         ),
-        (None, _) => "too few of its kernels have the same overlap on all ranks to tell its pace".into(),
+        (None, _) => format!("too few of {its} kernels have the same overlap on all ranks to tell the pace"),
     });
     if verdict.seen.contains(&Cause::HostBound) {
         let more = match apart.idle > Limits::OF_TRACES.idle {
@@ -303,13 +392,13 @@ fn evidence(rank: u32, verdict: &Verdict, measure: &Measure) -> Vec<String> {
             false => ", as on the others (none of the hosts keeps up)".into(),
         };
         evidence.push(format!(
-            "its queue is empty, with no collective to wait for, for {} of an iteration{more}: its host is late",
+            "{its} queue is empty, with no collective to wait for, for {} of an iteration{more}: the host is late",
             percent(verdict.idle)
         ));
     }
     if verdict.seen.contains(&Cause::Communication) {
         evidence.push(format!(
-            "its transfers end {} of their length later than those of the ranks far ahead of it: its link is slow",
+            "{its} transfers end {} of their length later than those of the ranks far ahead of it: the link is slow",
             percent(apart.slower_link)
         ));
     }

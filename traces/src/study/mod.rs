@@ -3,6 +3,7 @@
 
 mod artefact;
 mod cause;
+mod gain;
 mod layers;
 mod matrix;
 mod models;
@@ -15,7 +16,8 @@ use litd_units::Nanos;
 use serde::Serialize;
 
 pub use crate::skew::{Jump, Skew};
-pub use cause::{Diagnosis, RankMarks};
+pub use cause::{Diagnosis, RankMarks, named};
+pub use gain::{Gain, gain};
 pub use layers::Layer;
 pub use litd_diagnosis::{Cause, Marks};
 pub use models::{Aligned, ModelOptions, Models, Prediction, predict};
@@ -91,7 +93,7 @@ pub fn study<'a>(
 ) -> Result<Study<'a>, AlignError> {
     let groups = Groups::one(timelines, None).named(timelines, align);
     let waits = waits(timelines, &groups, &matched(timelines, &groups));
-    let waits = GroupWaits::of(&waits);
+    let waits = GroupWaits::of(&waits, 0, 0..timelines.len());
     let compared = Compared {
         alignment: None,
         waits: waits.as_ref(),

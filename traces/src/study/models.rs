@@ -45,6 +45,10 @@ pub struct Models {
     pub med: Aligned,
     /// All GPUs aligned to the fastest: cpu-slosh.
     pub min: Aligned,
+    /// The part of its computation of constant overlap that each GPU saves if it is as fast as the median
+    /// one, by the sums over kernels; 0 for those that are.
+    #[serde(skip)]
+    pub saves: Vec<f64>,
 }
 
 /// The prediction for one alignment.
@@ -144,8 +148,13 @@ fn predict_each(
             or_one(quiet),
         )
     };
+    let middle = median(by_gpu.clone()).unwrap_or(0.0);
+    let saved = by_gpu.iter().map(|time| (1.0 - middle / time).max(0.0));
     Prediction {
         aligned: [0, 1, 2].map(aligned),
+        saves: saved
+            .map(|part| if part.is_finite() { part } else { 0.0 })
+            .collect(),
         constant,
         varying,
         t_baseline: of_constant[0] + least_varying,
@@ -165,6 +174,8 @@ fn or_one(ratio: f64) -> f64 {
 pub struct Prediction {
     /// For max, med and min: speed-up, power ratio, speed-up without noise.
     pub aligned: [(f64, f64, f64); 3],
+    /// See [`Models::saves`].
+    pub saves: Vec<f64>,
     /// Kernels of constant overlap.
     pub constant: usize,
     /// Kernels of varying overlap.
@@ -215,6 +226,7 @@ impl Models {
             max: aligned(0),
             med: aligned(1),
             min: aligned(2),
+            saves: all.saves,
         }
     }
 }

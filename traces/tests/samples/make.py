@@ -298,7 +298,7 @@ def numbered(kernels):
 
 def rpd(kernels):
     names, rows = numbered(kernels)
-    strings = [(1, ""), (2, "KernelExecution"), (3, "Task"), (4, "unused")]
+    strings = [(1, ""), (2, "KernelExecution"), (3, "Barrier"), (4, "unused")]
     strings += [(at + 10, name) for at, name in enumerate(names)]
     ops = [(i, g, s, 0, "", start, end, names.index(n) + 10, 2) for i, g, s, n, start, end in rows]
     ops.append((len(ops) + 1, 0, 0, 0, "", FIRST, FIRST + 5, 1, 3))

@@ -58,14 +58,11 @@ pub fn section(out: &mut String, report: &Report) {
     out.push_str("Busy: of the time from the first start to the last end on any rank. Overlap: the part of its computation that communication runs beside, up to 1.</p></section>\n");
 }
 
-/// The rank, in bold if the others of its group wait for it, and not only by chance.
+/// The rank, in bold if the others of its group wait for it, alone or as for others.
 fn name(report: &Report, rank: &RankReport) -> String {
     let group = report.groups.get(rank.group);
-    let straggler = group.and_then(|group| match &group.diagnosis {
-        Some(diagnosis) => diagnosis.rank,
-        None => group.straggler_rank,
-    });
-    match straggler == Some(rank.rank) {
+    let stragglers = group.map_or(&[][..], |group| group.stragglers());
+    match stragglers.contains(&rank.rank) {
         true => format!("<strong>{}, straggler</strong>", rank.rank),
         false => rank.rank.to_string(),
     }

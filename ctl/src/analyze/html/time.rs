@@ -38,7 +38,7 @@ pub fn section(out: &mut String, report: &Report) {
         "</p><figure style=\"margin:0\">{}</figure>",
         picture(report)
     );
-    out.push_str("<p>All of the table is in % of each rank's window, from its first start to its last end. Waits are within the times before them, or beside computation.</p><table><tr><th>rank</th><th>window</th><th>com&shy;putation</th><th>exposed comm.</th><th>exposed copies</th><th>idle</th><th>exposed waits</th><th>all waits</th><th>for stages</th></tr>");
+    out.push_str("<p>All of the table is in % of each rank's window, from its first start to its last end. Waits are within the times before them, or beside computation: those in the rank's own group and those for other groups are counted whether or not computation hides them, and of both together the first of the three columns has what nothing hides.</p><table><tr><th>rank</th><th>window</th><th>com&shy;putation</th><th>exposed comm.</th><th>exposed copies</th><th>idle</th><th>waits with nothing to compute (any)</th><th>waits in own group</th><th>waits for other groups</th></tr>");
     for rank in &report.ranks {
         let share = |part: Nanos| percent(Some(part.0 as f64 / rank.window_ns.0.max(1) as f64));
         let split = &rank.time_ns;
@@ -57,8 +57,8 @@ pub fn section(out: &mut String, report: &Report) {
         );
     }
     out.push_str("</table>");
-    if !time::launches_known(report) {
-        let _ = write!(out, "<p>{}.</p>", escaped(time::UNKNOWN));
+    if let Some(unknown) = time::unknown_launches(report) {
+        let _ = write!(out, "<p>{}.</p>", escaped(&unknown));
     }
     out.push_str("</section>\n");
     if let Some(rank) = time::shown(report) {
@@ -142,5 +142,9 @@ fn collectives(out: &mut String, rank: &RankReport) {
             or_dash(row.bus_bandwidth, time::bandwidth),
         );
     }
-    out.push_str("</table></section>\n");
+    let _ = writeln!(
+        out,
+        "</table><p>{}.</p></section>",
+        escaped(time::bus(rank))
+    );
 }

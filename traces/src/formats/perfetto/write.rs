@@ -108,16 +108,21 @@ struct Counter {
     unit: u32,
 }
 
+/// The process of what makes leads doubtful; no rank has such a number.
+const DOUBTS: i32 = i32::MAX;
+
 /// Categories by number: what computes and communicates, and what copies.
 const CATEGORIES: [&str; 2] = ["kernel", "gpu_memcpy"];
 
-/// Writes the timelines, and their leads where there are any.
+/// Writes the timelines, their leads where there are any, and what makes these doubtful, each as a mark at
+/// the beginning of a track of its own.
 ///
 /// # Errors
 /// `out` doesn't take it.
 pub fn write_perfetto(
     timelines: &[Timeline],
     leads: Option<&Leads<'_>>,
+    doubts: &[String],
     out: impl Write,
 ) -> io::Result<()> {
     let mut writer = Writer {
@@ -139,6 +144,13 @@ pub fn write_perfetto(
     })?;
     for (at, timeline) in timelines.iter().enumerate() {
         writer.rank(at, timeline, leads)?;
+    }
+    let starts = timelines
+        .iter()
+        .filter_map(|timeline| timeline.kernels.first());
+    let start = starts.map(|kernel| kernel.start).min().unwrap_or_default();
+    for doubt in doubts {
+        writer.doubt(start, doubt)?;
     }
     writer.out.flush()
 }
@@ -267,6 +279,39 @@ impl<W: Write> Writer<W> {
         };
         self.event(kernel.start, begin, interned)?;
         self.event(kernel.end, end, None)
+    }
+
+    /// A sentence as a mark that takes no time, whose name the user interface shows whole when it is chosen.
+    fn doubt(&mut self, at: Nanos, doubt: &str) -> io::Result<()> {
+        const INSTANT: u32 = 3;
+        let process = self.track(Track {
+            process: Some(Process {
+                pid: Some(DOUBTS),
+                name: format!("what makes leads doubtful: {doubt}"),
+            }),
+            ..Track::default()
+        })?;
+        let track = self.track(Track {
+            name: Some("note".into()),
+            parent: Some(process),
+            ..Track::default()
+        })?;
+        let next = self.names.len() as u64 + 1;
+        let id = *self.names.entry(doubt.to_owned()).or_insert(next);
+        let interned = (id == next).then(|| Interned {
+            categories: Vec::new(),
+            names: vec![Entry {
+                id,
+                name: doubt.to_owned(),
+            }],
+        });
+        let mark = Event {
+            kind: INSTANT,
+            name: Some(id),
+            track,
+            ..Event::default()
+        };
+        self.event(at, mark, interned)
     }
 
     fn event(&mut self, at: Nanos, event: Event, interned: Option<Interned>) -> io::Result<()> {

@@ -1,12 +1,14 @@
 //! rocmProfileData's .rpd, schema version 2: `rocpd_op` has all that ran on GPUs, with names in
 //! `rocpd_string`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rusqlite::Row;
 
+use litd_units::Nanos;
+
 use super::{Tables, Trouble, label, optional};
-use crate::gather::{Found, Gathered, KernelText};
+use crate::gather::{Found, Gathered, KernelText, shortened};
 use crate::timeline::KernelClass;
 
 /// How rocmProfileData is told to record kernels.
@@ -49,6 +51,7 @@ pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
     let mut kinds = tables.texts("rocpd_string", &["string"], "id")?;
     let mut names = tables.texts("rocpd_string", &["string"], "id")?;
     let mut gathered = Gathered::default();
+    let mut others = Others::default();
     let columns = [
         "opType_id",
         "description_id",
@@ -60,23 +63,60 @@ pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
     ];
     let events = tables.scan("rocpd_op", &columns.map(Some), |number, row| {
         let kind = kinds.get(row.get(0)?)?.unwrap_or_default();
-        let is_copy = kind.starts_with("Copy") || kind.starts_with("Fill");
-        // Others are barriers, markers and tasks of the runtime.
-        if !is_copy && kind != "KernelExecution" {
+        if occupies_nothing(kind) {
             return Ok(());
         }
-        let name = names.get(row.get(1)?)?.unwrap_or(kind);
+        let is_copy = kind.starts_with("Copy") || kind.starts_with("Fill");
+        let name = names.get(row.get(1)?)?;
         let kernel = KernelText {
-            name,
+            name: name.unwrap_or(kind),
             class: is_copy.then_some(KernelClass::Copy),
             stream: &label(row, 3)?,
             device: &label(row, 2)?,
             start: row.get(4)?,
             end: row.get(5)?,
         };
+        if name.is_none() && !is_copy && kind != KERNEL {
+            others.add(kind, kernel.start, kernel.end);
+        }
         gathered.launched(number, None, number_of(row, 6), &kernel)?;
         Ok(())
     })?;
     launches(tables, &mut gathered)?;
-    Ok(Found::new(gathered, events, ADVICE))
+    let mut found = Found::new(gathered, events, ADVICE);
+    found.notes = others.notes();
+    Ok(found)
+}
+
+/// The type of an operation that is a kernel launched by itself.
+const KERNEL: &str = "KernelExecution";
+
+/// Whether operations of this type only order others: a GPU does nothing while they last. Those of
+/// type `Task` are kernels that a HIP graph launched, each under its own name.
+fn occupies_nothing(kind: &str) -> bool {
+    ["Barrier", "Marker"].iter().any(|word| kind.contains(word))
+}
+
+/// Operations that have no name, of types that tell of no kernel and of no copy: how many there are of
+/// each type, and how long they took. They count as computation under the name of their type, because a
+/// GPU that works on them is not idle.
+#[derive(Default)]
+struct Others(BTreeMap<String, (u64, Nanos)>);
+
+impl Others {
+    fn add(&mut self, kind: &str, start: i64, end: i64) {
+        let (count, time) = self.0.entry(shortened(kind)).or_default();
+        *count += 1;
+        *time = Nanos(time.0.saturating_add(end.saturating_sub(start)));
+    }
+
+    fn notes(self) -> Vec<String> {
+        let note = |(kind, (count, time)): (String, (u64, Nanos))| {
+            format!(
+                "{count} operations of type {kind}, which take {:.3} ms together, have no name: they count as computation, and may be something else",
+                time.to_millis().0
+            )
+        };
+        self.0.into_iter().map(note).collect()
+    }
 }

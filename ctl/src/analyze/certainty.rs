@@ -1,0 +1,133 @@
+//! How sure a verdict is: a grade in words, and what it rests on.
+
+use litd_traces::study::{Cause, Diagnosis};
+use litd_traces::{RankReport, Report};
+
+use super::words;
+
+/// So many standard errors are certainty.
+const CERTAIN: f64 = 100.0;
+/// What exceeds noise so many times, or its own error, can't be noise.
+const CLEAR: f64 = 3.0;
+const FAR: f64 = 10.0;
+
+/// The grade and the reasons; `doubts` are those of the same verdict.
+pub fn of(report: &Report, diagnosis: &Diagnosis, doubts: &[String]) -> String {
+    let matching = matching(report);
+    let (spread, level) = (diagnosis.spread * 100.0, diagnosis.level * 100.0);
+    if diagnosis.nobody_waits() {
+        return format!(
+            "that nobody is seen to wait is sure: by their mean leads the ranks are {spread:.2} % of an iteration apart, which tells when they started and not who waits; {matching}."
+        );
+    }
+    if diagnosis.cause == Cause::SamplingArtefact {
+        return format!("not at all: these recordings don't allow it; {matching}.");
+    }
+    if diagnosis.hangs_on_one {
+        return format!("not sure: one collective alone would tell who is late; {matching}.");
+    }
+    let by = match diagnosis.measure {
+        "waits" => "what they wait with nothing to compute",
+        "arrivals" => "when they come to collectives, on average,",
+        _ => "their mean leads (no collective is matched)",
+    };
+    let basis = match diagnosis.spread < diagnosis.level {
+        true => format!(
+            "{by} alone could be chance ({spread:.2} % of an iteration, where noise makes up to {level:.2} %); {matching}."
+        ),
+        false => format!(
+            "by {by} the ranks are {spread:.2} % of an iteration apart, where noise makes up to {level:.2} %; {matching}."
+        ),
+    };
+    let grade = match report.missing() {
+        Some(_) => "sure only of the ranks given",
+        None => grade(diagnosis, doubts),
+    };
+    match (diagnosis.cause, slower(diagnosis)) {
+        (Cause::Unknown, _) => format!("that somebody waits is {grade}, why is not known: {basis}"),
+        (_, Some(slower)) => format!("{grade}: {slower}; {basis}"),
+        (_, None) => format!("{grade}: {basis}"),
+    }
+}
+
+/// How sure, in words. What makes it less sure follows as doubts.
+fn grade(diagnosis: &Diagnosis, doubts: &[String]) -> &'static str {
+    let clear = diagnosis.spread > CLEAR * diagnosis.level
+        || times(diagnosis).is_some_and(|times| times > FAR);
+    // On a level node it is the other way round.
+    let clear = match diagnosis.cause {
+        Cause::Healthy => CLEAR * diagnosis.spread < diagnosis.level,
+        _ => clear,
+    };
+    match (clear, doubts.is_empty()) {
+        (true, true) => "very sure",
+        (true, false) => "sure, but for the doubts below",
+        (false, true) => "fairly sure",
+        (false, false) => "likely, no more",
+    }
+}
+
+/// By how many of its standard errors the rank's kernels are slower.
+fn times(diagnosis: &Diagnosis) -> Option<f64> {
+    let by_kernels = matches!(diagnosis.cause, Cause::SlowClock | Cause::DataDependent);
+    let slower = diagnosis.apart.slower_compute.filter(|_| by_kernels)?;
+    Some(slower / diagnosis.apart.uncertainty?)
+}
+
+/// By how much the rank's kernels are slower, where that is why it is late: the figure of the evidence.
+fn slower(diagnosis: &Diagnosis) -> Option<String> {
+    let times = match times(diagnosis)? {
+        times if times < CERTAIN => format!("{times:.0}"),
+        _ => format!("more than {CERTAIN:.0}"),
+    };
+    let whose = match diagnosis.stragglers[..] {
+        [_] => "its kernels take",
+        _ => "their kernels take",
+    };
+    Some(format!(
+        "{whose} {:.1} % longer than those of the ranks far ahead, {times} times what that may be off by",
+        diagnosis.apart.slower_compute? * 100.0
+    ))
+}
+
+/// Which share of each rank's kernels matches, in words: ranks run more or fewer.
+pub fn matching(report: &Report) -> String {
+    let group = report.told().map_or(&[][..], |group| &group.ranks);
+    let ranks = report.ranks.iter();
+    let ranks = ranks.filter(|rank| group.contains(&rank.rank));
+    let matched = report.told().and_then(|group| group.matched_kernels);
+    match shares(matched, ranks) {
+        Some([least, most]) if words::percents(least.0) == words::percents(most.0) => {
+            format!("{} of the kernels match", words::percents(least.0))
+        }
+        Some([least, most]) => format!(
+            "{} to {} of a rank's kernels match (of ranks {} and {})",
+            words::percents(least.0),
+            words::percents(most.0),
+            least.1,
+            most.1
+        ),
+        None => "how many kernels match is not known".into(),
+    }
+}
+
+/// The least and the greatest share of a rank's kernels that match, each with its rank.
+pub fn shares<'a>(
+    matched: Option<usize>,
+    ranks: impl Iterator<Item = &'a RankReport>,
+) -> Option<[(f64, u32); 2]> {
+    let matched = matched?;
+    let share = |rank: &RankReport| {
+        let left_out = rank.left_out.iter().flatten().map(|kind| kind.count);
+        let all = matched + left_out.sum::<usize>();
+        (matched as f64 / all.max(1) as f64, rank.rank)
+    };
+    let shares = Vec::from_iter(ranks.map(share));
+    let least = shares.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0))?;
+    // Of several alike the first is named.
+    let most = shares
+        .iter()
+        .copied()
+        .reduce(|a, b| if b.0 > a.0 { b } else { a })?;
+    Some([least, most])
+}

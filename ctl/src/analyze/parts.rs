@@ -1,0 +1,141 @@
+//! What the ranks' time is made of, in words: what takes most of it, and what to do about that.
+
+use litd_traces::{Report, Split};
+use litd_units::Nanos;
+
+/// From this share of the time on, what is no computation is worth a word.
+const MUCH: f64 = 0.3;
+/// Above this share of the time is most of it.
+const MOST: f64 = 0.5;
+/// Where launches of fewer kernels are known, why a GPU is idle is known in part only.
+pub const KNOWN: f64 = 0.95;
+
+/// One kind of time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Computation,
+    Communication,
+    Copies,
+    Launch,
+    Stream,
+    Other,
+}
+
+/// A kind of time, and which share of the time recorded it is, of all ranks together.
+pub struct Part {
+    kind: Kind,
+    share: f64,
+    /// Whether the traces tell when the host launched kernels.
+    launches_known: bool,
+}
+
+impl Part {
+    /// What it is called, and whether that is one thing or several.
+    fn name(&self) -> (&'static str, bool) {
+        match self.kind {
+            Kind::Computation => ("computation", true),
+            Kind::Communication => ("communication with nothing beside it", true),
+            Kind::Copies => ("copies with nothing beside them", false),
+            Kind::Launch => ("gaps in which GPUs wait for their hosts' launches", false),
+            Kind::Stream => ("gaps in which GPUs wait for another stream", false),
+            Kind::Other if self.launches_known => {
+                ("gaps between kernels that had been launched in time", false)
+            }
+            Kind::Other => (
+                "gaps between kernels, for reasons that these traces don't tell,",
+                false,
+            ),
+        }
+    }
+
+    fn takes(&self) -> String {
+        let (name, one) = self.name();
+        let takes = if one { "takes" } else { "take" };
+        format!("{name} {takes} {:.1} %", 100.0 * self.share)
+    }
+
+    /// What to look at where this is the largest part.
+    pub fn advice(&self) -> &'static str {
+        match self.kind {
+            Kind::Computation => "look at the kernels that take most time, below",
+            Kind::Communication => {
+                "look at the collectives, below: larger ones, or computation beside them, hide them"
+            }
+            Kind::Copies => {
+                "look at what is copied, below: pinned memory and copies beside computation hide them"
+            }
+            Kind::Launch => {
+                "give GPUs more work per launch: fewer and larger launches (CUDA graphs, HIP graphs), or less work on the host between them"
+            }
+            Kind::Stream => "look at what streams wait for each other for (events)",
+            Kind::Other if self.launches_known => {
+                "look at what runs before the gaps: short kernels one after the other, or synchronisation"
+            }
+            Kind::Other => "record the host's calls as well: they tell why GPUs are idle",
+        }
+    }
+}
+
+/// All kinds of time, the greatest first.
+pub fn of(report: &Report) -> Vec<Part> {
+    let windows = report.ranks.iter().map(|rank| rank.window_ns);
+    let whole = windows.sum::<Nanos>().0.max(1) as f64;
+    let share = |of: fn(&Split) -> Nanos| {
+        let part = report.ranks.iter().map(|rank| of(&rank.time_ns));
+        part.sum::<Nanos>().0 as f64 / whole
+    };
+    let launches_known = report.ranks.iter().all(|rank| rank.launches_known >= KNOWN);
+    let parts = [
+        (Kind::Computation, share(|split| split.computation)),
+        (
+            Kind::Communication,
+            share(|split| split.exposed_communication),
+        ),
+        (Kind::Copies, share(|split| split.exposed_copies)),
+        (Kind::Launch, share(|split| split.idle_launch)),
+        (Kind::Stream, share(|split| split.idle_stream)),
+        (Kind::Other, share(|split| split.idle_other)),
+    ];
+    let mut parts = Vec::from_iter(parts.map(|(kind, share)| Part {
+        kind,
+        share,
+        launches_known,
+    }));
+    parts.sort_by(|a, b| b.share.total_cmp(&a.share));
+    parts
+}
+
+/// What takes most of the time, in one sentence without a full stop.
+pub fn verdict(parts: &[Part]) -> String {
+    let [first, second, ..] = parts else {
+        return "Nothing ran".into();
+    };
+    let computation = parts.iter().find(|part| part.kind == Kind::Computation);
+    let computation = computation.map_or(0.0, |part| 100.0 * part.share);
+    match (first.kind, first.share > MOST) {
+        (Kind::Computation, true) => {
+            format!("Most of the time is computation: {computation:.1} % of the time recorded")
+        }
+        (_, true) => format!(
+            "Most of the time is no computation: {} of the time recorded, computation {computation:.1} %",
+            first.takes()
+        ),
+        (_, false) => format!(
+            "Nothing takes most of the time: of the time recorded {}, the largest part, and {}",
+            first.takes(),
+            second.takes()
+        ),
+    }
+}
+
+/// What takes much of the time and is no computation, in words without a full stop.
+pub fn elsewhere(parts: &[Part]) -> Option<String> {
+    let mut others = parts.iter().filter(|part| part.kind != Kind::Computation);
+    let first = others.next().filter(|part| part.share > MUCH)?;
+    let computation = parts.iter().find(|part| part.kind == Kind::Computation);
+    let computation = computation.map_or(0.0, |part| 100.0 * part.share);
+    Some(format!(
+        "{} of the time recorded, computation {computation:.1} % of it",
+        first.takes()
+    ))
+}
