@@ -13,10 +13,11 @@ use tokio::net::UnixListener;
 use crate::answers::Answers;
 use crate::hub::{Hub, Shared};
 use crate::rights::{Admins, Caller};
+use crate::seats::Seats;
 use crate::server::{self, Answer};
 
-/// Connections at a time; others wait.
-const PLACES: usize = 16;
+/// Connections at a time; root has as many again.
+const SEATS: usize = 32;
 
 /// No command is longer, in bytes.
 const LONGEST_BODY: usize = 64 * 1024;
@@ -35,9 +36,8 @@ const LONGEST: Duration = Duration::from_millis(4800);
 
 /// Answers for ever.
 pub async fn serve(listener: UnixListener, admins: Admins, answers: Answers, hub: Shared) {
-    let places = server::Places::new(PLACES);
+    let seats = Seats::new(SEATS);
     loop {
-        let place = places.take().await;
         let stream = server::accept(|| listener.accept()).await;
         let Ok(credentials) = stream.peer_cred() else {
             continue;
@@ -46,15 +46,18 @@ pub async fn serve(listener: UnixListener, admins: Admins, answers: Answers, hub
             uid: credentials.uid(),
             gid: credentials.gid(),
         };
+        let Some((seat, leave)) = seats.take(caller.uid, admins.is_own(caller)) else {
+            continue;
+        };
         let hub = hub.clone();
         let waiting = answers.connection(Some(caller.uid));
         tokio::task::spawn_local(async move {
-            server::http(stream, LONGEST, |request| async {
+            let serving = server::http(stream, LONGEST, |request| async {
+                seat.asks();
                 let answer = respond(hub.clone(), admins, caller, request).await;
                 waiting.admit(answer, &hub)
-            })
-            .await;
-            drop(place);
+            });
+            leave.or(serving).await;
         });
     }
 }

@@ -34,6 +34,7 @@ pub mod process;
 mod restore;
 mod rig;
 mod rights;
+mod seats;
 mod server;
 pub mod session;
 pub mod state;

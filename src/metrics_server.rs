@@ -12,10 +12,11 @@ use tokio::net::TcpListener;
 use crate::answers::Answers;
 use crate::hub::Shared;
 use crate::metrics::Format;
+use crate::seats::Seats;
 use crate::server::{self, Answer};
 
-/// Connections at a time; others wait.
-const PLACES: usize = 8;
+/// Connections at a time.
+const SEATS: usize = 32;
 
 /// An address that somebody else has is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -56,18 +57,21 @@ async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Answers for ever.
 pub async fn serve(listener: TcpListener, answers: Answers, hub: Shared) {
-    let places = server::Places::new(PLACES);
+    let seats = Seats::new(SEATS);
     loop {
-        let place = places.take().await;
         let stream = server::accept(|| listener.accept()).await;
+        let Some((seat, leave)) = seats.take(stream.peer_addr().ok().map(|it| it.ip()), false)
+        else {
+            continue;
+        };
         let hub = hub.clone();
         let waiting = answers.connection(None);
         tokio::task::spawn_local(async move {
-            server::http(stream, server::PATIENCE, |request| {
+            let serving = server::http(stream, server::PATIENCE, |request| {
+                seat.asks();
                 std::future::ready(waiting.admit(respond(&hub, &request), &hub))
-            })
-            .await;
-            drop(place);
+            });
+            leave.or(serving).await;
         });
     }
 }

@@ -60,6 +60,12 @@ impl Admins {
         }
     }
 
+    /// Whether a caller is root or the daemon's own user: that is known at once.
+    pub fn is_own(self, caller: Caller) -> bool {
+        let uid = Uid::from_raw(caller.uid);
+        uid.is_root() || uid == self.own
+    }
+
     /// Whether a caller with these supplementary groups may command.
     fn admits(self, caller: Caller, groups: &[Gid]) -> bool {
         let uid = Uid::from_raw(caller.uid);

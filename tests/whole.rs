@@ -14,6 +14,8 @@ mod by_hand;
 mod clocks;
 #[path = "whole/control.rs"]
 mod control;
+#[path = "whole/crowds.rs"]
+mod crowds;
 #[path = "whole/devices.rs"]
 mod devices;
 #[path = "whole/diagnosis.rs"]

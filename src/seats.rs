@@ -1,0 +1,205 @@
+//! Who is served when more connect than are served at a time. Whoever connects is let in at once; a
+//! connection that has not asked for anything yet gives way to a newcomer, first of the client that has
+//! most. So nobody who holds connections open, however many, keeps others from being answered.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::rc::Rc;
+
+use tokio::sync::oneshot;
+
+/// Connections of one listener, oldest first.
+#[derive(Debug)]
+pub struct Seats<C> {
+    most: usize,
+    taken: Rc<RefCell<Taken<C>>>,
+}
+
+#[derive(Debug)]
+struct Taken<C> {
+    last: u64,
+    seats: VecDeque<Seat<C>>,
+}
+
+#[derive(Debug)]
+struct Seat<C> {
+    number: u64,
+    client: C,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing has been asked: it may be told to leave.
+    Silent(oneshot::Sender<()>),
+    /// It has asked, and stays until it is answered.
+    Asking,
+}
+
+/// A connection's seat, which is free again when this is dropped.
+#[derive(Debug)]
+pub struct Taking<C> {
+    number: u64,
+    taken: Rc<RefCell<Taken<C>>>,
+}
+
+/// Tells a connection that it has to leave.
+#[derive(Debug)]
+pub struct Leave(oneshot::Receiver<()>);
+
+impl<C: Copy + Ord> Seats<C> {
+    /// So many; clients that come first have as many again.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self {
+            most,
+            taken: Rc::new(RefCell::new(Taken {
+                last: 0,
+                seats: VecDeque::new(),
+            })),
+        }
+    }
+
+    /// A seat for a newcomer, if anybody silent can leave or there is one; half of all are the most that
+    /// one client's requests under way have, unless the client `comes_first`.
+    pub fn take(&self, client: C, comes_first: bool) -> Option<(Taking<C>, Leave)> {
+        let mut taken = self.taken.borrow_mut();
+        let most = if comes_first {
+            2 * self.most
+        } else {
+            self.most
+        };
+        let asking = |seat: &&Seat<C>| seat.client == client && seat.is_asking();
+        let share = self.most / 2;
+        if !comes_first && taken.seats.iter().filter(asking).count() >= share {
+            return None;
+        }
+        if taken.seats.len() >= most && !taken.make_room() {
+            return None;
+        }
+        taken.last += 1;
+        let number = taken.last;
+        let (cut, leave) = oneshot::channel();
+        taken.seats.push_back(Seat {
+            number,
+            client,
+            state: State::Silent(cut),
+        });
+        let taken = self.taken.clone();
+        Some((Taking { number, taken }, Leave(leave)))
+    }
+}
+
+impl<C> Seat<C> {
+    fn is_asking(&self) -> bool {
+        matches!(self.state, State::Asking)
+    }
+}
+
+impl<C: Copy + Ord> Taken<C> {
+    /// Sends away the oldest silent connection of the client that has most of them.
+    fn make_room(&mut self) -> bool {
+        let mut silent: BTreeMap<C, usize> = BTreeMap::new();
+        for seat in self.seats.iter().filter(|seat| !seat.is_asking()) {
+            *silent.entry(seat.client).or_default() += 1;
+        }
+        let Some((&client, _)) = silent.iter().max_by_key(|&(_, &count)| count) else {
+            return false;
+        };
+        let leaves = |seat: &Seat<C>| seat.client == client && !seat.is_asking();
+        let Some(place) = self.seats.iter().position(leaves) else {
+            return false;
+        };
+        if let Some(Seat {
+            state: State::Silent(cut),
+            ..
+        }) = self.seats.remove(place)
+        {
+            // It may have ended by itself meanwhile.
+            let _ = cut.send(());
+        }
+        true
+    }
+}
+
+impl<C> Taking<C> {
+    /// It has asked for something.
+    pub fn asks(&self) {
+        let mut taken = self.taken.borrow_mut();
+        let own = taken.seats.iter_mut().find(|it| it.number == self.number);
+        if let Some(seat) = own {
+            seat.state = State::Asking;
+        }
+    }
+}
+
+impl<C> Drop for Taking<C> {
+    fn drop(&mut self) {
+        let mut taken = self.taken.borrow_mut();
+        taken.seats.retain(|seat| seat.number != self.number);
+    }
+}
+
+impl Leave {
+    /// Serves until that is done, or the connection has to leave.
+    pub async fn or(self, serving: impl Future<Output = ()>) {
+        let told = async {
+            // Whoever asks is not told to leave any more.
+            if self.0.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = serving => {}
+            () = told => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALICE: u32 = 1000;
+    const BOB: u32 = 1001;
+    const ROOT: u32 = 0;
+
+    fn is_cut(leave: &mut Leave) -> bool {
+        leave.0.try_recv().is_ok()
+    }
+
+    #[test]
+    fn whoever_says_nothing_gives_way_and_first_who_has_most() {
+        let seats = Seats::new(4);
+        let mut alices: Vec<_> = (0..3).map(|_| seats.take(ALICE, false).unwrap()).collect();
+        let mut bob = seats.take(BOB, false).unwrap();
+        for gone in 0..10 {
+            let newcomer = seats.take(BOB, false).unwrap();
+            newcomer.0.asks();
+            let cut: Vec<bool> = alices.iter_mut().map(|it| is_cut(&mut it.1)).collect();
+            // The oldest of the three, once; then it is one of the two others' turn, or bob's.
+            assert_eq!(cut.iter().filter(|&&it| it).count(), usize::from(gone == 0));
+            drop(newcomer);
+        }
+        assert!(!is_cut(&mut bob.1));
+    }
+
+    #[test]
+    fn requests_under_way_are_not_cut_and_have_half_of_the_seats() {
+        let seats = Seats::new(4);
+        let mut asking: Vec<_> = (0..2).map(|_| seats.take(ALICE, false).unwrap()).collect();
+        asking.iter().for_each(|it| it.0.asks());
+        assert!(seats.take(ALICE, false).is_none());
+        let more: Vec<_> = (0..2).map(|_| seats.take(BOB, false).unwrap()).collect();
+        more.iter().for_each(|it| it.0.asks());
+        assert!(seats.take(1002, false).is_none());
+        // Root is served all the same.
+        let roots: Vec<_> = (0..4).map(|_| seats.take(ROOT, true).unwrap()).collect();
+        roots.iter().for_each(|it| it.0.asks());
+        assert!(seats.take(ROOT, true).is_none());
+        assert!(asking.iter_mut().all(|it| !is_cut(&mut it.1)));
+        drop(roots);
+        assert!(seats.take(ROOT, true).is_some());
+    }
+}
