@@ -509,7 +509,15 @@ impl<S: Store> Core<S> {
         let now = self.now;
         let mut silent = Vec::new();
         for (device, unit) in self.devices.iter_mut() {
-            let late = unit.busy.is_some_and(|(_, since)| now >= since + patience);
+            let late = unit.busy.is_some_and(|(operation, since)| {
+                // Who uses a GPU stands in procfs, where any user can make it take longer.
+                let times = if operation == Operation::Holders {
+                    3
+                } else {
+                    1
+                };
+                now >= since + Nanos(patience.0.saturating_mul(times))
+            });
             // In two rounds: after a pause of the whole daemon its answer may be waiting.
             if late && unit.late && !unit.overdue {
                 unit.overdue = true;
@@ -519,7 +527,10 @@ impl<S: Store> Core<S> {
         }
         for (device, backend) in silent {
             self.record.error("timeout", &backend);
-            let text = format!("has not answered for {} s", self.config.caps.answer_seconds);
+            let text = format!(
+                "has not answered for {} s or more",
+                self.config.caps.answer_seconds
+            );
             self.fault(device, &text);
         }
     }

@@ -6,6 +6,7 @@ use litd_units::{Celsius, Hertz, Joules, Watts};
 use nix::errno::Errno;
 
 use super::address::Address;
+use super::clients::Clients;
 use super::holders::Nodes;
 use super::metrics::{Limiter, Metrics};
 use crate::domain::{CapRange, Identity, PowerDomain, Reading, Throttle};
@@ -110,7 +111,7 @@ pub(super) struct Gpu {
     address: Address,
     device: PathBuf,
     sys: PathBuf,
-    proc: PathBuf,
+    clients: Clients,
     /// Closed, and to be looked for anew, if absent.
     files: Option<Files>,
     /// The table read last, and what limited the GPU then.
@@ -123,14 +124,14 @@ impl Gpu {
         address: Address,
         device: PathBuf,
         sys: PathBuf,
-        proc: PathBuf,
+        clients: Clients,
     ) -> Self {
         Self {
             identity,
             address,
             device,
             sys,
-            proc,
+            clients,
             files: None,
             metrics: <_>::default(),
         }
@@ -319,7 +320,7 @@ impl PowerDomain for Gpu {
     fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {
         let nodes = Nodes::find(&self.sys, &self.device, &self.address);
         nodes
-            .holders(&self.sys, &self.proc)
+            .holders(&self.sys, &self.clients)
             .map_err(|error| PowerError::Driver {
                 device: self.identity.address.clone(),
                 action: "listing the processes",
@@ -353,7 +354,13 @@ mod tests {
         };
         let path = folder.path().to_owned();
         let address = "0000:85:00.0".parse().unwrap();
-        let mut gpu = Gpu::new(identity, address, path.clone(), path.clone(), path.clone());
+        let mut gpu = Gpu::new(
+            identity,
+            address,
+            path.clone(),
+            path.clone(),
+            Clients::new(&path),
+        );
         let mut said = |step, errno: Errno| {
             let error = FileError {
                 path: path.join("power1_cap"),

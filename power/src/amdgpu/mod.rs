@@ -14,6 +14,7 @@
 //! Caps are per socket: partitions of a GPU share its PCI address and its cap.
 
 pub(crate) mod address;
+pub(crate) mod clients;
 mod gpu;
 pub(crate) mod holders;
 mod metrics;
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use self::address::Address;
+use self::clients::Clients;
 use self::gpu::{Files, Gpu, find_hwmon};
 use crate::discovery::{Inventory, Notice, Search, Severity};
 use crate::domain::{DeviceKind, Identity, PowerDomain, ReadBack, Sharing};
@@ -40,6 +42,8 @@ pub fn discover(search: &Search) -> Inventory {
     let mut found = Inventory::default();
     let cards = cards(&search.sys, &mut found.notices);
     let driver = node::driver(&search.sys, &search.proc, "amdgpu");
+    // One for all of them.
+    let clients = Clients::new(&search.proc);
     let mut sockets = BTreeSet::new();
     for (address, device) in cards {
         let unique_id = sysfs::hexadecimal(device.join("unique_id")).filter(|&id| id != 0);
@@ -52,7 +56,14 @@ pub fn discover(search: &Search) -> Inventory {
             continue;
         }
         let identity = identity(&device, address, unique_id, driver.clone());
-        if let Some(gpu) = examine(search, identity, address, device, &mut found.notices) {
+        if let Some(gpu) = examine(
+            search,
+            &clients,
+            identity,
+            address,
+            device,
+            &mut found.notices,
+        ) {
             found.domains.push(gpu);
         }
     }
@@ -115,6 +126,7 @@ pub(crate) fn with_caps(sys: &Path) -> impl Iterator<Item = String> {
 /// A domain, if the GPU has a cap, and what is to be said of it.
 fn examine(
     search: &Search,
+    clients: &Clients,
     identity: Identity,
     address: Address,
     device: PathBuf,
@@ -170,8 +182,8 @@ fn examine(
             "`echo SPX > current_compute_partition` in its folder makes it whole",
         );
     }
-    let (sys, proc) = (search.sys.clone(), search.proc.clone());
-    Some(Box::new(Gpu::new(identity, address, device, sys, proc)))
+    let (sys, clients) = (search.sys.clone(), clients.clone());
+    Some(Box::new(Gpu::new(identity, address, device, sys, clients)))
 }
 
 pub(crate) fn identity(

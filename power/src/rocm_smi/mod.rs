@@ -20,7 +20,7 @@ use nix::unistd::geteuid;
 
 use self::process::{Process, Recipe, Unanswered};
 use self::protocol::{Answer, Cause, Description, Refusal, Request};
-use crate::amdgpu::{self, address::Address, holders::Nodes};
+use crate::amdgpu::{self, address::Address, clients::Clients, holders::Nodes};
 use crate::discovery::{Inventory, Notice, Search, Severity};
 use crate::domain::{CapRange, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
@@ -67,6 +67,7 @@ pub fn discover(search: &Search) -> Inventory {
     }
     let cards = amdgpu::cards(&search.sys, &mut found.notices);
     let mut descriptions = Descriptions::new(recipe.clone());
+    let clients = Clients::new(&search.proc);
     let mut sockets = BTreeSet::new();
     for name in addresses {
         let description = descriptions.of(&name, &mut found.notices);
@@ -89,7 +90,7 @@ pub fn discover(search: &Search) -> Inventory {
             address,
             device,
             sys: search.sys.clone(),
-            proc: search.proc.clone(),
+            clients: clients.clone(),
         }));
     }
     if !geteuid().is_root() {
@@ -209,7 +210,7 @@ struct Gpu {
     /// Its folder in sysfs.
     device: PathBuf,
     sys: PathBuf,
-    proc: PathBuf,
+    clients: Clients,
 }
 
 impl Gpu {
@@ -355,7 +356,7 @@ impl PowerDomain for Gpu {
 
     fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {
         let nodes = Nodes::find(&self.sys, &self.device, &self.address);
-        let holders = nodes.holders(&self.sys, &self.proc);
+        let holders = nodes.holders(&self.sys, &self.clients);
         holders.map_err(|error| self.driver("listing the processes", error.to_string()))
     }
 

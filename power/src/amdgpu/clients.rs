@@ -1,0 +1,321 @@
+//! What DRM knows of its clients, for all GPUs at once. It stands in `/proc/<pid>/fdinfo/<fd>` of a
+//! client's descriptor (`Documentation/gpu/drm-usage-stats.rst`), so every descriptor of every process has
+//! to be looked at. Any user can have many of them: one look serves all GPUs, has a bound, and no user has
+//! more than a part of it. Processes that compute are in kfd's account besides, whatever is left out here.
+//!
+//! No name proves anything: any file may be called `dri/renderD128`. What a descriptor is of is its device
+//! number, and a descriptor that was opened with `O_PATH` needed no right to the device and is no client of
+//! its driver.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use nix::libc::O_PATH;
+use nix::sys::stat::{major, minor};
+
+use super::address::Address;
+use crate::sysfs;
+
+/// A client with so much memory on a GPU uses it. Page tables of one that only has its node open
+/// take some tens of KiB.
+const USED: u64 = 1 << 20;
+
+/// So many descriptors are looked at in one look: half a second of work. A node with eight ranks and their
+/// data loaders has some ten thousand.
+const ALL: usize = 300_000;
+
+/// Of one user.
+const SHARE: usize = 100_000;
+
+/// Of one process.
+const DESCRIPTORS: usize = 4096;
+
+/// What the kernel tells of a descriptor costs as much as so many names of descriptors.
+const TOLD: usize = 8;
+
+/// A character device's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Number {
+    pub major: u64,
+    pub minor: u64,
+}
+
+/// A process's descriptor through which it uses a GPU.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Client {
+    pub pid: u32,
+    /// The device's node.
+    pub number: Number,
+    /// The GPU, if its driver tells.
+    address: Option<String>,
+}
+
+impl Client {
+    /// Whether it is of the GPU at `address`. Partitions have no place on the bus of their own.
+    pub fn is_of(&self, address: &Address) -> bool {
+        let here = |at: &String| at.parse() == Ok(*address);
+        self.address.as_ref().is_none_or(here)
+    }
+}
+
+/// Looks at all processes of a procfs, one look at a time.
+#[derive(Debug, Clone)]
+pub(crate) struct Clients {
+    proc: PathBuf,
+    last: Arc<Mutex<Option<Look>>>,
+}
+
+#[derive(Debug)]
+struct Look {
+    began: Instant,
+    clients: Arc<[Client]>,
+}
+
+impl Clients {
+    /// Those of the processes that are seen there.
+    pub fn new(proc: &Path) -> Self {
+        Self {
+            proc: proc.to_owned(),
+            last: Arc::default(),
+        }
+    }
+
+    /// The procfs.
+    pub fn proc(&self) -> &Path {
+        &self.proc
+    }
+
+    /// All clients, by a look that began no earlier than this call: whoever asks while another's look is
+    /// under way shares the next one.
+    pub(super) fn now(&self) -> Arc<[Client]> {
+        let asked = Instant::now();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(look) = last.as_ref().filter(|look| look.began >= asked) {
+            return look.clients.clone();
+        }
+        let began = Instant::now();
+        let clients: Arc<[Client]> = look(&self.proc, ALL, SHARE).into();
+        *last = Some(Look {
+            began,
+            clients: clients.clone(),
+        });
+        clients
+    }
+}
+
+/// One look. Users take turns, a process each, so that what one user has keeps no other from being seen.
+fn look(proc: &Path, mut all: usize, share: usize) -> Vec<Client> {
+    let mut users: BTreeMap<u32, VecDeque<(u32, PathBuf)>> = BTreeMap::new();
+    for (pid, process) in sysfs::numbered(proc, "") {
+        if let Ok(there) = process.metadata() {
+            let own = users.entry(there.uid()).or_default();
+            own.push_back((pid, process));
+        }
+    }
+    // Few processes first: those of services and of a user's ranks.
+    let mut turns: Vec<_> = users.into_values().map(|own| (share, own)).collect();
+    turns.sort_by_key(|(_, own)| own.len());
+    let mut turns = VecDeque::from(turns);
+    let mut clients = Vec::new();
+    while let Some((left, mut own)) = turns.pop_front() {
+        let Some((pid, process)) = own.pop_front() else {
+            continue;
+        };
+        let most = left.min(all);
+        let cost = look_at(pid, &process, most, &mut clients);
+        all = all.saturating_sub(cost);
+        if all == 0 {
+            break;
+        }
+        if cost < left {
+            turns.push_back((left - cost, own));
+        }
+    }
+    clients
+}
+
+/// Looks at a process's descriptors, at the cost of no more than so many. Returns the cost.
+fn look_at(pid: u32, process: &Path, most: usize, clients: &mut Vec<Client>) -> usize {
+    let mut cost = 1;
+    for link in sysfs::entries(&process.join("fd")).take(DESCRIPTORS) {
+        if cost >= most {
+            return most;
+        }
+        cost += 1;
+        // The name says which are worth a look; in a container the nodes have the same names.
+        if link.read_link().is_ok_and(|path| is_node(&path)) {
+            cost += TOLD;
+            clients.extend(client(pid, process, &link));
+        }
+    }
+    cost.min(most)
+}
+
+fn client(pid: u32, process: &Path, link: &Path) -> Option<Client> {
+    // The driver's own words before the file's number: only DRM's files have such, and asking for the
+    // number of a file in a file system of the process's own may take for ever.
+    let told = sysfs::head(process.join("fdinfo").join(link.file_name()?));
+    let told = Told::parse(&told);
+    if !told.is_used() {
+        return None;
+    }
+    let file = fs::metadata(link).ok()?;
+    let same = told.inode.is_none_or(|inode| inode == file.ino());
+    (file.file_type().is_char_device() && same).then(|| Client {
+        pid,
+        number: Number {
+            major: major(file.rdev()),
+            minor: minor(file.rdev()),
+        },
+        address: told.address.map(str::to_owned),
+    })
+}
+
+/// Whether a path ends as a GPU's node does: `dri/card0`, `dri/renderD128`.
+fn is_node(path: &Path) -> bool {
+    let folder = path.parent().and_then(Path::file_name);
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    folder == Some(OsStr::new("dri")) && (name.starts_with("card") || name.starts_with("renderD"))
+}
+
+/// What the kernel tells of a descriptor.
+#[derive(Debug, Default, PartialEq)]
+struct Told<'a> {
+    /// It was opened without any right to the device.
+    is_path: bool,
+    inode: Option<u64>,
+    /// DRM's number of the client.
+    id: Option<u64>,
+    address: Option<&'a str>,
+    /// It has had the GPU do something.
+    has_worked: bool,
+    /// Bytes on the GPU.
+    memory: u64,
+}
+
+impl<'a> Told<'a> {
+    fn parse(fdinfo: &'a str) -> Self {
+        let mut client = Self::default();
+        for (key, value) in fdinfo.lines().filter_map(|line| line.split_once(':')) {
+            let value = value.trim();
+            let amount = || value.split(' ').next().unwrap_or_default().parse().ok();
+            match key {
+                "flags" => {
+                    // Flags that can't be read are not believed.
+                    let flags = i32::from_str_radix(value, 8).ok();
+                    client.is_path = flags.is_none_or(|flags| flags & O_PATH != 0);
+                }
+                "ino" => client.inode = amount(),
+                "drm-client-id" => client.id = amount(),
+                "drm-pdev" => client.address = Some(value),
+                "drm-memory-vram" | "drm-total-vram" | "drm-resident-vram" => {
+                    client.memory = client.memory.max(bytes(value).unwrap_or(0));
+                }
+                _ if key.starts_with("drm-engine-") && !key.starts_with("drm-engine-capacity-") => {
+                    client.has_worked |= amount().is_some_and(|spent: u64| spent > 0);
+                }
+                _ => {}
+            }
+        }
+        client
+    }
+
+    /// Whether its process uses the GPU: an open node alone is nothing.
+    fn is_used(&self) -> bool {
+        let works = self.has_worked || self.memory >= USED;
+        !self.is_path && self.id.is_some() && works
+    }
+}
+
+/// A number and its unit.
+fn bytes(value: &str) -> Option<u64> {
+    let (number, unit) = value.split_once(' ').unwrap_or((value, ""));
+    let unit: u64 = match unit.trim() {
+        "" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{chown, symlink};
+
+    use nix::unistd::Uid;
+
+    use super::*;
+
+    /// A process with so many descriptors, of which the last is a client.
+    fn process(proc: &Path, pid: u32, user: u32, descriptors: usize) {
+        let at = proc.join(pid.to_string());
+        for folder in ["fd", "fdinfo"] {
+            fs::create_dir_all(at.join(folder)).unwrap();
+        }
+        for descriptor in 0..descriptors {
+            symlink("/dev/null", at.join(format!("fd/{descriptor}"))).unwrap();
+        }
+        let dri = proc.join("dri");
+        fs::create_dir_all(&dri).unwrap();
+        let node = dri.join("renderD128");
+        if fs::symlink_metadata(&node).is_err() {
+            symlink("/dev/null", &node).unwrap();
+        }
+        symlink(&node, at.join("fd/client")).unwrap();
+        let told = "flags:\t02100002\ndrm-client-id:\t7\ndrm-engine-gfx:\t1 ns\n";
+        fs::write(at.join("fdinfo/client"), told).unwrap();
+        chown(&at, Some(user), None).unwrap();
+    }
+
+    fn pids(clients: &[Client]) -> Vec<u32> {
+        let mut pids: Vec<u32> = clients.iter().map(|client| client.pid).collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    #[test]
+    fn one_user_with_very_many_descriptors_hides_nobody_elses_and_costs_no_more_than_a_share() {
+        if !Uid::effective().is_root() {
+            return eprintln!("SKIPPED: made-up processes of several users take root");
+        }
+        let proc = tempfile::tempdir().unwrap();
+        let proc = proc.path();
+        for pid in 1..=40 {
+            process(proc, pid, 65_534, 200);
+        }
+        process(proc, 50, 1000, 20);
+        process(proc, 51, 1001, 20);
+        assert_eq!(look(proc, ALL, SHARE).len(), 42);
+        // Ten of its processes fit into its share.
+        let some = pids(&look(proc, ALL, 2100));
+        assert!((10..14).contains(&some.len()), "{some:?}");
+        assert!(some.ends_with(&[50, 51]), "{some:?}");
+        // Where all is too much, users take turns.
+        let few = pids(&look(proc, 700, 600));
+        assert!(few.len() < 6 && few.ends_with(&[50, 51]), "{few:?}");
+    }
+
+    #[test]
+    fn a_look_is_shared_by_those_who_asked_before_it_began() {
+        let proc = tempfile::tempdir().unwrap();
+        let clients = Clients::new(proc.path());
+        let first = clients.now();
+        assert!(!Arc::ptr_eq(&first, &clients.now()));
+        // Two who wait for the look under way.
+        let under_way = clients.last.lock().unwrap();
+        let ask = || {
+            let clients = clients.clone();
+            std::thread::spawn(move || clients.now())
+        };
+        let (one, other) = (ask(), ask());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(under_way);
+        assert!(Arc::ptr_eq(&one.join().unwrap(), &other.join().unwrap()));
+    }
+}
