@@ -391,6 +391,7 @@ impl Hub {
     /// Once a second: what only the system knows.
     fn look_around(&mut self) {
         self.look_at_processes();
+        self.core.store().keep_locks();
         let killed = kill_switch::thrown(self.core.kill_switches());
         if killed.as_deref() != self.core.killed() {
             self.handle(Event::KillSwitch(killed));

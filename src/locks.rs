@@ -71,18 +71,20 @@ pub struct Remembered {
 #[derive(Debug)]
 pub struct DeviceLocks {
     directory: PathBuf,
+    /// Of the daemon that has them.
+    state: PathBuf,
     /// Two domains may be parts of one device. In order, so that of two daemons that start at the
     /// same time one gets all of them.
     addresses: BTreeSet<String>,
-    hold: Hold,
+    hold: RefCell<Hold>,
     /// The state directory, and the id of its journal, that all links have by now.
     remembered: RefCell<Option<(PathBuf, Option<String>)>>,
 }
 
 #[derive(Debug)]
 enum Hold {
-    /// All devices are locked.
-    All { _files: Vec<File> },
+    /// All devices are locked: each one's file, in the order of their addresses.
+    All { files: Vec<File> },
     /// They could not be: no cap may be changed, but to undo.
     Nothing { why: String },
 }
@@ -100,7 +102,7 @@ impl DeviceLocks {
     ) -> Result<Self, Taken> {
         let addresses: BTreeSet<String> = addresses.map(str::to_owned).collect();
         let hold = match lock_all(directory, state, &addresses) {
-            Ok(_files) => Hold::All { _files },
+            Ok(files) => Hold::All { files },
             Err(Refusal::Taken(taken)) => return Err(taken),
             Err(Refusal::Io(why)) => {
                 let why = format!(
@@ -113,21 +115,65 @@ impl DeviceLocks {
         };
         Ok(Self {
             directory: directory.to_owned(),
+            state: state.to_owned(),
             addresses,
-            hold,
+            hold: RefCell::new(hold),
             remembered: RefCell::new(None),
         })
     }
 
-    /// Whether links can be made.
+    /// Sees to it that the devices are still locked: whoever has emptied `/run/litd` has removed the
+    /// locks, and another daemon could take the devices. They are taken again then, and what links
+    /// remembered is remembered again.
     ///
     /// # Errors
-    /// The devices are not locked.
-    pub fn are_held(&self) -> io::Result<()> {
-        match &self.hold {
-            Hold::All { .. } => Ok(()),
-            Hold::Nothing { why } => Err(io::Error::other(why.clone())),
+    /// The devices are not locked: no cap may be changed, but to undo.
+    pub fn keep(&self) -> io::Result<()> {
+        let renewed = match &mut *self.hold.borrow_mut() {
+            Hold::All { files } => self.renew(files),
+            Hold::Nothing { why } => return Err(io::Error::other(why.clone())),
+        };
+        match renewed {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                let directory = self.directory.display();
+                log::warn!(
+                    "{directory}: somebody has removed locks of devices: they are taken again"
+                );
+                match self.remembered.take() {
+                    Some((state, id)) => self.remember(&state, id.as_deref()),
+                    None => Ok(()),
+                }
+            }
+            Err(refusal) => {
+                let why = match refusal {
+                    Refusal::Taken(taken) => taken.to_string(),
+                    Refusal::Io(why) => why,
+                };
+                let why = format!("the devices are not locked any more: {why}; then restart litd");
+                log::error!("no cap is changed, but to undo: {why}");
+                self.hold.replace(Hold::Nothing { why: why.clone() });
+                Err(io::Error::other(why))
+            }
         }
+    }
+
+    /// Locks what is not locked by its name any more. Whether there was anything.
+    fn renew(&self, files: &mut [File]) -> Result<bool, Refusal> {
+        let mut renewed = false;
+        for (address, held) in self.addresses.iter().zip(files) {
+            let there = fs::metadata(file(&self.directory, address));
+            let same = |there: fs::Metadata| {
+                let ours = held.metadata();
+                ours.is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
+            };
+            if !there.is_ok_and(same) {
+                make_private(&self.directory).map_err(|error| Refusal::Io(error.to_string()))?;
+                *held = lock(&self.directory, &self.state, address)?;
+                renewed = true;
+            }
+        }
+        Ok(renewed)
     }
 
     /// Has the links point to a state directory, whose journal has this id. The journal is on the disk by
@@ -136,7 +182,7 @@ impl DeviceLocks {
     /// # Errors
     /// The devices are not locked, or a link can't be made.
     pub fn remember(&self, state: &Path, id: Option<&str>) -> io::Result<()> {
-        self.are_held()?;
+        self.keep()?;
         let wanted = Some((state.to_owned(), id.map(str::to_owned)));
         if *self.remembered.borrow() == wanted {
             return Ok(());
@@ -253,26 +299,30 @@ fn lock_all(
         make_private(directory).map_err(|error| Refusal::Io(error.to_string()))?;
     }
     for address in addresses {
-        let path = file(directory, address);
-        let failed = |error: io::Error| Refusal::Io(named(&path, &error).to_string());
-        let mut file = open(&path).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let address = address.clone();
-                let holder = holder(file);
-                return Err(Refusal::Taken(Taken { address, holder }));
-            }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
-        }
-        let about = format!("{} {}\n", std::process::id(), state.display());
-        file.set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| file.write_all(about.as_bytes()))
-            .map_err(failed)?;
-        files.push(file);
+        files.push(lock(directory, state, address)?);
     }
     Ok(files)
+}
+
+fn lock(directory: &Path, state: &Path, address: &str) -> Result<File, Refusal> {
+    let path = file(directory, address);
+    let failed = |error: io::Error| Refusal::Io(named(&path, &error).to_string());
+    let mut file = open(&path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let address = address.to_owned();
+            let holder = holder(file);
+            return Err(Refusal::Taken(Taken { address, holder }));
+        }
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    let about = format!("{} {}\n", std::process::id(), state.display());
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| file.write_all(about.as_bytes()))
+        .map_err(failed)?;
+    Ok(file)
 }
 
 /// What the process that has a lock wrote down about itself.

@@ -235,6 +235,14 @@ impl FileStore {
         self.id.as_deref()
     }
 
+    /// Sees to it that the devices are still locked; see [`DeviceLocks::keep`]. The next write to the journal
+    /// says so, should that not be possible.
+    pub fn keep_locks(&self) {
+        if let Some(locks) = &self.locks {
+            let _ = locks.keep();
+        }
+    }
+
     /// Before a device is written that the journal names.
     fn remember(&self) -> io::Result<()> {
         match &self.locks {
@@ -357,7 +365,7 @@ impl Store for FileStore {
     fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
         let names = !bytes.is_empty();
         if let (true, Some(locks)) = (names, &self.locks) {
-            locks.are_held()?;
+            locks.keep()?;
         }
         let renews = names && (self.id.is_none() || matches!(self.journal, OnDisk::Idle));
         if renews {

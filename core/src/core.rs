@@ -352,6 +352,11 @@ impl<S: Store> Core<S> {
         self.record.after(after)
     }
 
+    /// Where litd keeps what has to outlive it.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
     /// Why the journal could not be written the last time it was to be, if it could not.
     #[must_use]
     pub fn journal_trouble(&self) -> Option<&str> {

@@ -127,6 +127,8 @@ struct Wanted {
     identity: bool,
     holders: bool,
     release: bool,
+    /// Holders were asked for last: a reading that is wanted comes first now.
+    reads_first: bool,
 }
 
 impl Unit {
@@ -183,6 +185,7 @@ impl Unit {
             identity,
             holders,
             release,
+            reads_first: _,
         } = self.wanted;
         read || identity || holders || release
     }
@@ -452,9 +455,11 @@ impl Devices {
             let wanted = &mut unit.wanted;
             let operation = if std::mem::take(&mut wanted.identity) {
                 Operation::Identify
-            } else if std::mem::take(&mut wanted.holders) {
+            } else if wanted.holders && !(wanted.reads_first && wanted.read) {
+                (wanted.holders, wanted.reads_first) = (false, true);
                 Operation::Holders
             } else if std::mem::take(&mut wanted.read) {
+                wanted.reads_first = false;
                 Operation::Read
             } else if std::mem::take(&mut wanted.release) {
                 Operation::Release

@@ -106,27 +106,28 @@ impl<S: Store> Core<S> {
         sessions.filter(|it| it.peer.uid == uid).count()
     }
 
-    /// Whether there is room for one more of this user's: the user with the most hooks that are no ranks
-    /// gives up the oldest of them, unless this one has as many. So users who only hold connections
-    /// can't keep others out together either.
+    /// Whether there is room for one more of this user's: of the users with the most hooks that are no
+    /// ranks the oldest such hook gives way, unless this user has as many. So users who only hold
+    /// connections can't keep others out together either, however many they are: a rank is none of these for
+    /// long.
     fn make_room(&mut self, uid: u32) -> bool {
         let mut crowds = BTreeMap::<u32, usize>::new();
         for stranger in self.sessions.values().filter(|it| it.is_stranger()) {
             *crowds.entry(stranger.peer.uid).or_default() += 1;
         }
         let own = crowds.get(&uid).copied().unwrap_or(0);
-        let Some((crowd, most)) = crowds.into_iter().max_by_key(|&(_, count)| count) else {
-            return false;
-        };
-        let waiting = |session: &Session| session.is_stranger() && session.peer.uid == crowd;
+        let most = crowds.values().copied().max().unwrap_or(0);
+        let crowded = |session: &Session| crowds.get(&session.peer.uid) == Some(&most);
+        let waiting = |session: &Session| session.is_stranger() && crowded(session);
         let waiting = self.sessions.iter().filter(|(_, it)| waiting(it));
         let waiting = waiting.filter(|(_, it)| !matches!(it.stage, Stage::Refused));
         let oldest = waiting.min_by_key(|(id, it)| (it.since, **id));
-        let oldest = oldest.map(|(id, _)| *id).filter(|_| most > own + 1);
+        let oldest = oldest.map(|(id, _)| *id).filter(|_| most > own);
         let Some(oldest) = oldest else {
             return false;
         };
-        let reason = "too many hooks are connected, most of them this user's: another user's came";
+        let reason =
+            "too many hooks are connected: another user's came, who has fewer than this one's user";
         self.refuse(oldest, No::new(RefusalCode::Busy, "busy", reason).for_now());
         true
     }

@@ -214,3 +214,47 @@ fn after_a_crash_another_nodes_configuration_does_not_keep_caps_from_going_back(
     assert_eq!(held, found, "{}", stand.said());
     assert_eq!(stand.journaled(), [""; 0]);
 }
+
+/// Somebody cleans up in `/run`, or remounts it.
+#[test]
+fn locks_that_are_removed_are_taken_again_with_what_they_remember() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    let locks = stand.rig.layout().locks();
+    fs::remove_dir_all(&locks).unwrap();
+    stand.pass(2.0);
+    assert!(
+        stand.said().contains("somebody has removed locks"),
+        "{}",
+        stand.said()
+    );
+    // Another daemon gets none of the devices.
+    let other = stand.rig.layout().directory.join("other.toml");
+    let names = ["state", "ingest.sock", "control.sock"];
+    let config = names
+        .iter()
+        .fold(stand.config().to_owned(), |config, name| {
+            config.replace(&format!("/{name}\""), &format!("/other-{name}\""))
+        });
+    fs::write(&other, config).unwrap();
+    let started = Command::new(LITD)
+        .arg("--config")
+        .arg(&other)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&started.stderr);
+    assert_eq!(started.status.code(), Some(1), "{said}");
+    assert!(said.contains("litd runs already on this device"), "{said}");
+    // After a crash it finds what is to go back.
+    stand.kill();
+    let restored = Command::new(LITD)
+        .arg("restore")
+        .arg("--config")
+        .arg(&other)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&restored.stderr);
+    assert_eq!(restored.status.code(), Some(0), "{said}");
+    assert!(stand.is_back(), "{:?}: {said}", stand.held());
+}
