@@ -61,7 +61,7 @@ fn idle_connections_keep_nobody_from_being_answered() {
     };
     thread::scope(|scope| {
         scope.spawn(|| idle(|| to_control(&control), &until));
-        scope.spawn(|| idle(&to_metrics, &until));
+        scope.spawn(|| idle(to_metrics, &until));
         thread::sleep(Duration::from_secs(2));
         for _ in 0..5 {
             let asked = Instant::now();
