@@ -165,16 +165,9 @@ pub struct RankReport {
     pub exposed_wait_ns: Option<Nanos>,
     /// As a share of its window.
     pub exposed_wait_fraction: Option<f64>,
-    /// Which of these names the straggler of its group; none without collectives. Like the two below it
-    /// leaves out collectives that don't find ranks in step, where there are others.
+    /// Which of these names the straggler of its group; none without collectives.
     #[serde(skip)]
     pub names_straggler: Option<Nanos>,
-    /// How long it waits in collectives of its group once ranks are in step.
-    #[serde(skip)]
-    pub in_step_wait: Option<Nanos>,
-    /// How long in any once ranks are in step, while it computes nothing.
-    #[serde(skip)]
-    pub in_step_exposed_wait: Option<Nanos>,
     /// Where its time goes.
     pub time_ns: Split,
     /// The share of its kernels whose launch the trace tells.
@@ -435,8 +428,6 @@ fn compare(
     if let Some(waits) = &report.waits {
         for (at, rank) in ranks.iter_mut().enumerate() {
             rank.names_straggler = waits.names.get(at).copied();
-            rank.in_step_wait = waits.own.get(at).copied();
-            rank.in_step_exposed_wait = waits.exposed.get(at).copied();
         }
     }
     for (rank, columns) in ranks.iter_mut().zip(columns) {
@@ -503,8 +494,6 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
         exposed_wait_ns: None,
         exposed_wait_fraction: None,
         names_straggler: None,
-        in_step_wait: None,
-        in_step_exposed_wait: None,
         time_ns: split,
         launches_known: time::launches_known(timeline),
         top_kernels: time::top(timeline),

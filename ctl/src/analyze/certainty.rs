@@ -23,9 +23,6 @@ pub fn of(report: &Report, diagnosis: &Diagnosis, doubts: &[String]) -> String {
     if diagnosis.cause == Cause::SamplingArtefact {
         return format!("not at all: these recordings don't allow it; {matching}.");
     }
-    if diagnosis.hangs_on_one {
-        return format!("not sure: one collective alone would tell who is late; {matching}.");
-    }
     let by = match diagnosis.measure {
         "waits" => "what they wait with nothing to compute",
         "arrivals" => "when they come to collectives, on average,",

@@ -28,6 +28,7 @@ pub fn of(report: &Report, study: Option<&Study<'_>>) -> Vec<String> {
         }
         doubts.extend(from_one_to_the_next(&study.waves));
         doubts.extend(within(study));
+        doubts.extend(by_one(study));
     }
     doubts
 }
@@ -64,6 +65,20 @@ fn few(waves: &[Wave]) -> Option<String> {
             format!("only one iteration is compared ({number}), and others may differ from it")
         }
         None => "the traces mark no iterations and count as one, so whether iterations differ is not known (--cut-at NAME tells them apart)".into(),
+    })
+}
+
+/// That one collective alone, or those until which ranks are in step, tell who is late.
+fn by_one(study: &Study<'_>) -> Option<String> {
+    if let Some(other) = study.diagnosis.once_in_step {
+        return Some(format!(
+            "recordings begin at different moments, which the first collectives see: by the others alone rank {other} would be waited for"
+        ));
+    }
+    // That one iteration says little was said.
+    let several = study.waves.len() > 1;
+    (several && study.diagnosis.hangs_on_one).then(|| {
+        "one collective alone tells who is waited for, and that may be chance: more iterations would tell".into()
     })
 }
 

@@ -237,7 +237,6 @@ fn cost(report: &Report, study: &Study<'_>, elsewhere: Option<String>) -> String
     if diagnosis.stragglers.is_empty() {
         let what = match (diagnosis.cause, elsewhere) {
             (Cause::SamplingArtefact, _) => "not known.",
-            _ if diagnosis.hangs_on_one => "not known: one collective is too few to tell.",
             _ if diagnosis.nobody_waits() => {
                 "nothing that these traces show: whoever is late keeps nobody waiting."
             }
@@ -251,8 +250,8 @@ fn cost(report: &Report, study: &Study<'_>, elsewhere: Option<String>) -> String
         ranks.contains(&other.rank) && !diagnosis.stragglers.contains(&other.rank)
     };
     let others = Vec::from_iter(report.ranks.iter().filter(is_other));
-    let own = range(&others, |rank| rank.in_step_wait);
-    let exposed = range(&others, |rank| rank.in_step_exposed_wait);
+    let own = range(&others, |rank| rank.wait_ns);
+    let exposed = range(&others, |rank| rank.exposed_wait_ns);
     let (Some(own), Some(exposed)) = (own, exposed) else {
         return format!("what the others wait can't be told without collectives.{also}");
     };
@@ -293,7 +292,7 @@ fn in_percent([least, most]: [f64; 2]) -> String {
 /// What ranks wait in an iteration, as a time.
 fn per_iteration(ranks: &[&RankReport], iterations: usize) -> String {
     let iterations = i64::try_from(iterations.max(1)).unwrap_or(i64::MAX);
-    let waits = || ranks.iter().filter_map(|rank| rank.in_step_wait);
+    let waits = || ranks.iter().filter_map(|rank| rank.wait_ns);
     let least = waits().min().unwrap_or_default();
     let most = waits().max().unwrap_or_default();
     let [least, most] = [least, most].map(|wait| time(Nanos(wait.0 / iterations)));
@@ -329,9 +328,6 @@ fn next(report: &Report, diagnosis: &Diagnosis) -> String {
         }
         Cause::SamplingArtefact => {
             "record the same iterations on all ranks, and analyze again.".into()
-        }
-        Cause::Unknown if diagnosis.hangs_on_one => {
-            "record more iterations, and analyze again.".into()
         }
         Cause::Unknown if diagnosis.nobody_waits() => {
             "if the ranks exchange anything, record that too, or say with --classes which kernels do; else look at what takes the time of each, below.".into()

@@ -33,7 +33,7 @@ const OVERLAP: &str =
     "overlap: the part of its computation that communication runs beside, up to 1";
 const PACE: &str = "pace: how long its kernels take against the median rank's; above 1 is slower";
 const LEAD: &str = "lead: by how much it starts matching kernels before the last rank does;\nlast in: the number of kernels in which it is that one";
-const MARK: &str = ">: the others of its group wait for it";
+const MARK: &str = "a rank with >: the others of its group wait for it";
 const LATE: Style = AnsiColor::Yellow.on_default().bold();
 const LEADS: Style = AnsiColor::Cyan.on_default();
 
@@ -233,7 +233,7 @@ fn bars(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Res
     let most = ranks().map(value).max().unwrap_or_default();
     let of_leads = format!("lead ({})", word(aggregation));
     let head = match by_waits {
-        true => of_waits(report, Vec::from_iter(ranks())),
+        true => of_waits(report),
         false => of_leads,
     };
     writeln!(out)?;
@@ -249,19 +249,11 @@ fn bars(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Res
 }
 
 /// Which waits name the straggler, as a head.
-fn of_waits(report: &Report, ranks: Vec<&RankReport>) -> String {
-    let is = |of: fn(&RankReport) -> Option<Nanos>| {
-        ranks.iter().all(|rank| rank.names_straggler == of(rank))
-    };
-    let crosses = report.told().and_then(|group| group.waits.as_ref());
-    let crosses = crosses.is_some_and(|waits| waits.mean.is_none());
-    let what = match crosses {
-        true => "waits in collectives with nothing to compute, also for other groups",
-        false => "waits in collectives",
-    };
-    match is(|rank| rank.wait_ns) || is(|rank| rank.exposed_wait_ns) {
-        true => what.into(),
-        false => format!("{what} (once ranks are in step)"),
+fn of_waits(report: &Report) -> String {
+    let waits = report.told().and_then(|group| group.waits.as_ref());
+    match waits.is_some_and(|waits| waits.mean.is_none()) {
+        true => "waits in collectives with nothing to compute, also for other groups".into(),
+        false => "waits in collectives".into(),
     }
 }
 
@@ -290,9 +282,6 @@ fn straggler(
         )),
         Some(diagnosis) if diagnosis.cause == Cause::SamplingArtefact => Some(format!(
             "the ranks differ in their {what}, but that means nothing in these recordings"
-        )),
-        Some(diagnosis) if diagnosis.hangs_on_one => Some(format!(
-            "one collective alone tells whose {what} is the smallest"
         )),
         _ if report.told().is_some_and(|group| !group.exchanges) => {
             Some("the ranks exchange nothing that would make one wait for another".into())

@@ -35,9 +35,6 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
         Cause::SamplingArtefact => {
             "No diagnosis: the ranks were recorded so that leads between them mean nothing.".into()
         }
-        Cause::Unknown if diagnosis.hangs_on_one => {
-            "No verdict: one collective alone tells who is waited for, and that is too few.".into()
-        }
         Cause::Unknown if diagnosis.nobody_waits() => {
             "Nobody is seen to wait: the ranks exchange nothing in what was recorded.".into()
         }

@@ -131,7 +131,8 @@ fn a_real_late_rank_with_fast_kernels_is_not_blamed_on_its_clock() {
     let output = analyze(&[], &[&folder]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("Rank 7 is the straggler"), "{text}");
-    assert!(text.contains("look at its host"), "{text}");
+    assert!(text.contains("no host keeps up with its GPU"), "{text}");
+    assert!(text.contains("by the others alone rank 5"), "{text}");
     assert!(
         !text.contains('\u{1b}'),
         "colours where there is no terminal: {text}"
@@ -156,8 +157,9 @@ fn sampled_real_ranks_are_refused() {
     assert!(evidence.as_str().unwrap().contains("69.7 %"), "{evidence}");
     let text = analyze(&["--min-matched", "0.5"], &[&folder]).stdout;
     let text = String::from_utf8(text).unwrap();
+    let words = Vec::from_iter(text.split_whitespace()).join(" ");
     assert!(
-        text.contains("but that means nothing in these recordings"),
+        words.contains("but that means nothing in these recordings"),
         "{text}"
     );
     assert!(text.contains("No diagnosis: "), "{text}");
@@ -216,7 +218,7 @@ fn a_slow_clock_is_told_from_a_late_host() {
     );
     let text = String::from_utf8(analyze(&[], &[&a, &b]).stdout).unwrap();
     assert!(
-        text.contains("its clock is slow") && !text.contains("look at its host"),
+        text.contains("the clock is slow") && !text.contains("the host is late"),
         "{text}"
     );
 }

@@ -22,32 +22,22 @@ pub(crate) struct Waits {
     pub(crate) collectives: usize,
     /// In how many of them another rank of its group does.
     pub(crate) shared: usize,
-    /// The same of those that find their ranks in step.
-    in_step: InStep,
-}
-
-/// What one rank waits in collectives that find their ranks in step.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct InStep {
-    own: Nanos,
-    exposed: Nanos,
     /// In how many of its own group it takes part.
     own_collectives: usize,
-    /// In how many of all another rank of its group does.
-    shared: usize,
+    /// What it waits in those of its own group that find their ranks in step, and how many those are.
+    in_step: (Nanos, usize),
 }
 
 /// What all ranks wait.
 pub(crate) struct AllWaits {
     /// Each rank.
     pub(crate) ranks: Vec<Waits>,
-    /// Of each group what its ranks wait in the collective of its own in which they wait most, of those that
-    /// count, by their places in the group.
+    /// Of each group what its ranks wait in the collective of its own in which they wait most, by their
+    /// places in the group.
     greatest: Vec<Vec<Nanos>>,
 }
 
-/// How long the ranks of a group wait, in the order of its timelines. Collectives that don't find their
-/// ranks in step don't count, unless there are no others.
+/// How long the ranks of a group wait, in the order of its timelines.
 #[derive(Debug, Clone, Default)]
 pub struct GroupWaits {
     /// What names the straggler: the rank that waits least, in collectives of the group. Where some
@@ -61,9 +51,12 @@ pub struct GroupWaits {
     /// On average in a collective of the group; none where a rank may come late to those because
     /// another group kept it waiting.
     pub mean: Option<Vec<Nanos>>,
-    /// `names` without the one collective in which most is waited: of those that count, and of all. None
-    /// where ranks take part in collectives with other groups, which spread what they wait over many.
-    pub without_one: Option<[Vec<Nanos>; 2]>,
+    /// `names` without the one collective in which most is waited. None where ranks take part in
+    /// collectives with other groups, which spread what they wait over many.
+    pub without_one: Option<Vec<Nanos>>,
+    /// `names` without the collectives that don't find their ranks in step, because recordings begin at
+    /// different moments. None where there are no others, or no such, or as above.
+    pub in_step: Option<Vec<Nanos>>,
 }
 
 impl GroupWaits {
@@ -74,18 +67,7 @@ impl GroupWaits {
         if !waits.iter().any(|waits| waits.shared > 0) {
             return None;
         }
-        let in_step = waits.iter().any(|waits| waits.in_step.shared > 0);
-        let counted = waits.iter().map(|waits| match in_step {
-            true => waits.in_step,
-            false => InStep {
-                own: waits.own,
-                exposed: waits.exposed,
-                own_collectives: waits.collectives,
-                shared: waits.shared,
-            },
-        });
-        let counted = Vec::from_iter(counted);
-        let each = |value: fn(&InStep) -> Nanos| counted.iter().map(value).collect::<Vec<Nanos>>();
+        let each = |value: fn(&Waits) -> Nanos| waits.iter().map(value).collect::<Vec<Nanos>>();
         let crosses = waits.iter().any(|waits| waits.stages > Nanos::ZERO);
         let exposed = waits.iter().any(|waits| waits.exposed > Nanos::ZERO);
         let crosses = crosses && exposed;
@@ -100,13 +82,16 @@ impl GroupWaits {
             false => each(|waits| waits.own),
         };
         let greatest = all.greatest.get(group).map_or(&[][..], Vec::as_slice);
-        let rest = |of: &[Nanos]| {
-            let rest = of.iter().zip(greatest).map(|(wait, one)| *wait - *one);
-            Vec::from_iter(rest)
-        };
-        let of_all = Vec::from_iter(waits.iter().map(|waits| waits.own));
+        let rest = names.iter().zip(greatest).map(|(wait, one)| *wait - *one);
+        let without_one = Vec::from_iter(rest);
+        let some = waits.iter().any(|waits| waits.in_step.1 > 0);
+        let fewer = waits
+            .iter()
+            .any(|waits| waits.in_step.1 < waits.own_collectives);
+        let in_step = (some && fewer && !crosses).then(|| each(|waits| waits.in_step.0));
         Some(Self {
-            without_one: (!crosses).then(|| [rest(&names), rest(&of_all)]),
+            without_one: (!crosses).then_some(without_one),
+            in_step,
             names,
             own: each(|waits| waits.own),
             exposed: each(|waits| waits.exposed),
@@ -134,8 +119,6 @@ struct Waited {
     own: Vec<(Nanos, Nanos)>,
     /// In those with ranks of other groups.
     stages: Vec<(Nanos, Nanos)>,
-    /// In those of either that don't find their ranks in step: few.
-    alignment: Vec<(Nanos, Nanos)>,
 }
 
 /// What each rank waits.
@@ -146,7 +129,7 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
     let mut greatest = Vec::from_iter(groups.all.iter().map(Greatest::of));
     let mut in_step = step::in_step(matched).into_iter();
     matched.each(|row| {
-        let counts = in_step.next().unwrap_or(true);
+        let in_step = in_step.next().unwrap_or(true);
         let group = |entry: &Entry| group_of.get(entry.rank).copied();
         let first = row.first().and_then(group);
         let inside = row.iter().all(|entry| group(entry) == first);
@@ -157,21 +140,18 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
             };
             let others = row.iter().filter(|other| group(other) == group(entry));
             let shared = usize::from(others.count() > 1);
-            waits.add(wait, shared, inside, counts);
+            waits.add(wait, shared, inside, in_step);
             if wait > Nanos::ZERO {
                 let span = (entry.start, entry.start + wait);
                 match inside {
                     true => spans.own.push(span),
                     false => spans.stages.push(span),
                 }
-                if !counts {
-                    spans.alignment.push(span);
-                }
             }
         }
         let own = first.filter(|_| inside);
         if let Some(greatest) = own.and_then(|group| greatest.get_mut(group)) {
-            greatest.take(row, counts);
+            greatest.take(row);
         }
     });
     for ((waits, spans), timeline) in all.iter_mut().zip(spans).zip(timelines) {
@@ -188,50 +168,34 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
 
 impl Waits {
     /// Takes what is waited in one collective.
-    fn add(&mut self, wait: Nanos, shared: usize, inside: bool, counts: bool) {
+    fn add(&mut self, wait: Nanos, shared: usize, inside: bool, in_step: bool) {
         self.collectives += 1;
         self.shared += shared;
-        if counts {
-            self.in_step.shared += shared;
-        }
         if inside {
             self.own += wait;
+            self.own_collectives += 1;
         }
-        if inside && counts {
-            self.in_step.own += wait;
-            self.in_step.own_collectives += 1;
+        if inside && in_step {
+            self.in_step.0 += wait;
+            self.in_step.1 += 1;
         }
     }
 
     /// Takes when it was.
     fn add_spans(&mut self, spans: Waited, timeline: &Timeline) {
-        let Waited {
-            own,
-            mut stages,
-            mut alignment,
-        } = spans;
+        let Waited { own, mut stages } = spans;
         stages.sort_unstable();
         // Of several stages waited for at once each would count the same time.
         self.stages = Spans::covered(stages.iter().copied());
         stages.extend(own);
         stages.sort_unstable();
         self.exposed = exposed(&stages, timeline);
-        self.in_step.exposed = match alignment.is_empty() {
-            true => self.exposed,
-            false => {
-                alignment.sort_unstable();
-                stages.retain(|span| alignment.binary_search(span).is_err());
-                exposed(&stages, timeline)
-            }
-        };
     }
 }
 
 /// What the ranks of a group wait in the collective in which they wait most together.
 struct Greatest {
     first: usize,
-    /// Whether it finds its ranks in step: one that does counts before one that does not.
-    counts: bool,
     total: Nanos,
     waits: Vec<Nanos>,
 }
@@ -240,18 +204,17 @@ impl Greatest {
     fn of(group: &Group) -> Self {
         Self {
             first: group.range.start,
-            counts: false,
             total: Nanos::ZERO,
             waits: vec![Nanos::ZERO; group.range.len()],
         }
     }
 
-    fn take(&mut self, row: &[Entry], counts: bool) {
+    fn take(&mut self, row: &[Entry]) {
         let total = in_one(row).sum::<Nanos>();
-        if (counts, total) <= (self.counts, self.total) {
+        if total <= self.total {
             return;
         }
-        (self.counts, self.total) = (counts, total);
+        self.total = total;
         self.waits.fill(Nanos::ZERO);
         for (entry, wait) in row.iter().zip(in_one(row)) {
             let place = entry.rank.checked_sub(self.first);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::artefact;
 use super::matrix::Matrix;
 use super::overlap::OverlapKind;
-use crate::analysis::{idle_of, ratio};
+use crate::analysis::{idle_of, least, ratio};
 use crate::collectives::GroupWaits;
 use crate::limit::limit_of;
 use crate::marks::marks;
@@ -51,9 +51,13 @@ pub struct Diagnosis {
     /// Whether the others' queues are empty as long as those of the ranks that are late.
     #[serde(skip)]
     pub all_idle: bool,
-    /// Whether one collective alone tells who is late: then nobody is named.
+    /// Whether one collective alone tells who is late, which may be so by chance.
     #[serde(skip)]
     pub hangs_on_one: bool,
+    /// Another rank, which the others would wait for by the collectives alone that find their ranks in step:
+    /// recordings begin at different moments, which the first collectives see.
+    #[serde(skip)]
+    pub once_in_step: Option<u32>,
     /// The reasons, in words and numbers.
     pub evidence: Vec<String>,
     /// What was measured of each rank.
@@ -194,13 +198,25 @@ fn hangs_on_one(
         return false;
     }
     let enough = measure.threshold();
-    rests.iter().all(|rest| {
-        let shares = rest.iter().map(|&time| ratio(time, length).unwrap_or(0.0));
-        let shares = Vec::from_iter(shares);
-        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
-        let own = shares.get(last).copied().unwrap_or(0.0);
-        own - least >= enough || !set_apart && spread(&shares) < enough
-    })
+    let shares = rests.iter().map(|&time| ratio(time, length).unwrap_or(0.0));
+    let shares = Vec::from_iter(shares);
+    let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+    let own = shares.get(last).copied().unwrap_or(0.0);
+    own - least >= enough || !set_apart && spread(&shares) < enough
+}
+
+/// The rank that would be waited for by the collectives that find their ranks in step alone, if that is
+/// clearly another one.
+fn once_in_step(
+    last: usize,
+    waits: Option<&GroupWaits>,
+    measure: &Measure,
+    length: Nanos,
+) -> Option<usize> {
+    let waits = waits?.in_step.as_ref()?;
+    let other = least(waits)?;
+    let more = ratio(*waits.get(last)? - *waits.get(other)?, length)?;
+    (more >= measure.threshold()).then_some(other)
 }
 
 /// Ranks by their numbers, as in "ranks 0, 4 and 5".
@@ -264,11 +280,10 @@ pub(super) fn diagnose(
         None if !exchanges && verdict.cause != Cause::Healthy => {
             (Cause::Unknown, alone(timelines, &leads, &marks))
         }
-        None if hangs_on_one => (Cause::Unknown, vec![one_collective(&late)]),
         None => (verdict.cause, evidence(&late, last, &verdict, &measure)),
     };
-    let is_named = is_late && !hangs_on_one;
-    let stragglers = if is_named { late } else { Vec::new() };
+    let once_in_step = one.and_then(|last| once_in_step(last, waits, &measure, length));
+    let stragglers = if is_late { late } else { Vec::new() };
     let each = timelines.iter().zip(marks).zip(&leads).enumerate();
     Diagnosis {
         cause,
@@ -285,6 +300,7 @@ pub(super) fn diagnose(
         apart: verdict.apart,
         all_idle,
         hangs_on_one,
+        once_in_step: once_in_step.and_then(|at| Some(timelines.get(at)?.rank)),
         evidence,
         ranks: each
             .map(|(at, ((timeline, marks), &lead))| RankMarks {
@@ -295,14 +311,6 @@ pub(super) fn diagnose(
             })
             .collect(),
     }
-}
-
-/// Why nobody is named although one collective tells somebody.
-fn one_collective(late: &[u32]) -> String {
-    format!(
-        "the others wait for {} in one collective only: without that one another rank would be waited for, or none, and one collective may be late by chance",
-        named(late)
-    )
 }
 
 /// What is to be said of ranks that exchange nothing: how far apart they are, which holds nobody back by
