@@ -1,6 +1,7 @@
 //! What hooks do: connect, introduce themselves, send, and go. Nothing that they send is
 //! believed before it has been checked, and nothing that they do costs more than their share.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -106,29 +107,30 @@ impl<S: Store> Core<S> {
         sessions.filter(|it| it.peer.uid == uid).count()
     }
 
-    /// Whether there is room for one more of this user's: of the users with the most hooks that are no
-    /// ranks the oldest such hook gives way, unless this user has as many. So users who only hold
-    /// connections can't keep others out together either, however many they are: a rank is none of these for
-    /// long.
+    /// Whether there is room for one more of this user's: one of the hooks that are no ranks gives its place
+    /// up. That is one of the user with the most of them, of those one that has said nothing yet, and of
+    /// those the oldest. So nobody who only holds connections keeps others out, however many users he is.
     fn make_room(&mut self, uid: u32) -> bool {
-        let mut crowds = BTreeMap::<u32, usize>::new();
+        let mut crowds = BTreeMap::from([(uid, 1)]);
         for stranger in self.sessions.values().filter(|it| it.is_stranger()) {
-            *crowds.entry(stranger.peer.uid).or_default() += 1;
+            *crowds.entry(stranger.peer.uid).or_insert(0) += 1;
         }
-        let own = crowds.get(&uid).copied().unwrap_or(0);
-        let most = crowds.values().copied().max().unwrap_or(0);
-        let crowded = |session: &Session| crowds.get(&session.peer.uid) == Some(&most);
-        let waiting = |session: &Session| session.is_stranger() && crowded(session);
+        let waiting =
+            |session: &Session| matches!(session.stage, Stage::New | Stage::Checking { .. });
         let waiting = self.sessions.iter().filter(|(_, it)| waiting(it));
-        let waiting = waiting.filter(|(_, it)| !matches!(it.stage, Stage::Refused));
-        let oldest = waiting.min_by_key(|(id, it)| (it.since, **id));
-        let oldest = oldest.map(|(id, _)| *id).filter(|_| most > own);
-        let Some(oldest) = oldest else {
+        let goes = waiting.max_by_key(|&(id, it)| {
+            let is_silent = matches!(it.stage, Stage::New);
+            (
+                crowds.get(&it.peer.uid),
+                is_silent,
+                Reverse((it.since, *id)),
+            )
+        });
+        let Some(goes) = goes.map(|(id, _)| *id) else {
             return false;
         };
-        let reason =
-            "too many hooks are connected: another user's came, who has fewer than this one's user";
-        self.refuse(oldest, No::new(RefusalCode::Busy, "busy", reason).for_now());
+        let reason = "too many hooks are connected: one that came later has this one's place";
+        self.refuse(goes, No::new(RefusalCode::Busy, "busy", reason).for_now());
         true
     }
 

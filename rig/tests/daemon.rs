@@ -14,6 +14,7 @@ use std::{env, fs, thread};
 
 use common::{SOON, rig};
 use litd_rig::{Daemon, DaemonError, default_config};
+use nix::sys::signal::{SigSet, Signal};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -36,6 +37,20 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// How the made-up daemon ends when it is told to read its configuration anew.
+const TOLD_TO_RELOAD: u8 = 7;
+
+/// Ends the process at a SIGHUP, also where that is ignored, as it is below `nohup`: a blocked signal
+/// is not.
+fn end_at_hangup() {
+    let hangup = SigSet::from_iter([Signal::SIGHUP]);
+    hangup.thread_block().unwrap();
+    thread::spawn(move || {
+        hangup.wait().unwrap();
+        std::process::exit(i32::from(TOLD_TO_RELOAD));
+    });
+}
+
 /// What the made-up daemon does.
 fn play(config: &Path, rest: &[String]) -> ExitCode {
     let text = fs::read_to_string(config).unwrap();
@@ -44,6 +59,7 @@ fn play(config: &Path, rest: &[String]) -> ExitCode {
         eprintln!("no such policy");
         return ExitCode::from(3);
     }
+    end_at_hangup();
     let notify = UnixDatagram::unbound().unwrap();
     let socket = env::var_os("NOTIFY_SOCKET").unwrap();
     let tell = |message: &str| notify.send_to(message.as_bytes(), &socket);
@@ -110,12 +126,12 @@ fn lives_and_ends() {
         fs::read_to_string(rig.layout().config()).unwrap(),
         "# other"
     );
-    // This one does nothing about SIGHUP, and dies.
     let deadline = Instant::now() + SOON;
     while daemon.ended().is_none() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(daemon.ended().and_then(|status| status.signal()), Some(1));
+    let ended = daemon.ended().and_then(|status| status.code());
+    assert_eq!(ended, Some(i32::from(TOLD_TO_RELOAD)));
 
     let daemon = rig.spawn(&program(), &config).unwrap();
     assert_eq!(daemon.terminate().unwrap().signal(), Some(15));

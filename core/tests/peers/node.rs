@@ -178,18 +178,7 @@ impl Node {
     /// And introduces itself as one of so many ranks, of which each has the GPU of its number.
     pub fn attach(&mut self, gpu: usize, ranks: u32) -> SessionId {
         let session = self.connect(gpu);
-        let hello = Hello {
-            protocol: PROTOCOL,
-            job: "job".to_owned(),
-            rank: gpu as u32,
-            local_rank: gpu as u32,
-            world_size: ranks,
-            local_world_size: ranks,
-            gpu: address(gpu),
-            framework: "made up".to_owned(),
-            versions: Default::default(),
-        };
-        self.say(session, &FromHook::Hello(hello));
+        self.say(session, &FromHook::Hello(hello(gpu, ranks)));
         session
     }
 
@@ -221,11 +210,26 @@ impl Node {
     }
 }
 
+/// Of one of so many ranks, of which each has the GPU of its number.
+pub fn hello(gpu: usize, ranks: u32) -> Hello {
+    Hello {
+        protocol: PROTOCOL,
+        job: "job".to_owned(),
+        rank: gpu as u32,
+        local_rank: gpu as u32,
+        world_size: ranks,
+        local_world_size: ranks,
+        gpu: address(gpu),
+        framework: "made up".to_owned(),
+        versions: Default::default(),
+    }
+}
+
 fn pid(device: usize) -> u32 {
     100 + device as u32
 }
 
-fn reading(cap: Watts, energy: f64) -> Reading {
+pub fn reading(cap: Watts, energy: f64) -> Reading {
     Reading {
         cap,
         enforced: None,

@@ -173,7 +173,7 @@ pub fn hsmp_hwmon() -> Row {
     Row {
         backend: "hsmp",
         drivers: Drivers::Files(Board::default()),
-        resolution: 0.001,
+        resolution: 1.0,
         tells: Tells {
             highest: true,
             power: true,
