@@ -124,6 +124,7 @@ fn troubled(n: u64) -> Status {
     status.devices[0].throttled = true;
     status.devices[0].ailing_since = Some(1.7e9);
     status.node.yielded = true;
+    status.node.unmanaged = vec!["0000:85:00.0".to_owned()];
     status.devices[1].power = status.devices[1].cap.map(|cap| cap * 1.5);
     status.devices[1].enforced = status.devices[1].cap.map(|cap| cap + Watts(50.0));
     let states = [JobState::Suspended, JobState::Rollback, JobState::Stale];
