@@ -106,8 +106,9 @@ Examples:
   litctl analyze traces/ --models --html r.html   gains, and pictures
   litctl --json analyze traces/ | jq .straggler_rank
 
-Exit status: 0 if the traces were analyzed, whatever the verdict is (JSON has it in .verdict.kind);
-2 if a file or an option is refused, which the message explains.";
+Exit status:
+  0  the traces were analyzed, whatever the verdict is (JSON: .verdict.kind)
+  2  a file or an option is refused, which the message explains";
 
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Kernels {
