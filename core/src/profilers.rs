@@ -1,10 +1,11 @@
 //! What this node knows of profilers: by which software, and what came of it.
 //!
-//! A profiler that has done harm stays off for its software until an administrator forgets it, in
-//! whatever job it did so: that is on disk, with what else was learned. The first use of a software
-//! here is one job's.
+//! A profiler that has done harm to a user's job stays off in that user's jobs, with that software, until
+//! an administrator forgets it; once jobs of two users, or of root, have told so, in everybody's. That is
+//! on disk, with what else was learned. A user's first use of a software here is one job's. What one user
+//! tells alone changes nothing for others: anybody with a GPU can tell anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use litd_api::EventKind;
 use litd_proto::{Hello, Notice, NoticeKind, Profiling, Welcome};
@@ -15,8 +16,14 @@ use crate::event::SessionId;
 use crate::record::Note;
 use crate::store::Store;
 
-/// So many are kept; the oldest go. Whoever holds a GPU can add some.
+/// So many are kept; the oldest go.
 const KEPT: usize = 64;
+
+/// So many of one user alone are kept; his oldest go, and nobody else's.
+const KEPT_OF_A_USER: usize = 8;
+
+/// Once jobs of so many users have told of harm, the profiler is off for everybody.
+const ENOUGH: usize = 2;
 
 /// Letters of a software's name, and of a reason.
 const LONGEST: usize = 300;
@@ -30,6 +37,25 @@ pub struct ProfilerOff {
     pub reason: String,
     /// When, in seconds since 1970.
     pub unix_seconds: f64,
+    /// The users whose jobs have told so; none in a file of litd 0.1 or older, which counts for all.
+    #[serde(default)]
+    pub uids: BTreeSet<u32>,
+}
+
+impl ProfilerOff {
+    /// Whether it is off for every user's jobs, not only for those of the users who told.
+    #[must_use]
+    pub fn is_for_all(&self) -> bool {
+        self.uids.is_empty() || self.uids.contains(&0) || self.uids.len() >= ENOUGH
+    }
+
+    fn is_for(&self, uid: u32) -> bool {
+        self.is_for_all() || self.uids.contains(&uid)
+    }
+
+    fn is_told_by_only(&self, uid: u32) -> bool {
+        self.uids.len() == 1 && self.uids.contains(&uid)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -46,8 +72,8 @@ enum Known {
 pub struct Profilers {
     /// The latest last.
     off: Vec<ProfilerOff>,
-    /// Until the next start.
-    known: BTreeMap<String, Known>,
+    /// By user and software, until the next start.
+    known: BTreeMap<(u32, String), Known>,
 }
 
 /// The software that a hook would profile with; `None` if it would not.
@@ -83,47 +109,86 @@ impl Profilers {
         &self.off
     }
 
-    /// What a rank of this job is told.
-    fn tell(&mut self, software: &str, job: &str) -> (Profiling, String) {
-        if let Some(off) = self.off.iter().find(|off| off.software == software) {
+    /// What a rank of this user's job is told.
+    fn tell(&mut self, uid: u32, software: &str, job: &str) -> (Profiling, String) {
+        let off = |off: &&ProfilerOff| off.software == software && off.is_for(uid);
+        if let Some(off) = self.off.iter().find(off) {
             return (Profiling::Off, off.reason.clone());
         }
-        if self.known.len() >= KEPT && !self.known.contains_key(software) {
-            // Somebody makes versions up: what is lost is tried once more.
-            self.known.clear();
+        let key = (uid, software.to_owned());
+        if !self.known.contains_key(&key) {
+            self.make_room(uid);
         }
         let first = || Known::Tried {
             job: job.to_owned(),
         };
-        match self.known.entry(software.to_owned()).or_insert_with(first) {
+        match self.known.entry(key).or_insert_with(first) {
             Known::Safe => (Profiling::Safe, String::new()),
             Known::Tried { job: other } if other == job => (Profiling::Try, String::new()),
             Known::Tried { .. } => {
-                let reason = "another job on this node tries the profiler first";
+                let reason = "another job of this user tries the profiler on this node first";
                 (Profiling::Wait, reason.to_owned())
             }
         }
     }
 
-    /// It did harm. Answers whether that is new.
-    fn turn_off(&mut self, software: &str, reason: &str, unix_seconds: f64) -> bool {
-        if self.off.iter().any(|off| off.software == software) {
-            return false;
+    /// Somebody who makes versions up loses what is known of his own: it is tried once more.
+    fn make_room(&mut self, uid: u32) {
+        let of_user = |(other, _): &&(u32, String)| *other == uid;
+        if self.known.keys().filter(of_user).count() >= KEPT_OF_A_USER {
+            self.known.retain(|(other, _), _| *other != uid);
         }
-        self.known.remove(software);
-        self.off.push(ProfilerOff {
-            software: software.to_owned(),
-            reason: shortened(reason),
-            unix_seconds,
-        });
-        let extra = self.off.len().saturating_sub(KEPT);
-        self.off.drain(..extra);
-        true
+        if self.known.len() >= KEPT {
+            self.known.clear();
+        }
+    }
+
+    /// It did harm to a job of this user. Answers for whom it is off now, if that is new.
+    fn turn_off(
+        &mut self,
+        uid: u32,
+        software: &str,
+        reason: &str,
+        unix_seconds: f64,
+    ) -> Option<&ProfilerOff> {
+        self.known.remove(&(uid, software.to_owned()));
+        let known = self.off.iter().position(|off| off.software == software);
+        let at = match known {
+            Some(at) => {
+                let off = self.off.get_mut(at)?;
+                if off.is_for_all() || !off.uids.insert(uid) {
+                    return None;
+                }
+                at
+            }
+            None => {
+                self.forget_oldest_of(uid);
+                self.off.push(ProfilerOff {
+                    software: software.to_owned(),
+                    reason: shortened(reason),
+                    unix_seconds,
+                    uids: BTreeSet::from([uid]),
+                });
+                let extra = self.off.len().saturating_sub(KEPT);
+                self.off.drain(..extra);
+                self.off.len().checked_sub(1)?
+            }
+        };
+        self.off.get(at)
+    }
+
+    fn forget_oldest_of(&mut self, uid: u32) {
+        let alone = |off: &ProfilerOff| off.is_told_by_only(uid);
+        if self.off.iter().filter(|off| alone(off)).count() >= KEPT_OF_A_USER
+            && let Some(oldest) = self.off.iter().position(alone)
+        {
+            self.off.remove(oldest);
+        }
     }
 
     /// The job that tried it first went on as before. Others can't say so.
-    fn passed(&mut self, software: &str, job: &str) {
-        if let Some(known) = self.known.get_mut(software)
+    fn passed(&mut self, uid: u32, software: &str, job: &str) {
+        if let Some(known) = self.known.get_mut(&(uid, software.to_owned()))
             && matches!(known, Known::Tried { job: first } if first == job)
         {
             *known = Known::Safe;
@@ -143,30 +208,41 @@ impl<S: Store> Core<S> {
         let Some(software) = software(hello) else {
             return;
         };
-        let (profiling, reason) = self.learned.profilers.tell(&software, &hello.job);
-        (welcome.profiling, welcome.profiling_reason) = (profiling, reason);
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.profiler = Some(software);
-        }
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let profilers = &mut self.learned.profilers;
+        (welcome.profiling, welcome.profiling_reason) =
+            profilers.tell(session.peer.uid, &software, &hello.job);
+        session.profiler = Some(software);
     }
 
     /// A hook tells what came of its profiler.
     pub(crate) fn profiler_told(&mut self, id: SessionId, job: &str, notice: &Notice) {
-        let session = self.sessions.get(&id);
-        let Some(software) = session.and_then(|session| session.profiler.clone()) else {
+        let Some(session) = self.sessions.get(&id) else {
             return;
         };
+        let Some(software) = session.profiler.clone() else {
+            return;
+        };
+        let uid = session.peer.uid;
+        let profilers = &mut self.learned.profilers;
         match notice.kind {
             NoticeKind::Unspecified => {}
-            NoticeKind::ProfilingSafe => self.learned.profilers.passed(&software, job),
+            NoticeKind::ProfilingSafe => profilers.passed(uid, &software, job),
             NoticeKind::ProfilingOff => {
                 let seconds = self.record.unix_seconds(self.now);
-                let profilers = &mut self.learned.profilers;
-                if profilers.turn_off(&software, &notice.text, seconds) {
-                    let text = format!("the profiler is not used here any more with {software}");
-                    self.note(Note::warning(EventKind::Job, text).job(job));
-                    self.save_learned();
-                }
+                let Some(off) = profilers.turn_off(uid, &software, &notice.text, seconds) else {
+                    return;
+                };
+                let whose = match off.is_for_all() {
+                    true => "in anybody's jobs".to_owned(),
+                    false => format!("in jobs of user {uid}"),
+                };
+                let text =
+                    format!("the profiler is not used here any more {whose} with {software}");
+                self.note(Note::warning(EventKind::Job, text).job(job));
+                self.save_learned();
             }
         }
     }
@@ -177,53 +253,87 @@ mod tests {
     use super::*;
 
     const STACK: &str = "torch 2.9.1, cuda 12.8, cupti 12.8.90";
+    const ALICE: u32 = 1000;
+    const BOB: u32 = 1001;
 
     #[test]
-    fn one_job_tries_the_others_wait_and_then_all_may() {
+    fn one_job_of_a_user_tries_the_others_wait_and_then_all_may() {
         let mut profilers = Profilers::default();
-        assert_eq!(profilers.tell(STACK, "a").0, Profiling::Try);
-        assert_eq!(profilers.tell(STACK, "b").0, Profiling::Wait);
-        assert_eq!(profilers.tell(STACK, "a").0, Profiling::Try);
-        assert_eq!(profilers.tell("another", "b").0, Profiling::Try);
+        assert_eq!(profilers.tell(ALICE, STACK, "a").0, Profiling::Try);
+        assert_eq!(profilers.tell(ALICE, STACK, "b").0, Profiling::Wait);
+        assert_eq!(profilers.tell(ALICE, STACK, "a").0, Profiling::Try);
+        assert_eq!(profilers.tell(ALICE, "another", "b").0, Profiling::Try);
         // Only the job that tries can say how it went.
-        profilers.passed(STACK, "b");
-        assert_eq!(profilers.tell(STACK, "b").0, Profiling::Wait);
-        profilers.passed(STACK, "a");
-        assert_eq!(profilers.tell(STACK, "b").0, Profiling::Safe);
+        profilers.passed(ALICE, STACK, "b");
+        profilers.passed(BOB, STACK, "a");
+        assert_eq!(profilers.tell(ALICE, STACK, "b").0, Profiling::Wait);
+        profilers.passed(ALICE, STACK, "a");
+        assert_eq!(profilers.tell(ALICE, STACK, "b").0, Profiling::Safe);
     }
 
     #[test]
     fn a_job_that_ends_early_leaves_it_to_the_next() {
         let mut profilers = Profilers::default();
-        profilers.tell(STACK, "a");
+        profilers.tell(ALICE, STACK, "a");
         profilers.ended("a");
-        assert_eq!(profilers.tell(STACK, "b").0, Profiling::Try);
+        assert_eq!(profilers.tell(ALICE, STACK, "b").0, Profiling::Try);
     }
 
     #[test]
     fn what_did_harm_is_off_and_stays_so_on_disk() {
         let mut profilers = Profilers::default();
-        profilers.tell(STACK, "a");
-        assert!(profilers.turn_off(STACK, "12 % slower", 1.5e9));
-        assert!(!profilers.turn_off(STACK, "again", 1.6e9));
-        profilers.passed(STACK, "a");
+        profilers.tell(ALICE, STACK, "a");
+        assert!(
+            profilers
+                .turn_off(ALICE, STACK, "12 % slower", 1.5e9)
+                .is_some()
+        );
+        assert!(profilers.turn_off(ALICE, STACK, "again", 1.6e9).is_none());
+        profilers.passed(ALICE, STACK, "a");
         profilers.ended("a");
         let mut next = Profilers::with(profilers.off().to_vec());
         let told = (Profiling::Off, "12 % slower".to_owned());
-        assert_eq!(next.tell(STACK, "b"), told);
+        assert_eq!(next.tell(ALICE, STACK, "b"), told);
         assert_eq!(next.off().len(), 1);
     }
 
     #[test]
-    fn made_up_versions_take_no_more_than_their_room() {
+    fn one_user_turns_it_off_for_himself_two_or_root_for_all() {
         let mut profilers = Profilers::default();
+        profilers.turn_off(ALICE, STACK, "made up", 0.0);
+        assert_eq!(profilers.tell(ALICE, STACK, "a").0, Profiling::Off);
+        assert_eq!(profilers.tell(BOB, STACK, "b").0, Profiling::Try);
+        assert!(profilers.turn_off(BOB, STACK, "it hangs", 0.0).is_some());
+        assert_eq!(profilers.tell(1002, STACK, "c").0, Profiling::Off);
+        profilers.turn_off(0, "another", "root's", 0.0);
+        assert_eq!(profilers.tell(BOB, "another", "b").0, Profiling::Off);
+    }
+
+    #[test]
+    fn what_an_older_litd_wrote_counts_for_all() {
+        let text = format!(r#"{{"software":"{STACK}","reason":"hangs","unix_seconds":1.5}}"#);
+        let off: ProfilerOff = serde_json::from_str(&text).unwrap();
+        let mut profilers = Profilers::with(vec![off]);
+        assert_eq!(profilers.tell(BOB, STACK, "b").0, Profiling::Off);
+    }
+
+    #[test]
+    fn made_up_versions_take_no_more_than_their_room_and_nobody_elses() {
+        let mut profilers = Profilers::default();
+        profilers.turn_off(BOB, STACK, "it hangs", 0.0);
         for number in 0..1000 {
             let software = format!("torch {number}");
-            profilers.tell(&software, "a");
-            profilers.turn_off(&software, &"x".repeat(5000), 0.0);
-            profilers.tell(&format!("rocm {number}"), "a");
+            profilers.tell(ALICE, &software, "a");
+            profilers.turn_off(ALICE, &software, &"x".repeat(5000), 0.0);
+            profilers.tell(ALICE, &format!("rocm {number}"), "a");
+        }
+        assert!(profilers.off.len() <= KEPT_OF_A_USER + 1 && profilers.known.len() <= KEPT);
+        assert!(profilers.off.iter().all(|off| off.reason.len() <= LONGEST));
+        assert_eq!(profilers.tell(BOB, STACK, "b").0, Profiling::Off);
+        for uid in 1..1000 {
+            profilers.tell(uid, "made up", "a");
+            profilers.turn_off(uid, &format!("torch {uid}"), "", 0.0);
         }
         assert!(profilers.off.len() <= KEPT && profilers.known.len() <= KEPT);
-        assert!(profilers.off.iter().all(|off| off.reason.len() <= LONGEST));
     }
 }
