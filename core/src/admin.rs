@@ -126,7 +126,7 @@ impl<S: Store> Core<S> {
         }
         for &device in &devices {
             // Whatever was done to it meanwhile may have made something else of it.
-            self.devices.want_identity(device);
+            self.devices.ask_anew(device);
         }
         self.forgive_harm();
         self.take_back(&devices);

@@ -21,6 +21,10 @@ use crate::store::Store;
 /// Every so many rounds (seconds) the drivers are asked who holds the GPUs of jobs.
 const EVERY: u64 = 10;
 
+/// Every so many rounds they are asked how they divide those GPUs: newer ones switch to MIG without a
+/// reset that anybody would notice, and MPS can be started at any time.
+const DIVIDED_EVERY: u64 = 60;
+
 /// So many users of one GPU are named.
 const NAMED: usize = 8;
 
@@ -168,6 +172,9 @@ impl<S: Store> Core<S> {
             // Asking would open one again that was let go of.
             if !self.devices.is_released(device) {
                 self.devices.want_holders(device);
+                if self.rounds.is_multiple_of(DIVIDED_EVERY) {
+                    self.devices.want_identity(device);
+                }
             }
         }
     }

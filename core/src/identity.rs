@@ -31,12 +31,15 @@ pub(crate) fn divided(unit: &Unit) -> Option<&'static str> {
 }
 
 impl<S: Store> Core<S> {
-    /// A device was reset and has told what it is and what its cap may be.
+    /// A device has told what it is and what its cap may be: it was reset, or was asked now and then.
     pub(crate) fn has_identity(&mut self, device: usize, identity: Identity, range: CapRange) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
         let known = &unit.device.identity;
+        if *known == identity && unit.device.range == Range::Told(range) {
+            return;
+        }
         if (&identity.address, identity.kind) != (&known.address, known.kind) {
             let error = PowerError::Driver {
                 device: known.address.clone(),

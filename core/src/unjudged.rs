@@ -4,7 +4,7 @@
 //! cap of the node rises.
 
 use litd_api::EventKind;
-use litd_power::PowerError;
+use litd_power::{DeviceKind, PowerError};
 use litd_units::Watts;
 
 use crate::core::{Core, SLOW, TELEMETRY};
@@ -33,13 +33,14 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What a device that is let go of, and that nothing reads any more, comes to hold when it is reset: that
+    /// What a GPU that is let go of, and that nothing reads any more, comes to hold when it is reset: that
     /// is what it was let go of for. Without a budget that was set the others need not make room for it.
     fn once_reset(&self, device: usize) -> Option<Watts> {
         self.set_budget()?;
         let unit = self.devices.get(device)?;
+        let is_gpu = unit.device.identity.kind == DeviceKind::Gpu;
         let is_closed = unit.let_go.is_some_and(|it| it.closed && !it.held);
-        let range = unit.device.range.last().filter(|_| is_closed)?;
+        let range = unit.device.range.last().filter(|_| is_gpu && is_closed)?;
         Some(range.default)
     }
 
@@ -104,10 +105,15 @@ impl<S: Store> Core<S> {
         alike.filter_map(highest).reduce(Watts::max)
     }
 
-    /// A driver was asked what its device's cap may be, and did not tell.
+    /// A driver was asked what its device's cap may be, and did not tell. Where it had told and nothing
+    /// speaks against that (a GPU of a job, asked now and then whether it is still divided as it was), it
+    /// is asked once more, in a second, and nothing is written meanwhile.
     pub(crate) fn range_refused(&mut self, device: usize, error: &PowerError) {
         self.count_error(device, error);
-        self.range_doubted(device, &error.to_string());
+        match self.devices.get_mut(device) {
+            Some(unit) if !unit.device.range.is_open() => unit.device.range.ask_anew(),
+            _ => self.range_doubted(device, &error.to_string()),
+        }
     }
 
     /// Nobody can say any longer what a device's cap may be.

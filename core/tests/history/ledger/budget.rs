@@ -105,12 +105,13 @@ impl World {
 
     pub(super) fn excess(&self) -> i64 {
         let now = self.now;
-        // A GPU that is let go of is not read. That it may be reset is what it was let go of for, and what
-        // a budget that was set has to leave room for.
-        let bound = self.budget_set().is_some();
+        // A device that is let go of is not read. That a GPU it may be reset is what it was let go of for, and what
+        // a budget that was set has to leave room for, until the daemon stops: undo waits for nobody.
+        let gives_back = self.stop_sent.is_some() && self.left_within().is_none();
+        let bound = !gives_back && self.budget_set().is_some();
         let unseen = |hw: &Hw| {
             let default = hw.range_told.map(|range| micro(range.default));
-            hw.let_go && (!bound || default.is_none_or(|default| hw.cap > default))
+            hw.let_go && (!bound || !hw.is_gpu() || default.is_none_or(|default| hw.cap > default))
         };
         let counts = |&&(device, until, _): &&(usize, i64, i64)| {
             let hw = &self.hw[device];
