@@ -1,5 +1,6 @@
 //! Where administrators and site tools ask and command ([`litd_api`]).
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -15,9 +16,13 @@ use crate::hub::{Hub, Shared};
 use crate::rights::{Admins, Caller};
 use crate::seats::Seats;
 use crate::server::{self, Answer};
+use crate::unread::{self, Unread};
 
 /// Connections at a time; root has as many again.
 const SEATS: usize = 32;
+
+/// The kernel keeps twice so many bytes of an answer that is not read; the rest waits in [`Answers`].
+const SEND_BUFFER: usize = 16 * 1024;
 
 /// No command is longer, in bytes.
 const LONGEST_BODY: usize = 64 * 1024;
@@ -35,7 +40,13 @@ const LONGEST_RELEASE: Duration = Duration::from_millis(4000);
 const LONGEST: Duration = Duration::from_millis(4800);
 
 /// Answers for ever.
-pub async fn serve(listener: UnixListener, admins: Admins, answers: Answers, hub: Shared) {
+pub async fn serve(
+    listener: UnixListener,
+    admins: Admins,
+    answers: Answers,
+    unread: Unread,
+    hub: Shared,
+) {
     let seats = Seats::new(SEATS);
     loop {
         let stream = server::accept(|| listener.accept()).await;
@@ -46,10 +57,20 @@ pub async fn serve(listener: UnixListener, admins: Admins, answers: Answers, hub
             uid: credentials.uid(),
             gid: credentials.gid(),
         };
+        // Whoever may end litd anyway is served whatever he has left unread.
+        if !admins.is_own(caller) && !unread.has_room(caller.uid) {
+            hub.borrow_mut().unanswered(Some(caller.uid));
+            continue;
+        }
+        // Without a descriptor left nobody could say later what was not read.
+        let Ok(end) = stream.as_fd().try_clone_to_owned() else {
+            continue;
+        };
+        unread::bound(&stream, SEND_BUFFER);
         let Some((seat, leave)) = seats.take(caller.uid, admins.is_own(caller)) else {
             continue;
         };
-        let hub = hub.clone();
+        let (hub, unread) = (hub.clone(), unread.clone());
         let waiting = answers.connection(Some(caller.uid));
         tokio::task::spawn_local(async move {
             let serving = server::http(stream, LONGEST, |request| async {
@@ -58,6 +79,7 @@ pub async fn serve(listener: UnixListener, admins: Admins, answers: Answers, hub
                 waiting.admit(answer, &hub)
             });
             leave.or(serving).await;
+            unread.close(caller.uid, end);
         });
     }
 }

@@ -35,6 +35,7 @@ use crate::rig::{Advance, Rig};
 use crate::rights::Admins;
 use crate::server::{self, BindError, Cleanup};
 use crate::state::{self, FileStore, Lock, StateError};
+use crate::unread::Unread;
 use crate::{control, ingest, logging, metrics_server, restore, takeover};
 
 pub use crate::restore::restore;
@@ -319,11 +320,19 @@ impl Sockets {
         let room = Table::Frames.of_a_gpu(hub.borrow().gpus());
         let longest = shell.ingest.frame_bytes.min(room);
         let processes = Processes::new(&shell.hardware.proc);
-        let hooks = ingest::serve(self.ingest, processes, sessions, longest, hub.clone());
+        let unread = Unread::default();
+        let hooks = ingest::serve(
+            self.ingest,
+            processes,
+            sessions,
+            longest,
+            unread.clone(),
+            hub.clone(),
+        );
         spawn_local(hooks);
         let admins = Admins::new(&shell.control.admin_group);
         let answers = Answers::new();
-        let control = control::serve(self.control, admins, answers.clone(), hub.clone());
+        let control = control::serve(self.control, admins, answers.clone(), unread, hub.clone());
         spawn_local(control);
         if let Some((address, listener)) = self.metrics {
             let hub = hub.clone();

@@ -10,10 +10,15 @@ use crate::hub::Shared;
 use crate::process::Processes;
 use crate::server;
 use crate::session::{self, Caller};
+use crate::unread::{self, Unread};
 
 /// Connections beyond those that the core admits: it takes a moment to refuse one, and wants to
 /// say why.
 const SPARE: usize = 8;
+
+/// The kernel keeps twice so many bytes of what a hook does not read; directives are some tens of bytes, of
+/// which a record in the kernel takes some hundreds.
+const SEND_BUFFER: usize = 8 * 1024;
 
 /// On kernels that give no handle of a peer it is looked so often whether connections wait. A
 /// process that began less than so long before it connects is asked to connect again.
@@ -27,6 +32,7 @@ pub async fn serve(
     processes: Processes,
     sessions: usize,
     longest: usize,
+    unread: Unread,
     hub: Shared,
 ) {
     let places = server::Places::new(sessions.saturating_add(SPARE));
@@ -34,16 +40,23 @@ pub async fn serve(
         let place = places.take().await;
         let stream = next(&listener, &processes).await;
         let Some(peer) = peer(&stream) else { continue };
+        if !unread.has_room(peer.uid) {
+            hub.borrow_mut().unanswered(Some(peer.uid));
+            continue;
+        }
+        unread::bound(&stream, SEND_BUFFER);
         let process = processes.of(&stream, peer.pid);
         let home = processes.home(&process, peer.pid);
-        let hub = hub.clone();
+        let (hub, unread) = (hub.clone(), unread.clone());
         let caller = Caller {
             peer,
             process,
             home,
         };
         tokio::task::spawn_local(async move {
-            session::serve(stream, caller, longest, hub).await;
+            if let Some(end) = session::serve(stream, caller, longest, hub).await {
+                unread.close(peer.uid, end);
+            }
             drop(place);
         });
     }

@@ -40,5 +40,6 @@ pub mod session;
 pub mod state;
 mod syncer;
 mod takeover;
+mod unread;
 
 pub use cli::{command, main};

@@ -2,24 +2,30 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::ACCEPT;
 use hyper::{Method, Request, StatusCode};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 
 use crate::answers::Answers;
 use crate::hub::Shared;
 use crate::metrics::Format;
 use crate::seats::Seats;
 use crate::server::{self, Answer};
+use crate::unread;
 
 /// Connections at a time.
 const SEATS: usize = 32;
 
 /// An address that somebody else has is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(10);
+
+/// The kernel keeps twice so many bytes of an answer that is not taken; the rest waits in [`Answers`].
+const SEND_BUFFER: usize = 16 * 1024;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -60,6 +66,11 @@ pub async fn serve(listener: TcpListener, answers: Answers, hub: Shared) {
     let seats = Seats::new(SEATS);
     loop {
         let stream = server::accept(|| listener.accept()).await;
+        let Ok(end) = stream.as_fd().try_clone_to_owned() else {
+            continue;
+        };
+        unread::bound(&stream, SEND_BUFFER);
+        let at_last = Instant::now() + server::PATIENCE;
         let Some((seat, leave)) = seats.take(stream.peer_addr().ok().map(|it| it.ip()), false)
         else {
             continue;
@@ -72,6 +83,7 @@ pub async fn serve(listener: TcpListener, answers: Answers, hub: Shared) {
                 std::future::ready(waiting.admit(respond(&hub, &request), &hub))
             });
             leave.or(serving).await;
+            unread::close_tcp(end, at_last).await;
         });
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -224,8 +225,14 @@ impl Session {
     }
 }
 
-/// Serves a hook until either side ends the connection. `longest` is in bytes.
-pub async fn serve(stream: UnixStream, caller: Caller, longest: usize, hub: Shared) {
+/// Serves a hook until either side ends the connection. `longest` is in bytes. Answers with litd's end of it,
+/// which is still open.
+pub async fn serve(
+    stream: UnixStream,
+    caller: Caller,
+    longest: usize,
+    hub: Shared,
+) -> Option<OwnedFd> {
     let Caller {
         peer,
         process,
@@ -249,4 +256,6 @@ pub async fn serve(stream: UnixStream, caller: Caller, longest: usize, hub: Shar
     drop(reader);
     session.part().await;
     hub.borrow_mut().leave(id);
+    let stream = Rc::into_inner(session)?.stream;
+    Some(stream.into_std().ok()?.into())
 }

@@ -21,7 +21,6 @@ use crate::rate::Bucket;
 use crate::record::{Note, Record};
 use crate::rivals::Rivals;
 use crate::rollout::Granted;
-use crate::room::Table;
 use crate::session::Session;
 use crate::store::Store;
 use crate::trial::Trials;
@@ -339,8 +338,7 @@ impl<S: Store> Core<S> {
         if self.refusals.take(self.now) {
             let who = uid.map_or("of the metrics".to_owned(), |uid| format!("of user {uid}"));
             let text = format!(
-                "a client {who} was not answered: more than {} bytes of answers wait to be read",
-                Table::Answers.bytes() / 2
+                "a client {who} was not answered: too much of what litd has told waits to be read"
             );
             self.note(Note::warning(EventKind::Daemon, text));
         }

@@ -17,18 +17,21 @@ pub enum Table {
     Events,
     /// Answers that a client of a socket has not read yet.
     Answers,
+    /// What the kernel keeps of closed connections for peers that have not read it.
+    Unread,
 }
 
 const MIB: usize = 1 << 20;
 
 impl Table {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Frames,
         Self::Samples,
         Self::Names,
         Self::Events,
         Self::Answers,
+        Self::Unread,
     ];
 
     /// The bytes that it may take in all. Their sum, and what the daemon takes besides, stays below
@@ -40,7 +43,8 @@ impl Table {
             Self::Samples => 24 * MIB,
             Self::Names => 8 * MIB,
             Self::Events => MIB,
-            Self::Answers => 6 * MIB,
+            Self::Answers => 4 * MIB,
+            Self::Unread => 3 * MIB,
         }
     }
 

@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use litd_proto::frame::{self, MAX_FRAME, Reader};
 use litd_proto::{FromHook, Hello, Limits, RefusalCode, ToHook};
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::geteuid;
 
 use crate::control;
@@ -155,6 +157,14 @@ impl User {
         assert_eq!(self.does(&["open", path.to_str().unwrap()]), "done");
     }
 
+    /// Connects so often, says these bytes each time, and keeps all connections without reading. How many
+    /// it could make before its descriptors were used up.
+    pub fn hoard(&mut self, socket: &Path, times: usize, bytes: &[u8]) -> usize {
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let words = ["hoard", socket.to_str().unwrap(), &times.to_string(), &hex];
+        self.does(&words).parse().unwrap()
+    }
+
     /// Hands its connection to a process of its own, which answers from now on, and ends. Its id is
     /// free once this returns.
     pub fn hand_on(&mut self) {
@@ -222,6 +232,7 @@ struct Player {
     reader: Option<Reader>,
     learned: Vec<Vec<u8>>,
     kept: HashMap<PathBuf, File>,
+    hoard: Vec<UnixStream>,
 }
 
 impl Player {
@@ -263,6 +274,24 @@ impl Player {
                 let file = File::create(&path).unwrap();
                 self.kept.insert(path, file);
                 done()
+            }
+            ["hoard", socket, times, hex] => {
+                let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+                setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+                let before = self.hoard.len();
+                let times: usize = times.parse().unwrap();
+                while self.hoard.len() < before + times {
+                    match UnixStream::connect(socket) {
+                        Ok(mut stream) => {
+                            let _ = stream.write_all(&unhex(hex));
+                            self.hoard.push(stream);
+                        }
+                        Err(error) if error.raw_os_error() == Some(Errno::EMFILE as i32) => break,
+                        // The socket's queue is full for a moment.
+                        Err(_) => std::thread::sleep(Duration::from_millis(1)),
+                    }
+                }
+                Some((self.hoard.len() - before).to_string())
             }
             ["hand on"] => {
                 let connection = OwnedFd::from(self.stream.take().unwrap());

@@ -8,15 +8,18 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use litd_proto::client::Client;
 use litd_proto::{Class, FromHook, Hello, Kernels, Notice, RefusalCode, ToHook};
 use litd_rig::JobSpec;
 use litd_units::Nanos;
+use nix::unistd::Group;
 
 use crate::fuzz;
 use crate::stand::{GPUS, LITD, SOON, Stand, hello, quick, wait_for};
+use crate::users::{ALICE, BOB, User, is_root, open};
 
 /// The unit's memory, in bytes.
 fn unit_memory() -> u64 {
@@ -32,6 +35,8 @@ struct Cage(PathBuf);
 impl Cage {
     /// Of version 2 or 1, whichever has the memory. Only root can make one.
     fn new(bytes: u64) -> io::Result<Self> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
         let root = Path::new("/sys/fs/cgroup");
         let second = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
         let (parent, limits) = match second.split_whitespace().any(|it| it == "memory") {
@@ -41,7 +46,7 @@ impl Cage {
                 ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"],
             ),
         };
-        let cage = Self(parent.join(format!("litd-floods-{}", std::process::id())));
+        let cage = Self(parent.join(format!("litd-floods-{}-{number}", std::process::id())));
         fs::create_dir(&cage.0)?;
         fs::write(cage.0.join(limits[0]), bytes.to_string())?;
         let swap = match limits[1] {
@@ -51,6 +56,13 @@ impl Cage {
         // There need not be any.
         let _ = fs::write(cage.0.join(limits[1]), swap.to_string());
         Ok(cage)
+    }
+
+    /// Bytes that its processes take, with what the kernel keeps on their behalf.
+    fn used(&self) -> u64 {
+        let read = |file: &str| fs::read_to_string(self.0.join(file));
+        let text = read("memory.current").or_else(|_| read("memory.usage_in_bytes"));
+        text.unwrap().trim().parse().unwrap()
     }
 
     /// A program that joins the group and becomes the daemon.
@@ -324,4 +336,51 @@ fn no_flood_takes_more_memory_than_the_unit_gives() {
     job.end();
     stand.stop();
     drop(cage);
+}
+
+/// So many connections of one user; each leaves a KiB at least.
+const UNREAD: usize = 9_000;
+
+#[test]
+fn what_nobody_reads_is_bounded_also_after_litd_has_closed_the_connection() {
+    if !is_root() {
+        return;
+    }
+    let cage = match Cage::new(unit_memory()) {
+        Ok(cage) => cage,
+        Err(why) => {
+            println!("SKIPPED: the control group: {why}");
+            return;
+        }
+    };
+    let group = "control.read_group = \"adm\"\n";
+    let mut stand = Stand::bare(&format!("{}{group}", quick("gpu-realloc")), false);
+    let Ok(Some(adm)) = Group::from_name("adm") else {
+        println!("SKIPPED: there is no group adm");
+        return;
+    };
+    let program = cage.program(&stand.rig.layout().directory).unwrap();
+    stand.start_as(&program);
+    stand.wait_for_found();
+    open(&stand.rig.layout().directory);
+    let before = cage.used();
+    let mut alice = User::in_group(ALICE, adm.gid.as_raw());
+    let status = b"GET /v1/status HTTP/1.1\r\nHost: litd\r\n\r\n";
+    let made = alice.hoard(&stand.rig.layout().ingest(), UNREAD, b"");
+    let made = made + alice.hoard(&stand.rig.layout().control(), UNREAD, status);
+    let more = cage.used().saturating_sub(before) >> 10;
+    println!("{made} connections: {more} KiB more");
+    assert!(
+        made > UNREAD && more < 8 << 10,
+        "{made} connections: {more} KiB more"
+    );
+    assert!(stand.counted("answers") > 0);
+    // She is served again once she has closed them; others are at any time.
+    let control = stand.rig.layout().control();
+    let mut bob = User::in_group(BOB, adm.gid.as_raw());
+    assert_eq!(bob.ask(&control, "GET", "/v1/status", ""), "200");
+    drop(alice);
+    let mut alice = User::in_group(ALICE, adm.gid.as_raw());
+    assert_eq!(alice.ask(&control, "GET", "/v1/status", ""), "200");
+    stand.stop();
 }

@@ -1,0 +1,213 @@
+//! What litd has sent and nobody has read.
+//!
+//! The kernel keeps that for the reader and counts it as memory of litd's control group for as long as the
+//! reader keeps his end open, also after litd has closed its own. Unbounded, whoever may connect could
+//! have litd killed for it. So litd keeps its ends of such connections here until the other end is closed or
+//! has read everything, and a user who leaves too much unread is not served before he has read it.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use litd_core::Table;
+use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
+use tokio::time::{Instant, sleep};
+
+/// What an end that is kept counts with besides the bytes that the kernel says: its descriptor, and what
+/// the kernel has for it.
+const END: usize = 3 * 1024;
+
+/// The part of the table that one user has.
+const OF_A_USER: usize = 16;
+
+/// Ends are looked at again when there are twice as many as after the last look, and so many at least.
+const FEW: usize = 16;
+
+/// TCP's ends are looked at so often.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The ends of closed connections whose peers have not read everything yet; one table for all sockets.
+#[derive(Debug, Clone, Default)]
+pub struct Unread(Rc<RefCell<Ends>>);
+
+#[derive(Debug, Default)]
+struct Ends {
+    ends: Vec<End>,
+    /// With so many they are looked at again.
+    look_at: usize,
+}
+
+#[derive(Debug)]
+struct End {
+    uid: u32,
+    end: OwnedFd,
+    bytes: usize,
+}
+
+impl Unread {
+    /// Whether this user may be told anything more. Half of the table is for users who have left nothing
+    /// unread.
+    #[must_use]
+    pub fn has_room(&self, uid: u32) -> bool {
+        let mut ends = self.0.borrow_mut();
+        ends.has_room(uid) || {
+            ends.look();
+            ends.has_room(uid)
+        }
+    }
+
+    /// Closes a connection to this user's process; `end` is another descriptor of it.
+    pub fn close(&self, uid: u32, end: OwnedFd) {
+        // Its peer may have gone.
+        let _ = shutdown_both(&end);
+        let mut ends = self.0.borrow_mut();
+        ends.ends.extend(End::of(uid, end));
+        if ends.ends.len() >= ends.look_at.max(FEW) {
+            ends.look();
+        }
+    }
+}
+
+impl Ends {
+    fn has_room(&self, uid: u32) -> bool {
+        let taken = |of: &dyn Fn(&&End) -> bool| -> usize {
+            let ends = self.ends.iter().filter(of);
+            ends.map(|end| end.bytes).sum()
+        };
+        let (own, all) = (taken(&|end| end.uid == uid), taken(&|_| true));
+        let most = Table::Unread.bytes();
+        match own {
+            0 => all < most,
+            _ => own < most / OF_A_USER && all < most / 2,
+        }
+    }
+
+    /// Forgets the ends of which nothing is unread any more.
+    fn look(&mut self) {
+        let ends = self.ends.drain(..);
+        self.ends = ends.filter_map(|it| End::of(it.uid, it.end)).collect();
+        self.look_at = 2 * self.ends.len();
+    }
+}
+
+impl End {
+    /// `None` if the peer has read everything or is gone: the kernel drops what a peer has not read when
+    /// he closes his end.
+    fn of(uid: u32, end: OwnedFd) -> Option<Self> {
+        let unread = unsent(&end).ok().filter(|&unread| unread > 0)?;
+        let bytes = END + unread;
+        Some(Self { uid, end, bytes })
+    }
+}
+
+/// Ends a TCP connection once its peer has taken everything, or at this time without that: what is still
+/// unsent is dropped then, and so is the connection.
+pub async fn close_tcp(end: OwnedFd, at_last: Instant) {
+    while unsent(&end).is_ok_and(|unsent| unsent > 0) {
+        if Instant::now() >= at_last {
+            let at_once = nix::libc::linger {
+                l_onoff: 1,
+                l_linger: 0,
+            };
+            // It ends in any case, with what is unsent a while later.
+            let _ = setsockopt(&end, sockopt::Linger, &at_once);
+            return;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Bounds what the kernel keeps of what litd sends on a connection and the peer has not taken, in bytes;
+/// the kernel doubles that for its own records.
+pub fn bound(socket: &impl AsFd, bytes: usize) {
+    if let Err(error) = setsockopt(socket, sockopt::SndBuf, &bytes) {
+        log::debug!("the send buffer of a connection can't be bounded: {error}");
+    }
+}
+
+fn shutdown_both(end: &OwnedFd) -> nix::Result<()> {
+    shutdown(end.as_raw_fd(), Shutdown::Both)
+}
+
+/// What the kernel holds of what was sent: of a unix socket what the peer has not read, with the kernel's
+/// records; of TCP what the peer has not acknowledged.
+#[allow(unsafe_code)]
+fn unsent(end: &OwnedFd) -> nix::Result<usize> {
+    nix::ioctl_read_bad!(siocoutq, nix::libc::TIOCOUTQ, nix::libc::c_int);
+    let mut bytes = 0;
+    // SAFETY: the descriptor is open for as long as it is borrowed, and the kernel writes one int there.
+    unsafe { siocoutq(end.as_raw_fd(), &raw mut bytes) }?;
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// What a user is told and does not read; his end.
+    fn tell(unread: &Unread, uid: u32) -> UnixStream {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        bound(&ours, 4096);
+        ours.write_all(b"no").unwrap();
+        unread.close(uid, ours.into());
+        theirs
+    }
+
+    #[test]
+    fn whoever_leaves_too_much_unread_has_to_read_it_first() {
+        let unread = Unread::default();
+        let mut left = Vec::new();
+        while unread.has_room(1000) {
+            left.push(tell(&unread, 1000));
+            assert!(left.len() < 1000, "no bound");
+        }
+        assert!(left.len() > 10, "{}", left.len());
+        assert!(unread.has_room(1001));
+        // What was read, and what nobody can read any more, has room again.
+        let mut text = String::new();
+        left[0].read_to_string(&mut text).unwrap();
+        assert_eq!(text, "no");
+        assert!(unread.has_room(1000));
+        drop(left);
+        assert!(unread.has_room(1000));
+    }
+
+    #[test]
+    fn many_users_together_leave_no_more_than_the_table_has() {
+        let unread = Unread::default();
+        let mut left = Vec::new();
+        for uid in 0..10_000 {
+            if unread.has_room(uid) {
+                left.push(tell(&unread, uid));
+            }
+        }
+        let all: usize = unread.0.borrow().ends.iter().map(|it| it.bytes).sum();
+        assert!(all < Table::Unread.bytes() + 64 * 1024, "{all}");
+        // Half of it is for those who have left nothing.
+        let unread = Unread::default();
+        let greedy: Vec<_> = (0..100)
+            .flat_map(|uid| {
+                let unread = &unread;
+                let most =
+                    std::iter::from_fn(move || unread.has_room(uid).then(|| tell(unread, uid)));
+                most.collect::<Vec<_>>()
+            })
+            .collect();
+        assert!(!greedy.is_empty() && unread.has_room(20_000));
+    }
+
+    #[test]
+    fn who_reads_everything_leaves_nothing_behind() {
+        let unread = Unread::default();
+        for _ in 0..1000 {
+            assert!(unread.has_room(1000));
+            let mut text = String::new();
+            tell(&unread, 1000).read_to_string(&mut text).unwrap();
+        }
+        assert!(unread.0.borrow().ends.len() <= FEW);
+    }
+}
