@@ -11,6 +11,7 @@ use crate::clocks::Clocks;
 use crate::config::Caps;
 use crate::event::{Device, DeviceId, Effect};
 use crate::holders::Users;
+use crate::journal::Entry;
 use crate::limits::Window;
 use crate::range::Range;
 use crate::release::LetGo;
@@ -43,6 +44,23 @@ pub(crate) struct Landing {
     pub until: Nanos,
     /// Whether that would leave another cap than the one found.
     pub is_away: bool,
+    /// Whether a predecessor's write it is, of which nobody knows that it failed: litd does not stay for it
+    /// when it is to end.
+    pub is_inherited: bool,
+}
+
+impl Landing {
+    /// What a predecessor wanted last of a device that holds something else: nobody can tell whether that
+    /// was done, and undone by others, or is still to land.
+    pub fn of_predecessor(entry: &Entry, held: Watts, until: Nanos) -> Option<Self> {
+        let wanted = entry.ours.last().filter(|it| !it.is_same_cap(held))?;
+        let is_away = !wanted.is_same_cap(entry.found);
+        Some(Self {
+            until,
+            is_away,
+            is_inherited: true,
+        })
+    }
 }
 
 /// What a reading that is unlike all that is known comes to.

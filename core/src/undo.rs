@@ -13,7 +13,9 @@ use crate::learned::Key;
 use crate::record::Note;
 use crate::store::Store;
 
-/// A write that a predecessor had under way when it died has landed by then.
+/// A write that a predecessor had under way when it died has landed by then, unless its device holds
+/// something else than the predecessor wanted last: then that may land for as long as any other ([`LATE`]),
+/// which only a litd that goes on waits for.
 const LANDING: Nanos = Nanos(2_000_000_000);
 
 /// A write that its driver called failed, or that it did not do, is done by then if it is ever done: a
@@ -69,6 +71,7 @@ impl<S: Store> Core<S> {
             unit.found = Some(entry.found);
             return;
         };
+        unit.landing = Landing::of_predecessor(entry, reading.cap, self.started + LATE);
         let same = entry.is_part(unit.device.identity.serial.as_deref());
         // An entry of an earlier boot counts as one of this boot: a boot id does not tell whether the
         // devices were reset (kexec), and a container may have one of its own.
@@ -130,7 +133,7 @@ impl<S: Store> Core<S> {
         let away = unit.landing.filter(|landing| landing.is_away);
         let failed = away.is_none_or(|landing| match unit.let_go {
             Some(let_go) => asked >= let_go.since,
-            None => asked >= landing.until,
+            None => asked >= landing.until || landing.is_inherited && self.stopping.is_some(),
         });
         predecessors && failed
     }
@@ -143,6 +146,7 @@ impl<S: Store> Core<S> {
             unit.landing = Some(Landing {
                 until: self.now + LATE,
                 is_away: !is_back || unit.landing.is_some_and(|landing| landing.is_away),
+                is_inherited: false,
             });
         }
     }
