@@ -226,22 +226,48 @@ async fn answered<T>(
     tokio::time::timeout(patience, answer).await.ok()
 }
 
+/// A cap that was asked for by hand and whose outcome nobody has been told. Where that is dropped, because
+/// time is up or because whoever asked has closed the connection, the cap is given up.
+struct Untold<'a> {
+    hub: &'a Shared,
+    device: &'a str,
+}
+
+impl Untold<'_> {
+    /// Whoever asked is told.
+    fn tell(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Untold<'_> {
+    fn drop(&mut self) {
+        // Connections end between two events; were the hub in the middle of one, it is on its way out.
+        if let Ok(mut hub) = self.hub.try_borrow_mut() {
+            hub.give_up_by_hand(self.device);
+        }
+    }
+}
+
 async fn set_by_hand(hub: &Shared, device: &str) -> Result<Done, Problem> {
-    match answered(hub, LONGEST_SET, |hub| hub.outcome_by_hand(device)).await {
-        Some(Ok(held)) => Ok(Done {
+    let untold = Untold { hub, device };
+    let outcome = answered(hub, LONGEST_SET, |hub| hub.outcome_by_hand(device)).await;
+    let Some(outcome) = outcome else {
+        drop(untold);
+        return Err(Problem {
+            error: format!(
+                "{device} has not taken the cap within {} s; it keeps what it has \
+                 (`litctl events` may say why)",
+                LONGEST_SET.as_secs_f64()
+            ),
+        });
+    };
+    untold.tell();
+    match outcome {
+        Ok(held) => Ok(Done {
             message: format!("{device} holds {held}"),
         }),
-        Some(Err(why)) => Err(Problem { error: why }),
-        None => {
-            hub.borrow_mut().give_up_by_hand(device);
-            Err(Problem {
-                error: format!(
-                    "{device} has not taken the cap within {} s; it keeps what it has \
-                     (`litctl events` may say why)",
-                    LONGEST_SET.as_secs_f64()
-                ),
-            })
-        }
+        Err(why) => Err(Problem { error: why }),
     }
 }
 

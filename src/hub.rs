@@ -115,9 +115,17 @@ impl Hub {
         self.notifier.ready();
     }
 
+    /// Now, after the core was told what the wall clock shows.
+    fn now(&mut self) -> Nanos {
+        let now = self.clock.now();
+        self.core.wall_clock(now, self.clock.unix_seconds());
+        now
+    }
+
     /// Tells the core what has happened, and does what it wants done.
     pub fn handle(&mut self, event: Event<'_>) {
-        self.core.handle(self.clock.now(), event);
+        let now = self.now();
+        self.core.handle(now, event);
         self.carry_out();
     }
 
@@ -223,7 +231,8 @@ impl Hub {
     /// # Errors
     /// The core's reason to refuse.
     pub fn command(&mut self, uid: u32, command: Command) -> Result<Done, Problem> {
-        let outcome = self.core.command(self.clock.now(), uid, command);
+        let now = self.now();
+        let outcome = self.core.command(now, uid, command);
         self.carry_out();
         outcome
     }
@@ -328,7 +337,8 @@ impl Hub {
 
     /// Nobody waits any longer for a cap to be set by hand.
     pub fn give_up_by_hand(&mut self, device: &str) {
-        self.core.give_up_by_hand(self.clock.now(), device);
+        let now = self.now();
+        self.core.give_up_by_hand(now, device);
         self.carry_out();
     }
 

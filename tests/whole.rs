@@ -82,3 +82,5 @@ mod unmanaged;
 mod users;
 #[path = "whole/users.rs"]
 mod users_with_rights;
+#[path = "whole/wall_clock.rs"]
+mod wall_clock;

@@ -277,11 +277,20 @@ impl<S: Store> Core<S> {
         let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) else {
             return;
         };
+        let Some(cap) = unit.by_hand.asked() else {
+            return;
+        };
         let late = || "it was not done in time, and is given up".to_owned();
-        if unit.by_hand.fail(now, late) {
-            self.dirty = true;
-            self.settle_up();
+        unit.by_hand.fail(now, late);
+        let address = unit.address().to_owned();
+        let mut text =
+            format!("{cap} is not to be set by hand any more: nobody waits for it any longer");
+        if device.is_some_and(|device| self.actuator.is_writing(device)) {
+            text.push_str(", and should its driver still set it, what was found goes back");
         }
+        self.note(Note::warning(EventKind::Command, text).device(&address));
+        self.dirty = true;
+        self.settle_up();
     }
 }
 

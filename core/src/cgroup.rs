@@ -69,9 +69,14 @@ pub(crate) fn job_name(home: Option<&Home>, uid: u32, label: &str) -> String {
         // The usual label under Slurm is its job's and its step's.
         Some(home) if repeats(home, label) => label.to_owned(),
         Some(home) => format!("{home}/{label}"),
-        None if KINDS.iter().any(|kind| label.starts_with(kind)) => format!("user-{uid}/{label}"),
+        None if KINDS.iter().any(|kind| label.starts_with(kind)) => of_user(uid, label),
         None => label.to_owned(),
     }
+}
+
+/// The name of a user's job that no other user's job can have.
+pub(crate) fn of_user(uid: u32, name: &str) -> String {
+    format!("user-{uid}/{name}")
 }
 
 fn repeats(home: &Home, label: &str) -> bool {

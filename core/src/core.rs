@@ -267,6 +267,12 @@ impl<S: Store> Core<S> {
         self.say_all_untold();
     }
 
+    /// It is `unix_seconds` by the wall clock at `now`. Somebody may set that at any time, so the shell
+    /// says it before whatever else it tells.
+    pub fn wall_clock(&mut self, now: Nanos, unix_seconds: f64) {
+        self.record.set_clock(now, unix_seconds);
+    }
+
     /// Something has happened at `now`, which never goes back.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
         self.now = self.now.max(now);

@@ -11,7 +11,7 @@ use litd_proto::{
 };
 use litd_units::Nanos;
 
-use crate::cgroup::{Home, job_name};
+use crate::cgroup::{Home, job_name, of_user};
 use crate::core::{Core, seconds};
 use crate::event::{Doubt, Effect, Peer, SessionId};
 use crate::identity::{divided, shared};
@@ -335,9 +335,15 @@ impl<S: Store> Core<S> {
         hello: &Hello,
         device: usize,
     ) -> Result<(), No> {
-        self.check_place(peer, hello, device)?;
         let now = self.now;
         let home = self.sessions.get(&id).and_then(|it| it.home.clone());
+        let own = self.own_name(peer.uid, home.as_ref(), &hello.job);
+        let own = own.map(|job| Hello {
+            job,
+            ..hello.clone()
+        });
+        let hello = own.as_ref().unwrap_or(hello);
+        self.check_place(peer, hello, device)?;
         let gpus = self.devices.gpus().count();
         let job = self
             .jobs
@@ -398,6 +404,18 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
+    /// What this user's job is called where another user's has its name, or had it when the job came: it
+    /// keeps what it is called until it ends. Whoever takes a name first takes it from nobody else.
+    fn own_name(&self, uid: u32, home: Option<&Home>, name: &str) -> Option<String> {
+        let own = of_user(uid, name);
+        let has_own = |job: &Job| job.uid == uid && job.home.as_ref() == home;
+        let is_own = match self.jobs.get(name) {
+            Some(job) => job.uid != uid,
+            None => self.jobs.get(&own).is_some_and(has_own),
+        };
+        is_own.then_some(own)
+    }
+
     /// Whether this rank of this job may be here: one user per job, one job per GPU, one rank
     /// per GPU.
     fn check_place(&self, peer: Peer, hello: &Hello, device: usize) -> Result<(), No> {
@@ -418,7 +436,8 @@ impl<S: Store> Core<S> {
         };
         if job.uid != peer.uid {
             let reason = "a job of this name runs under another user";
-            return Err(No::new(RefusalCode::OtherUser, "other_user", reason));
+            let no = No::new(RefusalCode::OtherUser, "other_user", reason);
+            return Err(no.for_now());
         }
         if job.expected != hello.local_world_size {
             let reason = format!(

@@ -68,8 +68,8 @@ pub struct Record {
     events: VecDeque<Event>,
     room: Room,
     last: u64,
-    /// Wall-clock time at the monotonic time zero, in seconds since 1970.
-    epoch: f64,
+    /// A moment, and the wall-clock time that it was then, in seconds since 1970.
+    clock: (Nanos, f64),
     errors: BTreeMap<(&'static str, String), u64>,
     refused: BTreeMap<&'static str, u64>,
 }
@@ -81,15 +81,21 @@ impl Record {
             events: VecDeque::new(),
             room: Room::new(Table::Events.bytes()),
             last: 0,
-            epoch: unix_seconds - now.as_secs_f64(),
+            clock: (now, unix_seconds),
             errors: BTreeMap::new(),
             refused: BTreeMap::new(),
         }
     }
 
+    /// It is `unix_seconds` by the wall clock at `now`. What was added before keeps its time.
+    pub fn set_clock(&mut self, now: Nanos, unix_seconds: f64) {
+        self.clock = (now, unix_seconds);
+    }
+
     /// Seconds since 1970.
     pub fn unix_seconds(&self, now: Nanos) -> f64 {
-        self.epoch + now.as_secs_f64()
+        let (then, unix_seconds) = self.clock;
+        unix_seconds + (now - then).as_secs_f64()
     }
 
     /// Keeps an event, and returns it as it is to be logged.
@@ -219,6 +225,24 @@ mod tests {
         // One that fits nowhere is not kept, and costs no other.
         record.add(Nanos(0), Note::info(EventKind::Job, "x".repeat(most)));
         assert_eq!(record.after(told.last).lost, 1);
+    }
+
+    #[test]
+    fn an_event_has_the_time_of_the_wall_clock_as_it_was_set_last() {
+        let mut record = Record::new(Nanos(0), 100.0);
+        let second = |count: i64| Nanos(count * 1_000_000_000);
+        let mut add = |record: &mut Record, at: i64| {
+            let note = Note::info(EventKind::Command, "budget");
+            record.add(second(at), note).unix_seconds
+        };
+        assert_eq!(add(&mut record, 5), 105.0);
+        record.set_clock(second(10), 7310.0);
+        assert_eq!(add(&mut record, 12), 7312.0);
+        record.set_clock(second(20), 50.0);
+        assert_eq!(add(&mut record, 20), 50.0);
+        let kept = record.after(0).events.into_iter();
+        let kept: Vec<f64> = kept.map(|event| event.unix_seconds).collect();
+        assert_eq!(kept, [105.0, 7312.0, 50.0]);
     }
 
     #[test]

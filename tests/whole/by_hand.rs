@@ -1,8 +1,10 @@
 //! Caps that an administrator sets by hand.
 
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use litd_api::Command;
+use litd_api::{Command, EventKind};
 use litd_rig::Fault;
 use litd_units::Watts;
 
@@ -104,6 +106,36 @@ fn one_that_takes_too_long_is_given_up_and_undone() {
     wait_for("the old cap", || {
         stand.held()[5] == found && stand.journaled().is_empty()
     });
+    stand.stop();
+}
+
+#[test]
+fn one_whose_asker_has_gone_away_is_not_set_later() {
+    let stand = Stand::real("caps.answer_seconds = 600.0\n");
+    stand.rig.ledger().permit_found();
+    let found = stand.held()[3];
+    // Whatever the driver is doing when the command comes, it does until it is healed.
+    let block = Fault::Block(Duration::from_secs(120));
+    stand.rig.hardware().inject(3, block);
+    std::thread::sleep(Duration::from_millis(2500));
+    let body = serde_json::to_string(&set("gpu3", 600.0)).unwrap();
+    let length = body.len();
+    let request = format!(
+        "POST /v1/command HTTP/1.1\r\nHost: litd\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    let mut asker = UnixStream::connect(stand.rig.layout().control()).unwrap();
+    asker.write_all(request.as_bytes()).unwrap();
+    let said = |part: &'static str| wait_for(part, || stand.has_event(EventKind::Command, part));
+    said("asks: ");
+    drop(asker);
+    said("nobody waits");
+    stand.rig.hardware().heal(3);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(stand.held()[3], found, "{}", stand.said());
+    assert_eq!(stand.device(3).found, Some(found));
+    assert!(!stand.has_event(EventKind::Command, "holds 600 W"));
+    stand.command(&set("gpu3", 650.0));
+    stand.command(&set("gpu3", found.0));
     stand.stop();
 }
 

@@ -254,17 +254,16 @@ fn a_member_of_the_control_group_commands_and_takes_no_job() {
         local_world_size: 2,
         ..hello("train", 7)
     };
-    let answer = member.greet(&ingest(&stand), second);
-    assert_eq!(answer, refused(RefusalCode::OtherUser));
+    assert_eq!(member.greet(&ingest(&stand), second), Ok(()));
     assert_eq!(
         alice.ask(&control, "GET", "/v1/status", ""),
         "PermissionDenied"
     );
-    let jobs = stand.status().jobs;
-    assert_eq!(
-        (jobs.len(), jobs[0].uid, jobs[0].ranks.len()),
-        (1, ALICE, 1)
-    );
+    // His is a job of its own.
+    let jobs = stand.status().jobs.into_iter();
+    let jobs: Vec<_> = jobs.map(|it| (it.name, it.uid, it.ranks.len())).collect();
+    let his = format!("user-{BOB}/train");
+    assert_eq!(jobs, [("train".to_owned(), ALICE, 1), (his, BOB, 1)],);
     stand.finish();
     drop((alice, member));
     stand.stop();
@@ -339,5 +338,44 @@ fn a_clock_below_the_floor_is_refused_and_said() {
         locked(stand)[5].is_none()
     });
     drop(alice);
+    stand.stop();
+}
+
+#[test]
+fn whoever_takes_a_jobs_name_first_keeps_nobody_elses_job_from_being_steered() {
+    if !is_root() {
+        return;
+    }
+    let mut stand = stand(&quick("gpu-realloc"));
+    let (mut bob, mut first, mut second) = (User::new(BOB), User::new(ALICE), User::new(ALICE));
+    uses(&stand, 7, &[&bob]);
+    uses(&stand, 0, &[&first]);
+    uses(&stand, 1, &[&second]);
+    assert_eq!(bob.greet(&ingest(&stand), hello("train", 7)), Ok(()));
+    let rank = |rank: u32| Hello {
+        rank,
+        local_rank: rank,
+        world_size: 2,
+        local_world_size: 2,
+        ..hello("train", rank as usize)
+    };
+    assert_eq!(first.greet(&ingest(&stand), rank(0)), Ok(()));
+    // The name is free again, and her job keeps the one that it has.
+    drop(bob);
+    pass_until(&mut stand, "his end", |stand| {
+        stand.status().jobs.len() == 1
+    });
+    assert_eq!(second.greet(&ingest(&stand), rank(1)), Ok(()));
+    let job = stand.job_status(&format!("user-{ALICE}/train"));
+    assert_eq!((job.uid, job.ranks.len()), (ALICE, 2));
+    // Nobody else has a job of that name, whatever he calls his.
+    let mut bob = User::new(BOB);
+    uses(&stand, 7, &[&bob]);
+    let name = format!("user-{ALICE}/train");
+    assert_eq!(bob.greet(&ingest(&stand), hello(&name, 7)), Ok(()));
+    let his = stand.job_status(&format!("user-{BOB}/{name}"));
+    assert_eq!((his.uid, his.ranks.len()), (BOB, 1));
+    stand.finish();
+    drop((first, second, bob));
     stand.stop();
 }

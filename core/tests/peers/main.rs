@@ -5,5 +5,6 @@
 mod crowds;
 mod divided;
 mod extremes;
+mod names;
 mod node;
 mod rooms;
