@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::devices::Unit;
 use crate::record::Note;
 use crate::store::Store;
+use crate::undo::LATE;
 
 /// What has become of the cap that an administrator asked for by hand.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -24,15 +25,18 @@ pub(crate) enum ByHand {
     /// It is to hold this, and was not seen to yet.
     Asked(Watts),
     /// It was answered as not set. It may be there all the same: then what was found goes back.
-    Failed {
-        /// Why it was not set.
-        why: String,
-        /// When that was answered.
-        at: Nanos,
-    },
-    /// It was answered as not set, for this reason, and the device has been seen since to hold what
-    /// was found.
-    Undone(String),
+    Failed(Failed),
+    /// It was answered as not set, and the device has been seen since to hold what was found.
+    Undone(Failed),
+}
+
+/// A cap that was to be set by hand and was answered as not set.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Failed {
+    cap: Watts,
+    why: String,
+    /// When that was answered.
+    at: Nanos,
 }
 
 impl ByHand {
@@ -40,26 +44,41 @@ impl ByHand {
     pub fn asked(&self) -> Option<Watts> {
         match self {
             Self::Asked(cap) => Some(*cap),
-            Self::Settled | Self::Failed { .. } | Self::Undone(_) => None,
+            Self::Settled | Self::Failed(_) | Self::Undone(_) => None,
         }
     }
 
     /// What was asked for is not to be any more. Returns whether anything was.
     pub fn fail(&mut self, at: Nanos, why: impl FnOnce() -> String) -> bool {
-        let open = self.asked().is_some();
-        if open {
-            *self = Self::Failed { why: why(), at };
-        }
-        open
+        let Some(cap) = self.asked() else {
+            return false;
+        };
+        let why = why();
+        *self = Self::Failed(Failed { cap, why, at });
+        true
     }
 
     /// The device was read at `read_at` to hold what was found: a cap that failed before is not owed
-    /// any longer.
+    /// any longer, unless it lands late.
     fn seen_back(&mut self, read_at: Nanos) {
-        match self {
-            Self::Failed { why, at } if read_at > *at => *self = Self::Undone(std::mem::take(why)),
-            _ => {}
+        if let Self::Failed(failed) = self
+            && read_at > failed.at
+        {
+            *self = Self::Undone(failed.clone());
         }
+    }
+
+    /// The device holds this cap. Returns whether it is the one that was answered as not set: then what was
+    /// found is owed.
+    fn landed(&mut self, cap: Watts, now: Nanos) -> bool {
+        let (Self::Failed(failed) | Self::Undone(failed)) = self else {
+            return false;
+        };
+        let landed = failed.cap.is_same_cap(cap) && now < failed.at + LATE;
+        if landed {
+            *self = Self::Failed(failed.clone());
+        }
+        landed
     }
 }
 
@@ -180,7 +199,7 @@ impl<S: Store> Core<S> {
         let unit = self.devices.get(*devices.first()?)?;
         Some(match (&unit.by_hand, unit.found) {
             (ByHand::Asked(_), _) => return None,
-            (ByHand::Failed { why, .. } | ByHand::Undone(why), _) => Err(why.clone()),
+            (ByHand::Failed(failed) | ByHand::Undone(failed), _) => Err(failed.why.clone()),
             (ByHand::Settled, Some(found)) => Ok(found),
             (ByHand::Settled, None) => Err("its cap is not known".to_owned()),
         })
@@ -195,7 +214,7 @@ impl<S: Store> Core<S> {
     /// Whether a device may hold a cap that was to be set by hand and was answered as not set.
     pub(crate) fn owes_undo(&self, device: usize, unit: &Unit) -> bool {
         let held = self.actuator.held(device).zip(unit.back());
-        matches!(unit.by_hand, ByHand::Failed { .. })
+        matches!(unit.by_hand, ByHand::Failed(_))
             && !held.is_some_and(|(held, back)| held.is_same_cap(back))
     }
 
@@ -258,6 +277,25 @@ impl<S: Store> Core<S> {
             let text = format!("holds {cap}, set by hand: it stays when litd ends");
             self.note(Note::info(EventKind::Command, text).device(&address));
         }
+    }
+
+    /// Whether a cap that has turned up is one that was to be set by hand and was answered as not set, which
+    /// its driver has done late: what was found goes back then.
+    pub(crate) fn landed_by_hand(&mut self, device: usize, cap: Watts) -> bool {
+        let now = self.now;
+        let Some(unit) = self.devices.get_mut(device) else {
+            return false;
+        };
+        if !unit.by_hand.landed(cap, now) {
+            return false;
+        }
+        let text = format!(
+            "{cap}, which was to be set by hand and was answered as not set, is there after all: what was \
+             found goes back"
+        );
+        let note = Note::warning(EventKind::Command, text).device(unit.address());
+        self.note(note);
+        true
     }
 
     /// Caps that were to be set by hand are not, because litd ends first.

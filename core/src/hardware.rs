@@ -452,7 +452,7 @@ impl<S: Store> Core<S> {
         };
         let address = unit.address().to_owned();
         let steered = self.jobs.values().any(|job| job.asks_for(device));
-        if self.is_leftover(device, cap) {
+        if self.is_leftover(device, cap) || self.landed_by_hand(device, cap) {
             return;
         }
         let Some(unit) = self.devices.get_mut(device) else {

@@ -20,7 +20,7 @@ const LANDING: Nanos = Nanos(2_000_000_000);
 
 /// A write that its driver called failed, or that it did not do, is done by then if it is ever done: a
 /// GPU's firmware may take what was asked of it long after its driver has stopped to wait.
-const LATE: Nanos = Nanos(30_000_000_000);
+pub(crate) const LATE: Nanos = Nanos(30_000_000_000);
 
 impl<S: Store> Core<S> {
     /// Whether litd may have written a device since its cap was found.
