@@ -173,6 +173,7 @@ impl<S: Store> Core<S> {
         let Some(budget) = budget.filter(|_| unit.is_gpu()) else {
             return Ok(());
         };
+        let budget = budget - self.unmanaged_hold();
         // Less is never too much, whatever the others hold.
         if self.actuator.held(device).is_some_and(|held| cap <= held) {
             return Ok(());

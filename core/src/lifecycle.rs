@@ -194,11 +194,15 @@ impl<S: Store> Core<S> {
         let mut devices = BTreeSet::new();
         let mut unknown = Vec::new();
         for name in names {
-            let number = name.parse::<usize>().ok();
-            let called = number.map(|number| format!("gpu{number}"));
-            let found = self.named(Some(called.as_deref().unwrap_or(name)));
+            let found = match name.parse::<usize>() {
+                Ok(number) => self.gpu_on_the_bus(number),
+                Err(_) => self
+                    .named(Some(name))
+                    .ok()
+                    .and_then(|it| it.first().copied()),
+            };
             let gpu = |device: &usize| self.devices.get(*device).is_some_and(Unit::is_gpu);
-            match found.ok().and_then(|it| it.first().copied()).filter(gpu) {
+            match found.filter(gpu) {
                 Some(device) => {
                     devices.insert(device);
                 }
@@ -206,6 +210,16 @@ impl<S: Store> Core<S> {
             }
         }
         Ok((devices, unknown))
+    }
+
+    /// The GPU that a scheduler gives this number, if it is litd's: schedulers count all GPUs of the bus, also
+    /// those that did not answer when litd looked for devices.
+    fn gpu_on_the_bus(&self, number: usize) -> Option<usize> {
+        let ours = self.devices.gpus();
+        let ours = ours.map(|(device, unit)| (unit.address(), Some(device)));
+        let others = self.unmanaged.iter().map(|it| (it.as_str(), None));
+        let all: BTreeMap<&str, Option<usize>> = others.chain(ours).collect();
+        all.into_values().nth(number)?
     }
 
     /// Whether a scheduler has said that a job is over, and has not begun it again.

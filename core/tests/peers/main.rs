@@ -8,3 +8,4 @@ mod extremes;
 mod names;
 mod node;
 mod rooms;
+mod unmanaged;

@@ -1,0 +1,54 @@
+//! A GPU on the bus that did not answer when litd looked for devices.
+
+use std::collections::BTreeSet;
+
+use litd_api::Command;
+use litd_core::Event;
+use litd_units::Watts;
+
+use crate::node::{Node, address, alone, config};
+
+/// Three GPUs; a fourth has the address between the first and the second.
+fn node() -> Node {
+    let mut config = config();
+    config.caps.budget = Some(Watts(2890.0));
+    let mut node = Node::new(3, config);
+    let missing = address(0).replace(":00.0", ":08.0");
+    node.sound(Event::Unmanaged(BTreeSet::from([missing])));
+    node
+}
+
+#[test]
+fn a_schedulers_numbers_count_it() {
+    let _alone = alone();
+    let mut node = node();
+    let mut begin = |gpu: &str| {
+        let command = Command::BeginJob {
+            job: format!("slurm-{gpu}"),
+            gpus: vec![gpu.to_owned()],
+            opt_out: true,
+        };
+        let done = node.command(command, &mut |reply| reply).unwrap();
+        let out = node.status().devices.into_iter().filter(|it| it.opted_out);
+        let out = out.map(|it| it.address).collect::<BTreeSet<_>>();
+        (done.message, out)
+    };
+    let (said, out) = begin("1");
+    assert!(said.contains("this node has no GPU 1"), "{said}");
+    assert!(out.is_empty(), "{out:?}");
+    assert_eq!(begin("2").1, BTreeSet::from([address(1)]));
+    assert_eq!(begin("0").1, BTreeSet::from([address(0), address(1)]));
+}
+
+#[test]
+fn a_cap_by_hand_that_leaves_it_no_room_is_refused_at_once() {
+    let _alone = alone();
+    let mut node = node();
+    let command = Command::SetCap {
+        device: address(0),
+        watts: Watts(745.0),
+    };
+    // 2,890 W less the 750 W that it may hold, of which the others have 1,400 W.
+    let refused = node.command(command, &mut |reply| reply).unwrap_err();
+    assert!(refused.error.contains("of 2140 W"), "{}", refused.error);
+}
