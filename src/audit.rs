@@ -83,7 +83,15 @@ impl AuditFiles {
 
     fn try_append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let (mut file, mut length) = match self.open.take() {
-            Some(open) => open,
+            Some(open) if files::is_at(&open.0, &self.path(0)) => open,
+            Some(_) => {
+                log::warn!(
+                    "{}: it is not the file any more that was written to, which somebody has moved or \
+                     removed: it is begun anew",
+                    self.path(0).display()
+                );
+                self.begin()?
+            }
             None => self.begin()?,
         };
         let added = bytes.len() as u64;
@@ -199,6 +207,24 @@ mod tests {
         }
         let expected = [("audit.jsonl".to_owned(), "three\n".to_owned())];
         assert_eq!(texts(place.path()), expected);
+    }
+
+    #[test]
+    fn a_file_that_others_move_or_remove_is_begun_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let mut log = files(place.path(), 100, 2);
+        log.append(b"one\n").unwrap();
+        fs::rename(place.path().join(FILE), place.path().join("theirs")).unwrap();
+        log.append(b"two\n").unwrap();
+        log.append(b"three\n").unwrap();
+        let kept = |name: &str| fs::read_to_string(place.path().join(name)).unwrap();
+        assert_eq!(
+            (kept("theirs"), kept(FILE)),
+            ("one\n".into(), "two\nthree\n".into())
+        );
+        fs::remove_file(place.path().join(FILE)).unwrap();
+        log.append(b"four\n").unwrap();
+        assert_eq!(kept(FILE), "four\n");
     }
 
     #[test]

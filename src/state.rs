@@ -22,6 +22,10 @@ const TRIAL: &str = "trial";
 const CONDITION: &str = "condition";
 const LOCK: &str = "lock";
 
+/// The journal is rewritten when it has some tens of kilobytes. Where that fails it may grow to so many
+/// bytes: whoever reads it takes twice as many.
+const LONGEST_JOURNAL: u64 = files::LONGEST_STATE / 2;
+
 /// Where the kernel tells a new random id at each reading.
 const RANDOM_ID: &str = "/proc/sys/kernel/random/uuid";
 
@@ -175,10 +179,8 @@ impl Kept {
 
     /// Whether that is what whoever looks for the journal finds there.
     fn is_at(&self, path: &Path) -> bool {
-        let (Ok(ours), Ok(there)) = (self.file.metadata(), fs::metadata(path)) else {
-            return false;
-        };
-        (ours.dev(), ours.ino(), self.length) == (there.dev(), there.ino(), there.len())
+        let length = fs::metadata(path).map(|it| it.len());
+        files::is_at(&self.file, path) && length.is_ok_and(|it| it == self.length)
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -356,6 +358,12 @@ impl Store for FileStore {
             return self.replace_journal(bytes);
         }
         let mut kept = self.opened()?;
+        if kept.length.saturating_add(bytes.len() as u64) > LONGEST_JOURNAL {
+            self.journal = OnDisk::Open(kept);
+            let why = "it has grown too long, because it could not be rewritten: nothing is added to it \
+                       before that is possible (is there room for another file, `df -i`?)";
+            return Err(named(&journal(&self.directory), &io::Error::other(why)));
+        }
         let written = kept.append(bytes);
         self.journal = OnDisk::Open(kept);
         written.map_err(|error| named(&journal(&self.directory), &error))?;
@@ -608,6 +616,23 @@ mod tests {
         store.replace_journal(b"new").unwrap_err();
         store.append_journal(b"er").unwrap();
         assert_eq!(named_in(&mut store), b"older");
+    }
+
+    #[test]
+    fn a_journal_that_could_not_be_rewritten_ends_before_nobody_can_read_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = store_in(directory.path());
+        store.replace_journal(b"begun").unwrap();
+        let much = vec![b'x'; 1 << 20];
+        let appended = (0..20).take_while(|_| store.append_journal(&much).is_ok());
+        assert_eq!(appended.count(), 7);
+        let why = store.append_journal(&much).unwrap_err().to_string();
+        assert!(why.contains("df -i"), "{why}");
+        // What is there is read, and what is shorter is still taken.
+        store.append_journal(b"end").unwrap();
+        assert!(named_in(&mut store).ends_with(b"xend"));
+        store.replace_journal(b"anew").unwrap();
+        store.append_journal(&much).unwrap();
     }
 
     #[test]

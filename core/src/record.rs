@@ -231,7 +231,7 @@ mod tests {
     fn an_event_has_the_time_of_the_wall_clock_as_it_was_set_last() {
         let mut record = Record::new(Nanos(0), 100.0);
         let second = |count: i64| Nanos(count * 1_000_000_000);
-        let mut add = |record: &mut Record, at: i64| {
+        let add = |record: &mut Record, at: i64| {
             let note = Note::info(EventKind::Command, "budget");
             record.add(second(at), note).unix_seconds
         };
