@@ -54,6 +54,8 @@ mod nvml;
 mod operation;
 #[path = "whole/others.rs"]
 mod others;
+#[path = "whole/preload.rs"]
+mod preload;
 #[path = "whole/profilers.rs"]
 mod profilers;
 mod redfish;

@@ -119,15 +119,13 @@ impl User {
     }
 
     pub fn say(&mut self, message: &FromHook) {
-        let hex: String = message.encode().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(self.does(&["say", &hex]), "done");
+        assert_eq!(self.does(&["say", &hex(&message.encode())]), "done");
     }
 
     /// Says these things in turn, so often.
     pub fn say_in_turn(&mut self, messages: &[FromHook], times: usize) {
         for message in messages {
-            let hex: String = message.encode().iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(self.does(&["learn", &hex]), "done");
+            assert_eq!(self.does(&["learn", &hex(&message.encode())]), "done");
         }
         assert_eq!(self.does(&["turns", &times.to_string()]), "done");
     }
@@ -160,8 +158,8 @@ impl User {
     /// Connects so often, says these bytes each time, and keeps all connections without reading. How many
     /// it could make before its descriptors were used up.
     pub fn hoard(&mut self, socket: &Path, times: usize, bytes: &[u8]) -> usize {
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let words = ["hoard", socket.to_str().unwrap(), &times.to_string(), &hex];
+        let (times, bytes) = (times.to_string(), hex(bytes));
+        let words = ["hoard", socket.to_str().unwrap(), &times, &bytes];
         self.does(&words).parse().unwrap()
     }
 
@@ -331,6 +329,10 @@ fn framed(message: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     frame::write(&mut bytes, message).unwrap();
     bytes
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn unhex(text: &str) -> Vec<u8> {

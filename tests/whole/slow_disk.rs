@@ -2,14 +2,12 @@
 //! answered, and the watchdog is fed.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use litd_units::Watts;
 
-use crate::stand::{LITD, Stand, quick, wait_for};
+use crate::preload::litd_with;
+use crate::stand::{Stand, quick, wait_for};
 
 /// Every `fsync` takes 20 s while a file is there, whose name is in the environment.
 const SLOW: &str = r#"
@@ -25,35 +23,13 @@ int fsync(int fd) {
 }
 "#;
 
-/// A program that is litd with that `fsync`; none, where there is no C compiler.
-fn slow_litd(directory: &Path, slow: &Path) -> Option<PathBuf> {
-    let (source, library) = (directory.join("slow.c"), directory.join("slow.so"));
-    fs::write(&source, SLOW).unwrap();
-    let compiled = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
-        .args([&library, &source])
-        .arg("-ldl")
-        .status();
-    if !compiled.is_ok_and(|status| status.success()) {
-        return None;
-    }
-    let program = directory.join("slow-litd");
-    let (library, slow) = (library.display(), slow.display());
-    let script = format!(
-        "#!/bin/sh\nexport LD_PRELOAD='{library}' SLOW_DISK='{slow}'\nexec '{LITD}' \"$@\"\n"
-    );
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    Some(program)
-}
-
 #[test]
 fn a_budget_is_kept_and_requests_are_answered_while_the_disk_is_slow() {
     let mut stand = Stand::bare(&quick("observe"), false);
     let directory = stand.rig.layout().directory.clone();
     let slow = directory.join("slow");
-    let Some(program) = slow_litd(&directory, &slow) else {
-        return eprintln!("SKIPPED: there is no C compiler");
+    let Some(program) = litd_with(&directory, SLOW, "SLOW_DISK", &slow) else {
+        return;
     };
     stand.start_as(&program);
     stand.wait_for_found();

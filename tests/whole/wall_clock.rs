@@ -1,14 +1,12 @@
 //! The wall clock is set while litd runs, as it is after a boot without a network.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use litd_units::Watts;
 
-use crate::stand::{LITD, Stand, quick, wait_for};
+use crate::preload::litd_with;
+use crate::stand::{Stand, quick, wait_for};
 
 /// So much later it is by litd's wall clock, in seconds, while a file is there, whose name is in the
 /// environment.
@@ -30,35 +28,13 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 }
 "#;
 
-/// A program that is litd with that clock; none, where there is no C compiler.
-fn set_litd(directory: &Path, set: &Path) -> Option<PathBuf> {
-    let (source, library) = (directory.join("clock.c"), directory.join("clock.so"));
-    fs::write(&source, SET).unwrap();
-    let compiled = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
-        .args([&library, &source])
-        .arg("-ldl")
-        .status();
-    if !compiled.is_ok_and(|status| status.success()) {
-        return None;
-    }
-    let program = directory.join("clock-litd");
-    let (library, set) = (library.display(), set.display());
-    let script = format!(
-        "#!/bin/sh\nexport LD_PRELOAD='{library}' WALL_CLOCK_SET='{set}'\nexec '{LITD}' \"$@\"\n"
-    );
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    Some(program)
-}
-
 #[test]
 fn events_and_the_audit_log_have_the_time_that_it_is_when_the_wall_clock_has_been_set() {
     let mut stand = Stand::bare(&quick("observe"), false);
     let directory = stand.rig.layout().directory.clone();
     let set = directory.join("set");
-    let Some(program) = set_litd(&directory, &set) else {
-        return eprintln!("SKIPPED: there is no C compiler");
+    let Some(program) = litd_with(&directory, SET, "WALL_CLOCK_SET", &set) else {
+        return;
     };
     stand.start_as(&program);
     stand.wait_for_found();
