@@ -83,7 +83,7 @@ impl AuditFiles {
 
     fn try_append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let (mut file, mut length) = match self.open.take() {
-            Some(open) if files::is_at(&open.0, &self.path(0)) => open,
+            Some(open) if files::still_at(&open.0, &self.path(0)).is_some() => open,
             Some(_) => {
                 log::warn!(
                     "{}: it is not the file any more that was written to, which somebody has moved or \

@@ -21,9 +21,6 @@ use crate::unread::{self, Unread};
 /// Connections at a time; root has as many again.
 const SEATS: usize = 32;
 
-/// The kernel keeps twice so many bytes of an answer that is not read; the rest waits in [`Answers`].
-const SEND_BUFFER: usize = 16 * 1024;
-
 /// No command is longer, in bytes.
 const LONGEST_BODY: usize = 64 * 1024;
 
@@ -58,18 +55,19 @@ pub async fn serve(
             gid: credentials.gid(),
         };
         // Whoever may end litd anyway is served whatever he has left unread.
-        if !admins.is_own(caller) && !unread.has_room(caller.uid) {
+        let is_own = admins.is_own(caller);
+        if !is_own && !unread.has_room(caller.uid) {
             hub.borrow_mut().unanswered(Some(caller.uid));
             continue;
         }
+        let Some((seat, leave)) = seats.take(caller.uid, is_own) else {
+            continue;
+        };
         // Without a descriptor left nobody could say later what was not read.
         let Ok(end) = stream.as_fd().try_clone_to_owned() else {
             continue;
         };
-        unread::bound(&stream, SEND_BUFFER);
-        let Some((seat, leave)) = seats.take(caller.uid, admins.is_own(caller)) else {
-            continue;
-        };
+        unread::bound(&stream, server::SEND_BUFFER);
         let (hub, unread) = (hub.clone(), unread.clone());
         let waiting = answers.connection(Some(caller.uid));
         tokio::task::spawn_local(async move {

@@ -67,13 +67,11 @@ pub fn head(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether an open file is still what its path leads to: somebody may have moved or removed it since.
+/// What its path tells of an open file, if that is still there: somebody may have moved or removed it since.
 #[must_use]
-pub fn is_at(file: &File, path: &Path) -> bool {
-    let (Ok(ours), Ok(there)) = (file.metadata(), fs::metadata(path)) else {
-        return false;
-    };
-    (ours.dev(), ours.ino()) == (there.dev(), there.ino())
+pub fn still_at(file: &File, path: &Path) -> Option<Metadata> {
+    let (ours, there) = (file.metadata().ok()?, fs::metadata(path).ok()?);
+    ((ours.dev(), ours.ino()) == (there.dev(), there.ino())).then_some(there)
 }
 
 fn check(there: &Metadata) -> io::Result<()> {

@@ -162,12 +162,7 @@ impl DeviceLocks {
     fn renew(&self, files: &mut [File]) -> Result<bool, Refusal> {
         let mut renewed = false;
         for (address, held) in self.addresses.iter().zip(files) {
-            let there = fs::metadata(file(&self.directory, address));
-            let same = |there: fs::Metadata| {
-                let ours = held.metadata();
-                ours.is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
-            };
-            if !there.is_ok_and(same) {
+            if files::still_at(held, &file(&self.directory, address)).is_none() {
                 make_private(&self.directory).map_err(|error| Refusal::Io(error.to_string()))?;
                 *held = lock(&self.directory, &self.state, address)?;
                 renewed = true;

@@ -24,9 +24,6 @@ const SEATS: usize = 32;
 /// An address that somebody else has is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// The kernel keeps twice so many bytes of an answer that is not taken; the rest waits in [`Answers`].
-const SEND_BUFFER: usize = 16 * 1024;
-
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Any user may have the port already. Nothing that litd does needs metrics, so that is told, and keeps litd
@@ -66,15 +63,15 @@ pub async fn serve(listener: TcpListener, answers: Answers, hub: Shared) {
     let seats = Seats::new(SEATS);
     loop {
         let stream = server::accept(|| listener.accept()).await;
-        let Ok(end) = stream.as_fd().try_clone_to_owned() else {
-            continue;
-        };
-        unread::bound(&stream, SEND_BUFFER);
-        let at_last = Instant::now() + server::PATIENCE;
         let Some((seat, leave)) = seats.take(stream.peer_addr().ok().map(|it| it.ip()), false)
         else {
             continue;
         };
+        let Ok(end) = stream.as_fd().try_clone_to_owned() else {
+            continue;
+        };
+        unread::bound(&stream, server::SEND_BUFFER);
+        let at_last = Instant::now() + server::PATIENCE;
         let hub = hub.clone();
         let waiting = answers.connection(None);
         tokio::task::spawn_local(async move {

@@ -27,6 +27,10 @@ use crate::config::Permissions;
 /// An HTTP connection serves one request and may take so long from its first byte to its last.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The kernel keeps twice so many bytes of an answer that is not read; the rest waits in
+/// [`crate::answers::Answers`].
+pub const SEND_BUFFER: usize = 16 * 1024;
+
 /// Headers beyond so many bytes are refused.
 const HEADERS: usize = 16 * 1024;
 

@@ -179,8 +179,7 @@ impl Kept {
 
     /// Whether that is what whoever looks for the journal finds there.
     fn is_at(&self, path: &Path) -> bool {
-        let length = fs::metadata(path).map(|it| it.len());
-        files::is_at(&self.file, path) && length.is_ok_and(|it| it == self.length)
+        files::still_at(&self.file, path).is_some_and(|there| there.len() == self.length)
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {

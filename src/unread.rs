@@ -57,10 +57,10 @@ impl Unread {
         }
     }
 
-    /// Closes a connection to this user's process; `end` is another descriptor of it.
+    /// Closes a connection to this user's process, of which `end` is litd's end.
     pub fn close(&self, uid: u32, end: OwnedFd) {
         // Its peer may have gone.
-        let _ = shutdown_both(&end);
+        let _ = shutdown(end.as_raw_fd(), Shutdown::Both);
         let mut ends = self.0.borrow_mut();
         ends.ends.extend(End::of(uid, end));
         if ends.ends.len() >= ends.look_at.max(FEW) {
@@ -71,11 +71,9 @@ impl Unread {
 
 impl Ends {
     fn has_room(&self, uid: u32) -> bool {
-        let taken = |of: &dyn Fn(&&End) -> bool| -> usize {
-            let ends = self.ends.iter().filter(of);
-            ends.map(|end| end.bytes).sum()
-        };
-        let (own, all) = (taken(&|end| end.uid == uid), taken(&|_| true));
+        let all: usize = self.ends.iter().map(|end| end.bytes).sum();
+        let own = self.ends.iter().filter(|end| end.uid == uid);
+        let own: usize = own.map(|end| end.bytes).sum();
         let most = Table::Unread.bytes();
         match own {
             0 => all < most,
@@ -124,10 +122,6 @@ pub fn bound(socket: &impl AsFd, bytes: usize) {
     if let Err(error) = setsockopt(socket, sockopt::SndBuf, &bytes) {
         log::debug!("the send buffer of a connection can't be bounded: {error}");
     }
-}
-
-fn shutdown_both(end: &OwnedFd) -> nix::Result<()> {
-    shutdown(end.as_raw_fd(), Shutdown::Both)
 }
 
 /// What the kernel holds of what was sent: of a unix socket what the peer has not read, with the kernel's

@@ -48,14 +48,12 @@ impl ByHand {
         }
     }
 
-    /// What was asked for is not to be any more. Returns whether anything was.
-    pub fn fail(&mut self, at: Nanos, why: impl FnOnce() -> String) -> bool {
-        let Some(cap) = self.asked() else {
-            return false;
-        };
+    /// What was asked for is not to be any more, if anything was. Returns that cap.
+    pub fn fail(&mut self, at: Nanos, why: impl FnOnce() -> String) -> Option<Watts> {
+        let cap = self.asked()?;
         let why = why();
         *self = Self::Failed(Failed { cap, why, at });
-        true
+        Some(cap)
     }
 
     /// The device was read at `read_at` to hold what was found: a cap that failed before is not owed
@@ -74,11 +72,11 @@ impl ByHand {
         let (Self::Failed(failed) | Self::Undone(failed)) = self else {
             return false;
         };
-        let landed = failed.cap.is_same_cap(cap) && now < failed.at + LATE;
-        if landed {
-            *self = Self::Failed(failed.clone());
+        if !failed.cap.is_same_cap(cap) || now >= failed.at + LATE {
+            return false;
         }
-        landed
+        *self = Self::Failed(failed.clone());
+        true
     }
 }
 
@@ -316,11 +314,10 @@ impl<S: Store> Core<S> {
         let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) else {
             return;
         };
-        let Some(cap) = unit.by_hand.asked() else {
+        let late = || "it was not done in time, and is given up".to_owned();
+        let Some(cap) = unit.by_hand.fail(now, late) else {
             return;
         };
-        let late = || "it was not done in time, and is given up".to_owned();
-        unit.by_hand.fail(now, late);
         let address = unit.address().to_owned();
         let mut text =
             format!("{cap} is not to be set by hand any more: nobody waits for it any longer");

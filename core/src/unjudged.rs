@@ -4,7 +4,7 @@
 //! cap of the node rises.
 
 use litd_api::EventKind;
-use litd_power::{DeviceKind, PowerError};
+use litd_power::PowerError;
 use litd_units::Watts;
 
 use crate::core::{Core, SLOW, TELEMETRY};
@@ -38,9 +38,9 @@ impl<S: Store> Core<S> {
     fn once_reset(&self, device: usize) -> Option<Watts> {
         self.set_budget()?;
         let unit = self.devices.get(device)?;
-        let is_gpu = unit.device.identity.kind == DeviceKind::Gpu;
         let is_closed = unit.let_go.is_some_and(|it| it.closed && !it.held);
-        let range = unit.device.range.last().filter(|_| is_gpu && is_closed)?;
+        let counts = unit.is_gpu() && is_closed;
+        let range = unit.device.range.last().filter(|_| counts)?;
         Some(range.default)
     }
 

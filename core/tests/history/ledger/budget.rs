@@ -105,8 +105,8 @@ impl World {
 
     pub(super) fn excess(&self) -> i64 {
         let now = self.now;
-        // A device that is let go of is not read. That a GPU it may be reset is what it was let go of for, and what
-        // a budget that was set has to leave room for, until the daemon stops: undo waits for nobody.
+        // A device that is let go of is not read. That it may be reset is what a GPU was let go of for, and
+        // what a budget that was set has to leave room for, until the daemon stops: undo waits for nobody.
         let gives_back = self.stop_sent.is_some() && self.left_within().is_none();
         let bound = !gives_back && self.budget_set().is_some();
         let unseen = |hw: &Hw| {
