@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use litd_api::{Command, Done, Mode, Problem, Status};
 use litd_core::{
-    Config, Core, Device, Effect, Event, MemoryStore, Operation, Peer, Reply, SessionId,
+    Config, Core, Device, Effect, Event, Home, MemoryStore, Operation, Peer, Reply, SessionId,
 };
 use litd_power::{CapRange, DeviceKind, Holder, Identity, ReadBack, Reading, Sharing};
 use litd_proto::{FromHook, Hello, PROTOCOL};
@@ -163,10 +163,14 @@ impl Node {
 
     /// A hook of this process and user connects.
     pub fn connect_as(&mut self, pid: u32, uid: u32) -> SessionId {
+        self.connect_from(pid, uid, None)
+    }
+
+    /// The same from a scheduler's job.
+    pub fn connect_from(&mut self, pid: u32, uid: u32, home: Option<Home>) -> SessionId {
         self.sessions += 1;
         let session = SessionId(self.sessions);
         let peer = Peer { pid, uid };
-        let home = None;
         self.sound(Event::Connected {
             session,
             peer,
