@@ -58,7 +58,7 @@ pub async fn serve(
             gid: credentials.gid(),
         };
         // Whoever may end litd anyway is served whatever he has left unread.
-        if !admins.is_own(caller) && !unread.has_room(caller.uid) {
+        if !admins.is_own(caller) && !unread.has_room(&caller.uid.into()) {
             hub.borrow_mut().unanswered(Some(caller.uid));
             continue;
         }
@@ -79,7 +79,7 @@ pub async fn serve(
                 waiting.admit(answer, &hub)
             });
             leave.or(serving).await;
-            unread.close(caller.uid, end);
+            unread.close(caller.uid.into(), end);
         });
     }
 }
