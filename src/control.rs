@@ -56,7 +56,7 @@ pub async fn serve(
         };
         // Whoever may end litd anyway is served whatever he has left unread.
         let is_own = admins.is_own(caller);
-        if !is_own && !unread.has_room(caller.uid) {
+        if !is_own && !unread.has_room(&caller.uid.into()) {
             hub.borrow_mut().unanswered(Some(caller.uid));
             continue;
         }
@@ -77,7 +77,7 @@ pub async fn serve(
                 waiting.admit(answer, &hub)
             });
             leave.or(serving).await;
-            unread.close(caller.uid, end);
+            unread.close(caller.uid.into(), end);
         });
     }
 }

@@ -10,7 +10,7 @@ use crate::hub::Shared;
 use crate::process::Processes;
 use crate::server;
 use crate::session::{self, Caller};
-use crate::unread::{self, Unread};
+use crate::unread::{self, Reader, Unread};
 
 /// Connections beyond those that the core admits: it takes a moment to refuse one, and wants to
 /// say why.
@@ -40,13 +40,14 @@ pub async fn serve(
         let place = places.take().await;
         let stream = next(&listener, &processes).await;
         let Some(peer) = peer(&stream) else { continue };
-        if !unread.has_room(peer.uid) {
+        let process = processes.of(&stream, peer.pid);
+        let home = processes.home(&process, peer.pid);
+        let reader = Reader::hook(peer.uid, home.as_ref());
+        if !unread.has_room(&reader) {
             hub.borrow_mut().unanswered(Some(peer.uid));
             continue;
         }
         unread::bound(&stream, SEND_BUFFER);
-        let process = processes.of(&stream, peer.pid);
-        let home = processes.home(&process, peer.pid);
         let (hub, unread) = (hub.clone(), unread.clone());
         let caller = Caller {
             peer,
@@ -55,7 +56,7 @@ pub async fn serve(
         };
         tokio::task::spawn_local(async move {
             if let Some(end) = session::serve(stream, caller, longest, hub).await {
-                unread.close(peer.uid, end);
+                unread.close(reader, end);
             }
             drop(place);
         });

@@ -61,6 +61,9 @@ impl<S: Store> Core<S> {
 
     fn ask_budget(&mut self, watts: Option<Watts>) -> Result<String, Problem> {
         if let Some(budget) = watts {
+            if self.gpus() == 0 {
+                return Err(problem("this node has no GPU to keep a budget with"));
+            }
             self.bounds().check_by_hand(budget).map_err(problem)?;
             self.check_enforced(self.mode_and_why())?;
         }

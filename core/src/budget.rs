@@ -51,8 +51,8 @@ impl Bounds {
     /// # Errors
     /// It can't; why, in words.
     pub fn check(self, budget: Watts) -> Result<(), String> {
-        // Written so that a NaN is refused.
-        match budget >= self.floors && budget.is_finite() {
+        check_number(budget)?;
+        match budget >= self.floors {
             true => Ok(()),
             false => Err(self.refusal(budget)),
         }
@@ -70,7 +70,8 @@ impl Bounds {
     /// # Errors
     /// As [`Bounds::check`].
     pub fn check_by_hand(self, budget: Watts) -> Result<(), String> {
-        match self.check(budget).is_ok() && budget <= self.ceilings {
+        check_number(budget)?;
+        match budget >= self.floors && budget <= self.ceilings {
             true => Ok(()),
             false => Err(format!(
                 "{}, their ceilings to {}",
@@ -136,6 +137,17 @@ pub fn impossible(config: &Config, inventory: &[Device]) -> Vec<Impossible> {
         .filter(|device| device.identity.kind == DeviceKind::Cpu);
     let cpus: Watts = cpus.filter_map(|it| Some(it.reading?.cap)).sum();
     Bounds::under(config, &Devices::new(inventory.to_vec())).impossible(config, cpus)
+}
+
+/// Whether this is any budget at all.
+fn check_number(budget: Watts) -> Result<(), String> {
+    // Written so that a NaN is refused.
+    match budget > Watts::ZERO && budget.is_finite() {
+        true => Ok(()),
+        false => Err(format!(
+            "{budget} is no budget: that is a positive number of watts"
+        )),
+    }
 }
 
 /// Between what a GPU's caps may be under a configuration, as far as its driver has told.

@@ -212,7 +212,10 @@ impl<S: Store> Core<S> {
 
     /// Whether a device may hold a cap that was to be set by hand and was answered as not set.
     pub(crate) fn owes_undo(&self, device: usize, unit: &Unit) -> bool {
-        let held = self.actuator.held(device).zip(unit.back());
+        // What is being written is not what is held yet.
+        let held = self.actuator.held(device);
+        let held = held.filter(|_| !self.actuator.is_writing(device));
+        let held = held.zip(unit.back());
         matches!(unit.by_hand, ByHand::Failed(_))
             && !held.is_some_and(|(held, back)| held.is_same_cap(back))
     }

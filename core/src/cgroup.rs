@@ -47,6 +47,12 @@ impl Home {
         &self.0
     }
 
+    /// The outermost job: what is within it, its own processes may have made up.
+    #[must_use]
+    pub fn outermost(&self) -> &str {
+        self.0.split_once('/').map_or(&self.0, |(job, _)| job)
+    }
+
     /// Whether this is the job that a scheduler calls that, or a part of it.
     #[must_use]
     pub fn belongs_to(&self, id: &str) -> bool {

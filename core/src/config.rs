@@ -331,10 +331,11 @@ impl Default for Ailing {
 pub struct Limits {
     /// Connected hooks.
     pub sessions: usize,
-    /// Connected hooks of one user that are not a rank of a job (yet).
+    /// Connected hooks of one user, in one pod or scheduler's job, that are not a rank of a job (yet).
+    /// Beyond them a newcomer has the place of one that has said nothing.
     pub sessions_per_user: usize,
-    /// Connections a second of one user, in the long run; 64 may come at once. Each has a driver
-    /// asked something, and may begin and end a job.
+    /// Connections a second of one user, in one pod or scheduler's job, in the long run; 64 may come at
+    /// once. Each has a driver asked something, and may begin and end a job.
     pub connections_per_second: f64,
     /// Kernels in one sample of one rank.
     pub kernels: usize,

@@ -104,8 +104,8 @@ pub struct Core<S> {
     pub(crate) recovered: bool,
     /// How often refusals are logged.
     pub(crate) refusals: Bucket,
-    /// How often each user's hooks connect.
-    pub(crate) arrivals: BTreeMap<u32, Bucket>,
+    /// How often each crowd's hooks connect.
+    pub(crate) arrivals: BTreeMap<(u32, Option<String>), Bucket>,
     /// Trials, and harm.
     pub(crate) trials: Trials,
     /// Rounds so far.

@@ -19,17 +19,17 @@ use crate::job::{Job, LeftOut, Rank};
 use crate::rate::Bucket;
 use crate::record::Note;
 use crate::room::{Room, Table};
-use crate::session::{Session, Stage};
+use crate::session::{Crowd, Session, Stage};
 use crate::store::Store;
 
 /// A hook that has not introduced itself by then is sent away.
 const INTRODUCTION: Nanos = Nanos(10_000_000_000);
 
-/// So many hooks of a user may connect at once.
+/// So many hooks of a crowd may connect at once.
 const ARRIVALS_AT_ONCE: f64 = 64.0;
 
-/// Users whose arrivals are counted.
-const KNOWN_USERS: usize = 1024;
+/// Crowds whose arrivals are counted.
+const KNOWN_CROWDS: usize = 1024;
 
 /// So many notices of one connection are logged.
 const NOTICES: u32 = 8;
@@ -80,49 +80,63 @@ fn let_go_of(name: &str) -> No {
 
 impl<S: Store> Core<S> {
     pub(crate) fn connected(&mut self, id: SessionId, peer: Peer, home: Option<Home>) {
-        let limits = self.config.limits.clone();
+        let limits = &self.config.limits;
         let session = Session::new(peer, home, limits.frames_per_second, self.now);
-        let crowded = self.strangers_of(peer.uid) >= limits.sessions_per_user;
-        let full = crowded || self.sessions.len() >= limits.sessions && !self.make_room(peer.uid);
+        let no = self.unwelcome(&session);
         self.sessions.insert(id, session);
-        if full || self.stopping.is_some() {
-            let reason = "too many hooks are connected";
-            self.refuse(id, No::new(RefusalCode::Busy, "busy", reason).for_now());
-        } else if peer.pid == 0 {
+        if let Some(no) = no {
+            self.refuse(id, no);
+        }
+    }
+
+    /// Why somebody who has just connected is sent away at once. Whoever comes too often takes nobody's
+    /// place.
+    fn unwelcome(&mut self, newcomer: &Session) -> Option<No> {
+        let crowd = newcomer.crowd();
+        if self.stopping.is_some() {
+            return Some(No::new(RefusalCode::Busy, "busy", "litd is stopping").for_now());
+        }
+        if newcomer.peer.pid == 0 {
             let reason = "its process has no id here: it can hold no GPU";
-            self.refuse(id, No::new(RefusalCode::NotHolder, "not_holder", reason));
-        } else if !self.may_arrive(peer.uid) {
+            return Some(No::new(RefusalCode::NotHolder, "not_holder", reason));
+        }
+        if !self.may_arrive(crowd) {
             let reason = "this user's hooks connect too often";
-            self.refuse(
-                id,
-                No::new(RefusalCode::Busy, "too_often", reason).for_now(),
-            );
+            return Some(No::new(RefusalCode::Busy, "too_often", reason).for_now());
         }
+        let crowded = self.strangers_of(crowd) >= self.config.limits.sessions_per_user;
+        let full = self.sessions.len() >= self.config.limits.sessions;
+        let has_room = !crowded && !full || self.make_room(crowd, crowded);
+        let reason = "too many hooks are connected";
+        (!has_room).then(|| No::new(RefusalCode::Busy, "busy", reason).for_now())
     }
 
-    /// How many of a user's hooks are no ranks. Ranks don't count: whoever holds no GPU can't keep those
+    /// How many hooks of a crowd are no ranks. Ranks don't count: whoever holds no GPU can't keep those
     /// out who do.
-    fn strangers_of(&self, uid: u32) -> usize {
+    fn strangers_of(&self, crowd: Crowd<'_>) -> usize {
         let sessions = self.sessions.values().filter(|it| it.is_stranger());
-        sessions.filter(|it| it.peer.uid == uid).count()
+        sessions.filter(|it| it.crowd() == crowd).count()
     }
 
-    /// Whether there is room for one more of this user's: one of the hooks that are no ranks gives its place
-    /// up. That is one of the user with the most of them, of those one that has said nothing yet, and of
-    /// those the oldest. So nobody who only holds connections keeps others out, however many users he is.
-    fn make_room(&mut self, uid: u32) -> bool {
-        let mut crowds = BTreeMap::from([(uid, 1)]);
+    /// Whether there is room for one more of this crowd's: one of the hooks that are no ranks gives its place
+    /// up. That is one of the largest crowd, of those one that has said nothing yet, and of those the
+    /// oldest. So nobody who only holds connections keeps others out, however many users he is. Where the
+    /// newcomer's own crowd has as many as it may, one of those goes, if it has said nothing.
+    fn make_room(&mut self, crowd: Crowd<'_>, crowded: bool) -> bool {
+        let mut crowds = BTreeMap::from([(crowd, 1)]);
         for stranger in self.sessions.values().filter(|it| it.is_stranger()) {
-            *crowds.entry(stranger.peer.uid).or_insert(0) += 1;
+            *crowds.entry(stranger.crowd()).or_insert(0) += 1;
         }
-        let waiting =
-            |session: &Session| matches!(session.stage, Stage::New | Stage::Checking { .. });
-        let waiting = self.sessions.iter().filter(|(_, it)| waiting(it));
+        let is_silent = |session: &Session| matches!(session.stage, Stage::New);
+        let may_go = |session: &Session| match crowded {
+            true => is_silent(session) && session.crowd() == crowd,
+            false => is_silent(session) || matches!(session.stage, Stage::Checking { .. }),
+        };
+        let waiting = self.sessions.iter().filter(|(_, it)| may_go(it));
         let goes = waiting.max_by_key(|&(id, it)| {
-            let is_silent = matches!(it.stage, Stage::New);
             (
-                crowds.get(&it.peer.uid),
-                is_silent,
+                crowds.get(&it.crowd()),
+                is_silent(it),
                 Reverse((it.since, *id)),
             )
         });
@@ -170,16 +184,17 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a user's hooks have not connected too often of late: each asks a driver something,
-    /// and may begin and end a job.
-    fn may_arrive(&mut self, uid: u32) -> bool {
-        if self.arrivals.len() >= KNOWN_USERS && !self.arrivals.contains_key(&uid) {
+    /// Whether a crowd has not connected too often of late: each hook asks a driver something, and may
+    /// begin and end a job.
+    fn may_arrive(&mut self, (uid, outermost): Crowd<'_>) -> bool {
+        let crowd = (uid, outermost.map(str::to_owned));
+        if self.arrivals.len() >= KNOWN_CROWDS && !self.arrivals.contains_key(&crowd) {
             self.arrivals.clear();
         }
         let now = self.now;
         let rate = self.config.limits.connections_per_second;
         let new = || Bucket::with_burst(rate, ARRIVALS_AT_ONCE.max(2.0 * rate), now);
-        self.arrivals.entry(uid).or_insert_with(new).take(now)
+        self.arrivals.entry(crowd).or_insert_with(new).take(now)
     }
 
     /// Whether a hook has been let in as a rank of a job.

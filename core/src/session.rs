@@ -11,6 +11,10 @@ use crate::event::Peer;
 use crate::rate::Bucket;
 use crate::room::Room;
 
+/// Whose hooks are counted together: a user's, in one job. Pods are mostly of user 0, and one tenant's
+/// are not to keep another's out.
+pub(crate) type Crowd<'a> = (u32, Option<&'a str>);
+
 /// How far a hook's introduction has come.
 #[derive(Debug, Clone)]
 pub(crate) enum Stage {
@@ -78,6 +82,11 @@ impl Session {
             profiler: None,
             notices: 0,
         }
+    }
+
+    /// With which others it is counted.
+    pub fn crowd(&self) -> Crowd<'_> {
+        (self.peer.uid, self.home.as_ref().map(Home::outermost))
     }
 
     /// Whether it is no rank of a job.

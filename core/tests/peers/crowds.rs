@@ -1,6 +1,6 @@
 //! More hooks than there is room for.
 
-use litd_core::{DeviceId, Effect, Event, Operation, Peer, Reply, SessionId};
+use litd_core::{Config, DeviceId, Effect, Event, Home, Operation, Peer, Reply, SessionId};
 use litd_proto::FromHook;
 use litd_units::{Nanos, Watts};
 
@@ -10,11 +10,15 @@ use crate::node::{Node, SECOND, alone, config, hello, reading};
 const ALL: usize = 16;
 const OF_ONE: usize = 4;
 
-fn crowded() -> Node {
+fn crowded_config() -> Config {
     let mut config = config();
     config.limits.sessions = ALL;
     config.limits.sessions_per_user = OF_ONE;
-    Node::new(2, config)
+    config
+}
+
+fn crowded() -> Node {
+    Node::new(2, crowded_config())
 }
 
 #[test]
@@ -93,6 +97,88 @@ fn many_users_with_one_connection_each_keep_no_rank_out() {
         _ => None,
     });
     assert_eq!(closed.collect::<Vec<_>>(), [idle[2]]);
+}
+
+/// A pod of this number, and what its processes have made up in it.
+fn pod(number: u32, within: &str) -> Option<Home> {
+    let uid = format!("{number:08x}-aaaa-4bbb-8ccc-0123456789ab");
+    Home::of(&format!(
+        "0::/kubepods/burstable/pod{uid}/{:064x}{within}\n",
+        7
+    ))
+}
+
+/// In Kubernetes most hooks are of one user, root: the pods tell one tenant from another.
+#[test]
+fn a_pod_keeps_no_other_pod_of_the_same_user_out() {
+    let _alone = alone();
+    let mut config = crowded_config();
+    config.limits.connections_per_second = 4.0;
+    let mut node = Node::new(2, config);
+    // Many more than may come at once, also from what looks like jobs within that pod.
+    let pest: Vec<_> = (0..400)
+        .map(|at| {
+            let within = format!("/system.slice/slurmstepd.scope/job_{at}");
+            node.connect_from(
+                5000 + at,
+                1000,
+                pod(1, if at % 2 == 0 { "" } else { &within }),
+            )
+        })
+        .collect();
+    let held = |node: &Node| pest.iter().filter(|&&it| !node.is_closed(it)).count();
+    assert_eq!(held(&node), OF_ONE);
+    assert!(node.counted("too_often") > 300);
+    let hook = node.connect_from(100, 1000, pod(2, ""));
+    node.say(hook, &FromHook::Hello(hello(0, 1)));
+    assert!(node.core.is_attached(hook), "another pod's hook is refused");
+    assert_eq!(held(&node), OF_ONE);
+}
+
+/// A crowd that is told that it comes too often has nobody sent away.
+#[test]
+fn whoever_connects_too_often_takes_nobodys_place() {
+    let _alone = alone();
+    let mut config = crowded_config();
+    config.limits.connections_per_second = 4.0;
+    let mut node = Node::new(2, config);
+    for at in 0..400 {
+        node.connect_as(5000 + at, 1);
+    }
+    let refused = node.counted("too_often");
+    assert!(refused > 300, "{refused}");
+    let waiting: Vec<_> = (2..=4)
+        .flat_map(|uid| (0..OF_ONE as u32).map(move |at| (6000 + 10 * uid + at, uid)))
+        .map(|(pid, uid)| node.connect_as(pid, uid))
+        .collect();
+    assert!(waiting.iter().all(|&it| !node.is_closed(it)));
+    for at in 0..400 {
+        node.connect_as(8000 + at, 1);
+    }
+    assert_eq!(node.counted("too_often"), refused + 400);
+    assert!(waiting.iter().all(|&it| !node.is_closed(it)));
+}
+
+#[test]
+fn a_hook_that_says_nothing_gives_way_to_one_of_its_own_user() {
+    let _alone = alone();
+    let mut node = crowded();
+    let silent: Vec<_> = (0..OF_ONE as u32)
+        .map(|at| node.connect_as(5000 + at, 1000))
+        .collect();
+    let rank = node.attach(0, 1);
+    assert!(node.core.is_attached(rank));
+    // The one that has said nothing for longest.
+    let closed: Vec<_> = silent.iter().map(|&it| node.is_closed(it)).collect();
+    assert!(
+        closed[0] && closed.iter().filter(|&&it| it).count() == 1,
+        "{closed:?}"
+    );
+    // Ranks are no strangers: there is room for the next one without anybody's going.
+    node.connect_as(6000, 1000);
+    assert!(!node.is_closed(silent[1]));
+    node.connect_as(6001, 1000);
+    assert!(node.is_closed(silent[1]));
 }
 
 /// Each hello has the driver asked who holds the GPU, which may take as long as a reading is apart.

@@ -316,3 +316,41 @@ fn an_iteration_that_is_the_last_there_is_ends_nothing() {
     node.pass(SECOND);
     assert!(!node.is_closed(second));
 }
+
+#[test]
+fn a_budget_is_a_positive_number_of_watts_for_gpus_that_are_there() {
+    let _alone = alone();
+    let truth = &mut |reply| reply;
+    for gpus in [0, 2] {
+        let mut node = Node::new(gpus, config());
+        for watts in [0.0, -0.0, -1.0, f64::NAN, f64::INFINITY, f64::MIN_POSITIVE] {
+            let watts = Some(Watts(watts));
+            let refused = node.command(Command::SetBudget { watts }, truth);
+            refused.expect_err("a budget that is none");
+            // A lease may be the same for nodes with fewer GPUs, as a file may.
+            if watts.is_some_and(|it| it > Watts::ZERO && it.is_finite() && gpus == 0) {
+                continue;
+            }
+            let lease = Lease {
+                controller: "fleet".to_owned(),
+                seconds: 60.0,
+                mode: None,
+                budget: watts,
+            };
+            let refused = node.command(Command::Lease(lease), truth);
+            refused.expect_err("a budget that is none");
+        }
+        let fits = Command::SetBudget {
+            watts: Some(Watts(1000.0)),
+        };
+        let outcome = node.command(fits, truth);
+        assert_eq!(outcome.is_ok(), gpus == 2, "{outcome:?}");
+    }
+    let mut node = Node::new(0, config());
+    let watts = Some(Watts(0.0));
+    let problem = node.command(Command::SetBudget { watts }, truth);
+    assert_eq!(
+        problem.unwrap_err().error,
+        "this node has no GPU to keep a budget with"
+    );
+}

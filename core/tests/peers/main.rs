@@ -2,6 +2,7 @@
 //! and kernels than there is room for. Debug builds check every sum.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod by_hand;
 mod crowds;
 mod divided;
 mod extremes;

@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use litd_api::{Command, Done, Mode, Problem, Status};
 use litd_core::{
-    Config, Core, Device, Effect, Event, MemoryStore, Operation, Peer, Reply, SessionId,
+    Config, Core, Device, DeviceId, Effect, Event, Home, MemoryStore, Operation, Peer, Reply,
+    SessionId,
 };
 use litd_power::{CapRange, DeviceKind, Holder, Identity, ReadBack, Reading, Sharing};
 use litd_proto::{FromHook, Hello, PROTOCOL};
@@ -34,6 +35,11 @@ pub struct Node {
     caps: Vec<Watts>,
     energy: f64,
     sessions: u64,
+    gpus: usize,
+    /// A device that takes what it is told to hold, and does not answer yet.
+    pub slow: Option<usize>,
+    /// What that one is to answer.
+    unanswered: Option<Reply>,
     /// Sessions that the core has closed.
     pub closed: Vec<SessionId>,
 }
@@ -42,10 +48,10 @@ pub fn address(gpu: usize) -> String {
     format!("0000:{:02x}:00.0", gpu + 1)
 }
 
-fn identity(gpu: usize) -> Identity {
+fn identity(device: usize, kind: DeviceKind) -> Identity {
     Identity {
-        kind: DeviceKind::Gpu,
-        address: address(gpu),
+        kind,
+        address: address(device),
         uuid: None,
         serial: None,
         model: "made up".to_owned(),
@@ -53,6 +59,13 @@ fn identity(gpu: usize) -> Identity {
         backend: "simulated".to_owned(),
         sharing: Sharing::default(),
         read_back: ReadBack::default(),
+    }
+}
+
+fn kind(device: usize, gpus: usize) -> DeviceKind {
+    match device < gpus {
+        true => DeviceKind::Gpu,
+        false => DeviceKind::Cpu,
     }
 }
 
@@ -74,13 +87,18 @@ pub fn config() -> Config {
 
 impl Node {
     pub fn new(gpus: usize, config: Config) -> Self {
-        let caps = vec![RANGE.default; gpus];
-        let device = |gpu: usize| Device {
-            identity: identity(gpu),
+        Self::with_cpus(gpus, 0, config)
+    }
+
+    /// CPU sockets come after the GPUs.
+    pub fn with_cpus(gpus: usize, cpus: usize, config: Config) -> Self {
+        let caps = vec![RANGE.default; gpus + cpus];
+        let device = |device: usize| Device {
+            identity: identity(device, kind(device, gpus)),
             range: RANGE.into(),
             reading: Some(reading(RANGE.default, 0.0)),
         };
-        let inventory = (0..gpus).map(device).collect();
+        let inventory = (0..gpus + cpus).map(device).collect();
         let store = MemoryStore::default();
         let core = Core::new(config, inventory, store, "boot", Nanos(SECOND), 1e9).unwrap();
         let mut node = Self {
@@ -89,6 +107,9 @@ impl Node {
             caps,
             energy: 0.0,
             sessions: 0,
+            gpus,
+            slow: None,
+            unanswered: None,
             closed: Vec::new(),
         };
         node.settle(&mut |reply| reply);
@@ -123,6 +144,10 @@ impl Node {
                 match effect {
                     Effect::Device { device, operation } => {
                         let reply = lie(self.perform(device.0, operation));
+                        if matches!(reply, Reply::Set(_)) && self.slow == Some(device.0) {
+                            self.unanswered = Some(reply);
+                            continue;
+                        }
                         self.core.handle(self.now, Event::Device { device, reply });
                     }
                     Effect::Close { session } => {
@@ -135,6 +160,18 @@ impl Node {
         }
     }
 
+    /// The slow device answers.
+    pub fn answer(&mut self) {
+        let device = DeviceId(self.slow.take().unwrap());
+        let reply = self.unanswered.take().unwrap();
+        self.sound(Event::Device { device, reply });
+    }
+
+    /// What a device holds.
+    pub fn cap(&self, device: usize) -> Watts {
+        self.caps[device]
+    }
+
     fn perform(&mut self, device: usize, operation: Operation) -> Reply {
         self.energy += 1.0;
         match operation {
@@ -145,7 +182,9 @@ impl Node {
                 Reply::Set(Ok(cap))
             }
             Operation::Range => Reply::Range(Ok(RANGE)),
-            Operation::Identify => Reply::Identity(Ok((identity(device), RANGE))),
+            Operation::Identify => {
+                Reply::Identity(Ok((identity(device, kind(device, self.gpus)), RANGE)))
+            }
             Operation::Holders => {
                 let (pid, uid) = (pid(device), 1000);
                 Reply::Holders(Ok(vec![Holder { pid, uid }]))
@@ -163,10 +202,14 @@ impl Node {
 
     /// A hook of this process and user connects.
     pub fn connect_as(&mut self, pid: u32, uid: u32) -> SessionId {
+        self.connect_from(pid, uid, None)
+    }
+
+    /// The same from a scheduler's job.
+    pub fn connect_from(&mut self, pid: u32, uid: u32, home: Option<Home>) -> SessionId {
         self.sessions += 1;
         let session = SessionId(self.sessions);
         let peer = Peer { pid, uid };
-        let home = None;
         self.sound(Event::Connected {
             session,
             peer,
