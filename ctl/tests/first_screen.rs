@@ -433,3 +433,58 @@ fn exit_statuses_are_told() {
         assert!(help.contains("Exit status"), "{help}");
     }
 }
+
+/// Three ranks that meet twenty times. Each begins to be recorded so many microseconds after the first, and is
+/// so late for each collective but the first.
+fn begun(begins: [i64; 3], late: [i64; 3]) -> Job {
+    let one = |rank: usize| {
+        let mut events = Vec::new();
+        for k in 0..20 {
+            let begin = k * 1_000 + if k == 0 { begins[rank] } else { 0 };
+            let start = begin + 200 + if k == 0 { 0 } else { late[rank] };
+            events.push(kernel("gemm", begin, 100));
+            let end = (k + 1) * 1_000 - 10;
+            events.push((
+                "kernel",
+                "ncclDevKernel_AllReduce",
+                20,
+                start,
+                end - start,
+                None,
+            ));
+        }
+        (u32::try_from(rank).unwrap(), events)
+    };
+    Job::of(None, &Vec::from_iter((0..3).map(one)))
+}
+
+#[test]
+fn a_verdict_that_one_collective_may_take_back_is_likely_and_no_more() {
+    // Rank 2's recording began last, rank 1 comes late ever after.
+    let job = begun([0, 0, 700], [0, 20, 0]);
+    let report = job.json();
+    assert_eq!(report["straggler_rank"], 2);
+    let verdict = &report["verdict"];
+    let says = |key: &str| verdict[key].as_str().unwrap().to_owned();
+    let told = "That is likely, no more: without the first collectives, which see when recordings began, it would be rank 1.";
+    assert!(says("text").contains(told), "{}", says("text"));
+    let sure = says("how_sure");
+    assert!(
+        sure.contains("likely, no more") && !sure.contains("is sure"),
+        "{sure}"
+    );
+    let cost = "1.08 ms per iteration; 0 to 380 µs per iteration without the first collectives";
+    assert!(says("cost").contains(cost), "{}", says("cost"));
+    // Where they agree nothing is to be taken back.
+    let verdict = begun([0, 20, 0], [0, 20, 0]).json()["verdict"].to_string();
+    for not in ["likely", "without the first"] {
+        assert!(!verdict.contains(not), "{not} is in {verdict}");
+    }
+}
+
+#[test]
+fn doubts_are_marked_as_such() {
+    let text = slow(Some(8), &[30, 0, 0, 0]).text(&[]);
+    assert_eq!(text.matches("Doubts: ").count(), 1, "{text}");
+    assert!(text.contains("Doubts: 4 of the job's 8 ranks"), "{text}");
+}

@@ -69,7 +69,7 @@ fn few(waves: &[Wave]) -> Option<String> {
 }
 
 /// That one collective alone, or those until which ranks are in step, tell who is late.
-fn by_one(study: &Study<'_>) -> Option<String> {
+pub fn by_one(study: &Study<'_>) -> Option<String> {
     if let Some(other) = study.diagnosis.once_in_step {
         return Some(format!(
             "recordings begin at different moments, which the first collectives see: by the others alone rank {other} would be waited for"

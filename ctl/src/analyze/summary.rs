@@ -94,8 +94,9 @@ impl Summary {
     /// The answers with what each of them answers.
     pub fn lines(&self) -> [(&'static str, String); 4] {
         let mut sure = self.sure.clone();
-        for doubt in &self.doubts {
-            sure += &format!(" {}.", capital(doubt));
+        for (at, doubt) in self.doubts.iter().enumerate() {
+            let mark = if at == 0 { " Doubts:" } else { "" };
+            sure += &format!("{mark} {}.", capital(doubt));
         }
         [
             ("verdict", self.verdict.clone()),
@@ -114,6 +115,14 @@ fn of_diagnosis(
 ) -> Summary {
     let diagnosis = &study.diagnosis;
     let mut verdict = words::headline(diagnosis);
+    if doubts::by_one(study).is_some() {
+        verdict += &match diagnosis.once_in_step {
+            Some(other) => format!(
+                " That is likely, no more: without the first collectives, which see when recordings began, it would be rank {other}."
+            ),
+            None => " That is likely, no more: one collective alone tells.".into(),
+        };
+    }
     if let Some(group) = report.told().filter(|_| report.groups.len() > 1) {
         let place = match group.stage {
             Some(stage) => format!("stage {stage} of the pipeline"),
@@ -144,7 +153,7 @@ fn of_diagnosis(
             false => Kind::Diagnosed(diagnosis.cause),
         },
         verdict,
-        sure: certainty::of(report, diagnosis, &doubts),
+        sure: certainty::of(report, study, &doubts),
         doubts,
         cost: cost(report, study, elsewhere) + &gain.unwrap_or_default(),
         next: next(report, diagnosis),
@@ -267,9 +276,15 @@ fn cost(report: &Report, study: &Study<'_>, elsewhere: Option<String>) -> String
         1 => "the other rank waits",
         _ => "the others wait",
     };
-    let each = per_iteration(&others, study.waves.len());
+    let mut each = per_iteration(others.iter().filter_map(|rank| rank.wait_ns), study);
+    if let Some(rest) = in_step(report, diagnosis, &others) {
+        each += &format!(
+            "; {} without the first collectives, which see when recordings began",
+            per_iteration(rest.into_iter(), study)
+        );
+    }
     format!(
-        "{who} in collectives for {} % of the time recorded{each}{exposed}.{also}",
+        "{who} in collectives for {} % of the time recorded ({each}){exposed}.{also}",
         in_percent(own)
     )
 }
@@ -290,16 +305,36 @@ fn in_percent([least, most]: [f64; 2]) -> String {
 }
 
 /// What ranks wait in an iteration, as a time.
-fn per_iteration(ranks: &[&RankReport], iterations: usize) -> String {
-    let iterations = i64::try_from(iterations.max(1)).unwrap_or(i64::MAX);
-    let waits = || ranks.iter().filter_map(|rank| rank.wait_ns);
-    let least = waits().min().unwrap_or_default();
-    let most = waits().max().unwrap_or_default();
+fn per_iteration(waits: impl Iterator<Item = Nanos> + Clone, study: &Study<'_>) -> String {
+    let iterations = i64::try_from(study.waves.len().max(1)).unwrap_or(i64::MAX);
+    let least = waits.clone().min().unwrap_or_default();
+    let most = waits.max().unwrap_or_default();
     let [least, most] = [least, most].map(|wait| time(Nanos(wait.0 / iterations)));
     match least == most {
-        true => format!(" ({most} per iteration)"),
-        false => format!(" ({least} to {most} per iteration)"),
+        true => format!("{most} per iteration"),
+        false => format!("{least} to {most} per iteration"),
     }
+}
+
+/// What these ranks wait in the collectives that find their ranks in step, where the others account for much of
+/// all waiting: these see when recordings began, and cost a job that is not recorded nothing.
+fn in_step(report: &Report, diagnosis: &Diagnosis, ranks: &[&RankReport]) -> Option<Vec<Nanos>> {
+    // Less than this share of it is left.
+    const LEFT: f64 = 0.7;
+    let group = report.told()?;
+    let waits = group.waits.as_ref()?;
+    let rest = waits.in_step.as_ref()?;
+    let is_given = |rank: &u32| ranks.iter().any(|given| given.rank == *rank);
+    let each = group
+        .ranks
+        .iter()
+        .zip(rest)
+        .filter(|(rank, _)| is_given(rank));
+    let rest = Vec::from_iter(each.map(|(_, wait)| *wait));
+    let all = ranks.iter().filter_map(|rank| rank.wait_ns);
+    let (all, left) = (all.sum::<Nanos>(), rest.iter().copied().sum::<Nanos>());
+    let much = (left.0 as f64) < LEFT * all.0 as f64;
+    (much || diagnosis.once_in_step.is_some()).then_some(rest)
 }
 
 /// What stages of a pipeline wait for each other.

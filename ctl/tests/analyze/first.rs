@@ -214,3 +214,20 @@ fn percentages_say_what_they_are_of() {
         "{cost}"
     );
 }
+
+#[test]
+fn what_could_be_chance_is_likely_and_no_more() {
+    let folder = TempDir::new().unwrap();
+    write(&folder, "a.json", exchanging(0, 0.0, 50.0));
+    write(&folder, "b.json", exchanging(1, 5.0, 55.0));
+    let report = report(&[], &[folder.path()]);
+    let sure = report["verdict"]["how_sure"].as_str().unwrap();
+    assert!(sure.starts_with("likely, no more: "), "{sure}");
+    // What is no chance is told apart.
+    let (chance, slower) = sure.split_once(", but its kernels").unwrap();
+    assert!(chance.contains("could be chance"), "{sure}");
+    assert!(
+        slower.contains("longer than") && !slower.contains("chance"),
+        "{sure}"
+    );
+}
