@@ -488,3 +488,28 @@ fn doubts_are_marked_as_such() {
     assert_eq!(text.matches("Doubts: ").count(), 1, "{text}");
     assert!(text.contains("Doubts: 4 of the job's 8 ranks"), "{text}");
 }
+
+#[test]
+fn gaps_whose_launches_are_known_are_no_riddle() {
+    // Launched all at once, as a graph is; one in five launches is not recorded.
+    let events = (0..100).map(|k| {
+        let launch = (k % 5 > 0).then_some(-10);
+        ("kernel", "gemm", 7, 10 * k, 3, launch)
+    });
+    let text = Job::of(None, &[(0, Vec::from_iter(events))]).text(&[]);
+    let (first, rest) = text.split_once("rank kernels").unwrap();
+    assert!(
+        first.contains(
+            "gaps between kernels of one stream that had been launched in time take 56.4 %"
+        ),
+        "{first}"
+    );
+    assert!(first.contains("the steps of one graph"), "{first}");
+    for not in ["don't tell", "record the host's calls"] {
+        assert!(!first.contains(not), "{not} is in {first}");
+    }
+    assert!(
+        rest.contains("13.4 % of the window may be late launches"),
+        "{rest}"
+    );
+}

@@ -1,6 +1,6 @@
 //! What the ranks' time is made of, in words: what takes most of it, and what to do about that.
 
-use litd_traces::{Report, Split};
+use litd_traces::{RankReport, Report, Split};
 use litd_units::Nanos;
 
 /// From this share of the time on, what is no computation is worth a word.
@@ -18,6 +18,8 @@ enum Kind {
     Copies,
     Launch,
     Stream,
+    /// The host was in time.
+    Launched,
     Other,
 }
 
@@ -25,8 +27,6 @@ enum Kind {
 pub struct Part {
     kind: Kind,
     share: f64,
-    /// Whether the traces tell when the host launched kernels.
-    launches_known: bool,
 }
 
 impl Part {
@@ -38,9 +38,10 @@ impl Part {
             Kind::Copies => ("copies with nothing beside them", false),
             Kind::Launch => ("gaps in which GPUs wait for their hosts' launches", false),
             Kind::Stream => ("gaps in which GPUs wait for another stream", false),
-            Kind::Other if self.launches_known => {
-                ("gaps between kernels that had been launched in time", false)
-            }
+            Kind::Launched => (
+                "gaps between kernels of one stream that had been launched in time",
+                false,
+            ),
             Kind::Other => (
                 "gaps between kernels, for reasons that these traces don't tell,",
                 false,
@@ -68,8 +69,8 @@ impl Part {
                 "give GPUs more work per launch: fewer and larger launches (CUDA graphs, HIP graphs), or less work on the host between them"
             }
             Kind::Stream => "look at what streams wait for each other for (events)",
-            Kind::Other if self.launches_known => {
-                "look at what runs before the gaps: short kernels one after the other, or synchronisation"
+            Kind::Launched => {
+                "look at what runs before the gaps: their hosts were in time, so it is many short kernels one after the other, the steps of one graph (CUDA graph, HIP graph), or synchronisation on the GPU"
             }
             Kind::Other => "record the host's calls as well: they tell why GPUs are idle",
         }
@@ -80,11 +81,11 @@ impl Part {
 pub fn of(report: &Report) -> Vec<Part> {
     let windows = report.ranks.iter().map(|rank| rank.window_ns);
     let whole = windows.sum::<Nanos>().0.max(1) as f64;
-    let share = |of: fn(&Split) -> Nanos| {
-        let part = report.ranks.iter().map(|rank| of(&rank.time_ns));
+    let sum = |of: &dyn Fn(&RankReport) -> Nanos| {
+        let part = report.ranks.iter().map(of);
         part.sum::<Nanos>().0 as f64 / whole
     };
-    let launches_known = report.ranks.iter().all(|rank| rank.launches_known >= KNOWN);
+    let share = |of: fn(&Split) -> Nanos| sum(&|rank| of(&rank.time_ns));
     let parts = [
         (Kind::Computation, share(|split| split.computation)),
         (
@@ -94,13 +95,13 @@ pub fn of(report: &Report) -> Vec<Part> {
         (Kind::Copies, share(|split| split.exposed_copies)),
         (Kind::Launch, share(|split| split.idle_launch)),
         (Kind::Stream, share(|split| split.idle_stream)),
-        (Kind::Other, share(|split| split.idle_other)),
+        (Kind::Launched, sum(&|rank| rank.idle_launched_ns)),
+        (
+            Kind::Other,
+            sum(&|rank| rank.time_ns.idle_other - rank.idle_launched_ns),
+        ),
     ];
-    let mut parts = Vec::from_iter(parts.map(|(kind, share)| Part {
-        kind,
-        share,
-        launches_known,
-    }));
+    let mut parts = Vec::from_iter(parts.map(|(kind, share)| Part { kind, share }));
     parts.sort_by(|a, b| b.share.total_cmp(&a.share));
     parts
 }
