@@ -41,7 +41,7 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
             "by {by} the ranks are {spread:.2} % of an iteration apart, where noise makes up to {level:.2} %"
         ),
     };
-    let shaky = may_be_chance || doubts::by_one(study).is_some();
+    let shaky = may_be_chance || doubts::by_one(study).is_some() || doubts::short(report).is_some();
     let grade = match (report.missing(), shaky) {
         (Some(_), true) => "likely, no more, and only of the ranks given",
         (Some(_), false) => "sure only of the ranks given",
@@ -96,11 +96,15 @@ fn slower(diagnosis: &Diagnosis) -> Option<String> {
         _ => format!("more than {CERTAIN:.0}"),
     };
     let whose = match diagnosis.stragglers[..] {
-        [_] => "its kernels take",
-        _ => "their kernels take",
+        [_] => {
+            "its computation of constant overlap (with as much communication beside it on all ranks) takes"
+        }
+        _ => {
+            "their computation of constant overlap (with as much communication beside it on all ranks) takes"
+        }
     };
     Some(format!(
-        "{whose} {:.1} % longer than those of the ranks far ahead, {times} times what that may be off by",
+        "{whose} {:.1} % longer than that of the ranks far ahead, {times} times what that may be off by",
         diagnosis.apart.slower_compute? * 100.0
     ))
 }

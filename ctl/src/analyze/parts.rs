@@ -5,6 +5,8 @@ use litd_units::Nanos;
 
 /// From this share of the time on, what is no computation is worth a word.
 const MUCH: f64 = 0.3;
+/// From this share of the time on, what comes second is worth a word beside what comes first.
+const ALSO: f64 = 0.15;
 /// Above this share of the time is most of it.
 const MOST: f64 = 0.5;
 /// Where launches of fewer kernels are known, why a GPU is idle is known in part only.
@@ -55,8 +57,13 @@ impl Part {
         format!("{name} {takes} {:.1} %", 100.0 * self.share)
     }
 
+    /// Whether it is communication.
+    pub fn communicates(&self) -> bool {
+        self.kind == Kind::Communication
+    }
+
     /// What to look at where this is the largest part.
-    pub fn advice(&self) -> &'static str {
+    fn advice(&self) -> &'static str {
         match self.kind {
             Kind::Computation => "look at the kernels that take most time, below",
             Kind::Communication => {
@@ -115,7 +122,13 @@ pub fn verdict(parts: &[Part]) -> String {
     let computation = computation.map_or(0.0, |part| 100.0 * part.share);
     match (first.kind, first.share > MOST) {
         (Kind::Computation, true) => {
-            format!("Most of the time is computation: {computation:.1} % of the time recorded")
+            let also = match second.share >= ALSO {
+                true => format!("; {}", second.takes()),
+                false => String::new(),
+            };
+            format!(
+                "Most of the time is computation: {computation:.1} % of the time recorded{also}"
+            )
         }
         (_, true) => format!(
             "Most of the time is no computation: {} of the time recorded, computation {computation:.1} %",
@@ -126,6 +139,18 @@ pub fn verdict(parts: &[Part]) -> String {
             first.takes(),
             second.takes()
         ),
+    }
+}
+
+/// What to look at: the largest part, and the second where the first is computation and it is large as well.
+pub fn advice(parts: &[Part]) -> String {
+    let [first, second, ..] = parts else {
+        return String::new();
+    };
+    let also = first.kind == Kind::Computation && second.share >= ALSO;
+    match also {
+        true => format!("{}; also {}", first.advice(), second.advice()),
+        false => first.advice().into(),
     }
 }
 
