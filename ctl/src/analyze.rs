@@ -170,6 +170,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let (timelines, more) = join(traces)?;
     notes.extend(more);
     if !args.ranks.is_empty() {
+        read::distinct(&timelines)?;
         notes.extend(read::ranks(&timelines));
     }
     let mut timelines = chosen(timelines, args)?;

@@ -460,9 +460,14 @@ fn one_rank_is_told_where_its_time_goes_in_text_and_pictures() {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (trace, html) = (path("rank0.json"), path("r.html"));
     let event = |category: &str, name: &str, start: u32, length: u32| {
-        format!(
-            r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":0,"tid":7,"ts":{start},"dur":{length},"args":{{"device":0,"stream":7}}}}"#
-        )
+        // Ten times the same.
+        let one = |step: u32| {
+            format!(
+                r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":0,"tid":7,"ts":{},"dur":{length},"args":{{"device":0,"stream":7}}}}"#,
+                1_000 * step + start
+            )
+        };
+        Vec::from_iter((0..10).map(one)).join(",")
     };
     let events = [
         event("kernel", "gemm", 0, 23),

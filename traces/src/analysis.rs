@@ -170,6 +170,9 @@ pub struct RankReport {
     pub names_straggler: Option<Nanos>,
     /// Where its time goes.
     pub time_ns: Split,
+    /// The part of what is idle for other reasons whose end is known to have been launched before: the host was in
+    /// time.
+    pub idle_launched_ns: Nanos,
     /// The share of its kernels whose launch the trace tells.
     pub launches_known: f64,
     /// The kernels that take most time, by name.
@@ -466,7 +469,7 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
             .filter(|kernel| kernel.class == class)
             .count()
     };
-    let split = Split::of(timeline);
+    let (split, launched) = Split::of(timeline);
     let communication = communication(timeline);
     let computation = || {
         let kernels = timeline.kernels.iter();
@@ -495,6 +498,7 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
         exposed_wait_fraction: None,
         names_straggler: None,
         time_ns: split,
+        idle_launched_ns: launched,
         launches_known: time::launches_known(timeline),
         top_kernels: time::top(timeline),
         collectives: Vec::new(),

@@ -46,8 +46,9 @@ impl Split {
         self.idle_launch + self.idle_stream + self.idle_other
     }
 
-    /// Splits a rank's window.
-    pub(crate) fn of(timeline: &Timeline) -> Self {
+    /// Splits a rank's window. Of the idleness for other reasons the part that ends with kernels whose launch is
+    /// known is told besides: these had been launched before.
+    pub(crate) fn of(timeline: &Timeline) -> (Self, Nanos) {
         let kernels = || timeline.kernels.iter().filter(|kernel| has_length(kernel));
         let covered = |runs: fn(KernelClass) -> bool| {
             let chosen = kernels().filter(|kernel| runs(kernel.class));
@@ -62,17 +63,19 @@ impl Split {
             exposed_copies: all - without_copies,
             ..Self::default()
         };
-        split.add_idle(timeline);
-        split
+        let launched = split.add_idle(timeline);
+        (split, launched)
     }
 
-    /// Adds each span in which nothing runs to the kind of idleness that it is.
-    fn add_idle(&mut self, timeline: &Timeline) {
+    /// Adds each span in which nothing runs to the kind of idleness that it is; those for other reasons whose end had
+    /// been launched before are returned as well.
+    fn add_idle(&mut self, timeline: &Timeline) -> Nanos {
         let kernels = &timeline.kernels;
         let mut until = None;
         // The streams of the kernels that ended last.
         let mut streams = Vec::<StreamId>::new();
         let mut next = 0;
+        let mut launched = Nanos::ZERO;
         while let Some(Kernel { start, .. }) = kernels.get(next) {
             let rest = kernels.get(next..).unwrap_or_default().iter();
             let count = rest.take_while(|other| other.start == *start).count();
@@ -84,7 +87,11 @@ impl Split {
                 let launches = same.clone().filter_map(|(at, _)| timeline.launch(at));
                 let mut own = same.clone().map(|(_, kernel)| kernel.stream);
                 let waits = !own.any(|stream| streams.contains(&stream));
-                *self.idleness(before, launches, waits) += *start - before;
+                let launch = launches.min();
+                *self.idleness(before, launch, waits) += *start - before;
+                if !waits && launch.is_some_and(|launch| launch < before) {
+                    launched += *start - before;
+                }
             }
             for (_, kernel) in same {
                 if until < Some(kernel.end) {
@@ -96,17 +103,13 @@ impl Split {
                 }
             }
         }
+        launched
     }
 
-    /// The kind of a span that begins at `before`, by the launches of what ends it and by whether
+    /// The kind of a span that begins at `before`, by the first launch of what ends it and by whether
     /// that runs on other streams than what came before.
-    fn idleness(
-        &mut self,
-        before: Nanos,
-        launches: impl Iterator<Item = Nanos>,
-        waits: bool,
-    ) -> &mut Nanos {
-        match launches.min() {
+    fn idleness(&mut self, before: Nanos, launch: Option<Nanos>, waits: bool) -> &mut Nanos {
+        match launch {
             Some(launch) if launch >= before => &mut self.idle_launch,
             Some(_) if waits => &mut self.idle_stream,
             _ => &mut self.idle_other,

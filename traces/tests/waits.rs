@@ -358,6 +358,7 @@ fn idleness_is_told_by_launches_and_streams() {
         ..Split::default()
     };
     assert_eq!(one.time_ns, expected);
+    assert_eq!(one.idle_launched_ns, Nanos(500));
     assert!((one.launches_known - 0.8).abs() < 1e-12);
 }
 

@@ -1,9 +1,9 @@
 //! How sure a verdict is: a grade in words, and what it rests on.
 
-use litd_traces::study::{Cause, Diagnosis};
+use litd_traces::study::{Cause, Diagnosis, Study};
 use litd_traces::{RankReport, Report};
 
-use super::words;
+use super::{doubts, words};
 
 /// So many standard errors are certainty.
 const CERTAIN: f64 = 100.0;
@@ -11,8 +11,12 @@ const CERTAIN: f64 = 100.0;
 const CLEAR: f64 = 3.0;
 const FAR: f64 = 10.0;
 
+/// What is no more than likely.
+const LIKELY: &str = "likely, no more";
+
 /// The grade and the reasons; `doubts` are those of the same verdict.
-pub fn of(report: &Report, diagnosis: &Diagnosis, doubts: &[String]) -> String {
+pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
+    let diagnosis = &study.diagnosis;
     let matching = matching(report);
     let (spread, level) = (diagnosis.spread * 100.0, diagnosis.level * 100.0);
     if diagnosis.nobody_waits() {
@@ -28,23 +32,37 @@ pub fn of(report: &Report, diagnosis: &Diagnosis, doubts: &[String]) -> String {
         "arrivals" => "when they come to collectives, on average,",
         _ => "their mean leads (no collective is matched)",
     };
+    let may_be_chance = may_be_chance(diagnosis);
     let basis = match diagnosis.spread < diagnosis.level {
         true => format!(
-            "{by} alone could be chance ({spread:.2} % of an iteration, where noise makes up to {level:.2} %); {matching}."
+            "{by} alone could be chance ({spread:.2} % of an iteration, where noise makes up to {level:.2} %)"
         ),
         false => format!(
-            "by {by} the ranks are {spread:.2} % of an iteration apart, where noise makes up to {level:.2} %; {matching}."
+            "by {by} the ranks are {spread:.2} % of an iteration apart, where noise makes up to {level:.2} %"
         ),
     };
-    let grade = match report.missing() {
-        Some(_) => "sure only of the ranks given",
-        None => grade(diagnosis, doubts),
+    let shaky = may_be_chance || doubts::by_one(study).is_some() || doubts::short(report).is_some();
+    let grade = match (report.missing(), shaky) {
+        (Some(_), true) => "likely, no more, and only of the ranks given",
+        (Some(_), false) => "sure only of the ranks given",
+        (None, true) => LIKELY,
+        (None, false) => grade(diagnosis, doubts),
     };
-    match (diagnosis.cause, slower(diagnosis)) {
-        (Cause::Unknown, _) => format!("that somebody waits is {grade}, why is not known: {basis}"),
-        (_, Some(slower)) => format!("{grade}: {slower}; {basis}"),
-        (_, None) => format!("{grade}: {basis}"),
+    let reasons = match (slower(diagnosis), may_be_chance) {
+        // That its kernels are slower is no chance, and is told apart from what may be.
+        (Some(slower), true) => format!("{basis}, but {slower}; {matching}."),
+        (Some(slower), false) => format!("{slower}; {basis}; {matching}."),
+        (None, _) => format!("{basis}; {matching}."),
+    };
+    match diagnosis.cause {
+        Cause::Unknown => format!("that somebody waits is {grade}, why is not known: {reasons}"),
+        _ => format!("{grade}: {reasons}"),
     }
+}
+
+/// Whether ranks that somebody waits for are no further apart than noise makes them.
+fn may_be_chance(diagnosis: &Diagnosis) -> bool {
+    diagnosis.cause != Cause::Healthy && diagnosis.spread < diagnosis.level
 }
 
 /// How sure, in words. What makes it less sure follows as doubts.
@@ -60,7 +78,7 @@ fn grade(diagnosis: &Diagnosis, doubts: &[String]) -> &'static str {
         (true, true) => "very sure",
         (true, false) => "sure, but for the doubts below",
         (false, true) => "fairly sure",
-        (false, false) => "likely, no more",
+        (false, false) => LIKELY,
     }
 }
 
@@ -78,11 +96,15 @@ fn slower(diagnosis: &Diagnosis) -> Option<String> {
         _ => format!("more than {CERTAIN:.0}"),
     };
     let whose = match diagnosis.stragglers[..] {
-        [_] => "its kernels take",
-        _ => "their kernels take",
+        [_] => {
+            "its computation of constant overlap (with as much communication beside it on all ranks) takes"
+        }
+        _ => {
+            "their computation of constant overlap (with as much communication beside it on all ranks) takes"
+        }
     };
     Some(format!(
-        "{whose} {:.1} % longer than those of the ranks far ahead, {times} times what that may be off by",
+        "{whose} {:.1} % longer than that of the ranks far ahead, {times} times what that may be off by",
         diagnosis.apart.slower_compute? * 100.0
     ))
 }

@@ -7,9 +7,13 @@ use litd_traces::Report;
 use litd_traces::study::{Cause, Diagnosis, Skew, Study, Wave};
 
 use super::parts;
+use crate::output;
+use crate::show::time;
 
 /// Where less than this share of a rank's idle time is said to be its host's, its host is not why.
 const HOSTS: f64 = 0.5;
+/// Of fewer kernels nothing is firm.
+const FEW: usize = 30;
 /// So many ranks that are last in turn are named.
 const NAMED: usize = 4;
 
@@ -20,6 +24,7 @@ pub fn of(report: &Report, study: Option<&Study<'_>>) -> Vec<String> {
     let Some(study) = study.filter(|it| it.diagnosis.cause != Cause::SamplingArtefact) else {
         return doubts;
     };
+    doubts.extend(short(report));
     doubts.extend(clocks(&study.skew));
     doubts.extend(few(&study.waves));
     if !study.diagnosis.stragglers.is_empty() {
@@ -40,6 +45,24 @@ pub fn launched_in_time(report: &Report, diagnosis: &Diagnosis) -> bool {
     late.is_some_and(|rank| {
         let idle = rank.time_ns.idle().0 as f64;
         rank.launches_known >= parts::KNOWN && (rank.time_ns.idle_launch.0 as f64) < HOSTS * idle
+    })
+}
+
+/// That what was recorded is too little for a firm verdict.
+pub fn short(report: &Report) -> Option<String> {
+    let one = report.ranks.len() < 2;
+    let kernels = match one {
+        true => report.ranks.first()?.kernels,
+        false => report.told()?.matched_kernels?,
+    };
+    let count = output::count(kernels, "kernel");
+    (kernels < FEW).then(|| match one {
+        true => format!(
+            "only {count} {} recorded ({})",
+            if kernels == 1 { "was" } else { "were" },
+            time(report.wall_ns)
+        ),
+        false => format!("only {count} of each rank are compared, too few for a firm verdict"),
     })
 }
 
@@ -69,7 +92,7 @@ fn few(waves: &[Wave]) -> Option<String> {
 }
 
 /// That one collective alone, or those until which ranks are in step, tell who is late.
-fn by_one(study: &Study<'_>) -> Option<String> {
+pub fn by_one(study: &Study<'_>) -> Option<String> {
     if let Some(other) = study.diagnosis.once_in_step {
         return Some(format!(
             "recordings begin at different moments, which the first collectives see: by the others alone rank {other} would be waited for"

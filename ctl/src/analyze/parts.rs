@@ -1,10 +1,12 @@
 //! What the ranks' time is made of, in words: what takes most of it, and what to do about that.
 
-use litd_traces::{Report, Split};
+use litd_traces::{RankReport, Report, Split};
 use litd_units::Nanos;
 
 /// From this share of the time on, what is no computation is worth a word.
 const MUCH: f64 = 0.3;
+/// From this share of the time on, what comes second is worth a word beside what comes first.
+const ALSO: f64 = 0.15;
 /// Above this share of the time is most of it.
 const MOST: f64 = 0.5;
 /// Where launches of fewer kernels are known, why a GPU is idle is known in part only.
@@ -18,6 +20,8 @@ enum Kind {
     Copies,
     Launch,
     Stream,
+    /// The host was in time.
+    Launched,
     Other,
 }
 
@@ -25,8 +29,6 @@ enum Kind {
 pub struct Part {
     kind: Kind,
     share: f64,
-    /// Whether the traces tell when the host launched kernels.
-    launches_known: bool,
 }
 
 impl Part {
@@ -38,9 +40,10 @@ impl Part {
             Kind::Copies => ("copies with nothing beside them", false),
             Kind::Launch => ("gaps in which GPUs wait for their hosts' launches", false),
             Kind::Stream => ("gaps in which GPUs wait for another stream", false),
-            Kind::Other if self.launches_known => {
-                ("gaps between kernels that had been launched in time", false)
-            }
+            Kind::Launched => (
+                "gaps between kernels of one stream that had been launched in time",
+                false,
+            ),
             Kind::Other => (
                 "gaps between kernels, for reasons that these traces don't tell,",
                 false,
@@ -54,8 +57,13 @@ impl Part {
         format!("{name} {takes} {:.1} %", 100.0 * self.share)
     }
 
+    /// Whether it is communication.
+    pub fn communicates(&self) -> bool {
+        self.kind == Kind::Communication
+    }
+
     /// What to look at where this is the largest part.
-    pub fn advice(&self) -> &'static str {
+    fn advice(&self) -> &'static str {
         match self.kind {
             Kind::Computation => "look at the kernels that take most time, below",
             Kind::Communication => {
@@ -68,8 +76,8 @@ impl Part {
                 "give GPUs more work per launch: fewer and larger launches (CUDA graphs, HIP graphs), or less work on the host between them"
             }
             Kind::Stream => "look at what streams wait for each other for (events)",
-            Kind::Other if self.launches_known => {
-                "look at what runs before the gaps: short kernels one after the other, or synchronisation"
+            Kind::Launched => {
+                "look at what runs before the gaps: their hosts were in time, so it is many short kernels one after the other, the steps of one graph (CUDA graph, HIP graph), or synchronisation on the GPU"
             }
             Kind::Other => "record the host's calls as well: they tell why GPUs are idle",
         }
@@ -80,11 +88,11 @@ impl Part {
 pub fn of(report: &Report) -> Vec<Part> {
     let windows = report.ranks.iter().map(|rank| rank.window_ns);
     let whole = windows.sum::<Nanos>().0.max(1) as f64;
-    let share = |of: fn(&Split) -> Nanos| {
-        let part = report.ranks.iter().map(|rank| of(&rank.time_ns));
+    let sum = |of: &dyn Fn(&RankReport) -> Nanos| {
+        let part = report.ranks.iter().map(of);
         part.sum::<Nanos>().0 as f64 / whole
     };
-    let launches_known = report.ranks.iter().all(|rank| rank.launches_known >= KNOWN);
+    let share = |of: fn(&Split) -> Nanos| sum(&|rank| of(&rank.time_ns));
     let parts = [
         (Kind::Computation, share(|split| split.computation)),
         (
@@ -94,13 +102,13 @@ pub fn of(report: &Report) -> Vec<Part> {
         (Kind::Copies, share(|split| split.exposed_copies)),
         (Kind::Launch, share(|split| split.idle_launch)),
         (Kind::Stream, share(|split| split.idle_stream)),
-        (Kind::Other, share(|split| split.idle_other)),
+        (Kind::Launched, sum(&|rank| rank.idle_launched_ns)),
+        (
+            Kind::Other,
+            sum(&|rank| rank.time_ns.idle_other - rank.idle_launched_ns),
+        ),
     ];
-    let mut parts = Vec::from_iter(parts.map(|(kind, share)| Part {
-        kind,
-        share,
-        launches_known,
-    }));
+    let mut parts = Vec::from_iter(parts.map(|(kind, share)| Part { kind, share }));
     parts.sort_by(|a, b| b.share.total_cmp(&a.share));
     parts
 }
@@ -114,7 +122,13 @@ pub fn verdict(parts: &[Part]) -> String {
     let computation = computation.map_or(0.0, |part| 100.0 * part.share);
     match (first.kind, first.share > MOST) {
         (Kind::Computation, true) => {
-            format!("Most of the time is computation: {computation:.1} % of the time recorded")
+            let also = match second.share >= ALSO {
+                true => format!("; {}", second.takes()),
+                false => String::new(),
+            };
+            format!(
+                "Most of the time is computation: {computation:.1} % of the time recorded{also}"
+            )
         }
         (_, true) => format!(
             "Most of the time is no computation: {} of the time recorded, computation {computation:.1} %",
@@ -125,6 +139,18 @@ pub fn verdict(parts: &[Part]) -> String {
             first.takes(),
             second.takes()
         ),
+    }
+}
+
+/// What to look at: the largest part, and the second where the first is computation and it is large as well.
+pub fn advice(parts: &[Part]) -> String {
+    let [first, second, ..] = parts else {
+        return String::new();
+    };
+    let also = first.kind == Kind::Computation && second.share >= ALSO;
+    match also {
+        true => format!("{}; also {}", first.advice(), second.advice()),
+        false => first.advice().into(),
     }
 }
 

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use litd_traces::formats::nccl_summary::{self, Waits};
-use litd_traces::{Choice, Classes, ReadError, Timeline, Trace, formats, natural, printable};
+use litd_traces::{
+    Choice, Classes, Kernel, ReadError, Timeline, Trace, formats, natural, printable,
+};
 
 use crate::output;
 
@@ -105,6 +107,30 @@ pub fn ranks(timelines: &[Timeline]) -> Option<String> {
     });
     let each = Vec::from_iter(each);
     (!each.is_empty()).then(|| format!("as given, {}", each.join(", ")))
+}
+
+/// Refuses one recording under several names, which ranks that the user named would make ranks of their own: what it
+/// would be compared with is itself.
+pub fn distinct(timelines: &[Timeline]) -> Result<(), String> {
+    let same = |one: &Timeline, other: &Timeline| {
+        let (kernels, others) = (&one.kernels, &other.kernels);
+        let alike = |(a, b): (&Kernel, &Kernel)| {
+            a.start == b.start && a.end == b.end && one.names.get(a.name) == other.names.get(b.name)
+        };
+        kernels.len() == others.len() && kernels.iter().zip(others).all(alike)
+    };
+    for (at, one) in timelines.iter().enumerate() {
+        let mut others = timelines.iter().skip(at + 1);
+        let twin = others.find(|other| other.source != one.source && same(one, other));
+        if let Some(twin) = twin {
+            return Err(format!(
+                "{} and {} hold the same recording: the same kernels at the same times; leave one out",
+                printable(&one.source),
+                printable(&twin.source)
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// What the summary of collectives says that is the only file, or that a folder without traces

@@ -94,8 +94,9 @@ impl Summary {
     /// The answers with what each of them answers.
     pub fn lines(&self) -> [(&'static str, String); 4] {
         let mut sure = self.sure.clone();
-        for doubt in &self.doubts {
-            sure += &format!(" {}.", capital(doubt));
+        for (at, doubt) in self.doubts.iter().enumerate() {
+            let mark = if at == 0 { " Doubts:" } else { "" };
+            sure += &format!("{mark} {}.", capital(doubt));
         }
         [
             ("verdict", self.verdict.clone()),
@@ -114,6 +115,14 @@ fn of_diagnosis(
 ) -> Summary {
     let diagnosis = &study.diagnosis;
     let mut verdict = words::headline(diagnosis);
+    if doubts::by_one(study).is_some() {
+        verdict += &match diagnosis.once_in_step {
+            Some(other) => format!(
+                " That is likely, no more: without the first collectives, which see when recordings began, it would be rank {other}."
+            ),
+            None => " That is likely, no more: one collective alone tells.".into(),
+        };
+    }
     if let Some(group) = report.told().filter(|_| report.groups.len() > 1) {
         let place = match group.stage {
             Some(stage) => format!("stage {stage} of the pipeline"),
@@ -137,90 +146,177 @@ fn of_diagnosis(
         verdict += &format!(" But {most}.");
     }
     let gain = gain.filter(|_| diagnosis.power_helps);
-    let gain = gain.and_then(|gain| gained(report, gain));
+    let gain = gain.and_then(|gain| gained(report, diagnosis, gain));
     Summary {
         kind: match diagnosis.nobody_waits() {
             true => Kind::Other(Other::NobodyWaits),
             false => Kind::Diagnosed(diagnosis.cause),
         },
         verdict,
-        sure: certainty::of(report, diagnosis, &doubts),
+        sure: certainty::of(report, study, &doubts),
         doubts,
-        cost: cost(report, study, elsewhere) + &gain.unwrap_or_default(),
+        cost: match (gain, cost(report, study, elsewhere)) {
+            (Some(gain), cost) => format!("{gain} {}", capital(&cost)),
+            (None, cost) => cost,
+        },
         next: next(report, diagnosis),
     }
 }
 
-/// What equal clocks would gain.
-fn gained(report: &Report, gain: &Gain) -> Option<String> {
-    // Below this the figure would be "0.0 %".
-    const LEAST: f64 = 0.0005;
+/// Below this share a figure would be "0.0 %".
+const LEAST: f64 = 0.0005;
+
+/// What it would gain if the ranks that are named became as fast as the median one, and then what it would if
+/// all that are slower did.
+fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<String> {
     if gain.group < LEAST {
         return None;
     }
-    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let of_group = percent(gain.group);
+    let late = named(&diagnosis.stragglers);
+    let less = |share: f64, by: Nanos| match share < LEAST {
+        true => "hardly less".into(),
+        false => format!("{:.1} % less ({})", 100.0 * share, time(by)),
+    };
     let stage = report.told().filter(|_| report.groups.len() > 1);
-    Some(match stage {
-        None => format!(
-            " With all ranks as fast as the median an iteration would take {of_group} less ({}; an estimate, from what was waited).",
-            time(gain.group_ns)
+    let (whole, first, all) = match stage {
+        None => (
+            "an iteration".to_owned(),
+            less(gain.named, gain.named_ns),
+            less(gain.group, gain.group_ns),
         ),
         Some(group) => {
             let which = match group.stage {
                 Some(stage) => format!("stage {stage}"),
                 None => "this group".into(),
             };
-            format!(
-                " With all of its ranks as fast as their median {which} by itself would take {of_group} less. The whole iteration would take about {} less ({}) and no more, because groups wait for each other (estimates, from what was waited).",
-                percent(gain.iteration),
-                time(gain.iteration_ns)
-            )
+            let both = |own: String, job: String| {
+                format!(
+                    "{own} by itself, and the whole iteration {job} and no more, because groups wait for each other"
+                )
+            };
+            let own = less(gain.named, gain.named_ns);
+            let first = both(own, less(gain.named_iteration, gain.named_iteration_ns));
+            let own = less(gain.group, gain.group_ns);
+            let all = both(own, less(gain.iteration, gain.iteration_ns));
+            (which, first, all)
         }
+    };
+    let first_alone = format!("with {late} as fast as the median rank {whole} would take {first}");
+    Some(match first == all {
+        true => format!("{first_alone}; an estimate, from what was waited."),
+        false => format!(
+            "{first_alone}; with all ranks at least as fast, {all}. Both are estimates, from what was waited."
+        ),
     })
 }
 
 fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
-    let one = report.ranks.len() < 2;
+    if report.ranks.len() < 2 {
+        return of_one(report, doubts);
+    }
     let parts = parts::of(report);
-    let stages = !one && report.groups.iter().all(|group| group.ranks.len() == 1);
-    let advice = parts.first().map_or("", parts::Part::advice);
-    let (kind, because, next) = match (one, stages) {
-        (true, _) => (
-            Other::OneRank,
-            match report.world_size {
-                Some(1) => "very sure: it is counted. The job has one rank, so there is nobody who could wait for another.",
-                _ => "where the time of this rank goes is sure: it is counted. Who waits for whom one rank does not tell.",
-            },
-            match report.world_size {
-                Some(1) => format!("{advice}."),
-                Some(_) => format!("{advice}; the traces of the other ranks, given as well, tell who waits for whom."),
-                None => format!("{advice}; if the job has more ranks, give their traces as well."),
-            },
-        ),
-        (_, true) => (
+    let stages = report.groups.iter().all(|group| group.ranks.len() == 1);
+    let (kind, because, next) = match stages {
+        true => (
             Other::UnevenWork,
             "where time goes is sure: it is counted. But each rank does work of its own, as a stage of a pipeline does, so a slow GPU can't be told from an uneven schedule.",
-            "compare what each rank takes with how you divided the work, or record a job in which two ranks do the same.".into(),
+            "compare what each rank takes with how you divided the work, or record a job in which two ranks do the same.",
         ),
-        _ => (
+        false => (
             Other::NotCompared,
             "where time goes is sure: it is counted. But too few kernels of ranks with equal work match, so none is compared with another.",
-            "record the same iterations on all ranks; the tables below show what each of them does.".into(),
+            "record the same iterations on all ranks; the tables below show what each of them does.",
         ),
     };
-    let cost = match (one, report.world_size) {
-        (true, Some(1)) => "nothing that another rank could be blamed for: there is none.".into(),
-        _ => costs_of_stages(report)
-            .unwrap_or_else(|| "not known: what other ranks wait is not in this.".into()),
-    };
+    let cost = costs_of_stages(report);
     Summary {
         kind: Kind::Other(kind),
         verdict: format!("{}.", parts::verdict(&parts)),
         sure: because.into(),
         doubts,
-        cost,
-        next,
+        cost: cost.unwrap_or_else(|| "not known: what other ranks wait is not in this.".into()),
+        next: next.into(),
+    }
+}
+
+/// Of a rank that is compared with nobody.
+fn of_one(report: &Report, doubts: Vec<String>) -> Summary {
+    let parts = parts::of(report);
+    let short = doubts::short(report);
+    let sure = match (&short, report.world_size) {
+        (Some(_), _) => "not at all: so few kernels tell nothing of a job.",
+        (None, Some(1)) => {
+            "very sure: it is counted. The job has one rank, so there is nobody who could wait for another."
+        }
+        (None, _) => {
+            "where the time of this rank goes is sure: it is counted. Who waits for whom one rank does not tell."
+        }
+    };
+    let verdict = match &short {
+        Some(short) => format!("Too little to say: {short}."),
+        None => format!("{}.", parts::verdict(&parts)),
+    };
+    Summary {
+        kind: Kind::Other(Other::OneRank),
+        verdict,
+        sure: sure.into(),
+        doubts,
+        cost: cost_of_one(report),
+        next: match short {
+            Some(_) => {
+                "record some iterations of the job, on all of its ranks, and analyze these.".into()
+            }
+            None => next_of_one(report, &parts),
+        },
+    }
+}
+
+/// What of a rank's own time is spent without computing, as times and shares of its window.
+fn cost_of_one(report: &Report) -> String {
+    let others = match report.world_size {
+        Some(1) => "nothing that another rank could be blamed for: there is none",
+        _ => "what other ranks wait is not in this",
+    };
+    let Some(rank) = report.ranks.first() else {
+        return format!("{others}.");
+    };
+    let window = rank.window_ns.0.max(1) as f64;
+    let split = &rank.time_ns;
+    let parts = [
+        ("idle", split.idle()),
+        (
+            "in communication with nothing beside it",
+            split.exposed_communication,
+        ),
+        ("in copies with nothing beside them", split.exposed_copies),
+    ];
+    let parts = parts.map(|(what, part)| (what, part, part.0 as f64 / window));
+    let told = parts.iter().filter(|(_, _, share)| *share >= LEAST);
+    let told = told
+        .map(|&(what, part, share)| format!("{} ({}) {what}", time(part), words::percents(share)));
+    let told = Vec::from_iter(told);
+    match told.is_empty() {
+        true => format!("none of this rank's time, which computes throughout; {others}."),
+        false => format!("of this rank's time {}; {others}.", told.join(", ")),
+    }
+}
+
+/// What to do about the time of one rank. Where it mostly communicates, it may do no more than wait: other ranks tell.
+fn next_of_one(report: &Report, parts: &[parts::Part]) -> String {
+    let advice = parts::advice(parts);
+    let communicates = parts.first().is_some_and(parts::Part::communicates);
+    match (report.world_size, communicates) {
+        (Some(1), _) => format!("{advice}."),
+        (Some(_), true) => format!(
+            "give the traces of the other ranks as well, before anything else: communication that takes long is often waiting for one of them, which one rank does not tell. Then {advice}."
+        ),
+        (None, true) => format!(
+            "if the job has more ranks, give their traces as well, before anything else: communication that takes long is often waiting for one of them. Then {advice}."
+        ),
+        (Some(_), false) => format!(
+            "{advice}; the traces of the other ranks, given as well, tell who waits for whom."
+        ),
+        (None, false) => format!("{advice}; if the job has more ranks, give their traces as well."),
     }
 }
 
@@ -267,9 +363,15 @@ fn cost(report: &Report, study: &Study<'_>, elsewhere: Option<String>) -> String
         1 => "the other rank waits",
         _ => "the others wait",
     };
-    let each = per_iteration(&others, study.waves.len());
+    let mut each = per_iteration(others.iter().filter_map(|rank| rank.wait_ns), study);
+    if let Some(rest) = in_step(report, diagnosis, &others) {
+        each += &format!(
+            "; {} without the first collectives, which see when recordings began",
+            per_iteration(rest.into_iter(), study)
+        );
+    }
     format!(
-        "{who} in collectives for {} % of the time recorded{each}{exposed}.{also}",
+        "{who} in collectives for {} % of the time recorded ({each}){exposed}.{also}",
         in_percent(own)
     )
 }
@@ -290,16 +392,36 @@ fn in_percent([least, most]: [f64; 2]) -> String {
 }
 
 /// What ranks wait in an iteration, as a time.
-fn per_iteration(ranks: &[&RankReport], iterations: usize) -> String {
-    let iterations = i64::try_from(iterations.max(1)).unwrap_or(i64::MAX);
-    let waits = || ranks.iter().filter_map(|rank| rank.wait_ns);
-    let least = waits().min().unwrap_or_default();
-    let most = waits().max().unwrap_or_default();
+fn per_iteration(waits: impl Iterator<Item = Nanos> + Clone, study: &Study<'_>) -> String {
+    let iterations = i64::try_from(study.waves.len().max(1)).unwrap_or(i64::MAX);
+    let least = waits.clone().min().unwrap_or_default();
+    let most = waits.max().unwrap_or_default();
     let [least, most] = [least, most].map(|wait| time(Nanos(wait.0 / iterations)));
     match least == most {
-        true => format!(" ({most} per iteration)"),
-        false => format!(" ({least} to {most} per iteration)"),
+        true => format!("{most} per iteration"),
+        false => format!("{least} to {most} per iteration"),
     }
+}
+
+/// What these ranks wait in the collectives that find their ranks in step, where the others account for much of
+/// all waiting: these see when recordings began, and cost a job that is not recorded nothing.
+fn in_step(report: &Report, diagnosis: &Diagnosis, ranks: &[&RankReport]) -> Option<Vec<Nanos>> {
+    // Less than this share of it is left.
+    const LEFT: f64 = 0.7;
+    let group = report.told()?;
+    let waits = group.waits.as_ref()?;
+    let rest = waits.in_step.as_ref()?;
+    let is_given = |rank: &u32| ranks.iter().any(|given| given.rank == *rank);
+    let each = group
+        .ranks
+        .iter()
+        .zip(rest)
+        .filter(|(rank, _)| is_given(rank));
+    let rest = Vec::from_iter(each.map(|(_, wait)| *wait));
+    let all = ranks.iter().filter_map(|rank| rank.wait_ns);
+    let (all, left) = (all.sum::<Nanos>(), rest.iter().copied().sum::<Nanos>());
+    let much = (left.0 as f64) < LEFT * all.0 as f64;
+    (much || diagnosis.once_in_step.is_some()).then_some(rest)
 }
 
 /// What stages of a pipeline wait for each other.
@@ -319,7 +441,7 @@ fn next(report: &Report, diagnosis: &Diagnosis) -> String {
     let late = named(&diagnosis.stragglers);
     match diagnosis.cause {
         Cause::SlowClock => format!(
-            "look at clock, temperature and power limit: those of {late}; litd gives power there that the others only wait with. --models tells what that gains."
+            "look at clock, temperature and power limit: those of {late}; litd gives power there that the others only wait with. --models has what the paper predicts."
         ),
         Cause::HostBound => hosts(report, diagnosis, &late),
         Cause::Communication => format!("look at the links of {late}: errors, width and speed."),
@@ -327,7 +449,7 @@ fn next(report: &Report, diagnosis: &Diagnosis) -> String {
             format!("look at how work is divided: more of it goes to {late} (tokens, lengths, experts).")
         }
         Cause::SamplingArtefact => {
-            "record the same iterations on all ranks, and analyze again.".into()
+            "record the same whole iterations on all ranks, and analyze again; where they are the same already, ranks do not run the same work in the same order, and can't be compared.".into()
         }
         Cause::Unknown if diagnosis.nobody_waits() => {
             "if the ranks exchange anything, record that too, or say with --classes which kernels do; else look at what takes the time of each, below.".into()
@@ -346,7 +468,7 @@ fn next(report: &Report, diagnosis: &Diagnosis) -> String {
 fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> String {
     if diagnosis.all_idle {
         return format!(
-            "no host keeps up with its GPU, so look at all of them and not at that of {late} alone: fewer and larger launches (CUDA graphs), less work on the host between them, faster input."
+            "no host launches kernels fast enough, so look at all of them and not at that of {late} alone: fewer and larger launches (CUDA graphs), less work on the host between them, faster input."
         );
     }
     if doubts::launched_in_time(report, diagnosis) {

@@ -40,11 +40,13 @@ pub fn unknown_launches(report: &Report) -> Option<String> {
         return Some(UNKNOWN.into());
     }
     let least = ranks().min_by(|a, b| a.launches_known.total_cmp(&b.launches_known))?;
+    let unknown = least.time_ns.idle_other - least.idle_launched_ns;
     (least.launches_known < parts::KNOWN).then(|| {
         format!(
-            "launches are recorded in part only ({} of the kernels of rank {}): part of what is \"other\" may be late launches",
+            "launches are recorded in part only ({} of the kernels of rank {}): of what is \"other\" there, {} of the window may be late launches",
             words::percents(least.launches_known),
-            least.rank
+            least.rank,
+            words::percents(unknown.0 as f64 / least.window_ns.0.max(1) as f64)
         )
     })
 }

@@ -15,31 +15,36 @@ const NAME: usize = 60;
 /// What holds the node back, in one sentence.
 pub fn headline(diagnosis: &Diagnosis) -> String {
     let late = named(&diagnosis.stragglers);
+    let all = diagnosis.ranks.len();
+    let wait = match all.saturating_sub(diagnosis.stragglers.len()) {
+        1 => format!("the other rank waits for {late}"),
+        _ => format!("the others wait for {late}"),
+    };
     match diagnosis.cause {
         Cause::Healthy => "Healthy: no rank holds the others back.".into(),
-        Cause::SlowClock => format!("Slow clock: the others wait for {late}; power can help."),
+        Cause::SlowClock => format!("Slow clock: {wait}; power can help."),
         Cause::HostBound if diagnosis.all_idle => {
             format!(
-                "Late hosts: no host keeps up with its GPU, and the others wait for {late}; power can't help."
+                "Late hosts: no host launches kernels fast enough for its GPU, and {wait}; power can't help."
             )
         }
         Cause::HostBound => {
-            format!("Late host: the others wait for {late}; power can't help.")
+            format!("Late host: it launches kernels too late, and {wait}; power can't help.")
         }
         Cause::Communication => {
-            format!("Slow link: the others wait for {late}; look at its links, power can't help.")
+            format!("Slow link: {wait}; look at its links, power can't help.")
         }
-        Cause::DataDependent => format!(
-            "More work: the others wait for {late}; look at how work is divided, power only hides it."
-        ),
+        Cause::DataDependent => {
+            format!("More work: {wait}; look at how work is divided, power only hides it.")
+        }
         Cause::SamplingArtefact => {
-            "No diagnosis: the ranks were recorded so that leads between them mean nothing.".into()
+            "No diagnosis: these recordings can't be compared, so who starts kernels first or last in them means nothing.".into()
         }
         Cause::Unknown if diagnosis.nobody_waits() => {
             "Nobody is seen to wait: the ranks exchange nothing in what was recorded.".into()
         }
         Cause::Unknown => {
-            format!("Unknown: the others wait for {late}, and traces don't tell why.")
+            format!("Unknown: {wait}, and traces don't tell why.")
         }
     }
 }
@@ -230,7 +235,7 @@ fn write_models(out: &mut String, models: &Models) -> fmt::Result {
     }
     writeln!(
         out,
-        "estimates: speed-up is time before / after, above 1 is less time;\npower: after / before, below 1 is less"
+        "estimates: speed-up is time before / after, above 1 is less time;\npower: after / before, below 1 is less. These are the paper's models, which take\ncomputation alone and know no waits; \"cost\" above goes by what was waited, so it\nand the median's speed-up differ"
     )
 }
 

@@ -132,9 +132,10 @@ fn one_iteration_and_unknown_clocks_make_less_sure() {
     let folder = TempDir::new().unwrap();
     write(&folder, "a.json", iterations(0, &[false]));
     write(&folder, "b.json", iterations(1, &[true]));
-    let [clocks, few] = &doubts(&folder)[..] else {
+    let [short, clocks, few] = &doubts(&folder)[..] else {
         panic!("{:?}", doubts(&folder));
     };
+    assert!(short.starts_with("only 10 kernels of each rank"), "{short}");
     assert!(
         clocks.contains("clocks of the ranks are apart is not known") && clocks.ends_with("only 1")
     );
@@ -210,7 +211,24 @@ fn percentages_say_what_they_are_of() {
     // What others wait with nothing to compute is of the same whole, not of what they wait.
     let cost = report["verdict"]["cost"].as_str().unwrap();
     assert!(
-        cost.starts_with("the other rank waits in collectives for 0.45 % of the time recorded (5.00 µs per iteration), and for 0.45 % of it with"),
+        cost.contains(" The other rank waits in collectives for 0.45 % of the time recorded (5.00 µs per iteration), and for 0.45 % of it with"),
         "{cost}"
+    );
+}
+
+#[test]
+fn what_could_be_chance_is_likely_and_no_more() {
+    let folder = TempDir::new().unwrap();
+    write(&folder, "a.json", exchanging(0, 0.0, 50.0));
+    write(&folder, "b.json", exchanging(1, 5.0, 55.0));
+    let report = report(&[], &[folder.path()]);
+    let sure = report["verdict"]["how_sure"].as_str().unwrap();
+    assert!(sure.starts_with("likely, no more: "), "{sure}");
+    // What is no chance is told apart.
+    let (chance, slower) = sure.split_once(", but its computation").unwrap();
+    assert!(chance.contains("could be chance"), "{sure}");
+    assert!(
+        slower.contains("longer than") && !slower.contains("chance"),
+        "{sure}"
     );
 }

@@ -222,3 +222,58 @@ fn missing_paths_are_refused() {
         Some(2)
     );
 }
+
+#[test]
+fn one_recording_under_two_names_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let a = write(&folder, "a.json", rank(0, 0.0, 50.0));
+    let b = write(&folder, "b.json", rank(0, 0.0, 50.0));
+    let error = refusal(&["--ranks", "0,1"], &[&a, &b]);
+    assert!(error.contains("a.json and "), "{error}");
+    assert!(error.contains("hold the same recording") && error.contains("leave one out"));
+    // Another one of the same rank is another one.
+    let c = write(&folder, "c.json", rank(0, 1.0, 50.0));
+    assert!(analyze(&["--ranks", "0,1"], &[&a, &c]).status.success());
+}
+
+#[test]
+fn what_differs_is_told_where_too_little_matches() {
+    let folder = TempDir::new().unwrap();
+    let run = |number: u32, names: [&str; 10]| {
+        let kernels = (0..10)
+            .zip(names)
+            .map(|(k, name)| kernel(name, 100.0 * f64::from(k), 50.0));
+        let info = format!(r#""distributedInfo":{{"rank":{number},"world_size":2}},"#);
+        document(&info, &Vec::from_iter(kernels))
+    };
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+    let a = write(&folder, "a.json", run(0, names));
+    // The same ten, half of them elsewhere.
+    let turned = ["f", "g", "h", "i", "j", "a", "b", "c", "d", "e"];
+    let b = write(&folder, "b.json", run(1, turned));
+    let error = refusal(&[], &[&a, &b]);
+    for part in [
+        "Names are not what differs, but their order or their streams: all ranks have 10 of the same names",
+        "--min-matched 0.50 compares them all the same",
+    ] {
+        assert!(error.contains(part), "{part} is not in {error}");
+    }
+    assert!(!error.contains("in the same iterations?"), "{error}");
+    // What is advised is enough.
+    assert!(
+        analyze(&["--min-matched", "0.50"], &[&a, &b])
+            .status
+            .success()
+    );
+    let others = ["a", "b", "c", "x", "x", "x", "x", "x", "x", "x"];
+    let b = write(&folder, "b.json", run(1, others));
+    let error = refusal(&[], &[&a, &b]);
+    assert!(
+        error.contains("Names differ: only 3 are of the same names"),
+        "{error}"
+    );
+    assert!(
+        error.contains("--min-matched, with a lower share,"),
+        "{error}"
+    );
+}

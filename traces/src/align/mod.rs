@@ -171,7 +171,7 @@ pub enum AlignError {
     },
     /// The ranks ran different things.
     #[error(
-        "leads are refused: {what} of the {fewest} kernels of the shortest rank match on all ranks, and at least {needed:.0} % must. Are these ranks of one job, in the same iterations?{left_out}",
+        "leads are refused: {what} of the {fewest} kernels of the shortest rank match on all ranks, and at least {needed:.0} % must. {differs}{left_out}",
         needed = min_matched * 100.0
     )]
     TooFewMatched {
@@ -181,6 +181,8 @@ pub enum AlignError {
         fewest: usize,
         /// The fraction asked for.
         min_matched: f64,
+        /// Whether order or names differ, and what to do, in words.
+        differs: String,
         /// What each rank left out, a line each.
         left_out: String,
     },
@@ -304,14 +306,18 @@ pub(crate) fn match_sequences(
     }
     let needed = options.needed(fewest);
     let bound = bound(&all, reference) as usize;
-    let refuse = |count: usize, at_most: &str| AlignError::TooFewMatched {
-        what: format!(
-            "{at_most}{count} ({:.1} %)",
-            100.0 * count as f64 / fewest as f64
-        ),
-        fewest,
-        min_matched: options.min_matched,
-        left_out: surplus(&all),
+    let refuse = |count: usize, at_most: &str| {
+        let (namesakes, left_out) = surplus(&all);
+        let share = count as f64 / fewest as f64;
+        // Of what is a bound only the share that would do is not known.
+        let enough = at_most.is_empty().then_some(share);
+        AlignError::TooFewMatched {
+            what: format!("{at_most}{count} ({:.1} %)", 100.0 * share),
+            fewest,
+            min_matched: options.min_matched,
+            differs: differs(namesakes, needed, enough),
+            left_out,
+        }
     };
     if bound < needed {
         return Err(refuse(bound, "at most "));
@@ -496,8 +502,27 @@ fn in_time_order<T: Borrow<Timeline>>(columns: &[Vec<u32>], timelines: &[T]) -> 
     order.iter().flat_map(row).collect()
 }
 
-/// What each rank has more of than the rank that has least of it, a line per rank.
-fn surplus(all: &Sequences<'_>) -> String {
+/// What keeps kernels from matching where so many have namesakes on all ranks and so many are needed, and how
+/// they are compared all the same.
+fn differs(namesakes: usize, needed: usize, enough: Option<f64>) -> String {
+    let what = match namesakes >= needed {
+        true => format!(
+            "Names are not what differs, but their order or their streams: all ranks have {namesakes} of the same names. Ranks that run them in another order are no measure of each other."
+        ),
+        false => format!(
+            "Names differ: only {namesakes} are of the same names on all ranks. Are these ranks of one job, in the same iterations?"
+        ),
+    };
+    let lower = match enough.map(|share| (100.0 * share).floor() / 100.0) {
+        Some(share) if share > 0.0 => format!(" {share:.2}"),
+        _ => ", with a lower share,".into(),
+    };
+    format!("{what} --min-matched{lower} compares them all the same, and names no cause.")
+}
+
+/// How many kernels have a namesake on all ranks, and what each rank has more of than the rank that has least of
+/// it, a line per rank.
+fn surplus(all: &Sequences<'_>) -> (usize, String) {
     let count = |sequence: &Sequence<'_>| {
         let mut counts = vec![0_u32; all.names.len()];
         for item in &sequence.items {
@@ -523,7 +548,7 @@ fn surplus(all: &Sequences<'_>) -> String {
             _ => write!(text, "\n  rank {rank} alone has {}", words(more)),
         };
     }
-    text
+    (least.iter().map(|&least| least as usize).sum(), text)
 }
 
 /// The kernels left out in one line: how many, and the most frequent names.

@@ -105,7 +105,7 @@ fn few(timelines: &[Timeline], matrix: &Matrix<'_>) -> Option<(Cause, Vec<String
         true => (
             Cause::SamplingArtefact,
             format!(
-                "{share:.0} % of the kernels without a match are of names that all ranks ran: parts of the recordings are missing, as in sampled ones; record whole iterations on all ranks"
+                "{share:.0} % of the kernels without a match are of names that all ranks ran: parts of the recordings are missing, as in sampled ones, or they ran in another order"
             ),
         ),
         false => (

@@ -147,11 +147,13 @@ fn study_with<'a>(
         let first = last.next();
         last.any(|gpu| Some(gpu) != first)
     };
+    let diagnosis = cause::diagnose(timelines, &matrix, &kinds, &skew, compared.waits);
+    let applies = diagnosis.cause == Cause::SlowClock;
     Ok(Study {
-        diagnosis: cause::diagnose(timelines, &matrix, &kinds, &skew, compared.waits),
+        diagnosis,
         skew,
         straggler_changes: waves.iter().any(changes),
-        models: Models::of(&matrix, options),
+        models: Models::of(&matrix, options, applies),
         kernels: overlap::per_kernel(&matrix, &kinds),
         layers: overlap::per_layer(&matrix, &layers),
         iterations: overlap::per_iteration(&matrix),

@@ -30,6 +30,8 @@ impl Default for ModelOptions {
 /// What the models say of some iterations.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Models {
+    /// Whether clocks are what makes ranks differ, as the models suppose; else what they predict means nothing.
+    pub applies: bool,
     /// The assumptions.
     #[serde(flatten)]
     pub options: ModelOptions,
@@ -185,7 +187,7 @@ pub struct Prediction {
 }
 
 impl Models {
-    pub(super) fn of(matrix: &Matrix<'_>, options: &ModelOptions) -> Self {
+    pub(super) fn of(matrix: &Matrix<'_>, options: &ModelOptions, applies: bool) -> Self {
         let every = Vec::from_iter((0..).take(matrix.kernels()));
         let all = predict_some(matrix, &every, options);
         let iterations = matrix.iterations();
@@ -219,6 +221,7 @@ impl Models {
             }
         };
         Self {
+            applies,
             options: *options,
             constant: all.constant,
             varying: all.varying,

@@ -55,8 +55,13 @@ pub fn render(
     study: Option<&Study<'_>>,
     timelines: &[Timeline],
 ) -> String {
+    let heading = match report.ranks.len() {
+        0 | 1 => "Where does this GPU's time go?",
+        _ => "Which GPU holds this node back?",
+    };
     let mut out = format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>litctl analyze</title><style>{STYLE}</style></head><body>\n<h1>Which GPU holds this node back?</h1>\n"
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{} (litctl analyze)</title><style>{STYLE}</style></head><body>\n<h1>{heading}</h1>\n",
+        escaped(&first.verdict)
     );
     if report.simulated {
         out.push_str("<p><strong>SIMULATED</strong>: a simulator wrote these traces.</p>\n");

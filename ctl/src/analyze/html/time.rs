@@ -38,19 +38,26 @@ pub fn section(out: &mut String, report: &Report) {
         "</p><figure style=\"margin:0\">{}</figure>",
         picture(report)
     );
-    out.push_str("<p>All of the table is in % of each rank's window, from its first start to its last end. Waits are within the times before them, or beside computation: those in the rank's own group and those for other groups are counted whether or not computation hides them, and of both together the first of the three columns has what nothing hides.</p><table><tr><th>rank</th><th>window</th><th>com&shy;putation</th><th>exposed comm.</th><th>exposed copies</th><th>idle</th><th>waits with nothing to compute (any)</th><th>waits in own group</th><th>waits for other groups</th></tr>");
+    out.push_str("<p>All of the table is in % of each rank's window, from its first start to its last end. Waits are within the times before them, or beside computation: those in the rank's own group and those for other groups are counted whether or not computation hides them, and of both together the first of the three columns has what nothing hides.</p><table><tr><th>rank</th><th>window</th><th>com&shy;putation</th><th>exposed comm.</th><th>exposed copies</th><th>idle: launched late</th><th>idle: another stream</th><th>idle: other</th><th>waits with nothing to compute (any)</th><th>waits in own group</th><th>waits for other groups</th></tr>");
     for rank in &report.ranks {
         let share = |part: Nanos| percent(Some(part.0 as f64 / rank.window_ns.0.max(1) as f64));
         let split = &rank.time_ns;
+        // What nobody recorded is not 0.
+        let told = |part: Nanos| match rank.launches_known > 0.0 {
+            true => share(part),
+            false => "-".into(),
+        };
         let _ = write!(
             out,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             rank.rank,
             of_time(rank.window_ns),
             share(split.computation),
             share(split.exposed_communication),
             share(split.exposed_copies),
-            share(split.idle()),
+            told(split.idle_launch),
+            told(split.idle_stream),
+            share(split.idle_other),
             percent(rank.exposed_wait_fraction),
             percent(rank.wait_fraction),
             percent(rank.stage_wait_fraction),
