@@ -10,6 +10,9 @@ use serde::Serialize;
 use super::{certainty, doubts, parts, words};
 use crate::show::time;
 
+/// From this share of the time on it is worth a word that all ranks wait for each other, or that stages do.
+const MUCH: f64 = 0.02;
+
 /// The four answers.
 #[derive(Serialize)]
 pub struct Summary {
@@ -145,6 +148,14 @@ fn of_diagnosis(
     if let Some(most) = elsewhere.as_ref().filter(|_| blames_nobody) {
         verdict += &format!(" But {most}.");
     }
+    let turns = in_turn(report, diagnosis);
+    if let Some(turns) = &turns {
+        verdict += &format!(
+            " {} they wait for each other in turn, for {} % of the time recorded with nothing to compute.",
+            if elsewhere.is_some() { "And" } else { "But" },
+            in_percent(*turns)
+        );
+    }
     let gain = gain.filter(|_| diagnosis.power_helps);
     let gain = gain.and_then(|gain| gained(report, diagnosis, gain));
     Summary {
@@ -155,11 +166,11 @@ fn of_diagnosis(
         verdict,
         sure: certainty::of(report, study, &doubts),
         doubts,
-        cost: match (gain, cost(report, study, elsewhere)) {
+        cost: match (gain, cost(report, study, elsewhere, turns)) {
             (Some(gain), cost) => format!("{gain} {}", capital(&cost)),
             (None, cost) => cost,
         },
-        next: next(report, diagnosis),
+        next: next(report, diagnosis, turns.is_some()),
     }
 }
 
@@ -327,14 +338,31 @@ fn capital(text: &str) -> String {
 }
 
 /// What the others wait for the stragglers.
-fn cost(report: &Report, study: &Study<'_>, elsewhere: Option<String>) -> String {
+fn cost(
+    report: &Report,
+    study: &Study<'_>,
+    elsewhere: Option<String>,
+    turns: Option<[f64; 2]>,
+) -> String {
     let diagnosis = &study.diagnosis;
     let also = costs_of_stages(report).map_or(String::new(), |stages| format!(" {stages}"));
     if diagnosis.stragglers.is_empty() {
+        if let Some(turns) = turns {
+            return format!(
+                "each rank waits for the others for {} % of the time recorded with nothing to compute, and none of them costs clearly more than another.",
+                in_percent(turns)
+            );
+        }
         let what = match (diagnosis.cause, elsewhere) {
             (Cause::SamplingArtefact, _) => "not known.",
             _ if diagnosis.nobody_waits() => {
                 "nothing that these traces show: whoever is late keeps nobody waiting."
+            }
+            (_, Some(_)) if !also.is_empty() => {
+                "no rank costs the others of its stage anything; where the time goes is below."
+            }
+            (_, None) if !also.is_empty() => {
+                "nothing that another rank of its stage could be blamed for."
             }
             (_, Some(_)) => "no rank costs the others anything; where the time goes is below.",
             (_, None) => "nothing that another rank could be blamed for.",
@@ -424,20 +452,35 @@ fn in_step(report: &Report, diagnosis: &Diagnosis, ranks: &[&RankReport]) -> Opt
     (much || diagnosis.once_in_step.is_some()).then_some(rest)
 }
 
+/// How long all ranks of a healthy group wait for each other: the least and the greatest share of a rank's
+/// window. None where that is little, or where other stages keep them waiting besides.
+fn in_turn(report: &Report, diagnosis: &Diagnosis) -> Option<[f64; 2]> {
+    if diagnosis.cause != Cause::Healthy || stages_wait(report).is_some() {
+        return None;
+    }
+    let group = report.told()?;
+    let ranks = report.ranks.iter();
+    let ranks = Vec::from_iter(ranks.filter(|rank| group.ranks.contains(&rank.rank)));
+    range(&ranks, |rank| rank.exposed_wait_ns).filter(|[least, _]| *least >= MUCH)
+}
+
+/// The greatest share of its time that a rank waits for another stage of the pipeline.
+fn stages_wait(report: &Report) -> Option<f64> {
+    let ranks = report.ranks.iter();
+    let waits = ranks.filter_map(|rank| rank.stage_wait_fraction);
+    waits.reduce(f64::max).filter(|&most| most > 0.0)
+}
+
 /// What stages of a pipeline wait for each other.
 fn costs_of_stages(report: &Report) -> Option<String> {
-    let waits = report
-        .ranks
-        .iter()
-        .filter_map(|rank| rank.stage_wait_fraction);
-    let most = waits.reduce(f64::max).filter(|&most| most > 0.0)?;
+    let most = stages_wait(report)?;
     Some(format!(
         "Stages wait up to {:.1} % of the time recorded for each other: that is the schedule, or stages of unequal length.",
         most * 100.0
     ))
 }
 
-fn next(report: &Report, diagnosis: &Diagnosis) -> String {
+fn next(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
     let late = named(&diagnosis.stragglers);
     match diagnosis.cause {
         Cause::SlowClock => format!(
@@ -457,6 +500,12 @@ fn next(report: &Report, diagnosis: &Diagnosis) -> String {
         Cause::Unknown => format!(
             "record more iterations, with the host's calls, and look at {late} in the pictures (--html)."
         ),
+        Cause::Healthy if in_turn => {
+            "no rank needs power more than another. Look at what differs from one collective to the next: lengths of sequences, loads of experts, hosts that are late now and then; --iteration N looks at one iteration.".into()
+        }
+        Cause::Healthy if stages_wait(report).is_some_and(|most| most >= MUCH) => {
+            "nothing to balance within a stage. Between stages compare what each of them computes, below, with how you divided the work; more and smaller micro-batches make the schedule's own waits shorter.".into()
+        }
         Cause::Healthy => match parts::elsewhere(&parts::of(report)) {
             Some(_) => "nothing to balance; look at what takes the time, below.".into(),
             None => "nothing to balance.".into(),

@@ -92,10 +92,15 @@ fn ranks_that_exchange_nothing_have_no_straggler() {
 
 /// A rank of two that runs so many iterations, and is late in some.
 fn iterations(number: u32, late: &[bool]) -> String {
+    iterations_late_by(30.0, number, late)
+}
+
+/// The same, late by so many microseconds.
+fn iterations_late_by(by: f64, number: u32, late: &[bool]) -> String {
     let mut events = Vec::new();
     for (step, &late) in (0..).zip(late) {
         let begin = 2_000.0 * f64::from(step);
-        let delay = if late { 30.0 } else { 0.0 };
+        let delay = if late { by } else { 0.0 };
         events.push(format!(
             r#"{{"ph":"X","cat":"user_annotation","name":"ProfilerStep#{step}","pid":9,"tid":9,"ts":{begin},"dur":1999}}"#
         ));
@@ -125,6 +130,39 @@ fn a_straggler_that_changes_from_iteration_to_iteration_is_told() {
     write(&folder, "a.json", iterations(0, &[false; 6]));
     write(&folder, "b.json", iterations(1, &[true; 6]));
     assert_eq!(doubts(&folder), [""; 0]);
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_in_turn_lose_time_though_none_is_to_blame() {
+    let folder = TempDir::new().unwrap();
+    let turns = [true, false, true, false, true, false];
+    write(&folder, "a.json", iterations_late_by(100.0, 0, &turns));
+    let others = turns.map(|late| !late);
+    write(&folder, "b.json", iterations_late_by(100.0, 1, &others));
+    let report = report(&[], &[folder.path()]);
+    let said = |key: &str| report["verdict"][key].as_str().unwrap().to_owned();
+    assert_eq!(said("kind"), "healthy");
+    let lost = "2.68 to 2.70 % of the time recorded with nothing to compute";
+    let told = format!("they wait for each other in turn, for {lost}.");
+    assert!(said("text").ends_with(&told), "{}", said("text"));
+    let told = format!("each rank waits for the others for {lost}");
+    assert!(said("cost").starts_with(&told), "{}", said("cost"));
+    let told = "Look at what differs from one collective to the next";
+    assert!(said("next").contains(told), "{}", said("next"));
+}
+
+#[test]
+fn stages_that_wait_for_each_other_have_something_to_balance() {
+    let folder = TempDir::new().unwrap();
+    let traces = folder.path().to_str().unwrap();
+    let job = ["simulate", "--parallel", "pp2tp4", "--write-kineto", traces];
+    litctl(&[&job[..], &["--speeds", "1,1,1,1,1,1,1,1"]].concat());
+    let report = report(&[], &[folder.path()]);
+    let said = |key: &str| report["verdict"][key].as_str().unwrap().to_owned();
+    assert_eq!(said("kind"), "healthy");
+    assert!(said("cost").contains("of its stage"), "{}", said("cost"));
+    let told = "nothing to balance within a stage. Between stages compare";
+    assert!(said("next").starts_with(told), "{}", said("next"));
 }
 
 #[test]
