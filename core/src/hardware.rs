@@ -20,7 +20,8 @@ const RETRY_FAULTY: Nanos = Nanos(5_000_000_000);
 /// So many failures in a row make a device faulty.
 pub(crate) const FAILURES: u32 = 3;
 
-/// So many resets within [`RESETS_WITHIN`] are no resets: somebody sets the default cap.
+/// So many resets within [`RESETS_WITHIN`] that no energy counter shows are no resets: somebody sets the
+/// default cap.
 const RESETS: usize = 2;
 
 const RESETS_WITHIN: Nanos = Nanos(600_000_000_000);
@@ -412,8 +413,9 @@ impl<S: Store> Core<S> {
         let unsure = self.devices.get(device).map(Unit::address);
         let unsure = unsure.and_then(|address| self.entry(address));
         let unsure = unsure.filter(|_| known.is_none()).map(Entry::most);
+        let anew = last.is_some_and(|last| reading.counts_anew(&last));
         match known.or(last.map(|last| last.cap)) {
-            Some(held) if moved && !first => self.cap_moved(device, held, reading.cap),
+            Some(held) if moved && !first => self.cap_moved(device, held, reading.cap, anew),
             _ => self.actuator.observe(device, reading.cap),
         }
         if let Some(most) = unsure {
@@ -440,8 +442,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A device holds another cap than litd knows of.
-    fn cap_moved(&mut self, device: usize, held: Watts, cap: Watts) {
+    /// A device holds another cap than litd knows of. `anew`: its energy counter says that it was reset.
+    fn cap_moved(&mut self, device: usize, held: Watts, cap: Watts, anew: bool) {
         self.actuator.observe(device, cap);
         self.dirty = true;
         self.cap_settles(device);
@@ -476,8 +478,12 @@ impl<S: Store> Core<S> {
             return;
         }
         unit.resets.retain(|&at| now < at + RESETS_WITHIN);
-        if unit.is_default(cap) && unit.resets.len() < RESETS {
-            unit.resets.push(now);
+        // Its user can have his GPU reset as often as he likes: left alone at its default it would take from
+        // the others' GPUs what it has too much.
+        if unit.is_default(cap) && (anew || unit.resets.len() < RESETS) {
+            if !anew {
+                unit.resets.push(now);
+            }
             self.devices.ask_anew(device);
             let text = format!(
                 "cap went from {held} to the default of {cap}: the device was reset; identity and limits are read anew"

@@ -147,6 +147,15 @@ pub struct Reading {
     pub throttle: Option<Throttle>,
 }
 
+impl Reading {
+    /// Whether the device was reset since the reading before: its energy counter has begun anew.
+    #[must_use]
+    pub fn counts_anew(&self, before: &Self) -> bool {
+        let counts = self.energy.zip(before.energy);
+        counts.is_some_and(|(now, before)| now < before)
+    }
+}
+
 /// Why a device is slower than its power limit would let it be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

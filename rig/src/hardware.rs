@@ -309,13 +309,17 @@ impl Hardware {
         self.plant.set_cpu_draw(socket, draw)
     }
 
-    /// The device is reset, or its driver loaded anew: the cap is the driver's default.
+    /// The device is reset, or its driver loaded anew: the cap is the driver's default, and its energy counter
+    /// begins anew.
     ///
     /// # Errors
     /// No such device.
     pub fn reset(&mut self, device: usize) -> Result<Watts, PlantError> {
-        let default = match self.devices.get(device) {
-            Some(device) => device.range.default,
+        let default = match self.devices.get_mut(device) {
+            Some(device) => {
+                device.energy = Joules::ZERO;
+                device.range.default
+            }
             None => Watts::ZERO,
         };
         self.write(device, default, Author::Reset)

@@ -219,6 +219,20 @@ fn a_gpu_that_is_reset_is_steered_again_after_a_new_warm_up() {
     stand.stop();
 }
 
+/// Any user can have his GPU hang until its driver resets it.
+#[test]
+fn a_gpu_that_its_user_has_reset_again_and_again_takes_nothing_from_the_others() {
+    let (mut stand, mut job) = steering(&quick("gpu-realloc"));
+    for _ in 0..5 {
+        stand.rig.hardware().reset(LOWERED).unwrap();
+        stand.pass(2.5);
+        assert_eq!(stand.not_ours(), []);
+        assert!(stand.held()[LOWERED] < Watts(750.0), "{:?}", stand.held());
+        stand.play(&mut job, 30);
+    }
+    stand.stop();
+}
+
 #[test]
 fn new_limits_after_a_reset_are_kept() {
     let (mut stand, mut job) = steering(&quick("gpu-realloc"));
