@@ -21,6 +21,10 @@ use crate::store::Store;
 /// Every so many rounds (seconds) the drivers are asked who holds the GPUs of jobs.
 const EVERY: u64 = 10;
 
+/// Every so many those of GPUs whose clocks a rank has locked: the next user's processes are not to run long
+/// at the clock of one that has gone.
+const LOCKED_EVERY: u64 = 2;
+
 /// Every so many rounds they are asked how they divide those GPUs: newer ones switch to MIG without a
 /// reset that anybody would notice, and MPS can be started at any time.
 const DIVIDED_EVERY: u64 = 60;
@@ -159,13 +163,14 @@ impl<S: Store> Core<S> {
     pub(crate) fn check_holders(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
         let in_turn = self.rounds.is_multiple_of(EVERY);
+        let locked_in_turn = self.rounds.is_multiple_of(LOCKED_EVERY);
         let planned = |rank: &&Rank| {
             let unit = self.devices.get(rank.device);
             unit.is_some_and(|unit| unit.clocks.are_asked_by(rank.peer.pid))
         };
         let ranks = self.jobs.values().flat_map(|job| job.ranks.values());
         let asked_for = ranks.filter(|rank| match rank.session {
-            Some(_) => in_turn,
+            Some(_) => in_turn || locked_in_turn && planned(rank),
             None => planned(rank),
         });
         for device in asked_for.map(|rank| rank.device).collect::<Vec<_>>() {

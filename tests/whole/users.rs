@@ -116,6 +116,33 @@ fn files_that_look_like_a_gpus_node_give_nobody_a_gpu() {
     stand.stop();
 }
 
+/// The one who locked it keeps his connection, and goes on asking.
+#[test]
+fn a_locked_clock_is_not_left_to_the_gpus_next_user() {
+    if !is_root() {
+        return;
+    }
+    let mut stand = stand(&quick("gpu-realloc"));
+    let (mut alice, bob) = (User::new(ALICE), User::new(BOB));
+    uses(&stand, 0, &[&alice]);
+    assert_eq!(alice.greet(&ingest(&stand), hello("first", 0)), Ok(()));
+    alice.say(&clock(Some(1500)));
+    pass_until(&mut stand, "a lock", |stand| locked(stand)[0] == Some(1500));
+    uses(&stand, 0, &[&bob]);
+    let since = stand.rig.now();
+    for asked in 1501.. {
+        if locked(&stand)[0].is_none() {
+            break;
+        }
+        alice.say(&clock(Some(asked)));
+        stand.pass(0.5);
+        let waited = (stand.rig.now() - since).as_secs_f64();
+        assert!(waited < 4.0, "still locked after {waited} s");
+    }
+    drop((alice, bob));
+    stand.stop();
+}
+
 #[test]
 fn a_gpu_of_two_users_is_nobodys_to_steer_or_to_clock() {
     if !is_root() {
