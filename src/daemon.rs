@@ -225,7 +225,7 @@ async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore),
 
 pub(crate) async fn discover(config: &Config) -> Result<Found, DaemonError> {
     let patience = Duration::from_secs_f64(config.core.caps.answer_seconds);
-    Ok(devices::discover(&config.shell.hardware, patience).await?)
+    Ok(devices::discover(&config.shell, patience).await?)
 }
 
 /// The kernel's clock, or the rig's once it has said what time it is.

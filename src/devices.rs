@@ -10,7 +10,7 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::config::Hardware;
+use crate::config::Shell;
 
 /// Why there are no devices.
 #[derive(Debug, Error)]
@@ -65,12 +65,15 @@ pub struct Found {
 ///
 /// # Errors
 /// There is stand-in hardware that does not list its devices, or the system gives no thread.
-pub async fn discover(hardware: &Hardware, patience: Duration) -> Result<Found, DiscoveryError> {
+pub async fn discover(shell: &Shell, patience: Duration) -> Result<Found, DiscoveryError> {
     let mut known = Vec::new();
-    let domains = match &hardware.simulated {
+    let domains = match &shell.hardware.simulated {
         Some(socket) => stand_in(socket, patience).await?,
         None => {
-            let where_to = hardware.search();
+            let where_to = Search {
+                kept: Some(shell.locks()),
+                ..shell.hardware.search()
+            };
             let on_the_bus = litd_power::gpus_on_the_bus(&where_to);
             let found = search(&where_to, patience).await?;
             tell(&found);

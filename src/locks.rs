@@ -11,6 +11,7 @@
 //! /run/litd/devices/0000:85:00.0              locked by the daemon, whose process and state it names
 //! /run/litd/devices/0000:85:00.0.journal      -> /var/lib/litd
 //! /run/litd/devices/0000:85:00.0.journal-id   the journal's id
+//! /run/litd/devices/cpu0.short-term           what powercap has found of a socket's two limits
 //! ```
 //!
 //! At every moment a link that has an id points to a journal with that id: the journal gets another id

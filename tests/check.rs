@@ -206,6 +206,35 @@ fn stranded_4_a_cpu_socket_has_not_got_its_watts_back() {
 }
 
 #[test]
+fn stranded_4_nor_what_it_may_draw_for_moments() {
+    let node = Node::new();
+    node.litd_dies();
+    let short = |watts: u64| {
+        let zone = "sys/class/powercap/intel-rapl:0";
+        node.put(&format!("{zone}/constraint_1_name"), "short_term");
+        let file = format!("{zone}/constraint_1_power_limit_uw");
+        node.put(&file, &format!("{watts}000000"));
+    };
+    short(240);
+    node.assert_well();
+    let kept = "run/litd/devices/cpu0.short-term";
+    node.put(
+        kept,
+        "350000000 420000000 200000000 240000000 260000000 312000000",
+    );
+    node.assert_stranded(&["cpu0 short-term 240 W, not 420 W", "1 cap(s)"]);
+    short(420);
+    node.assert_well();
+    // Somebody else's, and a file that says nothing.
+    short(400);
+    node.assert_well();
+    short(312);
+    node.assert_stranded(&["cpu0 short-term 312 W"]);
+    node.put(kept, "350000000 420000000 200000000");
+    node.assert_well();
+}
+
+#[test]
 fn stranded_5_nor_has_one_that_is_reached_through_hsmp() {
     // The second socket is the second of the kernel's folders.
     let node = Node::new();

@@ -14,6 +14,8 @@ mod by_hand;
 mod clocks;
 #[path = "whole/control.rs"]
 mod control;
+#[path = "whole/cpus.rs"]
+mod cpus;
 #[path = "whole/crowds.rs"]
 mod crowds;
 #[path = "whole/devices.rs"]

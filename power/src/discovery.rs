@@ -32,6 +32,9 @@ pub struct Search {
     /// The program that calls [`rocm_smi::serve`] when its first argument is
     /// [`rocm_smi::COMMAND`].
     pub rocm_smi_program: PathBuf,
+    /// Where is kept what has to survive the process: a directory of the daemon's alone, emptied when the
+    /// node boots. Nothing is kept if there is none.
+    pub kept: Option<PathBuf>,
 }
 
 impl Default for Search {
@@ -47,6 +50,7 @@ impl Default for Search {
             rocm_smi_library: "librocm_smi64.so.1".into(),
             // This one, also after its file was replaced by another version.
             rocm_smi_program: "/proc/self/exe".into(),
+            kept: None,
         }
     }
 }

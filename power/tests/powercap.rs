@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use litd_power::powercap::discover;
-use litd_power::{CapRange, DeviceKind, Operation, PowerError, Reply, Severity};
+use litd_power::{CapRange, DeviceKind, Operation, PowerError, Reply, Search, Severity};
 use litd_units::{Joules, Watts};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -129,6 +129,98 @@ fn both_limits_move_in_proportion_and_go_back_to_what_was_found() {
         assert_eq!(reply, Reply::Set(Ok(Watts(cap))));
         assert_eq!(limits(&tree), expected);
     }
+}
+
+/// A process of litd's that dies after it has set these caps.
+fn dies(tree: &Tree, caps: &[f64]) {
+    let mut cpu = only(discover(&with_memory(tree)));
+    for &cap in caps {
+        cpu.set_cap(Watts(cap)).unwrap();
+    }
+    // As the register has it.
+    let file = format!("{}/{SHORT}", zone("0"));
+    let short: u64 = tree.get(&file).parse().unwrap();
+    tree.put(&file, format!("{}\n", short / 125_000 * 125_000));
+}
+
+/// Where a litd after a crash finds what the one before it has kept.
+fn with_memory(tree: &Tree) -> Search {
+    Search {
+        kept: Some(tree.path("run")),
+        ..tree.search()
+    }
+}
+
+#[test]
+fn the_short_term_limit_that_was_found_goes_back_after_crashes() {
+    for (long, short, most, lower) in [
+        ("350000000", "420000000", "700000000", 260.0),
+        ("350000000", "420000000", "700000000", 173.0),
+        ("350000000", "350000000", "700000000", 260.0),
+        ("350000000", "300000000", "700000000", 260.0),
+        ("350000000", "900000000", "700000000", 200.0),
+        ("350000000", "4095875000", "0", 260.0),
+        ("120000000", "4095875000", "0", 260.0),
+    ] {
+        let tree = one();
+        tree.put("run/others", "");
+        let file = |name: &str| format!("{}/{name}", zone("0"));
+        tree.put(file(LONG), format!("{long}\n"));
+        tree.put(file(SHORT), format!("{short}\n"));
+        tree.put(file("constraint_1_max_power_uw"), format!("{most}\n"));
+        dies(&tree, &[300.0, lower]);
+        // One after it as well.
+        dies(&tree, &[250.0]);
+        dies(&tree, &[long.parse::<f64>().unwrap() / 1e6]);
+        assert_eq!(limits(&tree), both(long, short));
+        // Nothing is left that would be taken for what was found another time.
+        assert!(!tree.path("run/cpu0.short-term").exists());
+    }
+}
+
+#[test]
+fn what_a_crash_has_left_is_not_taken_for_what_was_found_once_somebody_else_was_there() {
+    let tree = one();
+    tree.put("run/others", "");
+    dies(&tree, &[175.0]);
+    tree.put(format!("{}/{LONG}", zone("0")), "300000000\n");
+    tree.put(format!("{}/{SHORT}", zone("0")), "300000000\n");
+    let mut cpu = only(discover(&with_memory(&tree)));
+    cpu.set_cap(Watts(150.0)).unwrap();
+    assert_eq!(limits(&tree), both("150000000", "150000000"));
+    cpu.set_cap(Watts(350.0)).unwrap();
+    assert_eq!(limits(&tree), both("350000000", "350000000"));
+}
+
+/// No limit is changed where what was found can't be kept; one that is back needs nothing kept.
+#[test]
+fn no_limit_is_changed_that_could_not_go_back_after_a_crash() {
+    let tree = one();
+    tree.put("run/cpu0.short-term.new/in the way", "");
+    let mut cpu = only(discover(&with_memory(&tree)));
+    let error = cpu.set_cap(Watts(175.0)).unwrap_err().to_string();
+    assert!(error.contains("cpu0.short-term"), "{error}");
+    assert_eq!(limits(&tree), both("350000000", "420000000"));
+    cpu.set_cap(Watts(350.0)).unwrap();
+    // Without the directory litd only undoes, and is to.
+    tree.remove("run");
+    cpu.set_cap(Watts(175.0)).unwrap();
+    assert_eq!(limits(&tree), both("175000000", "210000000"));
+}
+
+/// A litd that is killed in between leaves nothing changed that its journal takes for back.
+#[test]
+fn the_cap_goes_back_last() {
+    let tree = one();
+    let mut cpu = only(discover(&tree.search()));
+    cpu.set_cap(Watts(175.0)).unwrap();
+    let _sealed = seal(&tree, SHORT);
+    let long = File::open(tree.path(zone("0")).join(LONG)).unwrap();
+    long.set_modified(UNIX_EPOCH).unwrap();
+    cpu.release();
+    let error = cpu.set_cap(Watts(350.0)).unwrap_err();
+    assert!(error.to_string().contains(SHORT), "{error}");
+    assert_eq!(long.metadata().unwrap().modified().unwrap(), UNIX_EPOCH);
 }
 
 #[test]

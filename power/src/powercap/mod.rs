@@ -9,6 +9,7 @@
 //! On AMD these zones only count energy: limits go through HSMP ([`crate::hsmp`]).
 
 mod energy;
+mod kept;
 mod socket;
 
 use std::collections::BTreeMap;
@@ -48,7 +49,7 @@ pub fn discover(search: &Search) -> Inventory {
         };
         let identity = processor.socket(number, "powercap", &driver);
         let default = examine(&identity.address, &mut files, &mut found.notices);
-        let socket = Socket::new(identity, zone, other, default);
+        let socket = Socket::new(identity, zone, other, default, search.kept.as_deref());
         found.domains.push(Box::new(socket));
     }
     if found.domains.is_empty() && processor.is_intel() {

@@ -7,18 +7,21 @@ use litd_units::Watts;
 use nix::errno::Errno;
 
 use super::energy::Meter;
+use super::kept::{Kept, Record};
 use crate::domain::{CapRange, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 use crate::holder::Holder;
 use crate::sysfs::{self, Attribute, FileError, Step};
 
 /// RAPL counts power in 1/2^n W, mostly eighths: it holds whole watts exactly, everywhere.
-const RESOLUTION: u64 = 1_000_000;
+pub(super) const RESOLUTION: u64 = 1_000_000;
 
 /// What the register of a limit can hold, in microwatts: 15 bits of eighths of a watt, which is
 /// the unit of all server processors (Intel SDM, `MSR_PKG_POWER_LIMIT`). More would be cut off,
 /// not refused.
 const REGISTER: u64 = 0x7fff * 125_000;
+
+const ACTION: &str = "setting the cap";
 
 const LOCKED: &str = "locked by the BIOS: unlock the package power limits in its setup \
                       (\"Package Power Limit Lock\" or \"RAPL lock\")";
@@ -109,9 +112,9 @@ impl Files {
 
 /// Both limits, in microwatts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Limits {
-    long: u64,
-    short: Option<u64>,
+pub(super) struct Limits {
+    pub long: u64,
+    pub short: Option<u64>,
 }
 
 impl Limits {
@@ -148,10 +151,20 @@ pub(super) struct Socket {
     found: Option<Limits>,
     /// Both limits as they were after the last write.
     written: Option<Limits>,
+    /// The same for whoever comes after a crash.
+    kept: Option<Kept>,
 }
 
 impl Socket {
-    pub fn new(identity: Identity, zone: PathBuf, other: Option<PathBuf>, default: u64) -> Self {
+    /// `kept`: the directory for what has to survive the process.
+    pub fn new(
+        identity: Identity,
+        zone: PathBuf,
+        other: Option<PathBuf>,
+        default: u64,
+        kept: Option<&Path>,
+    ) -> Self {
+        let kept = kept.map(|directory| Kept::new(directory, &identity.address));
         Self {
             identity,
             zone,
@@ -161,6 +174,7 @@ impl Socket {
             default,
             found: None,
             written: None,
+            kept,
         }
     }
 
@@ -232,16 +246,40 @@ impl Socket {
         true
     }
 
+    /// The limits that somebody else has left, where these are there now.
+    fn found(&self, now: Limits) -> Limits {
+        if let Some(found) = self.found.filter(|_| self.written == Some(now)) {
+            return found;
+        }
+        // A litd before this one may have died with both changed.
+        let record = self.kept.as_ref().and_then(Kept::read);
+        let record = record.filter(|it| it.may_have_left(now));
+        record.map_or(now, |it| it.found)
+    }
+
+    /// Before both limits are written; no limit is changed that could not go back.
+    fn keep(&self, record: &Record) -> Result<(), PowerError> {
+        let Some(kept) = &self.kept else {
+            return Ok(());
+        };
+        kept.write(record).map_err(|error| {
+            let text = format!("what was found can't be kept: {error}: make room there");
+            self.driver(ACTION, text)
+        })
+    }
+
     /// Writes both limits, the short-term one first if it goes down and last if it goes up: half
     /// of it, where litd is killed in between, is never more than the cap in proportion to it.
-    fn write(&mut self, wanted: Limits, now: Limits) -> Result<(), FileError> {
+    /// What was found goes back with the cap last: once that is back, all is.
+    fn write(&mut self, record: &Record) -> Result<(), FileError> {
+        let (wanted, now) = (record.wanted, record.before);
         let files = self.files()?;
         let long = (&mut files.long.limit, wanted.long, now.long);
         let (Some(file), Some(to), Some(from)) = (&mut files.short, wanted.short, now.short) else {
             return long.0.write(wanted.long);
         };
         let short = (&mut file.limit, to, from);
-        let ((first, value, before), (second, last, _)) = match to < from {
+        let ((first, value, before), (second, last, _)) = match to < from || record.goes_back() {
             true => (short, long),
             false => (long, short),
         };
@@ -252,6 +290,38 @@ impl Socket {
             let _ = first.write(before);
         }
         result
+    }
+
+    /// Both limits were taken, and these are there now.
+    fn wrote(&self, record: Record, after: Limits) -> Result<(), PowerError> {
+        let off = |one: Option<u64>, other: Option<u64>| {
+            let both = one.zip(other);
+            both.is_some_and(|(one, other)| one.abs_diff(other) >= RESOLUTION)
+        };
+        let wanted = record.wanted;
+        let other_short = off(after.short, wanted.short);
+        if !record.goes_back() {
+            if other_short || off(Some(after.long), Some(wanted.long)) {
+                // The firmware has its own idea of them, and they are litd's doing all the same.
+                let wanted = after;
+                let _ = self.keep(&Record { wanted, ..record });
+            }
+            return Ok(());
+        }
+        if other_short {
+            let micro = |short: Option<u64>| sysfs::from_micro(short.unwrap_or_default());
+            let cause = format!(
+                "{}: the short-term limit says {}, where {} was found",
+                self.zone.display(),
+                micro(after.short),
+                micro(wanted.short)
+            );
+            return Err(self.driver(ACTION, cause));
+        }
+        if let Some(kept) = &self.kept {
+            kept.remove();
+        }
+        Ok(())
     }
 }
 
@@ -281,7 +351,6 @@ impl PowerDomain for Socket {
     }
 
     fn set_cap(&mut self, cap: Watts) -> Result<(), PowerError> {
-        const ACTION: &str = "setting the cap";
         let Some(long) = sysfs::to_micro(cap).filter(|&long| long <= REGISTER) else {
             return Err(PowerError::OutOfRange {
                 device: self.identity.address.clone(),
@@ -304,12 +373,19 @@ impl PowerDomain for Socket {
             let cause = format!("limits are switched off: write 1 to {}", file.display());
             return Err(self.driver(ACTION, cause));
         }
-        let found = match self.found {
-            Some(found) if self.written == Some(now) => found,
-            _ => *self.found.insert(now),
-        };
+        let found = self.found(now);
+        self.found = Some(found);
         let wanted = found.with_cap(long, highest_short);
-        let written = self.write(wanted, now);
+        let record = Record {
+            found,
+            wanted,
+            before: now,
+        };
+        // What is there on the way back is known already.
+        if !record.goes_back() {
+            self.keep(&record)?;
+        }
+        let written = self.write(&record);
         // Power from before says nothing about this cap.
         self.meter.restart();
         self.count();
@@ -322,7 +398,7 @@ impl PowerDomain for Socket {
             let held = sysfs::from_micro(after.long);
             return Err(self.driver(ACTION, format!("{file}: still says {held}: {LOCKED}")));
         }
-        Ok(())
+        self.wrote(record, after)
     }
 
     fn read(&mut self) -> Result<Reading, PowerError> {

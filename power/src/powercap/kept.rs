@@ -1,0 +1,193 @@
+//! What was found of a socket's limits, in a file: the undo journal has the long-term limit, which is the
+//! cap, and whoever comes after a crash gives back the short-term one as well.
+//!
+//! `ADDRESS.short-term` has one line of six numbers, in microwatts, long before short: the limits found,
+//! those that are about to be written, and those before that. It is there from before the first write until
+//! both limits are back.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+
+use super::socket::{Limits, RESOLUTION};
+
+/// Six numbers of up to 20 digits are shorter.
+const LONGEST: u64 = 256;
+
+/// Limits, and what may be there by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    pub found: Limits,
+    /// What is about to be written.
+    pub wanted: Limits,
+    /// What is there before that.
+    pub before: Limits,
+}
+
+impl Record {
+    /// Whether what was found is about to be written.
+    pub fn goes_back(&self) -> bool {
+        self.wanted == self.found
+    }
+
+    /// Whether litd, killed at any point, may have left these limits; others are somebody else's.
+    pub fn may_have_left(&self, now: Limits) -> bool {
+        let all = [self.found, self.wanted, self.before];
+        let near = |one: u64, other: u64| one.abs_diff(other) < RESOLUTION;
+        let long = all.iter().any(|it| near(it.long, now.long));
+        let short = now.short.is_some_and(|now| {
+            let mut shorts = all.iter().filter_map(|it| it.short);
+            shorts.any(|it| near(it, now))
+        });
+        long && short
+    }
+
+    fn line(&self) -> Option<String> {
+        let mut words = Vec::new();
+        for limits in [self.found, self.wanted, self.before] {
+            words.push(limits.long.to_string());
+            words.push(limits.short?.to_string());
+        }
+        Some(words.join(" ") + "\n")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let numbers = text.split_whitespace().map(|it| it.parse().ok());
+        let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
+        let limits = |&long: &u64, &short: &u64| Limits {
+            long,
+            short: Some(short),
+        };
+        match &numbers[..] {
+            [a, b, c, d, e, f] => Some(Self {
+                found: limits(a, b),
+                wanted: limits(c, d),
+                before: limits(e, f),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The file of one socket.
+#[derive(Debug)]
+pub(super) struct Kept {
+    path: PathBuf,
+}
+
+impl Kept {
+    pub fn new(directory: &Path, address: &str) -> Self {
+        Self {
+            path: directory.join(format!("{address}.short-term")),
+        }
+    }
+
+    /// What it says, if it is whole.
+    pub fn read(&self) -> Option<Record> {
+        let mut text = String::new();
+        let file = open(&self.path, OpenOptions::new().read(true)).ok()?;
+        file.take(LONGEST).read_to_string(&mut text).ok()?;
+        Record::parse(&text)
+    }
+
+    /// There is the old one or the new one, at any moment. A socket with one limit needs none. Without
+    /// the directory the daemon changes caps only to undo, and that has to go on.
+    ///
+    /// # Errors
+    /// The disk's; it names the file.
+    pub fn write(&self, record: &Record) -> io::Result<()> {
+        let Some(line) = record.line() else {
+            return Ok(());
+        };
+        match self.try_write(&line) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let text = format!("{}: {error}", self.path.display());
+                Err(io::Error::new(error.kind(), text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn try_write(&self, line: &str) -> io::Result<()> {
+        let new = self.path.with_extension("short-term.new");
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        // Not synced: a node that loses its power has its own limits again.
+        open(&new, &mut options)?.write_all(line.as_bytes())?;
+        fs::rename(&new, &self.path)
+    }
+
+    /// One that stays names the limits that are there.
+    pub fn remove(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = options.custom_flags(flags.bits()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("is not a regular file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn limits(long: u64, short: u64) -> Limits {
+        Limits {
+            long,
+            short: Some(short),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(numbers: [u64; 6]) {
+            let [a, b, c, d, e, f] = numbers;
+            let (found, wanted, before) = (limits(a, b), limits(c, d), limits(e, f));
+            let record = Record { found, wanted, before };
+            let place = tempfile::tempdir().unwrap();
+            let kept = Kept::new(place.path(), "cpu0");
+            prop_assert_eq!(kept.read(), None);
+            kept.write(&record).unwrap();
+            prop_assert_eq!(kept.read(), Some(record));
+            kept.remove();
+            prop_assert_eq!(kept.read(), None);
+        }
+
+        #[test]
+        fn any_bytes_are_a_record_or_none(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let place = tempfile::tempdir().unwrap();
+            let kept = Kept::new(place.path(), "cpu0");
+            fs::write(&kept.path, bytes).unwrap();
+            let _ = kept.read();
+        }
+    }
+
+    #[test]
+    fn half_a_write_is_litds_and_another_limit_is_not() {
+        let record = Record {
+            found: limits(350_000_000, 420_000_000),
+            wanted: limits(173_000_000, 207_600_000),
+            before: limits(200_000_000, 240_000_000),
+        };
+        for (long, short) in [
+            (350_000_000, 420_000_000),
+            (200_000_000, 207_600_000),
+            (173_000_000, 207_500_000),
+            (173_000_000, 420_000_000),
+        ] {
+            assert!(record.may_have_left(limits(long, short)));
+        }
+        for (long, short) in [(350_000_000, 400_000_000), (180_000_000, 207_600_000)] {
+            assert!(!record.may_have_left(limits(long, short)));
+        }
+    }
+}
