@@ -153,7 +153,8 @@ impl World {
         if outcome.is_ok() && clock.is_some() {
             self.seen.mark(Fault::Clocks);
         }
-        if outcome.is_ok() && taken {
+        // What a dead daemon had asked for lands in no phase of the next one's.
+        if outcome.is_ok() && taken && self.core.is_some() {
             self.met(Subject::Clocks, Manner::Changed, Some(device));
         }
         self.note(|| format!("    device {device} has clocks {clock:?}: {outcome:?}"));

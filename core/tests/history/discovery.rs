@@ -299,7 +299,8 @@ impl World {
         self.change_file();
         let (now, clock) = (self.now, self.clock());
         let entries = self.entries();
-        self.life = match (restores, entries.is_empty()) {
+        let nothing_left = entries.is_empty() && self.recovered().clocks.is_empty();
+        self.life = match (restores, nothing_left) {
             (true, _) => Phase::Restore,
             (false, false) => Phase::Recovery,
             (false, true) => Phase::Discovery,

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
-use litd_core::Store;
 use litd_core::journal::{Entry, Recovered, read};
+use litd_core::{Appended, Store};
 
 use crate::rng::Rng;
 
@@ -271,7 +271,7 @@ impl Store for Disk {
         self.with(|it| Ok(it.audit[it.audit.len().saturating_sub(4000)..].to_vec()))
     }
 
-    fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn append_audit(&mut self, bytes: &[u8]) -> io::Result<Appended> {
         self.with(|it| {
             if it.dead {
                 return Err(no_space());
@@ -284,7 +284,7 @@ impl Store for Disk {
                 return Err(no_space());
             }
             it.audit.extend_from_slice(bytes);
-            Ok(())
+            Ok(Appended::After)
         })
     }
 

@@ -146,6 +146,8 @@ pub struct Hw {
     pub lowered: (i64, f64),
     /// The same by the daemon's clock.
     pub lowered_clock: i64,
+    /// For so long: a reload since changes nothing in that.
+    pub lowered_patience: i64,
     /// How long that takes.
     pub lag: i64,
     /// What it tells of its limits.
@@ -322,6 +324,7 @@ impl Hw {
             owes: 0,
             lowered: (i64::MIN / 2, 0.0),
             lowered_clock: i64::MIN / 2,
+            lowered_patience: i64::MAX,
             lag: 0,
             tells: Tells::Flag,
             told: false,

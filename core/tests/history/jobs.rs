@@ -66,11 +66,17 @@ impl World {
             .collect();
         let told = self.rng.chance(0.7);
         let gpus = devices.iter().filter(|_| told);
+        // Numbers count what is on the bus: here those that the daemon found.
+        let number = |device: usize| self.here.iter().position(|&here| here == device);
+        let numbers: Vec<Option<usize>> = gpus.clone().map(|&device| number(device)).collect();
         let gpus: Vec<String> = gpus
-            .map(|&device| match self.rng.chance(0.5) {
-                true => device.to_string(),
-                false => self.hw[device].identity.address.clone(),
-            })
+            .zip(numbers)
+            .map(
+                |(&device, number)| match number.filter(|_| self.rng.chance(0.5)) {
+                    Some(number) => number.to_string(),
+                    None => self.hw[device].identity.address.clone(),
+                },
+            )
             .collect();
         let id = self.id_of(job);
         let ends = fault == Fault::JobEnds;
@@ -94,7 +100,8 @@ impl World {
             let kept = self
                 .disk
                 .with(|disk| !disk.stuck && !disk.read_only && !disk.dead);
-            for device in devices {
+            // One that the daemon does not know is not on its list of those that opted out.
+            for device in devices.into_iter().filter(|it| self.here.contains(it)) {
                 self.hw[device].spared = Some(Spared { job, kept });
             }
         }

@@ -353,7 +353,10 @@ impl World {
             let (patience, clock) = (self.patience(), self.clock().0);
             // A stop waits for no sensor at all.
             let stops = self.stop_sent.is_some();
-            let late = |hw: &Hw| hw.is_gpu() && (undoes || clock > hw.lowered_clock + patience);
+            let late = |hw: &Hw| {
+                hw.is_gpu()
+                    && (undoes || clock >= hw.lowered_clock + patience.min(hw.lowered_patience))
+            };
             let waited = |hw: &Hw| stops || late(hw);
             let owes = |hw: &Hw| if waited(hw) { 0 } else { hw.owes };
             let under_way = |at: usize| {
@@ -557,6 +560,7 @@ impl World {
                 // Waited for long enough, that time.
                 hw.owes = 0;
             }
+            hw.lowered_patience = patience;
             let by_hand = hw.hand.open.is_some_and(|(asked, _)| asked == holds);
             hw.lower(now, (!by_hand).then_some(clock));
         }
