@@ -100,7 +100,7 @@ fn slow(world: Option<u32>, by: &[i64]) -> Job {
 #[test]
 fn most_of_the_time_is_said_of_more_than_half_only() {
     let told = |computes: i64, copies: i64| {
-        let events = vec![
+        let events = [
             kernel("gemm", 0, computes),
             ("gpu_memcpy", "Memcpy DtoH", 7, computes, copies, None),
             kernel("gemm", 999, 1),
