@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 
 use litd_api::audit::FILE;
+use litd_core::Appended;
 
 use crate::files;
 use crate::server::own_by;
@@ -74,25 +75,20 @@ impl AuditFiles {
     ///
     /// # Errors
     /// The disk; any part of `bytes` may have been appended. The error names the file.
-    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<Appended> {
         self.try_append(bytes).map_err(|error| {
             let file = self.path(0);
             io::Error::new(error.kind(), format!("{}: {error}", file.display()))
         })
     }
 
-    fn try_append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let (mut file, mut length) = match self.open.take() {
-            Some(open) if files::still_at(&open.0, &self.path(0)).is_some() => open,
-            Some(_) => {
-                log::warn!(
-                    "{}: it is not the file any more that was written to, which somebody has moved or \
-                     removed: it is begun anew",
-                    self.path(0).display()
-                );
-                self.begin()?
+    fn try_append(&mut self, bytes: &[u8]) -> io::Result<Appended> {
+        let (mut file, mut length, appended) = match self.open.take() {
+            None => {
+                let (file, length) = self.begin()?;
+                (file, length, Appended::After)
             }
-            None => self.begin()?,
+            Some((file, left)) => self.go_on(file, left)?,
         };
         let added = bytes.len() as u64;
         if length > 0 && length.saturating_add(added) > self.file_bytes {
@@ -104,7 +100,26 @@ impl AuditFiles {
         // anew next time.
         file.write_all(bytes)?;
         self.open = Some((file, length + added));
-        Ok(())
+        Ok(appended)
+    }
+
+    /// The file to write to and its length, after one that litd has left so long.
+    fn go_on(&self, file: File, left: u64) -> io::Result<(File, u64, Appended)> {
+        let still = files::still_at(&file, &self.path(0));
+        let (mut file, length, appended) = match still {
+            Some(there) => (file, there.len(), Appended::After),
+            None => {
+                let (file, length) = self.begin()?;
+                (file, length, Appended::Anew)
+            }
+        };
+        let as_left = length == left && appended == Appended::After;
+        if length == 0 || as_left {
+            return Ok((file, length, appended));
+        }
+        // Others may have ended it within a line.
+        file.write_all(b"\n")?;
+        Ok((file, length + 1, appended))
     }
 
     /// Opens the file to write to.
@@ -215,16 +230,31 @@ mod tests {
         let mut log = files(place.path(), 100, 2);
         log.append(b"one\n").unwrap();
         fs::rename(place.path().join(FILE), place.path().join("theirs")).unwrap();
-        log.append(b"two\n").unwrap();
-        log.append(b"three\n").unwrap();
+        assert_eq!(log.append(b"two\n").unwrap(), Appended::Anew);
+        assert_eq!(log.append(b"three\n").unwrap(), Appended::After);
         let kept = |name: &str| fs::read_to_string(place.path().join(name)).unwrap();
         assert_eq!(
             (kept("theirs"), kept(FILE)),
             ("one\n".into(), "two\nthree\n".into())
         );
         fs::remove_file(place.path().join(FILE)).unwrap();
-        log.append(b"four\n").unwrap();
+        assert_eq!(log.append(b"four\n").unwrap(), Appended::Anew);
         assert_eq!(kept(FILE), "four\n");
+    }
+
+    /// As logrotate's copytruncate does.
+    #[test]
+    fn a_file_that_others_shorten_has_its_whole_length_again() {
+        let place = tempfile::tempdir().unwrap();
+        let mut log = files(place.path(), 8, 2);
+        log.append(b"one\ntwo\n").unwrap();
+        fs::write(place.path().join(FILE), "").unwrap();
+        log.append(b"three\n").unwrap();
+        let expected = [("audit.jsonl".to_owned(), "three\n".to_owned())];
+        assert_eq!(texts(place.path()), expected);
+        fs::write(place.path().join(FILE), "ha").unwrap();
+        log.append(b"4\n").unwrap();
+        assert_eq!(texts(place.path())[0].1, "ha\n4\n");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use litd_core::Store;
+use litd_core::{Appended, Store};
 use nix::unistd::Uid;
 use thiserror::Error;
 
@@ -428,7 +428,7 @@ impl Store for FileStore {
         self.audit.tail()
     }
 
-    fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn append_audit(&mut self, bytes: &[u8]) -> io::Result<Appended> {
         self.audit.append(bytes)
     }
 

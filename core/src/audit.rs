@@ -11,7 +11,7 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
 use crate::record::Note;
-use crate::store::Store;
+use crate::store::{Appended, Store};
 
 /// Whose doing everything is that nobody asked for by hand.
 const LITD: &str = "litd";
@@ -238,6 +238,11 @@ impl<S: Store> Core<S> {
         }
         let written = encoded.map_err(std::io::Error::from);
         let written = written.and_then(|()| self.store.append_audit(&bytes));
+        if let Ok(Appended::Anew) = written {
+            let text = "the audit log is not the file any more that was written to, which somebody has moved or \
+                        removed: it is begun anew";
+            self.note(Note::warning(EventKind::Fault, text));
+        }
         let why = written.err().map(|error| error.to_string());
         // What was written in part can't be read, and no number is given twice.
         self.audit.last = last;

@@ -2,7 +2,7 @@
 //! loop, room for those that hold more than they should; and the writes that follow.
 
 use litd_api::{DeviceState, EventKind};
-use litd_policies::{CapVector, Envelope, Limits, Policy};
+use litd_policies::{CapVector, Envelope, EnvelopeError, Limits, Policy};
 use litd_power::Operation;
 use litd_units::{Nanos, Watts};
 
@@ -555,6 +555,11 @@ impl<S: Store> Core<S> {
 
     /// Takes note of whether the journal can be written. Returns whether it can't.
     pub(crate) fn journal_said(&mut self, trouble: Option<String>) -> bool {
+        if let Some(why) = self.journal.takes_growth() {
+            self.record.error("journal", "");
+            let text = format!("the undo journal grows, because it can't be rewritten: {why}");
+            self.note(Note::warning(EventKind::Fault, text));
+        }
         let failed = trouble.is_some();
         if failed {
             self.record.error("journal", "");
@@ -583,13 +588,9 @@ pub(crate) fn project(limits: &[Limits], budget: Watts, wanted: &[Watts]) -> Opt
     if limits.is_empty() {
         return None;
     }
-    let envelope = Envelope::new(limits, budget).or_else(|_| {
-        // Rounded up to driver units the floors may be a little more than they are.
-        let floors: Watts = limits.iter().map(|own| own.floor + own.resolution).sum();
-        Envelope::new(
-            limits,
-            floors.min(limits.iter().map(|own| own.ceiling).sum()),
-        )
-    });
+    let envelope = match Envelope::new(limits, budget) {
+        Err(EnvelopeError::BudgetTooSmall { floors, .. }) => Envelope::new(limits, floors),
+        envelope => envelope,
+    };
     Some(envelope.ok()?.project(wanted, wanted))
 }

@@ -81,4 +81,4 @@ pub use event::{
 };
 pub use exit::AboveSafe;
 pub use room::{Full, Room, Table};
-pub use store::{MemoryStore, Store};
+pub use store::{Appended, MemoryStore, Store};

@@ -3,6 +3,15 @@
 
 use std::io;
 
+/// Where a record of the audit log has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Appended {
+    /// After the one before, or to the file that follows that one's.
+    After,
+    /// To a file that was begun anew, because somebody has moved or removed the one before.
+    Anew,
+}
+
 /// Where the journal, the learned distributions and the audit log are kept. Calls return when the data has
 /// reached what survives the death of the process; `replace_*` when it survives a power cut.
 pub trait Store {
@@ -66,7 +75,7 @@ pub trait Store {
     ///
     /// # Errors
     /// The disk.
-    fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()>;
+    fn append_audit(&mut self, bytes: &[u8]) -> io::Result<Appended>;
 
     /// The node's condition; empty if nothing is known of it.
     ///
@@ -133,9 +142,9 @@ impl Store for MemoryStore {
         Ok(self.audit.clone())
     }
 
-    fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn append_audit(&mut self, bytes: &[u8]) -> io::Result<Appended> {
         self.audit.extend_from_slice(bytes);
-        Ok(())
+        Ok(Appended::After)
     }
 
     fn load_condition(&mut self) -> io::Result<Vec<u8>> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use litd_core::journal::{Found, Journal, JournalError, Recovered, Undo, read};
-use litd_core::{MemoryStore, Store};
+use litd_core::{Appended, MemoryStore, Store};
 use litd_units::Watts;
 use proptest::prelude::*;
 
@@ -103,7 +103,7 @@ impl Store for Disk {
         full()
     }
 
-    fn append_audit(&mut self, _: &[u8]) -> io::Result<()> {
+    fn append_audit(&mut self, _: &[u8]) -> io::Result<Appended> {
         full()
     }
 
@@ -788,7 +788,7 @@ fn an_unreadable_disk_is_no_empty_journal() {
         fn load_audit_tail(&mut self) -> io::Result<Vec<u8>> {
             self.0.load_audit_tail()
         }
-        fn append_audit(&mut self, bytes: &[u8]) -> io::Result<()> {
+        fn append_audit(&mut self, bytes: &[u8]) -> io::Result<Appended> {
             self.0.append_audit(bytes)
         }
 
@@ -818,6 +818,28 @@ fn adjust_often(disk: &mut Disk, journal: &mut Journal, times: u32) -> Vec<usize
         disk.steps.clear();
     }
     lengths
+}
+
+#[test]
+fn a_file_that_grows_because_it_can_t_be_rewritten_is_told_of_now_and_then() {
+    let mut disk = Disk::default();
+    let (mut journal, _) = open(&mut disk);
+    for name in NAMES {
+        journal.begin(&mut disk, name, None, Watts(700.0)).unwrap();
+    }
+    let told = |disk: &mut Disk, journal: &mut Journal| {
+        let told = (0..1000).filter(|_| {
+            adjust_often(disk, journal, 1);
+            journal.takes_growth().is_some()
+        });
+        told.count()
+    };
+    assert_eq!(told(&mut disk, &mut journal), 0);
+    disk.health = Health::NoReplace;
+    let times = told(&mut disk, &mut journal);
+    assert!((1..5).contains(&times), "{times}");
+    disk.health = Health::Good;
+    assert_eq!(told(&mut disk, &mut journal), 0);
 }
 
 #[test]

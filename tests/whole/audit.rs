@@ -181,6 +181,39 @@ fn no_cap_moves_that_is_not_on_record_but_all_go_back() {
 }
 
 #[test]
+fn a_log_that_others_move_or_remove_is_begun_anew_and_that_is_told() {
+    let mut stand = Stand::clocked(&quick("observe"));
+    let log = directory(&stand).join("audit.jsonl");
+    let mut budget = |watts: f64| {
+        let watts = Some(Watts(watts));
+        stand.command(&Command::SetBudget { watts });
+        stand.pass(3.0);
+        stand
+            .events(EventKind::Fault)
+            .iter()
+            .filter(|it| it.contains("begun anew"))
+            .count()
+    };
+    assert_eq!(budget(4500.0), 0);
+    fs::rename(&log, log.with_extension("theirs")).unwrap();
+    assert_eq!(budget(4400.0), 1);
+    assert!(fs::read_to_string(&log).unwrap().contains("4400"));
+    fs::remove_file(&log).unwrap();
+    assert_eq!(budget(4300.0), 2);
+    assert!(fs::read_to_string(&log).unwrap().contains("4300"));
+    // Half of it is written in place.
+    fs::write(&log, "{\"seq\":1,").unwrap();
+    assert_eq!(budget(4200.0), 2);
+    let lines = fs::read_to_string(&log).unwrap();
+    let whole = lines
+        .lines()
+        .skip(1)
+        .all(|line| Record::decode(line.as_bytes()).is_some());
+    assert!(whole && lines.contains("4200"), "{lines}");
+    stand.stop();
+}
+
+#[test]
 fn the_log_is_bounded_and_its_numbers_go_on_over_restarts() {
     let config = quick("gpu-realloc") + "audit.file_bytes = 4096\naudit.files = 3\n";
     let mut stand = Stand::clocked(&config);

@@ -178,6 +178,8 @@ pub struct Journal {
     longest: usize,
     /// What `longest` is after a rewrite, at least.
     limit: usize,
+    /// Why it could not be rewritten when it had grown too long.
+    grows: Option<String>,
     /// Whether the file says that what follows is of this boot.
     started: bool,
     /// Whether anything was written.
@@ -213,6 +215,7 @@ impl Journal {
             size: bytes.len(),
             longest: LONG,
             limit: LONG,
+            grows: None,
             started: false,
             written: false,
         };
@@ -244,6 +247,11 @@ impl Journal {
     #[must_use]
     pub fn is_only_read(&self) -> bool {
         !self.written && !self.entries.is_empty()
+    }
+
+    /// Why it could not be rewritten, if it has grown for that since the last call.
+    pub fn takes_growth(&mut self) -> Option<String> {
+        self.grows.take()
     }
 
     /// Adds one device; see [`Journal::begin_all`].
@@ -505,7 +513,10 @@ impl Journal {
         self.entries = entries;
         match outcome {
             Err(error) if self.file == File::Lacking => Err(error),
-            Err(_) => {
+            Err(error) => {
+                if self.size > self.longest {
+                    self.grows = Some(error.to_string());
+                }
                 // Not at every append from now on: a failing disk is slow.
                 self.longest = self.longest.max(self.size.saturating_mul(2));
                 Ok(())
