@@ -240,6 +240,54 @@ fn a_page_marks_nobody_where_recordings_mean_nothing() {
     assert!(!text(&folder).lines().any(|line| line.starts_with('>')));
 }
 
+/// A rank of three in these iterations, which nothing marks; it exchanges something at their ends, when the slowest is
+/// there.
+fn unmarked(number: u32, iterations: std::ops::Range<u32>, pace: f64) -> String {
+    let mut events = Vec::new();
+    for step in iterations.clone() {
+        let begin = 2_000.0 * f64::from(step);
+        let each = |k: u32| {
+            kernel(
+                &format!("gemm{k}"),
+                begin + 100.0 * f64::from(k) * pace,
+                90.0 * pace,
+            )
+        };
+        events.extend((0..10).map(each));
+        let comes = begin + 1_000.0 * pace;
+        events.push(kernel(
+            "ncclDevKernel_AllReduce",
+            comes,
+            begin + 1_200.0 - comes,
+        ));
+    }
+    // One began before the recording of this rank did.
+    if iterations.start > 0 {
+        let begin = 2_000.0 * f64::from(iterations.start) - 900.0;
+        events.insert(0, kernel("ncclDevKernel_AllReduce", begin, 100.0));
+    }
+    let info = format!(r#""distributedInfo":{{"rank":{number},"world_size":3}},"#);
+    document(&info, &events)
+}
+
+#[test]
+fn a_rank_that_was_recorded_an_iteration_later_is_not_waited_for() {
+    let kind = |from: u32| {
+        let folder = TempDir::new().unwrap();
+        write(&folder, "a.json", unmarked(0, 0..4, 1.0));
+        write(&folder, "b.json", unmarked(1, from..from + 4, 1.0));
+        write(&folder, "c.json", unmarked(2, 0..4, 1.05));
+        let report = report(&[], &[folder.path()]);
+        let named = report["straggler_rank"].as_u64();
+        (
+            report["verdict"]["kind"].as_str().unwrap().to_owned(),
+            named,
+        )
+    };
+    assert_eq!(kind(0), ("slow-clock".to_owned(), Some(2)));
+    assert_eq!(kind(1), ("sampling-artefact".to_owned(), None));
+}
+
 #[test]
 fn percentages_say_what_they_are_of() {
     let folder = TempDir::new().unwrap();

@@ -13,11 +13,19 @@ use crate::timeline::{NameId, Timeline};
 /// Ranks that were recorded together for less than this share of the time were recorded apart.
 const TOGETHER: f64 = 0.5;
 
+/// Leads of which nine in ten are at least this share of the greatest ones are constant.
+const CONSTANT: f64 = 0.5;
+/// A shift of a smaller share of the time recorded may be a rank's lateness.
+const LEAST_SHIFT: f64 = 0.01;
+/// Of fewer kernels nobody can tell whether ranks are in step now and then.
+const FEWEST: usize = 10;
+
 /// What is wrong, in words, and what to call it.
 pub(super) fn find(
     timelines: &[Timeline],
     matrix: &Matrix<'_>,
     skew: &Skew,
+    has_waits: bool,
 ) -> Option<(Cause, Vec<String>)> {
     if let Some(why) = apart(timelines) {
         return Some((Cause::SamplingArtefact, vec![why]));
@@ -28,7 +36,36 @@ pub(super) fn find(
         let reasons = jumps.chain([advice.into()]).collect();
         return Some((Cause::SamplingArtefact, reasons));
     }
+    if let Some(why) = (!has_waits).then(|| shifted(timelines, matrix)).flatten() {
+        return Some((Cause::SamplingArtefact, vec![why]));
+    }
     few(timelines, matrix)
+}
+
+/// Whether one rank starts kernels before another by about the same time throughout. Ranks that wait for each
+/// other are in step again at each collective; so these were recorded from different iterations on, or
+/// their clocks are apart, and nothing else in the traces tells.
+fn shifted(timelines: &[Timeline], matrix: &Matrix<'_>) -> Option<String> {
+    let marked = |k| matrix.iteration(k).is_some();
+    if !matrix.exchanges() || matrix.kernels() < FEWEST || marked(0) {
+        return None;
+    }
+    let kernels = Vec::from_iter(0..u32::try_from(matrix.kernels()).ok()?);
+    let least = matrix.length(&kernels).0 as f64 * LEAST_SHIFT;
+    let ahead = (0..matrix.gpus()).filter_map(|gpu| {
+        let mut leads = Vec::from_iter((0..matrix.kernels()).map(|k| matrix.lead(gpu, k)));
+        leads.sort_unstable();
+        let at = |share: f64| leads.get((share * (leads.len() - 1) as f64) as usize);
+        let (low, high) = (*at(0.1)?, *at(0.9)?);
+        let constant = low.0 as f64 > CONSTANT * high.0 as f64 && low.0 as f64 > least;
+        constant.then_some((low, gpu))
+    });
+    let (lead, gpu) = ahead.max()?;
+    let rank = timelines.get(gpu)?.rank;
+    Some(format!(
+        "rank {rank} starts nearly every matching kernel {:.3} ms or more before the last rank does, and is never in step with it as ranks are that wait for each other: their clocks are apart, or they were recorded from different iterations on. No iteration is marked and no collective is matched that could tell which; record the same iterations on all ranks, and have them marked (`profiler.step()`, or --cut-at NAME)",
+        lead.to_millis().0
+    ))
 }
 
 /// Whether ranks were recorded at other times than the others.
