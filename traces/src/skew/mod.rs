@@ -6,14 +6,14 @@
 
 mod jumps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use litd_diagnosis::median;
 use litd_units::Nanos;
 use serde::Serialize;
 
-use crate::timeline::{Moment, Timeline};
+use crate::timeline::{Moment, NonMax, Timeline};
 pub use jumps::Jump;
 
 /// Fewer collectives than this say nothing.
@@ -69,9 +69,7 @@ pub(crate) fn remove(timelines: &mut [Timeline]) -> Skew {
 
 /// What the collectives of timelines say.
 pub(crate) fn of_timelines(timelines: &[Timeline]) -> Skew {
-    let lists = Vec::from_iter(timelines.iter().map(lists));
-    let all = rows(&lists);
-    drop(lists);
+    let all = rows(&lists(timelines));
     let one_clock = have_one_clock(timelines);
     if !all.suffice() {
         return Skew {
@@ -220,25 +218,109 @@ fn shift(timeline: &mut Timeline, by: Nanos) {
 }
 
 /// A rank's synchronising collectives in order, by kind and process group.
-pub(crate) type Lists = BTreeMap<(&'static str, Option<Arc<str>>), Vec<Sync>>;
+pub(crate) type Lists = BTreeMap<Key, Vec<Sync>>;
+type Key = (&'static str, Option<ProcessGroup>);
 
-fn lists(timeline: &Timeline) -> Lists {
-    let mut lists = Lists::new();
+/// Its name and its ranks: groups of one name and different ranks don't end together.
+type ProcessGroup = (Arc<str>, Arc<[u32]>);
+
+/// The same, with what tells them apart.
+type Told = BTreeMap<Key, Vec<(Place, Sync)>>;
+
+/// What tells a collective from others of its kind and process group.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    sequence: Option<u64>,
+    iteration: Option<NonMax>,
+}
+
+/// The synchronising collectives of each timeline. Recordings begin and end on each rank at other moments and may
+/// lose kernels, so the n-th of one need not be the n-th of another: what only some ranks have is left out
+/// where sequence numbers or iterations tell.
+fn lists(timelines: &[Timeline]) -> Vec<Lists> {
+    let mut all = Vec::from_iter(timelines.iter().map(told));
+    let keys = all
+        .first()
+        .into_iter()
+        .flat_map(|told| told.keys().cloned());
+    for key in Vec::from_iter(keys) {
+        let lists = all.iter_mut().map(|told| told.get_mut(&key));
+        if let Some(mut lists) = lists.collect::<Option<Vec<_>>>() {
+            keep_common(&mut lists);
+        }
+    }
+    let plain = |list: Vec<(Place, Sync)>| list.into_iter().map(|(_, sync)| sync).collect();
+    let plain = |told: Told| {
+        told.into_iter()
+            .map(|(key, list)| (key, plain(list)))
+            .collect()
+    };
+    all.into_iter().map(plain).collect()
+}
+
+fn told(timeline: &Timeline) -> Told {
+    let mut lists = Told::new();
     for kernel in &timeline.kernels {
         let told = kernel.collective;
         let told = told.and_then(|id| timeline.collectives.get(id.0.get() as usize));
         let name = told.and_then(|collective| collective.name.as_deref());
         let kind = kind_of(name.unwrap_or_else(|| timeline.name_of(kernel)));
         if let (Some(kind), true) = (kind, kernel.class.communicates()) {
-            let group = told.and_then(|collective| collective.process_group.clone());
+            let group = told.and_then(|collective| {
+                let name = collective.process_group.clone()?;
+                Some((name, Arc::clone(&collective.ranks)))
+            });
+            let place = Place {
+                sequence: told.and_then(|collective| collective.sequence),
+                iteration: kernel.iteration,
+            };
             let (start, end) = (kernel.start, kernel.end);
-            lists
-                .entry((kind, group))
-                .or_default()
-                .push(Sync { start, end });
+            let list = lists.entry((kind, group)).or_default();
+            list.push((place, Sync { start, end }));
         }
     }
     lists
+}
+
+/// Leaves the collectives of one kind and process group that all ranks have, as far as their places tell.
+fn keep_common(lists: &mut [&mut Vec<(Place, Sync)>]) {
+    let common = lists.iter().map(|list| sequences(list));
+    let common = common.reduce(|all, one| Some(&all? & &one?)).flatten();
+    if let Some(common) = common.filter(|common| !common.is_empty()) {
+        for list in lists {
+            list.retain(|(place, _)| place.sequence.is_some_and(|it| common.contains(&it)));
+            list.sort_by_key(|(place, _)| place.sequence);
+        }
+        return;
+    }
+    if lists.windows(2).all(|pair| pair[0].len() == pair[1].len()) {
+        return;
+    }
+    let counts = Vec::from_iter(lists.iter().map(|list| {
+        let mut counts = HashMap::<NonMax, usize>::new();
+        for iteration in list.iter().filter_map(|(place, _)| place.iteration) {
+            *counts.entry(iteration).or_default() += 1;
+        }
+        counts
+    }));
+    let alike = |iteration: &NonMax| {
+        let mut counts = counts.iter().map(|counts| counts.get(iteration));
+        let first = counts.next();
+        counts.all(|count| Some(count) == first)
+    };
+    // Where a rank marks no iterations, nothing tells which of them are missing.
+    if counts.iter().all(|counts| !counts.is_empty()) {
+        for list in lists {
+            list.retain(|(place, _)| place.iteration.as_ref().is_some_and(alike));
+        }
+    }
+}
+
+/// The sequence numbers of a list, if each has one of its own.
+fn sequences(list: &[(Place, Sync)]) -> Option<HashSet<u64>> {
+    let all = list.iter().map(|(place, _)| place.sequence);
+    let all = all.collect::<Option<HashSet<u64>>>()?;
+    (all.len() == list.len()).then_some(all)
 }
 
 /// The collectives that all ranks ran, one row each with an entry per rank.
