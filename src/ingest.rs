@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use litd_core::Peer;
+use litd_core::{Crowd, Peer};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
@@ -10,7 +10,7 @@ use crate::hub::Shared;
 use crate::process::Processes;
 use crate::server;
 use crate::session::{self, Caller};
-use crate::unread::{self, Reader, Unread};
+use crate::unread::{self, Unread};
 
 /// Connections beyond those that the core admits: it takes a moment to refuse one, and wants to
 /// say why.
@@ -42,8 +42,8 @@ pub async fn serve(
         let Some(peer) = peer(&stream) else { continue };
         let process = processes.of(&stream, peer.pid);
         let home = processes.home(&process, peer.pid);
-        let reader = Reader::hook(peer.uid, home.as_ref());
-        if !unread.has_room(&reader) {
+        let crowd = Crowd::of(peer.uid, home.as_ref());
+        if !unread.has_room(&crowd) {
             hub.borrow_mut().unanswered(Some(peer.uid));
             continue;
         }
@@ -56,7 +56,7 @@ pub async fn serve(
         };
         tokio::task::spawn_local(async move {
             if let Some(end) = session::serve(stream, caller, longest, hub).await {
-                unread.close(reader, end);
+                unread.close(crowd, end);
             }
             drop(place);
         });

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use litd_core::{Home, Table};
+use litd_core::{Crowd, Table};
 use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
 use tokio::time::{Instant, sleep};
 
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 /// the kernel has for it.
 const END: usize = 3 * 1024;
 
-/// The part of the table that one reader has.
+/// The part of the table that one crowd has.
 const OF_A_USER: usize = 16;
 
 /// Ends are looked at again when there are twice as many as after the last look, and so many at least.
@@ -26,29 +26,6 @@ const FEW: usize = 16;
 
 /// TCP's ends are looked at so often.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// Whose unread bytes are counted together: a user's, and of hooks those of one job. Pods are mostly of
-/// user 0, and what one tenant does not read is not to keep another from being served.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reader {
-    uid: u32,
-    job: Option<String>,
-}
-
-impl Reader {
-    /// A hook of this user, from this job.
-    #[must_use]
-    pub fn hook(uid: u32, home: Option<&Home>) -> Self {
-        let job = home.map(|home| home.outermost().to_owned());
-        Self { uid, job }
-    }
-}
-
-impl From<u32> for Reader {
-    fn from(uid: u32) -> Self {
-        Self { uid, job: None }
-    }
-}
 
 /// The ends of closed connections whose peers have not read everything yet; one table for all sockets.
 #[derive(Debug, Clone, Default)]
@@ -63,29 +40,29 @@ struct Ends {
 
 #[derive(Debug)]
 struct End {
-    reader: Reader,
+    crowd: Crowd,
     end: OwnedFd,
     bytes: usize,
 }
 
 impl Unread {
-    /// Whether this reader may be told anything more. Half of the table is for those who have left nothing
+    /// Whether this crowd may be told anything more. Half of the table is for those who have left nothing
     /// unread.
     #[must_use]
-    pub fn has_room(&self, reader: &Reader) -> bool {
+    pub fn has_room(&self, crowd: &Crowd) -> bool {
         let mut ends = self.0.borrow_mut();
-        ends.has_room(reader) || {
+        ends.has_room(crowd) || {
             ends.look();
-            ends.has_room(reader)
+            ends.has_room(crowd)
         }
     }
 
-    /// Closes a connection to this reader's process, of which `end` is litd's end.
-    pub fn close(&self, reader: Reader, end: OwnedFd) {
+    /// Closes a connection to a process of this crowd, of which `end` is litd's end.
+    pub fn close(&self, crowd: Crowd, end: OwnedFd) {
         // Its peer may have gone.
         let _ = shutdown(end.as_raw_fd(), Shutdown::Both);
         let mut ends = self.0.borrow_mut();
-        ends.ends.extend(End::of(reader, end));
+        ends.ends.extend(End::of(crowd, end));
         if ends.ends.len() >= ends.look_at.max(FEW) {
             ends.look();
         }
@@ -93,9 +70,9 @@ impl Unread {
 }
 
 impl Ends {
-    fn has_room(&self, reader: &Reader) -> bool {
+    fn has_room(&self, crowd: &Crowd) -> bool {
         let all: usize = self.ends.iter().map(|end| end.bytes).sum();
-        let own = self.ends.iter().filter(|end| end.reader == *reader);
+        let own = self.ends.iter().filter(|end| end.crowd == *crowd);
         let own: usize = own.map(|end| end.bytes).sum();
         let most = Table::Unread.bytes();
         match own {
@@ -107,7 +84,7 @@ impl Ends {
     /// Forgets the ends of which nothing is unread any more.
     fn look(&mut self) {
         let ends = self.ends.drain(..);
-        self.ends = ends.filter_map(|it| End::of(it.reader, it.end)).collect();
+        self.ends = ends.filter_map(|it| End::of(it.crowd, it.end)).collect();
         self.look_at = 2 * self.ends.len();
     }
 }
@@ -115,10 +92,10 @@ impl Ends {
 impl End {
     /// `None` if the peer has read everything or is gone: the kernel drops what a peer has not read when
     /// he closes his end.
-    fn of(reader: Reader, end: OwnedFd) -> Option<Self> {
+    fn of(crowd: Crowd, end: OwnedFd) -> Option<Self> {
         let unread = unsent(&end).ok().filter(|&unread| unread > 0)?;
         let bytes = END + unread;
-        Some(Self { reader, end, bytes })
+        Some(Self { crowd, end, bytes })
     }
 }
 
@@ -163,14 +140,16 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
+    use litd_core::Home;
+
     use super::*;
 
     /// What a user is told and does not read; his end.
-    fn tell(unread: &Unread, reader: impl Into<Reader>) -> UnixStream {
+    fn tell(unread: &Unread, crowd: impl Into<Crowd>) -> UnixStream {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         bound(&ours, 4096);
         ours.write_all(b"no").unwrap();
-        unread.close(reader.into(), ours.into());
+        unread.close(crowd.into(), ours.into());
         theirs
     }
 
@@ -178,19 +157,19 @@ mod tests {
     fn whoever_leaves_too_much_unread_has_to_read_it_first() {
         let unread = Unread::default();
         let mut left = Vec::new();
-        while unread.has_room(&Reader::from(1000)) {
+        while unread.has_room(&Crowd::from(1000)) {
             left.push(tell(&unread, 1000));
             assert!(left.len() < 1000, "no bound");
         }
         assert!(left.len() > 10, "{}", left.len());
-        assert!(unread.has_room(&Reader::from(1001)));
+        assert!(unread.has_room(&Crowd::from(1001)));
         // What was read, and what nobody can read any more, has room again.
         let mut text = String::new();
         left[0].read_to_string(&mut text).unwrap();
         assert_eq!(text, "no");
-        assert!(unread.has_room(&Reader::from(1000)));
+        assert!(unread.has_room(&Crowd::from(1000)));
         drop(left);
-        assert!(unread.has_room(&Reader::from(1000)));
+        assert!(unread.has_room(&Crowd::from(1000)));
     }
 
     #[test]
@@ -199,14 +178,14 @@ mod tests {
             let path = format!("/kubepods/pod{uid}-aaaa-4bbb-8ccc-0123456789ab/made-up");
             Home::of(&format!("0::{path}\n")).unwrap()
         };
-        let of = |uid: &str| Reader::hook(0, Some(&pod(uid)));
+        let of = |uid: &str| Crowd::of(0, Some(&pod(uid)));
         let unread = Unread::default();
         let mut left = Vec::new();
         while unread.has_room(&of("00000001")) {
             left.push(tell(&unread, of("00000001")));
         }
         assert!(!left.is_empty() && unread.has_room(&of("00000002")));
-        assert!(unread.has_room(&Reader::hook(0, None)));
+        assert!(unread.has_room(&Crowd::of(0, None)));
     }
 
     #[test]
@@ -214,7 +193,7 @@ mod tests {
         let unread = Unread::default();
         let mut left = Vec::new();
         for uid in 0..10_000 {
-            if unread.has_room(&Reader::from(uid)) {
+            if unread.has_room(&Crowd::from(uid)) {
                 left.push(tell(&unread, uid));
             }
         }
@@ -227,20 +206,20 @@ mod tests {
                 let unread = &unread;
                 let most = std::iter::from_fn(move || {
                     unread
-                        .has_room(&Reader::from(uid))
+                        .has_room(&Crowd::from(uid))
                         .then(|| tell(unread, uid))
                 });
                 most.collect::<Vec<_>>()
             })
             .collect();
-        assert!(!greedy.is_empty() && unread.has_room(&Reader::from(20_000)));
+        assert!(!greedy.is_empty() && unread.has_room(&Crowd::from(20_000)));
     }
 
     #[test]
     fn who_reads_everything_leaves_nothing_behind() {
         let unread = Unread::default();
         for _ in 0..1000 {
-            assert!(unread.has_room(&Reader::from(1000)));
+            assert!(unread.has_room(&Crowd::from(1000)));
             let mut text = String::new();
             tell(&unread, 1000).read_to_string(&mut text).unwrap();
         }

@@ -21,7 +21,7 @@ use crate::rate::Bucket;
 use crate::record::{Note, Record};
 use crate::rivals::Rivals;
 use crate::rollout::Granted;
-use crate::session::Session;
+use crate::session::{Crowd, Session};
 use crate::store::Store;
 use crate::trial::Trials;
 
@@ -105,7 +105,7 @@ pub struct Core<S> {
     /// How often refusals are logged.
     pub(crate) refusals: Bucket,
     /// How often each crowd's hooks connect.
-    pub(crate) arrivals: BTreeMap<(u32, Option<String>), Bucket>,
+    pub(crate) arrivals: BTreeMap<Crowd, Bucket>,
     /// Trials, and harm.
     pub(crate) trials: Trials,
     /// Rounds so far.

@@ -100,36 +100,36 @@ impl<S: Store> Core<S> {
             let reason = "its process has no id here: it can hold no GPU";
             return Some(No::new(RefusalCode::NotHolder, "not_holder", reason));
         }
-        if !self.may_arrive(crowd) {
+        if !self.may_arrive(&crowd) {
             let reason = "this user's hooks connect too often";
             return Some(No::new(RefusalCode::Busy, "too_often", reason).for_now());
         }
-        let crowded = self.strangers_of(crowd) >= self.config.limits.sessions_per_user;
+        let crowded = self.strangers_of(&crowd) >= self.config.limits.sessions_per_user;
         let full = self.sessions.len() >= self.config.limits.sessions;
-        let has_room = !crowded && !full || self.make_room(crowd, crowded);
+        let has_room = !crowded && !full || self.make_room(&crowd, crowded);
         let reason = "too many hooks are connected";
         (!has_room).then(|| No::new(RefusalCode::Busy, "busy", reason).for_now())
     }
 
     /// How many hooks of a crowd are no ranks. Ranks don't count: whoever holds no GPU can't keep those
     /// out who do.
-    fn strangers_of(&self, crowd: Crowd<'_>) -> usize {
+    fn strangers_of(&self, crowd: &Crowd) -> usize {
         let sessions = self.sessions.values().filter(|it| it.is_stranger());
-        sessions.filter(|it| it.crowd() == crowd).count()
+        sessions.filter(|it| it.crowd() == *crowd).count()
     }
 
     /// Whether there is room for one more of this crowd's: one of the hooks that are no ranks gives its place
     /// up. That is one of the largest crowd, of those one that has said nothing yet, and of those the
     /// oldest. So nobody who only holds connections keeps others out, however many users he is. Where the
     /// newcomer's own crowd has as many as it may, one of those goes, if it has said nothing.
-    fn make_room(&mut self, crowd: Crowd<'_>, crowded: bool) -> bool {
-        let mut crowds = BTreeMap::from([(crowd, 1)]);
+    fn make_room(&mut self, crowd: &Crowd, crowded: bool) -> bool {
+        let mut crowds = BTreeMap::from([(crowd.clone(), 1)]);
         for stranger in self.sessions.values().filter(|it| it.is_stranger()) {
             *crowds.entry(stranger.crowd()).or_insert(0) += 1;
         }
         let is_silent = |session: &Session| matches!(session.stage, Stage::New);
         let may_go = |session: &Session| match crowded {
-            true => is_silent(session) && session.crowd() == crowd,
+            true => is_silent(session) && session.crowd() == *crowd,
             false => is_silent(session) || matches!(session.stage, Stage::Checking { .. }),
         };
         let waiting = self.sessions.iter().filter(|(_, it)| may_go(it));
@@ -186,15 +186,17 @@ impl<S: Store> Core<S> {
 
     /// Whether a crowd has not connected too often of late: each hook asks a driver something, and may
     /// begin and end a job.
-    fn may_arrive(&mut self, (uid, outermost): Crowd<'_>) -> bool {
-        let crowd = (uid, outermost.map(str::to_owned));
-        if self.arrivals.len() >= KNOWN_CROWDS && !self.arrivals.contains_key(&crowd) {
+    fn may_arrive(&mut self, crowd: &Crowd) -> bool {
+        if self.arrivals.len() >= KNOWN_CROWDS && !self.arrivals.contains_key(crowd) {
             self.arrivals.clear();
         }
         let now = self.now;
         let rate = self.config.limits.connections_per_second;
         let new = || Bucket::with_burst(rate, ARRIVALS_AT_ONCE.max(2.0 * rate), now);
-        self.arrivals.entry(crowd).or_insert_with(new).take(now)
+        self.arrivals
+            .entry(crowd.clone())
+            .or_insert_with(new)
+            .take(now)
     }
 
     /// Whether a hook has been let in as a rank of a job.

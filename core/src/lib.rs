@@ -74,6 +74,7 @@ pub use crate::core::Core;
 pub use crate::progress::Progress;
 pub use crate::range::Range;
 pub use crate::rollout::{canary_place, fnv1a};
+pub use crate::session::Crowd;
 pub use baseline::Baseline;
 pub use config::Config;
 pub use event::{

@@ -11,9 +11,29 @@ use crate::event::Peer;
 use crate::rate::Bucket;
 use crate::room::Room;
 
-/// Whose hooks are counted together: a user's, in one job. Pods are mostly of user 0, and one tenant's
-/// are not to keep another's out.
-pub(crate) type Crowd<'a> = (u32, Option<&'a str>);
+/// Whose connections, and what is left unread of them, are counted together: a user's, in one job. Pods are
+/// mostly of user 0, and one tenant is not to keep another out.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Crowd {
+    uid: u32,
+    job: Option<String>,
+}
+
+impl Crowd {
+    /// That of a hook of this user, by the control group that it is in.
+    #[must_use]
+    pub fn of(uid: u32, home: Option<&Home>) -> Self {
+        let job = home.map(|home| home.outermost().to_owned());
+        Self { uid, job }
+    }
+}
+
+impl From<u32> for Crowd {
+    /// That of a user who is in no job.
+    fn from(uid: u32) -> Self {
+        Self::of(uid, None)
+    }
+}
 
 /// How far a hook's introduction has come.
 #[derive(Debug, Clone)]
@@ -85,8 +105,8 @@ impl Session {
     }
 
     /// With which others it is counted.
-    pub fn crowd(&self) -> Crowd<'_> {
-        (self.peer.uid, self.home.as_ref().map(Home::outermost))
+    pub fn crowd(&self) -> Crowd {
+        Crowd::of(self.peer.uid, self.home.as_ref())
     }
 
     /// Whether it is no rank of a job.

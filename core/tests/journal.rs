@@ -804,6 +804,16 @@ fn an_unreadable_disk_is_no_empty_journal() {
     assert!(matches!(opened, Err(JournalError::Disk { .. })));
 }
 
+/// A journal of all four devices, which were found at 700 W.
+fn begun() -> (Disk, Journal) {
+    let mut disk = Disk::default();
+    let (mut journal, _) = open(&mut disk);
+    for name in NAMES {
+        journal.begin(&mut disk, name, None, Watts(700.0)).unwrap();
+    }
+    (disk, journal)
+}
+
 /// Adjusts all four devices so many times; the length of the file after each.
 fn adjust_often(disk: &mut Disk, journal: &mut Journal, times: u32) -> Vec<usize> {
     let mut lengths = Vec::new();
@@ -822,11 +832,7 @@ fn adjust_often(disk: &mut Disk, journal: &mut Journal, times: u32) -> Vec<usize
 
 #[test]
 fn a_file_that_grows_because_it_can_t_be_rewritten_is_told_of_now_and_then() {
-    let mut disk = Disk::default();
-    let (mut journal, _) = open(&mut disk);
-    for name in NAMES {
-        journal.begin(&mut disk, name, None, Watts(700.0)).unwrap();
-    }
+    let (mut disk, mut journal) = begun();
     let told = |disk: &mut Disk, journal: &mut Journal| {
         let told = (0..1000).filter(|_| {
             adjust_often(disk, journal, 1);
@@ -844,11 +850,7 @@ fn a_file_that_grows_because_it_can_t_be_rewritten_is_told_of_now_and_then() {
 
 #[test]
 fn ten_thousand_adjustments_keep_the_file_short() {
-    let mut disk = Disk::default();
-    let (mut journal, _) = open(&mut disk);
-    for name in NAMES {
-        journal.begin(&mut disk, name, None, Watts(700.0)).unwrap();
-    }
+    let (mut disk, mut journal) = begun();
     let lengths = adjust_often(&mut disk, &mut journal, 10_000);
     let longest = lengths.iter().copied().max().unwrap();
     assert!(longest < 66 * 1024, "{longest} bytes");
@@ -863,11 +865,7 @@ fn ten_thousand_adjustments_keep_the_file_short() {
 
 #[test]
 fn a_file_that_cannot_be_rewritten_is_appended_to() {
-    let mut disk = Disk::default();
-    let (mut journal, _) = open(&mut disk);
-    for name in NAMES {
-        journal.begin(&mut disk, name, None, Watts(700.0)).unwrap();
-    }
+    let (mut disk, mut journal) = begun();
     disk.health = Health::NoReplace;
     let lengths = adjust_often(&mut disk, &mut journal, 500);
     assert!(lengths[499] > 66 * 1024);

@@ -21,6 +21,14 @@ fn crowded() -> Node {
     Node::new(2, crowded_config())
 }
 
+fn assert_first_alone_is_closed(node: &Node, sessions: &[SessionId]) {
+    let closed: Vec<_> = sessions.iter().map(|&it| node.is_closed(it)).collect();
+    assert!(
+        closed[0] && closed.iter().filter(|&&it| it).count() == 1,
+        "{closed:?}"
+    );
+}
+
 #[test]
 fn users_who_only_hold_connections_keep_no_other_user_out() {
     let _alone = alone();
@@ -64,11 +72,7 @@ fn many_users_with_one_connection_each_keep_no_rank_out() {
     let rank = node.attach(0, 2);
     assert!(node.core.is_attached(rank));
     // The one that has held its connection for longest.
-    let closed: Vec<_> = idle.iter().map(|&it| node.is_closed(it)).collect();
-    assert!(
-        closed[0] && closed.iter().filter(|&&it| it).count() == 1,
-        "{closed:?}"
-    );
+    assert_first_alone_is_closed(&node, &idle);
     // Whoever has said hello goes after those who have said nothing.
     let hello = FromHook::Hello(hello(1, 2));
     let frame = hello.encode();
@@ -169,11 +173,7 @@ fn a_hook_that_says_nothing_gives_way_to_one_of_its_own_user() {
     let rank = node.attach(0, 1);
     assert!(node.core.is_attached(rank));
     // The one that has said nothing for longest.
-    let closed: Vec<_> = silent.iter().map(|&it| node.is_closed(it)).collect();
-    assert!(
-        closed[0] && closed.iter().filter(|&&it| it).count() == 1,
-        "{closed:?}"
-    );
+    assert_first_alone_is_closed(&node, &silent);
     // Ranks are no strangers: there is room for the next one without anybody's going.
     node.connect_as(6000, 1000);
     assert!(!node.is_closed(silent[1]));

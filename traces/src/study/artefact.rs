@@ -20,12 +20,13 @@ const LEAST_SHIFT: f64 = 0.01;
 /// Of fewer kernels nobody can tell whether ranks are in step now and then.
 const FEWEST: usize = 10;
 
-/// What is wrong, in words, and what to call it.
+/// What is wrong, in words, and what to call it. `length`: of the iterations that are compared; `has_waits`: whether
+/// collectives are matched.
 pub(super) fn find(
     timelines: &[Timeline],
     matrix: &Matrix<'_>,
     skew: &Skew,
-    has_waits: bool,
+    (length, has_waits): (Nanos, bool),
 ) -> Option<(Cause, Vec<String>)> {
     if let Some(why) = apart(timelines) {
         return Some((Cause::SamplingArtefact, vec![why]));
@@ -36,7 +37,10 @@ pub(super) fn find(
         let reasons = jumps.chain([advice.into()]).collect();
         return Some((Cause::SamplingArtefact, reasons));
     }
-    if let Some(why) = (!has_waits).then(|| shifted(timelines, matrix)).flatten() {
+    if let Some(why) = (!has_waits)
+        .then(|| shifted(timelines, matrix, length))
+        .flatten()
+    {
         return Some((Cause::SamplingArtefact, vec![why]));
     }
     few(timelines, matrix)
@@ -45,13 +49,12 @@ pub(super) fn find(
 /// Whether one rank starts kernels before another by about the same time throughout. Ranks that wait for each
 /// other are in step again at each collective; so these were recorded from different iterations on, or
 /// their clocks are apart, and nothing else in the traces tells.
-fn shifted(timelines: &[Timeline], matrix: &Matrix<'_>) -> Option<String> {
+fn shifted(timelines: &[Timeline], matrix: &Matrix<'_>, length: Nanos) -> Option<String> {
     let marked = |k| matrix.iteration(k).is_some();
     if !matrix.exchanges() || matrix.kernels() < FEWEST || marked(0) {
         return None;
     }
-    let kernels = Vec::from_iter(0..u32::try_from(matrix.kernels()).ok()?);
-    let least = matrix.length(&kernels).0 as f64 * LEAST_SHIFT;
+    let least = length.0 as f64 * LEAST_SHIFT;
     let ahead = (0..matrix.gpus()).filter_map(|gpu| {
         let mut leads = Vec::from_iter((0..matrix.kernels()).map(|k| matrix.lead(gpu, k)));
         leads.sort_unstable();

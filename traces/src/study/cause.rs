@@ -264,7 +264,7 @@ pub(super) fn diagnose(
     let late = late.into_iter().filter_map(|gpu| timelines.get(gpu));
     let late = Vec::from_iter(late.map(|timeline| timeline.rank));
     let exchanges = matrix.exchanges();
-    let artefact = artefact::find(timelines, matrix, skew, waits.is_some());
+    let artefact = artefact::find(timelines, matrix, skew, (length, waits.is_some()));
     let is_late = verdict.cause != Cause::Healthy && artefact.is_none() && exchanges;
     let one = verdict.last.filter(|_| is_late);
     let all_idle = verdict.apart.idle <= limits.idle;
