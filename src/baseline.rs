@@ -10,10 +10,10 @@
 //! device cpu cpu0 350000000    kind, address, cap in microwatts
 //! ```
 //!
-//! It is touched every few seconds while the loop turns.
+//! It is touched every few seconds while the loop turns, and written again if somebody removes it.
 
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -38,6 +38,15 @@ pub struct BaselineFile {
     failed: bool,
     /// What a daemon before this one told, until this one tells something else.
     before: Option<String>,
+    told: Option<Told>,
+}
+
+/// What this daemon has told.
+#[derive(Debug)]
+struct Told {
+    text: String,
+    /// Where it was written to, if it could be.
+    file: Option<File>,
 }
 
 impl BaselineFile {
@@ -49,6 +58,7 @@ impl BaselineFile {
             touched: Instant::now(),
             failed: false,
             before: files::text(path, files::LONGEST_STATE).ok(),
+            told: None,
         }
     }
 
@@ -60,29 +70,57 @@ impl BaselineFile {
                 log::warn!("{path}: {other}");
             }
         }
-        let written = self.try_write(&text(baseline));
-        self.said(written);
+        self.tell(text(baseline));
     }
 
     /// The loop turns.
     pub fn alive(&mut self) {
-        if self.touched.elapsed() < TOUCH {
+        let Some(Told { text, file }) = &self.told else {
             return;
+        };
+        match file {
+            Some(file) if files::still_at(file, &self.path).is_some() => {
+                if self.touched.elapsed() >= TOUCH {
+                    let touched = file.set_modified(SystemTime::now());
+                    self.touched = Instant::now();
+                    self.said(touched);
+                }
+            }
+            // Of two daemons with devices of their own it is the one's that has told last.
+            Some(_) if is_another_daemons(&self.path) => {}
+            file => {
+                if file.is_some() {
+                    let path = self.path.display();
+                    log::warn!("{path}: somebody has removed or replaced it: it is written again");
+                }
+                let text = text.clone();
+                self.tell(text);
+            }
         }
-        self.touched = Instant::now();
-        let file = files::open(&self.path, OpenOptions::new().append(true));
-        let touched = file.and_then(|file| file.set_modified(SystemTime::now()));
-        self.said(touched);
+    }
+
+    fn tell(&mut self, text: String) {
+        let written = self.try_write(&text);
+        let (file, outcome) = match written {
+            Ok(file) => (Some(file), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        self.told = Some(Told { text, file });
+        self.said(outcome);
     }
 
     /// There is the old one or the new one, at any moment.
-    fn try_write(&self, text: &str) -> io::Result<()> {
+    fn try_write(&self, text: &str) -> io::Result<File> {
+        if let Some(directory) = self.path.parent() {
+            files::make_open(directory)?;
+        }
         let new = self.path.with_extension("new");
         let mut options = OpenOptions::new();
         let mut file = files::open(&new, options.write(true).create(true).truncate(true))?;
         file.write_all(text.as_bytes())?;
         fs::set_permissions(&new, fs::Permissions::from_mode(0o644))?;
-        fs::rename(&new, &self.path)
+        fs::rename(&new, &self.path)?;
+        Ok(file)
     }
 
     fn said(&mut self, outcome: io::Result<()>) {
@@ -97,7 +135,7 @@ impl BaselineFile {
 fn text(baseline: &Baseline) -> String {
     let boot = state::boot_id().unwrap_or_default();
     let pid = std::process::id();
-    let born = born().unwrap_or_default();
+    let born = born("self").unwrap_or_default();
     let mut text = format!("litd-baseline 1\nboot {boot}\npid {pid} {born}\n");
     if baseline.budget {
         text.push_str("budget\n");
@@ -146,9 +184,21 @@ fn otherwise(before: &str, baseline: &Baseline) -> Vec<String> {
     baseline.devices.iter().filter_map(differs).collect()
 }
 
-/// When this process started, in clock ticks since boot: its number may be another's one day.
-fn born() -> Option<String> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+/// Whether this is what another daemon tells that still lives.
+fn is_another_daemons(path: &Path) -> bool {
+    let whose = || {
+        let text = files::text(path, files::LONGEST_STATE).ok()?;
+        let (pid, at) = text.lines().nth(2)?.strip_prefix("pid ")?.split_once(' ')?;
+        Some((pid.parse::<u32>().ok()?, at.to_owned()))
+    };
+    whose().is_some_and(|(pid, at)| {
+        pid != std::process::id() && born(&pid.to_string()).is_some_and(|born| born == at)
+    })
+}
+
+/// When a process started, in clock ticks since boot: its number may be another's one day.
+fn born(pid: &str) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before may hold anything.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(19).map(str::to_owned)
@@ -205,5 +255,35 @@ mod tests {
         assert_eq!(otherwise(&text.replace("boot ", "boot x"), &now), [""; 0]);
         let mode = path.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o644);
+    }
+
+    #[test]
+    fn one_that_somebody_removes_or_replaces_is_written_again() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run/baseline");
+        let mut file = BaselineFile::new(&path);
+        // Nothing is told before there is anything to tell.
+        file.alive();
+        assert!(!path.exists());
+        file.write(&Baseline {
+            budget: true,
+            devices: Vec::new(),
+        });
+        let text = fs::read_to_string(&path).unwrap();
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        file.alive();
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        // Of a process that is gone, or of none.
+        for other in ["litd-baseline 1\nboot x\npid 1 0\n", ""] {
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, other).unwrap();
+            file.alive();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        let other = format!("litd-baseline 1\nboot x\npid 1 {}\n", born("1").unwrap());
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, &other).unwrap();
+        file.alive();
+        assert_eq!(fs::read_to_string(&path).unwrap(), other);
     }
 }

@@ -1,6 +1,7 @@
 //! Where administrators and site tools ask and command ([`litd_api`]).
 
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -9,10 +10,10 @@ use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use litd_api::{Command, Done, Problem};
 use serde::Serialize;
-use tokio::net::UnixListener;
 
 use crate::answers::Answers;
 use crate::hub::{Hub, Shared};
+use crate::listening::Listening;
 use crate::rights::{Admins, Caller};
 use crate::seats::Seats;
 use crate::server::{self, Answer};
@@ -38,7 +39,7 @@ const LONGEST: Duration = Duration::from_millis(4800);
 
 /// Answers for ever.
 pub async fn serve(
-    listener: UnixListener,
+    listening: Rc<Listening>,
     admins: Admins,
     answers: Answers,
     unread: Unread,
@@ -46,7 +47,7 @@ pub async fn serve(
 ) {
     let seats = Seats::new(SEATS);
     loop {
-        let stream = server::accept(|| listener.accept()).await;
+        let stream = listening.accept().await;
         let Ok(credentials) = stream.peer_cred() else {
             continue;
         };

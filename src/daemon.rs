@@ -14,7 +14,7 @@ use litd_power::DeviceKind;
 use litd_units::Nanos;
 use nix::sys::stat::{Mode, umask};
 use thiserror::Error;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{LocalSet, spawn_local};
@@ -26,6 +26,7 @@ use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Permissions, Shell};
 use crate::devices::{self, DiscoveryError, Found, Report};
 use crate::hub::{Hub, Shared};
+use crate::listening::{BindError, Cleanup, Listening};
 use crate::locks::{DeviceLocks, Taken};
 use crate::node_power::NodePowerFile;
 use crate::presence::Presence;
@@ -33,7 +34,6 @@ use crate::process::Processes;
 use crate::restore::Leftovers;
 use crate::rig::{Advance, Rig};
 use crate::rights::Admins;
-use crate::server::{self, BindError, Cleanup};
 use crate::state::{self, FileStore, Lock, StateError};
 use crate::unread::Unread;
 use crate::{control, ingest, logging, metrics_server, restore, takeover};
@@ -42,6 +42,9 @@ pub use crate::restore::restore;
 
 /// Giving everything back may take so long; systemd's own patience is longer.
 const LONGEST_STOP: Duration = Duration::from_secs(20);
+
+/// How often it is looked whether sockets are still there.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Threads that look up users, at most.
 const BLOCKING_THREADS: usize = 2;
@@ -289,8 +292,8 @@ pub(crate) fn assemble(
 
 /// All listening sockets.
 struct Sockets {
-    ingest: UnixListener,
-    control: UnixListener,
+    ingest: Rc<Listening>,
+    control: Rc<Listening>,
     /// Where Prometheus asks, and whether anybody else has that port.
     metrics: Option<(SocketAddr, Option<TcpListener>)>,
 }
@@ -307,8 +310,8 @@ impl Sockets {
             None => None,
         };
         Ok(Self {
-            ingest: server::listen(&ingest.socket, &ingest.group, ingest.mode)?,
-            control: server::listen(&control.socket, &control.read_group, readers)?,
+            ingest: Listening::on(&ingest.socket, &ingest.group, ingest.mode)?.into(),
+            control: Listening::on(&control.socket, &control.read_group, readers)?.into(),
             metrics,
         })
     }
@@ -316,6 +319,8 @@ impl Sockets {
     /// Answers on all of them; the sockets' files are removed when the answer is dropped.
     fn serve(self, config: &Config, hub: &Shared) -> Cleanup {
         let shell = &config.shell;
+        let by_path = vec![self.ingest.clone(), self.control.clone()];
+        spawn_local(keep_reached(by_path.clone(), hub.clone()));
         let sessions = config.core.limits.sessions;
         let room = Table::Frames.of_a_gpu(hub.borrow().gpus());
         let longest = shell.ingest.frame_bytes.min(room);
@@ -344,10 +349,17 @@ impl Sockets {
                 metrics_server::serve(listener, answers, hub).await;
             });
         }
-        Cleanup(vec![
-            shell.ingest.socket.clone(),
-            shell.control.socket.clone(),
-        ])
+        Cleanup(by_path)
+    }
+}
+
+/// Has sockets that somebody removes made again, for ever.
+async fn keep_reached(sockets: Vec<Rc<Listening>>, hub: Shared) {
+    loop {
+        sleep(LOOK).await;
+        for told in sockets.iter().filter_map(|socket| socket.keep()) {
+            hub.borrow_mut().handle(Event::Outside(&told));
+        }
     }
 }
 

@@ -3,9 +3,11 @@
 //! opening a device may act on it; here both are refused at once, and so is a file that is longer
 //! than what belongs there.
 
-use std::fs::{self, File, FileType, Metadata, OpenOptions};
+use std::fs::{self, File, FileType, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::Path;
 
 use nix::fcntl::OFlag;
@@ -72,6 +74,24 @@ pub fn head(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 pub fn still_at(file: &File, path: &Path) -> Option<Metadata> {
     let (ours, there) = (file.metadata().ok()?, fs::metadata(path).ok()?);
     ((ours.dev(), ours.ino()) == (there.dev(), there.ino())).then_some(there)
+}
+
+/// Makes a directory in which others find their sockets, whatever the process's umask is, and those that it
+/// lies in. One that is there stays as it is.
+///
+/// # Errors
+/// The system refuses.
+pub fn make_open(directory: &Path) -> io::Result<()> {
+    if directory.as_os_str().is_empty() || directory.exists() {
+        return Ok(());
+    }
+    if let Some(parent) = directory.parent() {
+        make_open(parent)?;
+    }
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.and_then(|()| fs::set_permissions(directory, Permissions::from_mode(0o755))),
+    }
 }
 
 fn check(there: &Metadata) -> io::Result<()> {

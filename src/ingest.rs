@@ -1,12 +1,14 @@
 //! Where hooks connect.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use litd_core::{Crowd, Peer};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::hub::Shared;
+use crate::listening::Listening;
 use crate::process::Processes;
 use crate::server;
 use crate::session::{self, Caller};
@@ -28,7 +30,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// in bytes. At most a few more than `sessions` are served at a time, the others wait in the
 /// socket's queue.
 pub async fn serve(
-    listener: UnixListener,
+    listening: Rc<Listening>,
     processes: Processes,
     sessions: usize,
     longest: usize,
@@ -38,7 +40,7 @@ pub async fn serve(
     let places = server::Places::new(sessions.saturating_add(SPARE));
     loop {
         let place = places.take().await;
-        let stream = next(&listener, &processes).await;
+        let stream = next(&listening, &processes).await;
         let Some(peer) = peer(&stream) else { continue };
         let process = processes.of(&stream, peer.pid);
         let home = processes.home(&process, peer.pid);
@@ -64,10 +66,10 @@ pub async fn serve(
 }
 
 /// The next connection.
-async fn next(listener: &UnixListener, processes: &Processes) -> UnixStream {
-    let mut accepted = std::pin::pin!(server::accept(|| listener.accept()));
+async fn next(listening: &Listening, processes: &Processes) -> UnixStream {
+    let mut accepted = std::pin::pin!(listening.accept());
     while processes.wants_looks() {
-        processes.look(listener);
+        processes.look(&*listening.listener());
         if let Ok(stream) = timeout(LOOK, &mut accepted).await {
             return stream;
         }

@@ -22,6 +22,7 @@ mod home;
 pub mod hub;
 mod ingest;
 mod kill_switch;
+mod listening;
 pub mod lock_holders;
 pub mod locks;
 mod logging;

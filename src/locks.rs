@@ -22,9 +22,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink,
-};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
@@ -334,15 +332,9 @@ fn holder(file: File) -> String {
 /// A directory in which nobody else can put, replace or lock a file.
 fn make_private(directory: &Path) -> io::Result<()> {
     let failed = |error| named(directory, &error);
-    if let Some(parent) = directory.parent()
-        && !parent.exists()
-    {
-        // Sockets for others may lie there as well, whatever the process's umask is.
-        DirBuilder::new()
-            .recursive(true)
-            .create(parent)
-            .and_then(|()| fs::set_permissions(parent, fs::Permissions::from_mode(0o755)))
-            .map_err(failed)?;
+    if let Some(parent) = directory.parent() {
+        // Sockets for others may lie there as well.
+        files::make_open(parent).map_err(failed)?;
     }
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
@@ -462,6 +454,8 @@ impl Remembered {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     const GPU: &str = "0000:85:00.0";

@@ -1,11 +1,10 @@
-//! What all listeners share: bounded numbers of connections, sockets with the right permissions,
-//! and HTTP with bounded patience.
+//! What all listeners share: bounded numbers of connections, files with the right group, and HTTP with
+//! bounded patience.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -16,13 +15,9 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::unistd::{Group, chown};
-use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::UnixListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
-
-use crate::config::Permissions;
 
 /// An HTTP connection serves one request and may take so long from its first byte to its last.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -36,66 +31,6 @@ const HEADERS: usize = 16 * 1024;
 
 /// Accepting is tried again after so long when the system has no file descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Why a socket can't be listened on.
-#[derive(Debug, Error)]
-pub enum BindError {
-    /// Somebody else answers there.
-    #[error("{}: another process listens here", .0.display())]
-    Taken(PathBuf),
-    /// Something is there that is no socket, and is not removed.
-    #[error("{}: is not a socket; remove it, or configure another path", .0.display())]
-    NoSocket(PathBuf),
-    /// The system refuses.
-    #[error("{place}: {cause}")]
-    Io {
-        /// The path or address.
-        place: String,
-        /// What the system said.
-        cause: io::Error,
-    },
-}
-
-/// Listens on a unix socket with the given permissions; a socket that a predecessor left is
-/// replaced. A group that does not exist is warned of, and the socket is the daemon's own then:
-/// better nobody than the wrong ones.
-///
-/// # Errors
-/// Something else is at that place, or the system refuses.
-pub fn listen(
-    path: &Path,
-    group: &str,
-    Permissions(mode): Permissions,
-) -> Result<UnixListener, BindError> {
-    let failed = |cause| BindError::Io {
-        place: path.display().to_string(),
-        cause,
-    };
-    match std::fs::symlink_metadata(path) {
-        Ok(there) if !there.file_type().is_socket() => {
-            return Err(BindError::NoSocket(path.to_owned()));
-        }
-        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-            return Err(BindError::Taken(path.to_owned()));
-        }
-        Ok(_) => std::fs::remove_file(path).map_err(failed)?,
-        Err(_) => {}
-    }
-    // The process's umask keeps others out until the permissions are set.
-    let listener = UnixListener::bind(path).map_err(failed)?;
-    let mode = match own_by(path, group) {
-        Ok(()) => mode,
-        Err(why) => {
-            log::warn!(
-                "{}: only the daemon's user may connect: group {group}: {why}",
-                path.display()
-            );
-            mode & 0o600
-        }
-    };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
-    Ok(listener)
-}
 
 /// Gives a file to a group; an empty name is nobody's.
 pub fn own_by(path: &Path, group: &str) -> Result<(), String> {
@@ -177,17 +112,4 @@ where
         .serve_connection(TokioIo::new(stream), service);
     // Whatever goes wrong here is the client's own affair.
     let _ = timeout(longest, connection).await;
-}
-
-/// Removes a socket's file when it is dropped.
-#[derive(Debug)]
-pub struct Cleanup(pub Vec<PathBuf>);
-
-impl Drop for Cleanup {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            // It may be gone: systemd removes the runtime directory.
-            let _ = std::fs::remove_file(path);
-        }
-    }
 }

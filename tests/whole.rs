@@ -28,6 +28,8 @@ mod directories;
 mod disk;
 #[path = "whole/elsewhere.rs"]
 mod elsewhere;
+#[path = "whole/emptied.rs"]
+mod emptied;
 #[path = "whole/files.rs"]
 mod files;
 #[path = "whole/fleet.rs"]

@@ -296,6 +296,7 @@ impl<S: Store> Core<S> {
             Event::NodePower(reading) => self.node_read(reading),
             Event::Reloaded(config) => self.reload(*config),
             Event::ReloadRefused(why) => self.reload_refused(why),
+            Event::Outside(what) => self.note(Note::warning(EventKind::Fault, what)),
             Event::Stop => self.stop(),
             Event::Time => {}
         }

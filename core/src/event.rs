@@ -130,6 +130,8 @@ pub enum Event<'a> {
     Reloaded(Box<Config>),
     /// The configuration was to be read anew, and is none; why, in words.
     ReloadRefused(&'a str),
+    /// Somebody has meddled with what litd has outside, such as its sockets; how, in words.
+    Outside(&'a str),
     /// The daemon is to stop: give everything back.
     Stop,
     /// Nothing but that time has passed.
