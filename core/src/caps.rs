@@ -2,7 +2,7 @@
 //! loop, room for those that hold more than they should; and the writes that follow.
 
 use litd_api::{DeviceState, EventKind};
-use litd_policies::{CapVector, Envelope, EnvelopeError, Limits, Policy};
+use litd_policies::{Actuator, CapVector, Envelope, EnvelopeError, Limits, Policy};
 use litd_power::Operation;
 use litd_units::{Nanos, Watts};
 
@@ -87,13 +87,16 @@ impl<S: Store> Core<S> {
             };
             let devices = job.devices();
             match self.instead(job) {
-                None => self.actuator.aim(&devices, &self.kept(job, &devices, caps)),
+                None => {
+                    let kept = self.kept(job, &devices, caps);
+                    self.actuator.steer(&devices, &kept);
+                }
                 Some(instead) => {
                     for (device, cap) in instead.back {
                         self.actuator.give_back(device, cap);
                     }
                     if let Some((devices, caps)) = instead.aim {
-                        self.actuator.aim(&devices, &caps);
+                        self.actuator.steer(&devices, &caps);
                     }
                 }
             }
@@ -107,6 +110,7 @@ impl<S: Store> Core<S> {
         self.aim_idle(&steered, shares);
         self.leave_others();
         self.squeeze();
+        self.raise_no_closed();
         self.raise_by_hand_in_full();
         self.hold_while_short(&steered);
     }
@@ -161,6 +165,11 @@ impl<S: Store> Core<S> {
     /// Devices without a loop hold what they were found with, as far as a budget that was set
     /// leaves it to them.
     fn aim_idle(&mut self, steered: &[bool], shares: Watts) {
+        // Where no budget was set, nothing is exceeded by going back.
+        let rest = match self.is_leaving() || self.set_budget().is_none() {
+            true => Actuator::give_back,
+            false => Actuator::rest,
+        };
         let mut gpus = Vec::new();
         let mut limits = Vec::new();
         let mut found = Vec::new();
@@ -170,31 +179,36 @@ impl<S: Store> Core<S> {
                 continue;
             };
             if !unit.is_gpu() {
-                self.actuator.give_back(device, cap);
+                rest(&mut self.actuator, device, cap);
                 continue;
             }
             let own = unit.limits(&self.config.caps);
             if cap <= own.floor {
                 // Found as low as litd would ever go, or lower: there is nothing to take.
-                self.actuator.give_back(device, cap);
+                rest(&mut self.actuator, device, cap);
                 lowest += unit.device.range.unjudged().unwrap_or(cap);
                 continue;
             }
             gpus.push(device);
             found.push(cap);
-            limits.push(own);
+            // Planned clocks are no reason to hold more than what goes back.
+            limits.push(Limits {
+                ceiling: own.ceiling.min(cap),
+                ..own
+            });
         }
         let whole: Watts = found.iter().copied().sum();
         let left = self
             .set_budget()
             .map_or(whole, |budget| budget - shares - lowest);
-        if whole <= left + DUST {
-            for (&device, &cap) in gpus.iter().zip(&found) {
-                self.actuator.give_back(device, cap);
-            }
-        } else {
-            let caps = self.project_kept(&gpus, &limits, left, &found);
-            self.aim(&gpus, caps);
+        if whole > left + DUST {
+            let Some(caps) = self.project_kept(&gpus, &limits, left, &found) else {
+                return;
+            };
+            found = caps.to_watts();
+        }
+        for (&device, &cap) in gpus.iter().zip(&found) {
+            rest(&mut self.actuator, device, cap);
         }
     }
 
@@ -270,9 +284,9 @@ impl<S: Store> Core<S> {
         project(&with(share), budget, wanted)
     }
 
-    fn aim(&mut self, devices: &[usize], caps: Option<CapVector>) {
+    fn squeeze_to(&mut self, devices: &[usize], caps: Option<CapVector>) {
         if let Some(caps) = caps {
-            self.actuator.aim(devices, &caps);
+            self.actuator.squeeze(devices, &caps);
         }
     }
 
@@ -286,16 +300,8 @@ impl<S: Store> Core<S> {
                 _ if asked || !unit.was_read() || !self.is_fresh(unit) => {
                     self.actuator.leave(device);
                 }
-                // Closed, it is not read: somebody else may have it by now, and it rises no more.
-                (DeviceState::Released, Some(_)) if self.is_held_off(unit) => {
-                    let held = self.actuator.held(device);
-                    let closed = unit.let_go.is_some_and(|it| it.closed);
-                    if let Some(held) = held.filter(|_| closed)
-                        && self.actuator.target(device) > Some(held)
-                    {
-                        self.actuator.give_back(device, held);
-                    }
-                }
+                // Within the safe budget.
+                (DeviceState::Released, Some(_)) if self.is_held_off(unit) => {}
                 (DeviceState::Ours, Some(_)) if unit.is_ours() => {}
                 (DeviceState::Ours | DeviceState::Released | DeviceState::Faulty, Some(back))
                     if self.may_open(device)
@@ -304,6 +310,21 @@ impl<S: Store> Core<S> {
                     self.actuator.give_back(device, back);
                 }
                 _ => self.actuator.leave(device),
+            }
+        }
+    }
+
+    /// What is closed because litd is off is not read: somebody else may have it by now, and it rises no
+    /// more. That is decided last: counted with less before, the others would take what it leaves, and it
+    /// would be lowered again in turn.
+    fn raise_no_closed(&mut self) {
+        for (device, unit) in self.devices.iter() {
+            let closed = unit.let_go.is_some_and(|it| it.closed) && self.is_held_off(unit);
+            let held = self.actuator.held(device).filter(|_| closed);
+            if let Some(held) = held
+                && self.actuator.target(device) > Some(held)
+            {
+                self.actuator.give_back(device, held);
             }
         }
     }
@@ -423,7 +444,7 @@ impl<S: Store> Core<S> {
         } else {
             self.project_kept(&devices, &limits, left, &wanted)
         };
-        self.aim(&devices, caps);
+        self.squeeze_to(&devices, caps);
     }
 
     /// Where not even the floors leave room, those that were found below theirs go back to what

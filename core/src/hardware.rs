@@ -252,7 +252,7 @@ impl<S: Store> Core<S> {
         match (self.actuator.held(device), self.entry(unit.address())) {
             (Some(held), _) => !held.is_same_cap(cap),
             // Two looks for the cap that everything is undone to, and before that is taken for done.
-            (None, Some(entry)) => entry.undo(cap) == Undo::Foreign || !unit.was_read(),
+            (None, Some(entry)) => !matches!(entry.undo(cap), Undo::Write(_)) || !unit.was_read(),
             (None, None) => !unit.was_read() || unit.suspect.is_some(),
         }
     }

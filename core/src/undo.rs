@@ -141,6 +141,7 @@ impl<S: Store> Core<S> {
     /// A write was called failed, or was not done: the device may do it all the same in a while. Until it
     /// can't any more its entry stays, so that what lands is known as litd's and goes back.
     pub(crate) fn expect_late(&mut self, device: usize, wanted: Watts) {
+        self.actuator.straggles(device, wanted);
         if let Some(unit) = self.devices.get_mut(device) {
             let is_back = unit.found.is_some_and(|found| found.is_same_cap(wanted));
             unit.landing = Some(Landing {
@@ -159,6 +160,9 @@ impl<S: Store> Core<S> {
         }
         if let Some(unit) = self.devices.get_mut(device) {
             unit.landing = unit.landing.filter(|landing| asked < landing.until);
+            if unit.landing.is_none() {
+                self.actuator.straggles_no_more(device);
+            }
         }
     }
 

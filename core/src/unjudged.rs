@@ -13,6 +13,7 @@ use crate::hardware::FAILURES;
 use crate::journal::Entry;
 use crate::range::Range;
 use crate::record::Note;
+use crate::release::LetGo;
 use crate::store::Store;
 
 impl<S: Store> Core<S> {
@@ -38,8 +39,9 @@ impl<S: Store> Core<S> {
     fn once_reset(&self, device: usize) -> Option<Watts> {
         self.set_budget()?;
         let unit = self.devices.get(device)?;
-        let is_closed = unit.let_go.is_some_and(|it| it.closed && !it.held);
-        let counts = unit.is_gpu() && is_closed;
+        // At a stop it is opened once more: what it holds is known when it has been read since.
+        let is_unseen = |it: LetGo| !it.held && (it.closed || !self.is_fresh(unit));
+        let counts = unit.is_gpu() && unit.let_go.is_some_and(is_unseen);
         let range = unit.device.range.last().filter(|_| counts)?;
         Some(range.default)
     }

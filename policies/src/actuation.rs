@@ -73,7 +73,7 @@ pub fn actuate<E>(
     let devices: Vec<usize> = (0..held.len()).collect();
     let lines = held.iter().map(|&cap| (Some(cap), UNKNOWN));
     let mut actuator = Actuator::new(&lines.collect::<Vec<_>>(), caps.budget());
-    actuator.aim(&devices, caps);
+    actuator.steer(&devices, caps);
     let mut failures = Vec::new();
     loop {
         // One at a time: what goes wrong with one decides about the next.

@@ -22,12 +22,16 @@ struct Line {
     most: Microwatts,
     /// What it is to hold; `None`: it is left alone.
     target: Option<Microwatts>,
+    /// Whether it rises only once no failed write can take what that needs: what is undone waits for none.
+    waits: bool,
     /// The write under way.
     writing: Option<Microwatts>,
     /// Whether that write is a decrease.
     falling: bool,
     /// What a write of a predecessor's may make of it at any moment.
     late: Option<Microwatts>,
+    /// What a write that failed may make of it for a while, although it was read to hold less since.
+    straggling: Option<Microwatts>,
     /// What it may still draw, although its cap is lower: measured power has not followed yet.
     drawn: Option<Microwatts>,
     /// The most that it could hold, while nobody can judge what it holds.
@@ -109,9 +113,11 @@ impl Actuator {
                 held,
                 most: held.unwrap_or(microwatts(highest).unwrap_or(MOST).min(MOST)),
                 target: None,
+                waits: false,
                 writing: None,
                 falling: false,
                 late: None,
+                straggling: None,
                 drawn: None,
                 unjudged: None,
                 suspect: None,
@@ -146,8 +152,17 @@ impl Actuator {
         self.lines.iter().map(|line| line.with(line.most)).sum()
     }
 
-    /// Aims `devices` at the caps of an envelope, one each.
-    pub fn aim(&mut self, devices: &[usize], caps: &CapVector) {
+    /// Aims `devices` at the caps of an envelope that their loop asks for, one each.
+    pub fn steer(&mut self, devices: &[usize], caps: &CapVector) {
+        for (at, &device) in devices.iter().enumerate() {
+            if let (Some(cap), Some(line)) = (caps.watts(at), self.lines.get_mut(device)) {
+                (line.target, line.waits) = (microwatts(cap), true);
+            }
+        }
+    }
+
+    /// Aims `devices` at what a budget leaves of what they were to hold.
+    pub fn squeeze(&mut self, devices: &[usize], caps: &CapVector) {
         for (at, &device) in devices.iter().enumerate() {
             if let (Some(cap), Some(line)) = (caps.watts(at), self.lines.get_mut(device)) {
                 line.target = microwatts(cap);
@@ -155,11 +170,18 @@ impl Actuator {
         }
     }
 
+    /// Aims a device that no loop steers at what it is to hold meanwhile.
+    pub fn rest(&mut self, device: usize, cap: Watts) {
+        if let Some(line) = self.lines.get_mut(device) {
+            (line.target, line.waits) = (microwatts(cap), true);
+        }
+    }
+
     /// Aims a device at the cap that it was found with: undoing is the one thing that needs no
-    /// envelope. The budget still decides when.
+    /// envelope, and that waits for no write that may never land. The budget still decides when.
     pub fn give_back(&mut self, device: usize, found: Watts) {
         if let Some(line) = self.lines.get_mut(device) {
-            line.target = microwatts(found);
+            (line.target, line.waits) = (microwatts(found), false);
         }
     }
 
@@ -190,12 +212,18 @@ impl Actuator {
         }
         let seen = |line: &Line| line.with(line.suspect.map_or(line.most, |it| it.max(line.most)));
         let mut sum: Microwatts = self.lines.iter().map(seen).sum();
+        let straggle = |line: &Line| (line.straggling.unwrap_or(0) - seen(line)).max(0);
+        let straggling: Microwatts = self.lines.iter().map(straggle).sum();
         for (device, line) in self.lines.iter_mut().enumerate() {
             let Some(target) = line.wants().filter(|_| free(device)) else {
                 continue;
             };
             let rise = line.with(target) - line.with(line.most);
-            if sum + rise <= self.budget {
+            let others = match line.waits {
+                true => straggling - straggle(line),
+                false => 0,
+            };
+            if sum + others + rise <= self.budget {
                 // Until it is confirmed it may hold what it held before, too.
                 sum += rise.max(0);
                 line.most = line.most.max(target);
@@ -277,6 +305,21 @@ impl Actuator {
     pub fn expect(&mut self, device: usize, cap: Watts) {
         if let Some(line) = self.lines.get_mut(device) {
             line.late = microwatts(cap);
+        }
+    }
+
+    /// A write failed that may make the device hold `cap` all the same in a while: until
+    /// [`Actuator::straggles_no_more`] no other device rises into what that would take, unless it is undone.
+    pub fn straggles(&mut self, device: usize, cap: Watts) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.straggling = line.straggling.max(microwatts(cap));
+        }
+    }
+
+    /// No failed write of a device can land any more.
+    pub fn straggles_no_more(&mut self, device: usize) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.straggling = None;
         }
     }
 

@@ -5,7 +5,8 @@ use litd_diagnosis::Marks;
 use litd_policies::config::Guard;
 use litd_policies::{
     ActuationFailure, Actuator, CapVector, Config, Controller, Cpu, Decision, Envelope, GpuReading,
-    Law, Leads, Limits, Node, Plan, Policy, Sample, Scale, State, Why, actuate, inc_power_gpu,
+    Law, Leads, Limits, Node, Plan, Policy, Sample, Scale, State, Why, Written, actuate,
+    inc_power_gpu,
 };
 use litd_units::{Celsius, Millis, Watts};
 use proptest::prelude::*;
@@ -665,5 +666,34 @@ fn nobody_rises_into_what_a_device_may_have_risen_by() {
     assert_eq!(actuator.due(|_| true), []);
     // It was one reading that was wrong.
     actuator.observe(0, Watts(600.0));
+    assert_eq!(actuator.due(|_| true), [(1, Watts(700.0))]);
+}
+
+#[test]
+fn nobody_rises_into_what_a_failed_write_may_still_take_but_to_undo() {
+    let held = (Some(Watts(600.0)), Watts(750.0));
+    let mut actuator = Actuator::new(&[held; 2], Watts(1300.0));
+    actuator.rest(0, Watts(700.0));
+    assert_eq!(actuator.due(|_| true), [(0, Watts(700.0))]);
+    assert_eq!(actuator.written(0, None), Written::Failed);
+    actuator.straggles(0, Watts(700.0));
+    // It was read to hold what it held before, and is to stay there; the write may land still.
+    actuator.observe(0, Watts(600.0));
+    actuator.leave(0);
+    actuator.rest(1, Watts(700.0));
+    assert_eq!(actuator.due(|_| true), []);
+    actuator.give_back(1, Watts(700.0));
+    assert_eq!(actuator.due(|_| true), [(1, Watts(700.0))]);
+    actuator.written(1, Some(Watts(600.0)));
+    actuator.retry(1);
+    actuator.rest(1, Watts(700.0));
+    assert_eq!(actuator.due(|_| true), []);
+    // Its own way up is not barred by that.
+    actuator.retry(0);
+    actuator.rest(0, Watts(650.0));
+    assert_eq!(actuator.due(|_| true), [(0, Watts(650.0))]);
+    actuator.written(0, Some(Watts(600.0)));
+    actuator.leave(0);
+    actuator.straggles_no_more(0);
     assert_eq!(actuator.due(|_| true), [(1, Watts(700.0))]);
 }
