@@ -373,7 +373,13 @@ impl World {
             let by_hand = told
                 .and_then(|told| told.found)
                 .is_some_and(|it| micro(it) == hw.cap);
-            told.is_some() && well(hw) && !hw.natural.contains(&hw.cap) && !by_hand
+            // A loop that can't write starts from what was found, in whole driver units.
+            let unit = micro(hw.range.resolution).max(1);
+            let back = hw
+                .natural
+                .iter()
+                .any(|it| (it - unit + 1..=*it).contains(&hw.cap));
+            told.is_some() && well(hw) && !back && !by_hand
         });
         if waits && left.is_some() {
             return self.after(2 * SECOND, Ev::OnlyRead { epoch });

@@ -156,9 +156,9 @@ impl World {
     }
 
     /// A job that opted out: what was there before it is put back, and nothing else is done, but
-    /// what a budget asks for.
+    /// what a budget asks for, or a GPU that holds more than it was found with.
     pub fn check_spared(&mut self, device: usize, give_back: bool) {
-        let short = self.budget_set().is_some() || !self.is_calm();
+        let short = self.budget_set().is_some() || !self.is_calm() || self.is_above_found();
         if self.hw[device].spared.is_some() && !give_back && !short {
             self.broke("15 opted out", format!("device {device}"));
         }

@@ -103,6 +103,13 @@ impl World {
         (budget + cpus).max(here.map(theirs).sum())
     }
 
+    /// Whether somebody has a device hold more than litd found it with.
+    pub fn is_above_found(&self) -> bool {
+        let said = self.all_said().unwrap_or_default();
+        let mut each = self.hw.iter().zip(&said);
+        each.any(|(hw, said)| said.found.is_some_and(|found| hw.cap > found))
+    }
+
     pub(super) fn excess(&self) -> i64 {
         let now = self.now;
         // A device that is let go of is not read. That it may be reset is what a GPU was let go of for, and
@@ -111,7 +118,11 @@ impl World {
         let bound = !gives_back && self.budget_set().is_some();
         let unseen = |hw: &Hw| {
             let default = hw.range_told.map(|range| micro(range.default));
-            hw.let_go && (!bound || !hw.is_gpu() || default.is_none_or(|default| hw.cap > default))
+            // One that litd has closed because it is off is not read either, and not expected to be reset.
+            let changed = hw.cap != hw.known;
+            let by_mode = changed && !hw.hold.open && !hw.let_go && self.is_leaving();
+            let more = !bound || !hw.is_gpu() || default.is_none_or(|default| hw.cap > default);
+            by_mode || hw.let_go && more
         };
         let counts = |&&(device, until, _): &&(usize, i64, i64)| {
             let hw = &self.hw[device];

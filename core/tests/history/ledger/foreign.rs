@@ -83,11 +83,15 @@ impl World {
             return;
         }
         for device in 0..self.hw.len() {
+            // What others set just before litd was to set the same looks like litd's own.
+            let entry = self.entry(device);
+            let ours = entry.iter().flat_map(|it| &it.ours);
+            let same = ours.copied().any(|it| micro(it) == self.hw[device].cap);
             let hw = &mut self.hw[device];
             let Some(due) = hw.report_due else { continue };
             // At what litd has let go of and closed, by command or because it is off, nobody looks.
             let closed = hw.let_go || !hw.hold.open;
-            if !hw.foreign || closed || hw.absent || hw.misbehaves(now) {
+            if !hw.foreign || same || closed || hw.absent || hw.misbehaves(now) {
                 hw.report_due = None;
             } else if now > due {
                 let text = format!("device {device} holds {} W", hw.cap as f64 / 1e6);

@@ -22,7 +22,7 @@ pub struct Off {
 
 impl World {
     /// Whether litd is to leave everything as it should stay without litd.
-    fn is_leaving(&self) -> bool {
+    pub(super) fn is_leaving(&self) -> bool {
         self.stop_sent.is_some() || self.mode() == Mode::Off
     }
 
@@ -42,8 +42,8 @@ impl World {
     /// Whether a GPU's cap is one that litd may move while it leaves.
     fn may_be_left(&self, device: usize, said: &Said) -> bool {
         let hw = &self.hw[device];
-        // Of one that was let go of nothing tells that others have set it, but that they were the last.
-        let theirs = hw.was_taken && hw.natural.last() == Some(&hw.cap);
+        // Of one that was let go of nothing tells that others have set it, but that it holds what they set.
+        let theirs = hw.was_taken && hw.natural.contains(&hw.cap);
         let held_off = self.is_held_off(device, said) && !theirs;
         let ours = said.state == DeviceState::Ours || held_off;
         ours && !hw.foreign && hw.is_judged() && said.found.is_some()
