@@ -17,7 +17,7 @@ use crate::listening::Listening;
 use crate::rights::{Admins, Caller};
 use crate::seats::Seats;
 use crate::server::{self, Answer};
-use crate::unread::{self, Unread};
+use crate::unread::{self, Room, Unread};
 
 /// Connections at a time; root has as many again.
 const SEATS: usize = 32;
@@ -57,7 +57,7 @@ pub async fn serve(
         };
         // Whoever may end litd anyway is served whatever he has left unread.
         let is_own = admins.is_own(caller);
-        if !is_own && !unread.has_room(&caller.uid.into()) {
+        if !is_own && unread.room(&caller.uid.into()) == Room::Nothing {
             hub.borrow_mut().unanswered(Some(caller.uid));
             continue;
         }

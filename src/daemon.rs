@@ -12,6 +12,7 @@ use litd_core::journal::JournalError;
 use litd_core::{Core, Device, Event, Table};
 use litd_power::DeviceKind;
 use litd_units::Nanos;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -48,6 +49,9 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Threads that look up users, at most.
 const BLOCKING_THREADS: usize = 2;
+
+/// So many files may be open, as in the service's unit.
+const DESCRIPTORS: u64 = 16_384;
 
 /// What the command line says.
 #[derive(Debug, Clone, Default)]
@@ -121,8 +125,24 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     let config = Config::load(options.config.as_deref())?;
     logging::start(config.shell.log.level);
     private_files();
+    take_descriptors();
     let _lock = Lock::take(&config.shell.state.directory)?;
     on_one_thread(serve(config, options))
+}
+
+/// Raises how many files may be open as far as it may be raised, up to what the service's unit allows:
+/// containers and shells begin with 1,024, of which all hooks and clients together take most.
+fn take_descriptors() {
+    let outcome = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        let wanted = DESCRIPTORS.min(hard);
+        match soft < wanted {
+            true => setrlimit(Resource::RLIMIT_NOFILE, wanted, hard),
+            false => Ok(()),
+        }
+    });
+    if let Err(error) = outcome {
+        log::warn!("how many files may be open can't be raised: {error}");
+    }
 }
 
 /// The store of a state directory.

@@ -364,8 +364,10 @@ impl Hub {
         let mut round = false;
         for effect in self.core.effects() {
             match effect {
-                Effect::Send { session, bytes } => {
-                    if let Some(session) = self.sessions.get(&session) {
+                Effect::Send { session: id, bytes } => {
+                    if let Some(session) = self.sessions.get(&id)
+                        && (session.is_refused_in_words() || self.core.is_attached(id))
+                    {
                         session.send(&bytes);
                     }
                 }

@@ -12,7 +12,7 @@ use crate::listening::Listening;
 use crate::process::Processes;
 use crate::server;
 use crate::session::{self, Caller};
-use crate::unread::{self, Unread};
+use crate::unread::{self, Room, Unread};
 
 /// Connections beyond those that the core admits: it takes a moment to refuse one, and wants to
 /// say why.
@@ -45,8 +45,11 @@ pub async fn serve(
         let process = processes.of(&stream, peer.pid);
         let home = processes.home(&process, peer.pid);
         let crowd = Crowd::of(peer.uid, home.as_ref());
-        if !unread.has_room(&crowd) {
+        let room = unread.room(&crowd);
+        if room != Room::Words {
             hub.borrow_mut().unanswered(Some(peer.uid));
+        }
+        if room == Room::Nothing {
             continue;
         }
         unread::bound(&stream, SEND_BUFFER);
@@ -55,6 +58,7 @@ pub async fn serve(
             peer,
             process,
             home,
+            is_refused_in_words: room == Room::Words,
         };
         tokio::task::spawn_local(async move {
             if let Some(end) = session::serve(stream, caller, longest, hub).await {

@@ -42,6 +42,8 @@ pub struct Caller {
     pub process: Process,
     /// The job that a scheduler has put it into.
     pub home: Option<Home>,
+    /// Whether it is told anything before it is let in as a rank.
+    pub is_refused_in_words: bool,
 }
 
 /// One hook's connection.
@@ -49,6 +51,7 @@ pub struct Caller {
 pub struct Session {
     stream: UnixStream,
     process: Process,
+    is_refused_in_words: bool,
     unsent: RefCell<Vec<u8>>,
     /// Since when nothing could be written of what is unsent.
     stalled: Cell<Option<Instant>>,
@@ -58,12 +61,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session on a connection that a process has made.
+    /// A session on a connection that a process has made; `is_refused_in_words`: as [`Caller`] has it.
     #[must_use]
-    pub fn new(stream: UnixStream, process: Process) -> Self {
+    pub fn new(stream: UnixStream, process: Process, is_refused_in_words: bool) -> Self {
         Self {
             stream,
             process,
+            is_refused_in_words,
             unsent: RefCell::default(),
             stalled: Cell::new(None),
             closing: Cell::new(false),
@@ -89,6 +93,12 @@ impl Session {
         if !self.is_flushed() {
             self.changed.notify_one();
         }
+    }
+
+    /// Whether it is told anything before it is let in as a rank.
+    #[must_use]
+    pub fn is_refused_in_words(&self) -> bool {
+        self.is_refused_in_words
     }
 
     /// Why the process that connected may not be the one that has its id now.
@@ -237,8 +247,9 @@ pub async fn serve(
         peer,
         process,
         home,
+        is_refused_in_words,
     } = caller;
-    let session = Rc::new(Session::new(stream, process));
+    let session = Rc::new(Session::new(stream, process, is_refused_in_words));
     let mut reader = Reader::new(longest);
     let id = hub.borrow_mut().join(session.clone(), peer, home);
     while !session.closing.get() {

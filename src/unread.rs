@@ -3,7 +3,9 @@
 //! The kernel keeps that for the reader and counts it as memory of litd's control group for as long as the
 //! reader keeps his end open, also after litd has closed its own. Unbounded, whoever may connect could
 //! have litd killed for it. So litd keeps its ends of such connections here until the other end is closed or
-//! has read everything, and whoever leaves too much unread is not served before he has read it.
+//! has read everything, and whoever leaves too much unread is not served before he has read it. Whoever has
+//! left nothing unread is served also where others have filled the table; a hook hears nothing then before
+//! it is let in as a rank, so that it leaves nothing either.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,6 +22,14 @@ const END: usize = 3 * 1024;
 
 /// The part of the table that one crowd has.
 const OF_A_USER: usize = 16;
+
+/// So many ends are kept before nobody is refused with words: each is a descriptor, and with those of all
+/// hooks they are fewer than the 1,024 that a process mostly may have.
+const ENDS: usize = 256;
+
+/// Ranks and clients of the control socket may leave so many times the table, if ever so many different ones
+/// come and read nothing.
+const AT_MOST: usize = 2;
 
 /// Ends are looked at again when there are twice as many as after the last look, and so many at least.
 const FEW: usize = 16;
@@ -45,16 +55,26 @@ struct End {
     bytes: usize,
 }
 
+/// What a crowd may be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// Whatever there is to say.
+    Words,
+    /// What a rank or an administrator has asked for, and nothing to anybody else.
+    Answers,
+    /// Nothing: it has left too much unread itself, or all others together have.
+    Nothing,
+}
+
 impl Unread {
-    /// Whether this crowd may be told anything more. Half of the table is for those who have left nothing
-    /// unread.
+    /// What may be told to this crowd. Half of the table is for those who have left nothing unread.
     #[must_use]
-    pub fn has_room(&self, crowd: &Crowd) -> bool {
+    pub fn room(&self, crowd: &Crowd) -> Room {
         let mut ends = self.0.borrow_mut();
-        ends.has_room(crowd) || {
+        if ends.room(crowd) != Room::Words {
             ends.look();
-            ends.has_room(crowd)
         }
+        ends.room(crowd)
     }
 
     /// Closes a connection to a process of this crowd, of which `end` is litd's end.
@@ -70,14 +90,20 @@ impl Unread {
 }
 
 impl Ends {
-    fn has_room(&self, crowd: &Crowd) -> bool {
+    fn room(&self, crowd: &Crowd) -> Room {
+        let own = || self.ends.iter().filter(|end| end.crowd == *crowd);
         let all: usize = self.ends.iter().map(|end| end.bytes).sum();
-        let own = self.ends.iter().filter(|end| end.crowd == *crowd);
-        let own: usize = own.map(|end| end.bytes).sum();
         let most = Table::Unread.bytes();
-        match own {
-            0 => all < most,
-            _ => own < most / OF_A_USER && all < most / 2,
+        let has_left = own().next().is_some();
+        let share = if has_left { 2 } else { 1 };
+        let is_modest = own().count() < ENDS / OF_A_USER
+            && own().map(|end| end.bytes).sum::<usize>() < most / OF_A_USER;
+        if is_modest && self.ends.len() < ENDS / share && all < most / share {
+            Room::Words
+        } else if !has_left && all < AT_MOST * most {
+            Room::Answers
+        } else {
+            Room::Nothing
         }
     }
 
@@ -144,6 +170,10 @@ mod tests {
 
     use super::*;
 
+    fn hears(unread: &Unread, crowd: &Crowd) -> bool {
+        unread.room(crowd) == Room::Words
+    }
+
     /// What a user is told and does not read; his end.
     fn tell(unread: &Unread, crowd: impl Into<Crowd>) -> UnixStream {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
@@ -157,19 +187,19 @@ mod tests {
     fn whoever_leaves_too_much_unread_has_to_read_it_first() {
         let unread = Unread::default();
         let mut left = Vec::new();
-        while unread.has_room(&Crowd::from(1000)) {
+        while hears(&unread, &Crowd::from(1000)) {
             left.push(tell(&unread, 1000));
             assert!(left.len() < 1000, "no bound");
         }
         assert!(left.len() > 10, "{}", left.len());
-        assert!(unread.has_room(&Crowd::from(1001)));
+        assert!(hears(&unread, &Crowd::from(1001)));
         // What was read, and what nobody can read any more, has room again.
         let mut text = String::new();
         left[0].read_to_string(&mut text).unwrap();
         assert_eq!(text, "no");
-        assert!(unread.has_room(&Crowd::from(1000)));
+        assert!(hears(&unread, &Crowd::from(1000)));
         drop(left);
-        assert!(unread.has_room(&Crowd::from(1000)));
+        assert!(hears(&unread, &Crowd::from(1000)));
     }
 
     #[test]
@@ -181,11 +211,11 @@ mod tests {
         let of = |uid: &str| Crowd::of(0, Some(&pod(uid)));
         let unread = Unread::default();
         let mut left = Vec::new();
-        while unread.has_room(&of("00000001")) {
+        while hears(&unread, &of("00000001")) {
             left.push(tell(&unread, of("00000001")));
         }
-        assert!(!left.is_empty() && unread.has_room(&of("00000002")));
-        assert!(unread.has_room(&Crowd::of(0, None)));
+        assert!(!left.is_empty() && hears(&unread, &of("00000002")));
+        assert!(hears(&unread, &Crowd::of(0, None)));
     }
 
     #[test]
@@ -193,7 +223,7 @@ mod tests {
         let unread = Unread::default();
         let mut left = Vec::new();
         for uid in 0..10_000 {
-            if unread.has_room(&Crowd::from(uid)) {
+            if hears(&unread, &Crowd::from(uid)) {
                 left.push(tell(&unread, uid));
             }
         }
@@ -205,21 +235,30 @@ mod tests {
             .flat_map(|uid| {
                 let unread = &unread;
                 let most = std::iter::from_fn(move || {
-                    unread
-                        .has_room(&Crowd::from(uid))
-                        .then(|| tell(unread, uid))
+                    hears(unread, &Crowd::from(uid)).then(|| tell(unread, uid))
                 });
                 most.collect::<Vec<_>>()
             })
             .collect();
-        assert!(!greedy.is_empty() && unread.has_room(&Crowd::from(20_000)));
+        assert!(!greedy.is_empty() && hears(&unread, &Crowd::from(20_000)));
+    }
+
+    #[test]
+    fn ever_so_many_users_keep_nobody_out_who_has_left_nothing() {
+        let unread = Unread::default();
+        let left: Vec<_> = (0..2 * ENDS as u32).map(|uid| tell(&unread, uid)).collect();
+        // What is not a rank's or an administrator's would be one end more.
+        assert_eq!(unread.room(&Crowd::from(20_000)), Room::Answers);
+        assert_eq!(unread.room(&Crowd::from(0)), Room::Nothing);
+        drop(left);
+        assert_eq!(unread.room(&Crowd::from(20_000)), Room::Words);
     }
 
     #[test]
     fn who_reads_everything_leaves_nothing_behind() {
         let unread = Unread::default();
         for _ in 0..1000 {
-            assert!(unread.has_room(&Crowd::from(1000)));
+            assert!(hears(&unread, &Crowd::from(1000)));
             let mut text = String::new();
             tell(&unread, 1000).read_to_string(&mut text).unwrap();
         }

@@ -48,6 +48,8 @@ mod jobs;
 mod limiters;
 #[path = "whole/lock.rs"]
 mod lock;
+#[path = "whole/many_ids.rs"]
+mod many_ids;
 #[path = "whole/matrix.rs"]
 mod matrix;
 #[path = "whole/node_power.rs"]
