@@ -73,6 +73,8 @@ mod remembered;
 mod restore;
 #[path = "whole/rollout.rs"]
 mod rollout;
+#[path = "whole/room.rs"]
+mod room;
 #[path = "whole/sampling.rs"]
 mod sampling;
 #[path = "whole/slow_disk.rs"]

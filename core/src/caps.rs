@@ -109,6 +109,7 @@ impl<S: Store> Core<S> {
         }
         self.aim_idle(&steered, shares);
         self.leave_others();
+        self.leave_without_room();
         self.squeeze();
         self.raise_no_closed();
         self.raise_by_hand_in_full();
@@ -370,6 +371,36 @@ impl<S: Store> Core<S> {
         let rising: Vec<usize> = rising.map(|(device, _)| device).collect();
         for device in rising {
             self.actuator.leave(device);
+        }
+    }
+
+    /// A GPU that was let go of goes back to what was found only where a budget that was set leaves room for
+    /// that, with all other GPUs at their floors.
+    fn leave_without_room(&mut self) {
+        if self.set_budget().is_none() {
+            return;
+        }
+        let rises = |&(device, unit): &(usize, &Unit)| {
+            let target = self.actuator.target(device);
+            let back = unit.let_go.is_some() && !self.is_held_off(unit);
+            back && target > Some(self.actuator.most_of(device))
+        };
+        let rising: Vec<usize> = self
+            .devices
+            .gpus()
+            .filter(rises)
+            .map(|(it, _)| it)
+            .collect();
+        for device in rising {
+            let least = self.devices.gpus().map(|(other, unit)| {
+                let movable = other != device && self.is_movable(other, unit);
+                let target = self.actuator.target(other).filter(|_| movable);
+                let floor = unit.limits(&self.config.caps).floor;
+                target.map_or_else(|| self.fixed_at(other, unit), |target| target.min(floor))
+            });
+            if least.sum::<Watts>() > self.managed_budget() + DUST {
+                self.actuator.leave(device);
+            }
         }
     }
 
