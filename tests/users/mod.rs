@@ -17,7 +17,7 @@ use litd_proto::frame::{self, MAX_FRAME, Reader};
 use litd_proto::{FromHook, Hello, Limits, RefusalCode, ToHook};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::unistd::geteuid;
+use nix::unistd::{Group, geteuid};
 
 use crate::control;
 
@@ -38,6 +38,16 @@ pub fn is_root() -> bool {
         eprintln!("SKIPPED: only root can be another user");
     }
     geteuid().is_root()
+}
+
+/// The id of a group that most systems have; which ones does not matter. `None`, and said, where this one has
+/// none of the name.
+pub fn group(name: &str) -> Option<u32> {
+    let group = Group::from_name(name).ok().flatten();
+    if group.is_none() {
+        eprintln!("SKIPPED: there is no group {name}");
+    }
+    group.map(|group| group.gid.as_raw())
 }
 
 /// Lets all users get at what is in a directory.

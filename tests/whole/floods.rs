@@ -15,11 +15,10 @@ use litd_proto::client::Client;
 use litd_proto::{Class, FromHook, Hello, Kernels, Notice, RefusalCode, ToHook};
 use litd_rig::JobSpec;
 use litd_units::Nanos;
-use nix::unistd::Group;
 
 use crate::fuzz;
 use crate::stand::{GPUS, LITD, SOON, Stand, hello, quick, wait_for};
-use crate::users::{ALICE, BOB, User, is_root, open};
+use crate::users::{ALICE, BOB, User, group, is_root, open};
 
 /// The unit's memory, in bytes.
 fn unit_memory() -> u64 {
@@ -353,10 +352,9 @@ fn what_nobody_reads_is_bounded_also_after_litd_has_closed_the_connection() {
             return;
         }
     };
-    let group = "control.read_group = \"adm\"\n";
-    let mut stand = Stand::bare(&format!("{}{group}", quick("gpu-realloc")), false);
-    let Ok(Some(adm)) = Group::from_name("adm") else {
-        println!("SKIPPED: there is no group adm");
+    let read = "control.read_group = \"adm\"\n";
+    let mut stand = Stand::bare(&format!("{}{read}", quick("gpu-realloc")), false);
+    let Some(adm) = group("adm") else {
         return;
     };
     let program = cage.program(&stand.rig.layout().directory).unwrap();
@@ -364,7 +362,7 @@ fn what_nobody_reads_is_bounded_also_after_litd_has_closed_the_connection() {
     stand.wait_for_found();
     open(&stand.rig.layout().directory);
     let before = cage.used();
-    let mut alice = User::in_group(ALICE, adm.gid.as_raw());
+    let mut alice = User::in_group(ALICE, adm);
     let status = b"GET /v1/status HTTP/1.1\r\nHost: litd\r\n\r\n";
     let made = alice.hoard(&stand.rig.layout().ingest(), UNREAD, b"");
     let made = made + alice.hoard(&stand.rig.layout().control(), UNREAD, status);
@@ -377,10 +375,10 @@ fn what_nobody_reads_is_bounded_also_after_litd_has_closed_the_connection() {
     assert!(stand.counted("answers") > 0);
     // She is served again once she has closed them; others are at any time.
     let control = stand.rig.layout().control();
-    let mut bob = User::in_group(BOB, adm.gid.as_raw());
+    let mut bob = User::in_group(BOB, adm);
     assert_eq!(bob.ask(&control, "GET", "/v1/status", ""), "200");
     drop(alice);
-    let mut alice = User::in_group(ALICE, adm.gid.as_raw());
+    let mut alice = User::in_group(ALICE, adm);
     assert_eq!(alice.ask(&control, "GET", "/v1/status", ""), "200");
     stand.stop();
 }

@@ -8,10 +8,8 @@ use std::path::Path;
 use std::process::Command as Program;
 use std::time::Duration;
 
-use nix::unistd::Group;
-
 use crate::stand::{Stand, hello, quick, wait_for};
-use crate::users::{ALICE, BOB, User, is_root, open};
+use crate::users::{ALICE, BOB, User, group, is_root, open};
 
 /// The calling thread's user from now on, and no other thread's.
 fn become_user(uid: u32) {
@@ -45,15 +43,12 @@ fn a_user_of_many_ids_keeps_no_other_users_hooks_out() {
     if !is_root() {
         return;
     }
-    let Ok(Some(adm)) = Group::from_name("adm") else {
-        println!("SKIPPED: there is no group adm");
-        return;
-    };
-    let groups = "control.read_group = \"adm\"\n";
-    let stand = Stand::real(&format!("{}{groups}", quick("gpu-realloc")));
+    let Some(adm) = group("adm") else { return };
+    let read = "control.read_group = \"adm\"\n";
+    let stand = Stand::real(&format!("{}{read}", quick("gpu-realloc")));
     open(&stand.rig.layout().directory);
     let (ingest, control) = (stand.rig.layout().ingest(), stand.rig.layout().control());
-    let (mut alice, mut bob) = (User::new(ALICE), User::in_group(BOB, adm.gid.as_raw()));
+    let (mut alice, mut bob) = (User::new(ALICE), User::in_group(BOB, adm));
     stand.rig.hardware().set_holders(3, vec![alice.pid()]);
     let held = hoard_as(&ingest, 100_000..101_500, EMPTY);
     assert!(held.len() > 1000, "{}", held.len());

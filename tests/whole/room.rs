@@ -9,9 +9,9 @@ const BUDGET: f64 = 2450.0;
 
 const RELEASE: &str = r#"{"command":"restore","device":"gpu1"}"#;
 
-/// Stays within the budget when a GPU is let go of.
-fn stays_within(config: &str) {
-    let mut stand = Stand::real(&format!("{}{config}", quick("gpu-realloc")));
+/// A node that stayed within the budget when a GPU was let go of.
+fn released(config: &str) -> Stand {
+    let stand = Stand::real(&format!("{}{config}", quick("gpu-realloc")));
     wait_for("the budget", || stand.sum().0 <= BUDGET);
     stand.ask("POST", "/v1/command", RELEASE);
     let until = Instant::now() + Duration::from_secs(5);
@@ -24,24 +24,18 @@ fn stays_within(config: &str) {
         said.contains("leave no room for it below the budget"),
         "{said}"
     );
-    stand.terminate();
+    stand
 }
 
 #[test]
 fn a_released_gpu_does_not_rise_above_a_budget() {
-    stays_within("caps.budget = 2450.0\n");
+    released("caps.budget = 2450.0\n").terminate();
 }
 
 #[test]
 fn a_released_gpu_does_not_rise_above_a_safe_budget_nor_at_the_stop() {
     let hold = "caps.safe_budget = 2450.0\ncaps.on_exit = \"hold\"\n";
-    stays_within(hold);
-    let mut stand = Stand::real(&format!("{}{hold}", quick("gpu-realloc")));
-    wait_for("the budget", || stand.sum().0 <= BUDGET);
-    stand.ask("POST", "/v1/command", RELEASE);
-    wait_for("the release", || {
-        stand.said().contains("leave no room for it")
-    });
+    let mut stand = released(hold);
     stand.terminate();
     assert!(stand.sum().0 <= BUDGET, "{:?}", stand.held());
 }
