@@ -71,10 +71,13 @@ impl Unread {
     #[must_use]
     pub fn room(&self, crowd: &Crowd) -> Room {
         let mut ends = self.0.borrow_mut();
-        if ends.room(crowd) != Room::Words {
-            ends.look();
+        match ends.room(crowd) {
+            Room::Words => Room::Words,
+            Room::Answers | Room::Nothing => {
+                ends.look();
+                ends.room(crowd)
+            }
         }
-        ends.room(crowd)
     }
 
     /// Closes a connection to a process of this crowd, of which `end` is litd's end.
@@ -91,13 +94,14 @@ impl Unread {
 
 impl Ends {
     fn room(&self, crowd: &Crowd) -> Room {
-        let own = || self.ends.iter().filter(|end| end.crowd == *crowd);
         let all: usize = self.ends.iter().map(|end| end.bytes).sum();
+        let own = self.ends.iter().filter(|end| end.crowd == *crowd);
+        let own: Vec<usize> = own.map(|end| end.bytes).collect();
         let most = Table::Unread.bytes();
-        let has_left = own().next().is_some();
+        let has_left = !own.is_empty();
         let share = if has_left { 2 } else { 1 };
-        let is_modest = own().count() < ENDS / OF_A_USER
-            && own().map(|end| end.bytes).sum::<usize>() < most / OF_A_USER;
+        let is_modest =
+            own.len() < ENDS / OF_A_USER && own.iter().sum::<usize>() < most / OF_A_USER;
         if is_modest && self.ends.len() < ENDS / share && all < most / share {
             Room::Words
         } else if !has_left && all < AT_MOST * most {

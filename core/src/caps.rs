@@ -166,7 +166,7 @@ impl<S: Store> Core<S> {
     /// Devices without a loop hold what they were found with, as far as a budget that was set
     /// leaves it to them.
     fn aim_idle(&mut self, steered: &[bool], shares: Watts) {
-        // Where no budget was set, nothing is exceeded by going back.
+        // What is undone waits for nobody, and without a budget that was set nothing is exceeded by it.
         let rest = match self.is_leaving() || self.set_budget().is_none() {
             true => Actuator::give_back,
             false => Actuator::rest,
@@ -285,12 +285,6 @@ impl<S: Store> Core<S> {
         project(&with(share), budget, wanted)
     }
 
-    fn squeeze_to(&mut self, devices: &[usize], caps: Option<CapVector>) {
-        if let Some(caps) = caps {
-            self.actuator.squeeze(devices, &caps);
-        }
-    }
-
     /// Devices whose caps are others' are left alone; those that went wrong, or that an
     /// administrator took back, get what they were found with.
     fn leave_others(&mut self) {
@@ -393,8 +387,8 @@ impl<S: Store> Core<S> {
             .collect();
         for device in rising {
             let least = self.devices.gpus().map(|(other, unit)| {
-                let movable = other != device && self.is_movable(other, unit);
-                let target = self.actuator.target(other).filter(|_| movable);
+                let target = self.movable_target(other, unit);
+                let target = target.filter(|_| other != device);
                 let floor = unit.limits(&self.config.caps).floor;
                 target.map_or_else(|| self.fixed_at(other, unit), |target| target.min(floor))
             });
@@ -418,10 +412,11 @@ impl<S: Store> Core<S> {
         self.squeeze_within(self.actuator.budget(), |_| true);
     }
 
-    /// Whether a device's cap may be moved and it takes writes.
-    pub(crate) fn is_movable(&self, device: usize, unit: &Unit) -> bool {
+    /// What a device is to hold, if its cap may be moved and it takes writes.
+    pub(crate) fn movable_target(&self, device: usize, unit: &Unit) -> Option<Watts> {
         let takes = !unit.device.range.is_open() && !self.actuator.has_failed(device);
-        self.may_move(unit) && takes
+        let target = self.actuator.target(device);
+        target.filter(|_| self.may_move(unit) && takes)
     }
 
     /// What the others have to leave to a device that is not to be moved: also for the cap that goes back
@@ -451,8 +446,7 @@ impl<S: Store> Core<S> {
         let mut wanted = Vec::new();
         for (device, unit) in self.devices.iter().filter(|(_, unit)| counts(unit)) {
             let own = unit.limits(caps);
-            let target = self.actuator.target(device);
-            match target.filter(|_| self.is_movable(device, unit)) {
+            match self.movable_target(device, unit) {
                 None => fixed += self.fixed_at(device, unit),
                 Some(target) if target <= own.floor => fixed += target,
                 Some(target) => {
@@ -475,7 +469,9 @@ impl<S: Store> Core<S> {
         } else {
             self.project_kept(&devices, &limits, left, &wanted)
         };
-        self.squeeze_to(&devices, caps);
+        if let Some(caps) = caps {
+            self.actuator.squeeze(&devices, &caps);
+        }
     }
 
     /// Where not even the floors leave room, those that were found below theirs go back to what

@@ -100,13 +100,13 @@ impl<S: Store> Core<S> {
             let reason = "its process has no id here: it can hold no GPU";
             return Some(No::new(RefusalCode::NotHolder, "not_holder", reason));
         }
-        if !self.may_arrive(&crowd) {
+        if !self.may_arrive(crowd) {
             let reason = "this user's hooks connect too often";
             return Some(No::new(RefusalCode::Busy, "too_often", reason).for_now());
         }
-        let crowded = self.strangers_of(&crowd) >= self.config.limits.sessions_per_user;
+        let crowded = self.strangers_of(crowd) >= self.config.limits.sessions_per_user;
         let full = self.sessions.len() >= self.config.limits.sessions;
-        let has_room = !crowded && !full || self.make_room(&crowd, crowded);
+        let has_room = !crowded && !full || self.make_room(crowd, crowded);
         let reason = "too many hooks are connected";
         (!has_room).then(|| No::new(RefusalCode::Busy, "busy", reason).for_now())
     }
@@ -115,7 +115,7 @@ impl<S: Store> Core<S> {
     /// out who do.
     fn strangers_of(&self, crowd: &Crowd) -> usize {
         let sessions = self.sessions.values().filter(|it| it.is_stranger());
-        sessions.filter(|it| it.crowd() == *crowd).count()
+        sessions.filter(|it| it.crowd() == crowd).count()
     }
 
     /// Whether there is room for one more of this crowd's: one of the hooks that are no ranks gives its place
@@ -123,19 +123,19 @@ impl<S: Store> Core<S> {
     /// oldest. So nobody who only holds connections keeps others out, however many users he is. Where the
     /// newcomer's own crowd has as many as it may, one of those goes, if it has said nothing.
     fn make_room(&mut self, crowd: &Crowd, crowded: bool) -> bool {
-        let mut crowds = BTreeMap::from([(crowd.clone(), 1)]);
+        let mut crowds = BTreeMap::from([(crowd, 1)]);
         for stranger in self.sessions.values().filter(|it| it.is_stranger()) {
             *crowds.entry(stranger.crowd()).or_insert(0) += 1;
         }
         let is_silent = |session: &Session| matches!(session.stage, Stage::New);
         let may_go = |session: &Session| match crowded {
-            true => is_silent(session) && session.crowd() == *crowd,
+            true => is_silent(session) && session.crowd() == crowd,
             false => is_silent(session) || matches!(session.stage, Stage::Checking { .. }),
         };
         let waiting = self.sessions.iter().filter(|(_, it)| may_go(it));
         let goes = waiting.max_by_key(|&(id, it)| {
             (
-                crowds.get(&it.crowd()),
+                crowds.get(it.crowd()),
                 is_silent(it),
                 Reverse((it.since, *id)),
             )

@@ -67,6 +67,8 @@ pub(crate) struct Session {
     pub peer: Peer,
     /// The job that a scheduler has put it into.
     pub home: Option<Home>,
+    /// With which others it is counted.
+    crowd: Crowd,
     /// How far its introduction has come.
     pub stage: Stage,
     /// When it connected.
@@ -90,6 +92,7 @@ pub(crate) struct Session {
 impl Session {
     pub fn new(peer: Peer, home: Option<Home>, frames_per_second: f64, now: Nanos) -> Self {
         Self {
+            crowd: Crowd::of(peer.uid, home.as_ref()),
             peer,
             home,
             stage: Stage::New,
@@ -105,8 +108,8 @@ impl Session {
     }
 
     /// With which others it is counted.
-    pub fn crowd(&self) -> Crowd {
-        Crowd::of(self.peer.uid, self.home.as_ref())
+    pub fn crowd(&self) -> &Crowd {
+        &self.crowd
     }
 
     /// Whether it is no rank of a job.

@@ -154,23 +154,21 @@ impl Actuator {
 
     /// Aims `devices` at the caps of an envelope that their loop asks for, one each.
     pub fn steer(&mut self, devices: &[usize], caps: &CapVector) {
-        for (at, &device) in devices.iter().enumerate() {
-            if let (Some(cap), Some(line)) = (caps.watts(at), self.lines.get_mut(device)) {
-                (line.target, line.waits) = (microwatts(cap), true);
-            }
+        for (&device, cap) in devices.iter().zip(caps.to_watts()) {
+            self.rest(device, cap);
         }
     }
 
     /// Aims `devices` at what a budget leaves of what they were to hold.
     pub fn squeeze(&mut self, devices: &[usize], caps: &CapVector) {
-        for (at, &device) in devices.iter().enumerate() {
-            if let (Some(cap), Some(line)) = (caps.watts(at), self.lines.get_mut(device)) {
+        for (&device, cap) in devices.iter().zip(caps.to_watts()) {
+            if let Some(line) = self.lines.get_mut(device) {
                 line.target = microwatts(cap);
             }
         }
     }
 
-    /// Aims a device that no loop steers at what it is to hold meanwhile.
+    /// Aims a device at what it is to hold: without a loop, or as its loop asks.
     pub fn rest(&mut self, device: usize, cap: Watts) {
         if let Some(line) = self.lines.get_mut(device) {
             (line.target, line.waits) = (microwatts(cap), true);

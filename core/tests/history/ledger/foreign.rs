@@ -83,12 +83,14 @@ impl World {
             return;
         }
         for device in 0..self.hw.len() {
+            let Some(due) = self.hw[device].report_due else {
+                continue;
+            };
             // What others set just before litd was to set the same looks like litd's own.
             let entry = self.entry(device);
-            let ours = entry.iter().flat_map(|it| &it.ours);
-            let same = ours.copied().any(|it| micro(it) == self.hw[device].cap);
+            let mut ours = entry.iter().flat_map(|it| &it.ours);
+            let same = ours.any(|&it| micro(it) == self.hw[device].cap);
             let hw = &mut self.hw[device];
-            let Some(due) = hw.report_due else { continue };
             // At what litd has let go of and closed, by command or because it is off, nobody looks.
             let closed = hw.let_go || !hw.hold.open;
             if !hw.foreign || same || closed || hw.absent || hw.misbehaves(now) {
