@@ -369,7 +369,7 @@ impl<S: Store> Core<S> {
     }
 
     /// A GPU that was let go of goes back to what was found only where a budget that was set leaves room for
-    /// that, with all other GPUs at their floors.
+    /// that, with all other GPUs at their floors, or at what was found where that is less.
     fn leave_without_room(&mut self) {
         if self.set_budget().is_none() {
             return;
@@ -390,6 +390,7 @@ impl<S: Store> Core<S> {
                 let target = self.movable_target(other, unit);
                 let target = target.filter(|_| other != device);
                 let floor = unit.limits(&self.config.caps).floor;
+                let floor = unit.back().map_or(floor, |back| back.min(floor));
                 target.map_or_else(|| self.fixed_at(other, unit), |target| target.min(floor))
             });
             if least.sum::<Watts>() > self.managed_budget() + DUST {

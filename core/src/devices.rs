@@ -38,10 +38,12 @@ pub(crate) struct Suspect {
 }
 
 /// A write that failed may be done all the same.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Landing {
     /// Until then.
     pub until: Nanos,
+    /// The caps that it may come to hold, each once; the last of them, if ever so many failed.
+    pub caps: Vec<Watts>,
     /// Whether that would leave another cap than the one found.
     pub is_away: bool,
     /// Whether a predecessor's write it is, of which nobody knows that it failed: litd does not stay for it
@@ -49,7 +51,26 @@ pub(crate) struct Landing {
     pub is_inherited: bool,
 }
 
+/// So many different caps are remembered that may land late.
+const LATE_CAPS: usize = 32;
+
 impl Landing {
+    /// One more write has failed: it may be done until then.
+    pub fn and(earlier: Option<Self>, wanted: Watts, is_away: bool, until: Nanos) -> Self {
+        let is_away = is_away || earlier.as_ref().is_some_and(|it| it.is_away);
+        let mut caps = earlier.map_or_else(Vec::new, |it| it.caps);
+        caps.retain(|cap| !cap.is_same_cap(wanted));
+        caps.push(wanted);
+        let old = caps.len().saturating_sub(LATE_CAPS);
+        caps.drain(..old);
+        Self {
+            until,
+            caps,
+            is_away,
+            is_inherited: false,
+        }
+    }
+
     /// What a predecessor wanted last of a device that holds something else: nobody can tell whether that
     /// was done, and undone by others, or is still to land.
     pub fn of_predecessor(entry: &Entry, held: Watts, until: Nanos) -> Option<Self> {
@@ -57,6 +78,7 @@ impl Landing {
         let is_away = !wanted.is_same_cap(entry.found);
         Some(Self {
             until,
+            caps: vec![*wanted],
             is_away,
             is_inherited: true,
         })

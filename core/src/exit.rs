@@ -61,8 +61,10 @@ impl<S: Store> Core<S> {
     /// GPUs that can't be moved, with the floors of the others, come to more than they may.
     pub(crate) fn budget_left_behind(&self) -> Watts {
         let each = self.devices.gpus().map(|(device, unit)| {
+            // None rises for it.
             let target = self.movable_target(device, unit);
-            target.unwrap_or_else(|| self.fixed_at(device, unit))
+            let stays = target.map(|target| target.min(self.actuator.most_of(device)));
+            stays.unwrap_or_else(|| self.fixed_at(device, unit))
         });
         let gpus = self.managed_budget().max(each.sum());
         let cpus = self.devices.cpus();

@@ -90,12 +90,12 @@ impl<S: Store> Core<S> {
 
     /// A device's handles are closed.
     pub(crate) fn closed(&mut self, device: usize) {
-        if let Some(let_go) = self
-            .devices
-            .get_mut(device)
-            .and_then(|it| it.let_go.as_mut())
+        if let Some(unit) = self.devices.get_mut(device)
+            && let Some(let_go) = &mut unit.let_go
         {
             let_go.closed = true;
+            // Nobody reads it again to tell whether what was not believed was right: nobody's undo waits for it.
+            self.actuator.suspect_no_more(device);
         }
         // From now on it may be reset.
         self.dirty = true;

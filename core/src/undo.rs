@@ -130,10 +130,11 @@ impl<S: Store> Core<S> {
     /// go of; it is read once more.
     pub(crate) fn has_landed(&self, unit: &Unit, asked: Nanos) -> bool {
         let predecessors = !self.recovered || asked >= self.landed();
-        let away = unit.landing.filter(|landing| landing.is_away);
+        let away = unit.landing.as_ref().filter(|landing| landing.is_away);
+        let since_stop = self.stopping.is_some_and(|it| asked >= it.since);
         let failed = away.is_none_or(|landing| match unit.let_go {
             Some(let_go) => asked >= let_go.since,
-            None => asked >= landing.until || landing.is_inherited && self.stopping.is_some(),
+            None => asked >= landing.until || landing.is_inherited && since_stop,
         });
         predecessors && failed
     }
@@ -144,11 +145,8 @@ impl<S: Store> Core<S> {
         self.actuator.straggles(device, wanted);
         if let Some(unit) = self.devices.get_mut(device) {
             let is_back = unit.found.is_some_and(|found| found.is_same_cap(wanted));
-            unit.landing = Some(Landing {
-                until: self.now + LATE,
-                is_away: !is_back || unit.landing.is_some_and(|landing| landing.is_away),
-                is_inherited: false,
-            });
+            let until = self.now + LATE;
+            unit.landing = Some(Landing::and(unit.landing.take(), wanted, !is_back, until));
         }
     }
 
@@ -159,7 +157,7 @@ impl<S: Store> Core<S> {
             self.actuator.expect_no_more(device);
         }
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.landing = unit.landing.filter(|landing| asked < landing.until);
+            unit.landing = unit.landing.take().filter(|landing| asked < landing.until);
             if unit.landing.is_none() {
                 self.actuator.straggles_no_more(device);
             }
@@ -171,10 +169,14 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
+        // Also one that was let go of and taken back since: its entry is another one.
+        let late = unit.landing.as_ref();
+        let lands = late.is_some_and(|it| it.caps.iter().any(|late| late.is_same_cap(cap)));
         match self.entry(unit.address()).map(|entry| entry.undo(cap)) {
             Some(Undo::Write(_)) => true,
-            Some(Undo::Nothing) => unit.landing.is_some(),
-            Some(Undo::Foreign) | None => false,
+            Some(Undo::Nothing) => late.is_some(),
+            Some(Undo::Foreign) => lands,
+            None => false,
         }
     }
 

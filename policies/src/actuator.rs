@@ -240,6 +240,13 @@ impl Actuator {
         }
     }
 
+    /// What was read and not believed is not looked at again.
+    pub fn suspect_no_more(&mut self, device: usize) {
+        if let Some(line) = self.lines.get_mut(device) {
+            line.suspect = None;
+        }
+    }
+
     /// A write that [`Actuator::due`] gave out will not be made.
     pub fn not_written(&mut self, device: usize) {
         if let Some(line) = self.lines.get_mut(device) {
