@@ -148,6 +148,9 @@ impl<S: Store> Core<S> {
                     "the cap of {name} is litd's to keep a budget of {budget} with: raise that \
                      first (`litctl budget`)"
                 ),
+                None if unit.landing.is_some() => format!(
+                    "a write to {name} that failed may still be done: try again in half a minute"
+                ),
                 None => format!("the cap of {name} is being set: try again in some seconds"),
             }));
         }
@@ -324,8 +327,9 @@ impl<S: Store> Core<S> {
         let address = unit.address().to_owned();
         let mut text =
             format!("{cap} is not to be set by hand any more: nobody waits for it any longer");
-        if device.is_some_and(|device| self.actuator.is_writing(device)) {
+        if let Some(device) = device.filter(|&device| self.actuator.is_writing(device)) {
             text.push_str(", and should its driver still set it, what was found goes back");
+            self.journal_late(device, cap);
         }
         self.note(Note::warning(EventKind::Command, text).device(&address));
         self.dirty = true;

@@ -112,7 +112,7 @@ impl<S: Store> Core<S> {
         self.leave_without_room();
         self.squeeze();
         self.raise_no_closed();
-        self.raise_by_hand_in_full();
+        self.raise_in_full();
         self.hold_while_short(&steered);
     }
 
@@ -324,13 +324,15 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A cap that was asked for by hand, and for which the others leave no room, is not raised half way:
-    /// nobody asked for that. It is answered as not set, unless there is room in time.
-    fn raise_by_hand_in_full(&mut self) {
+    /// A cap that was asked for by hand, or that goes back to a GPU that has failed, and for which the others
+    /// leave no room, is not raised half way: nobody asked for that. One by hand is answered as not set, unless
+    /// there is room in time.
+    fn raise_in_full(&mut self) {
         let half = |&(device, unit): &(usize, &Unit)| {
             let target = self.actuator.target(device);
-            let asked = unit.by_hand.asked();
-            let less = target.zip(asked).is_some_and(|(it, asked)| it < asked);
+            let back = unit.back().filter(|_| self.is_enforced_on(unit));
+            let whole = unit.by_hand.asked().or(back);
+            let less = target.zip(whole).is_some_and(|(it, whole)| it < whole);
             less && target > Some(self.actuator.most_of(device))
         };
         let rising = self.devices.iter().filter(half);
@@ -417,7 +419,20 @@ impl<S: Store> Core<S> {
     pub(crate) fn movable_target(&self, device: usize, unit: &Unit) -> Option<Watts> {
         let takes = !unit.device.range.is_open() && !self.actuator.has_failed(device);
         let target = self.actuator.target(device);
-        target.filter(|_| self.may_move(unit) && takes)
+        match self.is_enforced_on(unit) {
+            true => target.or_else(|| self.actuator.held(device)),
+            false => target.filter(|_| self.may_move(unit)),
+        }
+        .filter(|_| takes)
+    }
+
+    /// Whether a GPU that has failed, and that litd leaves alone otherwise, is lowered for a budget that was
+    /// set: it may take writes again, and nobody else keeps the budget.
+    fn is_enforced_on(&self, unit: &Unit) -> bool {
+        let is_bound = self.set_budget().is_some() || self.holds();
+        let failed = unit.standing == DeviceState::Faulty && unit.let_go.is_none();
+        let answers = unit.failures == 0 && unit.is_judged() && self.is_fresh(unit);
+        is_bound && failed && unit.is_gpu() && answers && unit.not_in_force.is_none()
     }
 
     /// What the others have to leave to a device that is not to be moved: also for the cap that goes back
@@ -568,7 +583,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Writes down what is about to be written to devices. Returns whether that failed.
-    fn journal_writes(&mut self, writes: &[(usize, Watts)]) -> bool {
+    pub(crate) fn journal_writes(&mut self, writes: &[(usize, Watts)]) -> bool {
         // An entry that could not be taken out of the journal says what was found before.
         for &(device, _) in writes {
             if let Some(address) = self.outdated_entry(device)

@@ -560,7 +560,8 @@ impl<S: Store> Core<S> {
 
     /// What a device's cap may be, where it is not to be taken what its planned clocks need, or what
     /// it came with while its job opts out. One that holds less already is not raised by that: raising
-    /// is the law's business, and heat's. While litd only watches, nothing is kept beyond what was found.
+    /// is the law's business, and heat's. While litd only watches, nothing is kept beyond what was found. A job
+    /// of which ranks are missing has no share of a budget that would bound what it keeps, so it keeps nothing.
     pub(crate) fn keeps(&self, device: usize, unit: &Unit) -> Limits {
         let own = unit.limits(&self.config.caps);
         let held = self.actuator.most_of(device).min(own.ceiling);
@@ -568,11 +569,13 @@ impl<S: Store> Core<S> {
             (false, Some(base)) => held.min(base),
             _ => held,
         };
+        let job = unit.job.as_deref().and_then(|name| self.jobs.get(name));
+        let is_whole = job.is_some_and(crate::job::Job::is_whole);
         let floor = match unit.clocks.planned.needs(self.now) {
             // The others make room first.
             _ if unit.opted_out => unit.base().unwrap_or(held),
-            Needs::Cap(cap) if unit.job.is_some() => cap.min(held),
-            Needs::Unknown if unit.job.is_some() => held,
+            Needs::Cap(cap) if is_whole => cap.min(held),
+            Needs::Unknown if is_whole => held,
             _ => return own,
         };
         Limits {

@@ -17,6 +17,7 @@ use crate::journal::{Journal, JournalError};
 use crate::learned::Learned;
 use crate::lifecycle::Ended;
 use crate::node::Node;
+use crate::over_budget::Keeping;
 use crate::rate::Bucket;
 use crate::record::{Note, Record};
 use crate::rivals::Rivals;
@@ -119,6 +120,8 @@ pub struct Core<S> {
     pub(crate) condition: Condition,
     /// GPUs, by address, that are on the bus and not litd's.
     pub(crate) unmanaged: BTreeSet<String>,
+    /// Whether the budget that was set is kept.
+    pub(crate) keeping: Keeping,
     /// Jobs that have ended of late, as their schedulers say.
     pub(crate) ended: BTreeMap<String, Ended>,
     /// A device may have come to hold what was found.
@@ -227,6 +230,7 @@ impl<S: Store> Core<S> {
             rivals: Rivals::default(),
             condition,
             unmanaged: BTreeSet::new(),
+            keeping: Keeping::default(),
             ended: BTreeMap::new(),
             untidy: true,
             dirty: true,
@@ -387,6 +391,7 @@ impl<S: Store> Core<S> {
         self.check_lease();
         self.check_clocks();
         self.check_node();
+        self.check_budget_kept();
         self.measure_warm_up();
         self.give_up_stopping();
         self.effects.push(Effect::Alive);

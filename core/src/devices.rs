@@ -71,15 +71,32 @@ impl Landing {
         }
     }
 
-    /// What a predecessor wanted last of a device that holds something else: nobody can tell whether that
-    /// was done, and undone by others, or is still to land.
-    pub fn of_predecessor(entry: &Entry, held: Watts, until: Nanos) -> Option<Self> {
-        let wanted = entry.ours.last().filter(|it| !it.is_same_cap(held))?;
-        let is_away = !wanted.is_same_cap(entry.found);
+    /// What either may bring. Of a device that was let go of meanwhile a predecessor's entry is read once more.
+    pub fn merged(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        let (Some(one), Some(other)) = (&one, &other) else {
+            return one.or(other);
+        };
+        let new = |cap: &&Watts| !one.caps.iter().any(|it| it.is_same_cap(**cap));
+        let mut caps = one.caps.clone();
+        caps.extend(other.caps.iter().filter(new));
         Some(Self {
+            until: one.until.max(other.until),
+            caps,
+            is_away: one.is_away || other.is_away,
+            is_inherited: one.is_inherited && other.is_inherited,
+        })
+    }
+
+    /// What a predecessor wanted of a device that holds something else. Whether the last of it was done, and
+    /// undone by others, or is still to land, nobody can tell; an earlier one that failed may land as well.
+    pub fn of_predecessor(entry: &Entry, held: Watts, until: Nanos) -> Option<Self> {
+        let others = entry.ours.iter().filter(|it| !it.is_same_cap(held));
+        let caps: Vec<Watts> = others.copied().collect();
+        let last = entry.ours.last().filter(|it| !it.is_same_cap(held));
+        (!caps.is_empty()).then_some(Self {
             until,
-            caps: vec![*wanted],
-            is_away,
+            caps,
+            is_away: last.is_some_and(|it| !it.is_same_cap(entry.found)),
             is_inherited: true,
         })
     }
@@ -144,6 +161,8 @@ pub(crate) struct Unit {
     /// It was lowered, and counts with what it held before until its power is seen to follow; no
     /// rise waits for that any longer then.
     pub doubted_until: Option<Nanos>,
+    /// What it counts with because the cap that it reads was seen not to be in force, while it is faulty for that.
+    pub not_in_force: Option<Watts>,
     /// Since when it has drawn more than the cap that it reads.
     pub over_since: Option<Nanos>,
     /// Whether it has ever told what it draws.
@@ -153,6 +172,8 @@ pub(crate) struct Unit {
     pub suspect: Option<Suspect>,
     /// A cap that was read last and that its driver's range does not admit: one of the two is wrong.
     pub impossible: Option<Watts>,
+    /// What it held before it was reset to a cap that is not the default known of it.
+    pub reset_from: Option<Watts>,
     /// When it was reset of late.
     pub resets: Vec<Nanos>,
     /// What its clocks are locked to.
@@ -209,9 +230,11 @@ impl Unit {
             settling: None,
             thermal: Thermal::default(),
             doubted_until: None,
+            not_in_force: None,
             over_since: None,
             tells_power: false,
             impossible,
+            reset_from: None,
             resets: Vec::new(),
             clocks: Clocks::default(),
             wanted: Wanted::default(),
@@ -276,6 +299,12 @@ impl Unit {
         self.device.reading.is_some()
     }
 
+    /// Whether it was read last to hold this.
+    pub fn reads(&self, cap: Watts) -> bool {
+        let last = self.device.reading.map(|reading| reading.cap);
+        last.is_some_and(|last| last.is_same_cap(cap))
+    }
+
     /// Whether its driver is to say what its cap may be: it has not, or it has said less than the
     /// device was found with, which can't always have been true.
     pub fn is_to_tell(&self) -> bool {
@@ -287,6 +316,12 @@ impl Unit {
     pub fn is_default(&self, cap: Watts) -> bool {
         let range = self.device.range.last();
         range.is_some_and(|range| cap.is_same_cap(range.default))
+    }
+
+    /// What it counts with while it is faulty because its cap is not in force.
+    pub fn counts_as_faulty(&self) -> Option<Watts> {
+        self.not_in_force
+            .filter(|_| self.standing == DeviceState::Faulty)
     }
 
     /// Whether it is known what it came with and what its cap may be.
@@ -357,6 +392,7 @@ impl Unit {
             ceiling,
             resolution,
         }
+        .on_grid()
     }
 }
 

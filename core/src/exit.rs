@@ -134,7 +134,8 @@ impl<S: Store> Core<S> {
             unit.is_some_and(|(device, unit)| {
                 let theirs = unit.standing == DeviceState::Foreign;
                 let done = uncrossed && (theirs || self.is_back(device, unit));
-                !done && !self.is_left(device, unit)
+                let let_go = self.is_back_for_now(device, unit);
+                !done && !let_go && !self.is_left(device, unit)
             })
         };
         self.journal.entries().iter().filter(owed).count()

@@ -251,6 +251,8 @@ impl<S: Store> Core<S> {
         };
         match (self.actuator.held(device), self.entry(unit.address())) {
             (Some(held), _) => !held.is_same_cap(cap),
+            // A write that failed has left what was there before: that is no other cap.
+            (None, Some(_)) if unit.was_read() && unit.reads(cap) => false,
             // Two looks for the cap that everything is undone to, and before that is taken for done.
             (None, Some(entry)) => !matches!(entry.undo(cap), Undo::Write(_)) || !unit.was_read(),
             (None, None) => !unit.was_read() || unit.suspect.is_some(),
@@ -447,19 +449,40 @@ impl<S: Store> Core<S> {
         self.actuator.observe(device, cap);
         self.dirty = true;
         self.cap_settles(device);
-        let now = self.now;
-        let touched = self.is_journaled(device);
-        let Some(unit) = self.devices.get(device) else {
-            return;
-        };
-        let address = unit.address().to_owned();
-        let steered = self.jobs.values().any(|job| job.asks_for(device));
-        if self.is_leftover(device, cap) || self.landed_by_hand(device, cap) {
-            return;
+        if self.landed_by_hand(device, cap) || self.is_leftover(device, cap) {
+            return self.journal_late(device, cap);
         }
+        if let Some(unit) = self.devices.get_mut(device)
+            && anew
+            && !unit.is_default(cap)
+        {
+            // It may have another default since it was reset: whose cap this is tells its driver.
+            unit.reset_from = Some(held);
+            return self.devices.ask_anew(device);
+        }
+        self.judge_moved(device, held, cap, anew);
+    }
+
+    /// The driver of a device that was reset to another cap than its default has told what that is now.
+    pub(crate) fn judge_reset(&mut self, device: usize) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
+        let cap = unit.device.reading.map(|reading| reading.cap);
+        if let Some((held, cap)) = unit.reset_from.take().zip(cap) {
+            self.judge_moved(device, held, cap, true);
+        }
+    }
+
+    /// Whose doing it is that a device holds another cap: a reset's, or somebody else's.
+    fn judge_moved(&mut self, device: usize, held: Watts, cap: Watts, anew: bool) {
+        let now = self.now;
+        let touched = self.is_journaled(device);
+        let steered = self.jobs.values().any(|job| job.asks_for(device));
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let address = unit.address().to_owned();
         if !steered && !touched {
             // Nobody's cap but theirs: what goes back is what was found last.
             unit.found = Some(cap);
@@ -485,6 +508,7 @@ impl<S: Store> Core<S> {
                 unit.resets.push(now);
             }
             self.devices.ask_anew(device);
+            self.begin_anew(device);
             let text = format!(
                 "cap went from {held} to the default of {cap}: the device was reset; identity and limits are read anew"
             );
@@ -507,6 +531,18 @@ impl<S: Store> Core<S> {
         self.forget_entry(&address);
         self.standing_changed(device);
         self.foreign_change(device);
+    }
+
+    /// A device that was reset is another than the one that has failed: it is litd's again, so that a budget
+    /// is enforced on it.
+    fn begin_anew(&mut self, device: usize) {
+        let is_faulty = |unit: &&mut Unit| unit.standing == DeviceState::Faulty;
+        if let Some(unit) = self.devices.get_mut(device).filter(is_faulty) {
+            unit.standing = DeviceState::Ours;
+            unit.failures = 0;
+            self.actuator.retry(device);
+            self.standing_changed(device);
+        }
     }
 
     /// Devices that take too long to answer.

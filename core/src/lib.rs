@@ -45,6 +45,7 @@ mod lifecycle;
 mod limits;
 mod names;
 mod node;
+mod over_budget;
 mod planned;
 pub mod profilers;
 mod progress;

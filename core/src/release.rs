@@ -26,6 +26,8 @@ pub(crate) struct LetGo {
     pub given_up: bool,
     /// Nothing of it is open.
     pub closed: bool,
+    /// When it was closed last: until it is read again nobody knows what it holds.
+    pub unseen_since: Option<Nanos>,
     /// litd is off: it is taken back when it no longer is.
     pub by_mode: bool,
     /// It was let go of because litd is off, and nobody else has set its cap: what it holds is litd's to
@@ -44,9 +46,19 @@ impl<S: Store> Core<S> {
 
     pub(crate) fn let_go_of(&mut self, device: usize, by_mode: bool) {
         let (now, held) = (self.now, self.actuator.held(device));
+        let owed = self.may_open(device) || self.is_journaled(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
+        if let Some(let_go) = &mut unit.let_go
+            && let_go.closed
+            && !(owed || let_go.given_up || let_go.held)
+        {
+            // Nothing opens it once more, and what it may hold since it was closed counts as before.
+            let_go.by_mode &= by_mode;
+            let_go.since = now;
+            return;
+        }
         let theirs = unit.standing == DeviceState::Foreign;
         if theirs {
             // What it holds is others' doing, and stays.
@@ -57,6 +69,7 @@ impl<S: Store> Core<S> {
             since: now,
             given_up: false,
             closed: false,
+            unseen_since: unit.let_go.and_then(|it| it.unseen_since),
             by_mode,
             held: by_mode && !theirs,
         });
@@ -79,8 +92,8 @@ impl<S: Store> Core<S> {
             let cap = match self.is_held_off(unit) {
                 true => !self.is_left(device, unit),
                 false => {
-                    self.is_journaled(device) && !self.is_left(device, unit)
-                        || self.owes_undo(device, unit)
+                    let done = self.is_left(device, unit) || self.is_back_for_now(device, unit);
+                    self.is_journaled(device) && !done || self.owes_undo(device, unit)
                 }
             };
             cap || self.may_be_locked(unit)
@@ -94,6 +107,7 @@ impl<S: Store> Core<S> {
             && let Some(let_go) = &mut unit.let_go
         {
             let_go.closed = true;
+            let_go.unseen_since = Some(self.now);
             // Nobody reads it again to tell whether what was not believed was right: nobody's undo waits for it.
             self.actuator.suspect_no_more(device);
         }
@@ -260,6 +274,11 @@ impl<S: Store> Core<S> {
             (None, _) => Remains::Others("was taken back meanwhile".to_owned()),
             (Some(LetGo { closed: true, .. }), _) => {
                 match self.is_journaled(device) || self.may_be_locked(unit) {
+                    true if self.is_back_for_now(device, unit) => Remains::Others(
+                        "is closed and its cap is back, but a write that failed may still be done: it stays in \
+                         the undo journal until litd takes it again or starts anew"
+                            .to_owned(),
+                    ),
                     true => Remains::Others(format!("is closed, but {}", owed())),
                     false => Remains::Nothing,
                 }

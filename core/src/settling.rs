@@ -167,10 +167,22 @@ impl<S: Store> Core<S> {
             ),
         };
         if now >= until {
-            let backend = unit.backend().to_owned();
-            self.record.error("unsettled", &backend);
-            self.fault(device, &why);
+            self.not_in_force(device, &why);
         }
+    }
+
+    /// The cap that a device reads is not what limits it. Until it is litd's again it counts with what it could
+    /// hold before, or with what it draws if that is more, so that the others make room for it.
+    fn not_in_force(&mut self, device: usize, why: &str) {
+        let counts = self.actuator.counts(device);
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let draws = told(unit).unwrap_or(Watts::ZERO);
+        unit.not_in_force = Some(counts.max(draws));
+        let backend = unit.backend().to_owned();
+        self.record.error("unsettled", &backend);
+        self.fault(device, why);
     }
 
     /// A driver that answers from memory does not see a limit that was changed behind its back:
@@ -194,13 +206,11 @@ impl<S: Store> Core<S> {
         let since = *unit.over_since.get_or_insert(now);
         if unit.is_ours() && unit.settling.is_none() && now >= since + patience {
             unit.over_since = None;
-            let backend = unit.backend().to_owned();
-            self.record.error("unsettled", &backend);
             let text = format!(
                 "has drawn {power:.1} for {:.0} s and reads a cap of {held}: another limit is in force than the driver says",
                 Nanos(patience.0).as_secs_f64()
             );
-            self.fault(device, &text);
+            self.not_in_force(device, &text);
         }
     }
 }

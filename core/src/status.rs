@@ -58,20 +58,7 @@ impl<S: Store> Core<S> {
         let policy = self.policy();
         let (mode, mode_reason) = self.mode_and_why();
         let gpus = || self.devices.gpus();
-        // A cap that is not known for certain counts with the most that it may be.
-        let caps = gpus().map(|(device, unit)| {
-            let judged = self
-                .actuator
-                .held(device)
-                .filter(|_| unit.device.range.known().is_some());
-            judged.unwrap_or_else(|| self.actuator.most_of(device))
-        });
         let power = |(_, unit): (usize, &Unit)| self.fresh_reading(unit)?.power;
-        let lent = |(device, unit)| {
-            let held = self.actuator.held(device)?;
-            Some(self.came_with(device, unit) - held)
-        };
-        let lent: Watts = self.devices.cpus().filter_map(lent).sum();
         let saving = self.jobs.values().filter_map(|job| self.saving(job));
         NodeStatus {
             mode: match policy {
@@ -82,8 +69,8 @@ impl<S: Store> Core<S> {
             lease: self.lease_status(),
             policy: policy.name().to_owned(),
             budget: self.gpu_budget(),
-            lent: lent.max(Watts::ZERO),
-            caps: caps.sum(),
+            lent: self.lent(),
+            caps: self.caps_on_gpus(),
             power: gpus().map(power).sum(),
             estimated_saving: saving.sum(),
             harm: self.trials.harm(),
@@ -92,6 +79,16 @@ impl<S: Store> Core<S> {
             measured: self.node_told(),
             summary: self.summary(),
         }
+    }
+
+    /// What CPU sockets hold less than they came with.
+    pub(crate) fn lent(&self) -> Watts {
+        let lent = |(device, unit)| {
+            let held = self.actuator.held(device)?;
+            Some(self.came_with(device, unit) - held)
+        };
+        let lent: Watts = self.devices.cpus().filter_map(lent).sum();
+        lent.max(Watts::ZERO)
     }
 
     /// What a device told last, unless that is so long ago that it says nothing about now.
@@ -197,7 +194,7 @@ impl<S: Store> Core<S> {
             },
             job: unit.job.clone(),
             found: unit.found,
-            cap: self.actuator.held(device),
+            cap: self.actuator.held(device).filter(|_| !let_go),
             enforced: reading.enforced,
             floor: limits.floor,
             ceiling: limits.ceiling,

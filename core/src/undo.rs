@@ -71,7 +71,11 @@ impl<S: Store> Core<S> {
             unit.found = Some(entry.found);
             return;
         };
-        unit.landing = Landing::of_predecessor(entry, reading.cap, self.started + LATE);
+        let until = self.started + LATE;
+        if self.now < until {
+            let late = Landing::of_predecessor(entry, reading.cap, until);
+            unit.landing = Landing::merged(unit.landing.take(), late);
+        }
         let same = entry.is_part(unit.device.identity.serial.as_deref());
         // An entry of an earlier boot counts as one of this boot: a boot id does not tell whether the
         // devices were reset (kexec), and a container may have one of its own.
@@ -126,16 +130,12 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether a device read at that time holds what it is read to hold: no write, of a predecessor's or
-    /// one that failed, can land on it any more. For one that failed nobody waits who has the device let
-    /// go of; it is read once more.
+    /// one that failed, can land on it any more.
     pub(crate) fn has_landed(&self, unit: &Unit, asked: Nanos) -> bool {
         let predecessors = !self.recovered || asked >= self.landed();
         let away = unit.landing.as_ref().filter(|landing| landing.is_away);
         let since_stop = self.stopping.is_some_and(|it| asked >= it.since);
-        let failed = away.is_none_or(|landing| match unit.let_go {
-            Some(let_go) => asked >= let_go.since,
-            None => asked >= landing.until || landing.is_inherited && since_stop,
-        });
+        let failed = away.is_none_or(|it| asked >= it.until || it.is_inherited && since_stop);
         predecessors && failed
     }
 
@@ -147,6 +147,20 @@ impl<S: Store> Core<S> {
             let is_back = unit.found.is_some_and(|found| found.is_same_cap(wanted));
             let until = self.now + LATE;
             unit.landing = Some(Landing::and(unit.landing.take(), wanted, !is_back, until));
+        }
+        self.journal_late(device, wanted);
+    }
+
+    /// A cap that litd has written, or was asked to by hand, and that lands late is in the journal from then
+    /// on: also where its device had left that before, or was never in it.
+    pub(crate) fn journal_late(&mut self, device: usize, cap: Watts) {
+        let Some(unit) = self.devices.get(device) else {
+            return;
+        };
+        let entry = self.entry(unit.address());
+        let is_known = entry.is_some_and(|entry| entry.undo(cap) != Undo::Foreign);
+        if !is_known && unit.found.is_some_and(|found| !found.is_same_cap(cap)) {
+            self.journal_writes(&[(device, cap)]);
         }
     }
 
@@ -175,8 +189,7 @@ impl<S: Store> Core<S> {
         match self.entry(unit.address()).map(|entry| entry.undo(cap)) {
             Some(Undo::Write(_)) => true,
             Some(Undo::Nothing) => late.is_some(),
-            Some(Undo::Foreign) => lands,
-            None => false,
+            Some(Undo::Foreign) | None => lands,
         }
     }
 
@@ -264,10 +277,22 @@ impl<S: Store> Core<S> {
 
     /// Whether a device is known to hold what was found, and nothing else is on its way to it.
     pub(crate) fn is_back(&self, device: usize, unit: &Unit) -> bool {
+        self.reads_back(device, unit) && self.has_landed(unit, unit.read_at)
+    }
+
+    /// Whether a device that was let go of holds what was found, as it was read since. Whoever has it let
+    /// go of does not wait for a write that failed and may land: its entry stays in the journal, so that
+    /// what has landed goes back once litd takes the device again or starts anew.
+    pub(crate) fn is_back_for_now(&self, device: usize, unit: &Unit) -> bool {
+        let since = unit.let_go.map(|let_go| let_go.since);
+        let read = since.is_some_and(|since| unit.read_at >= since);
+        read && !self.may_land_late() && self.reads_back(device, unit)
+    }
+
+    fn reads_back(&self, device: usize, unit: &Unit) -> bool {
         let settled = self.actuator.is_settled(device) && unit.busy.is_none();
-        let sure = self.has_landed(unit, unit.read_at);
         let held = unit.found.zip(self.actuator.held(device));
-        settled && sure && held.is_some_and(|(found, held)| found.is_same_cap(held))
+        settled && held.is_some_and(|(found, held)| found.is_same_cap(held))
     }
 
     /// An entry of a cap that somebody else has changed since is outdated, and still there only

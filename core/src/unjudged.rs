@@ -30,6 +30,7 @@ impl<S: Store> Core<S> {
                 unit.device.range.judge(most);
             }
             let most = most.or_else(|| self.once_reset(device));
+            let most = most.or_else(|| self.devices.get(device)?.counts_as_faulty());
             self.actuator.judge(device, most);
         }
     }
@@ -39,8 +40,11 @@ impl<S: Store> Core<S> {
     fn once_reset(&self, device: usize) -> Option<Watts> {
         self.set_budget()?;
         let unit = self.devices.get(device)?;
-        // At a stop it is opened once more: what it holds is known when it has been read since.
-        let is_unseen = |it: LetGo| !it.held && (it.closed || !self.is_fresh(unit));
+        let is_unseen = |it: LetGo| {
+            let since = it.unseen_since.is_some_and(|at| unit.read_at < at);
+            // At a stop it is opened once more: what it holds is known when it has been read since.
+            !it.held && (it.closed || since || !self.is_fresh(unit))
+        };
         let counts = unit.is_gpu() && unit.let_go.is_some_and(is_unseen);
         let range = unit.device.range.last().filter(|_| counts)?;
         Some(range.default)

@@ -30,6 +30,30 @@ pub struct Limits {
     pub resolution: Watts,
 }
 
+impl Limits {
+    /// The same with a floor that the driver can hold: rounded up to its unit. Where that is above the
+    /// ceiling no whole unit lies between the two, and the device has one cap: the ceiling rounded down.
+    #[must_use]
+    pub fn on_grid(self) -> Self {
+        let down = self.floor.cut_to(self.resolution);
+        let is_whole = down.is_same_cap(self.floor);
+        let floor = if is_whole {
+            self.floor
+        } else {
+            down + self.resolution
+        };
+        let ceiling = self.ceiling.cut_to(self.resolution);
+        match floor <= ceiling {
+            true => Self { floor, ..self },
+            false => Self {
+                floor: ceiling,
+                ceiling,
+                ..self
+            },
+        }
+    }
+}
+
 /// A device's limits on its driver's grid: `floor` rounded up, `ceiling` rounded down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {

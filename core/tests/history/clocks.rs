@@ -84,8 +84,14 @@ impl World {
             return;
         };
         // Where what is held is not a whole number of driver units, the cap is cut to one.
-        let mut ranks = self.hooks.ranks.iter();
-        let is_there = ranks.any(|it| it.device == device && it.welcomed && !it.left);
+        let here = |&rank: &usize| {
+            let rank = &self.hooks.ranks[rank];
+            rank.welcomed && !rank.left
+        };
+        let on = |&rank: &usize| self.hooks.ranks[rank].device == device;
+        let mut jobs = self.hooks.jobs.iter();
+        // Of a job that is not whole nothing is kept.
+        let is_there = jobs.any(|job| job.ranks.iter().any(on) && job.ranks.iter().all(here));
         if cap > hw.cap - bounds.unit || tight || !is_there {
             return;
         }

@@ -188,6 +188,8 @@ pub struct Hw {
     pub op: Option<Op>,
     /// Not to be counted on before then.
     pub trouble_until: i64,
+    /// When a write of it was called failed, or was not done, last: it may be done for a while.
+    pub failed_at: Option<i64>,
     /// Power that it drew when it stopped to follow its cap.
     stuck_power: f64,
     /// A foreign hand was there, when litd was in no write.
@@ -347,6 +349,7 @@ impl Hw {
             moods: Moods::default(),
             op: None,
             trouble_until: i64::MIN,
+            failed_at: None,
             stuck_power: 0.0,
             foreign: false,
             foreign_seen: false,

@@ -379,7 +379,10 @@ impl World {
                 .natural
                 .iter()
                 .any(|it| (it - unit + 1..=*it).contains(&hw.cap));
-            told.is_some() && well(hw) && !back && !by_hand
+            // A configured ceiling below what was found holds for a GPU that a job is steered on.
+            let ceiling = self.config.caps.gpu_ceiling.filter(|_| hw.is_gpu());
+            let capped = ceiling.is_some_and(|it| micro(it) == hw.cap) && self.may_steer();
+            told.is_some() && well(hw) && !back && !by_hand && !capped
         });
         if waits && left.is_some() {
             return self.after(2 * SECOND, Ev::OnlyRead { epoch });

@@ -444,11 +444,23 @@ impl World {
             self.broke("3 observe", text);
         } else if hw.foreign && hw.foreign_seen || said.state == DeviceState::Foreign {
             self.broke("6 foreign", text);
-        } else if said.state != DeviceState::Ours && !give_back && !self.is_held_off(device, said) {
+        } else if said.state != DeviceState::Ours
+            && !give_back
+            && !self.is_held_off(device, said)
+            && !self.is_enforced_on(device, cap, said)
+        {
             self.broke("6 left alone", text);
         } else if !self.ledger.welcomed && !self.ledger.reason && self.budget_set().is_none() {
             self.broke("8 no rank", text);
         }
+    }
+
+    /// A budget is kept also on a GPU that has failed, as far as it obeys: downwards, or up to what was found.
+    fn is_enforced_on(&self, device: usize, cap: i64, said: &Said) -> bool {
+        let hw = &self.hw[device];
+        let lower = cap < hw.cap.max(hw.known) || said.found.is_some_and(|found| cap < found);
+        let bound = self.budget_set().is_some() || self.left_within().is_some();
+        said.state == DeviceState::Faulty && hw.is_gpu() && bound && lower
     }
 
     fn check_bounds(&mut self, device: usize, cap: i64, found: i64) {

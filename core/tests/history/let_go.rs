@@ -12,6 +12,9 @@ use crate::world::{Ev, World};
 /// An administrator is answered within so long.
 const ANSWERED: i64 = 5 * SECOND;
 
+/// A write that failed may be done for so long.
+const LATE: i64 = 30 * SECOND;
+
 /// What the world knows of letting go of one device.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hold {
@@ -147,7 +150,11 @@ impl World {
         if less || self.rule.changed >= since || self.ledger.last_hand >= since {
             return;
         }
-        let back = hw.natural.contains(&hw.cap) && !self.is_in_journal(device);
+        // What a write that failed may still make of it stays known.
+        let late = hw.failed_at.is_some_and(|at| since <= at + LATE);
+        // So does what a predecessor has left.
+        let late = late || self.epoch > 0 && since < self.started + LATE;
+        let back = hw.natural.contains(&hw.cap) && (late || !self.is_in_journal(device));
         if !back {
             self.broke(
                 "9 let go",

@@ -97,6 +97,7 @@ impl World {
         match outcome {
             Ok(holds) => {
                 if lying {
+                    self.hw[device].failed_at = Some(now);
                     self.seen.mark(Fault::Lie);
                 } else if holds != cap {
                     self.seen.mark(Fault::Overshoot);
@@ -112,6 +113,9 @@ impl World {
             Err(error) => {
                 if now < self.hw[device].moods.refuses {
                     self.seen.mark(Fault::RefusedWrite);
+                }
+                if !error.refuses() {
+                    self.hw[device].failed_at = Some(now);
                 }
                 if !error.refuses() && self.fates.chance(0.5) {
                     let later = self.fates.between(1000, 25_000) * MILLI;
@@ -144,6 +148,9 @@ impl World {
         self.seen.mark(Fault::LandAfterAll);
         // That was taken for done or not done long ago: litd has to see it first.
         self.ledger.grace = self.ledger.grace.max(self.now + ROOM);
+        // What is undone meanwhile does not wait for it.
+        let more = (cap - self.hw[device].cap).max(0);
+        self.ledger.excuse(device, more, self.now);
         self.hold(device, cap, cap, true);
         self.trouble(device, 0);
     }

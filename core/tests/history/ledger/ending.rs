@@ -44,12 +44,14 @@ impl World {
         {
             return;
         }
+        // What has landed late has to be read before it can go back.
+        let unread = |device: usize| self.hw[device].trouble_until > self.now;
         let away = self
             .hw
             .iter()
             .zip(&all)
             .enumerate()
-            .filter(|&(device, _)| !self.is_let_be(device))
+            .filter(|&(device, _)| !self.is_let_be(device) && !unread(device))
             .find(|(_, (hw, said))| said.found != Some(hw.cap) && !hw.shrunk)
             .map(|(device, _)| device);
         if let Some(device) = away {
