@@ -264,6 +264,12 @@ impl Hub {
         self.core.held_on_exit()
     }
 
+    /// The devices that hold what was found, and whose entries stay because a failed write may land, by address.
+    #[must_use]
+    pub fn may_land_on_exit(&self) -> Vec<String> {
+        self.core.may_land_on_exit()
+    }
+
     /// Whether GPUs may hold more than the safe budget that litd is to leave behind.
     #[must_use]
     pub fn above_on_exit(&self) -> Option<AboveSafe> {

@@ -440,6 +440,15 @@ pub(crate) fn left_by(
             journal.display()
         );
     }
+    let late = hub.borrow().may_land_on_exit();
+    if !late.is_empty() {
+        log::info!(
+            "caps are as they were found, of {}; {} keeps their entries, because a write that failed may still \
+             be done: the next start looks once more",
+            late.join(", "),
+            journal.display()
+        );
+    }
     let here = |address: &str| status.devices.iter().find(|it| it.address == address);
     let (mut owed, mut gone) = (BTreeSet::new(), BTreeSet::new());
     let mut uncrossed = BTreeSet::new();
@@ -448,6 +457,7 @@ pub(crate) fn left_by(
         match here(&address) {
             None => drop(gone.insert(address)),
             Some(device) if device.state == DeviceState::Foreign || held.contains(&address) => {}
+            Some(_) if late.contains(&address) => {}
             Some(device) => {
                 let held = device.found.zip(device.cap);
                 let back = held.is_some_and(|(found, cap)| cap.is_same_cap(found));

@@ -4,6 +4,7 @@ use litd_api::{Command, Done, EventKind, Mode, Problem};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
+use crate::caps::DUST;
 use crate::config::Config;
 use crate::core::Core;
 use crate::record::Note;
@@ -27,6 +28,12 @@ impl<S: Store> Core<S> {
         }
         let asked = format!("user {uid} asks: {}", in_words(&command));
         self.note(Note::info(EventKind::Command, asked));
+        let sets_budget = match &command {
+            Command::SetBudget { watts } => watts.is_some(),
+            Command::Lease(lease) => lease.budget.is_some(),
+            _ => false,
+        };
+        let before = (self.overrides.budget, self.lease.clone());
         let outcome = match command {
             Command::SetBudget { watts } => self.ask_budget(watts),
             Command::SetPolicy { policy } => self.ask_policy(&policy),
@@ -56,7 +63,27 @@ impl<S: Store> Core<S> {
                 self.note(Note::info(EventKind::Command, format!("refused: {error}")));
             }
         }
-        outcome.map(|message| Done { message })
+        let message = outcome?;
+        let Some(why) = self.unrecorded_budget().filter(|_| sets_budget) else {
+            return Ok(Done { message });
+        };
+        (self.overrides.budget, self.lease) = before;
+        self.mode_may_differ();
+        self.replan_all();
+        self.settle_up();
+        let why = format!("the budget stays as it was: {why}");
+        self.note(Note::info(EventKind::Command, format!("refused: {why}")));
+        Err(problem(why))
+    }
+
+    /// Why no cap comes down for the budget that was set, if one would have to and can't be put on record.
+    fn unrecorded_budget(&self) -> Option<String> {
+        let budget = self.set_budget()?;
+        let trouble = self.journal_trouble.as_deref().or(self.audit.trouble())?;
+        let caps = self.caps_on_gpus();
+        (caps > budget + DUST).then(|| {
+            format!("the GPUs may hold {caps} of {budget}, and no cap is changed, but to undo: {trouble}")
+        })
     }
 
     fn ask_budget(&mut self, watts: Option<Watts>) -> Result<String, Problem> {

@@ -330,10 +330,10 @@ impl<S: Store> Core<S> {
     fn raise_in_full(&mut self) {
         let half = |&(device, unit): &(usize, &Unit)| {
             let target = self.actuator.target(device);
-            let back = unit.back().filter(|_| self.is_enforced_on(unit));
-            let whole = unit.by_hand.asked().or(back);
+            let whole = unit.by_hand.asked();
             let less = target.zip(whole).is_some_and(|(it, whole)| it < whole);
-            less && target > Some(self.actuator.most_of(device))
+            let rises = target > Some(self.actuator.most_of(device));
+            rises && (less || self.is_enforced_on(unit) && !self.has_room_for(device))
         };
         let rising = self.devices.iter().filter(half);
         let rising: Vec<usize> = rising.map(|(device, _)| device).collect();
@@ -401,6 +401,20 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// Whether the budget leaves room for what a GPU is to hold beside what all others are to.
+    fn has_room_for(&self, device: usize) -> bool {
+        let each = self.devices.gpus().map(|(other, unit)| {
+            let target = self.actuator.target(other);
+            let most = self.actuator.most_of(other);
+            match self.movable_target(other, unit) {
+                _ if other == device => target.unwrap_or(most),
+                Some(target) => target,
+                None => self.fixed_at(other, unit),
+            }
+        });
+        each.sum::<Watts>() <= self.managed_budget() + DUST
+    }
+
     /// Where some devices hold, or may hold, more than was planned for, the others make room:
     /// GPUs for GPUs, and CPU sockets only where their watts are lent anyway.
     fn squeeze(&mut self) {
@@ -420,7 +434,11 @@ impl<S: Store> Core<S> {
         let takes = !unit.device.range.is_open() && !self.actuator.has_failed(device);
         let target = self.actuator.target(device);
         match self.is_enforced_on(unit) {
-            true => target.or_else(|| self.actuator.held(device)),
+            // What was found goes back to it only in full: `raise_in_full`.
+            true => self
+                .actuator
+                .held(device)
+                .map(|held| target.map_or(held, |it| it.min(held))),
             false => target.filter(|_| self.may_move(unit)),
         }
         .filter(|_| takes)

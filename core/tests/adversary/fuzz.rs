@@ -398,3 +398,156 @@ fn heal(w: &mut W, d: usize) {
         w.unhang(d);
     }
 }
+
+/// Nothing fails and nobody else is there: no moment above the budget, but for the second in which a lower one comes into force.
+pub fn smooth(seed: u64) -> Result<(), (String, Vec<String>)> {
+    let mut r = Rng(seed ^ 0x5555);
+    let gpus = 3 + r.below(5);
+    let full = gpus as f64 * 700.0;
+    let mut c = Config {
+        mode: Mode::Observe,
+        ..Config::default()
+    };
+    if r.chance(0.6) {
+        c.caps.budget = Some(Watts(
+            (full * (0.35 + 0.5 * (r.below(100) as f64 / 100.0))).floor(),
+        ));
+    }
+    if r.chance(0.3) {
+        c.caps.safe_budget = Some(Watts((full * 0.6).floor()));
+        if r.chance(0.5) {
+            c.caps.on_exit = OnExit::Hold;
+        }
+    }
+    let mut devs: Vec<Dev> = (0..gpus)
+        .map(|n| dev(n, litd_power::DeviceKind::Gpu))
+        .collect();
+    for d in &mut devs {
+        if r.chance(0.4) {
+            d.cap = Watts(r.pick(&[600.0, 500.0, 450.5]));
+        }
+        d.power = r.pick(&[None, None, Some(Watts(480.0))]);
+    }
+    let mut w = W::with(devs, c);
+    w.pass(1.0);
+    let mut budgets: Vec<(i64, f64)> = vec![];
+    let mut above: i64 = 0;
+    for _ in 0..(6 + r.below(14)) {
+        let d = r.below(gpus);
+        let name = format!("gpu{d}");
+        let watts = (full * (0.35 + 0.7 * (r.below(100) as f64 / 100.0))).floor();
+        for dev in &mut w.devs {
+            dev.set_takes = r.pick(&[0, 0, 100, 200, 300]) * MS;
+        }
+        match r.below(9) {
+            0 => {
+                let _ = w.command(Command::Lease(Lease {
+                    controller: "f".into(),
+                    seconds: 1.0 + r.below(9) as f64,
+                    mode: r.pick(&[None, Some(Mode::Off), Some(Mode::Observe)]),
+                    budget: Some(Watts(watts)),
+                }));
+            }
+            1 => {
+                let _ = w.command(Command::EndLease);
+            }
+            2 => {
+                let _ = w.command(Command::SetBudget {
+                    watts: Some(Watts(watts)),
+                });
+            }
+            3 => {
+                let _ = w.command(Command::SetBudget { watts: None });
+            }
+            4 => {
+                let device = (!r.chance(0.2)).then_some(name);
+                let _ = w.command(Command::Restore { device });
+            }
+            5 => {
+                let _ = w.command(Command::Resume { device: None });
+            }
+            6 => {
+                let cap = r.pick(&[700.0, 300.0, 400.0, 650.0, 222.0]);
+                let _ = w.command(Command::SetCap {
+                    device: name,
+                    watts: Watts(cap),
+                });
+            }
+            7 => {
+                let mut c = w.config.clone();
+                if r.chance(0.5) {
+                    c.caps.budget = r.chance(0.7).then_some(Watts(watts));
+                }
+                if r.chance(0.3) {
+                    c.mode = r.pick(&[Mode::Off, Mode::Observe, Mode::Observe]);
+                }
+                if r.chance(0.3) {
+                    c.caps.gpu_floor = Watts(r.pick(&[200.0, 250.0, 300.0]));
+                }
+                if r.chance(0.2) {
+                    c.caps.gpu_ceiling = r.pick(&[None, Some(Watts(600.0))]);
+                }
+                if w.core.as_ref().unwrap().refuses(&c).is_none() {
+                    w.config = c.clone();
+                    w.event(Event::Reloaded(Box::new(c)));
+                }
+            }
+            _ => {
+                w.event(Event::KillSwitch(Some("k".into())));
+                for _ in 0..r.below(30) {
+                    w.step();
+                }
+                w.event(Event::KillSwitch(None));
+                budgets.clear();
+                above = 0;
+            }
+        }
+        let until = w.now + r.pick(&[100, 300, 900, 2500, 6000]) * MS;
+        while w.now < until {
+            w.step();
+            let s = w.status();
+            let off = s.node.mode == Mode::Off;
+            budgets.push((w.now, s.node.budget.0));
+            let now = w.now;
+            budgets.retain(|it| it.0 > now - 1200 * MS);
+            let allowed = budgets.iter().map(|it| it.1).fold(0.0, f64::max);
+            let least: f64 = s
+                .devices
+                .iter()
+                .enumerate()
+                .map(|(i, it)| match it.state {
+                    DeviceState::Ours => w.devs[i].cap.0.min(it.floor.0 + 1.0),
+                    _ => w.devs[i].cap.0,
+                })
+                .sum();
+            let sum = w.sum();
+            if !off && sum > allowed.max(least) + 0.001 {
+                above += 1;
+            } else {
+                above = 0;
+            }
+            if above
+                > std::env::var("ADV_ABOVE")
+                    .ok()
+                    .and_then(|it| it.parse().ok())
+                    .unwrap_or(13)
+            {
+                w.log.push(format!(
+                    "{:8.2} ABOVE {sum} of {allowed} {:?}",
+                    w.now as f64 / 1e9,
+                    w.caps()
+                ));
+                let mut log = w.log.clone();
+                log.push(format!(
+                    "{:?}",
+                    s.devices
+                        .iter()
+                        .map(|d| (d.state, d.cap))
+                        .collect::<Vec<_>>()
+                ));
+                return Err((format!("{sum} of {allowed}"), log));
+            }
+        }
+    }
+    Ok(())
+}

@@ -598,3 +598,240 @@ fn cap_not_in_force_cached() {
 fn cap_not_in_force_device() {
     cached(litd_power::ReadBack::Device)
 }
+
+/// Limits, floors and budgets at the edges of what is accepted.
+#[test]
+fn fuzz_edges() {
+    let mut bad = 0;
+    for seed in number("ADV_FIRST", 0)..number("ADV_FIRST", 0) + number("ADV_N", 4000) {
+        let mut r = fuzz::Rng(seed);
+        let mut c = config();
+        c.caps.gpu_floor =
+            Watts(r.pick(&[1.0, 100.0, 200.0, 250.0, 300.0, 349.0, 350.0, 700.0, 0.4]));
+        c.caps.gpu_ceiling = r
+            .pick(&[
+                None,
+                None,
+                Some(350.0),
+                Some(349.7),
+                Some(500.0),
+                Some(700.0),
+                Some(1000.0),
+            ])
+            .map(Watts);
+        let gpus = 1 + r.below(8);
+        let mut devs = found_at(gpus, 700.0);
+        for d in &mut devs {
+            d.range.lowest = Watts(r.pick(&[0.0, 75.5, 100.0, 250.0, 300.0]));
+            d.range.highest = Watts(r.pick(&[350.0, 349.7, 400.0, 700.0, 750.0, 1000.0]));
+            d.range.default = Watts(d.range.highest.0 * r.pick(&[1.0, 0.9, 0.8]));
+            d.range.resolution = Watts(r.pick(&[1.0, 0.001]));
+            let span = d.range.highest.0 - d.range.lowest.0;
+            d.cap = Watts(
+                ((d.range.lowest.0 + span * r.pick(&[0.0, 0.1, 0.5, 0.77, 1.0])) * 1000.0).round()
+                    / 1000.0,
+            );
+            if d.cap.0 <= 0.0 {
+                d.cap = d.range.default;
+            }
+        }
+        if c.caps.gpu_ceiling.is_some_and(|it| it < c.caps.gpu_floor) {
+            continue;
+        }
+        let found: Vec<f64> = devs.iter().map(|d| d.cap.0).collect();
+        let floor = |d: &Dev| {
+            let ceiling = c
+                .caps
+                .gpu_ceiling
+                .unwrap_or(Watts(d.range.default.0.max(d.cap.0)))
+                .max(d.range.lowest)
+                .min(d.range.highest);
+            d.range.lowest.max(c.caps.gpu_floor).min(ceiling).0
+        };
+        let floors: f64 = devs.iter().map(floor).sum();
+        let low: f64 = devs
+            .iter()
+            .map(|d| (floor(d).ceil()).min(d.cap.0))
+            .sum::<f64>();
+        let whole: f64 = found.iter().sum();
+        let b = (floors + (whole - floors).max(0.0) * r.pick(&[0.0, 0.01, 0.3, 0.7, 1.0])).ceil();
+        c.caps.budget = Some(Watts(b));
+        let inventory: Vec<litd_core::Device> = devs
+            .iter()
+            .map(|d| litd_core::Device {
+                identity: d.id.clone(),
+                range: d.range.into(),
+                reading: Some(world::reading(d)),
+            })
+            .collect();
+        if !litd_core::budget::impossible(&c, &inventory).is_empty() {
+            continue;
+        }
+        let out = std::panic::catch_unwind(|| {
+            let mut w = W::with(devs.clone(), c.clone());
+            w.pass(15.0);
+            let sum = w.sum();
+            let held = w.caps();
+            let told = w.status();
+            w.stop();
+            (sum, held, w.caps(), told)
+        });
+        match out {
+            Err(_) => {
+                println!("seed {seed}: PANIC");
+                bad += 1;
+            }
+            Ok((sum, held, after, told)) => {
+                if sum > b.max(low) + gpus as f64 * 0.0 + 0.001 {
+                    println!(
+                        "seed {seed}: {sum} of {b} (low {low}) floor {} ceiling {:?} held {held:?} found {found:?} {:?}",
+                        c.caps.gpu_floor,
+                        c.caps.gpu_ceiling,
+                        devs.iter()
+                            .map(|d| (d.range.lowest.0, d.range.highest.0))
+                            .collect::<Vec<_>>()
+                    );
+                    bad += 1;
+                }
+                if after != found {
+                    println!("seed {seed}: after the stop {after:?}, found {found:?}");
+                    bad += 1;
+                }
+                let _ = told;
+            }
+        }
+        if bad > 15 {
+            break;
+        }
+    }
+    println!("{bad} bad");
+}
+
+/// A CPU socket's limit is raised by hand under a node's budget.
+#[test]
+fn cpu_by_hand_under_a_nodes_budget() {
+    let mut c = config();
+    c.node.budget = Some(Watts(6000.0));
+    c.node.reserve = Some(Watts(1000.0));
+    let mut devs = found_at(8, 700.0);
+    let mut cpu = dev(0, litd_power::DeviceKind::Cpu);
+    cpu.range = litd_power::CapRange {
+        lowest: Watts(0.0),
+        highest: Watts(4095.0),
+        default: Watts(400.0),
+        resolution: Watts(1.0),
+    };
+    cpu.cap = Watts(400.0);
+    devs.push(cpu);
+    let mut w = W::with(devs, c);
+    w.pass(5.3);
+    let all = |w: &W| w.devs.iter().map(|d| d.cap.0).sum::<f64>();
+    println!("{}", all(&w));
+    assert!(all(&w) <= 5000.0);
+    println!(
+        "{:?}",
+        w.command(Command::SetCap {
+            device: "cpu0".into(),
+            watts: Watts(1200.0)
+        })
+    );
+    let mut over = 0.0;
+    let mut most: f64 = 0.0;
+    for _ in 0..100 {
+        if all(&w) > 5000.0 {
+            over += 0.1;
+        }
+        most = most.max(all(&w));
+        w.step();
+    }
+    println!("{over} s above, {most}");
+    w.show();
+    assert!(over < 0.05, "{over} s, {most} of 5000");
+}
+
+/// Somebody else raises a CPU socket's limit.
+#[test]
+fn budget_with_a_full_disk_is_told() {
+    let mut w = W::new(4, config());
+    w.pass(5.0);
+    w.store.0.borrow_mut().mode = 3;
+    let one = w.command(budget(1600.0));
+    w.pass(3.0);
+    let two = w.command(budget(1500.0));
+    w.pass(3.0);
+    assert!(one.is_err() || two.is_err(), "{one:?} {two:?} {}", w.sum());
+}
+
+/// A CPU socket whose limit can't be read, under a node's budget with plenty of room.
+#[test]
+fn unreadable_cpu_under_a_nodes_budget() {
+    let mut c = config();
+    c.node.budget = Some(Watts(9000.0));
+    c.node.reserve = Some(Watts(1000.0));
+    let mut devs = found_at(8, 700.0);
+    let mut cpu = dev(0, litd_power::DeviceKind::Cpu);
+    cpu.range = litd_power::CapRange {
+        lowest: Watts(0.0),
+        highest: Watts(4095.0),
+        default: Watts(400.0),
+        resolution: Watts(1.0),
+    };
+    cpu.cap = Watts(400.0);
+    cpu.fail_reads = true;
+    devs.push(cpu);
+    let mut w = W::with(devs, c);
+    w.pass(120.0);
+    w.show();
+    assert!(w.sum() > 5000.0, "{}", w.sum());
+}
+
+/// A foreign cap with a lower limit in force; the device falls silent, and that limit is lifted.
+#[test]
+fn foreign_enforced_then_silent() {
+    let mut c = config();
+    c.caps.budget = Some(Watts(3000.0));
+    let mut w = W::new(8, c);
+    w.pass(5.0);
+    w.devs[3].enforced = Some(Watts(250.0));
+    w.foreign(3, 650.0);
+    w.pass(10.0);
+    println!("{:?}", w.caps());
+    w.devs[3].hang = true;
+    w.devs[3].enforced = None;
+    w.pass(120.0);
+    w.show();
+    // What it was read to hold is 650 W.
+    assert!(w.sum() <= 3000.0, "{}", w.sum());
+}
+
+#[test]
+fn fuzz_smooth() {
+    if let Ok(seed) = std::env::var("ADV_SEED") {
+        if let Err((why, log)) = fuzz::smooth(seed.parse().unwrap()) {
+            for line in log {
+                println!("{line}");
+            }
+            panic!("{why}");
+        }
+        return;
+    }
+    let first = number("ADV_FIRST", 0);
+    let mut bad = 0;
+    for seed in first..first + number("ADV_N", 3000) {
+        match std::panic::catch_unwind(|| fuzz::smooth(seed)) {
+            Ok(Ok(())) => {}
+            Ok(Err((why, _))) => {
+                println!("seed {seed}: {why}");
+                bad += 1;
+            }
+            Err(_) => {
+                println!("seed {seed}: PANIC");
+                bad += 1;
+            }
+        }
+        if bad > 30 {
+            break;
+        }
+    }
+    println!("{bad} bad");
+}
