@@ -117,7 +117,16 @@ fn of_diagnosis(
     doubts: Vec<String>,
 ) -> Summary {
     let diagnosis = &study.diagnosis;
-    let mut verdict = words::headline(diagnosis);
+    // Where no rank is to blame, stages may be: what they wait is not told by any of them.
+    let stages = stages_wait(report);
+    let stages = stages.filter(|most| diagnosis.cause == Cause::Healthy && *most >= MUCH);
+    let mut verdict = match stages {
+        Some(most) => format!(
+            "Stages wait for each other, for up to {:.1} % of the time recorded; within its stage no rank holds the others back.",
+            100.0 * most
+        ),
+        None => words::headline(diagnosis),
+    };
     if doubts::by_one(study).is_some() {
         verdict += &match diagnosis.once_in_step {
             Some(other) => format!(
@@ -126,7 +135,8 @@ fn of_diagnosis(
             None => " That is likely, no more: one collective alone tells.".into(),
         };
     }
-    if let Some(group) = report.told().filter(|_| report.groups.len() > 1) {
+    let one_of_several = report.groups.len() > 1 && stages.is_none();
+    if let Some(group) = report.told().filter(|_| one_of_several) {
         let place = match group.stage {
             Some(stage) => format!("stage {stage} of the pipeline"),
             None => "one group".into(),
