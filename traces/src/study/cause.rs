@@ -345,7 +345,6 @@ fn alone(timelines: &[Timeline], leads: &[f64], marks: &[Marks]) -> Vec<String> 
 
 /// What the verdict rests on.
 fn evidence(late: &[u32], last: u32, verdict: &Verdict, measure: &Measure) -> Vec<String> {
-    let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let apart = &verdict.apart;
     let [level, unexplained] = measure.apart(&named(late));
     // Of several that are alike the last one stands for all.
@@ -370,9 +369,9 @@ fn evidence(late: &[u32], last: u32, verdict: &Verdict, measure: &Measure) -> Ve
         .any(|cause| matches!(cause, Cause::SlowClock | Cause::DataDependent));
     evidence.push(match (apart.slower_compute, apart.slower_memory) {
         (Some(compute), Some(memory)) if slower => format!(
-            "{its} computation of constant overlap takes {} longer than that of the ranks far ahead of it where the clock limits it, and {} where memory does{}",
-            percent(compute),
-            percent(memory),
+            "{its} computation of constant overlap takes {} than that of the ranks far ahead of it where the clock limits it, and {} where memory does{}",
+            against(compute),
+            against(memory),
             match verdict.cause {
                 Cause::SlowClock =>
                     ": the clock is slow (these traces hold no temperature that would say why)",
@@ -381,13 +380,12 @@ fn evidence(late: &[u32], last: u32, verdict: &Verdict, measure: &Measure) -> Ve
             }
         ),
         (Some(compute), None) if slower => format!(
-            "{its} computation of constant overlap takes {} longer than that of the ranks far ahead of it: the clock is slow, or there is more work; too few kernels are limited by memory to tell which",
-            percent(compute),
+            "{its} computation of constant overlap takes {} than that of the ranks far ahead of it: the clock is slow, or there is more work; too few kernels are limited by memory to tell which",
+            against(compute),
         ),
         (Some(compute), _) => format!(
-            "{its} computation of constant overlap takes {} {} than that of the ranks far ahead of it: no slower than can be told",
-            percent(compute.abs()),
-            if compute < 0.0 { "less" } else { "longer" }
+            "{its} computation of constant overlap takes {} than that of the ranks far ahead of it: no slower than can be told",
+            against(compute),
         ),
         (None, _) => format!("too few of {its} kernels have the same overlap on all ranks to tell the pace"),
     });
@@ -411,6 +409,17 @@ fn evidence(late: &[u32], last: u32, verdict: &Verdict, measure: &Measure) -> Ve
         ));
     }
     evidence
+}
+
+/// A share of the time in percent.
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// How much longer something takes by this share; below zero it takes less.
+fn against(share: f64) -> String {
+    let side = if share < 0.0 { "less" } else { "longer" };
+    format!("{} {side}", percent(share.abs()))
 }
 
 fn marks_of(
