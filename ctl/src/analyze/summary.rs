@@ -531,6 +531,7 @@ fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> String {
         );
     }
     if doubts::launched_in_time(report, diagnosis) {
+        Cause::Unknown if !diagnosis.longer.is_empty() => what_is_longer(diagnosis, &late),
         return format!(
             "the kernels of {late} were launched in time and start late all the same: look at what they wait for, such as copies and events of other streams, before you look at its host."
         );
@@ -539,3 +540,19 @@ fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> String {
         "look at the host of {late}: which cores it runs on, what else does, how data come; fewer and larger launches (CUDA graphs) help."
     )
 }
+/// What to look at where kernels of some names alone take longer.
+fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
+    let [first, ..] = &diagnosis.longer[..] else {
+        return String::new();
+    };
+    match first.copies() {
+        true => format!(
+            "look at what {late} copies and over which link: pinned memory, the NUMA node of its host, width and speed of PCIe; copies beside computation are hidden."
+        ),
+        false => format!(
+            "compare what {} works on at {late} with what it does on the other ranks: sizes, tokens, experts, what runs beside it. Most other kernels are as fast there, so it is not the clock.",
+            words::short(&first.name)
+        ),
+    }
+}
+

@@ -65,6 +65,19 @@ impl Rank {
     }
 }
 
+/// Twenty kernels of so many µs each, one after the other.
+fn kernels(length: f64) -> Vec<Event<'static>> {
+    let kernels = (0..20).map(|k| compute("gemm", length * f64::from(k), length));
+    Vec::from_iter(kernels)
+}
+
+/// The same of 40 µs, from this moment of an iteration on.
+fn twenty(from: f64) -> Vec<Event<'static>> {
+    let mut kernels = kernels(40.0);
+    kernels.iter_mut().for_each(|kernel| kernel.3 += from);
+    kernels
+}
+
 fn said(report: &Value, key: &str) -> String {
     report["verdict"][key].as_str().unwrap().to_owned()
 }
@@ -105,6 +118,104 @@ fn a_pipeline_whose_stages_wait_for_half_of_the_time_is_not_headed_healthy() {
     assert!(!text.contains("Healthy"), "{text}");
     // Of one stage it says what it did.
     assert!(in_a_line(&[folder.path()]).contains("Healthy: no rank holds the others back"));
+}
+
+#[test]
+fn slow_copies_are_told_as_why_a_rank_is_late() {
+    let folder = two(|rank, _| {
+        let copies = if rank == 1 { 120.0 } else { 20.0 };
+        let copy = (
+            "gpu_memcpy",
+            "Memcpy HtoD (Pageable -> Device)",
+            7,
+            0.0,
+            copies,
+        );
+        [vec![copy], twenty(copies)].concat()
+    });
+    let report = report(&[], &[folder.path()]);
+    assert_eq!(report["straggler_rank"], 1);
+    let text = said(&report, "text");
+    let told = "Slow copies: the other rank waits for rank 1, whose Memcpy HtoD (Pageable -> Device) take 600 µs (500.0 %) longer in all than on the ranks far ahead of it.";
+    assert!(text.starts_with(told), "{text}");
+    assert_eq!(report["diagnosis"]["longer"][0]["class"], "copy");
+    assert_eq!(report["diagnosis"]["longer"][0]["time_ns"], 720_000);
+    let shown = in_a_line(&[folder.path()]);
+    for not in [
+        "don't tell why",
+        "nothing in its kernels",
+        "why is not known",
+    ] {
+        assert!(!shown.contains(not), "{not} is in {shown}");
+    }
+    assert!(
+        said(&report, "next").contains("pinned memory"),
+        "{}",
+        said(&report, "next")
+    );
+}
+
+#[test]
+fn slow_copies_are_told_where_all_hosts_are_late_besides() {
+    let folder = two(|rank, _| {
+        let copies = if rank == 1 { 120.0 } else { 20.0 };
+        let mut events = twenty(copies);
+        // Each kernel is launched 30 µs after the one before ended.
+        for (k, event) in (0..).zip(&mut events) {
+            event.3 += 30.0 * f64::from(k);
+        }
+        events.push(("gpu_memcpy", "Memcpy HtoD", 7, 0.0, copies));
+        events
+    });
+    let shown = in_a_line(&[folder.path()]);
+    assert!(shown.contains("Late hosts: no host launches"), "{shown}");
+    let told = "its 6 × Memcpy HtoD take 0.720 ms together, the 6 of the ranks far ahead of it 0.120 ms: 100 % of what it is late by";
+    assert!(shown.contains(told), "{shown}");
+}
+
+#[test]
+fn one_slow_kernel_is_told_by_its_name() {
+    // One kernel in 21, which a mean over all of them does not show.
+    let folder = two(|rank, _| {
+        let length = if rank == 1 { 75.0 } else { 50.0 };
+        let mut events = twenty(0.0);
+        events.push(compute("scan_kernel", 800.0, length));
+        events
+    });
+    let report = report(&[], &[folder.path()]);
+    assert_eq!(report["straggler_rank"], 1);
+    let text = said(&report, "text");
+    let told = "One slow kernel: the other rank waits for rank 1, whose scan_kernel takes 150 µs (50.0 %) longer in all than on the ranks far ahead of it.";
+    assert!(text.starts_with(told), "{text}");
+    assert_eq!(report["diagnosis"]["longer"][0]["name"], "scan_kernel");
+    assert!(!in_a_line(&[folder.path()]).contains("don't tell why"));
+}
+
+#[test]
+fn what_is_slow_beside_the_other_kernels_is_told_with_its_stream() {
+    let folder = two(|rank, _| {
+        let length = if rank == 1 { 900.0 } else { 700.0 };
+        let mut events = twenty(0.0);
+        events.push(("kernel", "moe_shared_expert", 24, 0.0, length));
+        events
+    });
+    let text = said(&report(&[], &[folder.path()]), "text");
+    let told = "whose moe_shared_expert on stream 24, beside most others, takes 1.20 ms (28.6 %) longer in all";
+    assert!(text.contains(told), "{text}");
+}
+
+#[test]
+fn what_nothing_explains_is_still_unknown() {
+    // Rank 1 comes late to its collective by what no kernel takes longer.
+    let folder = two(|rank, _| {
+        let mut events = twenty(0.0);
+        events.push(compute("last", 800.0 + 60.0 * f64::from(rank), 20.0));
+        events
+    });
+    let text = said(&report(&[], &[folder.path()]), "text");
+    for not in ["Slow copies", "slow kernel"] {
+        assert!(!text.contains(not), "{text}");
+    }
 }
 
 #[test]
