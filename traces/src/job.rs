@@ -11,6 +11,7 @@ pub(crate) use environment::Ranks;
 use crate::error::ReadError;
 use crate::gather::Trace;
 use crate::timeline::Timeline;
+use crate::wild;
 
 /// The timelines of all traces in the order of their ranks, and all notes.
 ///
@@ -33,6 +34,7 @@ pub fn join(traces: Vec<Trace>) -> Result<(Vec<Timeline>, Vec<String>), ReadErro
     }
     timelines.sort_by_key(|timeline| timeline.rank);
     check(&timelines)?;
+    notes.extend(wild::leave_out(&mut timelines));
     Ok((timelines, notes))
 }
 

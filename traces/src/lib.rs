@@ -50,6 +50,7 @@ pub mod study;
 mod text;
 mod time;
 pub mod timeline;
+mod wild;
 mod window;
 
 pub use align::{AlignError, AlignOptions, Alignment, LeftOut, Selection, align};

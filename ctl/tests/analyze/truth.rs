@@ -219,6 +219,70 @@ fn what_nothing_explains_is_still_unknown() {
 }
 
 #[test]
+fn one_wild_time_spoils_no_figure_and_is_told() {
+    let hour = 3.6e9;
+    for (start, length, told) in [
+        (900.0, hour, "ends 3599.989 s after the rest"),
+        (-hour, 5.0, "starts 3600.000 s before the rest"),
+        (hour, 5.0, "after the rest"),
+        (-hour, hour + 5.0, "starts 3600.000 s before the rest"),
+    ] {
+        let job = |wild: bool| {
+            let folder = two(|rank, _| kernels(if rank == 1 { 42.0 } else { 40.0 }));
+            if wild {
+                let path = folder.path().join("rank1.json");
+                let text = std::fs::read_to_string(&path).unwrap();
+                let event = super::kernel("wild_one", start, length);
+                std::fs::write(path, text.replacen("\n]", &format!(",\n{event}\n]"), 1)).unwrap();
+            }
+            report(&[], &[folder.path()])
+        };
+        let (right, spoilt) = (job(false), job(true));
+        for key in [
+            "straggler_rank",
+            "wall_ns",
+            "matched_kernels",
+            "diagnosis",
+            "verdict",
+        ] {
+            assert_eq!(spoilt[key], right[key], "{key}");
+        }
+        for key in ["window_ns", "wait_fraction", "busy_fraction", "kernels"] {
+            assert_eq!(spoilt["ranks"][1][key], right["ranks"][1][key], "{key}");
+        }
+        let notes = spoilt["notes"].to_string();
+        for part in ["rank 1", "wild_one", told] {
+            assert!(notes.contains(part), "{part} is not in {notes}");
+        }
+        assert!(!right["notes"].to_string().contains("left out"));
+    }
+}
+
+#[test]
+fn a_long_wait_at_the_end_is_not_taken_for_a_wild_time() {
+    // The other rank comes to the last collective half a minute later.
+    let folder = TempDir::new().unwrap();
+    for number in 0..2 {
+        let mut rank = Rank::of(number).document(|_| twenty(0.0));
+        let late = 3e7 * f64::from(number);
+        let event = super::kernel(
+            "ncclDevKernel_AllReduce",
+            12_000.0 + late,
+            3e7 - late + 10.0,
+        );
+        rank = rank.replacen("\n]", &format!(",\n{event}\n]"), 1);
+        write(&folder, &format!("rank{number}.json"), rank);
+    }
+    let report = report(&[], &[folder.path()]);
+    assert_eq!(report["ranks"][0]["wait_ns"], 30_000_000_000_i64);
+    assert!(
+        !report["notes"].to_string().contains("left out"),
+        "{}",
+        report["notes"]
+    );
+}
+
+#[test]
 fn kernels_that_are_no_slower_are_not_told_as_less_than_nothing_longer() {
     let folder = two(|rank, _| {
         let (gemm, norm) = if rank == 1 {
