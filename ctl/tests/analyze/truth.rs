@@ -283,6 +283,34 @@ fn a_long_wait_at_the_end_is_not_taken_for_a_wild_time() {
 }
 
 #[test]
+fn iterations_that_all_ranks_have_are_compared() {
+    let folder = TempDir::new().unwrap();
+    for number in 0..3 {
+        let rank = Rank {
+            iterations: if number == 1 { 11..15 } else { 10..14 },
+            ..Rank::of(number)
+        };
+        let by = if number == 2 { 41.0 } else { 40.0 };
+        let rank = rank.document(|_| kernels(by));
+        write(&folder, &format!("rank{number}.json"), rank);
+    }
+    let report = report(&[], &[folder.path()]);
+    assert_eq!(report["straggler_rank"], 2);
+    assert_eq!(report["matched_kernels"], 60);
+    assert_eq!(report["matched_fraction"], 1.0);
+    let notes = report["notes"].to_string();
+    let told = "iterations 10 and 14 are left out, because not all ranks have them: rank 1 lacks 10; ranks 0 and 2 lack 14";
+    assert!(notes.contains(told), "{notes}");
+    // To ask for one that a rank lacks is refused with those that it has.
+    let refused = analyze(&["--iteration", "14"], &[folder.path()]);
+    let refused = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        refused.contains("it has 4 iterations from 10 to 13"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn kernels_that_are_no_slower_are_not_told_as_less_than_nothing_longer() {
     let folder = two(|rank, _| {
         let (gemm, norm) = if rank == 1 {
