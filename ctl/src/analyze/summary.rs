@@ -222,13 +222,37 @@ fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<String>
             (which, first, all)
         }
     };
-    let first_alone = format!("with {late} as fast as the median rank {whole} would take {first}");
+    let measure = match report.told().map_or(0, |group| group.ranks.len()) {
+        2 => "the other rank",
+        _ => "the median rank",
+    };
+    let first_alone = format!("with {late} as fast as {measure} {whole} would take {first}");
+    let assumed = assumed(report);
     Some(match first == all {
-        true => format!("{first_alone}; an estimate, from what was waited."),
+        true => format!("{first_alone}; an estimate, from what was waited: {assumed}."),
         false => format!(
-            "{first_alone}; with all ranks at least as fast, {all}. Both are estimates, from what was waited."
+            "{first_alone}; with all ranks at least as fast, {all}. Both are estimates, from what was waited: {assumed}."
         ),
     })
+}
+
+/// What a gain assumes. Collectives that wait for less slow computation beside them for less; by how much,
+/// traces don't tell.
+fn assumed(report: &Report) -> &'static str {
+    /// Below this share of computation nothing is beside communication.
+    const BESIDE: f64 = 0.01;
+    let ranks = report.told().map_or(&[][..], |group| &group.ranks);
+    let own = report
+        .ranks
+        .iter()
+        .filter(|rank| ranks.contains(&rank.rank));
+    let overlap = own.filter_map(|rank| rank.overlap_ratio);
+    match overlap.reduce(f64::max) >= Some(BESIDE) {
+        true => {
+            "assumed is that all other kernels take as long as now; those beside communication may become shorter with it, and then there is more to gain"
+        }
+        false => "assumed is that all other kernels take as long as now",
+    }
 }
 
 fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
@@ -507,6 +531,7 @@ fn next(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
         Cause::Unknown if diagnosis.nobody_waits() => {
             "if the ranks exchange anything, record that too, or say with --classes which kernels do; else look at what takes the time of each, below.".into()
         }
+        Cause::Unknown if !diagnosis.longer.is_empty() => what_is_longer(diagnosis, &late),
         Cause::Unknown => format!(
             "record more iterations, with the host's calls, and look at {late} in the pictures (--html)."
         ),
@@ -523,23 +548,6 @@ fn next(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
     }
 }
 
-/// What to look at where hosts are late, by whose hosts are and by what launches tell.
-fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> String {
-    if diagnosis.all_idle {
-        return format!(
-            "no host launches kernels fast enough, so look at all of them and not at that of {late} alone: fewer and larger launches (CUDA graphs), less work on the host between them, faster input."
-        );
-    }
-    if doubts::launched_in_time(report, diagnosis) {
-        Cause::Unknown if !diagnosis.longer.is_empty() => what_is_longer(diagnosis, &late),
-        return format!(
-            "the kernels of {late} were launched in time and start late all the same: look at what they wait for, such as copies and events of other streams, before you look at its host."
-        );
-    }
-    format!(
-        "look at the host of {late}: which cores it runs on, what else does, how data come; fewer and larger launches (CUDA graphs) help."
-    )
-}
 /// What to look at where kernels of some names alone take longer.
 fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
     let [first, ..] = &diagnosis.longer[..] else {
@@ -556,3 +564,19 @@ fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
     }
 }
 
+/// What to look at where hosts are late, by whose hosts are and by what launches tell.
+fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> String {
+    if diagnosis.all_idle {
+        return format!(
+            "no host launches kernels fast enough, so look at all of them and not at that of {late} alone: fewer and larger launches (CUDA graphs), less work on the host between them, faster input."
+        );
+    }
+    if doubts::launched_in_time(report, diagnosis) {
+        return format!(
+            "the kernels of {late} were launched in time and start late all the same: look at what they wait for, such as copies and events of other streams, before you look at its host."
+        );
+    }
+    format!(
+        "look at the host of {late}: which cores it runs on, what else does, how data come; fewer and larger launches (CUDA graphs) help."
+    )
+}

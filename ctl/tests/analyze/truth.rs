@@ -336,3 +336,53 @@ fn kernels_that_are_no_slower_are_not_told_as_less_than_nothing_longer() {
     let told = "takes 3.8 % longer than that of the ranks far ahead of it where the clock limits it, and 0.1 % less where memory does";
     assert!(shown.contains(told), "{shown}");
 }
+
+/// A job of the simulator, with the GPUs of these speeds.
+fn simulated(job: &[&str], speeds: &str) -> Value {
+    let folder = TempDir::new().unwrap();
+    let traces = folder.path().to_str().unwrap();
+    let run = ["simulate", "--speeds", speeds, "--write-kineto", traces];
+    litctl(&[&run[..], job].concat());
+    report(&[], &[folder.path()])
+}
+
+/// What the job takes less where no GPU is slow, and what its gain is told to be; shares.
+fn true_and_told(slow: &Value, level: &Value) -> [f64; 2] {
+    let wall = |report: &Value| report["wall_ns"].as_f64().unwrap();
+    let told = slow["gain"]["iteration"].as_f64().unwrap();
+    [1.0 - wall(level) / wall(slow), told]
+}
+
+#[test]
+fn two_ranks_are_told_the_whole_gain_and_not_half_of_it() {
+    for spec in ["tp2", "dp2", "cp2"] {
+        let job = ["--parallel", spec, "--seed", "3"];
+        let slow = simulated(&job, "1,0.96");
+        let [truth, told] = true_and_told(&slow, &simulated(&job, "1,1"));
+        assert!((told - truth).abs() < 0.003, "{spec}: {told} of {truth}");
+        let cost = said(&slow, "cost");
+        let begins = "with rank 1 as fast as the other rank an iteration would take ";
+        assert!(cost.starts_with(begins), "{cost}");
+        assert!(
+            cost.contains("assumed is that all other kernels take as long as now"),
+            "{cost}"
+        );
+    }
+}
+
+#[test]
+fn a_gain_that_is_told_too_small_says_what_it_assumes() {
+    // Collectives run beside computation, which is slower for it; with less waiting it is less so.
+    let workload = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../testdata/oracle/llama31-8b-fsdp.json"
+    );
+    let job = ["--workload", workload, "--contention", "1.3"];
+    let slow = simulated(&job, "1,1,1,1,0.95,1,1,1");
+    let [truth, told] = true_and_told(&slow, &simulated(&job, "1,1,1,1,1,1,1,1"));
+    assert!(told < truth - 0.003, "{told} of {truth}");
+    let cost = said(&slow, "cost");
+    let assumed =
+        "those beside communication may become shorter with it, and then there is more to gain";
+    assert!(cost.contains(assumed), "{cost}");
+}
