@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use litd_diagnosis::median;
 use litd_units::Nanos;
 
-use super::{CLEAR, Jump, Key, LEAST, Lists, Skew, of_rows, rows};
+use super::{CLEAR, FEWEST, Jump, Key, LEAST, Lists, Rows, Seen, Skew, of_rows, rows};
 use crate::timeline::Timeline;
 
 /// Ranks that share collectives, by their places in order, and what these say of their clocks.
@@ -25,6 +25,10 @@ struct Ahead {
 /// What all process groups together tell of the clocks; none where they leave some ranks apart from the others.
 pub(super) fn skew(lists: &[Lists], timelines: &[Timeline]) -> Option<Skew> {
     let parts = parts(lists, timelines);
+    let collectives = parts.iter().map(|part| part.skew.collectives).sum();
+    if collectives < FEWEST {
+        return None;
+    }
     let by_the_first = from(0, lists.len(), &parts)?;
     let middle = middle(&by_the_first);
     // What is far from the median rank by way of many groups is known less well than what is near.
@@ -41,7 +45,7 @@ pub(super) fn skew(lists: &[Lists], timelines: &[Timeline]) -> Option<Skew> {
     let transfers = parts.iter().map(|part| part.skew.transfer_ns.0 as f64);
     Some(Skew {
         estimated: true,
-        collectives: parts.iter().map(|part| part.skew.collectives).sum(),
+        collectives,
         ahead_ns: ahead.iter().map(|one| Nanos(one.by as i64)).collect(),
         uncertainty_ns: ahead.iter().map(|one| Nanos(one.off as i64)).collect(),
         removed: ahead
@@ -60,7 +64,7 @@ fn middle(ahead: &[Ahead]) -> f64 {
     median(ahead.iter().map(|one| one.by).collect()).unwrap_or(0.0)
 }
 
-/// The process groups with enough collectives. Those of the same ranks count as one.
+/// The process groups with collectives that tell anything. Those of the same ranks count as one.
 fn parts(lists: &[Lists], timelines: &[Timeline]) -> Vec<Part> {
     let mut members = BTreeMap::<&Key, Vec<usize>>::new();
     for (rank, lists) in lists.iter().enumerate() {
@@ -84,10 +88,37 @@ fn parts(lists: &[Lists], timelines: &[Timeline]) -> Vec<Part> {
         let rows = rows(&Vec::from_iter(members.iter().map(own)));
         let ranks = members.iter().filter_map(|&rank| timelines.get(rank));
         let ranks = Vec::from_iter(ranks);
-        let skew = rows.suffice().then(|| of_rows(&rows, &ranks))?;
+        let skew = match rows.suffice() {
+            true => of_rows(&rows, &ranks),
+            false => of_few(&rows)?,
+        };
         Some(Part { members, skew })
     };
     keys.into_iter().filter_map(part).collect()
+}
+
+/// What few collectives say, such as those of replicas that reduce their gradients once in an iteration. By how much
+/// they disagree is all that is known of their error; of a slow link or a jump they tell nothing.
+fn of_few(all: &Rows) -> Option<Skew> {
+    /// One alone agrees with itself whatever it says.
+    const FEWEST_OF_FEW: usize = 2;
+    if all.len() < FEWEST_OF_FEW || all.ranks < 2 {
+        return None;
+    }
+    let seen = Seen::of(all);
+    let late = Vec::from_iter((0..all.ranks).map(|rank| seen.late(all, rank)));
+    let middles = late.iter().map(|late| median(late.clone()).unwrap_or(0.0));
+    let range = |late: &Vec<f64>| {
+        let most = late.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        most - late.iter().copied().fold(f64::INFINITY, f64::min)
+    };
+    Some(Skew {
+        collectives: all.len(),
+        ahead_ns: middles.map(|middle| Nanos(middle as i64)).collect(),
+        uncertainty_ns: late.iter().map(|late| Nanos(range(late) as i64)).collect(),
+        transfer_ns: Nanos(median(seen.transfers).unwrap_or(0.0) as i64),
+        ..Skew::default()
+    })
 }
 
 /// How far each clock is ahead of one rank's, by the surest way from group to group; none where no way leads to
