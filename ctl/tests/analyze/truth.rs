@@ -386,3 +386,27 @@ fn a_gain_that_is_told_too_small_says_what_it_assumes() {
         "those beside communication may become shorter with it, and then there is more to gain";
     assert!(cost.contains(assumed), "{cost}");
 }
+
+#[test]
+fn transfers_without_process_groups_are_doubted_where_they_count_as_those_of_all() {
+    // Pairs, each of which transfers something at a time of its own or, as in an all-to-all, at one time.
+    let job = |ranks: u32, apart: f64| {
+        let folder = TempDir::new().unwrap();
+        for number in 0..ranks {
+            let mut events = twenty(0.0);
+            let (pair, late) = (f64::from(number / 2), f64::from(number % 2));
+            let start = 810.0 + apart * pair + 20.0 * late;
+            let length = 40.0 - 20.0 * late;
+            events.push(("kernel", "ncclDevKernel_SendRecv", 21, start, length));
+            let rank = Rank::of(number).document(|_| events.clone());
+            write(&folder, &format!("rank{number}.json"), rank);
+        }
+        report(&[], &[folder.path()])["verdict"]["doubts"].to_string()
+    };
+    let told =
+        "ncclDevKernel_SendRecv tells no process group and counts as one transfer of all 8 ranks";
+    assert!(job(8, 50.0).contains(told), "{}", job(8, 50.0));
+    for right in [job(2, 50.0), job(8, 0.0)] {
+        assert!(!right.contains("process group"), "{right}");
+    }
+}
