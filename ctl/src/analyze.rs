@@ -18,7 +18,8 @@ use litd_traces::formats::nccl_summary::Waits;
 use litd_traces::study::{Cause, Gain, ModelOptions, Skew, Study, gain, remove_skew, study_group};
 use litd_traces::{
     AlignError, AlignOptions, AnalysisOptions, Choice, Groups, KernelClass, Report, Selection,
-    Suspect, Timeline, analyse_groups, formats, join, leads, partition, suspects,
+    Suspect, Timeline, analyse_groups, common_iterations, formats, join, leads, partition,
+    suspects,
 };
 use litd_units::{Aggregation, Watts};
 use serde::Serialize;
@@ -174,6 +175,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         notes.extend(read::ranks(&timelines));
     }
     let mut timelines = chosen(timelines, args)?;
+    notes.extend(common_iterations(&mut timelines));
     for timeline in &mut timelines {
         classes.iter().for_each(|classes| {
             classes.apply(timeline);

@@ -105,6 +105,8 @@ pub struct Verdict {
     pub cause: Cause,
     /// The GPU that is last, by its position; none of no GPUs.
     pub last: Option<usize>,
+    /// Those far ahead of it, with which it is compared.
+    pub ahead: Vec<usize>,
     /// How far the first and the last GPU are apart, in the unit of the leads.
     pub spread: f64,
     /// What sets the last GPU apart from those that are far ahead of it: its marks less theirs.
@@ -131,6 +133,7 @@ pub fn diagnose(
     let mut verdict = Verdict {
         cause: Cause::Unknown,
         last: order.first().copied(),
+        ahead: Vec::new(),
         spread: 0.0,
         apart: Marks::default(),
         idle: 0.0,
@@ -147,6 +150,7 @@ pub fn diagnose(
     verdict.apart = apart(marks, last, &ahead);
     verdict.idle = marks[last].idle;
     verdict.clock_below = clock_below(clocks, last, &ahead);
+    verdict.ahead = ahead;
     verdict.seen = seen(&verdict.apart, verdict.clock_below, limits);
     // Its kernels must be known to be as fast.
     let unexplained = verdict.seen.is_empty() && verdict.apart.slower_compute.is_some();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::timeline::{Iteration, NonMax, Timeline};
+use crate::timeline::{Iteration, Kernel, NonMax, Timeline};
 
 impl Timeline {
     /// The kernels of one iteration, as a timeline of their own (without kernels if there is no
@@ -59,7 +59,7 @@ impl Timeline {
             if let Some(iteration) = marked.iterations.last_mut() {
                 iteration.end = iteration.end.max(kernel.end);
                 let iteration = NonMax::new(iteration.number);
-                marked.kernels.push(crate::Kernel {
+                marked.kernels.push(Kernel {
                     iteration,
                     ..kernel
                 });
@@ -67,6 +67,14 @@ impl Timeline {
             }
         }
         marked
+    }
+
+    /// Leaves the kernels that are wanted, with their launches.
+    pub(crate) fn keep(&mut self, wanted: impl Fn(&Kernel) -> bool) {
+        let kernels = self.kernels.iter();
+        let mut kept = kernels.map(&wanted).collect::<Vec<_>>().into_iter();
+        self.launches.retain(|_| kept.next().unwrap_or(true));
+        self.kernels.retain(wanted);
     }
 
     fn without_kernels(&self) -> Self {
@@ -90,7 +98,7 @@ mod tests {
     use litd_units::Nanos;
 
     use super::*;
-    use crate::{Kernel, KernelClass};
+    use crate::KernelClass;
 
     fn timeline(names: &[&str]) -> Timeline {
         let mut timeline = Timeline::new(0, "test");

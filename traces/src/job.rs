@@ -3,14 +3,15 @@
 #[cfg(feature = "formats")]
 mod environment;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[cfg(feature = "formats")]
 pub(crate) use environment::Ranks;
 
 use crate::error::ReadError;
 use crate::gather::Trace;
-use crate::timeline::Timeline;
+use crate::timeline::{NonMax, Timeline};
+use crate::wild;
 
 /// The timelines of all traces in the order of their ranks, and all notes.
 ///
@@ -32,8 +33,70 @@ pub fn join(traces: Vec<Trace>) -> Result<(Vec<Timeline>, Vec<String>), ReadErro
         notes.extend(trace.notes);
     }
     timelines.sort_by_key(|timeline| timeline.rank);
+    notes.extend(wild::leave_out(&mut timelines));
     check(&timelines)?;
     Ok((timelines, notes))
+}
+
+/// Leaves out iterations that not all ranks have, where all of them mark some: kernels of these match nothing.
+/// Says which those are.
+pub fn common_iterations(timelines: &mut [Timeline]) -> Option<String> {
+    let numbers = timelines
+        .iter()
+        .map(|timeline| BTreeSet::from_iter(timeline.iteration_numbers()));
+    let numbers = Vec::from_iter(numbers);
+    let common = numbers.iter().cloned().reduce(|all, one| &all & &one)?;
+    let all = numbers.iter().flatten().copied();
+    let rest = Vec::from_iter(BTreeSet::from_iter(all).difference(&common).copied());
+    if common.is_empty() || rest.is_empty() {
+        return None;
+    }
+    // Ranks that lack the same ones are named together.
+    let mut lacking = BTreeMap::<Vec<u32>, Vec<u32>>::new();
+    for (timeline, numbers) in timelines.iter().zip(&numbers) {
+        let lacks = rest.iter().filter(|number| !numbers.contains(number));
+        let lacks = Vec::from_iter(lacks.copied());
+        lacking.entry(lacks).or_default().push(timeline.rank);
+    }
+    for timeline in &mut *timelines {
+        let is_common = |number: u32| common.contains(&number);
+        timeline.keep(|kernel| kernel.iteration.map(NonMax::get).is_none_or(is_common));
+        timeline.iterations.retain(|it| is_common(it.number));
+    }
+    let lacking = lacking.iter().filter(|(numbers, _)| !numbers.is_empty());
+    let each = lacking.map(|(numbers, ranks)| {
+        let (rank, lack) = match ranks.len() {
+            1 => ("rank", "lacks"),
+            _ => ("ranks", "lack"),
+        };
+        format!("{rank} {} {lack} {}", listed(ranks), listed(numbers))
+    });
+    let (iteration, are, them) = match rest.len() {
+        1 => ("iteration", "is", "it"),
+        _ => ("iterations", "are", "them"),
+    };
+    Some(format!(
+        "{iteration} {} {are} left out, because not all ranks have {them}: {}",
+        listed(&rest),
+        each.collect::<Vec<_>>().join("; ")
+    ))
+}
+
+/// Numbers in words; of very many the first ones.
+fn listed(numbers: &[u32]) -> String {
+    const SHOWN: usize = 8;
+    let text = |numbers: &[u32]| Vec::from_iter(numbers.iter().map(u32::to_string)).join(", ");
+    match numbers {
+        [rest @ .., last] if !rest.is_empty() && numbers.len() <= SHOWN => {
+            format!("{} and {last}", text(rest))
+        }
+        _ if numbers.len() <= SHOWN => text(numbers),
+        _ => format!(
+            "{} and {} more",
+            text(numbers.get(..SHOWN).unwrap_or(numbers)),
+            numbers.len() - SHOWN
+        ),
+    }
 }
 
 fn check(timelines: &[Timeline]) -> Result<(), ReadError> {

@@ -50,6 +50,7 @@ pub mod study;
 mod text;
 mod time;
 pub mod timeline;
+mod wild;
 mod window;
 
 pub use align::{AlignError, AlignOptions, Alignment, LeftOut, Selection, align};
@@ -61,7 +62,7 @@ pub use collectives::{CollectiveRow, GroupWaits};
 pub use error::ReadError;
 pub use gather::{Choice, Trace};
 pub use groups::{Communicator, Exchange, Groups, partition};
-pub use job::join;
+pub use job::{common_iterations, join};
 pub use leads::{Aggregation, Leads, aggregate, leads, straggler_wave};
 pub use limit::{Limit, limit_of};
 pub use litd_diagnosis::{Cause, Marks};

@@ -55,7 +55,14 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
         (None, _) => format!("{basis}; {matching}."),
     };
     match diagnosis.cause {
-        Cause::Unknown => format!("that somebody waits is {grade}, why is not known: {reasons}"),
+        Cause::Unknown if diagnosis.longer.is_empty() => {
+            format!("that somebody waits is {grade}, why is not known: {reasons}")
+        }
+        Cause::Unknown => {
+            format!(
+                "that somebody waits is {grade}, and which kernels take longer is measured: {reasons}"
+            )
+        }
         _ => format!("{grade}: {reasons}"),
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use litd_traces::Report;
 use litd_traces::study::{Cause, Diagnosis, Skew, Study, Wave};
 
-use super::parts;
+use super::{parts, words};
 use crate::output;
 use crate::show::time;
 
@@ -26,6 +26,7 @@ pub fn of(report: &Report, study: Option<&Study<'_>>) -> Vec<String> {
     };
     doubts.extend(short(report));
     doubts.extend(clocks(&study.skew));
+    doubts.extend(transfers(report));
     doubts.extend(few(&study.waves));
     if !study.diagnosis.stragglers.is_empty() {
         if study.diagnosis.cause == Cause::HostBound && launched_in_time(report, &study.diagnosis) {
@@ -78,6 +79,17 @@ fn clocks(skew: &Skew) -> Option<String> {
             }
         )
     })
+}
+
+/// That transfers between some ranks count as such of all: nothing tells which ranks take part.
+fn transfers(report: &Report) -> Option<String> {
+    let group = report.told()?;
+    let name = group.waits.as_ref()?.transfers.as_ref()?;
+    Some(format!(
+        "{} tells no process group and counts as one transfer of all {} ranks, but mostly ends on some of them before it starts on others: who is said to wait there may not",
+        words::short(name),
+        group.ranks.len()
+    ))
 }
 
 /// That one iteration says nothing of others.

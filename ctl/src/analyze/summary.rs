@@ -117,7 +117,16 @@ fn of_diagnosis(
     doubts: Vec<String>,
 ) -> Summary {
     let diagnosis = &study.diagnosis;
-    let mut verdict = words::headline(diagnosis);
+    // Where no rank is to blame, stages may be: what they wait is not told by any of them.
+    let stages = stages_wait(report);
+    let stages = stages.filter(|most| diagnosis.cause == Cause::Healthy && *most >= MUCH);
+    let mut verdict = match stages {
+        Some(most) => format!(
+            "Stages wait for each other, for up to {:.1} % of the time recorded; within its stage no rank holds the others back.",
+            100.0 * most
+        ),
+        None => words::headline(diagnosis),
+    };
     if doubts::by_one(study).is_some() {
         verdict += &match diagnosis.once_in_step {
             Some(other) => format!(
@@ -126,7 +135,8 @@ fn of_diagnosis(
             None => " That is likely, no more: one collective alone tells.".into(),
         };
     }
-    if let Some(group) = report.told().filter(|_| report.groups.len() > 1) {
+    let one_of_several = report.groups.len() > 1 && stages.is_none();
+    if let Some(group) = report.told().filter(|_| one_of_several) {
         let place = match group.stage {
             Some(stage) => format!("stage {stage} of the pipeline"),
             None => "one group".into(),
@@ -212,13 +222,37 @@ fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<String>
             (which, first, all)
         }
     };
-    let first_alone = format!("with {late} as fast as the median rank {whole} would take {first}");
+    let measure = match report.told().map_or(0, |group| group.ranks.len()) {
+        2 => "the other rank",
+        _ => "the median rank",
+    };
+    let first_alone = format!("with {late} as fast as {measure} {whole} would take {first}");
+    let assumed = assumed(report);
     Some(match first == all {
-        true => format!("{first_alone}; an estimate, from what was waited."),
+        true => format!("{first_alone}; an estimate, from what was waited: {assumed}."),
         false => format!(
-            "{first_alone}; with all ranks at least as fast, {all}. Both are estimates, from what was waited."
+            "{first_alone}; with all ranks at least as fast, {all}. Both are estimates, from what was waited: {assumed}."
         ),
     })
+}
+
+/// What a gain assumes. Collectives that wait for less slow computation beside them for less; by how much,
+/// traces don't tell.
+fn assumed(report: &Report) -> &'static str {
+    /// Below this share of computation nothing is beside communication.
+    const BESIDE: f64 = 0.01;
+    let ranks = report.told().map_or(&[][..], |group| &group.ranks);
+    let own = report
+        .ranks
+        .iter()
+        .filter(|rank| ranks.contains(&rank.rank));
+    let overlap = own.filter_map(|rank| rank.overlap_ratio);
+    match overlap.reduce(f64::max) >= Some(BESIDE) {
+        true => {
+            "assumed is that all other kernels take as long as now; those beside communication may become shorter with it, and then there is more to gain"
+        }
+        false => "assumed is that all other kernels take as long as now",
+    }
 }
 
 fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
@@ -497,6 +531,7 @@ fn next(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
         Cause::Unknown if diagnosis.nobody_waits() => {
             "if the ranks exchange anything, record that too, or say with --classes which kernels do; else look at what takes the time of each, below.".into()
         }
+        Cause::Unknown if !diagnosis.longer.is_empty() => what_is_longer(diagnosis, &late),
         Cause::Unknown => format!(
             "record more iterations, with the host's calls, and look at {late} in the pictures (--html)."
         ),
@@ -510,6 +545,22 @@ fn next(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
             Some(_) => "nothing to balance; look at what takes the time, below.".into(),
             None => "nothing to balance.".into(),
         },
+    }
+}
+
+/// What to look at where kernels of some names alone take longer.
+fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
+    let [first, ..] = &diagnosis.longer[..] else {
+        return String::new();
+    };
+    match first.copies() {
+        true => format!(
+            "look at what {late} copies and over which link: pinned memory, the NUMA node of its host, width and speed of PCIe; copies beside computation are hidden."
+        ),
+        false => format!(
+            "compare what {} works on at {late} with what it does on the other ranks: sizes, tokens, experts, what runs beside it. Most other kernels are as fast there, so it is not the clock.",
+            words::short(&first.name)
+        ),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use litd_traces::study::{Cause, Diagnosis, Models, Study, named};
+use litd_traces::study::{Cause, Diagnosis, Longer, Models, Study, named};
 use litd_traces::{Exchange, GroupReport, printable};
 use litd_units::Nanos;
 
@@ -43,10 +43,35 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
         Cause::Unknown if diagnosis.nobody_waits() => {
             "Nobody is seen to wait: the ranks exchange nothing in what was recorded.".into()
         }
-        Cause::Unknown => {
-            format!("Unknown: {wait}, and traces don't tell why.")
-        }
+        Cause::Unknown => match diagnosis.longer.first() {
+            Some(first) => longer(first, &wait, diagnosis.longer.len() > 1),
+            None => format!("Unknown: {wait}, and traces don't tell why."),
+        },
     }
+}
+
+/// That kernels of one name, or several, are what makes a rank late.
+fn longer(longer: &Longer, wait: &str, several: bool) -> String {
+    let (what, take) = match (longer.copies(), several) {
+        (true, _) => ("Slow copies", "take"),
+        (false, true) => ("Slow kernels", "takes"),
+        (false, false) => ("One slow kernel", "takes"),
+    };
+    let beside = longer.beside.as_ref().map_or(String::new(), |stream| {
+        format!(" on stream {}, beside most others,", shorter(stream, NAME))
+    });
+    let more = longer.more();
+    let more = more.map_or(String::new(), |more| format!(" ({})", percents(more)));
+    format!(
+        "{what}: {wait}, whose {}{beside} {take} {}{more} longer in all than on the ranks far ahead of it{}.",
+        short(&longer.name),
+        time(longer.time_ns - longer.ahead_ns),
+        if several {
+            ", and others do as well"
+        } else {
+            ""
+        }
+    )
 }
 
 /// A share in percent, as sentences have it.

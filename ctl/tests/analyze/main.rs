@@ -7,6 +7,7 @@ mod first;
 mod refused;
 #[path = "../run/mod.rs"]
 mod run;
+mod truth;
 
 use std::fs;
 use std::io::Write;

@@ -81,7 +81,7 @@ const KINDS: [(&str, &str); 14] = [
     ("barrier", "barrier"),
 ];
 
-fn kind_of(name: &str) -> &'static str {
+pub(super) fn kind_of(name: &str) -> &'static str {
     let name = name.to_ascii_lowercase().replace('_', "");
     let kind = KINDS.iter().find(|(part, _)| name.contains(part));
     kind.map_or("unknown", |(_, kind)| kind)

@@ -1,13 +1,14 @@
 //! How long each rank waits in matched collectives.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use litd_units::Nanos;
 
-use super::{Entry, Matched, step};
+use super::{Entry, Matched, step, table};
 use crate::groups::{Group, Groups};
 use crate::spans::Spans;
-use crate::timeline::{KernelClass, Timeline};
+use crate::timeline::{Kernel, KernelClass, NameId, Timeline};
 
 /// What one rank waits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub(crate) struct AllWaits {
     /// Of each group what its ranks wait in the collective of its own in which they wait most, by their
     /// places in the group.
     greatest: Vec<Vec<Nanos>>,
+    /// Of each group a name of transfers that count as collectives of all its ranks and are none.
+    transfers: Vec<Option<String>>,
 }
 
 /// How long the ranks of a group wait, in the order of its timelines.
@@ -57,6 +60,9 @@ pub struct GroupWaits {
     /// `names` without the collectives that don't find their ranks in step, because recordings begin at
     /// different moments. None where there are no others, or no such, or as above.
     pub in_step: Option<Vec<Nanos>>,
+    /// A name of transfers that count as collectives of all ranks and are none: most end on some ranks before they
+    /// start on others. Nothing tells which ranks take part.
+    pub transfers: Option<String>,
 }
 
 impl GroupWaits {
@@ -92,6 +98,7 @@ impl GroupWaits {
         Some(Self {
             without_one: (!crosses).then_some(without_one),
             in_step,
+            transfers: all.transfers.get(group).cloned().flatten(),
             names,
             own: each(|waits| waits.own),
             exposed: each(|waits| waits.exposed),
@@ -127,6 +134,7 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
     let mut spans = vec![Waited::default(); timelines.len()];
     let group_of = Vec::from_iter((0..timelines.len()).map(|at| groups.of(at)));
     let mut greatest = Vec::from_iter(groups.all.iter().map(Greatest::of));
+    let mut transfers = Transfers::of(groups.all.len());
     let mut in_step = step::in_step(matched).into_iter();
     matched.each(|row| {
         let in_step = in_step.next().unwrap_or(true);
@@ -153,6 +161,9 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
         if let Some(greatest) = own.and_then(|group| greatest.get_mut(group)) {
             greatest.take(row);
         }
+        if let Some(own) = own {
+            transfers.take(timelines, row, own);
+        }
     });
     for ((waits, spans), timeline) in all.iter_mut().zip(spans).zip(timelines) {
         waits.add_spans(spans, timeline);
@@ -163,6 +174,72 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
             .into_iter()
             .map(|greatest| greatest.waits)
             .collect(),
+        transfers: transfers.names(),
+    }
+}
+
+/// Kernels without a process group whose names are those of transfers, and that count as collectives of more than
+/// two ranks. NCCL does all-to-alls with such kernels as well; but none of these ends before all ranks have come.
+struct Transfers {
+    /// Whether a name is one, of the rank at a place.
+    known: HashMap<(usize, NameId), bool>,
+    groups: Vec<OfGroup>,
+}
+
+/// Those of one group.
+#[derive(Clone, Default)]
+struct OfGroup {
+    all: usize,
+    /// How many end on some rank before they start on another, and the name of the first.
+    apart: usize,
+    name: Option<String>,
+}
+
+impl Transfers {
+    fn of(groups: usize) -> Self {
+        Self {
+            known: HashMap::new(),
+            groups: vec![OfGroup::default(); groups],
+        }
+    }
+
+    fn take(&mut self, timelines: &[Timeline], row: &[Entry], group: usize) {
+        let first = row.first().filter(|_| row.len() > 2);
+        let timeline = first.and_then(|first| timelines.get(first.rank));
+        let (Some(first), Some(timeline)) = (first, timeline) else {
+            return;
+        };
+        let kernel = timeline.kernels.get(first.kernel);
+        let untold = |kernel: &&Kernel| {
+            let told = timeline.collective_of(kernel);
+            told.is_none_or(|told| told.process_group.is_none())
+        };
+        let Some(kernel) = kernel.filter(untold) else {
+            return;
+        };
+        let name = timeline.name_of(kernel);
+        let is_transfer = || ["sendrecv", "send", "recv"].contains(&table::kind_of(name));
+        let known = self.known.entry((first.rank, kernel.name));
+        let group = self.groups.get_mut(group);
+        let Some(group) = group.filter(|_| *known.or_insert_with(is_transfer)) else {
+            return;
+        };
+        group.all += 1;
+        let start = row.iter().map(|entry| entry.start).max();
+        let end = row.iter().map(|entry| entry.end).min();
+        if end < start {
+            group.apart += 1;
+            group.name.get_or_insert_with(|| name.into());
+        }
+    }
+
+    /// Of each group a name of those that are mostly no collectives of all its ranks.
+    fn names(self) -> Vec<Option<String>> {
+        let mostly = |group: &OfGroup| 2 * group.apart > group.all;
+        let names = self.groups.into_iter();
+        names
+            .map(|group| mostly(&group).then_some(group.name).flatten())
+            .collect()
     }
 }
 

@@ -165,7 +165,11 @@ fn change(values: &[f64]) -> Option<usize> {
 }
 
 /// The jumps in the terms of the traces; `at` makes a time of theirs of one of [`Seen`].
-pub(super) fn told(steps: &[Step], timelines: &[Timeline], at: impl Fn(f64) -> Nanos) -> Vec<Jump> {
+pub(super) fn told(
+    steps: &[Step],
+    timelines: &[&Timeline],
+    at: impl Fn(f64) -> Nanos,
+) -> Vec<Jump> {
     let starts = timelines
         .iter()
         .filter_map(|timeline| timeline.kernels.first());

@@ -5,8 +5,9 @@
 //! jumps makes those behind the jump late, long and short ones alike.
 
 mod jumps;
+mod parts;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use litd_diagnosis::median;
@@ -69,21 +70,26 @@ pub(crate) fn remove(timelines: &mut [Timeline]) -> Skew {
 
 /// What the collectives of timelines say.
 pub(crate) fn of_timelines(timelines: &[Timeline]) -> Skew {
-    let all = rows(&lists(timelines));
-    let one_clock = have_one_clock(timelines);
-    if !all.suffice() {
-        return Skew {
-            one_clock,
-            ..all.too_few()
-        };
+    let lists = lists(timelines);
+    let all = rows(&lists);
+    let skew = match all.suffice() {
+        true => of_rows(&all, &Vec::from_iter(timelines)),
+        false => parts::skew(&lists, timelines).unwrap_or_else(|| all.too_few()),
+    };
+    Skew {
+        one_clock: have_one_clock(timelines),
+        ..skew
     }
-    let seen = Seen::of(&all);
-    let late = (0..all.ranks).map(|rank| seen.late(&all, rank));
+}
+
+/// What collectives say that all of these timelines ran, and which clocks jump.
+fn of_rows(all: &Rows, timelines: &[&Timeline]) -> Skew {
+    let seen = Seen::of(all);
+    let late = (0..all.ranks).map(|rank| seen.late(all, rank));
     let mut late = Vec::from_iter(late);
     let steps = jumps::take_out(&mut late, &seen);
     let mut skew = seen.skew(&late);
-    skew.one_clock = one_clock;
-    skew.jumps = jumps::told(&steps, timelines, |time| seen.at(&all, time));
+    skew.jumps = jumps::told(&steps, timelines, |time| seen.at(all, time));
     skew
 }
 
@@ -239,13 +245,12 @@ struct Place {
 /// where sequence numbers or iterations tell.
 fn lists(timelines: &[Timeline]) -> Vec<Lists> {
     let mut all = Vec::from_iter(timelines.iter().map(told));
-    let keys = all
-        .first()
-        .into_iter()
-        .flat_map(|told| told.keys().cloned());
-    for key in Vec::from_iter(keys) {
-        let lists = all.iter_mut().map(|told| told.get_mut(&key));
-        if let Some(mut lists) = lists.collect::<Option<Vec<_>>>() {
+    let keys = all.iter().flat_map(|told| told.keys().cloned());
+    for key in BTreeSet::from_iter(keys) {
+        // A process group may be of some ranks only; without one, nothing tells which ranks those are.
+        let lists = all.iter_mut().filter_map(|told| told.get_mut(&key));
+        let mut lists = Vec::from_iter(lists);
+        if lists.len() == timelines.len() || key.1.is_some() {
             keep_common(&mut lists);
         }
     }

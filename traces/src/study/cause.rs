@@ -9,6 +9,7 @@ use litd_units::Nanos;
 use serde::Serialize;
 
 use super::artefact;
+use super::longer::{self, Longer};
 use super::matrix::Matrix;
 use super::overlap::OverlapKind;
 use crate::analysis::{idle_of, least, ratio};
@@ -58,6 +59,9 @@ pub struct Diagnosis {
     /// recordings begin at different moments, which the first collectives see.
     #[serde(skip)]
     pub once_in_step: Option<u32>,
+    /// Where the cause is unknown, or no host is fast enough: names whose kernels take longer on the rank that is
+    /// late, and explain that.
+    pub longer: Vec<Longer>,
     /// The reasons, in words and numbers.
     pub evidence: Vec<String>,
     /// What was measured of each rank.
@@ -150,9 +154,12 @@ impl Measure {
     }
 
     /// The figure in words, for a node that is level or for one that nothing explains.
-    fn apart(&self, late: &str) -> [String; 2] {
+    fn apart(&self, late: &str, explained: bool) -> [String; 2] {
         let (spread, level) = (100.0 * self.spread, 100.0 * self.level);
-        let unexplained = "and nothing in its kernels, its queue or its transfers explains that";
+        let unexplained = match explained {
+            true => "and neither its pace nor its queue nor its transfers explain that",
+            false => "and nothing in its kernels, its queue or its transfers explains that",
+        };
         match self.name {
             "leads" => [
                 format!(
@@ -248,7 +255,8 @@ pub(super) fn diagnose(
     waits: Option<&GroupWaits>,
 ) -> Diagnosis {
     let length = length(matrix);
-    let marks = marks_of(timelines, matrix, kinds, skew, length);
+    let runs = Runs::of(matrix);
+    let marks = marks_of(timelines, matrix, kinds, skew, (length, &runs));
     let leads = leads(matrix, length);
     let noise = expected_spread(matrix, length);
     let iterations = matrix.iterations().len().max(1);
@@ -272,6 +280,16 @@ pub(super) fn diagnose(
         Cause::HostBound => !all_idle,
         cause => cause != Cause::Unknown,
     };
+    // That all hosts are late does not tell why one rank is.
+    let unexplained = match verdict.cause {
+        Cause::Unknown => verdict.seen.is_empty(),
+        cause => cause == Cause::HostBound && all_idle,
+    };
+    let longer = one.filter(|_| unexplained).map(|last| {
+        let late = spread(&measure.values) * length.0 as f64;
+        longer::find(timelines, &runs, (last, &verdict.ahead), late)
+    });
+    let longer = longer.unwrap_or_default();
     let hangs_on_one =
         one.is_some_and(|last| hangs_on_one((last, set_apart), waits, &measure, length));
     let (cause, evidence) = match artefact {
@@ -280,7 +298,10 @@ pub(super) fn diagnose(
         None if !exchanges && verdict.cause != Cause::Healthy => {
             (Cause::Unknown, alone(timelines, &leads, &marks))
         }
-        None => (verdict.cause, evidence(&late, last, &verdict, &measure)),
+        None => (
+            verdict.cause,
+            evidence((&late, last), &verdict, &measure, &longer),
+        ),
     };
     let once_in_step = one.and_then(|last| once_in_step(last, waits, &measure, length));
     let stragglers = if is_late { late } else { Vec::new() };
@@ -301,6 +322,7 @@ pub(super) fn diagnose(
         all_idle,
         hangs_on_one,
         once_in_step: once_in_step.and_then(|at| Some(timelines.get(at)?.rank)),
+        longer,
         evidence,
         ranks: each
             .map(|(at, ((timeline, marks), &lead))| RankMarks {
@@ -344,10 +366,14 @@ fn alone(timelines: &[Timeline], leads: &[f64], marks: &[Marks]) -> Vec<String> 
 }
 
 /// What the verdict rests on.
-fn evidence(late: &[u32], last: u32, verdict: &Verdict, measure: &Measure) -> Vec<String> {
-    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+fn evidence(
+    (late, last): (&[u32], u32),
+    verdict: &Verdict,
+    measure: &Measure,
+    longer: &[Longer],
+) -> Vec<String> {
     let apart = &verdict.apart;
-    let [level, unexplained] = measure.apart(&named(late));
+    let [level, unexplained] = measure.apart(&named(late), !longer.is_empty());
     // Of several that are alike the last one stands for all.
     let its = match late {
         [_] => "its".into(),
@@ -364,33 +390,8 @@ fn evidence(late: &[u32], last: u32, verdict: &Verdict, measure: &Measure) -> Ve
         (Cause::Unknown, _) => evidence.push("several causes at once: none is named".into()),
         _ => {}
     }
-    let slower = verdict
-        .seen
-        .iter()
-        .any(|cause| matches!(cause, Cause::SlowClock | Cause::DataDependent));
-    evidence.push(match (apart.slower_compute, apart.slower_memory) {
-        (Some(compute), Some(memory)) if slower => format!(
-            "{its} computation of constant overlap takes {} longer than that of the ranks far ahead of it where the clock limits it, and {} where memory does{}",
-            percent(compute),
-            percent(memory),
-            match verdict.cause {
-                Cause::SlowClock =>
-                    ": the clock is slow (these traces hold no temperature that would say why)",
-                Cause::DataDependent => ": a slow clock would spare the latter, so there is more work",
-                _ => "",
-            }
-        ),
-        (Some(compute), None) if slower => format!(
-            "{its} computation of constant overlap takes {} longer than that of the ranks far ahead of it: the clock is slow, or there is more work; too few kernels are limited by memory to tell which",
-            percent(compute),
-        ),
-        (Some(compute), _) => format!(
-            "{its} computation of constant overlap takes {} {} than that of the ranks far ahead of it: no slower than can be told",
-            percent(compute.abs()),
-            if compute < 0.0 { "less" } else { "longer" }
-        ),
-        (None, _) => format!("too few of {its} kernels have the same overlap on all ranks to tell the pace"),
-    });
+    evidence.extend(longer.iter().map(|one| one.evidence(&its)));
+    evidence.push(pace(&its, verdict));
     if verdict.seen.contains(&Cause::HostBound) {
         let more = match apart.idle > Limits::OF_TRACES.idle {
             true => format!(
@@ -413,12 +414,55 @@ fn evidence(late: &[u32], last: u32, verdict: &Verdict, measure: &Measure) -> Ve
     evidence
 }
 
+/// How long the computation of the rank that is late takes, against that of the ranks far ahead of it.
+fn pace(its: &str, verdict: &Verdict) -> String {
+    let apart = &verdict.apart;
+    let is_slower = |cause: &Cause| matches!(cause, Cause::SlowClock | Cause::DataDependent);
+    let slower = verdict.seen.iter().any(is_slower);
+    match (apart.slower_compute, apart.slower_memory) {
+        (Some(compute), Some(memory)) if slower => format!(
+            "{its} computation of constant overlap takes {} than that of the ranks far ahead of it where the clock limits it, and {} where memory does{}",
+            against(compute),
+            against(memory),
+            match verdict.cause {
+                Cause::SlowClock =>
+                    ": the clock is slow (these traces hold no temperature that would say why)",
+                Cause::DataDependent =>
+                    ": a slow clock would spare the latter, so there is more work",
+                _ => "",
+            }
+        ),
+        (Some(compute), None) if slower => format!(
+            "{its} computation of constant overlap takes {} than that of the ranks far ahead of it: the clock is slow, or there is more work; too few kernels are limited by memory to tell which",
+            against(compute),
+        ),
+        (Some(compute), _) => format!(
+            "{its} computation of constant overlap takes {} than that of the ranks far ahead of it: no slower than can be told",
+            against(compute),
+        ),
+        (None, _) => {
+            format!("too few of {its} kernels have the same overlap on all ranks to tell the pace")
+        }
+    }
+}
+
+/// A share of the time in percent.
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// How much longer something takes by this share; below zero it takes less.
+fn against(share: f64) -> String {
+    let side = if share < 0.0 { "less" } else { "longer" };
+    format!("{} {side}", percent(share.abs()))
+}
+
 fn marks_of(
     timelines: &[Timeline],
     matrix: &Matrix<'_>,
     kinds: &[OverlapKind],
     skew: &Skew,
-    length: Nanos,
+    (length, runs): (Nanos, &Runs),
 ) -> Vec<Marks> {
     // One name is looked into once; it may be long.
     let mut known = HashMap::new();
@@ -435,45 +479,49 @@ fn marks_of(
     let size = [matrix.gpus(), matrix.kernels()];
     let duration = |gpu, k| matrix.duration(gpu, k);
     let paces = paces(size, duration, constant, |k| limits[k]);
-    let runs = runs(matrix);
-    let idles = Vec::from_iter(
-        timelines
-            .iter()
-            .map(|timeline| idle_within(timeline, &runs)),
-    );
+    let idles = Vec::from_iter(timelines.iter().map(|timeline| runs.idle(timeline)));
     marks(&paces, &idles, skew, length)
 }
 
 /// The iterations in which kernels match, those of consecutive numbers as one span each: what a
 /// rank ran before, behind and between says nothing of them. None where traces mark none.
-fn runs(matrix: &Matrix<'_>) -> Vec<RangeInclusive<u32>> {
-    let mut runs = Vec::<RangeInclusive<u32>>::new();
-    for number in matrix.iterations().into_keys() {
-        let Some(number) = number else {
-            return Vec::new();
-        };
-        match runs.last_mut() {
-            Some(run) if run.end().checked_add(1) == Some(number) => *run = *run.start()..=number,
-            _ => runs.push(number..=number),
+pub(super) struct Runs(Vec<RangeInclusive<u32>>);
+
+impl Runs {
+    fn of(matrix: &Matrix<'_>) -> Self {
+        let mut runs = Vec::<RangeInclusive<u32>>::new();
+        for number in matrix.iterations().into_keys() {
+            let Some(number) = number else {
+                return Self(Vec::new());
+            };
+            match runs.last_mut() {
+                Some(run) if run.end().checked_add(1) == Some(number) => {
+                    *run = *run.start()..=number;
+                }
+                _ => runs.push(number..=number),
+            }
         }
+        Self(runs)
     }
-    runs
+
+    /// Whether a kernel is of one of them; each is where traces mark none.
+    pub(super) fn have(&self, kernel: &Kernel) -> bool {
+        self.0.is_empty() || self.0.iter().any(|run| is_in(kernel, run))
+    }
+
+    /// How long a rank's GPU had nothing to do in them; in all of its time if there are none.
+    fn idle(&self, timeline: &Timeline) -> Nanos {
+        if self.0.is_empty() {
+            return idle_of(&timeline.kernels);
+        }
+        let idle = |run| idle_of(timeline.kernels.iter().filter(|kernel| is_in(kernel, run)));
+        self.0.iter().map(idle).sum()
+    }
 }
 
-/// How long a rank's GPU had nothing to do in these iterations; in all of its time if there are
-/// none.
-fn idle_within(timeline: &Timeline, runs: &[RangeInclusive<u32>]) -> Nanos {
-    if runs.is_empty() {
-        return idle_of(&timeline.kernels);
-    }
-    let idle = |run: &RangeInclusive<u32>| {
-        let inside = |kernel: &&Kernel| {
-            let number = kernel.iteration.map(NonMax::get);
-            number.is_some_and(|number| run.contains(&number))
-        };
-        idle_of(timeline.kernels.iter().filter(inside))
-    };
-    runs.iter().map(idle).sum()
+fn is_in(kernel: &Kernel, run: &RangeInclusive<u32>) -> bool {
+    let number = kernel.iteration.map(NonMax::get);
+    number.is_some_and(|number| run.contains(&number))
 }
 
 /// Mean lead of each GPU, as a share of an iteration.

@@ -1,0 +1,174 @@
+//! Which kernels hold a rank up whose pace, queue and links are as good as the others'. A pace is of many
+//! kernels alike; a few that take longer, copies, and what runs on a stream beside the others show here.
+
+use std::collections::HashMap;
+
+use litd_diagnosis::median;
+use litd_units::Nanos;
+use serde::Serialize;
+
+use super::cause::Runs;
+use crate::analysis::ratio;
+use crate::gather::shortened;
+use crate::timeline::{Kernel, KernelClass, StreamId, Timeline};
+
+/// Together they explain a rank's lateness if they take longer by at least this share of it.
+const EXPLAINS: f64 = 0.5;
+/// Of those only what takes longer by at least this share of it, and of its own time, is told.
+const WORTH: f64 = 0.15;
+const OF_ITSELF: f64 = 0.01;
+/// So many names are told.
+const TOLD: usize = 3;
+/// Of fewer ranks than this the middle one is chance: then the one that takes longest is the measure.
+const FEW: usize = 4;
+
+/// All kernels of one name that take longer on the rank that is late than on those far ahead of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Longer {
+    /// The name.
+    pub name: String,
+    /// `computation` or `copy`.
+    pub class: &'static str,
+    /// The label of the stream that they run on, where most computation runs on another.
+    pub beside: Option<String>,
+    /// How many ran on the rank that is late, and how many on those ahead of it.
+    pub counts: [usize; 2],
+    /// How long they took together on the rank that is late, in nanoseconds.
+    pub time_ns: Nanos,
+    /// How long they took on the ranks ahead of it.
+    pub ahead_ns: Nanos,
+    /// Their difference as a share of what the rank is late by.
+    pub share: f64,
+}
+
+impl Longer {
+    /// Whether they are copies.
+    #[must_use]
+    pub fn copies(&self) -> bool {
+        self.class == COPY
+    }
+
+    /// By how much longer they take than on the ranks ahead, as a share; none where they took no time there.
+    #[must_use]
+    pub fn more(&self) -> Option<f64> {
+        ratio(self.time_ns - self.ahead_ns, self.ahead_ns)
+    }
+
+    /// What was measured, in words.
+    pub(super) fn evidence(&self, its: &str) -> String {
+        let [own, ahead] = self.counts;
+        let millis = |time: Nanos| format!("{:.3} ms", time.to_millis().0);
+        format!(
+            "{its} {own} × {} take {} together, the {ahead} of the ranks far ahead of it {}: {:.0} % of what it is late by",
+            shortened(&self.name),
+            millis(self.time_ns),
+            millis(self.ahead_ns),
+            100.0 * self.share
+        )
+    }
+}
+
+const COPY: &str = "copy";
+
+/// What explains that a rank is late by so much: the names whose kernels take longer there than on the ranks far
+/// ahead of it. Empty where that is less than half of it.
+pub(super) fn find(
+    timelines: &[Timeline],
+    runs: &Runs,
+    (last, ahead): (usize, &[usize]),
+    late: f64,
+) -> Vec<Longer> {
+    let Some(timeline) = timelines.get(last).filter(|_| late > 0.0) else {
+        return Vec::new();
+    };
+    let own = sums(timeline, runs);
+    let others = ahead.iter().filter_map(|&at| timelines.get(at));
+    let others = Vec::from_iter(others.map(|other| sums(other, runs)));
+    let main = main_stream(timeline, runs);
+    let longer = own.iter().filter_map(|(&(name, class), sum)| {
+        let theirs = || others.iter().map(|all| all.get(&(name, class)));
+        let times = theirs().map(|sum| sum.map_or(0.0, |sum| sum.time.0 as f64));
+        let counts = theirs().map(|sum| sum.map_or(0.0, |sum| sum.count as f64));
+        let ahead = measure(times.collect())?;
+        let by = sum.time.0 as f64 - ahead;
+        (by > WORTH * late && by > OF_ITSELF * ahead).then(|| Longer {
+            name: name.into(),
+            class: if class == KernelClass::Copy {
+                COPY
+            } else {
+                "computation"
+            },
+            beside: main
+                .filter(|main| class == KernelClass::Computation && *main != sum.stream)
+                .and_then(|_| timeline.streams.get(usize::from(sum.stream.0)))
+                .map(|label| (**label).into()),
+            counts: [sum.count, measure(counts.collect()).unwrap_or(0.0) as usize],
+            time_ns: sum.time,
+            ahead_ns: Nanos(ahead as i64),
+            share: by / late,
+        })
+    });
+    let mut longer = Vec::from_iter(longer);
+    longer.sort_by(|a, b| {
+        b.share
+            .total_cmp(&a.share)
+            .then_with(|| a.name.cmp(&b.name))
+    });
+    longer.truncate(TOLD);
+    match longer.iter().map(|one| one.share).sum::<f64>() >= EXPLAINS {
+        true => longer,
+        false => Vec::new(),
+    }
+}
+
+/// What ranks ahead take: the median, or of few the most.
+fn measure(values: Vec<f64>) -> Option<f64> {
+    match values.len() < FEW {
+        true => values.into_iter().max_by(f64::total_cmp),
+        false => median(values),
+    }
+}
+
+/// All kernels of one name and class on one rank.
+struct Sum {
+    count: usize,
+    time: Nanos,
+    /// Where the last of them ran.
+    stream: StreamId,
+}
+
+/// The computation and the copies of a rank by their names.
+fn sums<'a>(timeline: &'a Timeline, runs: &Runs) -> HashMap<(&'a str, KernelClass), Sum> {
+    let mut sums = HashMap::new();
+    for kernel in kernels(timeline, runs) {
+        let key = (timeline.name_of(kernel), kernel.class);
+        let sum = sums.entry(key).or_insert(Sum {
+            count: 0,
+            time: Nanos::ZERO,
+            stream: kernel.stream,
+        });
+        sum.count += 1;
+        sum.time += kernel.duration();
+        sum.stream = kernel.stream;
+    }
+    sums
+}
+
+/// The stream that most of a rank's computation runs on.
+fn main_stream(timeline: &Timeline, runs: &Runs) -> Option<StreamId> {
+    let mut counts = HashMap::<StreamId, usize>::new();
+    let computes = |kernel: &&Kernel| kernel.class == KernelClass::Computation;
+    for kernel in kernels(timeline, runs).filter(computes) {
+        *counts.entry(kernel.stream).or_default() += 1;
+    }
+    let most = counts
+        .into_iter()
+        .max_by_key(|&(stream, count)| (count, stream.0));
+    most.map(|(stream, _)| stream)
+}
+
+/// What a rank computes and copies in the iterations that are compared.
+fn kernels<'a>(timeline: &'a Timeline, runs: &'a Runs) -> impl Iterator<Item = &'a Kernel> {
+    let kernels = timeline.kernels.iter();
+    kernels.filter(|kernel| !kernel.class.communicates() && runs.have(kernel))
+}
