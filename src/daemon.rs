@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use litd_core::journal::JournalError;
 use litd_core::{Core, Device, Event, Table};
-use litd_power::DeviceKind;
-use litd_units::Nanos;
+use litd_power::{CapRange, DeviceKind};
+use litd_units::{Nanos, Watts};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
 use thiserror::Error;
@@ -239,11 +239,37 @@ pub fn check_budgets(config: &Config, options: &Options) -> Result<String, Daemo
 /// that had them before, say of them.
 async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore), DaemonError> {
     let found = discover(config).await?;
-    config.fits(&found.inventory, options.config.as_deref())?;
+    let path = options.config.as_deref();
+    if let Err(error) = config.fits(&found.inventory, path) {
+        config.fits(&as_their_peers(&found.inventory), path)?;
+        // A litd that does not start keeps no budget at all, and the driver may say otherwise in a second.
+        log::warn!(
+            "{error}\nOther GPUs here go lower than one whose driver names a higher lowest cap: litd goes on, \
+             with caps at their floors where the budget is less"
+        );
+    }
     let (directory, state) = (config.shell.locks(), &config.shell.state.directory);
     let locks = Rc::new(DeviceLocks::take(&directory, state, found.addresses())?);
     takeover::take_over(config, &locks)?;
     Ok((found, store_in(state, &config.shell).of(locks)))
+}
+
+/// The same devices, each GPU with the least of the lowest caps that the drivers of all GPUs name: one in recovery
+/// may name another one than it has.
+fn as_their_peers(inventory: &[Device]) -> Vec<Device> {
+    let is_gpu = |it: &&Device| it.identity.kind == DeviceKind::Gpu;
+    let lowest = inventory
+        .iter()
+        .filter(is_gpu)
+        .filter_map(|it| it.range.last());
+    let lowest = lowest.map(|range| range.lowest).reduce(Watts::min);
+    let mut devices = inventory.to_vec();
+    for device in devices.iter_mut().filter(|it| is_gpu(&&**it)) {
+        if let (Some(range), Some(lowest)) = (device.range.last(), lowest) {
+            device.range = CapRange { lowest, ..range }.into();
+        }
+    }
+    devices
 }
 
 pub(crate) async fn discover(config: &Config) -> Result<Found, DaemonError> {

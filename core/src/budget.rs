@@ -166,7 +166,10 @@ impl<S: Store> Core<S> {
     /// that an administrator had litd let go of, keeps what it may hold, and counts with its floor at
     /// least, because it may be litd's again.
     pub(crate) fn bounds(&self) -> Bounds {
-        let kept = |unit: &Unit| is_drained(unit) || !unit.is_ours() && unit.let_go.is_none();
+        let kept = |unit: &Unit| {
+            let others = !unit.is_ours() && unit.let_go.is_none();
+            is_drained(unit) || others && !self.obeys_again(unit)
+        };
         self.bounds_under(&self.config, kept)
     }
 

@@ -324,16 +324,16 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A cap that was asked for by hand, or that goes back to a GPU that has failed, and for which the others
-    /// leave no room, is not raised half way: nobody asked for that. One by hand is answered as not set, unless
-    /// there is room in time.
+    /// A cap that was asked for by hand, and for which the others leave no room, is not raised half way:
+    /// nobody asked for that. It is answered as not set, unless there is room in time. A GPU that has failed gets
+    /// nothing while a budget is kept with it.
     fn raise_in_full(&mut self) {
         let half = |&(device, unit): &(usize, &Unit)| {
             let target = self.actuator.target(device);
             let whole = unit.by_hand.asked();
             let less = target.zip(whole).is_some_and(|(it, whole)| it < whole);
             let rises = target > Some(self.actuator.most_of(device));
-            rises && (less || self.is_enforced_on(unit) && !self.has_room_for(device))
+            rises && (less || self.is_kept_down(unit))
         };
         let rising = self.devices.iter().filter(half);
         let rising: Vec<usize> = rising.map(|(device, _)| device).collect();
@@ -401,20 +401,6 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether the budget leaves room for what a GPU is to hold beside what all others are to.
-    fn has_room_for(&self, device: usize) -> bool {
-        let each = self.devices.gpus().map(|(other, unit)| {
-            let target = self.actuator.target(other);
-            let most = self.actuator.most_of(other);
-            match self.movable_target(other, unit) {
-                _ if other == device => target.unwrap_or(most),
-                Some(target) => target,
-                None => self.fixed_at(other, unit),
-            }
-        });
-        each.sum::<Watts>() <= self.managed_budget() + DUST
-    }
-
     /// Where some devices hold, or may hold, more than was planned for, the others make room:
     /// GPUs for GPUs, and CPU sockets only where their watts are lent anyway.
     fn squeeze(&mut self) {
@@ -434,7 +420,7 @@ impl<S: Store> Core<S> {
         let takes = !unit.device.range.is_open() && !self.actuator.has_failed(device);
         let target = self.actuator.target(device);
         match self.is_enforced_on(unit) {
-            // What was found goes back to it only in full: `raise_in_full`.
+            // It is lowered only: `raise_in_full`.
             true => self
                 .actuator
                 .held(device)
@@ -447,10 +433,21 @@ impl<S: Store> Core<S> {
     /// Whether a GPU that has failed, and that litd leaves alone otherwise, is lowered for a budget that was
     /// set: it may take writes again, and nobody else keeps the budget.
     fn is_enforced_on(&self, unit: &Unit) -> bool {
-        let is_bound = self.set_budget().is_some() || self.holds();
+        self.is_kept_down(unit) && self.obeys_again(unit)
+    }
+
+    /// Whether a GPU that has failed answers again and takes writes, as far as anybody knows.
+    pub(crate) fn obeys_again(&self, unit: &Unit) -> bool {
         let failed = unit.standing == DeviceState::Faulty && unit.let_go.is_none();
         let answers = unit.failures == 0 && unit.is_judged() && self.is_fresh(unit);
-        is_bound && failed && unit.is_gpu() && answers && unit.not_in_force.is_none()
+        failed && answers && unit.not_in_force.is_none()
+    }
+
+    /// Whether a GPU has failed while there is a budget: until it is litd's again its cap does not rise.
+    fn is_kept_down(&self, unit: &Unit) -> bool {
+        let is_bound = self.set_budget().is_some() || self.holds();
+        let failed = unit.standing == DeviceState::Faulty && unit.let_go.is_none();
+        is_bound && failed && unit.is_gpu()
     }
 
     /// What the others have to leave to a device that is not to be moved: also for the cap that goes back
@@ -466,7 +463,7 @@ impl<S: Store> Core<S> {
     /// is somebody else's, the limit in force where its driver tells that.
     fn counts_with(&self, device: usize, unit: &Unit) -> Watts {
         let theirs = unit.standing == DeviceState::Foreign;
-        let reading = unit.device.reading.filter(|_| theirs);
+        let reading = self.fresh_reading(unit).filter(|_| theirs);
         let enforced = reading.and_then(|reading| reading.enforced);
         let enforced = enforced.filter(|enforced| *enforced > Watts::ZERO);
         enforced.unwrap_or_else(|| self.actuator.most_of(device))

@@ -37,6 +37,9 @@ const UP: Watts = Watts(200.0);
 /// much.
 const EXCEEDED: f64 = 1.2;
 
+/// A limit that the node exceeds by more than that is one all the same once it has been told for so long.
+const INSISTED: Nanos = Nanos(60_000_000_000);
+
 /// How often a value was seen.
 #[derive(Debug, Clone, Default)]
 struct Counted {
@@ -124,6 +127,8 @@ struct BmcLimit {
     in_force: Watts,
     /// Who knows of a limit, if anybody does.
     teller: Option<String>,
+    /// Who tells a limit that the node far exceeds, and since when each of his readings has had one.
+    insists: Option<(String, Nanos)>,
 }
 
 impl Default for BmcLimit {
@@ -132,6 +137,7 @@ impl Default for BmcLimit {
             told: Self::NONE,
             in_force: Self::NONE,
             teller: None,
+            insists: None,
         }
     }
 }
@@ -140,12 +146,22 @@ impl BmcLimit {
     const NONE: Watts = Watts(f64::INFINITY);
 
     /// Takes in what was told. Who knows of no limit does not lift what another one told. A limit that
-    /// the node far exceeds is not enforced, and counts only from whose limit is in force already: that
-    /// one has been lowered, and the node is to follow.
-    fn hear(&mut self, reading: &NodeReading) {
+    /// the node far exceeds may be none, and counts only from whose limit is in force already (that
+    /// one has been lowered, and the node is to follow), or once it has been told for [`INSISTED`]: it has come in
+    /// an emergency, or before litd was started.
+    fn hear(&mut self, reading: &NodeReading, now: Nanos) {
         let known = self.in_force().is_some() && self.teller.as_deref() == Some(&reading.source);
         let enforced = |cap: &Watts| reading.power.is_none_or(|power| power <= *cap * EXCEEDED);
-        let cap = reading.cap.filter(|cap| known || enforced(cap));
+        let exceeded = reading.cap.is_some_and(|cap| !enforced(&cap));
+        let mine = |it: &(String, Nanos)| it.0 == reading.source;
+        self.insists = match self.insists.take() {
+            Some(it) if !mine(&it) => Some(it),
+            before if exceeded => before.or_else(|| Some((reading.source.clone(), now))),
+            _ => None,
+        };
+        let since = self.insists.as_ref().filter(|it| mine(it));
+        let insisted = since.is_some_and(|(_, since)| now >= *since + INSISTED);
+        let cap = reading.cap.filter(|cap| known || insisted || enforced(cap));
         let teller = self.teller.as_deref();
         match cap {
             Some(_) => self.teller = Some(reading.source.clone()),
@@ -197,7 +213,7 @@ impl<S: Store> Core<S> {
             node.reserve.add(rest.min(last).0);
         }
         node.rest = rest;
-        node.limit.hear(&reading);
+        node.limit.hear(&reading, now);
         if let Some(why) = reading.alarm.clone() {
             node.alarm = Some((why, now + BRAKE));
         }
@@ -449,10 +465,29 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_the_node_far_exceeds_counts_once_it_has_been_told_for_a_minute() {
+        let mut limit = BmcLimit::default();
+        let mut hear = |second: i64, cap: Option<f64>| {
+            limit.hear(&told("redfish", 7000.0, cap), Nanos(second * 1_000_000_000));
+            limit.in_force()
+        };
+        for second in (0..60).step_by(5) {
+            assert_eq!(hear(second, Some(5000.0)), None);
+        }
+        // Once without it, and it begins anew.
+        assert_eq!(hear(60, None), None);
+        for second in (65..125).step_by(5) {
+            assert_eq!(hear(second, Some(5000.0)), None);
+        }
+        hear(125, Some(5000.0));
+        assert_eq!(hear(130, Some(5000.0)), Some(Watts(5000.0)));
+    }
+
+    #[test]
     fn a_limit_moves_only_as_far_as_two_readings_in_a_row_agree() {
         let mut limit = BmcLimit::default();
         let mut hear = |source: &str, power: f64, cap: Option<f64>| {
-            limit.hear(&told(source, power, cap));
+            limit.hear(&told(source, power, cap), Nanos(0));
             limit.in_force()
         };
         assert_eq!(hear("redfish", 5000.0, Some(6000.0)), None);

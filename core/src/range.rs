@@ -53,7 +53,8 @@ impl Range {
     }
 
     /// What the driver told last, if it ever did.
-    pub(crate) fn last(&self) -> Option<CapRange> {
+    #[must_use]
+    pub fn last(&self) -> Option<CapRange> {
         match self {
             Self::Told(range) | Self::Asked(range) => Some(*range),
             Self::Untold { last, .. } => *last,

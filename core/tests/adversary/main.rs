@@ -835,3 +835,136 @@ fn fuzz_smooth() {
     }
     println!("{bad} bad");
 }
+
+/// A node of four MI250X: each card's second die tells 0 W as its cap and default (aldebaran_get_power_limit), and takes no write.
+#[test]
+fn second_dies() {
+    let mut c = config();
+    c.caps.budget = Some(Watts(1800.0));
+    let mut devs = found_at(8, 560.0);
+    for (n, d) in devs.iter_mut().enumerate() {
+        d.range = litd_power::CapRange {
+            lowest: Watts(0.0),
+            highest: Watts(560.0),
+            default: Watts(560.0),
+            resolution: Watts(1.0),
+        };
+        if n % 2 == 1 {
+            d.range.default = Watts(0.0);
+            d.refuses = 2;
+            d.cap = Watts(0.0);
+            d.power = Some(Watts(0.0));
+        }
+    }
+    let mut w = W::with(devs, c);
+    w.pass(30.0);
+    w.show();
+    // Four caps of 450 W would do.
+    assert!(w.sum() >= 1700.0, "{}", w.sum());
+}
+
+/// The driver as a whole stands still for eight seconds (it resets one GPU, say) and goes on. Then the lease ends.
+#[test]
+fn driver_stalls_for_eight_seconds() {
+    let mut c = config();
+    c.caps.safe_budget = Some(Watts(2400.0));
+    let mut w = W::new(8, c);
+    w.pass(3.0);
+    w.command(Command::Lease(Lease {
+        controller: "fleet".into(),
+        seconds: 60.0,
+        mode: None,
+        budget: Some(Watts(5600.0)),
+    }))
+    .unwrap();
+    w.pass(10.0);
+    for d in 0..8 {
+        w.devs[d].hang = true;
+    }
+    w.pass(8.0);
+    for d in 0..8 {
+        w.unhang(d);
+    }
+    w.pass(300.0);
+    w.show();
+    assert!(w.sum() <= 2400.0, "{}", w.sum());
+}
+
+/// Every GPU's driver takes no write for four seconds, just when the budget comes down.
+#[test]
+fn four_seconds_of_trouble_everywhere() {
+    let mut w = W::new(8, config());
+    w.pass(5.0);
+    for d in 0..8 {
+        w.devs[d].fail_sets = Some(None);
+    }
+    w.command(budget(2000.0)).unwrap();
+    w.pass(4.0);
+    for d in 0..8 {
+        w.devs[d].fail_sets = None;
+    }
+    w.pass(600.0);
+    println!("{} {}", w.sum(), w.status().node.summary);
+    assert!(w.sum() <= 2000.0, "{}", w.sum());
+}
+
+/// A stall, and then the orderly stop of a litd that is to leave the safe budget behind.
+#[test]
+fn stall_then_hold() {
+    let mut c = config();
+    c.caps.safe_budget = Some(Watts(2400.0));
+    c.caps.on_exit = OnExit::Hold;
+    let mut w = W::new(8, c);
+    w.pass(3.0);
+    w.command(Command::Lease(Lease {
+        controller: "fleet".into(),
+        seconds: 600.0,
+        mode: None,
+        budget: Some(Watts(5600.0)),
+    }))
+    .unwrap();
+    w.pass(10.0);
+    for d in 0..8 {
+        w.devs[d].hang = true;
+    }
+    w.pass(8.0);
+    for d in 0..8 {
+        w.unhang(d);
+    }
+    w.pass(20.0);
+    println!("stop {}", w.stop());
+    println!("{:?}", w.caps());
+    assert!(w.sum() <= 2400.0, "{}", w.sum());
+}
+
+/// A rack's emergency: the BMC of a node without a limit tells one of 5000 W, and the node draws 7000 W.
+#[test]
+fn bmc_limit_in_an_emergency() {
+    use litd_core::NodeReading;
+    let mut c = config();
+    c.node.reserve = Some(Watts(1400.0));
+    let mut w = W::new(8, c);
+    for d in &mut w.devs {
+        d.power = Some(Watts(690.0));
+    }
+    w.pass(3.0);
+    let tell = |w: &mut W, cap: Option<f64>| {
+        let power = 1400.0 + w.devs.iter().map(|d| d.cap.0.min(690.0)).sum::<f64>();
+        w.event(Event::NodePower(NodeReading {
+            source: "redfish".into(),
+            power: Some(Watts(power)),
+            cap: cap.map(Watts),
+            ..NodeReading::default()
+        }));
+        w.pass(5.0);
+    };
+    for _ in 0..20 {
+        tell(&mut w, None);
+    }
+    w.log.push("--- limit".into());
+    for _ in 0..120 {
+        tell(&mut w, Some(5000.0));
+    }
+    w.show();
+    assert!(w.sum() + 1400.0 <= 5000.0, "{}", w.sum());
+}

@@ -311,6 +311,9 @@ impl W {
                 }
             }
         }
+        for line in &self.log[self.log.len().saturating_sub(3000)..] {
+            println!("{line}");
+        }
         panic!("spins");
     }
     fn begin(&mut self, d: usize, op: Operation) {
