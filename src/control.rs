@@ -1,6 +1,5 @@
 //! Where administrators and site tools ask and command ([`litd_api`]).
 
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -47,7 +46,10 @@ pub async fn serve(
 ) {
     let seats = Seats::new(SEATS);
     loop {
-        let stream = listening.accept().await;
+        let connection = listening.accept().await;
+        let Ok(stream) = connection.stream() else {
+            continue;
+        };
         let Ok(credentials) = stream.peer_cred() else {
             continue;
         };
@@ -65,14 +67,14 @@ pub async fn serve(
             continue;
         };
         // Without a descriptor left nobody could say later what was not read.
-        let Ok(end) = stream.as_fd().try_clone_to_owned() else {
+        let Ok(end) = connection.second() else {
             continue;
         };
-        unread::bound(&stream, server::SEND_BUFFER);
+        unread::bound(stream, server::SEND_BUFFER);
         let (hub, unread) = (hub.clone(), unread.clone());
         let waiting = answers.connection(Some(caller.uid));
         tokio::task::spawn_local(async move {
-            let serving = server::http(stream, LONGEST, |request| async {
+            let serving = server::http(connection, LONGEST, |request| async {
                 seat.asks();
                 let answer = respond(hub.clone(), admins, caller, request).await;
                 waiting.admit(answer, &hub)

@@ -30,6 +30,7 @@ use crate::hub::{Hub, Shared};
 use crate::listening::{BindError, Cleanup, Listening};
 use crate::locks::{DeviceLocks, Taken};
 use crate::node_power::NodePowerFile;
+use crate::passed::Closers;
 use crate::presence::Presence;
 use crate::process::Processes;
 use crate::restore::Leftovers;
@@ -355,9 +356,11 @@ impl Sockets {
             Some(address) => Some((address, metrics_server::listen(address).await)),
             None => None,
         };
+        let closers = Closers::default();
+        let on = |path, group: &String, mode| Listening::on(path, group, mode, &closers);
         Ok(Self {
-            ingest: Listening::on(&ingest.socket, &ingest.group, ingest.mode)?.into(),
-            control: Listening::on(&control.socket, &control.read_group, readers)?.into(),
+            ingest: on(&ingest.socket, &ingest.group, ingest.mode)?.into(),
+            control: on(&control.socket, &control.read_group, readers)?.into(),
             metrics,
         })
     }

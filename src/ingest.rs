@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use crate::hub::Shared;
 use crate::listening::Listening;
+use crate::passed::Connection;
 use crate::process::Processes;
 use crate::server;
 use crate::session::{self, Caller};
@@ -40,9 +41,12 @@ pub async fn serve(
     let places = server::Places::new(sessions.saturating_add(SPARE));
     loop {
         let place = places.take().await;
-        let stream = next(&listening, &processes).await;
-        let Some(peer) = peer(&stream) else { continue };
-        let process = processes.of(&stream, peer.pid);
+        let connection = next(&listening, &processes).await;
+        let Ok(stream) = connection.stream() else {
+            continue;
+        };
+        let Some(peer) = peer(stream) else { continue };
+        let process = processes.of(stream, peer.pid);
         let home = processes.home(&process, peer.pid);
         let crowd = Crowd::of(peer.uid, home.as_ref());
         let room = unread.room(&crowd);
@@ -52,7 +56,7 @@ pub async fn serve(
         if room == Room::Nothing {
             continue;
         }
-        unread::bound(&stream, SEND_BUFFER);
+        unread::bound(stream, SEND_BUFFER);
         let (hub, unread) = (hub.clone(), unread.clone());
         let caller = Caller {
             peer,
@@ -61,7 +65,7 @@ pub async fn serve(
             is_refused_in_words: room == Room::Words,
         };
         tokio::task::spawn_local(async move {
-            if let Some(end) = session::serve(stream, caller, longest, hub).await {
+            if let Some(end) = session::serve(connection, caller, longest, hub).await {
                 unread.close(crowd, end);
             }
             drop(place);
@@ -70,12 +74,12 @@ pub async fn serve(
 }
 
 /// The next connection.
-async fn next(listening: &Listening, processes: &Processes) -> UnixStream {
+async fn next(listening: &Listening, processes: &Processes) -> Connection {
     let mut accepted = std::pin::pin!(listening.accept());
     while processes.wants_looks() {
         processes.look(&*listening.listener());
-        if let Ok(stream) = timeout(LOOK, &mut accepted).await {
-            return stream;
+        if let Ok(connection) = timeout(LOOK, &mut accepted).await {
+            return connection;
         }
     }
     accepted.await

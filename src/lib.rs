@@ -6,6 +6,7 @@
 //!   faces; [`devices`]: its hands;
 //! - [`config`], [`state`], [`audit`], [`files`]: what it reads and what survives it; [`locks`]:
 //!   whose the devices are, and [`lock_holders`] who says so;
+//! - [`passed`]: descriptors that peers pass along, which litd takes none of;
 //! - [`clock`], `rig`: its time, or a test rig's.
 
 mod answers;
@@ -30,6 +31,7 @@ pub mod metrics;
 mod metrics_server;
 pub mod node_power;
 mod notify;
+pub mod passed;
 pub mod presence;
 pub mod process;
 mod restore;

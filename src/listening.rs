@@ -11,17 +11,25 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
+};
 use thiserror::Error;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use crate::config::Permissions;
 use crate::files;
+use crate::passed::{self, Closers, Connection};
 use crate::server::{self, own_by};
+
+/// Whether those who close connections have caught up is looked at so often.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Why a socket can't be listened on.
 #[derive(Debug, Error)]
@@ -46,6 +54,7 @@ pub enum BindError {
 #[derive(Debug)]
 pub struct Listening {
     place: Place,
+    closers: Closers,
     open: RefCell<Open>,
     standing: RefCell<Standing>,
     /// Whoever waits for a connection waits at a socket that is not there any more.
@@ -64,6 +73,8 @@ struct Place {
 #[derive(Debug)]
 struct Open {
     listener: Rc<UnixListener>,
+    /// Whether the kernel lets nobody pass descriptors to it.
+    refuses_passed: bool,
     /// Opened as a place only. As long as it is open its number is no other file's.
     file: File,
 }
@@ -81,11 +92,16 @@ enum Standing {
 impl Listening {
     /// Listens on a unix socket with the given permissions; a socket that a predecessor left is
     /// replaced. A group that does not exist is warned of, and the socket is the daemon's own then:
-    /// better nobody than the wrong ones.
+    /// better nobody than the wrong ones. `closers` close connections in which descriptors may wait.
     ///
     /// # Errors
     /// Something else is at that place, or the system refuses.
-    pub fn on(path: &Path, group: &str, permissions: Permissions) -> Result<Self, BindError> {
+    pub fn on(
+        path: &Path,
+        group: &str,
+        permissions: Permissions,
+        closers: &Closers,
+    ) -> Result<Self, BindError> {
         let place = Place {
             path: path.to_owned(),
             group: group.to_owned(),
@@ -94,21 +110,30 @@ impl Listening {
         Ok(Self {
             open: RefCell::new(place.open()?),
             place,
+            closers: closers.clone(),
             standing: RefCell::new(Standing::Reached),
             renewed: Notify::new(),
         })
     }
 
     /// The next connection, however long it takes.
-    pub async fn accept(&self) -> UnixStream {
+    pub async fn accept(&self) -> Connection {
         loop {
+            while self.closers.are_late() {
+                sleep(LOOK).await;
+            }
             let listener = self.listener();
             tokio::select! {
                 // Of a socket that was replaced none is accepted any more: whoever asks the new one whether
                 // connections wait knows of all of them.
                 biased;
                 () = self.renewed.notified() => {}
-                stream = server::accept(|| listener.accept()) => return stream,
+                stream = server::accept(|| listener.accept()) => {
+                    // Of the socket that it was made to: it is this one until the next await.
+                    let refuses = self.open.borrow().refuses_passed;
+                    let closers = (!refuses).then(|| self.closers.clone());
+                    return Connection::new(stream, closers);
+                }
             }
         }
     }
@@ -208,7 +233,13 @@ impl Place {
 
     fn bind(&self) -> io::Result<Open> {
         // The process's umask keeps others out until the permissions are set.
-        let listener = UnixListener::bind(&self.path)?;
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+        let refuses_passed = passed::refuse(&socket);
+        bind(socket.as_raw_fd(), &UnixAddr::new(&self.path)?)?;
+        // As many may wait to be accepted as the kernel lets wait at all.
+        listen(&socket, Backlog::MAXALLOWABLE)?;
+        let listener = UnixListener::from_std(socket.into())?;
         let mut as_place = OpenOptions::new();
         as_place
             .read(true)
@@ -231,6 +262,7 @@ impl Place {
         fs::set_permissions(&itself, fs::Permissions::from_mode(mode))?;
         Ok(Open {
             listener: Rc::new(listener),
+            refuses_passed,
             file,
         })
     }
@@ -258,9 +290,8 @@ impl Drop for Cleanup {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
-    use nix::sys::socket::{Backlog, listen};
     use tokio::task::LocalSet;
 
     use super::*;
@@ -275,7 +306,7 @@ mod tests {
     }
 
     fn on(path: &Path) -> Listening {
-        Listening::on(path, "", Permissions(0o660)).unwrap()
+        Listening::on(path, "", Permissions(0o660), &Closers::default()).unwrap()
     }
 
     #[test]

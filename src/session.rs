@@ -3,18 +3,17 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
 use litd_core::{Doubt, Home, Peer, SessionId};
 use litd_proto::frame::{self, Reader};
 use tokio::io::Interest;
-use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::hub::Shared;
+use crate::passed::{Connection, OurEnd};
 use crate::process::Process;
 
 /// So much is read from a hook before others have their turn.
@@ -49,7 +48,7 @@ pub struct Caller {
 /// One hook's connection.
 #[derive(Debug)]
 pub struct Session {
-    stream: UnixStream,
+    connection: Connection,
     process: Process,
     is_refused_in_words: bool,
     unsent: RefCell<Vec<u8>>,
@@ -63,9 +62,9 @@ pub struct Session {
 impl Session {
     /// A session on a connection that a process has made; `is_refused_in_words`: as [`Caller`] has it.
     #[must_use]
-    pub fn new(stream: UnixStream, process: Process, is_refused_in_words: bool) -> Self {
+    pub fn new(connection: Connection, process: Process, is_refused_in_words: bool) -> Self {
         Self {
-            stream,
+            connection,
             process,
             is_refused_in_words,
             unsent: RefCell::default(),
@@ -121,9 +120,10 @@ impl Session {
 
     /// Writes as much as the socket takes now.
     fn flush(&self) -> io::Result<()> {
+        let stream = self.connection.stream()?;
         let mut unsent = self.unsent.borrow_mut();
         while !unsent.is_empty() {
-            match self.stream.try_write(&unsent) {
+            match stream.try_write(&unsent) {
                 Ok(written) => {
                     unsent.drain(..written);
                     self.stalled.set(None);
@@ -148,6 +148,9 @@ impl Session {
     /// Waits until the connection has something to read or room to write what is unsent; breaks
     /// once it is to end.
     async fn wait(&self) -> ControlFlow<()> {
+        let Ok(stream) = self.connection.stream() else {
+            return ControlFlow::Break(());
+        };
         let interest = match self.is_flushed() {
             true => Interest::READABLE,
             false => Interest::READABLE | Interest::WRITABLE,
@@ -155,7 +158,7 @@ impl Session {
         let stalled = self.stalled.get();
         let cut = stalled.map_or_else(Instant::now, |since| since + STALL);
         tokio::select! {
-            ready = self.stream.ready(interest) => match ready {
+            ready = stream.ready(interest) => match ready {
                 Ok(ready) if ready.is_writable() => {
                     let _ = self.flush();
                     ControlFlow::Continue(())
@@ -174,8 +177,8 @@ impl Session {
     fn read(&self, chunk: &mut [u8]) -> io::Result<usize> {
         let mut read = Err(io::ErrorKind::WouldBlock.into());
         let emptied = || Err(io::ErrorKind::WouldBlock.into());
-        let outcome = self.stream.try_io(Interest::READABLE, || {
-            let length = nix::unistd::read(&self.stream, chunk)?;
+        let outcome = self.connection.stream()?.try_io(Interest::READABLE, || {
+            let length = self.connection.read_now(chunk)?;
             read = Ok(length);
             match length {
                 1.. if length < chunk.len() => emptied(),
@@ -223,7 +226,10 @@ impl Session {
     async fn part(&self) {
         let flushed = async {
             while !self.is_flushed() {
-                if self.stream.writable().await.is_err() || self.flush().is_err() {
+                let Ok(stream) = self.connection.stream() else {
+                    return;
+                };
+                if stream.writable().await.is_err() || self.flush().is_err() {
                     return;
                 }
             }
@@ -238,18 +244,18 @@ impl Session {
 /// Serves a hook until either side ends the connection. `longest` is in bytes. Answers with litd's end of it,
 /// which is still open.
 pub async fn serve(
-    stream: UnixStream,
+    connection: Connection,
     caller: Caller,
     longest: usize,
     hub: Shared,
-) -> Option<OwnedFd> {
+) -> Option<OurEnd> {
     let Caller {
         peer,
         process,
         home,
         is_refused_in_words,
     } = caller;
-    let session = Rc::new(Session::new(stream, process, is_refused_in_words));
+    let session = Rc::new(Session::new(connection, process, is_refused_in_words));
     let mut reader = Reader::new(longest);
     let id = hub.borrow_mut().join(session.clone(), peer, home);
     while !session.closing.get() {
@@ -267,6 +273,5 @@ pub async fn serve(
     drop(reader);
     session.part().await;
     hub.borrow_mut().leave(id);
-    let stream = Rc::into_inner(session)?.stream;
-    Some(stream.into_std().ok()?.into())
+    Some(Rc::into_inner(session)?.connection.into_end())
 }

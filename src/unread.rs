@@ -8,13 +8,15 @@
 //! it is let in as a rank, so that it leaves nothing either.
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use litd_core::{Crowd, Table};
-use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
+use nix::sys::socket::{setsockopt, sockopt};
 use tokio::time::{Instant, sleep};
+
+use crate::passed::OurEnd;
 
 /// What an end that is kept counts with besides the bytes that the kernel says: its descriptor, and what
 /// the kernel has for it.
@@ -51,7 +53,7 @@ struct Ends {
 #[derive(Debug)]
 struct End {
     crowd: Crowd,
-    end: OwnedFd,
+    end: OurEnd,
     bytes: usize,
 }
 
@@ -81,9 +83,8 @@ impl Unread {
     }
 
     /// Closes a connection to a process of this crowd, of which `end` is litd's end.
-    pub fn close(&self, crowd: Crowd, end: OwnedFd) {
-        // Its peer may have gone.
-        let _ = shutdown(end.as_raw_fd(), Shutdown::Both);
+    pub fn close(&self, crowd: Crowd, end: OurEnd) {
+        end.shut_down();
         let mut ends = self.0.borrow_mut();
         ends.ends.extend(End::of(crowd, end));
         if ends.ends.len() >= ends.look_at.max(FEW) {
@@ -122,8 +123,8 @@ impl Ends {
 impl End {
     /// `None` if the peer has read everything or is gone: the kernel drops what a peer has not read when
     /// he closes his end.
-    fn of(crowd: Crowd, end: OwnedFd) -> Option<Self> {
-        let unread = unsent(&end).ok().filter(|&unread| unread > 0)?;
+    fn of(crowd: Crowd, end: OurEnd) -> Option<Self> {
+        let unread = unsent(end.end().ok()?).ok().filter(|&unread| unread > 0)?;
         let bytes = END + unread;
         Some(Self { crowd, end, bytes })
     }
@@ -132,7 +133,7 @@ impl End {
 /// Ends a TCP connection once its peer has taken everything, or at this time without that: what is still
 /// unsent is dropped then, and so is the connection.
 pub async fn close_tcp(end: OwnedFd, at_last: Instant) {
-    while unsent(&end).is_ok_and(|unsent| unsent > 0) {
+    while unsent(end.as_fd()).is_ok_and(|unsent| unsent > 0) {
         if Instant::now() >= at_last {
             let at_once = nix::libc::linger {
                 l_onoff: 1,
@@ -157,7 +158,7 @@ pub fn bound(socket: &impl AsFd, bytes: usize) {
 /// What the kernel holds of what was sent: of a unix socket what the peer has not read, with the kernel's
 /// records; of TCP what the peer has not acknowledged.
 #[allow(unsafe_code)]
-fn unsent(end: &OwnedFd) -> nix::Result<usize> {
+fn unsent(end: BorrowedFd<'_>) -> nix::Result<usize> {
     nix::ioctl_read_bad!(siocoutq, nix::libc::TIOCOUTQ, nix::libc::c_int);
     let mut bytes = 0;
     // SAFETY: the descriptor is open for as long as it is borrowed, and the kernel writes one int there.
@@ -183,7 +184,7 @@ mod tests {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         bound(&ours, 4096);
         ours.write_all(b"no").unwrap();
-        unread.close(crowd.into(), ours.into());
+        unread.close(crowd.into(), OurEnd::plain(ours.into()));
         theirs
     }
 

@@ -60,6 +60,8 @@ mod nvml;
 mod operation;
 #[path = "whole/others.rs"]
 mod others;
+#[path = "whole/passed.rs"]
+mod passed;
 #[path = "whole/preload.rs"]
 mod preload;
 #[path = "whole/profilers.rs"]
