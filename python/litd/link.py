@@ -13,6 +13,7 @@ import logging
 import os
 import select
 import socket
+import struct
 import threading
 import time
 import weakref
@@ -36,6 +37,9 @@ DEFAULT_SOCKET = "/run/litd/ingest.sock"
 
 WELCOME_SECONDS = 30.0
 """litd asks a driver before it answers a hello."""
+
+QUEUE_SECONDS = 10.0
+"""So long it waits for a place where many connect to litd at once."""
 
 STUCK_SECONDS = 10.0
 """A litd that has read nothing for so long is left alone for a while."""
@@ -299,8 +303,7 @@ class Link:
     def _serve(self, hello: wire.Hello) -> None:
         stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection = self._connection = _Connection(stream)
-        stream.settimeout(WELCOME_SECONDS)
-        stream.connect(self._path)
+        self._connect(stream)
         stream.setblocking(False)
         connection.unsent += wire.frame(hello.encode())
         while not self._closing:
@@ -311,6 +314,20 @@ class Link:
             connection.unsent += wire.frame(wire.Bye(self._bye[:500]).encode())
             stream.settimeout(0.5)
             stream.sendall(connection.unsent)
+
+    def _connect(self, stream: socket.socket) -> None:
+        """Connects, and waits for a place in litd's queue if that is full.
+
+        A socket that Python gives a timeout does not block: it would be told EAGAIN at once. So the
+        kernel waits, for half a second each time.
+        """
+        stream.settimeout(None)
+        half_a_second = struct.pack("@ll", 0, 500_000)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, half_a_second)
+        deadline = time.monotonic() + QUEUE_SECONDS
+        while error := stream.connect_ex(self._path):
+            if error != errno.EAGAIN or self._closing or time.monotonic() > deadline:
+                raise OSError(error, os.strerror(error))
 
     def _turn(self, connection: _Connection) -> None:
         """Waits until there is something to do, and does it."""

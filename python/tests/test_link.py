@@ -443,3 +443,29 @@ def test_a_script_that_closes_all_files_ends_the_link_with_one_warning(
             os.close(number)
             mine.close()
             other.close()
+
+
+def test_a_full_queue_is_waited_for(
+    path: Path, links: Links, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(1)
+    others: list[socket.socket] = []
+    with contextlib.ExitStack() as stack:
+        stack.callback(listener.close)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                others.append(stack.enter_context(socket.socket(socket.AF_UNIX)))
+                others[-1].setblocking(False)
+                others[-1].connect(str(path))
+        links()
+        time.sleep(1.0)
+        # It still waits, and has a place as soon as there is one.
+        listener.settimeout(5.0)
+        for _ in range(len(others)):
+            stream, _ = listener.accept()
+            stack.enter_context(stream)
+        stream.settimeout(5.0)
+        assert stream.recv(1 << 16)
+        assert warnings(caplog) == []
