@@ -59,7 +59,8 @@ pub async fn serve(
         };
         // Whoever may end litd anyway is served whatever he has left unread.
         let is_own = admins.is_own(caller);
-        if !is_own && unread.room(&caller.uid.into()) == Room::Nothing {
+        let crowd = hub.borrow().crowd(caller.uid, None);
+        if !is_own && unread.room(&crowd) == Room::Nothing {
             hub.borrow_mut().unanswered(Some(caller.uid));
             continue;
         }
@@ -80,7 +81,7 @@ pub async fn serve(
                 waiting.admit(answer, &hub)
             });
             leave.or(serving).await;
-            unread.close(caller.uid.into(), end);
+            unread.close(crowd, end);
         });
     }
 }

@@ -38,7 +38,7 @@ use crate::rig::{Advance, Rig};
 use crate::rights::Admins;
 use crate::state::{self, FileStore, Lock, StateError};
 use crate::unread::Unread;
-use crate::{control, ingest, logging, metrics_server, restore, takeover};
+use crate::{control, ingest, logging, metrics_server, owners, restore, takeover};
 
 pub use crate::restore::restore;
 
@@ -177,6 +177,8 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
     let (clock, rig) = clock(options.rig_clock.as_deref()).await?;
     let baseline = config.shell.baseline_file();
     let (hub, answers) = assemble(Core::new, &config, found, clock, store, baseline)?;
+    let subordinate_ids = &config.shell.ingest.subordinate_ids;
+    hub.borrow_mut().set_owners(owners::read(subordinate_ids));
     let mut life = Life::new(hub.clone(), answers, signals);
     let _cleanup = sockets.serve(&config, &hub);
     hub.borrow_mut().begin();
@@ -432,6 +434,8 @@ impl Reload {
         for section in config.shell.differing(&self.shell) {
             log::warn!("[{section}] takes effect at the next start");
         }
+        let owners = owners::read(&self.shell.ingest.subordinate_ids);
+        hub.borrow_mut().set_owners(owners);
         hub.borrow_mut().reloaded(Ok(config));
     }
 }

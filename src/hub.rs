@@ -8,7 +8,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use litd_api::{Command, Done, Events, Problem, Status, Trials};
-use litd_core::{AboveSafe, Core, DeviceId, Effect, Event, Home, Peer, Progress, Reply, SessionId};
+use litd_core::{
+    AboveSafe, Core, Crowd, DeviceId, Effect, Event, Home, Owners, Peer, Progress, Reply, SessionId,
+};
 use litd_units::{Nanos, Watts};
 use tokio::sync::Notify;
 
@@ -150,6 +152,17 @@ impl Hub {
     pub fn frame(&mut self, session: SessionId, bytes: &[u8]) {
         self.frames += 1;
         self.handle(Event::Frame { session, bytes });
+    }
+
+    /// Whose subordinate ids are, from now on.
+    pub fn set_owners(&mut self, owners: Owners) {
+        self.core.set_owners(owners);
+    }
+
+    /// With whom a process of this user is counted.
+    #[must_use]
+    pub fn crowd(&self, uid: u32, home: Option<&Home>) -> Crowd {
+        self.core.crowd(uid, home)
     }
 
     /// Whether a hook has been let in as a rank.

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use litd_core::{Crowd, Peer};
+use litd_core::Peer;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
@@ -48,7 +48,7 @@ pub async fn serve(
         let Some(peer) = peer(stream) else { continue };
         let process = processes.of(stream, peer.pid);
         let home = processes.home(&process, peer.pid);
-        let crowd = Crowd::of(peer.uid, home.as_ref());
+        let crowd = hub.borrow().crowd(peer.uid, home.as_ref());
         let room = unread.room(&crowd);
         if room != Room::Words {
             hub.borrow_mut().unanswered(Some(peer.uid));
@@ -70,6 +70,8 @@ pub async fn serve(
             }
             drop(place);
         });
+        // Its first words are heard before the next one is let in.
+        tokio::task::yield_now().await;
     }
 }
 

@@ -31,6 +31,7 @@ pub mod metrics;
 mod metrics_server;
 pub mod node_power;
 mod notify;
+mod owners;
 pub mod passed;
 pub mod presence;
 pub mod process;

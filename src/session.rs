@@ -196,12 +196,35 @@ impl Session {
         longest: usize,
         hub: &Shared,
     ) -> ControlFlow<(), usize> {
+        self.receive_by(|chunk| self.read(chunk), id, reader, longest, hub)
+    }
+
+    /// The same of what has come before anything was waited for: no readiness is known of yet.
+    fn begin(
+        &self,
+        id: SessionId,
+        reader: &mut Reader,
+        longest: usize,
+        hub: &Shared,
+    ) -> ControlFlow<(), usize> {
+        let read = |chunk: &mut [u8]| self.connection.read_now(chunk);
+        self.receive_by(read, id, reader, longest, hub)
+    }
+
+    fn receive_by(
+        &self,
+        read: impl Fn(&mut [u8]) -> io::Result<usize>,
+        id: SessionId,
+        reader: &mut Reader,
+        longest: usize,
+        hub: &Shared,
+    ) -> ControlFlow<(), usize> {
         reader.set_max(match hub.borrow().is_attached(id) {
             true => longest,
             false => longest.min(STRANGER),
         });
         let mut chunk = [0; CHUNK];
-        let length = match self.read(&mut chunk) {
+        let length = match read(&mut chunk) {
             Ok(0) => return ControlFlow::Break(()),
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -258,6 +281,10 @@ pub async fn serve(
     let session = Rc::new(Session::new(connection, process, is_refused_in_words));
     let mut reader = Reader::new(longest);
     let id = hub.borrow_mut().join(session.clone(), peer, home);
+    // A hook says hello at once: litd knows who it is before the next one that connects takes its place.
+    if session.begin(id, &mut reader, longest, &hub).is_break() {
+        session.close();
+    }
     while !session.closing.get() {
         if session.wait().await.is_break() {
             break;

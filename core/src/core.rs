@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use litd_api::{Event as Told, EventKind, Events, Mode};
 use litd_policies::{Actuator, Policy};
+use litd_power::Holder;
 use litd_units::{Nanos, Watts};
 
 use crate::ailing::Condition;
@@ -18,6 +19,7 @@ use crate::learned::Learned;
 use crate::lifecycle::Ended;
 use crate::node::Node;
 use crate::over_budget::Keeping;
+use crate::owners::Owners;
 use crate::rate::Bucket;
 use crate::record::{Note, Record};
 use crate::rivals::Rivals;
@@ -105,6 +107,10 @@ pub struct Core<S> {
     pub(crate) recovered: bool,
     /// How often refusals are logged.
     pub(crate) refusals: Bucket,
+    /// Whose subordinate ids are.
+    pub(crate) owners: Owners,
+    /// The processes that used each GPU, as its driver told last.
+    pub(crate) last_holders: BTreeMap<usize, Vec<Holder>>,
     /// How often each crowd's hooks connect.
     pub(crate) arrivals: BTreeMap<Crowd, Bucket>,
     /// Trials, and harm.
@@ -223,6 +229,8 @@ impl<S: Store> Core<S> {
             host: String::new(),
             recovered: false,
             refusals: Bucket::new(REFUSALS_PER_SECOND, now),
+            owners: Owners::default(),
+            last_holders: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             trials: Trials::default(),
             rounds: 0,

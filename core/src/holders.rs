@@ -53,6 +53,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn holders(&mut self, device: usize, asked: Nanos, holders: &[Holder]) {
         self.note_users(device, holders);
         self.evict(device, holders);
+        self.last_holders.insert(device, holders.to_vec());
         let waiting = self.sessions.iter().filter_map(|(&id, session)| {
             let Stage::Checking {
                 hello,
@@ -83,6 +84,12 @@ impl<S: Store> Core<S> {
         if !self.asking(device).is_empty() {
             self.devices.want_holders(device);
         }
+    }
+
+    /// Whether a process used a device when its driver told last which ones do.
+    pub(crate) fn is_known_holder(&self, peer: Peer, device: usize) -> bool {
+        let told = self.last_holders.get(&device);
+        told.is_some_and(|told| holds(told, peer))
     }
 
     /// Why nobody is let in on a GPU that is not one job's.

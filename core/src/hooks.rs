@@ -16,6 +16,7 @@ use crate::core::{Core, seconds};
 use crate::event::{Doubt, Effect, Peer, SessionId};
 use crate::identity::{divided, shared};
 use crate::job::{Job, LeftOut, Rank};
+use crate::owners::Owners;
 use crate::rate::Bucket;
 use crate::record::Note;
 use crate::room::{Room, Table};
@@ -24,6 +25,9 @@ use crate::store::Store;
 
 /// A hook that has not introduced itself by then is sent away.
 const INTRODUCTION: Nanos = Nanos(10_000_000_000);
+
+/// A hook says hello as soon as it has connected; so long litd may take to hear it.
+const BREATH: Nanos = Nanos(200_000_000);
 
 /// So many hooks of a crowd may connect at once.
 const ARRIVALS_AT_ONCE: f64 = 64.0;
@@ -71,6 +75,14 @@ impl No {
     }
 }
 
+/// Forgets half of the buckets, those from which least was taken: whoever comes too often is still known.
+fn forget_fullest(arrivals: &mut BTreeMap<Crowd, Bucket>, now: Nanos) {
+    let mut all: Vec<_> = std::mem::take(arrivals).into_iter().collect();
+    all.sort_by(|(_, one), (_, other)| one.level(now).total_cmp(&other.level(now)));
+    all.truncate(KNOWN_CROWDS / 2);
+    arrivals.extend(all);
+}
+
 /// Why nobody is let in on a GPU that was let go of: whether a process holds it can't be asked without
 /// opening that.
 fn let_go_of(name: &str) -> No {
@@ -79,9 +91,21 @@ fn let_go_of(name: &str) -> No {
 }
 
 impl<S: Store> Core<S> {
+    /// From now on subordinate ids count as their owners; hooks that are connected stay in their crowds.
+    pub fn set_owners(&mut self, owners: Owners) {
+        self.owners = owners;
+    }
+
+    /// With whom a process of this user, in this job of a scheduler's, is counted.
+    #[must_use]
+    pub fn crowd(&self, uid: u32, home: Option<&Home>) -> Crowd {
+        Crowd::of(self.owners.owner(uid), home)
+    }
+
     pub(crate) fn connected(&mut self, id: SessionId, peer: Peer, home: Option<Home>) {
         let limits = &self.config.limits;
-        let session = Session::new(peer, home, limits.frames_per_second, self.now);
+        let crowd = self.crowd(peer.uid, home.as_ref());
+        let session = Session::new(peer, home, crowd, limits.frames_per_second, self.now);
         let no = self.unwelcome(&session);
         self.sessions.insert(id, session);
         if let Some(no) = no {
@@ -119,22 +143,30 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether there is room for one more of this crowd's: one of the hooks that are no ranks gives its place
-    /// up. That is one of the largest crowd, of those one that has said nothing yet, and of those the
-    /// oldest. So nobody who only holds connections keeps others out, however many users he is. Where the
-    /// newcomer's own crowd has as many as it may, one of those goes, if it has said nothing.
+    /// up. Whoever has said nothing for a while goes before whoever has just come or has said hello; of
+    /// those one of the largest crowd, and of those the oldest. One whose process uses the GPU that it names, as
+    /// the driver told last, stays. So nobody who only holds connections, or names GPUs that he does not use,
+    /// keeps others out, however many users he is. Where the newcomer's own crowd has as many as it may, one of
+    /// those goes, if it has said nothing.
     fn make_room(&mut self, crowd: &Crowd, crowded: bool) -> bool {
-        let mut crowds = BTreeMap::from([(crowd, 1)]);
-        for stranger in self.sessions.values().filter(|it| it.is_stranger()) {
-            *crowds.entry(stranger.crowd()).or_insert(0) += 1;
-        }
         let is_silent = |session: &Session| matches!(session.stage, Stage::New);
+        let is_idle = |session: &Session| is_silent(session) && self.now >= session.since + BREATH;
         let may_go = |session: &Session| match crowded {
             true => is_silent(session) && session.crowd() == crowd,
-            false => is_silent(session) || matches!(session.stage, Stage::Checking { .. }),
+            false => match session.stage {
+                Stage::New => true,
+                Stage::Checking { device, .. } => !self.is_known_holder(session.peer, device),
+                Stage::Attached { .. } | Stage::Refused => false,
+            },
         };
-        let waiting = self.sessions.iter().filter(|(_, it)| may_go(it));
-        let goes = waiting.max_by_key(|&(id, it)| {
+        let waiting = || self.sessions.iter().filter(|(_, it)| may_go(it));
+        let mut crowds = BTreeMap::from([(crowd, 1)]);
+        for (_, stranger) in waiting() {
+            *crowds.entry(stranger.crowd()).or_insert(0) += 1;
+        }
+        let goes = waiting().max_by_key(|&(id, it)| {
             (
+                is_idle(it),
                 crowds.get(it.crowd()),
                 is_silent(it),
                 Reverse((it.since, *id)),
@@ -187,10 +219,10 @@ impl<S: Store> Core<S> {
     /// Whether a crowd has not connected too often of late: each hook asks a driver something, and may
     /// begin and end a job.
     fn may_arrive(&mut self, crowd: &Crowd) -> bool {
-        if self.arrivals.len() >= KNOWN_CROWDS && !self.arrivals.contains_key(crowd) {
-            self.arrivals.clear();
-        }
         let now = self.now;
+        if self.arrivals.len() >= KNOWN_CROWDS && !self.arrivals.contains_key(crowd) {
+            forget_fullest(&mut self.arrivals, now);
+        }
         let rate = self.config.limits.connections_per_second;
         let new = || Bucket::with_burst(rate, ARRIVALS_AT_ONCE.max(2.0 * rate), now);
         self.arrivals

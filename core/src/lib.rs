@@ -46,6 +46,7 @@ mod limits;
 mod names;
 mod node;
 mod over_budget;
+mod owners;
 mod planned;
 pub mod profilers;
 mod progress;
@@ -72,6 +73,7 @@ mod unmanaged;
 
 pub use crate::cgroup::Home;
 pub use crate::core::Core;
+pub use crate::owners::Owners;
 pub use crate::progress::Progress;
 pub use crate::range::Range;
 pub use crate::rollout::{canary_place, fnv1a};

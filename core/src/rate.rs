@@ -37,6 +37,13 @@ impl Bucket {
         true
     }
 
+    /// How many tokens there are.
+    pub fn level(&self, now: Nanos) -> f64 {
+        let mut filled = self.clone();
+        filled.fill(now);
+        filled.tokens
+    }
+
     /// When there will be one; now, if there is.
     pub fn next(&mut self, now: Nanos) -> Nanos {
         self.fill(now);

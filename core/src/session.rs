@@ -12,7 +12,8 @@ use crate::rate::Bucket;
 use crate::room::Room;
 
 /// Whose connections, and what is left unread of them, are counted together: a user's, in one job. Pods are
-/// mostly of user 0, and one tenant is not to keep another out.
+/// mostly of user 0, and one tenant is not to keep another out. Subordinate ids are their owner's
+/// ([`crate::Owners`]).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Crowd {
     uid: u32,
@@ -20,7 +21,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// That of a hook of this user, by the control group that it is in.
+    /// That of a hook of this user, who is nobody's subordinate id, by the control group that it is in.
     #[must_use]
     pub fn of(uid: u32, home: Option<&Home>) -> Self {
         let job = home.map(|home| home.outermost().to_owned());
@@ -90,9 +91,15 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub fn new(peer: Peer, home: Option<Home>, frames_per_second: f64, now: Nanos) -> Self {
+    pub fn new(
+        peer: Peer,
+        home: Option<Home>,
+        crowd: Crowd,
+        frames_per_second: f64,
+        now: Nanos,
+    ) -> Self {
         Self {
-            crowd: Crowd::of(peer.uid, home.as_ref()),
+            crowd,
             peer,
             home,
             stage: Stage::New,

@@ -307,6 +307,11 @@ fn paths(config: &Config) -> impl Iterator<Item = Violation> {
         socket("ingest.socket", &shell.ingest.socket),
         socket("control.socket", &shell.control.socket),
         ("state.directory", &shell.state.directory, usize::MAX),
+        (
+            "ingest.subordinate_ids",
+            &shell.ingest.subordinate_ids,
+            usize::MAX,
+        ),
     ];
     let hardware = &shell.hardware;
     for (key, path) in [

@@ -128,6 +128,8 @@ pub struct Ingest {
     pub mode: Permissions,
     /// The longest frame that is read; a hook that announces a longer one is cut off.
     pub frame_bytes: usize,
+    /// Whose subordinate ids are (subuid(5)); `passwd` beside it names those users.
+    pub subordinate_ids: PathBuf,
 }
 
 impl Default for Ingest {
@@ -138,6 +140,7 @@ impl Default for Ingest {
             // Whoever runs a job connects; holding a GPU is what gives rights over its cap.
             mode: Permissions(0o666),
             frame_bytes: litd_proto::frame::MAX_FRAME,
+            subordinate_ids: "/etc/subuid".into(),
         }
     }
 }

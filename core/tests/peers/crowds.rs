@@ -1,10 +1,11 @@
 //! More hooks than there is room for.
 
-use litd_core::{Config, DeviceId, Effect, Event, Home, Operation, Peer, Reply, SessionId};
+use litd_core::{Config, DeviceId, Effect, Event, Home, Operation, Owners, Peer, Reply, SessionId};
+use litd_power::Holder;
 use litd_proto::FromHook;
 use litd_units::{Nanos, Watts};
 
-use crate::node::{Node, SECOND, alone, config, hello, reading};
+use crate::node::{Node, SECOND, alone, config, hello, pid, reading};
 
 /// The room for hooks in all, and for those of one user that are no ranks.
 const ALL: usize = 16;
@@ -225,4 +226,171 @@ fn hellos_without_end_do_not_keep_a_gpu_from_being_read() {
         }
     }
     assert!(reads >= 5, "read {reads} times in 20 s");
+}
+
+/// Drivers that take their time to tell who uses their devices.
+struct Slow {
+    node: Node,
+    sessions: u64,
+    closed: Vec<SessionId>,
+    energy: f64,
+}
+
+impl Slow {
+    fn new(node: Node) -> Self {
+        Self {
+            node,
+            sessions: 1_000_000,
+            closed: Vec::new(),
+            energy: 1e6,
+        }
+    }
+
+    fn handle(&mut self, event: Event<'_>) {
+        self.node.core.handle(self.node.now, event);
+        for effect in self.node.core.effects() {
+            match effect {
+                Effect::Close { session } => {
+                    self.closed.push(session);
+                    self.handle(Event::Disconnected { session });
+                }
+                Effect::Device {
+                    device,
+                    operation: Operation::Read,
+                } => {
+                    self.energy += 1.0;
+                    let reply = Reply::Read(Ok(reading(Watts(700.0), self.energy)));
+                    self.handle(Event::Device { device, reply });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn connect(&mut self, pid: u32, uid: u32) -> SessionId {
+        self.sessions += 1;
+        let session = SessionId(self.sessions);
+        self.handle(Event::Connected {
+            session,
+            peer: Peer { pid, uid },
+            home: None,
+        });
+        session
+    }
+
+    fn say_hello(&mut self, session: SessionId, gpu: usize, ranks: u32) {
+        let bytes = FromHook::Hello(hello(gpu, ranks)).encode();
+        let bytes = &bytes;
+        self.handle(Event::Frame { session, bytes });
+    }
+
+    /// All ranks of a job connect and say hello.
+    fn job(&mut self) -> Vec<SessionId> {
+        let rank = |gpu: usize| {
+            let session = self.connect(pid(gpu), 1000);
+            self.say_hello(session, gpu, RANKS as u32);
+            session
+        };
+        (0..RANKS).map(rank).collect()
+    }
+
+    fn assert_all_wait(&self, ranks: &[SessionId]) {
+        let gone: Vec<_> = ranks.iter().filter(|it| self.closed.contains(it)).collect();
+        assert!(gone.is_empty(), "{gone:?} of {ranks:?} lost their places");
+    }
+}
+
+const RANKS: usize = 8;
+
+fn slow() -> Slow {
+    let mut config = crowded_config();
+    config.limits.sessions_per_user = RANKS;
+    Slow::new(Node::new(RANKS, config))
+}
+
+#[test]
+fn whoever_says_nothing_goes_before_a_job_that_has_said_hello_however_many_users_he_is() {
+    let _alone = alone();
+    let mut node = slow();
+    for user in 0..ALL as u32 {
+        node.connect(5000 + user, 100_000 + user);
+    }
+    node.node.now += Nanos(SECOND);
+    let ranks = node.job();
+    for user in 0..200 {
+        node.connect(6000 + user, 101_000 + user);
+        node.node.now += Nanos(SECOND / 20);
+    }
+    node.assert_all_wait(&ranks);
+}
+
+#[test]
+fn hellos_of_many_users_keep_no_rank_out_whose_process_uses_its_gpu() {
+    let _alone = alone();
+    let mut node = slow();
+    let told = |gpu: usize| {
+        let (pid, uid) = (pid(gpu), 1000);
+        Reply::Holders(Ok(vec![Holder { pid, uid }]))
+    };
+    // Somebody names all GPUs, and the drivers tell who uses them.
+    for gpu in 0..RANKS {
+        let session = node.connect(5000 + gpu as u32, 100_000 + gpu as u32);
+        node.say_hello(session, gpu, RANKS as u32);
+        let (device, reply) = (DeviceId(gpu), told(gpu));
+        node.handle(Event::Device { device, reply });
+    }
+    let ranks = node.job();
+    for user in 0..200 {
+        let session = node.connect(6000 + user, 101_000 + user);
+        node.say_hello(session, user as usize % RANKS, RANKS as u32);
+    }
+    node.assert_all_wait(&ranks);
+    for gpu in 0..RANKS {
+        let (device, reply) = (DeviceId(gpu), told(gpu));
+        node.handle(Event::Device { device, reply });
+        // The question was under way when it said hello, perhaps.
+        let (device, reply) = (DeviceId(gpu), told(gpu));
+        node.handle(Event::Device { device, reply });
+    }
+    let attached = |&&it: &&SessionId| node.node.core.is_attached(it);
+    assert_eq!(ranks.iter().filter(attached).count(), RANKS);
+}
+
+#[test]
+fn a_user_of_many_ids_has_what_one_user_has() {
+    let _alone = alone();
+    let mut node = crowded();
+    let subuid = "alice:100000:65536\n";
+    let passwd = "alice:x:1000:1000::/home/alice:/bin/sh\n";
+    node.core.set_owners(Owners::of(subuid, passwd));
+    let hers: Vec<_> = (0..3 * ALL as u32)
+        .map(|at| node.connect_as(5000 + at, 100_000 + at))
+        .collect();
+    let held = hers.iter().filter(|&&it| !node.is_closed(it)).count();
+    assert_eq!(held, OF_ONE);
+    let bobs = node.connect_as(9000, 1001);
+    assert!(!node.is_closed(bobs));
+    assert_eq!(
+        hers.iter().filter(|&&it| !node.is_closed(it)).count(),
+        OF_ONE
+    );
+}
+
+#[test]
+fn who_came_too_often_is_known_however_many_others_come() {
+    let _alone = alone();
+    let mut config = crowded_config();
+    config.limits.connections_per_second = 1e-3;
+    let mut node = Node::new(2, config);
+    for at in 0..100 {
+        node.connect_as(5000 + at, 1);
+    }
+    let refused = node.counted("too_often");
+    for user in 0..3000 {
+        node.connect_as(6000, 100_000 + user);
+    }
+    for at in 0..10 {
+        node.connect_as(5000 + at, 1);
+    }
+    assert_eq!(node.counted("too_often"), refused + 10);
 }
