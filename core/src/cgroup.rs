@@ -53,6 +53,14 @@ impl Home {
         self.0.split_once('/').map_or(&self.0, |(job, _)| job)
     }
 
+    /// Whether it is a pod or a container: its users are whichever it likes.
+    #[must_use]
+    pub fn is_pod(&self) -> bool {
+        ["pod-", "container-"]
+            .iter()
+            .any(|kind| self.0.starts_with(kind))
+    }
+
     /// Whether this is the job that a scheduler calls that, or a part of it.
     #[must_use]
     pub fn belongs_to(&self, id: &str) -> bool {

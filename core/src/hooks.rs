@@ -812,7 +812,7 @@ impl<S: Store> Core<S> {
 
     /// Why a job can't be steered, if one of its GPUs is not litd's to move, or steering did harm.
     pub(crate) fn obstacle(&self, job: &Job) -> Option<String> {
-        let harm = self.trials.harm_to(job.uid);
+        let harm = self.trials.harm_to(&self.tenant_of(job));
         harm.or_else(|| self.not_ours(job))
     }
 

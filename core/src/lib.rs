@@ -64,6 +64,7 @@ mod sockets;
 mod status;
 mod steering;
 pub mod store;
+mod tenant;
 mod thermal;
 mod ticks;
 mod trial;
@@ -86,3 +87,4 @@ pub use event::{
 pub use exit::AboveSafe;
 pub use room::{Full, Room, Table};
 pub use store::{Appended, MemoryStore, Store};
+pub use tenant::Tenant;

@@ -1,9 +1,10 @@
 //! What this node knows of profilers: by which software, and what came of it.
 //!
 //! A profiler that has done harm to a user's job stays off in that user's jobs, with that software, until
-//! an administrator forgets it; once jobs of two users, or of root, have told so, in everybody's. That is
-//! on disk, with what else was learned. A user's first use of a software here is one job's. What one user
-//! tells alone changes nothing for others: anybody with a GPU can tell anything.
+//! an administrator forgets it; once jobs of two users of the node's own, or of its root, have told so, in
+//! everybody's. That is on disk, with what else was learned. A user's first use of a software here is one
+//! job's. What one user tells alone changes nothing for others: anybody with a GPU can tell anything. Nor
+//! does what one pod tells: it has any users that it likes ([`Tenant`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::Core;
 use crate::event::SessionId;
+use crate::owners::Owners;
 use crate::record::Note;
 use crate::store::Store;
+use crate::tenant::Tenant;
 
 /// So many are kept; the oldest go.
 const KEPT: usize = 64;
@@ -24,6 +27,9 @@ const KEPT_OF_A_USER: usize = 8;
 
 /// Once jobs of so many users have told of harm, the profiler is off for everybody.
 const ENOUGH: usize = 2;
+
+/// So many of those who told are named.
+const NAMED: usize = 8;
 
 /// Letters of a software's name, and of a reason.
 const LONGEST: usize = 300;
@@ -37,24 +43,65 @@ pub struct ProfilerOff {
     pub reason: String,
     /// When, in seconds since 1970.
     pub unix_seconds: f64,
-    /// The users whose jobs have told so; none in a file of litd 0.1 or older, which counts for all.
+    /// The users whose jobs have told so. Where there are neither these nor pods, in a file of litd 0.1 or
+    /// older, it counts for all.
     #[serde(default)]
     pub uids: BTreeSet<u32>,
+    /// And those in pods.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub pods: BTreeSet<Tenant>,
 }
 
 impl ProfilerOff {
     /// Whether it is off for every user's jobs, not only for those of the users who told.
     #[must_use]
     pub fn is_for_all(&self) -> bool {
-        self.uids.is_empty() || self.uids.contains(&0) || self.uids.len() >= ENOUGH
+        // Higher numbers may be one user's, for all that is known.
+        let somebody = self.uids.iter().filter(|&&uid| Owners::is_somebody(uid));
+        let by_nobody = self.uids.is_empty() && self.pods.is_empty();
+        by_nobody || self.uids.contains(&0) || somebody.count() >= ENOUGH
     }
 
-    fn is_for(&self, uid: u32) -> bool {
-        self.is_for_all() || self.uids.contains(&uid)
+    /// Who has told, in words.
+    #[must_use]
+    pub fn whose(&self) -> String {
+        let users = self.uids.iter().copied().map(Tenant::from);
+        let all = users.chain(self.pods.iter().cloned());
+        let all: Vec<String> = all.take(NAMED).map(|it| it.to_string()).collect();
+        let more = (self.uids.len() + self.pods.len()).saturating_sub(NAMED);
+        let more = match more {
+            0 => String::new(),
+            more => format!(" and {more} others"),
+        };
+        all.join(", ") + &more
     }
 
-    fn is_told_by_only(&self, uid: u32) -> bool {
-        self.uids.len() == 1 && self.uids.contains(&uid)
+    fn is_told_by(&self, whose: &Tenant) -> bool {
+        match whose.user() {
+            Some(uid) => self.uids.contains(&uid),
+            None => self.pods.contains(whose),
+        }
+    }
+
+    fn is_for(&self, whose: &Tenant) -> bool {
+        self.is_for_all() || self.is_told_by(whose)
+    }
+
+    fn is_told_by_only(&self, whose: &Tenant) -> bool {
+        self.uids.len() + self.pods.len() == 1 && self.is_told_by(whose)
+    }
+
+    /// Whether that is new. Of pods [`KEPT`] are kept, and most of them have ended by then.
+    fn tell(&mut self, whose: &Tenant) -> bool {
+        match whose.user() {
+            Some(uid) => self.uids.insert(uid),
+            None => {
+                if self.pods.len() >= KEPT && !self.pods.contains(whose) {
+                    self.pods.pop_first();
+                }
+                self.pods.insert(whose.clone())
+            }
+        }
     }
 }
 
@@ -73,7 +120,7 @@ pub struct Profilers {
     /// The latest last.
     off: Vec<ProfilerOff>,
     /// By user and software, until the next start.
-    known: BTreeMap<(u32, String), Known>,
+    known: BTreeMap<(Tenant, String), Known>,
 }
 
 /// The software that a hook would profile with; `None` if it would not.
@@ -110,14 +157,14 @@ impl Profilers {
     }
 
     /// What a rank of this user's job is told.
-    fn tell(&mut self, uid: u32, software: &str, job: &str) -> (Profiling, String) {
-        let off = |off: &&ProfilerOff| off.software == software && off.is_for(uid);
+    fn tell(&mut self, whose: &Tenant, software: &str, job: &str) -> (Profiling, String) {
+        let off = |off: &&ProfilerOff| off.software == software && off.is_for(whose);
         if let Some(off) = self.off.iter().find(off) {
             return (Profiling::Off, off.reason.clone());
         }
-        let key = (uid, software.to_owned());
+        let key = (whose.clone(), software.to_owned());
         if !self.known.contains_key(&key) {
-            self.make_room(uid);
+            self.make_room(whose);
         }
         let first = || Known::Tried {
             job: job.to_owned(),
@@ -133,10 +180,10 @@ impl Profilers {
     }
 
     /// Somebody who makes versions up loses what is known of his own: it is tried once more.
-    fn make_room(&mut self, uid: u32) {
-        let of_user = |(other, _): &&(u32, String)| *other == uid;
-        if self.known.keys().filter(of_user).count() >= KEPT_OF_A_USER {
-            self.known.retain(|(other, _), _| *other != uid);
+    fn make_room(&mut self, whose: &Tenant) {
+        let own = |(other, _): &&(Tenant, String)| other == whose;
+        if self.known.keys().filter(own).count() >= KEPT_OF_A_USER {
+            self.known.retain(|(other, _), _| other != whose);
         }
         if self.known.len() >= KEPT {
             self.known.clear();
@@ -146,29 +193,32 @@ impl Profilers {
     /// It did harm to a job of this user. Answers for whom it is off now, if that is new.
     fn turn_off(
         &mut self,
-        uid: u32,
+        whose: &Tenant,
         software: &str,
         reason: &str,
         unix_seconds: f64,
     ) -> Option<&ProfilerOff> {
-        self.known.remove(&(uid, software.to_owned()));
+        self.known.remove(&(whose.clone(), software.to_owned()));
         let known = self.off.iter().position(|off| off.software == software);
         let at = match known {
             Some(at) => {
                 let off = self.off.get_mut(at)?;
-                if off.is_for_all() || !off.uids.insert(uid) {
+                if off.is_for_all() || !off.tell(whose) {
                     return None;
                 }
                 at
             }
             None => {
-                self.forget_oldest_of(uid);
-                self.off.push(ProfilerOff {
+                self.forget_oldest_of(whose);
+                let mut off = ProfilerOff {
                     software: software.to_owned(),
                     reason: shortened(reason),
                     unix_seconds,
-                    uids: BTreeSet::from([uid]),
-                });
+                    uids: BTreeSet::new(),
+                    pods: BTreeSet::new(),
+                };
+                off.tell(whose);
+                self.off.push(off);
                 let extra = self.off.len().saturating_sub(KEPT);
                 self.off.drain(..extra);
                 self.off.len().checked_sub(1)?
@@ -177,8 +227,8 @@ impl Profilers {
         self.off.get(at)
     }
 
-    fn forget_oldest_of(&mut self, uid: u32) {
-        let alone = |off: &ProfilerOff| off.is_told_by_only(uid);
+    fn forget_oldest_of(&mut self, whose: &Tenant) {
+        let alone = |off: &ProfilerOff| off.is_told_by_only(whose);
         if self.off.iter().filter(|off| alone(off)).count() >= KEPT_OF_A_USER
             && let Some(oldest) = self.off.iter().position(alone)
         {
@@ -187,8 +237,8 @@ impl Profilers {
     }
 
     /// The job that tried it first went on as before. Others can't say so.
-    fn passed(&mut self, uid: u32, software: &str, job: &str) {
-        if let Some(known) = self.known.get_mut(&(uid, software.to_owned()))
+    fn passed(&mut self, whose: &Tenant, software: &str, job: &str) {
+        if let Some(known) = self.known.get_mut(&(whose.clone(), software.to_owned()))
             && matches!(known, Known::Tried { job: first } if first == job)
         {
             *known = Known::Safe;
@@ -208,13 +258,16 @@ impl<S: Store> Core<S> {
         let Some(software) = software(hello) else {
             return;
         };
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get(&id) else {
             return;
         };
+        let whose = self.tenant(session.peer.uid, session.home.as_ref());
         let profilers = &mut self.learned.profilers;
         (welcome.profiling, welcome.profiling_reason) =
-            profilers.tell(session.peer.uid, &software, &hello.job);
-        session.profiler = Some(software);
+            profilers.tell(&whose, &software, &hello.job);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.profiler = Some(software);
+        }
     }
 
     /// A hook tells what came of its profiler.
@@ -225,19 +278,19 @@ impl<S: Store> Core<S> {
         let Some(software) = session.profiler.clone() else {
             return;
         };
-        let uid = session.peer.uid;
+        let whose = self.tenant(session.peer.uid, session.home.as_ref());
         let profilers = &mut self.learned.profilers;
         match notice.kind {
             NoticeKind::Unspecified => {}
-            NoticeKind::ProfilingSafe => profilers.passed(uid, &software, job),
+            NoticeKind::ProfilingSafe => profilers.passed(&whose, &software, job),
             NoticeKind::ProfilingOff => {
                 let seconds = self.record.unix_seconds(self.now);
-                let Some(off) = profilers.turn_off(uid, &software, &notice.text, seconds) else {
+                let Some(off) = profilers.turn_off(&whose, &software, &notice.text, seconds) else {
                     return;
                 };
                 let whose = match off.is_for_all() {
                     true => "in anybody's jobs".to_owned(),
-                    false => format!("in jobs of user {uid}"),
+                    false => format!("in jobs of {whose}"),
                 };
                 let text =
                     format!("the profiler is not used here any more {whose} with {software}");
@@ -251,62 +304,116 @@ impl<S: Store> Core<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup::Home;
 
     const STACK: &str = "torch 2.9.1, cuda 12.8, cupti 12.8.90";
     const ALICE: u32 = 1000;
     const BOB: u32 = 1001;
 
+    fn pod(number: u32) -> Tenant {
+        let path = format!("/kubepods/pod{number:08x}-aaaa-4bbb-8ccc-0123456789ab");
+        Tenant::of(0, Home::of(&format!("0::{path}\n")).as_ref())
+    }
+
     #[test]
     fn one_job_of_a_user_tries_the_others_wait_and_then_all_may() {
         let mut profilers = Profilers::default();
-        assert_eq!(profilers.tell(ALICE, STACK, "a").0, Profiling::Try);
-        assert_eq!(profilers.tell(ALICE, STACK, "b").0, Profiling::Wait);
-        assert_eq!(profilers.tell(ALICE, STACK, "a").0, Profiling::Try);
-        assert_eq!(profilers.tell(ALICE, "another", "b").0, Profiling::Try);
+        assert_eq!(profilers.tell(&ALICE.into(), STACK, "a").0, Profiling::Try);
+        assert_eq!(profilers.tell(&ALICE.into(), STACK, "b").0, Profiling::Wait);
+        assert_eq!(profilers.tell(&ALICE.into(), STACK, "a").0, Profiling::Try);
+        assert_eq!(
+            profilers.tell(&ALICE.into(), "another", "b").0,
+            Profiling::Try
+        );
         // Only the job that tries can say how it went.
-        profilers.passed(ALICE, STACK, "b");
-        profilers.passed(BOB, STACK, "a");
-        assert_eq!(profilers.tell(ALICE, STACK, "b").0, Profiling::Wait);
-        profilers.passed(ALICE, STACK, "a");
-        assert_eq!(profilers.tell(ALICE, STACK, "b").0, Profiling::Safe);
+        profilers.passed(&ALICE.into(), STACK, "b");
+        profilers.passed(&BOB.into(), STACK, "a");
+        assert_eq!(profilers.tell(&ALICE.into(), STACK, "b").0, Profiling::Wait);
+        profilers.passed(&ALICE.into(), STACK, "a");
+        assert_eq!(profilers.tell(&ALICE.into(), STACK, "b").0, Profiling::Safe);
     }
 
     #[test]
     fn a_job_that_ends_early_leaves_it_to_the_next() {
         let mut profilers = Profilers::default();
-        profilers.tell(ALICE, STACK, "a");
+        profilers.tell(&ALICE.into(), STACK, "a");
         profilers.ended("a");
-        assert_eq!(profilers.tell(ALICE, STACK, "b").0, Profiling::Try);
+        assert_eq!(profilers.tell(&ALICE.into(), STACK, "b").0, Profiling::Try);
     }
 
     #[test]
     fn what_did_harm_is_off_and_stays_so_on_disk() {
         let mut profilers = Profilers::default();
-        profilers.tell(ALICE, STACK, "a");
+        profilers.tell(&ALICE.into(), STACK, "a");
         assert!(
             profilers
-                .turn_off(ALICE, STACK, "12 % slower", 1.5e9)
+                .turn_off(&ALICE.into(), STACK, "12 % slower", 1.5e9)
                 .is_some()
         );
-        assert!(profilers.turn_off(ALICE, STACK, "again", 1.6e9).is_none());
-        profilers.passed(ALICE, STACK, "a");
+        assert!(
+            profilers
+                .turn_off(&ALICE.into(), STACK, "again", 1.6e9)
+                .is_none()
+        );
+        profilers.passed(&ALICE.into(), STACK, "a");
         profilers.ended("a");
         let mut next = Profilers::with(profilers.off().to_vec());
         let told = (Profiling::Off, "12 % slower".to_owned());
-        assert_eq!(next.tell(ALICE, STACK, "b"), told);
+        assert_eq!(next.tell(&ALICE.into(), STACK, "b"), told);
         assert_eq!(next.off().len(), 1);
     }
 
     #[test]
     fn one_user_turns_it_off_for_himself_two_or_root_for_all() {
         let mut profilers = Profilers::default();
-        profilers.turn_off(ALICE, STACK, "made up", 0.0);
-        assert_eq!(profilers.tell(ALICE, STACK, "a").0, Profiling::Off);
-        assert_eq!(profilers.tell(BOB, STACK, "b").0, Profiling::Try);
-        assert!(profilers.turn_off(BOB, STACK, "it hangs", 0.0).is_some());
-        assert_eq!(profilers.tell(1002, STACK, "c").0, Profiling::Off);
-        profilers.turn_off(0, "another", "root's", 0.0);
-        assert_eq!(profilers.tell(BOB, "another", "b").0, Profiling::Off);
+        profilers.turn_off(&ALICE.into(), STACK, "made up", 0.0);
+        assert_eq!(profilers.tell(&ALICE.into(), STACK, "a").0, Profiling::Off);
+        assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Try);
+        assert!(
+            profilers
+                .turn_off(&BOB.into(), STACK, "it hangs", 0.0)
+                .is_some()
+        );
+        assert_eq!(profilers.tell(&1002.into(), STACK, "c").0, Profiling::Off);
+        profilers.turn_off(&0.into(), "another", "root's", 0.0);
+        assert_eq!(
+            profilers.tell(&BOB.into(), "another", "b").0,
+            Profiling::Off
+        );
+    }
+
+    #[test]
+    fn a_pod_turns_it_off_for_itself_whoever_it_says_it_is_and_however_many_pods_there_are() {
+        let mut profilers = Profilers::default();
+        for number in 0..100 {
+            profilers.turn_off(&pod(number), STACK, "made up", 0.0);
+        }
+        assert_eq!(profilers.tell(&pod(99), STACK, "a").0, Profiling::Off);
+        assert_eq!(profilers.tell(&pod(200), STACK, "b").0, Profiling::Try);
+        assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Try);
+        assert_eq!(profilers.tell(&0.into(), STACK, "b").0, Profiling::Try);
+        // It is so on disk, too.
+        let bytes = serde_json::to_vec(profilers.off()).unwrap();
+        let mut next = Profilers::with(serde_json::from_slice(&bytes).unwrap());
+        assert_eq!(next.tell(&pod(99), STACK, "a").0, Profiling::Off);
+        assert_eq!(next.tell(&BOB.into(), STACK, "b").0, Profiling::Try);
+        let whose = next.off()[0].whose();
+        assert!(whose.starts_with("user 0 in pod-00000024-"), "{whose}");
+        assert!(whose.ends_with(" and 56 others"), "{whose}");
+    }
+
+    /// Where the node's files do not tell whose they are (`getsubids`).
+    #[test]
+    fn numbers_that_may_be_one_users_are_not_two_users() {
+        let mut profilers = Profilers::default();
+        for uid in 100_000..100_010_u32 {
+            profilers.turn_off(&uid.into(), STACK, "made up", 0.0);
+        }
+        assert_eq!(
+            profilers.tell(&100_001.into(), STACK, "a").0,
+            Profiling::Off
+        );
+        assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Try);
     }
 
     #[test]
@@ -314,25 +421,25 @@ mod tests {
         let text = format!(r#"{{"software":"{STACK}","reason":"hangs","unix_seconds":1.5}}"#);
         let off: ProfilerOff = serde_json::from_str(&text).unwrap();
         let mut profilers = Profilers::with(vec![off]);
-        assert_eq!(profilers.tell(BOB, STACK, "b").0, Profiling::Off);
+        assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Off);
     }
 
     #[test]
     fn made_up_versions_take_no_more_than_their_room_and_nobody_elses() {
         let mut profilers = Profilers::default();
-        profilers.turn_off(BOB, STACK, "it hangs", 0.0);
+        profilers.turn_off(&BOB.into(), STACK, "it hangs", 0.0);
         for number in 0..1000 {
             let software = format!("torch {number}");
-            profilers.tell(ALICE, &software, "a");
-            profilers.turn_off(ALICE, &software, &"x".repeat(5000), 0.0);
-            profilers.tell(ALICE, &format!("rocm {number}"), "a");
+            profilers.tell(&ALICE.into(), &software, "a");
+            profilers.turn_off(&ALICE.into(), &software, &"x".repeat(5000), 0.0);
+            profilers.tell(&ALICE.into(), &format!("rocm {number}"), "a");
         }
         assert!(profilers.off.len() <= KEPT_OF_A_USER + 1 && profilers.known.len() <= KEPT);
         assert!(profilers.off.iter().all(|off| off.reason.len() <= LONGEST));
-        assert_eq!(profilers.tell(BOB, STACK, "b").0, Profiling::Off);
+        assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Off);
         for uid in 1..1000 {
-            profilers.tell(uid, "made up", "a");
-            profilers.turn_off(uid, &format!("torch {uid}"), "", 0.0);
+            profilers.tell(&uid.into(), "made up", "a");
+            profilers.turn_off(&uid.into(), &format!("torch {uid}"), "", 0.0);
         }
         assert!(profilers.off.len() <= KEPT && profilers.known.len() <= KEPT);
     }

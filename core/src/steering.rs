@@ -52,7 +52,7 @@ impl<S: Store> Core<S> {
         };
         let obstacle = self.obstacle(job);
         // In warm-up there is nothing to keep, and on the way from one budget to another less.
-        let harmed = self.trials.harm_to(job.uid).is_some();
+        let harmed = self.trials.harm_to(&self.tenant_of(job)).is_some();
         let keeps = !harmed && self.lacks_let_go_only(job) && job.state() != Some(State::WarmUp);
         let Some(job) = self.jobs.get_mut(name) else {
             return;

@@ -1,7 +1,7 @@
 //! Trials: caps found and balanced alternate on a job, and what that shows. The permanent
 //! hold-out is the same with little time for the caps found. Harm stops steering for the user whose
-//! job it was done to: how long iterations take is what that user's processes say, and nobody's word
-//! moves the caps of somebody else's GPUs.
+//! job it was done to, in the same pod if it was in one ([`Tenant`]): how long iterations take is what
+//! his processes say, and nobody's word moves the caps of somebody else's GPUs.
 //!
 //! - [`lab`]: what devices hold meanwhile;
 //! - [`meter`]: one block;
@@ -27,11 +27,16 @@ use crate::core::Core;
 use crate::job::Job;
 use crate::record::Note;
 use crate::store::Store;
+use crate::tenant::Tenant;
+
+/// So many harms are kept; the oldest go, those of pods first: most pods have ended by then.
+const KEPT: usize = 64;
 
 /// Steering has made a job slower: no job of its user is steered until an administrator resumes it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Harm {
-    uid: u32,
+    #[serde(flatten)]
+    whose: Tenant,
     job: String,
     why: String,
 }
@@ -53,19 +58,29 @@ pub(crate) struct Trials {
 }
 
 impl Trials {
-    /// Why no job of a user is steered, if steering has made one slower.
-    pub fn harm_to(&self, uid: u32) -> Option<String> {
-        let harm = self.harms.iter().find(|harm| harm.uid == uid)?;
+    /// Why none of somebody's jobs is steered, if steering has made one slower.
+    pub fn harm_to(&self, whose: &Tenant) -> Option<String> {
+        let harm = self.harms.iter().find(|harm| harm.whose == *whose)?;
         Some(format!(
-            "steering made {} of user {uid} slower, and waits for `litctl resume`",
+            "steering made {} of {whose} slower, and waits for `litctl resume`",
             harm.job
         ))
+    }
+
+    fn keep_harm(&mut self, harm: Harm) {
+        self.harms.retain(|known| known.whose != harm.whose);
+        self.harms.push(harm);
+        if self.harms.len() > KEPT {
+            let of_a_pod = |harm: &Harm| harm.whose.user().is_none();
+            let oldest = self.harms.iter().position(of_a_pod).unwrap_or(0);
+            self.harms.remove(oldest);
+        }
     }
 
     /// What harm was done to whose jobs, if any.
     pub fn harm(&self) -> Option<String> {
         let each = self.harms.iter();
-        let told = each.map(|it| format!("{} of user {}: {}", it.job, it.uid, it.why));
+        let told = each.map(|it| format!("{} of {}: {}", it.job, it.whose, it.why));
         told.reduce(|all, it| format!("{all}; {it}"))
     }
 }
@@ -174,16 +189,15 @@ impl<S: Store> Core<S> {
 
     /// Steering has made a job slower: no job of its user is steered until an administrator resumes it.
     fn declare_harm(&mut self, name: &str, why: &str) {
-        let Some(uid) = self.jobs.get(name).map(|job| job.uid) else {
+        let Some(whose) = self.jobs.get(name).map(|job| self.tenant_of(job)) else {
             return self.keep_trial();
         };
         let text = format!(
-            "harm: {why}; the caps found go back to the jobs of user {uid}, and none of them is steered until `litctl resume`"
+            "harm: {why}; the caps found go back to the jobs of {whose}, and none of them is steered until `litctl resume`"
         );
         self.note(Note::warning(EventKind::Trial, text).job(name));
-        self.trials.harms.retain(|harm| harm.uid != uid);
-        self.trials.harms.push(Harm {
-            uid,
+        self.trials.keep_harm(Harm {
+            whose,
             job: name.to_owned(),
             why: why.to_owned(),
         });
@@ -252,11 +266,12 @@ impl<S: Store> Core<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup::Home;
 
     #[test]
     fn harm_to_one_users_job_is_that_users_alone_and_is_kept() {
-        let harm = |uid, job: &str| Harm {
-            uid,
+        let harm = |uid: u32, job: &str| Harm {
+            whose: uid.into(),
             job: job.to_owned(),
             why: "0.5 % slower".to_owned(),
         };
@@ -269,11 +284,53 @@ mod tests {
             harms: serde_json::from_slice::<Kept>(&bytes).unwrap().harms,
             ..Trials::default()
         };
-        assert!(trials.harm_to(500).unwrap().contains("one of user 500"));
-        assert!(trials.harm_to(502).unwrap().contains("two of user 502"));
-        assert_eq!(trials.harm_to(501), None);
+        assert!(
+            trials
+                .harm_to(&500.into())
+                .unwrap()
+                .contains("one of user 500")
+        );
+        assert!(
+            trials
+                .harm_to(&502.into())
+                .unwrap()
+                .contains("two of user 502")
+        );
+        assert_eq!(trials.harm_to(&501.into()), None);
         let told = "one of user 500: 0.5 % slower; two of user 502: 0.5 % slower";
         assert_eq!(trials.harm().as_deref(), Some(told));
         assert_eq!(Trials::default().harm(), None);
+    }
+
+    #[test]
+    fn harm_in_one_pod_is_none_in_another_and_older_files_count_for_jobs_in_no_pod() {
+        let home = |number: u32| {
+            let path = format!("/kubepods/pod{number:08x}-aaaa-4bbb-8ccc-0123456789ab");
+            Home::of(&format!("0::{path}\n")).unwrap()
+        };
+        let pod = |number: u32| Tenant::of(0, Some(&home(number)));
+        let mut trials = Trials::default();
+        let harm = |whose: Tenant| Harm {
+            whose,
+            job: "train".to_owned(),
+            why: "slower".to_owned(),
+        };
+        trials.keep_harm(harm(pod(1)));
+        let bytes = serde_json::to_vec(&trials.harms).unwrap();
+        trials.harms = serde_json::from_slice(&bytes).unwrap();
+        let why = trials.harm_to(&pod(1)).unwrap();
+        assert!(why.contains("of user 0 in pod-00000001-"), "{why}");
+        assert_eq!(trials.harm_to(&pod(2)), None);
+        assert_eq!(trials.harm_to(&0.into()), None);
+        let older = r#"[{"uid":0,"job":"train","why":"slower"}]"#;
+        trials.harms = serde_json::from_str(older).unwrap();
+        assert!(trials.harm_to(&0.into()).is_some());
+        assert_eq!(trials.harm_to(&pod(1)), None);
+        // Pods without end take nobody's place who is in none.
+        for number in 0..1000 {
+            trials.keep_harm(harm(pod(number)));
+        }
+        assert!(trials.harms.len() <= KEPT && trials.harm_to(&0.into()).is_some());
+        assert!(trials.harm_to(&pod(999)).is_some());
     }
 }

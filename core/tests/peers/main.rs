@@ -9,4 +9,5 @@ mod extremes;
 mod names;
 mod node;
 mod rooms;
+mod tenants;
 mod unmanaged;

@@ -92,6 +92,11 @@ impl Node {
 
     /// CPU sockets come after the GPUs.
     pub fn with_cpus(gpus: usize, cpus: usize, config: Config) -> Self {
+        Self::with_store(gpus, cpus, config, MemoryStore::default())
+    }
+
+    /// With what an earlier daemon has left.
+    pub fn with_store(gpus: usize, cpus: usize, config: Config, store: MemoryStore) -> Self {
         let caps = vec![RANGE.default; gpus + cpus];
         let device = |device: usize| Device {
             identity: identity(device, kind(device, gpus)),
@@ -99,7 +104,6 @@ impl Node {
             reading: Some(reading(RANGE.default, 0.0)),
         };
         let inventory = (0..gpus + cpus).map(device).collect();
-        let store = MemoryStore::default();
         let core = Core::new(config, inventory, store, "boot", Nanos(SECOND), 1e9).unwrap();
         let mut node = Self {
             core,
@@ -268,7 +272,7 @@ pub fn hello(gpu: usize, ranks: u32) -> Hello {
     }
 }
 
-fn pid(device: usize) -> u32 {
+pub fn pid(device: usize) -> u32 {
     100 + device as u32
 }
 

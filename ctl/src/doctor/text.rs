@@ -131,8 +131,7 @@ fn profilers(out: &mut String, report: &Report) -> fmt::Result {
     for off in &report.profilers_off {
         writeln!(out, "  {WARNING}{}{WARNING:#}", off.software)?;
         if !off.is_for_all() {
-            let uids: Vec<_> = off.uids.iter().map(u32::to_string).collect();
-            writeln!(out, "{:16}in jobs of user {} only", "", uids.join(", "))?;
+            writeln!(out, "{:16}in jobs of {} only", "", off.whose())?;
         }
         writeln!(out, "{:16}{}", "", off.reason)?;
     }

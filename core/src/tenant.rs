@@ -1,0 +1,66 @@
+//! Whose word counts for whom. Anybody with a GPU can tell anything of his own job, and what that brings about is
+//! for his own jobs: those of his user, and in pods and containers, where most processes are of user 0 or of
+//! whichever user their image names, those in the same pod.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::Home;
+use crate::core::Core;
+use crate::job::Job;
+use crate::store::Store;
+
+/// Somebody whose jobs are told from others'.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Tenant {
+    uid: u32,
+    /// The outermost pod or container. Under Slurm users are the node's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pod: Option<String>,
+}
+
+impl Tenant {
+    /// That of a process of this user, who is nobody's subordinate id, by the control group that it is in.
+    #[must_use]
+    pub fn of(uid: u32, home: Option<&Home>) -> Self {
+        let pod = home.filter(|home| home.is_pod());
+        let pod = pod.map(|home| home.outermost().to_owned());
+        Self { uid, pod }
+    }
+
+    /// The user, if it is one of the node's own and not of a pod.
+    #[must_use]
+    pub fn user(&self) -> Option<u32> {
+        self.pod.is_none().then_some(self.uid)
+    }
+}
+
+impl From<u32> for Tenant {
+    /// A user of the node's own.
+    fn from(uid: u32) -> Self {
+        Self::of(uid, None)
+    }
+}
+
+impl fmt::Display for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user {}", self.uid)?;
+        match &self.pod {
+            Some(pod) => write!(f, " in {pod}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// Whose a process is.
+    pub(crate) fn tenant(&self, uid: u32, home: Option<&Home>) -> Tenant {
+        Tenant::of(self.owners.owner(uid), home)
+    }
+
+    /// Whose a job is.
+    pub(crate) fn tenant_of(&self, job: &Job) -> Tenant {
+        self.tenant(job.uid, job.home.as_ref())
+    }
+}
