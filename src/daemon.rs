@@ -395,7 +395,7 @@ impl Sockets {
             spawn_local(async move {
                 let listener = match listener {
                     Some(listener) => listener,
-                    None => metrics_server::listen_later(address).await,
+                    None => metrics_server::listen_later(address, &hub).await,
                 };
                 metrics_server::serve(listener, answers, hub).await;
             });

@@ -177,6 +177,30 @@ impl Hub {
         self.handle(Event::NoFrame { session, why });
     }
 
+    /// Whether a process has not connected far too often of late.
+    pub fn may_knock(&mut self, peer: Peer) -> bool {
+        let now = self.clock.now();
+        self.core.may_knock(now, peer)
+    }
+
+    /// Somebody else has the metrics' address.
+    pub fn metrics_elsewhere(&mut self, address: &str, at_first: bool) {
+        self.core.metrics_elsewhere(address, at_first);
+        self.carry_out();
+    }
+
+    /// Litd has it again.
+    pub fn metrics_again(&mut self, address: &str) {
+        self.core.metrics_again(address);
+        self.carry_out();
+    }
+
+    /// A client of the metrics was sent away, because there are too many.
+    pub fn crowded_out(&mut self) {
+        self.core.crowded_out();
+        self.carry_out();
+    }
+
     /// A client was not answered, because too much waits to be read.
     pub fn unanswered(&mut self, uid: Option<u32>) {
         self.core.unanswered(uid);

@@ -46,6 +46,9 @@ pub async fn serve(
             continue;
         };
         let Some(peer) = peer(stream) else { continue };
+        if !hub.borrow_mut().may_knock(peer) {
+            continue;
+        }
         let process = processes.of(stream, peer.pid);
         let home = processes.home(&process, peer.pid);
         let crowd = hub.borrow().crowd(peer.uid, home.as_ref());
@@ -77,6 +80,7 @@ pub async fn serve(
 
 /// The next connection.
 async fn next(listening: &Listening, processes: &Processes) -> Connection {
+    processes.accepts();
     let mut accepted = std::pin::pin!(listening.accept());
     while processes.wants_looks() {
         processes.look(&*listening.listener());

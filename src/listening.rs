@@ -28,6 +28,9 @@ use crate::files;
 use crate::passed::{self, Closers, Connection};
 use crate::server::{self, own_by};
 
+/// So many may wait to be accepted, unless the kernel has a smaller bound (`net.core.somaxconn`).
+pub const BACKLOG: i32 = 4096;
+
 /// Whether those who close connections have caught up is looked at so often.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -237,8 +240,8 @@ impl Place {
         let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
         let refuses_passed = passed::refuse(&socket);
         bind(socket.as_raw_fd(), &UnixAddr::new(&self.path)?)?;
-        // As many may wait to be accepted as the kernel lets wait at all.
-        listen(&socket, Backlog::MAXALLOWABLE)?;
+        let backlog = Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN);
+        listen(&socket, backlog)?;
         let listener = UnixListener::from_std(socket.into())?;
         let mut as_place = OpenOptions::new();
         as_place

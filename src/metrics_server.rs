@@ -1,7 +1,7 @@
 //! Where Prometheus asks.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::answers::Answers;
 use crate::hub::Shared;
 use crate::metrics::Format;
-use crate::seats::Seats;
+use crate::seats::{Ended, Seats};
 use crate::server::{self, Answer};
 use crate::unread;
 
@@ -42,11 +42,16 @@ pub async fn listen(address: SocketAddr) -> Option<TcpListener> {
     }
 }
 
-/// Waits until the address can be had.
-pub async fn listen_later(address: SocketAddr) -> TcpListener {
+/// Waits until the address can be had, and has that told: whoever has it may tell anything there.
+pub async fn listen_later(address: SocketAddr, hub: &Shared) -> TcpListener {
+    let named = address.to_string();
+    let mut at_first = true;
     loop {
+        hub.borrow_mut().metrics_elsewhere(&named, at_first);
+        at_first = false;
         tokio::time::sleep(AGAIN).await;
         if let Ok(listener) = bind(address).await {
+            hub.borrow_mut().metrics_again(&named);
             return listener;
         }
     }
@@ -63,8 +68,9 @@ pub async fn serve(listener: TcpListener, answers: Answers, hub: Shared) {
     let seats = Seats::new(SEATS);
     loop {
         let stream = server::accept(|| listener.accept()).await;
-        let Some((seat, leave)) = seats.take(stream.peer_addr().ok().map(|it| it.ip()), false)
-        else {
+        let client = stream.peer_addr().ok().map(|it| client(it.ip()));
+        let Some((seat, leave)) = seats.take(client, false) else {
+            hub.borrow_mut().crowded_out();
             continue;
         };
         let Ok(end) = stream.as_fd().try_clone_to_owned() else {
@@ -76,12 +82,25 @@ pub async fn serve(listener: TcpListener, answers: Answers, hub: Shared) {
         let waiting = answers.connection(None);
         tokio::task::spawn_local(async move {
             let serving = server::http(stream, server::PATIENCE, |request| {
-                seat.asks();
+                // There is an answer at once, and whoever does not read it may be told to leave.
+                seat.is_answered();
                 std::future::ready(waiting.admit(respond(&hub, &request), &hub))
             });
-            leave.or(serving).await;
+            let at_last = match leave.or(serving).await {
+                Ended::Served => at_last,
+                Ended::Left => Instant::now(),
+            };
+            drop(seat);
             unread::close_tcp(end, at_last).await;
         });
+    }
+}
+
+/// Whose connections are counted together: any local user has all of 127.0.0.0/8.
+fn client(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+        address => address,
     }
 }
 

@@ -8,9 +8,10 @@
 //! Since Linux 6.5 the kernel gives a handle of the very process that connected (`SO_PEERPIDFD`).
 //! Before, its start tells: the process with the id now is the one that connected, if it began before
 //! the connection was made. Connections that wait to be accepted were made after the moment in which
-//! none was waiting.
+//! none was waiting, and after the one since which as many were accepted as can wait at all.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -23,9 +24,13 @@ use nix::sys::socket::{getsockopt, sockopt};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::home;
+use crate::listening::BACKLOG;
 
 /// What `/proc/PID/stat` counts in (`USER_HZ`, the same on all machines that litd runs on).
 const TICK: Duration = Duration::from_millis(10);
+
+/// No more connections wait to be accepted at a time: the socket's backlog, and one or two more.
+const WAIT: usize = BACKLOG as usize + 4;
 
 /// The process that made a connection.
 #[derive(Debug)]
@@ -80,6 +85,8 @@ pub struct Processes {
     kernel: Cell<Kernel>,
     /// The last time, since boot, at which no connection waited to be accepted.
     none_waited: Cell<Option<Duration>>,
+    /// When the last connections were accepted, since boot, the oldest first.
+    accepts: RefCell<VecDeque<Duration>>,
     /// What the daemon itself is in tells nothing about its peers.
     own: Option<Home>,
 }
@@ -92,6 +99,7 @@ impl Processes {
             proc: proc.to_owned(),
             kernel: Cell::new(Kernel::Handles),
             none_waited: Cell::new(None),
+            accepts: RefCell::default(),
             own: home::of(&proc.join("self")),
         }
     }
@@ -103,6 +111,22 @@ impl Processes {
         let mut wait = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
         if let (Ok(0), Some(now)) = (poll(&mut wait, PollTimeout::ZERO), now) {
             self.none_waited.set(Some(now));
+        }
+    }
+
+    /// One is about to be accepted. Connections are accepted in the order in which they are made: all that
+    /// waited at one of these moments have been accepted once [`WAIT`] more were, and later ones were made
+    /// later. So nobody who keeps the queue from ever being empty keeps others out.
+    pub fn accepts(&self) {
+        if self.kernel.get() == Kernel::Handles {
+            return;
+        }
+        let mut accepts = self.accepts.borrow_mut();
+        accepts.extend(since_boot());
+        if accepts.len() > WAIT
+            && let Some(then) = accepts.pop_front()
+        {
+            self.none_waited.set(self.none_waited.get().max(Some(then)));
         }
     }
 
@@ -295,6 +319,28 @@ mod tests {
         stand.listener.accept().unwrap();
         processes.look(&stand.listener);
         assert_eq!(processes.of(&stream, child.id()).doubt(), None);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn an_old_kernel_tells_it_once_as_many_were_accepted_as_can_wait() {
+        let stand = Stand::new();
+        let processes = processes(Kernel::Old);
+        let mut child = stand.child("waits");
+        let (mut stream, _) = stand.listener.accept().unwrap();
+        stream.read_exact(&mut [0; 4]).unwrap();
+        std::thread::sleep(2 * TICK);
+        let waiting = UnixStream::connect(&stand.path).unwrap();
+        for _ in 0..WAIT {
+            processes.look(&stand.listener);
+            processes.accepts();
+        }
+        let first = processes.of(&stream, child.id());
+        assert_eq!(first.doubt(), Some(Doubt::Unsure));
+        processes.accepts();
+        assert_eq!(processes.of(&stream, child.id()).doubt(), None);
+        drop(waiting);
         drop(child.stdin.take());
         child.wait().unwrap();
     }

@@ -1,6 +1,7 @@
 //! Who is served when more connect than are served at a time. Whoever connects is let in at once; a
-//! connection that has not asked for anything yet gives way to a newcomer, first of the client that has
-//! most. So nobody who holds connections open, however many, keeps others from being answered.
+//! connection that has not asked for anything yet, or does not read its answer, gives way to a newcomer, first
+//! of the client that has most. So nobody who holds connections open, however many, keeps others from being
+//! answered.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -33,8 +34,10 @@ struct Seat<C> {
 enum State {
     /// Nothing has been asked: it may be told to leave.
     Silent(oneshot::Sender<()>),
-    /// It has asked, and stays until it is answered.
-    Asking,
+    /// It has asked, and stays until there is an answer.
+    Asking(oneshot::Sender<()>),
+    /// It has its answer to read: it may be told to leave where nobody is silent.
+    Answered(oneshot::Sender<()>),
 }
 
 /// A connection's seat, which is free again when this is dropped.
@@ -42,6 +45,15 @@ enum State {
 pub struct Taking<C> {
     number: u64,
     taken: Rc<RefCell<Taken<C>>>,
+}
+
+/// How serving a connection has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself.
+    Served,
+    /// It had to leave for a newcomer.
+    Left,
 }
 
 /// Tells a connection that it has to leave.
@@ -93,29 +105,39 @@ impl<C: Copy + Ord> Seats<C> {
 
 impl<C> Seat<C> {
     fn is_asking(&self) -> bool {
-        matches!(self.state, State::Asking)
+        matches!(self.state, State::Asking(_))
+    }
+
+    fn is_silent(&self) -> bool {
+        matches!(self.state, State::Silent(_))
+    }
+
+    fn is_answered(&self) -> bool {
+        matches!(self.state, State::Answered(_))
     }
 }
 
 impl<C: Copy + Ord> Taken<C> {
-    /// Sends away the oldest silent connection of the client that has most of them.
+    /// Sends somebody away who has asked for nothing, or else somebody who has been answered.
     fn make_room(&mut self) -> bool {
-        let mut silent: BTreeMap<C, usize> = BTreeMap::new();
-        for seat in self.seats.iter().filter(|seat| !seat.is_asking()) {
-            *silent.entry(seat.client).or_default() += 1;
+        self.send_away(Seat::is_silent) || self.send_away(Seat::is_answered)
+    }
+
+    /// Sends away the oldest of these connections of the client that has most of them.
+    fn send_away(&mut self, may_go: fn(&Seat<C>) -> bool) -> bool {
+        let mut idle: BTreeMap<C, usize> = BTreeMap::new();
+        for seat in self.seats.iter().filter(|seat| may_go(seat)) {
+            *idle.entry(seat.client).or_default() += 1;
         }
-        let Some((&client, _)) = silent.iter().max_by_key(|&(_, &count)| count) else {
+        let Some((&client, _)) = idle.iter().max_by_key(|&(_, &count)| count) else {
             return false;
         };
-        let leaves = |seat: &Seat<C>| seat.client == client && !seat.is_asking();
+        let leaves = |seat: &Seat<C>| seat.client == client && may_go(seat);
         let Some(place) = self.seats.iter().position(leaves) else {
             return false;
         };
-        if let Some(Seat {
-            state: State::Silent(cut),
-            ..
-        }) = self.seats.remove(place)
-        {
+        if let Some(seat) = self.seats.remove(place) {
+            let (State::Silent(cut) | State::Asking(cut) | State::Answered(cut)) = seat.state;
             // It may have ended by itself meanwhile.
             let _ = cut.send(());
         }
@@ -126,10 +148,23 @@ impl<C: Copy + Ord> Taken<C> {
 impl<C> Taking<C> {
     /// It has asked for something.
     pub fn asks(&self) {
+        self.becomes(State::Asking);
+    }
+
+    /// There is an answer, which it has to read.
+    pub fn is_answered(&self) {
+        self.becomes(State::Answered);
+    }
+
+    fn becomes(&self, state: fn(oneshot::Sender<()>) -> State) {
         let mut taken = self.taken.borrow_mut();
-        let own = taken.seats.iter_mut().find(|it| it.number == self.number);
-        if let Some(seat) = own {
-            seat.state = State::Asking;
+        let own = taken.seats.iter().position(|it| it.number == self.number);
+        if let Some(place) = own
+            && let Some(mut seat) = taken.seats.remove(place)
+        {
+            let (State::Silent(cut) | State::Asking(cut) | State::Answered(cut)) = seat.state;
+            seat.state = state(cut);
+            taken.seats.insert(place, seat);
         }
     }
 }
@@ -143,16 +178,16 @@ impl<C> Drop for Taking<C> {
 
 impl Leave {
     /// Serves until that is done, or the connection has to leave.
-    pub async fn or(self, serving: impl Future<Output = ()>) {
+    pub async fn or(self, serving: impl Future<Output = ()>) -> Ended {
         let told = async {
-            // Whoever asks is not told to leave any more.
+            // Whose seat is free again is not told to leave any more.
             if self.0.await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
         tokio::select! {
-            () = serving => {}
-            () = told => {}
+            () = serving => Ended::Served,
+            () = told => Ended::Left,
         }
     }
 }
@@ -183,6 +218,24 @@ mod tests {
             drop(newcomer);
         }
         assert!(!is_cut(&mut bob.1));
+    }
+
+    #[test]
+    fn whoever_does_not_read_its_answer_gives_way() {
+        let seats = Seats::new(4);
+        let mut alices: Vec<_> = (0..2).map(|_| seats.take(ALICE, false).unwrap()).collect();
+        alices.iter().for_each(|it| it.0.asks());
+        assert!(seats.take(ALICE, false).is_none());
+        alices.iter().for_each(|it| it.0.is_answered());
+        let mut silent: Vec<_> = (0..2).map(|_| seats.take(ALICE, false).unwrap()).collect();
+        let bob = seats.take(BOB, false).unwrap();
+        bob.0.is_answered();
+        // Whoever is silent goes first.
+        assert!(is_cut(&mut silent[0].1) && alices.iter_mut().all(|it| !is_cut(&mut it.1)));
+        silent[1].0.is_answered();
+        let mut carol = seats.take(1002, false).unwrap();
+        assert!(is_cut(&mut alices[0].1) && !is_cut(&mut alices[1].1));
+        assert!(!is_cut(&mut carol.1) && !is_cut(&mut silent[1].1));
     }
 
     #[test]

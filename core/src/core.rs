@@ -113,6 +113,8 @@ pub struct Core<S> {
     pub(crate) last_holders: BTreeMap<usize, Vec<Holder>>,
     /// How often each crowd's hooks connect.
     pub(crate) arrivals: BTreeMap<Crowd, Bucket>,
+    /// And how often each process does, by its id and its user.
+    pub(crate) knocks: BTreeMap<(u32, u32), Bucket>,
     /// Trials, and harm.
     pub(crate) trials: Trials,
     /// Rounds so far.
@@ -232,6 +234,7 @@ impl<S: Store> Core<S> {
             owners: Owners::default(),
             last_holders: BTreeMap::new(),
             arrivals: BTreeMap::new(),
+            knocks: BTreeMap::new(),
             trials: Trials::default(),
             rounds: 0,
             braked: None,
@@ -348,6 +351,35 @@ impl<S: Store> Core<S> {
     #[must_use]
     pub fn gpus(&self) -> usize {
         self.devices.gpus().count()
+    }
+
+    /// Somebody else has the address where litd's metrics are to be, and may tell anything there: counted each
+    /// time that it is tried, told `at_first`.
+    pub fn metrics_elsewhere(&mut self, address: &str, at_first: bool) {
+        self.record.error("metrics", "");
+        if at_first {
+            let text = format!(
+                "another process has {address}, and what it tells there are not litd's metrics: litd's are \
+                 nowhere until that address is free"
+            );
+            self.note(Note::warning(EventKind::Fault, text));
+        }
+    }
+
+    /// Litd's metrics are at their address again.
+    pub fn metrics_again(&mut self, address: &str) {
+        let text = format!("litd's metrics are at {address} from now on");
+        self.note(Note::info(EventKind::Daemon, text));
+    }
+
+    /// A client of the metrics was sent away, because there are too many. Counted each time, logged within
+    /// reason.
+    pub fn crowded_out(&mut self) {
+        self.record.refuse("busy");
+        if self.refusals.take(self.now) {
+            let text = "a client of the metrics was sent away: too many are connected";
+            self.note(Note::warning(EventKind::Daemon, text));
+        }
     }
 
     /// A client of a socket was not answered: too much waits to be read. Counted each time, logged

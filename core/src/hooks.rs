@@ -76,7 +76,7 @@ impl No {
 }
 
 /// Forgets half of the buckets, those from which least was taken: whoever comes too often is still known.
-fn forget_fullest(arrivals: &mut BTreeMap<Crowd, Bucket>, now: Nanos) {
+fn forget_fullest<K: Ord>(arrivals: &mut BTreeMap<K, Bucket>, now: Nanos) {
     let mut all: Vec<_> = std::mem::take(arrivals).into_iter().collect();
     all.sort_by(|(_, one), (_, other)| one.level(now).total_cmp(&other.level(now)));
     all.truncate(KNOWN_CROWDS / 2);
@@ -229,6 +229,23 @@ impl<S: Store> Core<S> {
             .entry(crowd.clone())
             .or_insert_with(new)
             .take(now)
+    }
+
+    /// Whether a process has not connected far too often of late, and is heard at all: asked before anything
+    /// else is asked about it, so that whoever connects without end costs next to nothing.
+    pub fn may_knock(&mut self, now: Nanos, peer: Peer) -> bool {
+        let key = (peer.pid, peer.uid);
+        if self.knocks.len() >= KNOWN_CROWDS && !self.knocks.contains_key(&key) {
+            forget_fullest(&mut self.knocks, now);
+        }
+        let rate = self.config.limits.connections_per_second;
+        let burst = 2.0 * ARRIVALS_AT_ONCE.max(2.0 * rate);
+        let new = || Bucket::with_burst(rate, burst, now);
+        let may = self.knocks.entry(key).or_insert_with(new).take(now);
+        if !may {
+            self.record.refuse("too_often");
+        }
+        may
     }
 
     /// Whether a hook has been let in as a rank of a job.

@@ -3,17 +3,20 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use litd_api::EventKind;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt,
+};
 
 use crate::control::ask;
-use crate::stand::{Stand, quick};
+use crate::stand::{Stand, quick, wait_for};
 
 /// As long as Prometheus waits.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,15 +48,64 @@ fn to_control(path: &Path) -> Option<OwnedFd> {
         .then_some(socket)
 }
 
+const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: litd\r\nConnection: close\r\n\r\n";
+
+fn metrics_of(stand: &Stand) -> SocketAddr {
+    let said = stand.said();
+    let address = said.split("metrics on http://").nth(1).unwrap();
+    address.split('/').next().unwrap().parse().unwrap()
+}
+
+fn scrape(metrics: SocketAddr) {
+    let mut stream = TcpStream::connect(metrics).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(REQUEST).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("litd_mode"), "{answer}");
+}
+
+#[test]
+fn answers_that_are_not_read_keep_nobody_from_the_metrics() {
+    let stand = Stand::real(&quick("gpu-realloc"));
+    let metrics = metrics_of(&stand);
+    let ask_only = || {
+        let mut stream = TcpStream::connect(metrics).unwrap();
+        setsockopt(&stream, sockopt::RcvBuf, &1024).unwrap();
+        // It may have had to leave already.
+        let _ = stream.write_all(REQUEST);
+        stream
+    };
+    let held: Vec<_> = (0..60).map(|_| ask_only()).collect();
+    for _ in 0..3 {
+        scrape(metrics);
+    }
+    drop(held);
+    stand.stop();
+}
+
+/// Any user may have the port first, and tell there what he likes.
+#[test]
+fn that_somebody_else_has_the_metrics_port_is_told() {
+    let theirs = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = theirs.local_addr().unwrap();
+    let config = format!("{}metrics.listen = \"{address}\"\n", quick("gpu-realloc"));
+    let stand = Stand::real(&config);
+    wait_for("an error", || stand.counted("metrics") > 0);
+    assert!(stand.has_event(EventKind::Fault, "another process has"));
+    drop(theirs);
+    wait_for("metrics", || {
+        stand.has_event(EventKind::Daemon, "from now on")
+    });
+    scrape(address);
+    stand.stop();
+}
+
 #[test]
 fn idle_connections_keep_nobody_from_being_answered() {
     let stand = Stand::real(&quick("gpu-realloc"));
     let control = stand.rig.layout().control();
-    let metrics: SocketAddr = {
-        let said = stand.said();
-        let address = said.split("metrics on http://").nth(1).unwrap();
-        address.split('/').next().unwrap().parse().unwrap()
-    };
+    let metrics = metrics_of(&stand);
     let until = AtomicBool::new(false);
     let to_metrics = || {
         let patience = Duration::from_millis(50);
@@ -67,13 +119,7 @@ fn idle_connections_keep_nobody_from_being_answered() {
             let asked = Instant::now();
             let (code, _) = ask(&control, "GET", "/v1/status", "").unwrap();
             assert_eq!(code, 200);
-            let mut stream = TcpStream::connect(metrics).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            let request = b"GET /metrics HTTP/1.1\r\nHost: litd\r\nConnection: close\r\n\r\n";
-            stream.write_all(request).unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            assert!(answer.contains("litd_mode"), "{answer}");
+            scrape(metrics);
             assert!(asked.elapsed() < PATIENCE);
         }
         until.store(true, Ordering::Relaxed);

@@ -79,13 +79,17 @@ fn pass(socket: &Path, way: Way) -> nix::Result<UnixStream> {
     stream.write_all(before).unwrap();
     let files = [file.as_raw_fd()];
     let passed = [ControlMessage::ScmRights(&files)];
-    sendmsg::<()>(
-        stream.as_raw_fd(),
-        &[IoSlice::new(b"G")],
-        &passed,
-        flags,
-        None,
-    )?;
+    let socket = stream.as_raw_fd();
+    let sent = sendmsg::<()>(socket, &[IoSlice::new(b"G")], &passed, flags, None);
+    if let Err(error) = sent {
+        // It is this process's to close, and need not wait.
+        let at_once = linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        setsockopt(&file, sockopt::Linger, &at_once).unwrap();
+        return Err(error);
+    }
     // It may be closed already.
     let _ = stream.write_all(b"ET / HTTP/1.1\r\n\r\n");
     Ok(stream)

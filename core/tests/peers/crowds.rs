@@ -394,3 +394,25 @@ fn who_came_too_often_is_known_however_many_others_come() {
     }
     assert_eq!(node.counted("too_often"), refused + 10);
 }
+
+/// Before its process, its pod and its place are looked at.
+#[test]
+fn a_process_that_connects_without_end_is_not_heard_and_others_are() {
+    let _alone = alone();
+    let mut config = crowded_config();
+    config.limits.connections_per_second = 4.0;
+    let mut node = Node::new(2, config);
+    let peer = |pid: u32| Peer { pid, uid: 1 };
+    let now = node.now;
+    let heard = (0..10_000).filter(|_| node.core.may_knock(now, peer(5000)));
+    assert_eq!(heard.count(), 128);
+    assert_eq!(node.counted("too_often"), 10_000 - 128);
+    // Another process of the same user, and very many others.
+    assert!(node.core.may_knock(now, peer(5001)));
+    for pid in 10_000..15_000 {
+        assert!(node.core.may_knock(now, peer(pid)));
+    }
+    assert!(!node.core.may_knock(now, peer(5000)));
+    let later = now + Nanos(SECOND);
+    assert!(node.core.may_knock(later, peer(5000)));
+}
