@@ -352,6 +352,21 @@ impl Store for FileStore {
         Ok(bytes)
     }
 
+    fn journal_is_there(&mut self) -> bool {
+        let path = journal(&self.directory);
+        let is_there = match &self.journal {
+            OnDisk::Idle => true,
+            // A directory that can't be looked into says nothing.
+            OnDisk::Closed => path.try_exists().unwrap_or(true),
+            OnDisk::Open(kept) => kept.is_at(&path),
+            OnDisk::Lost => false,
+        };
+        if !is_there {
+            self.journal = OnDisk::Lost;
+        }
+        is_there
+    }
+
     fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
         if matches!(self.journal, OnDisk::Idle) {
             return self.replace_journal(bytes);

@@ -424,6 +424,7 @@ impl<S: Store> Core<S> {
         self.check_devices();
         self.check_sockets();
         self.check_let_go();
+        self.check_journal();
         self.check_ended();
         self.check_settled();
         self.check_needs();
@@ -435,6 +436,20 @@ impl<S: Store> Core<S> {
         self.measure_warm_up();
         self.give_up_stopping();
         self.effects.push(Effect::Alive);
+    }
+
+    /// A journal that somebody removes while nothing is written would be missed by whoever comes after a
+    /// crash, and by nobody before.
+    fn check_journal(&mut self) {
+        let Some(outcome) = self.journal.keep(&mut self.store) else {
+            return;
+        };
+        if outcome.is_ok() {
+            let text = "the undo journal is not the file any more that was written to, which somebody has \
+                        removed, moved, covered or changed: it is written anew";
+            self.note(Note::warning(EventKind::Fault, text));
+        }
+        self.journal_said(outcome.err().map(|error| error.to_string()));
     }
 
     /// Brings targets, writes, reads and the journal up to what is known now.

@@ -34,6 +34,12 @@ pub trait Store {
     /// The disk.
     fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()>;
 
+    /// Whether the journal is still where it was written or read last, and as it was left there. If it is
+    /// not, [`Store::append_journal`] fails until it has been replaced.
+    fn journal_is_there(&mut self) -> bool {
+        true
+    }
+
     /// What was learned; empty if nothing.
     ///
     /// # Errors

@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use litd_api::{EventKind, JobState};
 use litd_units::Watts;
 
-use crate::stand::{LITD, Stand, quick};
+use crate::stand::{GPUS, LITD, Stand, quick};
 
 #[test]
 fn no_cap_is_written_that_the_journal_can_not_know_of() {
@@ -136,4 +136,51 @@ fn a_journal_that_is_removed_while_caps_are_moved_is_written_anew() {
     let (code, said) = stand.restore();
     assert_eq!(code, Some(0), "{said}");
     assert!(stand.is_back(), "{said}: {:?}", stand.held());
+}
+
+/// A node that has converged writes no cap for hours: who removes the journal then is found out all the same.
+#[test]
+fn a_journal_that_is_removed_while_caps_are_steady_is_there_again_within_seconds() {
+    let mut stand = Stand::clocked(&(quick("observe") + "caps.budget = 4400\n"));
+    stand.pass(5.0);
+    let state = stand.rig.layout().state();
+    let writes = stand.rig.ledger().len();
+    assert_eq!(stand.journaled().len(), GPUS);
+    type Change = fn(&Path);
+    let changes: [(&str, Change); 4] = [
+        ("removed", |journal| fs::remove_file(journal).unwrap()),
+        ("emptied", |journal| fs::write(journal, "").unwrap()),
+        ("replaced by one that names nothing", |journal| {
+            let copy = journal.with_extension("copy");
+            fs::write(&copy, "").unwrap();
+            fs::rename(copy, journal).unwrap();
+        }),
+        ("its directory is another one", |journal| {
+            let state = journal.parent().unwrap();
+            fs::rename(state, state.with_extension("moved")).unwrap();
+            fs::create_dir(state).unwrap();
+        }),
+    ];
+    for (count, (what, change)) in (1..).zip(changes) {
+        change(&state.join("journal"));
+        stand.pass(2.0);
+        assert_eq!(stand.journaled().len(), GPUS, "{what}: {}", stand.said());
+        let told = stand.events(EventKind::Fault);
+        let told = told.iter().filter(|it| it.contains("it is written anew"));
+        assert_eq!(told.count(), count, "{what}: {}", stand.said());
+    }
+    // Nothing can be put in its place: that is told once, and it is written once it can be.
+    fs::remove_file(state.join("journal")).unwrap();
+    fs::create_dir(state.join("journal.new")).unwrap();
+    stand.pass(5.0);
+    assert!(stand.has_event(EventKind::Fault, "no cap is changed, but to undo"));
+    fs::remove_dir(state.join("journal.new")).unwrap();
+    stand.pass(2.0);
+    assert!(stand.has_event(EventKind::Fault, "the undo journal can be written again"));
+    assert_eq!(stand.rig.ledger().len(), writes);
+    stand.kill();
+    assert!(!stand.is_back());
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    stand.assert_clean();
 }

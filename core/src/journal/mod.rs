@@ -254,6 +254,17 @@ impl Journal {
         self.grows.take()
     }
 
+    /// Looks whether the file that names devices is still there, and writes it anew where it is not, or
+    /// where another is in its place. `None`: it is there, or none is needed.
+    pub fn keep(&mut self, store: &mut impl Store) -> Option<Result<(), JournalError>> {
+        let names_none = self.entries.is_empty() && self.clocks.is_empty();
+        if names_none || store.journal_is_there() {
+            return None;
+        }
+        self.file = File::Lacking;
+        Some(self.tidy(store))
+    }
+
     /// Adds one device; see [`Journal::begin_all`].
     ///
     /// # Errors
