@@ -45,6 +45,12 @@ pub use crate::restore::restore;
 /// Giving everything back may take so long; systemd's own patience is longer.
 const LONGEST_STOP: Duration = Duration::from_secs(20);
 
+/// So long it is waited for devices to be found, and as long again for each to tell its range and a first
+/// reading, at most, however patient litd is with them later: a device that hangs is not to keep the others'
+/// caps from going back before systemd ends this process. Both together, and [`LONGEST_STOP`], are less than
+/// the unit's `TimeoutStopSec=`, which `litd restore` has as well. A device that answers later is read later.
+const LONGEST_DISCOVERY: Duration = Duration::from_secs(10);
+
 /// How often it is looked whether sockets are still there.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -277,6 +283,7 @@ fn as_their_peers(inventory: &[Device]) -> Vec<Device> {
 
 pub(crate) async fn discover(config: &Config) -> Result<Found, DaemonError> {
     let patience = Duration::from_secs_f64(config.core.caps.answer_seconds);
+    let patience = patience.min(LONGEST_DISCOVERY);
     Ok(devices::discover(&config.shell, patience).await?)
 }
 
