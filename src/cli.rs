@@ -66,6 +66,7 @@ pub fn main(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Exit
             return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
         }
     };
+    daemon::outlive_long_files();
     let options = Options {
         config: cli.config,
         rig_clock: cli.rig_clock,

@@ -12,7 +12,8 @@ use litd_core::journal::JournalError;
 use litd_core::{Core, Device, Event, Table};
 use litd_power::{CapRange, DeviceKind};
 use litd_units::{Nanos, Watts};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -132,23 +133,47 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     let config = Config::load(options.config.as_deref())?;
     logging::start(config.shell.log.level);
     private_files();
-    take_descriptors();
+    raise_limits();
     let _lock = Lock::take(&config.shell.state.directory)?;
     on_one_thread(serve(config, options))
 }
 
-/// Raises how many files may be open as far as it may be raised, up to what the service's unit allows:
-/// containers and shells begin with 1,024, of which all hooks and clients together take most.
-fn take_descriptors() {
-    let outcome = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
-        let wanted = DESCRIPTORS.min(hard);
-        match soft < wanted {
-            true => setrlimit(Resource::RLIMIT_NOFILE, wanted, hard),
-            false => Ok(()),
+/// Raises how many files may be open, and how long they may be, as far as they may be raised. Containers and
+/// shells begin with 1,024 files, of which all hooks and clients together take most.
+pub(crate) fn raise_limits() {
+    let limits = [
+        (
+            "how many files may be open",
+            Resource::RLIMIT_NOFILE,
+            DESCRIPTORS,
+        ),
+        (
+            "how long files may be",
+            Resource::RLIMIT_FSIZE,
+            RLIM_INFINITY,
+        ),
+    ];
+    for (what, resource, wanted) in limits {
+        let outcome = getrlimit(resource).and_then(|(soft, hard)| {
+            let wanted = wanted.min(hard);
+            match soft < wanted {
+                true => setrlimit(resource, wanted, hard),
+                false => Ok(()),
+            }
+        });
+        if let Err(error) = outcome {
+            log::warn!("{what} can't be raised: {error}");
         }
-    });
-    if let Err(error) = outcome {
-        log::warn!("how many files may be open can't be raised: {error}");
+    }
+}
+
+/// A file that gets longer than files may be is an error of whoever writes it. Without this it ends the
+/// process by a signal, before anything has gone back. Threads begin with what is blocked here.
+pub(crate) fn outlive_long_files() {
+    let mut long_files = SigSet::empty();
+    long_files.add(nix::sys::signal::Signal::SIGXFSZ);
+    if let Err(error) = long_files.thread_block() {
+        log::warn!("SIGXFSZ can't be blocked: {error}");
     }
 }
 

@@ -15,7 +15,8 @@ use thiserror::Error;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::{
-    DaemonError, Life, Options, Signals, assemble, discover, on_one_thread, private_files, store_in,
+    DaemonError, Life, Options, Signals, assemble, discover, on_one_thread, private_files,
+    raise_limits, store_in,
 };
 use crate::devices::Found;
 use crate::hub::Shared;
@@ -177,6 +178,7 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     })?;
     logging::start(config.shell.log.level);
     private_files();
+    raise_limits();
     let own = &config.shell.state.directory;
     // What is lowered is written down first, for which the directory has to be there.
     let _lock = match config.core.caps.on_exit {

@@ -1,8 +1,7 @@
 //! The disk under the journal is full.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use litd_api::{EventKind, JobState};
@@ -38,24 +37,13 @@ fn limit_files(stand: &Stand, limit: &str) {
     assert!(status.unwrap().success());
 }
 
-/// A program that runs the daemon so that a file that gets too long is an error, not a signal.
-fn tolerant(stand: &Stand) -> PathBuf {
-    let path = stand.rig.layout().directory.join("tolerant");
-    let script = format!("#!/bin/sh\ntrap '' XFSZ\nexec '{LITD}' \"$@\"\n");
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
-    path
-}
-
 #[test]
 fn on_a_disk_that_fills_up_steering_ends_and_undoing_does_not() {
     if Command::new("prlimit").arg("--version").output().is_err() {
         eprintln!("SKIPPED: there is no prlimit to fill a disk with");
         return;
     }
-    let mut stand = Stand::bare(&quick("gpu-realloc"), true);
-    let (program, config) = (tolerant(&stand), stand.config().to_owned());
-    stand.daemon = Some(stand.rig.spawn_clocked(&program, &config).unwrap());
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
     let mut job = stand.train();
     stand.play_into_steering(&mut job);
 
@@ -180,6 +168,32 @@ fn a_journal_that_is_removed_while_caps_are_steady_is_there_again_within_seconds
     assert_eq!(stand.rig.ledger().len(), writes);
     stand.kill();
     assert!(!stand.is_back());
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    stand.assert_clean();
+}
+
+/// Files may not be long where a shell or a unit says so: caps go back all the same.
+#[test]
+fn where_no_file_may_be_written_to_restore_gives_back_and_says_what_it_could_not_cross_out() {
+    let mut stand = Stand::clocked(&(quick("observe") + "caps.budget = 4400\n"));
+    stand.pass(5.0);
+    stand.kill();
+    assert!(!stand.is_back());
+    let config = stand.rig.layout().config();
+    let restored = Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -f 0 && exec \"$0\" restore --config \"$1\"",
+            LITD,
+        ])
+        .arg(config)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&restored.stderr);
+    assert!(stand.is_back(), "{:?}: {said}", stand.held());
+    assert_eq!(restored.status.code(), Some(1), "{said}");
+    assert!(said.contains("still has an entry of"), "{said}");
     let (code, said) = stand.restore();
     assert_eq!(code, Some(0), "{said}");
     stand.assert_clean();
