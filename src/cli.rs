@@ -9,6 +9,7 @@ use litd_power::rocm_smi;
 
 use crate::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
 use crate::daemon::{self, DaemonError, Options};
+use crate::logging;
 use crate::state::StateError;
 
 /// Balances the power caps of a GPU training node.
@@ -71,6 +72,7 @@ pub fn main(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Exit
         config: cli.config,
         rig_clock: cli.rig_clock,
     };
+    let _flushed = logging::Flushed;
     let outcome = match cli.command {
         None if cli.check_config => check(&options),
         None => daemon::run(&options),
@@ -99,17 +101,18 @@ fn check(options: &Options) -> Result<(), DaemonError> {
 }
 
 fn report(error: &DaemonError, restoring: bool) -> ExitCode {
-    // In one piece: other daemons may write to the same place.
     let line = format!("litd: {error}\n").replace('\n', "\nlitd: ");
-    let line = line.strip_suffix("litd: ").unwrap_or(&line);
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+    let mut line = line.strip_suffix("litd: ").unwrap_or(&line).to_owned();
     let runs = matches!(
         error,
         DaemonError::Taken(_) | DaemonError::State(StateError::Held { .. })
     );
     if restoring && runs {
-        eprintln!("litd: a running daemon gives caps back on `litctl restore`, or when it stops");
+        line.push_str(
+            "litd: a running daemon gives caps back on `litctl restore`, or when it stops\n",
+        );
     }
+    logging::last_words(line);
     ExitCode::from(match error {
         DaemonError::Config(_) => USAGE,
         _ => 1,

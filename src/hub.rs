@@ -447,6 +447,9 @@ impl Hub {
     fn look_around(&mut self) {
         self.look_at_processes();
         self.core.store().keep_locks();
+        if let Some(told) = logging::begins_to_drop() {
+            self.handle(Event::Outside(told));
+        }
         let killed = kill_switch::thrown(self.core.kill_switches());
         if killed.as_deref() != self.core.killed() {
             self.handle(Event::KillSwitch(killed));

@@ -1,25 +1,79 @@
-//! The log: structured entries to journald where it listens, lines on stderr otherwise.
+//! The log: structured entries to journald where it listens, lines on stderr otherwise. Whoever takes them may
+//! be slow, or hang for as long as his disk does. So they wait in a queue ([`queue`]) for a thread that writes
+//! them: nothing that litd does waits for its log.
+
+mod queue;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
 
 use litd_api::{Event, EventKind};
 use log::kv::{Key, Source, VisitSource};
-use log::{LevelFilter, Log, Metadata, Record};
+use log::{LevelFilter, Record};
 use systemd_journal_logger::{JournalLog, connected_to_journal};
 
 use crate::config::Level;
+use queue::{Queue, Sink};
+
+/// At the process's end its last lines may take so long.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+static QUEUE: Queue = Queue::new();
 
 /// Begins to log, once per process.
 pub fn start(level: Level) {
     set_level(level);
     // Whoever has set a logger before has taken over: a test, or litctl.
-    let _ = match JournalLog::new() {
-        Ok(journal) if connected_to_journal() => {
-            journal.with_syslog_identifier("litd".into()).install()
-        }
-        _ => log::set_logger(&Stderr),
-    };
+    if log::set_logger(&QUEUE).is_ok() {
+        QUEUE.write_to(match JournalLog::new() {
+            Ok(journal) if connected_to_journal() => {
+                Arc::new(journal.with_syslog_identifier("litd".into()))
+            }
+            _ => Arc::new(Stderr),
+        });
+    }
+}
+
+/// Waits a moment until what was logged is written.
+pub fn flush() {
+    QUEUE.wait_until_written(LAST_WORDS);
+}
+
+/// Sees to it that what was logged is written, as far as that takes a moment only, when this is dropped.
+#[derive(Debug)]
+pub struct Flushed;
+
+impl Drop for Flushed {
+    fn drop(&mut self) {
+        flush();
+    }
+}
+
+/// Writes a line on stderr, after all that was logged. A reader that does not read it holds nobody up for
+/// longer than a moment.
+pub fn last_words(line: String) {
+    flush();
+    let (done, written) = std::sync::mpsc::channel();
+    let writer = std::thread::Builder::new()
+        .name("log".into())
+        .spawn(move || {
+            // In one piece: other daemons may write to the same place.
+            let _ = std::io::stderr().write_all(line.as_bytes());
+            let _ = done.send(());
+        });
+    if writer.is_ok() {
+        let _ = written.recv_timeout(LAST_WORDS);
+    }
+}
+
+/// What there is to tell, once each time, when lines of the log begin to be dropped.
+pub fn begins_to_drop() -> Option<&'static str> {
+    QUEUE.begins_to_drop().then_some(
+        "whoever takes litd's log (journald, or who reads its standard error) takes no more of it: lines are \
+         dropped until he does; `litctl events` has what happens meanwhile",
+    )
 }
 
 /// Changes what is important enough to be logged.
@@ -88,21 +142,20 @@ impl Source for Fields<'_> {
     }
 }
 
+impl Sink for JournalLog {
+    fn write(&self, record: &Record<'_>) {
+        // Nobody can be told that it does not take this.
+        let _ = self.journal_send(record);
+    }
+}
+
 struct Stderr;
 
-impl Log for Stderr {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.level() <= log::max_level()
+impl Sink for Stderr {
+    fn write(&self, record: &Record<'_>) {
+        // Nobody can be told that stderr is closed.
+        let _ = std::io::stderr().write_all(line(record).as_bytes());
     }
-
-    fn log(&self, record: &Record<'_>) {
-        if self.enabled(record.metadata()) {
-            // Nobody can be told that stderr is closed.
-            let _ = std::io::stderr().write_all(line(record).as_bytes());
-        }
-    }
-
-    fn flush(&self) {}
 }
 
 /// One line: level where it is not the usual one, text, fields that it is about. Names come from

@@ -1,5 +1,10 @@
-//! What systemd is told: ready, alive, what is going on. Without systemd nothing is.
+//! What systemd is told: ready, alive, what is going on. Without systemd nothing is. It is waited for in no
+//! case: what its socket has no room for is said again later.
 
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io;
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
@@ -7,22 +12,24 @@ use sd_notify::NotifyState;
 /// The line to systemd.
 #[derive(Debug)]
 pub struct Notifier {
-    listening: bool,
+    socket: Option<OsString>,
     watchdog: Option<Duration>,
     fed: Option<Instant>,
     status: String,
+    /// Whether systemd is still to hear that the daemon works.
+    owes_ready: bool,
 }
 
 impl Notifier {
     /// To systemd, if it has started this process and wants to hear of it.
     #[must_use]
     pub fn from_environment() -> Self {
-        let listening = std::env::var_os("NOTIFY_SOCKET").is_some();
+        let socket = std::env::var_os("NOTIFY_SOCKET");
+        let watchdog = sd_notify::watchdog_enabled().filter(|_| socket.is_some());
         Self {
-            listening,
-            watchdog: sd_notify::watchdog_enabled().filter(|_| listening),
-            fed: None,
-            status: String::new(),
+            socket,
+            watchdog,
+            ..Self::silent()
         }
     }
 
@@ -30,22 +37,23 @@ impl Notifier {
     #[must_use]
     pub fn silent() -> Self {
         Self {
-            listening: false,
+            socket: None,
             watchdog: None,
             fed: None,
             status: String::new(),
+            owes_ready: false,
         }
     }
 
     /// Whether anybody reads [`Notifier::status`].
     #[must_use]
     pub fn is_listening(&self) -> bool {
-        self.listening
+        self.socket.is_some()
     }
 
     /// The daemon works; also the end of a reload.
-    pub fn ready(&self) {
-        self.send(&[NotifyState::Ready]);
+    pub fn ready(&mut self) {
+        self.owes_ready = !self.send(&[NotifyState::Ready]);
     }
 
     /// The configuration is being read anew; [`Notifier::ready`] follows.
@@ -53,7 +61,7 @@ impl Notifier {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.send(&[NotifyState::Reloading, now]),
             Err(_) => self.send(&[NotifyState::Reloading]),
-        }
+        };
     }
 
     /// The daemon gives everything back and ends.
@@ -64,9 +72,12 @@ impl Notifier {
     /// The loop has done its round. Whatever its pace, the watchdog is fed only a few times in
     /// the period that systemd allows.
     pub fn alive(&mut self) {
+        if self.owes_ready {
+            self.ready();
+        }
         let Some(period) = self.watchdog else { return };
-        if self.fed.is_none_or(|fed| fed.elapsed() >= period / 4) {
-            self.send(&[NotifyState::Watchdog]);
+        let is_due = self.fed.is_none_or(|fed| fed.elapsed() >= period / 4);
+        if is_due && self.send(&[NotifyState::Watchdog]) {
             self.fed = Some(Instant::now());
         }
     }
@@ -75,17 +86,78 @@ impl Notifier {
     pub fn status(&mut self, line: &str) {
         // A newline would end the value and begin another assignment.
         let line = line.replace(char::is_control, " ");
-        if line != self.status {
-            self.send(&[NotifyState::Status(&line)]);
+        if line != self.status && self.send(&[NotifyState::Status(&line)]) {
             self.status = line;
         }
     }
 
-    fn send(&self, state: &[NotifyState<'_>]) {
-        if self.listening
-            && let Err(error) = sd_notify::notify(state)
-        {
-            log::warn!("systemd can't be told how it goes: {error}");
+    /// Whether this need not be said again.
+    fn send(&self, state: &[NotifyState<'_>]) -> bool {
+        let Some(socket) = &self.socket else {
+            return true;
+        };
+        match tell(socket, state) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Err(error) => {
+                log::warn!("systemd can't be told how it goes: {error}");
+                true
+            }
+            Ok(()) => true,
         }
+    }
+}
+
+/// Never waits: `WouldBlock` where the socket is full.
+fn tell(socket: &OsString, state: &[NotifyState<'_>]) -> io::Result<()> {
+    let mut text = String::new();
+    for assignment in state {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{assignment}");
+    }
+    let line = UnixDatagram::unbound()?;
+    line.set_nonblocking(true)?;
+    line.send_to(text.as_bytes(), socket).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(systemd: &UnixDatagram) -> Vec<String> {
+        let mut buffer = [0; 256];
+        let mut heard = Vec::new();
+        while let Ok(length) = systemd.recv(&mut buffer) {
+            heard.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+        }
+        heard
+    }
+
+    #[test]
+    fn what_systemd_has_no_room_for_is_said_again() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("notify");
+        let systemd = UnixDatagram::bind(&socket).unwrap();
+        systemd.set_nonblocking(true).unwrap();
+        let mut notifier = Notifier {
+            socket: Some(socket.into_os_string()),
+            watchdog: Some(Duration::from_secs(3600)),
+            ..Notifier::silent()
+        };
+        // Any user may send to it.
+        let filled = (0..100_000).find(|_| !notifier.send(&[NotifyState::Errno(1)]));
+        assert!(filled.is_some());
+        notifier.ready();
+        notifier.alive();
+        notifier.status("well");
+        let before = heard(&systemd);
+        assert!(before.iter().all(|it| it == "ERRNO=1\n"), "{before:?}");
+        notifier.alive();
+        notifier.alive();
+        notifier.status("well");
+        notifier.status("well");
+        assert_eq!(
+            heard(&systemd),
+            ["READY=1\n", "WATCHDOG=1\n", "STATUS=well\n"]
+        );
     }
 }

@@ -32,6 +32,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
 use crate::hub::Shared;
+use crate::logging;
 
 /// Real time after which something that the rig announced will not come any more. A device may
 /// be made to block for 30 s, and the rig's own patience is 60 s.
@@ -114,6 +115,8 @@ impl Rig {
         loop {
             step(advance, &hub).await?;
             let line = format!("idle {}\n", advance.now.0);
+            // What was logged until now can be read by then.
+            logging::flush();
             self.answers.write_all(line.as_bytes()).await?;
             match self.next().await? {
                 Some(next) => advance = next,

@@ -81,6 +81,8 @@ mod room;
 mod sampling;
 #[path = "whole/slow_disk.rs"]
 mod slow_disk;
+#[path = "whole/slow_log.rs"]
+mod slow_log;
 #[path = "whole/sockets.rs"]
 mod sockets;
 #[path = "whole/stand.rs"]
