@@ -83,6 +83,8 @@ pub async fn serve(
             leave.or(serving).await;
             unread.close(crowd, end);
         });
+        // What it asks is heard before the next one is let in.
+        tokio::task::yield_now().await;
     }
 }
 

@@ -312,6 +312,15 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // What has come already is read before anything is waited for: no readiness is known of at first.
+        match self.read_now(buffer.initialize_unfilled()) {
+            Ok(length) => {
+                buffer.advance(length);
+                return Poll::Ready(Ok(()));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Poll::Ready(Err(error)),
+        }
         loop {
             let stream = self.stream()?;
             ready!(stream.poll_read_ready(context))?;
