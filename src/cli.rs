@@ -112,7 +112,7 @@ fn report(error: &DaemonError, restoring: bool) -> ExitCode {
             "litd: a running daemon gives caps back on `litctl restore`, or when it stops\n",
         );
     }
-    logging::last_words(line);
+    logging::last_words(&line);
     ExitCode::from(match error {
         DaemonError::Config(_) => USAGE,
         _ => 1,

@@ -53,18 +53,21 @@ impl Drop for Flushed {
 
 /// Writes a line on stderr, after all that was logged. A reader that does not read it holds nobody up for
 /// longer than a moment.
-pub fn last_words(line: String) {
+pub fn last_words(line: &str) {
     flush();
+    // In one piece: other daemons may write to the same place.
+    let write = |line: &str| drop(std::io::stderr().write_all(line.as_bytes()));
     let (done, written) = std::sync::mpsc::channel();
+    let its = line.to_owned();
     let writer = std::thread::Builder::new()
         .name("log".into())
         .spawn(move || {
-            // In one piece: other daemons may write to the same place.
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            write(&its);
             let _ = done.send(());
         });
-    if writer.is_ok() {
-        let _ = written.recv_timeout(LAST_WORDS);
+    match writer {
+        Ok(_) => drop(written.recv_timeout(LAST_WORDS)),
+        Err(_) => write(line),
     }
 }
 
