@@ -46,8 +46,8 @@ pub(crate) struct Landing {
     pub caps: Vec<Watts>,
     /// Whether that would leave another cap than the one found.
     pub is_away: bool,
-    /// Whether a predecessor's write it is, of which nobody knows that it failed: a litd that is to end does not
-    /// wait for it, and leaves its entry in the journal.
+    /// Whether a predecessor's write it is, of which nobody knows that it failed: litd does not stay for it
+    /// when it is to end.
     pub is_inherited: bool,
 }
 

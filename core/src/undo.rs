@@ -134,7 +134,9 @@ impl<S: Store> Core<S> {
     pub(crate) fn has_landed(&self, unit: &Unit, asked: Nanos) -> bool {
         let predecessors = !self.recovered || asked >= self.landed();
         let away = unit.landing.as_ref().filter(|landing| landing.is_away);
-        predecessors && away.is_none_or(|it| asked >= it.until)
+        let since_stop = self.stopping.is_some_and(|it| asked >= it.since);
+        let failed = away.is_none_or(|it| asked >= it.until || it.is_inherited && since_stop);
+        predecessors && failed
     }
 
     /// A write was called failed, or was not done: the device may do it all the same in a while. Until it
@@ -278,18 +280,16 @@ impl<S: Store> Core<S> {
         self.reads_back(device, unit) && self.has_landed(unit, unit.read_at)
     }
 
-    /// Whether a device for which nobody waits holds what was found, as it was read since: it was let go of, or
-    /// litd is to end and its predecessor's writes may still land. Its entry stays in the journal, so that what
-    /// has landed goes back once litd takes the device again or starts anew.
+    /// Whether a device that was let go of holds what was found, as it was read since. Nobody waits for a write
+    /// that failed and may land: its entry stays in the journal, so that what has landed goes back once litd
+    /// takes the device again or starts anew.
     pub(crate) fn is_back_for_now(&self, device: usize, unit: &Unit) -> bool {
-        let is_inherited = unit.landing.as_ref().is_some_and(|it| it.is_inherited);
-        let stopping = self.stopping.filter(|_| is_inherited).map(|it| it.since);
-        let since = unit.let_go.map(|it| it.since).or(stopping);
+        let since = unit.let_go.map(|it| it.since);
         let read = since.is_some_and(|since| unit.read_at >= since);
         read && !self.may_land_late() && self.reads_back(device, unit)
     }
 
-    /// The devices, by address, that hold what was found now that litd ends, and whose entries stay in the
+    /// The devices, by address, that were let go of and hold what was found, and whose entries stay in the
     /// undo journal because a write that failed may still be done.
     #[must_use]
     pub fn may_land_on_exit(&self) -> Vec<String> {
