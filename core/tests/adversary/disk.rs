@@ -1,0 +1,104 @@
+//! A disk that fails.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+
+use litd_core::{Appended, MemoryStore, Store};
+
+/// The audit log is cut here: nobody reads it.
+const AUDIT_BYTES: usize = 100_000;
+
+/// What fails now.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    /// Half of what is appended to the journal is written.
+    pub append: bool,
+    /// Nothing is replaced.
+    pub replace: bool,
+    /// The journal is replaced, and that is said to have failed.
+    pub replaced_is_told_failed: bool,
+    pub audit: bool,
+}
+
+#[derive(Debug, Default)]
+struct Platter {
+    kept: MemoryStore,
+    faults: Faults,
+}
+
+/// What litd keeps; it outlives the core.
+#[derive(Debug, Clone, Default)]
+pub struct Disk(Rc<RefCell<Platter>>);
+
+impl Disk {
+    pub fn fail(&self, faults: Faults) {
+        self.0.borrow_mut().faults = faults;
+    }
+
+    /// The addresses of GPUs that the undo journal has something to give back to.
+    pub fn journal_keeps(&self) -> Vec<String> {
+        let journal = litd_core::journal::read(&self.0.borrow().kept.journal).unwrap();
+        let entries = journal.map_or_else(Vec::new, |it| it.entries);
+        entries.into_iter().map(|it| it.address).collect()
+    }
+}
+
+fn unless(fails: bool) -> io::Result<()> {
+    match fails {
+        true => Err(io::Error::other("disk full")),
+        false => Ok(()),
+    }
+}
+
+impl Store for Disk {
+    fn load_journal(&mut self) -> io::Result<Vec<u8>> {
+        self.0.borrow_mut().kept.load_journal()
+    }
+
+    fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut platter = self.0.borrow_mut();
+        let fails = platter.faults.append;
+        let written = if fails { bytes.len() / 2 } else { bytes.len() };
+        platter.kept.append_journal(&bytes[..written])?;
+        unless(fails)
+    }
+
+    fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut platter = self.0.borrow_mut();
+        unless(platter.faults.replace)?;
+        platter.kept.replace_journal(bytes)?;
+        unless(platter.faults.replaced_is_told_failed)
+    }
+
+    fn load_learned(&mut self) -> io::Result<Vec<u8>> {
+        self.0.borrow_mut().kept.load_learned()
+    }
+
+    fn replace_learned(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.borrow_mut().kept.replace_learned(bytes)
+    }
+
+    fn load_audit_tail(&mut self) -> io::Result<Vec<u8>> {
+        self.0.borrow_mut().kept.load_audit_tail()
+    }
+
+    fn append_audit(&mut self, bytes: &[u8]) -> io::Result<Appended> {
+        let mut platter = self.0.borrow_mut();
+        unless(platter.faults.audit)?;
+        if platter.kept.audit.len() > AUDIT_BYTES {
+            platter.kept.audit.clear();
+        }
+        platter.kept.append_audit(bytes)
+    }
+
+    fn load_condition(&mut self) -> io::Result<Vec<u8>> {
+        self.0.borrow_mut().kept.load_condition()
+    }
+
+    fn replace_condition(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut platter = self.0.borrow_mut();
+        unless(platter.faults.replace)?;
+        platter.kept.replace_condition(bytes)
+    }
+}

@@ -1,0 +1,178 @@
+//! A GPU and its driver, with what may be wrong with them.
+
+use litd_core::{Device, Operation, Range, Reply};
+use litd_power::{CapRange, DeviceKind, Identity, PowerError, ReadBack, Reading, Sharing};
+use litd_units::{Celsius, Hertz, Joules, Watts};
+
+pub const RANGE: CapRange = CapRange {
+    lowest: Watts(200.0),
+    highest: Watts(700.0),
+    default: Watts(700.0),
+    resolution: Watts(1.0),
+};
+
+/// What becomes of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writes {
+    Taken,
+    Fail,
+    /// It is said to have failed, and is done so many nanoseconds later.
+    FailAndLand(i64),
+    /// litd lacks the right to.
+    Forbidden,
+    OutOfRange,
+    /// The driver remembers what it was told and says that; the GPU holds what it held.
+    NotInForce,
+}
+
+#[derive(Debug, Clone)]
+pub struct Gpu {
+    pub identity: Identity,
+    pub range: CapRange,
+    /// What it holds.
+    pub cap: Watts,
+    /// Begun anew by a reset.
+    pub energy: f64,
+    pub power: Watts,
+    pub fails_reads: bool,
+    /// Its driver does not say what its cap may be.
+    pub hides_range: bool,
+    pub writes: Writes,
+    /// Nanoseconds until a write is done and answered.
+    pub write_takes: i64,
+    /// Its driver answers nothing.
+    pub hangs: bool,
+    /// What its driver says of the cap instead of what it holds.
+    says: Option<Watts>,
+}
+
+/// GPUs that hold so much when litd starts.
+pub fn found_at(gpus: usize, cap: f64) -> Vec<Gpu> {
+    (0..gpus).map(|gpu| Gpu::new(gpu, cap)).collect()
+}
+
+impl Gpu {
+    fn new(index: usize, cap: f64) -> Self {
+        Self {
+            identity: Identity {
+                kind: DeviceKind::Gpu,
+                address: format!("0000:{:02x}:00.0", index + 1),
+                uuid: None,
+                serial: None,
+                model: "made up".to_owned(),
+                driver: "made up".to_owned(),
+                backend: "simulated".to_owned(),
+                sharing: Sharing::Whole,
+                read_back: ReadBack::Device,
+            },
+            range: RANGE,
+            cap: Watts(cap),
+            energy: 0.0,
+            power: Watts(90.0),
+            fails_reads: false,
+            hides_range: false,
+            writes: Writes::Taken,
+            write_takes: 0,
+            hangs: false,
+            says: None,
+        }
+    }
+
+    /// Comes up anew with its default cap, and its energy is counted from nothing.
+    pub fn reset(&mut self) {
+        self.cap = self.range.default;
+        self.energy = 0.0;
+    }
+
+    fn reading(&self) -> Reading {
+        Reading {
+            cap: self.says.unwrap_or(self.cap),
+            enforced: None,
+            power: Some(self.power),
+            energy: Some(Joules(self.energy)),
+            temperature: Some(Celsius(60.0)),
+            slowdown: Some(Celsius(95.0)),
+            clock: Some(Hertz(1.5e9)),
+            power_limited: Some(true),
+            power_share: None,
+            throttle: None,
+        }
+    }
+
+    /// As a litd that starts now finds it.
+    pub fn discovered(&self) -> Device {
+        let range = match self.hides_range || self.hangs {
+            true => Range::NEVER_TOLD,
+            false => self.range.into(),
+        };
+        Device {
+            identity: self.identity.clone(),
+            range,
+            reading: (!self.fails_reads && !self.hangs).then(|| self.reading()),
+        }
+    }
+
+    /// What its driver says to an operation that it does now.
+    pub fn perform(&mut self, operation: Operation) -> Reply {
+        self.energy += 1.0;
+        let unless = |fails, action| match fails {
+            true => Err(self.error(action)),
+            false => Ok(()),
+        };
+        match operation {
+            Operation::Read => {
+                Reply::Read(unless(self.fails_reads, "reading").map(|()| self.reading()))
+            }
+            Operation::Set(cap) => Reply::Set(self.set(cap)),
+            Operation::Range => {
+                Reply::Range(unless(self.hides_range, "range").map(|()| self.range))
+            }
+            Operation::Identify => {
+                let known = unless(self.hides_range || self.fails_reads, "identity");
+                Reply::Identity(known.map(|()| (self.identity.clone(), self.range)))
+            }
+            Operation::Holders => Reply::Holders(Ok(Vec::new())),
+            Operation::HighestClock => Reply::HighestClock(Ok(Hertz(2e9))),
+            Operation::Clocks(_) => Reply::Clocks(Ok(())),
+            Operation::Release => Reply::Released,
+        }
+    }
+
+    fn set(&mut self, cap: Watts) -> Result<Watts, PowerError> {
+        match self.writes {
+            Writes::Fail | Writes::FailAndLand(_) => Err(self.error("setting the cap")),
+            Writes::Forbidden => Err(PowerError::Permission {
+                device: self.identity.address.clone(),
+                action: "setting the cap",
+                hint: "made up".to_owned(),
+            }),
+            Writes::OutOfRange => Err(self.out_of_range(cap)),
+            _ if cap < self.range.lowest || cap > self.range.highest => Err(self.out_of_range(cap)),
+            Writes::NotInForce => {
+                self.says = Some(cap);
+                Ok(cap)
+            }
+            Writes::Taken => {
+                self.cap = cap;
+                Ok(cap)
+            }
+        }
+    }
+
+    fn out_of_range(&self, asked: Watts) -> PowerError {
+        PowerError::OutOfRange {
+            device: self.identity.address.clone(),
+            asked,
+            lowest: self.range.lowest,
+            highest: self.range.highest,
+        }
+    }
+
+    fn error(&self, action: &'static str) -> PowerError {
+        PowerError::Driver {
+            device: self.identity.address.clone(),
+            action,
+            cause: "made up".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Writes that are said to have failed and are done later: whatever happens to litd between, each
+//! GPU gets back what was found.
+
+use litd_api::Command;
+use litd_core::Event;
+use litd_units::Watts;
+
+use crate::gpu::{Writes, found_at};
+use crate::node::{Node, SECOND, budget, observing, release};
+
+/// A budget has just come down, and gpu1's write failed; it lands so many seconds later.
+fn failed_write(lands_after: i64) -> Node {
+    let mut node = Node::new(4);
+    node.pass(5.0);
+    failing(&mut node, lands_after, |node| {
+        node.command(budget(1600.0)).unwrap();
+    });
+    node
+}
+
+fn failing(node: &mut Node, lands_after: i64, when: fn(&mut Node)) {
+    node.gpus[1].writes = Writes::FailAndLand(lands_after * SECOND);
+    when(node);
+    node.pass(0.3);
+    node.gpus[1].writes = Writes::Taken;
+}
+
+fn stopped_after_a_minute(mut node: Node) {
+    node.pass(60.0);
+    assert!(node.stop(), "the stop does not come to an end");
+    node.all_hold(700.0);
+}
+
+/// Released at once, resumed after it landed.
+#[test]
+fn while_released() {
+    let mut node = failed_write(10);
+    node.command(release(1)).unwrap();
+    node.pass(23.0);
+    let device = Some("gpu1".to_owned());
+    node.command(Command::Resume { device }).unwrap();
+    stopped_after_a_minute(node);
+}
+
+/// The same by the kill switch, without anybody's release.
+#[test]
+fn while_the_kill_switch_is_on() {
+    let mut node = failed_write(12);
+    node.kill_switch(true);
+    node.pass(25.0);
+    node.kill_switch(false);
+    stopped_after_a_minute(node);
+}
+
+/// A second write was taken before the crash.
+#[test]
+fn older_write_after_a_crash() {
+    let mut node = failed_write(15);
+    node.command(budget(2000.0)).unwrap();
+    node.pass(3.0);
+    node.kill();
+    node.pass(0.5);
+    node.start();
+    stopped_after_a_minute(node);
+}
+
+/// After a crash litd goes off and on again, twice, before it lands.
+#[test]
+fn off_and_on_after_a_crash() {
+    let mut node = Node::under(1600.0, found_at(4, 700.0));
+    node.kill();
+    node.config.caps.budget = Some(Watts(1200.0));
+    failing(&mut node, 14, Node::start);
+    for (on, seconds) in [(true, 1.5), (false, 1.5), (true, 2.0)] {
+        node.kill_switch(on);
+        node.pass(seconds);
+    }
+    let mut config = observing();
+    config.caps.budget = Some(Watts(1000.0));
+    node.event(Event::Reloaded(Box::new(config)));
+    node.kill_switch(false);
+    stopped_after_a_minute(node);
+}
+
+/// As systemd does it: `kill -9`, `litd restore` (ExecStopPost=), a new daemon.
+#[test]
+fn after_a_kill_a_restore_and_a_start() {
+    let mut node = failed_write(10);
+    node.kill();
+    assert!(node.restore(), "the restore does not come to an end");
+    node.pass(1.0);
+    node.start();
+    stopped_after_a_minute(node);
+}
+
+/// litd is stopped in order, `litd restore` follows, and what is not back then is in the journal.
+#[test]
+fn after_a_stop_and_a_restore() {
+    let mut node = failed_write(22);
+    node.stop();
+    node.restore();
+    let left = !node.disk.journal_keeps().is_empty();
+    node.pass(30.0);
+    if !left {
+        node.all_hold(700.0);
+    }
+}
+
+/// Two GPUs of which gpu1 fails a cap by hand, which lands five seconds later.
+fn failed_by_hand() -> Node {
+    let mut node = Node::new(2);
+    node.pass(5.0);
+    failing(&mut node, 5, |node| {
+        let device = "gpu1".to_owned();
+        let watts = Watts(300.0);
+        node.command(Command::SetCap { device, watts }).unwrap();
+    });
+    node.pass(0.7);
+    node
+}
+
+#[test]
+fn cap_by_hand_after_a_stop() {
+    let mut node = failed_by_hand();
+    let done = node.stop();
+    node.pass(10.0);
+    if done {
+        node.all_hold(700.0);
+    }
+}
+
+#[test]
+fn cap_by_hand_after_a_crash() {
+    let mut node = failed_by_hand();
+    node.kill();
+    node.start();
+    stopped_after_a_minute(node);
+}

@@ -1,0 +1,102 @@
+//! GPUs that are reset, and come back at their default above what a budget leaves them.
+
+use litd_units::Watts;
+
+use crate::gpu::{Writes, found_at};
+use crate::node::{Node, release};
+
+const BUDGET: f64 = 2000.0;
+
+/// Reads fail for four seconds; then it takes everything.
+#[test]
+fn reset_that_takes_four_seconds() {
+    let mut node = Node::under(BUDGET, found_at(8, 700.0));
+    node.gpus[3].fails_reads = true;
+    node.gpus[3].hides_range = true;
+    node.pass(4.0);
+    node.gpus[3].fails_reads = false;
+    node.gpus[3].hides_range = false;
+    node.is_reset(3);
+    node.pass(120.0);
+    node.holds_at_most(BUDGET);
+}
+
+/// A GPU that was found below its default is reset, and its driver takes no write for some seconds.
+fn reset_and_writes_fail(seconds: f64, reset: fn(&mut Node)) {
+    let mut node = Node::under(BUDGET, found_at(8, 600.0));
+    reset(&mut node);
+    node.gpus[3].writes = Writes::Fail;
+    node.pass(seconds);
+    node.gpus[3].writes = Writes::Taken;
+    node.pass(100.0);
+    node.holds_at_most(BUDGET);
+    node.stop();
+    node.all_hold(600.0);
+}
+
+/// Its cap alone tells of the reset.
+#[test]
+fn reset_and_two_failed_writes() {
+    reset_and_writes_fail(3.0, |node| node.by_others(3, 700.0));
+}
+
+/// Its energy tells, too.
+#[test]
+fn reset_with_energy_and_failed_writes() {
+    reset_and_writes_fail(4.0, |node| node.is_reset(3));
+}
+
+/// The driver has another default and highest cap afterwards.
+#[test]
+fn reset_to_another_default() {
+    let mut node = Node::under(1900.0, found_at(8, 700.0));
+    node.gpus[3].range.highest = Watts(600.0);
+    node.gpus[3].range.default = Watts(600.0);
+    node.is_reset(3);
+    node.pass(120.0);
+    node.holds_at_most(1900.0);
+}
+
+/// Where a released GPU leaves no room, status says so.
+#[test]
+fn released_and_reset_is_told() {
+    let mut node = Node::under(BUDGET, found_at(8, 700.0));
+    node.command(release(3)).unwrap();
+    node.pass(5.0);
+    node.by_others(3, 700.0);
+    node.pass(60.0);
+    let told = node.status().node;
+    assert!(
+        node.sum() <= BUDGET || told.caps > told.budget,
+        "GPUs hold {} W, status says {} of {}",
+        node.sum(),
+        told.caps,
+        told.budget
+    );
+}
+
+/// A GPU that was released and reset is released once more, as `litctl release --all` does before a
+/// driver's upgrade: that gives nobody else its room.
+fn released_twice(its_driver_hangs: bool) {
+    let mut node = Node::under(3600.0, found_at(8, 500.0));
+    node.command(release(3)).unwrap();
+    node.pass(4.0);
+    node.by_others(3, 700.0);
+    node.pass(20.0);
+    node.holds_at_most(3600.0);
+    node.most = 0.0;
+    node.gpus[3].hangs = its_driver_hangs;
+    node.command(release(3)).unwrap();
+    node.pass(30.0);
+    assert!(node.most <= 3600.0, "GPUs held {} of 3600 W", node.most);
+}
+
+#[test]
+fn released_twice_at_once() {
+    released_twice(false);
+}
+
+#[test]
+fn released_twice_by_a_driver_that_hangs() {
+    released_twice(true);
+}

@@ -1,0 +1,85 @@
+//! Drivers that do not answer for a while, or answer from memory.
+
+use litd_core::config::OnExit;
+use litd_power::ReadBack;
+use litd_units::Watts;
+
+use crate::gpu::{Writes, found_at};
+use crate::node::{Node, budget, lease, observing};
+
+const SAFE: f64 = 2400.0;
+
+/// A fleet has lent all there is, and the driver as a whole stands still for eight seconds (it
+/// resets one GPU, say) and goes on.
+fn stalled(on_exit: OnExit, lease_seconds: f64) -> Node {
+    let mut config = observing();
+    config.caps.safe_budget = Some(Watts(SAFE));
+    config.caps.on_exit = on_exit;
+    let mut node = Node::with(found_at(8, 700.0), config);
+    node.pass(3.0);
+    node.command(lease(5600.0, lease_seconds)).unwrap();
+    node.pass(10.0);
+    for gpu in &mut node.gpus {
+        gpu.hangs = true;
+    }
+    node.pass(8.0);
+    for gpu in 0..8 {
+        node.answers_again(gpu);
+    }
+    node
+}
+
+/// The lease ends after the stall.
+#[test]
+fn stall_before_a_lease_ends() {
+    let mut node = stalled(OnExit::Restore, 60.0);
+    node.pass(300.0);
+    node.holds_at_most(SAFE);
+}
+
+/// litd is stopped in order, and is to leave the safe budget behind.
+#[test]
+fn stall_before_a_stop_that_holds() {
+    let mut node = stalled(OnExit::Hold, 600.0);
+    node.pass(20.0);
+    node.stop();
+    node.holds_at_most(SAFE);
+}
+
+/// It is reset by others while it hangs.
+#[test]
+fn hangs_and_is_reset() {
+    let mut node = Node::under(2000.0, found_at(8, 700.0));
+    node.gpus[3].hangs = true;
+    node.pass(30.0);
+    node.is_reset(3);
+    node.answers_again(3);
+    node.pass(60.0);
+    node.holds_at_most(2000.0);
+}
+
+/// Firmware has not taken a cap that the driver says it has; the power that the GPU draws says so.
+fn cap_not_in_force(read_back: ReadBack) {
+    let mut gpus = found_at(8, 700.0);
+    for gpu in &mut gpus {
+        gpu.identity.read_back = read_back;
+        gpu.power = Watts(100.0);
+    }
+    let mut node = Node::with(gpus, observing());
+    node.pass(5.0);
+    node.gpus[3].writes = Writes::NotInForce;
+    node.gpus[3].power = Watts(690.0);
+    node.command(budget(4000.0)).unwrap();
+    node.pass(120.0);
+    node.holds_at_most(4000.0);
+}
+
+#[test]
+fn cap_not_in_force_where_drivers_remember() {
+    cap_not_in_force(ReadBack::MayBeCached);
+}
+
+#[test]
+fn cap_not_in_force_where_devices_are_read() {
+    cap_not_in_force(ReadBack::Device);
+}
