@@ -33,6 +33,10 @@ impl<S: Store> Core<S> {
             Command::Lease(lease) => lease.budget.is_some(),
             _ => false,
         };
+        if sets_budget {
+            // One that somebody has removed is written anew before anything is promised.
+            self.check_journal();
+        }
         let before = (self.overrides.budget, self.lease.clone());
         let outcome = match command {
             Command::SetBudget { watts } => self.ask_budget(watts),

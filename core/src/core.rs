@@ -440,7 +440,7 @@ impl<S: Store> Core<S> {
 
     /// A journal that somebody removes while nothing is written would be missed by whoever comes after a
     /// crash, and by nobody before.
-    fn check_journal(&mut self) {
+    pub(crate) fn check_journal(&mut self) {
         let Some(outcome) = self.journal.keep(&mut self.store) else {
             return;
         };

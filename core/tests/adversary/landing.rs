@@ -82,30 +82,6 @@ fn off_and_on_after_a_crash() {
     stopped_after_a_minute(node);
 }
 
-/// As systemd does it: `kill -9`, `litd restore` (ExecStopPost=), a new daemon.
-#[test]
-fn after_a_kill_a_restore_and_a_start() {
-    let mut node = failed_write(10);
-    node.kill();
-    assert!(node.restore(), "the restore does not come to an end");
-    node.pass(1.0);
-    node.start();
-    stopped_after_a_minute(node);
-}
-
-/// litd is stopped in order, `litd restore` follows, and what is not back then is in the journal.
-#[test]
-fn after_a_stop_and_a_restore() {
-    let mut node = failed_write(22);
-    node.stop();
-    node.restore();
-    let left = !node.disk.journal_keeps().is_empty();
-    node.pass(30.0);
-    if !left {
-        node.all_hold(700.0);
-    }
-}
-
 /// Two GPUs of which gpu1 fails a cap by hand, which lands five seconds later.
 fn failed_by_hand() -> Node {
     let mut node = Node::new(2);

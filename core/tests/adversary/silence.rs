@@ -83,3 +83,13 @@ fn cap_not_in_force_where_drivers_remember() {
 fn cap_not_in_force_where_devices_are_read() {
     cap_not_in_force(ReadBack::Device);
 }
+
+/// A lease is granted after the stall, and kept.
+#[test]
+fn lease_after_a_stall() {
+    let mut node = stalled(OnExit::Restore, 60.0);
+    node.pass(20.0);
+    node.command(lease(4000.0, 60.0)).unwrap();
+    node.pass(30.0);
+    node.holds_at_most(4000.0);
+}
