@@ -115,7 +115,7 @@ impl Processes {
     }
 
     /// One is about to be accepted. Connections are accepted in the order in which they are made: all that
-    /// waited at one of these moments have been accepted once [`WAIT`] more were, and later ones were made
+    /// waited at one of these moments have been accepted once `WAIT` more were, and later ones were made
     /// later. So nobody who keeps the queue from ever being empty keeps others out.
     pub fn accepts(&self) {
         if self.kernel.get() == Kernel::Handles {
