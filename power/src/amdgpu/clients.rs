@@ -9,11 +9,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
-use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 use nix::libc::O_PATH;
 use nix::sys::stat::{major, minor};
@@ -63,17 +63,50 @@ impl Client {
     }
 }
 
-/// Looks at all processes of a procfs, one look at a time.
+/// How long whoever asks waits for a look of his own: the thread that asks also sets caps. A usual look takes some
+/// tens of milliseconds.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// After a look there is none for so many times as long as it took: users can make a look expensive, and litd's
+/// share of the processors is for caps.
+const REST: u32 = 4;
+
+/// Looks at all processes of a procfs, one look at a time, on a thread that has nothing else to do.
 #[derive(Debug, Clone)]
 pub(crate) struct Clients {
     proc: PathBuf,
-    last: Arc<Mutex<Option<Look>>>,
+    looks: Arc<Looks>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
+struct Looks {
+    state: Mutex<State>,
+    /// A look is done.
+    done: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: Option<Look>,
+    next: Next,
+}
+
+#[derive(Debug, Clone)]
 struct Look {
     began: Instant,
     clients: Arc<[Client]>,
+}
+
+/// When the next look begins.
+#[derive(Debug, Default)]
+enum Next {
+    /// As soon as somebody asks.
+    #[default]
+    Asked,
+    /// No earlier than then.
+    From(Instant),
+    /// Once the one under way is done.
+    AfterThis,
 }
 
 impl Clients {
@@ -81,7 +114,7 @@ impl Clients {
     pub fn new(proc: &Path) -> Self {
         Self {
             proc: proc.to_owned(),
-            last: Arc::default(),
+            looks: Arc::default(),
         }
     }
 
@@ -90,21 +123,69 @@ impl Clients {
         &self.proc
     }
 
-    /// All clients, by a look that began no earlier than this call: whoever asks while another's look is
-    /// under way shares the next one.
-    pub(super) fn now(&self) -> Arc<[Client]> {
+    /// All clients, by a look that began no earlier than this call; whoever asks while another's look is under way
+    /// shares the next one. Where there is none within [`PATIENCE`], by the last look: a client that has come
+    /// since is seen by who asks again, and what has ended is none whichever look tells it.
+    ///
+    /// # Errors
+    /// No look has been done yet.
+    pub(super) fn now(&self) -> io::Result<Arc<[Client]>> {
         let asked = Instant::now();
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(look) = last.as_ref().filter(|look| look.began >= asked) {
-            return look.clients.clone();
+        let deadline = asked + PATIENCE;
+        let mut state = self.looks.lock();
+        loop {
+            if let Some(look) = state.last.as_ref().filter(|look| look.began >= asked) {
+                return Ok(look.clients.clone());
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                let last = state.last.as_ref().map(|look| look.clients.clone());
+                return last.ok_or_else(|| io::Error::other(TOO_MANY));
+            }
+            let wake = match state.next {
+                Next::From(then) if then > now => then.min(deadline),
+                Next::AfterThis => deadline,
+                Next::Asked | Next::From(_) => {
+                    state.next = Next::AfterThis;
+                    drop(state);
+                    self.begin()?;
+                    state = self.looks.lock();
+                    continue;
+                }
+            };
+            let wait = self.looks.done.wait_timeout(state, wake - now);
+            state = wait.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
         }
-        let began = Instant::now();
-        let clients: Arc<[Client]> = look(&self.proc, ALL, SHARE).into();
-        *last = Some(Look {
-            began,
-            clients: clients.clone(),
-        });
-        clients
+    }
+
+    /// Begins a look.
+    fn begin(&self) -> io::Result<()> {
+        let (proc, looks) = (self.proc.clone(), self.looks.clone());
+        let work = move || looks.finish(Instant::now(), look(&proc, ALL, SHARE));
+        let thread = thread::Builder::new().name("litd-clients".to_owned());
+        if let Err(error) = thread.spawn(work) {
+            self.looks.lock().next = Next::Asked;
+            return Err(error);
+        }
+        Ok(())
+    }
+}
+
+/// What is told where users have made the first look too long to wait for.
+const TOO_MANY: &str =
+    "processes have so many descriptors open that those of GPUs were not found yet; litd looks on";
+
+impl Looks {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self, began: Instant, clients: Vec<Client>) {
+        let mut state = self.lock();
+        let clients = clients.into();
+        state.last = Some(Look { began, clients });
+        state.next = Next::From(Instant::now() + REST * began.elapsed());
+        self.done.notify_all();
     }
 }
 
@@ -305,17 +386,40 @@ mod tests {
     fn a_look_is_shared_by_those_who_asked_before_it_began() {
         let proc = tempfile::tempdir().unwrap();
         let clients = Clients::new(proc.path());
-        let first = clients.now();
-        assert!(!Arc::ptr_eq(&first, &clients.now()));
+        let first = clients.now().unwrap();
+        assert!(!Arc::ptr_eq(&first, &clients.now().unwrap()));
         // Two who wait for the look under way.
-        let under_way = clients.last.lock().unwrap();
+        clients.looks.lock().next = Next::AfterThis;
         let ask = || {
             let clients = clients.clone();
-            std::thread::spawn(move || clients.now())
+            std::thread::spawn(move || clients.now().unwrap())
         };
         let (one, other) = (ask(), ask());
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        drop(under_way);
+        std::thread::sleep(Duration::from_millis(50));
+        clients.looks.finish(Instant::now(), Vec::new());
         assert!(Arc::ptr_eq(&one.join().unwrap(), &other.join().unwrap()));
+    }
+
+    #[test]
+    fn a_look_that_takes_long_is_not_waited_for_and_none_follows_it_at_once() {
+        let proc = tempfile::tempdir().unwrap();
+        let clients = Clients::new(proc.path());
+        // The first is under way.
+        clients.looks.lock().next = Next::AfterThis;
+        let error = clients.now().unwrap_err().to_string();
+        assert!(error.contains("descriptors"), "{error}");
+        let client = Client {
+            pid: 7,
+            number: Number {
+                major: 226,
+                minor: 128,
+            },
+            address: None,
+        };
+        let took = 10 * PATIENCE;
+        clients.looks.finish(Instant::now() - took, vec![client]);
+        // Nobody has used a GPU since, as the next look would say: it is not made yet.
+        assert_eq!(clients.now().unwrap().len(), 1);
+        assert!(matches!(clients.looks.lock().next, Next::From(_)));
     }
 }

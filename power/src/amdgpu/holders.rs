@@ -71,7 +71,8 @@ impl Nodes {
     /// that end meanwhile, are left out.
     ///
     /// # Errors
-    /// There is no list of processes, or what it lists is not what drivers mean.
+    /// There is no list of processes, or what it lists is not what drivers mean; or descriptors of GPUs were
+    /// not found among all others yet.
     pub fn holders(&self, sys: &Path, clients: &Clients) -> io::Result<Vec<Holder>> {
         let proc = clients.proc();
         let users = sysfs::numbered(&kfd(sys).join("proc"), "");
@@ -79,7 +80,7 @@ impl Nodes {
         let mut pids: BTreeSet<u32> = users.map(|(pid, _)| pid).collect();
         proc.read_dir()
             .map_err(|error| io::Error::other(format!("{}: {error}", proc.display())))?;
-        let all = clients.now();
+        let all = clients.now()?;
         let own = all
             .iter()
             .filter(|client| client.is_of(&self.address) && self.nodes.contains(&client.number));
