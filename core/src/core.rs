@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use litd_api::{Event as Told, EventKind, Events, Mode};
 use litd_policies::{Actuator, Policy};
-use litd_power::Holder;
 use litd_units::{Nanos, Watts};
 
 use crate::ailing::Condition;
@@ -12,7 +11,7 @@ use crate::audit::Audit;
 use crate::baseline::Baseline;
 use crate::config::{Config, OnExit};
 use crate::devices::{Devices, Unit};
-use crate::event::{Device, DeviceId, Effect, Event, SessionId};
+use crate::event::{Device, DeviceId, Effect, Event, Peer, SessionId};
 use crate::job::Job;
 use crate::journal::{Journal, JournalError};
 use crate::learned::Learned;
@@ -110,7 +109,7 @@ pub struct Core<S> {
     /// Whose subordinate ids are.
     pub(crate) owners: Owners,
     /// The processes that used each GPU, as its driver told last.
-    pub(crate) last_holders: BTreeMap<usize, Vec<Holder>>,
+    pub(crate) last_holders: BTreeMap<usize, Vec<Peer>>,
     /// How often each crowd's hooks connect.
     pub(crate) arrivals: BTreeMap<Crowd, Bucket>,
     /// And how often each process does, by its id and its user.

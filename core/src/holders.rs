@@ -9,14 +9,16 @@ use litd_power::Holder;
 use litd_proto::RefusalCode;
 use litd_units::Nanos;
 
+use crate::cgroup::Home;
 use crate::core::Core;
 use crate::event::Peer;
 use crate::hooks::No;
 use crate::identity::shared;
-use crate::job::Rank;
+use crate::job::{Job, Rank};
 use crate::record::Note;
 use crate::session::Stage;
 use crate::store::Store;
+use crate::tenant::Tenant;
 
 /// Every so many rounds (seconds) the drivers are asked who holds the GPUs of jobs.
 const EVERY: u64 = 10;
@@ -45,7 +47,20 @@ pub(crate) enum Users {
 /// Whether this process, of this user, is among them.
 fn holds(holders: &[Holder], peer: Peer) -> bool {
     let Peer { pid, uid } = peer;
-    holders.contains(&Holder { pid, uid })
+    let same = |it: &Holder| (it.pid, it.uid) == (pid, uid);
+    holders.iter().any(same)
+}
+
+/// Whose processes use a GPU. In two pods the same number is two users. Its job counts besides, as a job may have
+/// begun that is not seen on its GPU yet.
+fn users_of(holders: &[Holder], job: Option<&Job>) -> BTreeSet<Tenant> {
+    let user = |it: &Holder| Tenant::of(it.uid, Home::of(&it.cgroup).as_ref());
+    let mut users: BTreeSet<Tenant> = holders.iter().map(user).collect();
+    // Of a job in no pod nobody knows more than the user: it may run in the pod that litd runs in, too.
+    let is_seen = |job: &&Job| job.home.is_none() && holders.iter().any(|it| it.uid == job.uid);
+    let unseen = job.filter(|job| !is_seen(job));
+    users.extend(unseen.map(|job| Tenant::of(job.uid, job.home.as_ref())));
+    users
 }
 
 impl<S: Store> Core<S> {
@@ -53,7 +68,10 @@ impl<S: Store> Core<S> {
     pub(crate) fn holders(&mut self, device: usize, asked: Nanos, holders: &[Holder]) {
         self.note_users(device, holders);
         self.evict(device, holders);
-        self.last_holders.insert(device, holders.to_vec());
+        let told = holders
+            .iter()
+            .map(|&Holder { pid, uid, .. }| Peer { pid, uid });
+        self.last_holders.insert(device, told.collect());
         let waiting = self.sessions.iter().filter_map(|(&id, session)| {
             let Stage::Checking {
                 hello,
@@ -89,7 +107,7 @@ impl<S: Store> Core<S> {
     /// Whether a process used a device when its driver told last which ones do.
     pub(crate) fn is_known_holder(&self, peer: Peer, device: usize) -> bool {
         let told = self.last_holders.get(&device);
-        told.is_some_and(|told| holds(told, peer))
+        told.is_some_and(|told| told.contains(&peer))
     }
 
     /// Why nobody is let in on a GPU that is not one job's.
@@ -106,9 +124,8 @@ impl<S: Store> Core<S> {
     /// A GPU has come to be used by several users, or by one again.
     fn note_users(&mut self, device: usize, holders: &[Holder]) {
         let job = self.devices.get(device).and_then(|unit| unit.job.as_ref());
-        let owner = job.and_then(|name| self.jobs.get(name)).map(|job| job.uid);
-        let users = holders.iter().map(|holder| holder.uid);
-        let users: BTreeSet<u32> = users.chain(owner).collect();
+        let owner = job.and_then(|name| self.jobs.get(name));
+        let users = users_of(holders, owner);
         let now = match users.len() {
             0 | 1 => Users::One,
             _ => Users::Several,
@@ -121,14 +138,14 @@ impl<S: Store> Core<S> {
         let note = match now {
             Users::One => Note::info(EventKind::Foreign, "is one user's again"),
             Users::Several => {
-                let named: Vec<String> = users.iter().take(NAMED).map(u32::to_string).collect();
+                let named: Vec<String> = users.iter().take(NAMED).map(Tenant::to_string).collect();
                 let more = if users.len() > NAMED {
                     " and others"
                 } else {
                     ""
                 };
                 let text = format!(
-                    "processes of users {}{more} use it: it is nobody's to steer, and its clocks \
+                    "processes of {}{more} use it: it is nobody's to steer, and its clocks \
                      are the driver's, until they are one user's",
                     named.join(", ")
                 );

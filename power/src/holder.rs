@@ -7,18 +7,28 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use serde::{Deserialize, Serialize};
 
 use crate::sysfs::{self, FileError};
 
 /// A process that has queues, memory or contexts on a device. One that merely has the device's node
 /// open is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder {
     /// Its process id.
     pub pid: u32,
     /// Its effective user id, which is what the kernel tells of the peer of a socket too.
     pub uid: u32,
+    /// Its control groups, as `/proc/PID/cgroup` names them; empty where nobody can tell.
+    pub cgroup: String,
+}
+
+impl Holder {
+    /// A process in no control group that is known.
+    #[must_use]
+    pub fn new(pid: u32, uid: u32) -> Self {
+        let cgroup = String::new();
+        Self { pid, uid, cgroup }
+    }
 }
 
 /// What the initial PID namespace is called (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
@@ -64,7 +74,9 @@ impl Processes {
         let mut holders = Vec::new();
         for pid in pids {
             if let Some(uid) = self.user(pid)? {
-                holders.push(Holder { pid, uid });
+                let path = self.proc.join(pid.to_string()).join("cgroup");
+                let cgroup = sysfs::head(path);
+                holders.push(Holder { pid, uid, cgroup });
             }
         }
         holders.sort_unstable();
@@ -122,8 +134,15 @@ mod tests {
         let (_folder, processes) = tree(&[(7, status), (5, "Uid:\t0\t0\t0\t0\n")]);
         // 9 has ended, and 7 is told twice.
         let holders = processes.of_host([7, 9, 5, 7]).unwrap();
-        let told: Vec<_> = holders.iter().map(|it| (it.pid, it.uid)).collect();
-        assert_eq!(told, [(5, 0), (7, 1001)]);
+        assert_eq!(holders, [Holder::new(5, 0), Holder::new(7, 1001)]);
+    }
+
+    #[test]
+    fn a_holder_has_its_control_groups() {
+        let (folder, processes) = tree(&[(7, "Uid:\t0\t0\t0\t0\n")]);
+        let cgroup = "0::/kubepods.slice/kubepods-pod1.slice\n";
+        fs::write(folder.path().join("7/cgroup"), cgroup).unwrap();
+        assert_eq!(processes.of_host([7]).unwrap()[0].cgroup, cgroup);
     }
 
     #[test]

@@ -13,7 +13,9 @@ use litd_units::Watts;
 /// Long enough for anything that does happen.
 const SOON: Duration = Duration::from_secs(20);
 
-const HOLDER: Holder = Holder { pid: 7, uid: 1000 };
+fn holder() -> Holder {
+    Holder::new(7, 1000)
+}
 
 /// A domain whose writes wait until the test lets them go on; it rounds caps down to 10 W.
 struct Gated {
@@ -67,7 +69,7 @@ impl PowerDomain for Gated {
     }
 
     fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {
-        Ok(vec![HOLDER])
+        Ok(vec![holder()])
     }
 }
 
@@ -141,7 +143,7 @@ fn operations_are_done_in_order_and_a_write_answers_with_what_is_held() {
         panic!("not a reading");
     };
     assert_eq!(reading.cap, Watts(650.0));
-    assert_eq!(next(), Reply::Holders(Ok(vec![HOLDER])));
+    assert_eq!(next(), Reply::Holders(Ok(vec![holder()])));
     assert!(matches!(next(), Reply::Range(Ok(range)) if range.resolution == Watts(10.0)));
     assert_eq!(next(), Reply::Released);
 }

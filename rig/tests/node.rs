@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -111,16 +112,15 @@ fn holders_and_releases_are_told() {
     assert_eq!(own(domains[1].holders().unwrap()), [std::process::id()]);
     assert!(domains[8].holders().unwrap().is_empty());
     // With the users that they have on this node.
-    let holders = vec![
+    let holder = |pid: u32| {
+        let process = Path::new("/proc").join(pid.to_string());
         Holder {
-            pid: 1,
-            uid: fs::metadata("/proc/1").unwrap().uid(),
-        },
-        Holder {
-            pid: std::process::id(),
-            uid: fs::metadata("/proc/self").unwrap().uid(),
-        },
-    ];
+            pid,
+            uid: fs::metadata(&process).unwrap().uid(),
+            cgroup: fs::read_to_string(process.join("cgroup")).unwrap(),
+        }
+    };
+    let holders = vec![holder(1), holder(std::process::id())];
     rig.hardware()
         .set_holders(1, vec![std::process::id(), 1, u32::MAX]);
     assert_eq!(domains[1].holders().unwrap(), holders);

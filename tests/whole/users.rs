@@ -162,7 +162,10 @@ fn a_gpu_of_two_users_is_nobodys_to_steer_or_to_clock() {
     });
     let why = stand.status().jobs[0].why.clone();
     assert!(why.contains("several users"), "{why}");
-    assert!(stand.has_event(EventKind::Foreign, "processes of users 61001, 61002 use it"));
+    assert!(stand.has_event(
+        EventKind::Foreign,
+        "processes of user 61001, user 61002 use it"
+    ));
     // Nobody else gets it either, and what is asked for is not done.
     assert_eq!(
         bob.greet(&ingest(&stand), hello("second", 0)),

@@ -12,6 +12,7 @@ use crate::fault::Fault;
 use crate::hardware::{Anothers, MILLI, SECOND};
 use crate::hooks::Wrong;
 use crate::inside::{Moment, Trap};
+use crate::jobs::Put;
 use crate::matrix::{Cell, Manner, Phase, Subject, Where, place};
 use crate::world::{Ev, World};
 
@@ -240,7 +241,7 @@ impl World {
         let (pid, uid) = (self.hooks.pid(), self.hooks.jobs[it.job].uid);
         let hello = self.hooks.hello(rank, &self.hw);
         let session = self.hooks.session(None, Some(Wrong::Always));
-        let home = self.hooks.jobs[it.job].home.clone().map(|(_, home)| home);
+        let home = self.hooks.jobs[it.job].home.as_ref().and_then(Put::home);
         let says = Some(FromHook::Hello(hello).encode());
         self.meet(session, Peer { pid, uid }, home, says);
         let epoch = self.epoch;

@@ -399,18 +399,18 @@ impl Hw {
     }
 
     /// A process comes to use it, for as long as it lives.
-    pub fn hold(&mut self, pid: u32, uid: u32) {
-        self.hold_until(pid, uid, i64::MAX);
+    pub fn hold(&mut self, holder: Holder) {
+        self.hold_until(holder, i64::MAX);
     }
 
-    pub fn hold_until(&mut self, pid: u32, uid: u32, until: i64) {
-        self.holders.push((Holder { pid, uid }, until));
+    pub fn hold_until(&mut self, holder: Holder, until: i64) {
+        self.holders.push((holder, until));
     }
 
     /// Those that use it now.
     pub fn alive(&self, now: i64) -> Vec<Holder> {
         let alive = self.holders.iter().filter(|(_, until)| now < *until);
-        alive.map(|&(holder, _)| holder).collect()
+        alive.map(|(holder, _)| holder.clone()).collect()
     }
 
     pub fn holders(&self, now: i64) -> Result<Vec<Holder>, PowerError> {

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use litd_core::Home;
+use litd_power::Holder;
 use litd_proto::{Bye, Class, Directive, FromHook, Hello, Kernels, Tick};
 use litd_units::Nanos;
 
 use crate::hardware::{Hw, MILLI};
-use crate::jobs::{SAME, home};
+use crate::jobs::{Put, SAME, holder, home};
 use crate::rng::Rng;
 
 /// Kernels of one iteration, besides the collective at its end.
@@ -66,8 +66,8 @@ pub enum Flaw {
 #[derive(Debug, Clone)]
 pub struct Job {
     pub name: String,
-    /// What a scheduler calls it, and the control group that it is in.
-    pub home: Option<(String, Home)>,
+    /// What a scheduler calls it, and where it has put it.
+    pub home: Option<Put>,
     pub uid: u32,
     pub ranks: Vec<usize>,
     pub iteration: u64,
@@ -80,6 +80,13 @@ pub struct Job {
     pub reversed: bool,
     /// It runs on as many other nodes, and this is what its collective is said to be.
     pub others: Option<Class>,
+}
+
+impl Job {
+    /// A process of its own.
+    pub fn holder(&self, pid: u32) -> Holder {
+        holder(pid, self.uid, self.home.as_ref())
+    }
 }
 
 /// All of them.
@@ -128,7 +135,7 @@ impl Hooks {
             let home = home(job, rng);
             let uid = 500 + if home.is_some() { 0 } else { job as u32 };
             for (device, pid) in pids {
-                hw[device].hold(pid, uid);
+                hw[device].hold(holder(pid, uid, home.as_ref()));
             }
             hooks.jobs.push(Job {
                 name: match &home {

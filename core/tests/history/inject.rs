@@ -3,15 +3,16 @@
 use litd_api::{Command, Done, Mode, Problem};
 use litd_core::config::OnExit;
 use litd_core::event::Peer;
-use litd_core::{Event, SessionId};
+use litd_core::{Event, Home, SessionId};
 use litd_policies::Policy;
-use litd_power::{Sharing, Throttle};
+use litd_power::{Holder, Sharing, Throttle};
 use litd_proto::{FromHook, Tick};
 use litd_units::{Nanos, Watts};
 
 use crate::fault::Fault;
 use crate::hardware::{MILLI, SECOND, micro};
 use crate::hooks::{Flaw, Wrong};
+use crate::jobs::{Put, holder};
 use crate::setup;
 use crate::world::{Ev, World};
 
@@ -450,8 +451,8 @@ impl World {
                 self.hw[device]
                     .holders
                     .retain(|(holder, _)| holder.pid != old);
-                let uid = self.hooks.jobs[job].uid;
-                self.hw[device].hold(pid, uid);
+                let whose = self.hooks.jobs[job].holder(pid);
+                self.hw[device].hold(whose);
                 let back = self.rng.between(0, 50) as u64;
                 let iteration = &mut self.hooks.jobs[job].iteration;
                 *iteration = iteration.saturating_sub(back);
@@ -510,6 +511,8 @@ impl World {
         let mut hello = self.hooks.hello(rank, &self.hw);
         let mut peer = Peer { pid, uid };
         let mut wrong = Wrong::WhileAttached { rank };
+        let own = self.hooks.jobs[it.job].holder(pid);
+        let mut home = Home::of(&own.cgroup);
         let gpus = self.hw.iter().filter(|hw| hw.is_gpu()).count();
         let other = self.rng.below(gpus);
         let patience = self.rng.between(1, 15) * SECOND;
@@ -521,12 +524,19 @@ impl World {
                 hello.gpu = "0000:ff:00.0".to_owned();
             }
             Fault::TakenGpu => {
-                self.hw[it.device].hold_until(pid, uid, until);
+                self.hw[it.device].hold_until(own, until);
                 hello.job = "another".to_owned();
             }
             Fault::OtherUser => {
-                self.hw[it.device].hold_until(pid, 999, until);
-                peer.uid = 999;
+                // In a pod it is a user of the same number, in another pod.
+                let is_pod = home.as_ref().is_some_and(Home::is_pod);
+                let other = match is_pod {
+                    true => holder(pid, uid, Some(&Put::in_pod(9))),
+                    false => Holder { uid: 999, ..own },
+                };
+                peer.uid = other.uid;
+                home = Home::of(&other.cgroup);
+                self.hw[it.device].hold_until(other, until);
             }
             Fault::HandedOn => {
                 // Whoever has the connection is not the process whose id it tells: that is the
@@ -538,7 +548,7 @@ impl World {
                 if other == it.device {
                     return;
                 }
-                self.hw[other].hold_until(pid, uid, until);
+                self.hw[other].hold_until(own, until);
                 hello.gpu.clone_from(&self.hw[other].identity.address);
             }
         }
@@ -548,7 +558,6 @@ impl World {
             self.hooks.handed_on.insert(session);
         }
         let says = (fault != Fault::NoHello).then(|| FromHook::Hello(hello).encode());
-        let home = self.hooks.jobs[it.job].home.clone().map(|(_, home)| home);
         self.meet(session, peer, home, says);
         let epoch = self.epoch;
         self.after(patience, Ev::Hangup { session, epoch });

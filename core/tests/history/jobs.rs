@@ -4,6 +4,7 @@
 
 use litd_api::Command;
 use litd_core::Home;
+use litd_power::Holder;
 
 use crate::fault::Fault;
 use crate::hardware::{MILLI, SECOND};
@@ -21,31 +22,66 @@ pub struct Spared {
     kept: bool,
 }
 
-/// A scheduler's job, and the control group that its processes are in; some have none.
-pub fn home(job: usize, rng: &Rng) -> Option<(String, Home)> {
+/// Where a scheduler has put a process.
+#[derive(Debug, Clone)]
+pub struct Put {
+    /// What it calls the job.
+    pub id: String,
+    /// As `/proc/PID/cgroup` has it.
+    pub cgroup: String,
+}
+
+impl Put {
+    /// What litd makes of it.
+    pub fn home(&self) -> Option<Home> {
+        Home::of(&self.cgroup)
+    }
+
+    /// In a pod with this number.
+    pub fn in_pod(number: usize) -> Self {
+        let uid = format!("0b9c7f1e-0000-4000-8000-00000000000{number}");
+        let slice = uid.replace('-', "_");
+        let path = format!("/kubepods.slice/kubepods-pod{slice}.slice/cri-containerd-x.scope");
+        Self {
+            id: format!("pod-{uid}"),
+            cgroup: format!("0::{path}\n"),
+        }
+    }
+
+    fn in_slurms_job(number: usize) -> Self {
+        let path = format!("/system.slice/slurmstepd.scope/job_{number}/step_0/user/task_0");
+        Self {
+            id: format!("slurm-{number}"),
+            cgroup: format!("0::{path}\n"),
+        }
+    }
+}
+
+/// A process with its user and control group.
+pub fn holder(pid: u32, uid: u32, put: Option<&Put>) -> Holder {
+    let cgroup = put.map_or_else(String::new, |put| put.cgroup.clone());
+    Holder {
+        cgroup,
+        ..Holder::new(pid, uid)
+    }
+}
+
+/// Where a scheduler has put a job's processes; some have none.
+pub fn home(job: usize, rng: &Rng) -> Option<Put> {
     let mut own = rng.clone();
     let shape = (own.next(), own.next(), own.below(4)).2;
-    let (id, path) = match shape {
-        0 => return None,
-        1 => {
-            let uid = format!("0b9c7f1e-0000-4000-8000-00000000000{job}");
-            let slice = uid.replace('-', "_");
-            let path = format!("/kubepods.slice/kubepods-pod{slice}.slice/cri-containerd-x.scope");
-            (format!("pod-{uid}"), path)
-        }
-        _ => {
-            let path = format!("/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_0");
-            (format!("slurm-{job}"), path)
-        }
-    };
-    Some((id, Home::of(&format!("0::{path}\n"))?))
+    match shape {
+        0 => None,
+        1 => Some(Put::in_pod(job)),
+        _ => Some(Put::in_slurms_job(job)),
+    }
 }
 
 impl World {
     /// What the scheduler calls a job.
     fn id_of(&self, job: usize) -> String {
         let home = self.hooks.jobs[job].home.as_ref();
-        home.map_or_else(|| format!("other-{job}"), |(id, _)| id.clone())
+        home.map_or_else(|| format!("other-{job}"), |put| put.id.clone())
     }
 
     pub fn scheduler(&mut self, fault: Fault) {
@@ -171,7 +207,9 @@ impl World {
             return;
         }
         for (at, job) in self.hooks.jobs.iter().enumerate() {
-            let Some((id, _)) = &job.home else { continue };
+            let Some(Put { id, .. }) = &job.home else {
+                continue;
+            };
             let name = format!("{id}/{SAME}");
             let Some(said) = jobs.iter().find(|it| it.name == name) else {
                 continue;

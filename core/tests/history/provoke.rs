@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use litd_core::Operation;
 use litd_core::config::OnExit;
+use litd_core::{Home, Operation};
 use litd_power::Holder;
 
 use crate::discovery::Odd;
@@ -130,12 +130,13 @@ impl World {
         let told = match moods.anothers.filter(|&(_, until)| now < until) {
             _ if now < moods.odd_holders => {
                 let odd = [(0, u32::MAX), (u32::MAX, 0), (u32::MAX, 0), (0, 0)];
-                odd.map(|(pid, uid)| Holder { pid, uid }).to_vec()
+                odd.map(|(pid, uid)| Holder::new(pid, uid)).to_vec()
             }
             Some((Anothers::Holders(other), _)) => self.hw[other].alive(now),
             _ => holders,
         };
-        let users: BTreeSet<u32> = told.iter().map(|holder| holder.uid).collect();
+        let pod = |it: &Holder| Home::of(&it.cgroup).filter(Home::is_pod);
+        let users: BTreeSet<_> = told.iter().map(|it| (it.uid, pod(it))).collect();
         self.hw[device].users_told = users.len() > 1;
         told
     }

@@ -7,6 +7,7 @@ use litd_proto::ToHook;
 use crate::fault::Fault;
 use crate::hardware::{MILLI, SECOND};
 use crate::hooks::{Hooks, Wrong};
+use crate::jobs::Put;
 use crate::world::{Ev, World};
 
 impl World {
@@ -36,7 +37,7 @@ impl World {
             pid: it.pid,
             uid: job.uid,
         };
-        let home = job.home.clone().map(|(_, home)| home);
+        let home = job.home.as_ref().and_then(Put::home);
         let session = self.hooks.session(Some(rank), None);
         self.hooks.ranks[rank].session = Some(session);
         let hello = litd_proto::FromHook::Hello(self.hooks.hello(rank, &self.hw)).encode();

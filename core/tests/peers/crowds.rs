@@ -330,7 +330,7 @@ fn hellos_of_many_users_keep_no_rank_out_whose_process_uses_its_gpu() {
     let mut node = slow();
     let told = |gpu: usize| {
         let (pid, uid) = (pid(gpu), 1000);
-        Reply::Holders(Ok(vec![Holder { pid, uid }]))
+        Reply::Holders(Ok(vec![Holder::new(pid, uid)]))
     };
     // Somebody names all GPUs, and the drivers tell who uses them.
     for gpu in 0..RANKS {

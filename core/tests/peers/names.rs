@@ -21,7 +21,7 @@ fn greet(node: &mut Node, uid: u32, hello: Hello) -> SessionId {
     let bytes = FromHook::Hello(hello).encode();
     let bytes = &bytes;
     node.handle(Event::Frame { session, bytes }, &mut |reply| match reply {
-        Reply::Holders(_) => Reply::Holders(Ok(vec![Holder { pid, uid }])),
+        Reply::Holders(_) => Reply::Holders(Ok(vec![Holder::new(pid, uid)])),
         other => other,
     });
     session

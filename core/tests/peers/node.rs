@@ -191,7 +191,7 @@ impl Node {
             }
             Operation::Holders => {
                 let (pid, uid) = (pid(device), 1000);
-                Reply::Holders(Ok(vec![Holder { pid, uid }]))
+                Reply::Holders(Ok(vec![Holder::new(pid, uid)]))
             }
             Operation::HighestClock => Reply::HighestClock(Ok(Hertz(2e9))),
             Operation::Clocks(_) => Reply::Clocks(Ok(())),

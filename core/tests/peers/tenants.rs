@@ -1,13 +1,58 @@
 //! What one tenant's processes tell is for his own jobs, and pods tell one tenant from another.
 
-use litd_core::{Home, MemoryStore, Owners};
+use litd_core::{Event, Home, MemoryStore, Owners};
+use litd_power::{Holder, Reply};
 use litd_proto::FromHook;
 
 use crate::node::{Node, alone, config, hello, pid};
 
+fn cgroup(number: u32) -> String {
+    format!("0::/kubepods/pod{number:08x}-aaaa-4bbb-8ccc-0123456789ab\n")
+}
+
 fn home(number: u32) -> Option<Home> {
-    let path = format!("/kubepods/pod{number:08x}-aaaa-4bbb-8ccc-0123456789ab");
-    Home::of(&format!("0::{path}\n"))
+    Home::of(&cgroup(number))
+}
+
+/// Whether a hook in pod 1 is told that its GPU is shared, where processes of these control groups use it.
+fn is_shared(home: Option<Home>, cgroups: [String; 2]) -> bool {
+    let mut node = Node::with_store(1, 0, config(), MemoryStore::default());
+    let session = node.connect_from(pid(0), 1000, home);
+    let mut hello = hello(0, 1);
+    (hello.rank, hello.local_rank) = (0, 0);
+    let holders: Vec<Holder> = [pid(0), pid(0) + 1]
+        .into_iter()
+        .zip(cgroups)
+        .map(|(pid, cgroup)| Holder {
+            cgroup,
+            ..Holder::new(pid, 1000)
+        })
+        .collect();
+    let bytes = FromHook::Hello(hello).encode();
+    let frame = Event::Frame {
+        session,
+        bytes: &bytes,
+    };
+    node.handle(frame, &mut |reply| match reply {
+        Reply::Holders(_) => Reply::Holders(Ok(holders.clone())),
+        reply => reply,
+    });
+    assert_ne!(node.core.is_attached(session), node.is_closed(session));
+    node.counted("gpu_shared") > 0
+}
+
+#[test]
+fn a_gpu_that_two_pods_use_is_nobodys_though_their_user_has_one_number() {
+    let _alone = alone();
+    assert!(is_shared(home(1), [cgroup(1), cgroup(2)]));
+    assert!(is_shared(home(1), [cgroup(1), String::new()]));
+    // The containers of one pod, and two processes of one user in jobs of Slurm, are one user's.
+    assert!(!is_shared(home(1), [cgroup(1), cgroup(1)]));
+    let step =
+        |job: u32| format!("0::/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_0\n");
+    assert!(!is_shared(Home::of(&step(7)), [step(7), step(8)]));
+    // litd in the pod itself does not tell its own pod from nothing.
+    assert!(!is_shared(None, [cgroup(1), cgroup(1)]));
 }
 
 /// A job on this GPU alone, in a pod. Why it is not steered, if so.

@@ -359,13 +359,14 @@ pub fn holders(stand: &Stand, row: &Row) {
     // Processes that there are: the first one, and this one.
     let holder = |pid: u32| {
         let uid = fs::metadata(format!("/proc/{pid}")).unwrap().uid();
-        Holder { pid, uid }
+        let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        Holder { pid, uid, cgroup }
     };
     let (first, own) = (holder(1), holder(std::process::id()));
     stand
         .hardware()
         .set_holders(row.device, vec![own.pid, first.pid]);
-    assert_eq!(domain.holders(), Ok(vec![first, own]));
+    assert_eq!(domain.holders(), Ok(vec![first.clone(), own]));
     assert!(!stand.another().holders().unwrap().contains(&first));
     stand.hardware().set_holders(row.device, Vec::new());
     assert_eq!(domain.holders(), Ok(Vec::new()));
