@@ -7,6 +7,7 @@
 //! - [`config`], [`state`], [`audit`], [`files`]: what it reads and what survives it; [`locks`]:
 //!   whose the devices are, and [`lock_holders`] who says so;
 //! - [`passed`]: descriptors that peers pass along, which litd takes none of;
+//! - [`ports`]: who has the metrics' address, where litd does not;
 //! - [`clock`], `rig`: its time, or a test rig's.
 
 mod answers;
@@ -33,6 +34,7 @@ pub mod node_power;
 mod notify;
 mod owners;
 pub mod passed;
+pub mod ports;
 pub mod presence;
 pub mod process;
 mod restore;

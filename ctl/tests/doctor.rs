@@ -43,6 +43,28 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Any user may take the port while litd does not run, and answer for it.
+#[test]
+fn another_users_process_on_the_metrics_port_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = nothing(directory.path());
+    let table = directory.path().join("proc/net/tcp");
+    fs::create_dir_all(table.parent().unwrap()).unwrap();
+    let host = format!("{:08X}", u32::from_ne_bytes([127, 0, 0, 1]));
+    let listens = |uid: u32| {
+        let line = format!(
+            "   0: {host}:{:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 {uid} 0\n",
+            9816
+        );
+        fs::write(&table, line).unwrap();
+        text(&doctor(&config, &[]))
+    };
+    let said = listens(61_001);
+    let whose = "127.0.0.1:9816 is a process's of user 61001";
+    assert!(said.contains(whose), "{said}");
+    assert!(!listens(0).contains("metrics"));
+}
+
 #[test]
 fn a_node_without_devices_has_an_exit_status_of_its_own() {
     let directory = tempfile::tempdir().unwrap();

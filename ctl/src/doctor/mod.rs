@@ -10,6 +10,7 @@ use litd::config::Config;
 use litd::files;
 use litd::lock_holders::{Held, Holder};
 use litd::locks;
+use litd::ports;
 use litd_core::learned::Learned;
 use litd_core::profilers::ProfilerOff;
 use litd_power::{DeviceKind, Notice, Severity};
@@ -107,7 +108,8 @@ pub fn run(args: &Args, json: bool) -> Outcome {
 }
 
 fn examine(config: &Config, socket: &Socket) -> Result<Report, Box<dyn Error>> {
-    let (mut devices, notices) = devices::examine(&config.shell.hardware)?;
+    let (mut devices, mut notices) = devices::examine(&config.shell.hardware)?;
+    notices.extend(metrics(config));
     let held = Held::now(&config.shell.hardware.proc);
     for device in &mut devices {
         device.trouble.extend(lock_trouble(config, &held, device));
@@ -123,6 +125,23 @@ fn examine(config: &Config, socket: &Socket) -> Result<Report, Box<dyn Error>> {
         devices,
         notices,
         profilers_off: profilers_off(config),
+    })
+}
+
+/// Whether another user's process answers whoever asks for litd's metrics.
+fn metrics(config: &Config) -> Option<Notice> {
+    let address = config.shell.metrics.listen.0?;
+    let uid = ports::listener(&config.shell.hardware.proc, address)?;
+    let is_litds = uid == 0 || uid == Uid::effective().as_raw();
+    (!is_litds).then(|| {
+        let text = format!(
+            "{address} is a process's of user {uid}, which answers whoever asks there for litd's metrics: \
+             nothing that is told there, nor that no alert comes, says anything about litd"
+        );
+        Notice::new(Severity::Warning, "metrics".to_owned(), text).remedy(
+            "`ss -ltnp` tells which process it is; once it has ended litd has the address within 10 s; a port \
+             below 1024 (`[metrics] listen`) is no user's",
+        )
     })
 }
 
