@@ -28,16 +28,6 @@ impl<S: Store> Core<S> {
         }
         let asked = format!("user {uid} asks: {}", in_words(&command));
         self.note(Note::info(EventKind::Command, asked));
-        let sets_budget = match &command {
-            Command::SetBudget { watts } => watts.is_some(),
-            Command::Lease(lease) => lease.budget.is_some(),
-            _ => false,
-        };
-        if sets_budget {
-            // One that somebody has removed is written anew before anything is promised.
-            self.check_journal();
-        }
-        let before = (self.overrides.budget, self.lease.clone());
         let outcome = match command {
             Command::SetBudget { watts } => self.ask_budget(watts),
             Command::SetPolicy { policy } => self.ask_policy(&policy),
@@ -67,27 +57,30 @@ impl<S: Store> Core<S> {
                 self.note(Note::info(EventKind::Command, format!("refused: {error}")));
             }
         }
-        let message = outcome?;
-        let Some(why) = self.unrecorded_budget().filter(|_| sets_budget) else {
-            return Ok(Done { message });
-        };
-        (self.overrides.budget, self.lease) = before;
-        self.mode_may_differ();
-        self.replan_all();
-        self.settle_up();
-        let why = format!("the budget stays as it was: {why}");
-        self.note(Note::info(EventKind::Command, format!("refused: {why}")));
-        Err(problem(why))
+        outcome.map(|message| Done { message })
     }
 
-    /// Why no cap comes down for the budget that was set, if one would have to and can't be put on record.
-    fn unrecorded_budget(&self) -> Option<String> {
-        let budget = self.set_budget()?;
-        let trouble = self.journal_trouble.as_deref().or(self.audit.trouble())?;
+    /// Looks whether caps can be lowered to a budget before it is promised: nothing is lowered that can't be put on
+    /// record. One that lowers nothing is kept whatever the disk does.
+    ///
+    /// # Errors
+    /// Why no cap could come down, and how much the GPUs may hold.
+    pub(crate) fn check_on_record(&mut self, budget: Watts) -> Result<(), String> {
+        let is_less = self.set_budget().is_none_or(|in_force| budget < in_force);
         let caps = self.caps_on_gpus();
-        (caps > budget + DUST).then(|| {
-            format!("the GPUs may hold {caps} of {budget}, and no cap is changed, but to undo: {trouble}")
-        })
+        if !is_less || caps <= budget + self.lent() + DUST {
+            return Ok(());
+        }
+        // One that somebody has removed is written anew first.
+        self.check_journal();
+        self.try_journal();
+        self.try_audit();
+        match self.journal_trouble.as_deref().or(self.audit.trouble()) {
+            None => Ok(()),
+            Some(trouble) => Err(format!(
+                "the GPUs may hold {caps} of {budget}, and no cap is changed, but to undo: {trouble}"
+            )),
+        }
     }
 
     fn ask_budget(&mut self, watts: Option<Watts>) -> Result<String, Problem> {
@@ -97,6 +90,8 @@ impl<S: Store> Core<S> {
             }
             self.bounds().check_by_hand(budget).map_err(problem)?;
             self.check_enforced(self.mode_and_why())?;
+            let as_it_was = |why| problem(format!("the budget stays as it was: {why}"));
+            self.check_on_record(budget).map_err(as_it_was)?;
         }
         self.overrides.budget = watts;
         self.replan_all();

@@ -332,14 +332,21 @@ impl<S: Store> Core<S> {
             let target = self.actuator.target(device);
             let whole = unit.by_hand.asked();
             let less = target.zip(whole).is_some_and(|(it, whole)| it < whole);
-            let rises = target > Some(self.actuator.most_of(device));
-            rises && (less || self.is_kept_down(unit))
+            self.would_rise(device) && (less || self.is_kept_down(unit))
         };
         let rising = self.devices.iter().filter(half);
         let rising: Vec<usize> = rising.map(|(device, _)| device).collect();
         for device in rising {
             self.actuator.leave(device);
         }
+    }
+
+    /// Whether a device's target is more than it was read to hold last, however much it counts with; where that is
+    /// not known, more than it may hold.
+    fn would_rise(&self, device: usize) -> bool {
+        let held = self.actuator.held(device);
+        let held = held.unwrap_or_else(|| self.actuator.most_of(device));
+        self.actuator.target(device) > Some(held)
     }
 
     /// While the node is short of power, a device can't be judged, or somebody else sets caps, caps
@@ -354,8 +361,8 @@ impl<S: Store> Core<S> {
             return;
         }
         let rises = |&(device, unit): &(usize, &Unit)| {
-            let most = self.actuator.most_of(device);
-            let target = self.actuator.target(device).filter(|it| *it > most);
+            let target = self.actuator.target(device);
+            let target = target.filter(|_| self.would_rise(device));
             let held = |target: Watts| {
                 let back = unit.base().is_some_and(|base| base.is_same_cap(target));
                 let theirs = !unit.is_ours() || self.is_by_hand(device, target);
@@ -377,9 +384,8 @@ impl<S: Store> Core<S> {
             return;
         }
         let rises = |&(device, unit): &(usize, &Unit)| {
-            let target = self.actuator.target(device);
             let back = unit.let_go.is_some() && !self.is_held_off(unit);
-            back && target > Some(self.actuator.most_of(device))
+            back && self.would_rise(device)
         };
         let rising: Vec<usize> = self
             .devices
@@ -607,19 +613,8 @@ impl<S: Store> Core<S> {
                 return true;
             }
         }
+        let found = self.unrecorded(writes.iter().map(|&(device, _)| device));
         let unit = |device: usize| self.devices.get(device);
-        let found = |&(device, _): &(usize, Watts)| {
-            let unit = unit(device)?;
-            Some(Found {
-                address: unit.address().to_owned(),
-                serial: unit.device.identity.serial.clone(),
-                cap: unit.found?,
-            })
-        };
-        let new = writes
-            .iter()
-            .filter(|&&(device, _)| !self.is_journaled(device));
-        let found: Vec<Found> = new.filter_map(found).collect();
         let intents = writes
             .iter()
             .filter_map(|&(device, cap)| Some((unit(device)?.address(), cap)));
@@ -630,6 +625,31 @@ impl<S: Store> Core<S> {
         };
         let written = begun.and_then(|()| self.journal.intend(&mut self.store, &intents));
         self.journal_said(written.err().map(|error| error.to_string()))
+    }
+
+    /// Of these devices, those that the journal does not name, as they were found.
+    fn unrecorded(&self, devices: impl Iterator<Item = usize>) -> Vec<Found> {
+        let new = devices.filter(|&device| !self.is_journaled(device));
+        let found = new.filter_map(|device| {
+            let unit = self.devices.get(device)?;
+            Some(Found {
+                address: unit.address().to_owned(),
+                serial: unit.device.identity.serial.clone(),
+                cap: unit.found?,
+            })
+        });
+        found.collect()
+    }
+
+    /// Writes down which GPUs may be lowered, to see whether the journal can be written. What is not lowered
+    /// then is taken out again.
+    pub(crate) fn try_journal(&mut self) {
+        let gpus = self.devices.gpus().filter(|(_, unit)| unit.is_ours());
+        let gpus: Vec<usize> = gpus.map(|(gpu, _)| gpu).collect();
+        let found = self.unrecorded(gpus.into_iter());
+        let outcome = self.journal.try_out(&mut self.store, &found);
+        self.untidy = true;
+        self.journal_said(outcome.err().map(|error| error.to_string()));
     }
 
     /// Takes note of whether the journal can be written. Returns whether it can't.

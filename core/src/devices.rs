@@ -318,6 +318,13 @@ impl Unit {
         range.is_some_and(|range| cap.is_same_cap(range.default))
     }
 
+    /// It is litd's, whatever was known of it before: what failed has been mended, or is to be seen anew.
+    pub fn begins_anew(&mut self) {
+        self.standing = DeviceState::Ours;
+        self.failures = 0;
+        self.not_in_force = None;
+    }
+
     /// What it counts with while it is faulty because its cap is not in force.
     pub fn counts_as_faulty(&self) -> Option<Watts> {
         self.not_in_force

@@ -418,7 +418,12 @@ impl<S: Store> Core<S> {
         let anew = last.is_some_and(|last| reading.counts_anew(&last));
         match known.or(last.map(|last| last.cap)) {
             Some(held) if moved && !first => self.cap_moved(device, held, reading.cap, anew),
-            _ => self.actuator.observe(device, reading.cap),
+            _ => {
+                self.actuator.observe(device, reading.cap);
+                if anew && self.begin_anew(device) {
+                    self.devices.ask_anew(device);
+                }
+            }
         }
         if let Some(most) = unsure {
             self.doubt(device, most);
@@ -534,15 +539,19 @@ impl<S: Store> Core<S> {
     }
 
     /// A device that was reset is another than the one that has failed: it is litd's again, so that a budget
-    /// is enforced on it.
-    fn begin_anew(&mut self, device: usize) {
+    /// is enforced on it. Returns whether it had failed.
+    fn begin_anew(&mut self, device: usize) -> bool {
         let is_faulty = |unit: &&mut Unit| unit.standing == DeviceState::Faulty;
-        if let Some(unit) = self.devices.get_mut(device).filter(is_faulty) {
-            unit.standing = DeviceState::Ours;
-            unit.failures = 0;
-            self.actuator.retry(device);
-            self.standing_changed(device);
-        }
+        let Some(unit) = self.devices.get_mut(device).filter(is_faulty) else {
+            return false;
+        };
+        unit.begins_anew();
+        let address = unit.address().to_owned();
+        self.actuator.retry(device);
+        let text = "was reset after it had failed: it is litd's again";
+        self.note(Note::info(EventKind::Fault, text).device(&address));
+        self.standing_changed(device);
+        true
     }
 
     /// Devices that take too long to answer.

@@ -219,8 +219,7 @@ impl<S: Store> Core<S> {
             let unread = unit.let_go.take().is_some();
             // The entry of a cap that somebody else has changed is outdated, if it is still there.
             let journaled = journaled && unit.standing != DeviceState::Foreign;
-            unit.standing = DeviceState::Ours;
-            unit.failures = 0;
+            unit.begins_anew();
             unit.overdue = false;
             unit.resets.clear();
             if !journaled && !writing {

@@ -197,6 +197,11 @@ impl<S: Store> Core<S> {
             ));
         }
         self.check_lent(&lease)?;
+        if let Some(budget) = lease.budget
+            && let Err(why) = self.check_on_record(budget)
+        {
+            return problem(self.refuse_lower(&lease, &why));
+        }
         let said = format!("leased to {} for {} s", lease.controller, lease.seconds);
         let until = self.now + seconds(lease.seconds);
         let terms = |it: &Lease| (it.mode, it.budget);
@@ -216,6 +221,21 @@ impl<S: Store> Core<S> {
             _ => "",
         };
         Ok(format!("{said}; mode {}{why}{idle}", mode.name()))
+    }
+
+    /// A lease is refused because no cap can be lowered for it. The one that its holder has goes on for as long as
+    /// this one would have: were it to end, all caps would rise. Returns what is answered.
+    fn refuse_lower(&mut self, lease: &Lease, why: &str) -> String {
+        match &mut self.lease {
+            Some(held) => {
+                held.until = held.until.max(self.now + seconds(lease.seconds));
+                format!(
+                    "the lease that {} has goes on for {} s as it was: {why}",
+                    lease.controller, lease.seconds
+                )
+            }
+            None => format!("the budget stays as it was: {why}"),
+        }
     }
 
     /// A fleet controller gives its lease back.

@@ -178,6 +178,20 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// A predecessor's writes to devices that are closed, which nothing reads, have landed once none can be late
+    /// any more: from then on those count as all closed ones do.
+    pub(crate) fn forget_late_of_closed(&mut self) {
+        if !self.recovered || self.now < self.started + LATE {
+            return;
+        }
+        let closed = |unit: &Unit| unit.let_go.is_some_and(|let_go| let_go.closed);
+        for (device, unit) in self.devices.iter() {
+            if closed(unit) {
+                self.dirty |= self.actuator.expect_no_more(device);
+            }
+        }
+    }
+
     /// Whether a cap is one that litd wrote before: a write that landed late, also one that gave back.
     pub(crate) fn is_leftover(&self, device: usize, cap: Watts) -> bool {
         let Some(unit) = self.devices.get(device) else {

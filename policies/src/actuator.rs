@@ -328,11 +328,11 @@ impl Actuator {
         }
     }
 
-    /// Whatever a predecessor wrote has landed, and the device was read since.
-    pub fn expect_no_more(&mut self, device: usize) {
-        if let Some(line) = self.lines.get_mut(device) {
-            line.late = None;
-        }
+    /// Whatever a predecessor wrote has landed, and the device was read since, or nothing reads it. Returns whether
+    /// that was not known.
+    pub fn expect_no_more(&mut self, device: usize) -> bool {
+        let line = self.lines.get_mut(device);
+        line.is_some_and(|line| line.late.take().is_some())
     }
 
     /// A device's cap was lowered, and its power has yet to be seen to follow: until then it counts

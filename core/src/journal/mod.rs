@@ -315,6 +315,24 @@ impl Journal {
         Ok(())
     }
 
+    /// Adds devices as [`Journal::begin_all`] does, and writes in any case: whether the disk takes what is written
+    /// shows before something depends on it.
+    ///
+    /// # Errors
+    /// As [`Journal::begin_all`].
+    pub fn try_out(
+        &mut self,
+        store: &mut impl Store,
+        devices: &[Found],
+    ) -> Result<(), JournalError> {
+        let before = self.entries.len();
+        self.begin_all(store, devices)?;
+        match self.entries.len() > before || self.entries.is_empty() {
+            true => Ok(()),
+            false => self.append(store, &[]),
+        }
+    }
+
     /// Adds what the journal of another litd says of devices, durably, with one write: entries, and
     /// addresses of devices whose clocks may be locked. They are newer than what this journal says of the
     /// same devices: that is what the other litd has taken over in turn, and could not cross out.
@@ -554,8 +572,8 @@ impl Journal {
 
     fn append(&mut self, store: &mut impl Store, records: &[Record]) -> Result<(), JournalError> {
         let mut bytes = Vec::new();
-        if self.file != File::Whole {
-            // Ends whatever half a line the file ends with.
+        if self.file != File::Whole || records.is_empty() {
+            // Ends whatever half a line the file ends with; an empty line says nothing.
             bytes.push(b'\n');
         }
         if !self.started {
