@@ -43,6 +43,49 @@ pub(crate) struct Audit {
     hands: BTreeMap<usize, u32>,
 }
 
+/// A write of which the log does not say that it was done: a device may do it late.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Undone {
+    /// The device.
+    pub address: String,
+    /// What it was to be set to.
+    pub cap: Watts,
+    /// When that was asked of it, or failed.
+    pub unix_seconds: f64,
+}
+
+/// The writes that were not confirmed, by the end of a log.
+pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
+    let mut undone = BTreeMap::new();
+    for line in tail.split(|&byte| byte == b'\n') {
+        let Some(Line::Intact(record)) = Record::decode(line) else {
+            continue;
+        };
+        let unix_seconds = record.unix_seconds;
+        match record.entry {
+            Entry::Intent(intent) => {
+                let (address, cap) = (intent.device, intent.new_watts);
+                let it = Undone {
+                    address,
+                    cap,
+                    unix_seconds,
+                };
+                undone.insert(record.seq, it);
+            }
+            Entry::Outcome(outcome) if outcome.result == Ending::Confirmed => {
+                undone.remove(&outcome.intent);
+            }
+            Entry::Outcome(outcome) => {
+                if let Some(failed) = undone.get_mut(&outcome.intent) {
+                    failed.unix_seconds = unix_seconds;
+                }
+            }
+            _ => {}
+        }
+    }
+    undone.into_values().collect()
+}
+
 impl Audit {
     /// Goes on after the last record that `tail`, the end of the log, holds.
     pub fn open(tail: &[u8]) -> Self {

@@ -7,7 +7,7 @@ use litd_policies::{Actuator, Policy};
 use litd_units::{Nanos, Watts};
 
 use crate::ailing::Condition;
-use crate::audit::Audit;
+use crate::audit::{self, Audit};
 use crate::baseline::Baseline;
 use crate::config::{Config, OnExit};
 use crate::devices::{Devices, Unit};
@@ -197,7 +197,8 @@ impl<S: Store> Core<S> {
             Ok(bytes) => Learned::load(&bytes),
             Err(error) => (Learned::default(), Some(error.to_string())),
         };
-        let audit = store.load_audit_tail().map(|tail| Audit::open(&tail));
+        // What can't be read can't be gone on with either: the first append will say so.
+        let log = store.load_audit_tail().unwrap_or_default();
         let (condition, unkept) = match store.load_condition() {
             Ok(bytes) => Condition::load(&bytes, boot_id),
             Err(error) => (Condition::default(), Some(error.to_string())),
@@ -210,8 +211,7 @@ impl<S: Store> Core<S> {
             journal,
             store,
             journal_trouble: None,
-            // What can't be read can't be gone on with either: the first append will say so.
-            audit: audit.unwrap_or_default(),
+            audit: Audit::open(&log),
             baseline: Baseline::default(),
             node: Node::default(),
             learned,
@@ -257,6 +257,7 @@ impl<S: Store> Core<S> {
             core.recover(recovered);
             core.recover_clocks();
         }
+        core.expect_undone(audit::undone(&log));
         // The second look at each device, at once.
         core.read_all();
         core.judge_devices();

@@ -87,6 +87,16 @@ impl Landing {
         })
     }
 
+    /// A write of a predecessor's that its log does not say to be done.
+    pub fn of_log(cap: Watts, until: Nanos) -> Self {
+        Self {
+            until,
+            caps: vec![cap],
+            is_away: true,
+            is_inherited: true,
+        }
+    }
+
     /// What a predecessor wanted of a device that holds something else. Whether the last of it was done, and
     /// undone by others, or is still to land, nobody can tell; an earlier one that failed may land as well.
     pub fn of_predecessor(entry: &Entry, held: Watts, until: Nanos) -> Option<Self> {

@@ -474,7 +474,9 @@ impl<S: Store> Core<S> {
             return;
         };
         let cap = unit.device.reading.map(|reading| reading.cap);
-        if let Some((held, cap)) = unit.reset_from.take().zip(cap) {
+        let moved = unit.reset_from.take().zip(cap);
+        // What was written since holds, whatever the reset had made of it.
+        if let Some((held, cap)) = moved.filter(|(held, cap)| !held.is_same_cap(*cap)) {
             self.judge_moved(device, held, cap, true);
         }
     }

@@ -5,8 +5,9 @@ use litd_api::{DeviceState, EventKind};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
+use crate::audit::Undone;
 use crate::caps::DUST;
-use crate::core::Core;
+use crate::core::{Core, seconds};
 use crate::devices::{Landing, Unit};
 use crate::journal::{Entry, Recovered, Undo};
 use crate::learned::Key;
@@ -149,6 +150,28 @@ impl<S: Store> Core<S> {
             unit.landing = Some(Landing::and(unit.landing.take(), wanted, !is_back, until));
         }
         self.journal_late(device, wanted);
+    }
+
+    /// What a predecessor's log does not say to be done may still be, also where `litd restore` has emptied its
+    /// journal since. Times are the wall clock's; one that was set back since counts as now.
+    pub(crate) fn expect_undone(&mut self, writes: Vec<Undone>) {
+        let wall = self.record.unix_seconds(self.now);
+        for Undone {
+            address,
+            cap,
+            unix_seconds,
+        } in writes
+        {
+            let age = seconds((wall - unix_seconds).max(0.0));
+            let Some(device) = self.devices.called(&address).filter(|_| age < LATE) else {
+                continue;
+            };
+            let until = self.now + LATE - age;
+            if let Some(unit) = self.devices.get_mut(device) {
+                let late = Landing::of_log(cap, until);
+                unit.landing = Landing::merged(unit.landing.take(), Some(late));
+            }
+        }
     }
 
     /// A cap that litd has written, or was asked to by hand, and that lands late is in the journal from then
