@@ -55,7 +55,7 @@ impl AuditFiles {
     /// The disk.
     pub fn tail(&self) -> io::Result<Vec<u8>> {
         for age in 0..self.files {
-            let mut file = match files::open(&self.path(age), OpenOptions::new().read(true)) {
+            let mut file = match files::open_own(&self.path(age), OpenOptions::new().read(true)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
             };
@@ -130,9 +130,10 @@ impl AuditFiles {
                 .mode(0o700)
                 .create(&self.directory)?;
         }
+        files::keep_others_out(&self.directory)?;
         let path = self.path(0);
         let mut options = OpenOptions::new();
-        let file = files::open(&path, options.append(true).create(true).mode(0o600))?;
+        let file = files::open_own(&path, options.append(true).create(true).mode(0o600))?;
         let length = file.metadata()?.len();
         self.show(&path);
         Ok((file, length))

@@ -11,6 +11,7 @@ use std::os::unix::fs::{
 use std::path::Path;
 
 use nix::fcntl::OFlag;
+use nix::unistd::Uid;
 
 /// No file of litd's own state is longer, in bytes: they have some kilobytes, and are rewritten
 /// long before.
@@ -25,12 +26,30 @@ pub const LONGEST_CONFIG: u64 = 1 << 20;
 /// There is none, the system refuses, or what is there is of another kind. The error says which;
 /// the caller has the name.
 pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    open_if(fs::metadata(path), path, OFlag::empty(), options)
+}
+
+/// Opens a file that nobody but litd makes. A link is none: whoever has put it there says with it which
+/// file is written to.
+///
+/// # Errors
+/// As [`open`], or it is a link.
+pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    open_if(fs::symlink_metadata(path), path, OFlag::O_NOFOLLOW, options)
+}
+
+fn open_if(
+    there: io::Result<Metadata>,
+    path: &Path,
+    flags: OFlag,
+    options: &mut OpenOptions,
+) -> io::Result<File> {
     // Looked at first, because opening a device may do something.
-    if let Ok(there) = fs::metadata(path) {
+    if let Ok(there) = there {
         check(&there)?;
     }
     // Something else may be there by now. Opened without waiting it does no harm.
-    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let flags = flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = options.custom_flags(flags.bits()).open(path)?;
     check(&file.metadata()?)?;
     Ok(file)
@@ -41,7 +60,19 @@ pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 /// # Errors
 /// It can't be opened ([`open`]) or read, or has more than `most` bytes.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let bytes = head(path, most.saturating_add(1))?;
+    whole(open(path, OpenOptions::new().read(true))?, most)
+}
+
+/// Reads a file that nobody but litd makes.
+///
+/// # Errors
+/// It can't be opened ([`open_own`]) or read, or has more than `most` bytes.
+pub fn read_own(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    whole(open_own(path, OpenOptions::new().read(true))?, most)
+}
+
+fn whole(file: File, most: u64) -> io::Result<Vec<u8>> {
+    let bytes = begin_of(file, most.saturating_add(1))?;
     match bytes.len() as u64 > most {
         true => Err(invalid(format!(
             "has more than {most} bytes; no such file is so long"
@@ -63,7 +94,10 @@ pub fn text(path: &Path, most: u64) -> io::Result<String> {
 /// # Errors
 /// It can't be opened ([`open`]) or read.
 pub fn head(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let file = open(path, OpenOptions::new().read(true))?;
+    begin_of(open(path, OpenOptions::new().read(true))?, most)
+}
+
+fn begin_of(file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -94,6 +128,36 @@ pub fn make_open(directory: &Path) -> io::Result<()> {
     }
 }
 
+/// Sees to it that in a directory of litd's nobody else makes, replaces or links files. Where others may, as in
+/// what container engines mount, that right is taken away.
+///
+/// # Errors
+/// It belongs to another user, or that right can't be taken away. The error names the directory.
+pub fn keep_others_out(directory: &Path) -> io::Result<()> {
+    let failed = |why: String| {
+        let why = format!("{}: {why}", directory.display());
+        io::Error::new(io::ErrorKind::PermissionDenied, why)
+    };
+    let there = fs::metadata(directory)?;
+    let uid = there.uid();
+    if uid != 0 && uid != Uid::effective().as_raw() {
+        return Err(failed(format!(
+            "belongs to user {uid}, who can replace what litd writes there: give it to litd's user (chown), \
+             and remove from it what is not litd's"
+        )));
+    }
+    let mode = there.mode() & 0o7777;
+    if mode & 0o022 == 0 {
+        return Ok(());
+    }
+    fs::set_permissions(directory, Permissions::from_mode(mode & !0o022)).map_err(|error| {
+        failed(format!(
+            "others can replace what litd writes there: let nobody but litd's user write to it (chmod \
+             go-w): {error}"
+        ))
+    })
+}
+
 fn check(there: &Metadata) -> io::Result<()> {
     match other_kind(there.file_type()) {
         None => Ok(()),
@@ -105,6 +169,7 @@ fn other_kind(kind: FileType) -> Option<&'static str> {
     match kind {
         kind if kind.is_file() => None,
         kind if kind.is_dir() => Some("a directory"),
+        kind if kind.is_symlink() => Some("a link"),
         kind if kind.is_fifo() => Some("a named pipe"),
         kind if kind.is_socket() => Some("a socket"),
         kind if kind.is_char_device() || kind.is_block_device() => Some("a device"),
@@ -153,6 +218,27 @@ mod tests {
             assert_eq!(head(&path, 10).unwrap_err().to_string(), expected);
             assert_eq!(text(&path, 10).unwrap_err().to_string(), expected);
         }
+    }
+
+    #[test]
+    fn what_is_litds_own_is_no_link_and_nobody_elses_to_replace() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, link) = (place.path().join("file"), place.path().join("link"));
+        fs::write(&file, "theirs").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        let dangling = place.path().join("dangling");
+        std::os::unix::fs::symlink("none", &dangling).unwrap();
+        for link in [&link, &dangling] {
+            let error = read_own(link, 10).unwrap_err().to_string();
+            assert_eq!(error, "is a link; it must be a regular file");
+            open_own(link, OpenOptions::new().write(true).create(true)).unwrap_err();
+        }
+        assert!(!place.path().join("none").exists());
+        assert_eq!(read_own(&file, 10).unwrap(), b"theirs");
+        assert_eq!(read(&link, 10).unwrap(), b"theirs");
+        fs::set_permissions(place.path(), Permissions::from_mode(0o1777)).unwrap();
+        keep_others_out(place.path()).unwrap();
+        assert_eq!(place.path().metadata().unwrap().mode() & 0o7777, 0o1755);
     }
 
     #[test]

@@ -50,6 +50,17 @@ impl Syncer {
         }
     }
 
+    /// One whose thread syncs so many files and no more.
+    #[cfg(test)]
+    pub fn that_ends_after(files: usize) -> Self {
+        let mut syncer = Self::new(PATIENCE);
+        let (jobs, todo) = sync_channel::<Job>(1);
+        let (done, answers) = sync_channel(1);
+        thread::spawn(move || todo.iter().take(files).try_for_each(|job| done.send(job())));
+        syncer.thread = Some(Thread { jobs, answers });
+        syncer
+    }
+
     /// Has a file's content on the disk, if that does not take too long.
     ///
     /// # Errors

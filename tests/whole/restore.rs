@@ -1,7 +1,7 @@
 //! What a daemon that is gone has left: it goes back wherever its journal can still be read.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -301,6 +301,66 @@ fn a_journal_that_another_user_could_have_written_is_not_believed() {
     let (code, said) = restore(Path::new(LITD), &configs[0]);
     assert_eq!(code, Some(0), "{said}");
     stand.assert_clean();
+}
+
+/// By a mistake of whoever sets the node up. Nothing is overwritten by way of what he has put there, and no cap
+/// is changed that could not be undone.
+#[test]
+fn in_a_state_directory_of_another_users_nothing_is_written_and_no_cap_changed() {
+    if !is_root() {
+        return;
+    }
+    let mut stand = Stand::bare(&(quick("observe") + "caps.budget = 4400\n"), true);
+    let (state, directory) = (
+        stand.rig.layout().state(),
+        &stand.rig.layout().directory.clone(),
+    );
+    let (victim, made) = (directory.join("victim"), directory.join("made"));
+    fs::write(&victim, "root's").unwrap();
+    fs::create_dir_all(&state).unwrap();
+    let planted = [("journal.new", &victim), ("lock", &made)];
+    for (name, victim) in planted {
+        symlink(victim, state.join(name)).unwrap();
+    }
+    chown(&state, Some(BOB), None).unwrap();
+    stand.start();
+    stand.pass(5.0);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "root's");
+    assert!(!made.exists());
+    assert!(stand.is_back(), "{:?}", stand.held());
+    let why = format!("{}: belongs to user {BOB}", state.display());
+    assert!(
+        stand.has_event(EventKind::Fault, "no cap is changed, but to undo")
+            && stand.has_event(EventKind::Fault, &why),
+        "{}",
+        stand.said()
+    );
+    stand.kill();
+    // Once it is root's, his links alone overwrite nothing either.
+    chown(&state, Some(0), None).unwrap();
+    let (code, said) = run(Path::new(LITD), &[], &stand.rig.layout().config());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("/lock: is a link; it must be"), "{said}");
+    fs::remove_file(state.join("lock")).unwrap();
+    stand.start();
+    stand.pass(5.0);
+    assert!(stand.is_back(), "{:?}", stand.held());
+    assert!(stand.has_event(EventKind::Fault, "is a link"));
+    fs::remove_file(state.join("journal.new")).unwrap();
+    stand.pass(5.0);
+    assert!(!stand.is_back(), "{:?}", stand.held());
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "root's");
+    // And where he can write, by its mode, he can no more.
+    let mode = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(&state, mode).unwrap();
+    stand.kill();
+    stand.start();
+    stand.pass(5.0);
+    assert_eq!(
+        state.metadata().unwrap().permissions().mode() & 0o7777,
+        0o755
+    );
+    stand.stop();
 }
 
 /// Has a journal say that the node has booted since.
