@@ -197,7 +197,7 @@ fn is_another_daemons(path: &Path) -> bool {
 }
 
 /// When a process started, in clock ticks since boot: its number may be another's one day.
-fn born(pid: &str) -> Option<String> {
+pub(crate) fn born(pid: &str) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before may hold anything.
     let (_, rest) = stat.rsplit_once(')')?;

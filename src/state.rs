@@ -12,6 +12,7 @@ use nix::unistd::Uid;
 use thiserror::Error;
 
 use crate::audit::AuditFiles;
+use crate::baseline::born;
 use crate::files;
 use crate::locks::DeviceLocks;
 use crate::syncer::{PATIENCE, Synced, Syncer};
@@ -119,11 +120,12 @@ impl Lock {
             }
             Err(TryLockError::Error(cause)) => return Ok(Self::nothing(&path, &cause)),
         }
-        // Who holds it is for people and for litd-check; the lock is the kernel's.
+        // Who holds it, and when that started, is for people and for litd-check; the lock is the kernel's.
+        let started = born("self").unwrap_or_default();
         let _ = file
             .set_len(0)
             .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()));
+            .and_then(|()| writeln!(file, "{} {started}", std::process::id()));
         Ok(Self { _held: Some(file) })
     }
 
@@ -137,15 +139,15 @@ impl Lock {
     }
 }
 
-/// The process that has a lock, as it wrote down itself. Where it could not, a dead one's number may
-/// stand there.
+/// The process that has a lock, as it wrote down itself. Where it could not, a dead one's may stand there.
 fn holder(file: File) -> String {
     let mut holder = String::new();
-    let _ = file.take(20).read_to_string(&mut holder);
-    let pid = holder.trim();
-    match !pid.is_empty() && Path::new("/proc").join(pid).exists() {
-        true => pid.to_owned(),
-        false => "?".to_owned(),
+    let _ = file.take(40).read_to_string(&mut holder);
+    let mut words = holder.split_whitespace();
+    let (pid, started) = (words.next().unwrap_or_default(), words.next());
+    match born(pid) {
+        Some(born) if started.is_none_or(|it| it == born) => pid.to_owned(),
+        _ => "?".to_owned(),
     }
 }
 
@@ -575,6 +577,10 @@ mod tests {
             refused.ends_with(&format!("litd runs already, as process {pid}")),
             "{refused}"
         );
+        // What a dead one has left there is not whoever has the lock now.
+        fs::write(state.join(LOCK), format!("{pid} 1\n")).unwrap();
+        let refused = Lock::take(&state).unwrap_err().to_string();
+        assert!(refused.ends_with("as process ?"), "{refused}");
         drop(first);
         Lock::take(&state).unwrap();
     }
@@ -585,7 +591,8 @@ mod tests {
         fs::write(directory.path().join(LOCK), "123456789012\n").unwrap();
         let _lock = Lock::take(directory.path()).unwrap();
         let written = fs::read_to_string(directory.path().join(LOCK)).unwrap();
-        assert_eq!(written, format!("{}\n", std::process::id()));
+        let started = born("self").unwrap();
+        assert_eq!(written, format!("{} {started}\n", std::process::id()));
     }
 
     #[test]

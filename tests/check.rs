@@ -315,6 +315,17 @@ fn stranded_11_the_same_and_the_state_directory_is_elsewhere() {
     stranded_by_journal(&node, "data/litd");
 }
 
+/// What tells its start apart is not its name, which any process may give itself.
+#[test]
+fn stranded_12_another_process_has_the_number_in_the_lock_and_litds_name() {
+    let node = Node::new();
+    stranded_by_journal(&node, "var/lib/litd");
+    node.put("var/lib/litd/lock", &format!("{PID} {BORN}"));
+    node.litd_is("(litd) S", BORN + 1);
+    node.job_begins();
+    node.assert_stranded(&["litd is dead", "0000:00:00.0 741 W"]);
+}
+
 // ---- and states in which all is well
 
 #[test]
@@ -382,6 +393,33 @@ fn what_can_not_be_told_is_neither_well_nor_stranded() {
     node.assert_stranded(&["0000:00:00.0"]);
     node.put("run/litd/baseline", "litd-baseline 2");
     assert_eq!(node.check().0, 2);
+}
+
+/// Without a baseline nobody knows what it has found, nor whether its loop turns.
+#[test]
+fn a_litd_that_lives_and_tells_no_baseline_is_not_well() {
+    let node = Node::new();
+    fs::remove_file(node.path("run/litd/baseline")).unwrap();
+    node.assert_well();
+    node.put("var/lib/litd/lock", &format!("{PID} {BORN}"));
+    let is_untold = || {
+        let (code, said) = node.check();
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains("run/litd/baseline, by which"), "{said}");
+    };
+    is_untold();
+    node.put(
+        "var/lib/litd/journal",
+        "{\"device\":{\"address\":\"0000:00:00.0\",\"boot\":\"b\",\"found_microwatts\":750000000,\"ours_microwatts\":[]}} 0",
+    );
+    is_untold();
+    node.job_begins();
+    is_untold();
+    // What is stranded is told all the same.
+    node.set(Device::Amd(0), 741.0);
+    assert_eq!(node.check_with(&["--grace", "0", "--idle"]).0, 1);
+    node.litd_dies();
+    node.assert_stranded(&["litd is dead"]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The shell's sections of the configuration file.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use litd_power::{AmdBackEnd, NvidiaBackEnd, Search};
@@ -226,10 +228,7 @@ impl Shell {
     /// Where the caps found are published, if anywhere.
     #[must_use]
     pub fn baseline_file(&self) -> Option<BaselineFile> {
-        let of_unit = || {
-            let directory = std::env::var_os("RUNTIME_DIRECTORY")?;
-            Some(PathBuf::from(directory).join("baseline"))
-        };
+        let of_unit = || Some(of_unit("RUNTIME_DIRECTORY")?.join("baseline"));
         let path = self.state.baseline.clone().or_else(of_unit)?;
         Some(BaselineFile::new(&path))
     }
@@ -250,11 +249,21 @@ impl Shell {
             file_bytes,
             files,
         } = &self.audit;
-        let of_unit = || std::env::var_os("LOGS_DIRECTORY").map(PathBuf::from);
-        let directory = directory.clone().or_else(of_unit);
+        let directory = directory.clone().or_else(|| of_unit("LOGS_DIRECTORY"));
         let directory = directory.unwrap_or_else(|| self.state.directory.join("audit"));
         AuditFiles::new(&directory, &self.control.read_group, *file_bytes, *files)
     }
+}
+
+/// The directory that systemd has made for the unit, which this variable names. Where a drop-in asks for others
+/// besides they are all there, with colons between them (systemd.exec(5)): litd's is the one of its name.
+fn of_unit(variable: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(variable)?;
+    let all = named.as_bytes().split(|&byte| byte == b':');
+    let mut all = all.map(|it| Path::new(OsStr::from_bytes(it)));
+    let first = all.clone().next();
+    let ours = all.find(|it| it.file_name() == Some(OsStr::new("litd")));
+    ours.or(first).map(Path::to_owned)
 }
 
 /// What is logged.

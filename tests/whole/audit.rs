@@ -1,13 +1,14 @@
 //! The audit log of a daemon, read as a person would who has nothing else.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use litd_api::audit::{Ending, Entry, Intent, Line, Outcome, Record};
 use litd_api::{Command, EventKind};
 use litd_units::Watts;
 
-use crate::stand::{Stand, quick, quick_with_switch};
+use crate::stand::{LITD, Stand, quick, quick_with_switch};
 
 fn directory(stand: &Stand) -> PathBuf {
     stand.rig.layout().state().join("audit")
@@ -267,5 +268,42 @@ fn what_was_found_is_published_for_programs_that_need_no_litd() {
     };
     assert_eq!(caps(&published()), caps(&first));
     stand.pass(4.0);
+    stand.stop();
+}
+
+/// As systemd names them for a drop-in with one more `RuntimeDirectory=`, which the hooks' socket for containers
+/// wants.
+#[test]
+fn of_several_directories_of_the_unit_litd_takes_its_own() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name).display().to_string();
+    let program = place.path().join("program");
+    let script = format!(
+        "#!/bin/sh\nRUNTIME_DIRECTORY={0}/run/litd-ingest:{0}/run/litd LOGS_DIRECTORY={0}/log/litd:{0}/log/more \\\n\
+         exec '{LITD}' \"$@\"\n",
+        place.path().display()
+    );
+    fs::write(&program, "").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(&program, script).unwrap();
+    let mut stand = Stand::bare(&(quick("observe") + "caps.budget = 4400\n"), true);
+    stand.start_as(&program);
+    stand.pass(3.0);
+    for there in ["run/litd/baseline", "log/litd/audit.jsonl"] {
+        assert!(Path::new(&at(there)).exists(), "{there}: {}", stand.said());
+    }
+    let names = |directory: &str| -> Vec<String> {
+        let entries = fs::read_dir(at(directory)).unwrap();
+        let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+        entries.map(|it| name(it).into_string().unwrap()).collect()
+    };
+    assert_eq!(names("run"), ["litd"]);
+    assert_eq!(names("log"), ["litd"]);
+    // By its state directory's lock litd-check knows this process from a later one of its number.
+    let lock = fs::read_to_string(stand.rig.layout().state().join("lock")).unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", stand.daemon().pid())).unwrap();
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    let started = rest.split_whitespace().nth(19).unwrap();
+    assert_eq!(lock, format!("{} {started}\n", stand.daemon().pid()));
     stand.stop();
 }
