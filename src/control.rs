@@ -8,13 +8,14 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use litd_api::{Command, Done, Problem};
+use litd_core::Crowd;
 use serde::Serialize;
 
 use crate::answers::Answers;
 use crate::hub::{Hub, Shared};
 use crate::listening::Listening;
 use crate::rights::{Admins, Caller};
-use crate::seats::Seats;
+use crate::seats::{Seats, Taking};
 use crate::server::{self, Answer};
 use crate::unread::{self, Room, Unread};
 
@@ -64,7 +65,8 @@ pub async fn serve(
             hub.borrow_mut().unanswered(Some(caller.uid));
             continue;
         }
-        let Some((seat, leave)) = seats.take(caller.uid, is_own) else {
+        let Some((seat, leave)) = seats.take(crowd.clone(), is_own) else {
+            hub.borrow_mut().crowded_out(Some(caller.uid));
             continue;
         };
         // Without a descriptor left nobody could say later what was not read.
@@ -76,8 +78,8 @@ pub async fn serve(
         let waiting = answers.connection(Some(caller.uid));
         tokio::task::spawn_local(async move {
             let serving = server::http(connection, LONGEST, |request| async {
-                seat.asks();
-                let answer = respond(hub.clone(), admins, caller, request).await;
+                let answer = respond(hub.clone(), admins, caller, &seat, request).await;
+                seat.is_answered();
                 waiting.admit(answer, &hub)
             });
             leave.or(serving).await;
@@ -92,6 +94,7 @@ async fn respond(
     hub: Shared,
     admins: Admins,
     caller: Caller,
+    seat: &Taking<Crowd>,
     request: Request<Incoming>,
 ) -> Answer {
     let method = request.method().clone();
@@ -102,10 +105,15 @@ async fn respond(
             Err(reason) => problem(StatusCode::BAD_REQUEST, reason),
         },
         (&Method::GET, "/v1/trial") => json(StatusCode::OK, &hub.borrow().trials()),
-        (&Method::POST, "/v1/command") => command(&hub, admins, caller, request, from_json).await,
-        (&Method::PUT, "/v1/lease") => command(&hub, admins, caller, request, lease).await,
+        (&Method::POST, "/v1/command") => {
+            command(&hub, admins, caller, seat, request, from_json).await
+        }
+        (&Method::PUT, "/v1/lease") => command(&hub, admins, caller, seat, request, lease).await,
         (&Method::DELETE, "/v1/lease") => {
-            command(&hub, admins, caller, request, |_| Ok(Command::EndLease)).await
+            command(&hub, admins, caller, seat, request, |_| {
+                Ok(Command::EndLease)
+            })
+            .await
         }
         (_, "/v1/lease") => wrong_method("PUT, DELETE"),
         (_, "/v1/status" | "/v1/events" | "/v1/trial") => wrong_method("GET"),
@@ -131,6 +139,7 @@ async fn command(
     hub: &Shared,
     admins: Admins,
     caller: Caller,
+    seat: &Taking<Crowd>,
     request: Request<Incoming>,
     read: impl FnOnce(&[u8]) -> Result<Command, serde_json::Error>,
 ) -> Answer {
@@ -150,6 +159,7 @@ async fn command(
         }
         Err(error) => return problem(StatusCode::BAD_REQUEST, error.to_string()),
     };
+    seat.asks();
     // Only now: a client that is still sending its command would not hear the answer.
     if !admins.admit(caller).await {
         return problem(

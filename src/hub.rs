@@ -195,9 +195,9 @@ impl Hub {
         self.carry_out();
     }
 
-    /// A client of the metrics was sent away, because there are too many.
-    pub fn crowded_out(&mut self) {
-        self.core.crowded_out();
+    /// A client was sent away, because there are too many.
+    pub fn crowded_out(&mut self, uid: Option<u32>) {
+        self.core.crowded_out(uid);
         self.carry_out();
     }
 

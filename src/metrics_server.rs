@@ -70,7 +70,7 @@ pub async fn serve(listener: TcpListener, answers: Answers, hub: Shared) {
         let stream = server::accept(|| listener.accept()).await;
         let client = stream.peer_addr().ok().map(|it| client(it.ip()));
         let Some((seat, leave)) = seats.take(client, false) else {
-            hub.borrow_mut().crowded_out();
+            hub.borrow_mut().crowded_out(None);
             continue;
         };
         let Ok(end) = stream.as_fd().try_clone_to_owned() else {

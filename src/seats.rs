@@ -1,10 +1,10 @@
 //! Who is served when more connect than are served at a time. Whoever connects is let in at once; a
-//! connection that has not asked for anything yet, or does not read its answer, gives way to a newcomer, first
-//! of the client that has most. So nobody who holds connections open, however many, keeps others from being
+//! connection that has not asked for anything yet, or not to the end, or does not read its answer, gives way to
+//! a newcomer, first of the client that has most. So nobody who holds connections open, however many, keeps others from being
 //! answered.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::rc::Rc;
 
@@ -32,9 +32,9 @@ struct Seat<C> {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing has been asked: it may be told to leave.
+    /// Nothing has been asked, or it is still being asked: it may be told to leave.
     Silent(oneshot::Sender<()>),
-    /// It has asked, and stays until there is an answer.
+    /// It has asked, and all of that is here: it stays until there is an answer.
     Asking(oneshot::Sender<()>),
     /// It has its answer to read: it may be told to leave where nobody is silent.
     Answered(oneshot::Sender<()>),
@@ -60,7 +60,7 @@ pub enum Ended {
 #[derive(Debug)]
 pub struct Leave(oneshot::Receiver<()>);
 
-impl<C: Copy + Ord> Seats<C> {
+impl<C: Clone + Ord> Seats<C> {
     /// So many; clients that come first have as many again.
     #[must_use]
     pub fn new(most: usize) -> Self {
@@ -73,8 +73,8 @@ impl<C: Copy + Ord> Seats<C> {
         }
     }
 
-    /// A seat for a newcomer, if anybody silent can leave or there is one; half of all are the most that
-    /// one client's requests under way have, unless the client `comes_first`.
+    /// A seat for a newcomer, if anybody silent can leave or there is one. One client's requests under way have
+    /// half of all at most, and less where others ask, too, unless the client `comes_first`.
     pub fn take(&self, client: C, comes_first: bool) -> Option<(Taking<C>, Leave)> {
         let mut taken = self.taken.borrow_mut();
         let most = if comes_first {
@@ -82,9 +82,14 @@ impl<C: Copy + Ord> Seats<C> {
         } else {
             self.most
         };
-        let asking = |seat: &&Seat<C>| seat.client == client && seat.is_asking();
-        let share = self.most / 2;
-        if !comes_first && taken.seats.iter().filter(asking).count() >= share {
+        let asking = taken.seats.iter().filter(|seat| seat.is_asking());
+        let (own, others): (Vec<&C>, Vec<&C>) = asking
+            .map(|seat| &seat.client)
+            .partition(|&it| *it == client);
+        let others: BTreeSet<&C> = others.into_iter().collect();
+        // There is room for somebody who has not come yet.
+        let share = (self.most / (others.len() + 2)).max(1);
+        if !comes_first && own.len() >= share {
             return None;
         }
         if taken.seats.len() >= most && !taken.make_room() {
@@ -117,7 +122,7 @@ impl<C> Seat<C> {
     }
 }
 
-impl<C: Copy + Ord> Taken<C> {
+impl<C: Clone + Ord> Taken<C> {
     /// Sends somebody away who has asked for nothing, or else somebody who has been answered.
     fn make_room(&mut self) -> bool {
         self.send_away(Seat::is_silent) || self.send_away(Seat::is_answered)
@@ -125,11 +130,12 @@ impl<C: Copy + Ord> Taken<C> {
 
     /// Sends away the oldest of these connections of the client that has most of them.
     fn send_away(&mut self, may_go: fn(&Seat<C>) -> bool) -> bool {
-        let mut idle: BTreeMap<C, usize> = BTreeMap::new();
+        let mut idle: BTreeMap<&C, usize> = BTreeMap::new();
         for seat in self.seats.iter().filter(|seat| may_go(seat)) {
-            *idle.entry(seat.client).or_default() += 1;
+            *idle.entry(&seat.client).or_default() += 1;
         }
-        let Some((&client, _)) = idle.iter().max_by_key(|&(_, &count)| count) else {
+        let most = idle.into_iter().max_by_key(|&(_, count)| count);
+        let Some(client) = most.map(|(client, _)| client.clone()) else {
             return false;
         };
         let leaves = |seat: &Seat<C>| seat.client == client && may_go(seat);
@@ -146,7 +152,7 @@ impl<C: Copy + Ord> Taken<C> {
 }
 
 impl<C> Taking<C> {
-    /// It has asked for something.
+    /// All that it asks is here.
     pub fn asks(&self) {
         self.becomes(State::Asking);
     }
@@ -236,6 +242,22 @@ mod tests {
         let mut carol = seats.take(1002, false).unwrap();
         assert!(is_cut(&mut alices[0].1) && !is_cut(&mut alices[1].1));
         assert!(!is_cut(&mut carol.1) && !is_cut(&mut silent[1].1));
+    }
+
+    #[test]
+    fn the_more_ask_the_less_one_of_them_has() {
+        let seats = Seats::new(12);
+        let ask = |client: u32| {
+            let mut asking = Vec::new();
+            while let Some((seat, _)) = seats.take(client, false) {
+                seat.asks();
+                asking.push(seat);
+            }
+            asking
+        };
+        let (alices, bobs) = (ask(ALICE), ask(BOB));
+        let carols = ask(1002);
+        assert_eq!((alices.len(), bobs.len(), carols.len()), (6, 4, 2));
     }
 
     #[test]

@@ -372,12 +372,13 @@ impl<S: Store> Core<S> {
         self.note(Note::info(EventKind::Daemon, text));
     }
 
-    /// A client of the metrics was sent away, because there are too many. Counted each time, logged within
+    /// A client of a socket was sent away, because there are too many. Counted each time, logged within
     /// reason.
-    pub fn crowded_out(&mut self) {
+    pub fn crowded_out(&mut self, uid: Option<u32>) {
         self.record.refuse("busy");
         if self.refusals.take(self.now) {
-            let text = "a client of the metrics was sent away: too many are connected";
+            let who = client(uid);
+            let text = format!("a client {who} was sent away: too many are connected");
             self.note(Note::warning(EventKind::Daemon, text));
         }
     }
@@ -387,7 +388,7 @@ impl<S: Store> Core<S> {
     pub fn unanswered(&mut self, uid: Option<u32>) {
         self.record.refuse("answers");
         if self.refusals.take(self.now) {
-            let who = uid.map_or("of the metrics".to_owned(), |uid| format!("of user {uid}"));
+            let who = client(uid);
             let text = format!(
                 "a client {who} was not answered: too much of what litd has told waits to be read"
             );
@@ -649,4 +650,9 @@ impl<S: Store> Core<S> {
         let event: Told = self.record.add(self.now, note);
         self.effects.push(Effect::Log(event));
     }
+}
+
+/// Whose client of a socket that is, as far as it is known.
+fn client(uid: Option<u32>) -> String {
+    uid.map_or("of the metrics".to_owned(), |uid| format!("of user {uid}"))
 }

@@ -2,10 +2,12 @@
 //! lets his processes connect as each of them.
 #![allow(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command as Program;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::stand::{Stand, hello, quick, wait_for};
@@ -59,6 +61,40 @@ fn a_user_of_many_ids_keeps_no_other_users_hooks_out() {
     assert_eq!(outcome, Ok(()), "{}", stand.said());
     drop(held);
     drop((alice, bob));
+    stand.stop();
+}
+
+/// What a command's body promises and never brings, as often as there are places.
+#[test]
+fn a_member_of_many_ids_keeps_no_other_member_from_the_control_socket() {
+    if !is_root() {
+        return;
+    }
+    let read = "control.read_group = \"root\"\n";
+    let stand = Stand::real(&format!("{}{read}", quick("gpu-realloc")));
+    open(&stand.rig.layout().directory);
+    let control = stand.rig.layout().control();
+    let mut bob = User::in_group(BOB, 0);
+    let until = AtomicBool::new(false);
+    let answers: Vec<String> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let endless = b"POST /v1/command HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{";
+            let mut held = VecDeque::new();
+            while !until.load(Ordering::Relaxed) {
+                held.extend(hoard_as(&control, 100_000..100_003, endless));
+                held.drain(..held.len().saturating_sub(120));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        let answers = (0..20)
+            .map(|_| bob.ask(&control, "GET", "/v1/status", ""))
+            .collect();
+        until.store(true, Ordering::Relaxed);
+        answers
+    });
+    assert_eq!(answers, ["200"; 20]);
+    drop(bob);
     stand.stop();
 }
 
