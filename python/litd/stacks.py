@@ -20,6 +20,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
 
 from litd.slowdown import SETTLE
@@ -80,22 +81,49 @@ def _rocm_library() -> str:
 
 def runtime_directory() -> Path | None:
     """Where this user's jobs on this node keep what they learned; `None` if nowhere is safe."""
-    uid = os.getuid()
     if given := os.environ.get("LITD_RUNTIME_DIR"):
-        path = Path(given)
-    elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        path = Path(runtime) / "litd"
-    else:
-        path = Path(tempfile.gettempdir()) / f"litd-{uid}"
+        return _made(Path(given))
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        return _made(Path(runtime) / "litd")
+    path = Path(tempfile.gettempdir()) / f"litd-{os.getuid()}"
+    return _made(path) or _beside(path)
+
+
+def _made(path: Path) -> Path | None:
     try:
         path.mkdir(mode=0o700, exist_ok=True)
-        status = path.lstat()
     except OSError as error:
         log.debug("%s: %s", path, error)
         return None
-    # A folder that somebody else has laid there could say anything.
-    ours = status.st_uid == uid and not status.st_mode & 0o022 and not path.is_symlink()
-    return path if ours else None
+    return path if _is_ours(path) else None
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether nobody else writes there: a folder that others have laid there could say anything."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+
+
+def _beside(path: Path) -> Path | None:
+    """Another one, where somebody else has laid something at `path`, which anybody may in /tmp.
+
+    Nobody can guess its name; all jobs of this user take the one that was made first.
+    """
+
+    def first() -> Path | None:
+        return min(filter(_is_ours, path.parent.glob(f"{path.name}-*")), default=None)
+
+    try:
+        if found := first():
+            return found
+        tempfile.mkdtemp(prefix=f"{path.name}-{time.time_ns():020}-", dir=path.parent)
+        return first()
+    except OSError as error:
+        log.debug("%s: %s", path, error)
+        return None
 
 
 @dataclass(frozen=True)

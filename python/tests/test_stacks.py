@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,6 +132,30 @@ def test_a_folder_that_others_can_write_to_is_not_believed(
     link.symlink_to(folder)
     monkeypatch.setenv("LITD_RUNTIME_DIR", str(link))
     assert stacks.runtime_directory() is None
+
+
+def test_what_another_user_lays_into_tmp_keeps_no_job_from_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LITD_RUNTIME_DIR", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    usual = tmp_path / f"litd-{os.getuid()}"
+    usual.touch()
+    # One of theirs that looks like the first of ours.
+    (tmp_path / f"{usual.name}-0").mkdir()
+    (tmp_path / f"{usual.name}-0").chmod(0o777)
+    folder = stacks.runtime_directory()
+    assert folder is not None
+    assert folder.stat().st_mode & 0o777 == 0o700
+    # Other jobs of this user keep theirs there, too.
+    assert stacks.runtime_directory() == folder
+    assert NodeRecord(folder, STACK, "a").enter() == Verdict("canary")
+    if os.getuid() == 0:
+        usual.unlink()
+        usual.mkdir()
+        os.chown(usual, 61001, 61001)
+        assert stacks.runtime_directory() == folder
 
 
 def canary(after: Callable[[int], float], steps: int = Canary.AFTER + Canary.SETTLE) -> Canary:
