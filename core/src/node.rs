@@ -320,7 +320,8 @@ impl<S: Store> Core<S> {
         let is_read_soon = |(device, unit): (usize, &Unit)| {
             !unit.was_read() && self.may_open(device) && !self.is_beyond_judging(unit)
         };
-        if self.node.bound.is_some() && self.devices.cpus().any(is_read_soon) {
+        let waits = self.node.bound.is_some() || self.is_looking_round();
+        if waits && self.devices.cpus().any(is_read_soon) {
             return;
         }
         let (left, floors) = (self.left_to_gpus(), self.floors());

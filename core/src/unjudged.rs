@@ -79,20 +79,25 @@ impl<S: Store> Core<S> {
 
     /// The most that a device could hold, whatever its driver says now: the largest of what the undo
     /// journal, its last known range (without both: its peers'), its reading and the configured
-    /// ceiling say.
+    /// ceiling say. The highest limit of a CPU socket is what its register holds, not what it could draw: it
+    /// counts with the usual one that its driver tells, or its peers' if that is more.
     fn could_hold(&self, device: usize) -> Watts {
         let Some(unit) = self.devices.get(device) else {
             return Watts::ZERO;
         };
         let entry = self.entry(unit.address());
         let journaled = entry.map(Entry::most);
-        // The highest limit of a CPU socket is what its register holds, not what it could draw.
-        let last = unit.device.range.last().filter(|_| unit.is_gpu());
+        let last = unit.device.range.last();
+        let peers = self.highest_of_peers(unit);
+        let told = match unit.is_gpu() {
+            true => [last.map(|range| range.highest), None],
+            false => [last.map(|range| range.default), peers],
+        };
         let ceiling = self.config.caps.gpu_ceiling.filter(|_| unit.is_gpu());
-        let known = [journaled, last.map(|range| range.highest)];
-        let known = known.into_iter().flatten().reduce(Watts::max);
+        let known = told.into_iter().chain([journaled]);
+        let known = known.flatten().reduce(Watts::max);
         // A ceiling bounds litd, and not whoever set the cap before.
-        let known = known.or_else(|| self.highest_of_peers(unit));
+        let known = known.or(peers);
         let bound = [known, ceiling].into_iter().flatten().reduce(Watts::max);
         // Nothing is known of it or of any other: nothing is left beside it.
         let bound = bound.unwrap_or(Range::NEVER_TOLD.unjudged().unwrap_or_default());

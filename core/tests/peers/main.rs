@@ -9,5 +9,6 @@ mod extremes;
 mod names;
 mod node;
 mod rooms;
+mod sockets;
 mod tenants;
 mod unmanaged;

@@ -7,7 +7,7 @@ use litd_core::{
     Config, Core, Device, DeviceId, Effect, Event, Home, MemoryStore, Operation, Peer, Reply,
     SessionId,
 };
-use litd_power::{CapRange, DeviceKind, Holder, Identity, ReadBack, Reading, Sharing};
+use litd_power::{CapRange, DeviceKind, Holder, Identity, PowerError, ReadBack, Reading, Sharing};
 use litd_proto::{FromHook, Hello, PROTOCOL};
 use litd_units::{Celsius, Hertz, Joules, Nanos, Watts};
 
@@ -40,6 +40,12 @@ pub struct Node {
     pub slow: Option<usize>,
     /// What that one is to answer.
     unanswered: Option<Reply>,
+    /// A device that answers nothing before it is told to.
+    silent: Option<usize>,
+    /// What that one was asked.
+    unheard: Vec<Operation>,
+    /// A device whose cap can't be read.
+    pub unreadable: Option<usize>,
     /// Sessions that the core has closed.
     pub closed: Vec<SessionId>,
 }
@@ -97,11 +103,26 @@ impl Node {
 
     /// With what an earlier daemon has left.
     pub fn with_store(gpus: usize, cpus: usize, config: Config, store: MemoryStore) -> Self {
+        Self::begin(gpus, cpus, config, store, None)
+    }
+
+    /// With one device that was not read when it was found, and is silent.
+    pub fn with_silent(gpus: usize, cpus: usize, config: Config, silent: usize) -> Self {
+        Self::begin(gpus, cpus, config, MemoryStore::default(), Some(silent))
+    }
+
+    fn begin(
+        gpus: usize,
+        cpus: usize,
+        config: Config,
+        store: MemoryStore,
+        silent: Option<usize>,
+    ) -> Self {
         let caps = vec![RANGE.default; gpus + cpus];
         let device = |device: usize| Device {
             identity: identity(device, kind(device, gpus)),
             range: RANGE.into(),
-            reading: Some(reading(RANGE.default, 0.0)),
+            reading: (silent != Some(device)).then(|| reading(RANGE.default, 0.0)),
         };
         let inventory = (0..gpus + cpus).map(device).collect();
         let core = Core::new(config, inventory, store, "boot", Nanos(SECOND), 1e9).unwrap();
@@ -114,6 +135,9 @@ impl Node {
             gpus,
             slow: None,
             unanswered: None,
+            silent,
+            unheard: Vec::new(),
+            unreadable: None,
             closed: Vec::new(),
         };
         node.settle(&mut |reply| reply);
@@ -146,6 +170,9 @@ impl Node {
             }
             for effect in effects {
                 match effect {
+                    Effect::Device { device, operation } if self.silent == Some(device.0) => {
+                        self.unheard.push(operation);
+                    }
                     Effect::Device { device, operation } => {
                         let reply = lie(self.perform(device.0, operation));
                         if matches!(reply, Reply::Set(_)) && self.slow == Some(device.0) {
@@ -171,6 +198,17 @@ impl Node {
         self.sound(Event::Device { device, reply });
     }
 
+    /// The silent device answers from now on, and holds this.
+    pub fn speak(&mut self, cap: Watts) {
+        let silent = self.silent.take().unwrap();
+        self.caps[silent] = cap;
+        for operation in std::mem::take(&mut self.unheard) {
+            let reply = self.perform(silent, operation);
+            let device = DeviceId(silent);
+            self.sound(Event::Device { device, reply });
+        }
+    }
+
     /// What a device holds.
     pub fn cap(&self, device: usize) -> Watts {
         self.caps[device]
@@ -179,6 +217,13 @@ impl Node {
     fn perform(&mut self, device: usize, operation: Operation) -> Reply {
         self.energy += 1.0;
         match operation {
+            Operation::Read if self.unreadable == Some(device) => {
+                Reply::Read(Err(PowerError::Driver {
+                    device: address(device),
+                    action: "reading the cap",
+                    cause: "Input/output error".to_owned(),
+                }))
+            }
             Operation::Read => Reply::Read(Ok(reading(self.caps[device], self.energy))),
             Operation::Set(cap) => {
                 assert!(cap.is_finite(), "{cap}");

@@ -1,0 +1,63 @@
+//! CPU sockets under a budget of the whole node.
+
+use litd_core::Config;
+use litd_units::Watts;
+
+use crate::node::{Node, SECOND, alone, config};
+
+const GPUS: usize = 8;
+
+/// The node's only CPU socket.
+const CPU: usize = GPUS;
+
+/// With 1000 W for what is neither GPU nor CPU.
+fn under(budget: f64) -> Config {
+    let mut config = config();
+    config.node.budget = Some(Watts(budget));
+    config.node.reserve = Some(Watts(1000.0));
+    config
+}
+
+fn pass(node: &mut Node, seconds: usize) {
+    for _ in 0..seconds {
+        node.pass(SECOND);
+    }
+}
+
+fn caps(node: &Node) -> Vec<Watts> {
+    (0..GPUS).map(|gpu| node.cap(gpu)).collect()
+}
+
+fn told(node: &Node, what: &str) -> bool {
+    let events = node.core.events(0).events;
+    events.iter().any(|event| event.text.contains(what))
+}
+
+#[test]
+fn a_socket_whose_limit_can_not_be_read_takes_no_more_from_gpus_than_its_driver_tells() {
+    let _alone = alone();
+    let mut node = Node::with_silent(GPUS, 1, under(7500.0), CPU);
+    node.unreadable = Some(CPU);
+    node.speak(Watts(700.0));
+    pass(&mut node, 20);
+    // The usual 700 W are the socket's, and 5800 W are left.
+    assert_eq!(caps(&node), [Watts(700.0); GPUS]);
+    assert!(!told(&node, "can't be kept"));
+}
+
+/// As each start has it with drivers that take their time.
+#[test]
+fn a_socket_that_is_being_read_is_waited_for() {
+    let _alone = alone();
+    let mut node = Node::with_silent(GPUS, 1, under(6300.0), CPU);
+    node.pass(SECOND / 2);
+    node.speak(Watts(600.0));
+    pass(&mut node, 10);
+    assert_eq!(node.core.left_by_node(), Some(Watts(4700.0)));
+    assert!(!told(&node, "can't be kept"));
+    // One that takes longer counts with what is usual.
+    let mut node = Node::with_silent(GPUS, 1, under(6300.0), CPU);
+    pass(&mut node, 4);
+    assert_eq!(node.core.left_by_node(), Some(Watts(4600.0)));
+    assert!(!told(&node, "can't be kept"));
+}
