@@ -45,6 +45,11 @@ impl Bounds {
         })
     }
 
+    /// No budget below this can be kept.
+    pub fn floors(self) -> Watts {
+        self.floors
+    }
+
     /// Whether a budget can be kept. One above all ceilings can, and bounds nothing: a file or a
     /// lease may be the same for nodes with fewer GPUs.
     ///

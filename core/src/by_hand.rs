@@ -101,8 +101,13 @@ impl<S: Store> Core<S> {
         // One that it holds already is settled before this is answered, also where it is there
         // only because a write that was given up has landed after all.
         unit.by_hand = ByHand::Asked(cap);
+        let is_gpu = unit.is_gpu();
         self.audit.asked_by(device, uid);
         self.dirty = true;
+        if !is_gpu {
+            // What is left to the GPUs is less at once, so that they go down first.
+            self.bind();
+        }
         Ok(if held.is_some_and(|held| held.is_same_cap(cap)) {
             format!("{name} holds {cap} already")
         } else if cap.is_same_cap(asked) {
@@ -167,18 +172,20 @@ impl<S: Store> Core<S> {
     }
 
     /// A budget that was set holds for caps set by hand, too, and so does what the node's leaves to the
-    /// GPUs, also where the caps found are less than that.
+    /// GPUs, also where the caps found are less than that. A CPU socket may have what the GPUs can do without.
     fn check_room(&self, device: usize, unit: &Unit, cap: Watts) -> Result<(), Problem> {
-        let budgets = [self.set_budget(), self.node.bound()];
-        let budget = budgets.into_iter().flatten().reduce(Watts::min);
-        let Some(budget) = budget.filter(|_| unit.is_gpu()) else {
-            return Ok(());
-        };
-        let budget = budget - self.unmanaged_hold();
         // Less is never too much, whatever the others hold.
         if self.actuator.held(device).is_some_and(|held| cap <= held) {
             return Ok(());
         }
+        if !unit.is_gpu() {
+            return self.check_floors(device, unit, cap);
+        }
+        let budgets = [self.set_budget(), self.node.bound()];
+        let Some(budget) = budgets.into_iter().flatten().reduce(Watts::min) else {
+            return Ok(());
+        };
+        let budget = budget - self.unmanaged_hold();
         let others = self.devices.gpus().filter(|&(other, _)| other != device);
         let most = |(other, unit): (usize, &Unit)| {
             let asked = unit.by_hand.asked().unwrap_or(Watts::ZERO);
@@ -192,6 +199,23 @@ impl<S: Store> Core<S> {
             )));
         }
         Ok(())
+    }
+
+    /// Whether the GPUs can be set to what this limit of a CPU socket leaves them of what the node may draw.
+    fn check_floors(&self, device: usize, unit: &Unit, cap: Watts) -> Result<(), Problem> {
+        let Some(left) = self.left_to_gpus() else {
+            return Ok(());
+        };
+        let left = left + self.came_with(device, unit) - cap;
+        let floors = self.bounds().floors();
+        match left >= floors {
+            true => Ok(()),
+            false => Err(problem(format!(
+                "{}: {cap} would leave {left} of what the node may draw to the GPUs, whose floors add up to \
+                 {floors}",
+                unit.name
+            ))),
+        }
     }
 
     /// What became of a cap set by hand: nothing yet, the cap that is held, or why it is not.

@@ -358,7 +358,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    fn left_to_gpus(&self) -> Option<Watts> {
+    /// What the node may draw, without what is not GPU's.
+    pub(crate) fn left_to_gpus(&self) -> Option<Watts> {
         let limit = self.node_limit()?;
         let reserve = self.reserve()?;
         Some(limit - reserve - self.left_to_cpus())

@@ -1,5 +1,6 @@
 //! CPU sockets under a budget of the whole node.
 
+use litd_api::{Command, Done, Problem};
 use litd_core::Config;
 use litd_units::Watts;
 
@@ -60,4 +61,50 @@ fn a_socket_that_is_being_read_is_waited_for() {
     pass(&mut node, 4);
     assert_eq!(node.core.left_by_node(), Some(Watts(4600.0)));
     assert!(!told(&node, "can't be kept"));
+}
+
+fn set_cpu(node: &mut Node, watts: f64) -> Result<Done, Problem> {
+    let command = Command::SetCap {
+        device: "cpu0".to_owned(),
+        watts: Watts(watts),
+    };
+    node.command(command, &mut |reply| reply)
+}
+
+#[test]
+fn a_sockets_limit_by_hand_waits_for_the_gpus_that_make_room_for_it() {
+    let _alone = alone();
+    let mut node = Node::with_cpus(GPUS, 1, under(7200.0));
+    pass(&mut node, 10);
+    let all = |node: &Node| caps(node).into_iter().sum::<Watts>() + node.cap(CPU);
+    assert!(all(&node) <= Watts(6200.0) && all(&node) > Watts(6190.0));
+    // One of them is slow to answer.
+    node.slow = Some(0);
+    set_cpu(&mut node, 740.0).unwrap();
+    assert!(all(&node) <= Watts(6200.0), "{:?}", caps(&node));
+    assert_eq!(node.cap(CPU), Watts(700.0));
+    node.answer();
+    pass(&mut node, 3);
+    assert_eq!(node.cap(CPU), Watts(740.0));
+    assert!(all(&node) <= Watts(6200.0), "{:?}", caps(&node));
+}
+
+#[test]
+fn a_sockets_limit_by_hand_leaves_the_gpus_their_floors() {
+    let _alone = alone();
+    let mut node = Node::with_cpus(GPUS, 1, under(3330.0));
+    pass(&mut node, 10);
+    let refused = set_cpu(&mut node, 750.0).unwrap_err().error;
+    assert_eq!(
+        refused,
+        "cpu0: 750 W would leave 1580 W of what the node may draw to the GPUs, whose floors add up to 1600 W"
+    );
+    set_cpu(&mut node, 730.0).unwrap();
+    pass(&mut node, 3);
+    assert_eq!(node.cap(CPU), Watts(730.0));
+    assert_eq!(caps(&node), [Watts(200.0); GPUS]);
+    // Less is never too much.
+    set_cpu(&mut node, 600.0).unwrap();
+    pass(&mut node, 3);
+    assert_eq!(node.cap(CPU), Watts(600.0));
 }
