@@ -11,7 +11,7 @@ use litd_power::amdgpu::discover;
 use litd_power::{PowerError, Severity};
 use litd_units::Watts;
 use proptest::prelude::*;
-use tree::gpu::{ADDRESS, device, hwmon, one};
+use tree::gpu::{ADDRESS, device, gpu, hwmon, one};
 use tree::{addresses, notice, only};
 
 #[test]
@@ -36,6 +36,32 @@ fn a_gpu_whose_cap_is_garbage_is_listed_all_the_same() {
         let error = only(found).read().unwrap_err();
         assert_eq!(error.kind(), "driver", "{error}");
         assert!(error.to_string().contains("power1_cap"), "{error}");
+    }
+}
+
+/// As the kernel has them: each of a card's dies is a GPU with sensors, and the first one's cap is the card's.
+#[test]
+fn the_second_die_of_a_card_is_no_gpu_with_a_cap() {
+    const SECOND: &str = "0000:86:00.0";
+    let tree = one();
+    gpu(&tree, 1, SECOND);
+    for name in ["power1_cap", "power1_cap_default"] {
+        tree.put(format!("{}/{name}", hwmon(SECOND)), "0\n");
+    }
+    // Of a model with one die that is a misreading.
+    assert_eq!(addresses(&discover(&tree.search())), [ADDRESS, SECOND]);
+    for number in ["0x7408\n", "0x740c\n"] {
+        for die in [ADDRESS, SECOND] {
+            tree.put(format!("{}/device", device(die)), number);
+        }
+        let found = discover(&tree.search());
+        assert_eq!(addresses(&found), [ADDRESS]);
+        let notice = notice(&found, Severity::Info);
+        assert_eq!(notice.subject, SECOND);
+        assert!(notice.text.contains("second die"), "{}", notice.text);
+        // Nor does it count as one that litd has missed.
+        let on_the_bus = litd_power::gpus_on_the_bus(&tree.search());
+        assert_eq!(on_the_bus.into_iter().collect::<Vec<_>>(), [ADDRESS]);
     }
 }
 

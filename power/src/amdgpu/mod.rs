@@ -33,6 +33,10 @@ use crate::sysfs;
 /// AMD's number on the PCI bus.
 const VENDOR: u64 = 0x1002;
 
+/// The numbers of models with two dies, MI250X and MI250, each of which is a GPU on the bus. The card has one cap, the
+/// first die's; of the second the driver says 0 W, and takes none (Linux, `aldebaran_get_power_limit`).
+const TWO_DIES: [u64; 2] = [0x7408, 0x740c];
+
 /// Programs that set these GPUs' caps.
 const OTHER_TOOLS: [&str; 4] = ["lactd", "corectrl_helper", "geopmd", "zeusd"];
 
@@ -53,6 +57,10 @@ pub fn discover(search: &Search) -> Inventory {
             None => (address, None),
         };
         if !sockets.insert(socket) {
+            continue;
+        }
+        if is_second_die(&device) {
+            found.notices.push(second_die(&address.to_string()));
             continue;
         }
         let identity = identity(&device, address, unique_id, driver.clone());
@@ -109,9 +117,28 @@ pub(crate) fn cards(sys: &Path, notices: &mut Vec<Notice>) -> BTreeMap<Address, 
     cards
 }
 
+/// Whether a GPU is a card's second die, which has no cap of its own.
+pub(crate) fn is_second_die(device: &Path) -> bool {
+    let number = sysfs::hexadecimal(device.join("device"));
+    let hwmon = find_hwmon(device).filter(|_| number.is_some_and(|it| TWO_DIES.contains(&it)));
+    let says_nothing = |hwmon: &Path| {
+        let mut files = ["power1_cap", "power1_cap_default"].into_iter();
+        files.all(|name| sysfs::number::<u64>(hwmon.join(name)) == Some(0))
+    };
+    hwmon.is_some_and(|hwmon| says_nothing(&hwmon))
+}
+
+/// What is to be said of one.
+pub(crate) fn second_die(address: &str) -> Notice {
+    let text = "is the second die of a card that has one cap, its first die's: its power is bounded by that, \
+                and jobs with ranks on it are not steered";
+    Notice::new(Severity::Info, address, text)
+}
+
 /// The addresses of the GPUs that have a cap, by its file alone.
 pub(crate) fn with_caps(sys: &Path) -> impl Iterator<Item = String> {
     let cards = cards(sys, &mut Vec::new()).into_iter();
+    let cards = cards.filter(|(_, device)| !is_second_die(device));
     let capped = cards.filter(|(_, device)| {
         find_hwmon(device).is_some_and(|hwmon| Files::find(device, &hwmon).cap().path().exists())
     });

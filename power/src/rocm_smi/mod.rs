@@ -84,6 +84,10 @@ pub fn discover(search: &Search) -> Inventory {
         }
         let device = cards.get(&address).cloned();
         let device = device.unwrap_or_else(|| search.sys.join("bus/pci/devices").join(&name));
+        if amdgpu::is_second_die(&device) {
+            found.notices.push(amdgpu::second_die(&name));
+            continue;
+        }
         found.domains.push(Box::new(Gpu {
             identity: identity(search, &device, address, description),
             process: Process::new(recipe.clone(), name),
