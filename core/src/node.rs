@@ -4,7 +4,7 @@
 //!
 //! What the BMC tells may be late, wrong or absent at any time, and nothing waits for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use litd_api::{EventKind, NodePeaks, NodePower};
 use litd_policies::Policy;
@@ -22,6 +22,16 @@ const STALE: Nanos = Nanos(30_000_000_000);
 
 /// The reserve is known after so many readings: five minutes' worth, one every five seconds.
 const READINGS: u64 = 60;
+
+/// A BMC's figure is an average over so long at most, or that late.
+const AVERAGED: Nanos = Nanos(60_000_000_000);
+
+/// Devices that draw less than so much of what they drew within [`AVERAGED`] have just been let go: the BMC
+/// still tells what they drew.
+const FALLEN: f64 = 0.75;
+
+/// So many readings are kept of those.
+const DRAWN: usize = 60;
 
 /// For so long a node's budget may wait for its reserve to be measured before that is told.
 const UNBOUND: Nanos = Nanos(600_000_000_000);
@@ -93,6 +103,8 @@ pub(crate) struct Node {
     reserve: Counted,
     /// What was not GPU's or CPU's at the last reading.
     rest: Option<Watts>,
+    /// What GPUs and CPU sockets drew at the last readings, and when: those of [`AVERAGED`].
+    drawn: VecDeque<(Nanos, Watts)>,
     before: Swings,
     steered: Swings,
     /// The BMC's limit.
@@ -115,6 +127,20 @@ impl Node {
     /// What the node's budget leaves to the GPUs, if that is known.
     pub fn bound(&self) -> Option<Watts> {
         self.bound
+    }
+
+    /// Whether what the BMC tells is of devices that draw about as much as now: when a job ends its watts
+    /// would be taken for the rest of the node's.
+    fn is_steady(&mut self, drawn: Watts, now: Nanos) -> bool {
+        self.drawn.push_back((now, drawn));
+        // Readings come once a second at most, or all at the same time.
+        let is_old = |it: &(Nanos, Watts)| now >= it.0 + AVERAGED;
+        while self.drawn.len() > DRAWN || self.drawn.front().is_some_and(is_old) {
+            self.drawn.pop_front();
+        }
+        let most = self.drawn.iter().map(|&(_, drawn)| drawn);
+        most.reduce(Watts::max)
+            .is_none_or(|most| drawn >= most * FALLEN)
     }
 }
 
@@ -206,7 +232,8 @@ impl<S: Store> Core<S> {
                 swings.ramp.add(ramp);
             }
         }
-        let rest = |power: Watts| Some((power - others?).max(Watts::ZERO));
+        let steady = others.filter(|&others| node.is_steady(others, now));
+        let rest = |power: Watts| Some((power - steady?).max(Watts::ZERO));
         let rest = reading.power.and_then(rest);
         // The lesser of two in a row: what was read wrong once takes nothing from the GPUs.
         if let (Some(rest), Some(last)) = (rest, node.rest) {

@@ -8,6 +8,7 @@ mod divided;
 mod extremes;
 mod names;
 mod node;
+mod reserve;
 mod rooms;
 mod sockets;
 mod tenants;

@@ -46,6 +46,8 @@ pub struct Node {
     unheard: Vec<Operation>,
     /// A device whose cap can't be read.
     pub unreadable: Option<usize>,
+    /// What each device draws, where that is not its cap.
+    pub draws: Option<Watts>,
     /// Sessions that the core has closed.
     pub closed: Vec<SessionId>,
 }
@@ -111,7 +113,8 @@ impl Node {
         Self::begin(gpus, cpus, config, MemoryStore::default(), Some(silent))
     }
 
-    fn begin(
+    /// With what an earlier daemon has left, and perhaps a silent device.
+    pub fn begin(
         gpus: usize,
         cpus: usize,
         config: Config,
@@ -138,6 +141,7 @@ impl Node {
             silent,
             unheard: Vec::new(),
             unreadable: None,
+            draws: None,
             closed: Vec::new(),
         };
         node.settle(&mut |reply| reply);
@@ -224,7 +228,11 @@ impl Node {
                     cause: "Input/output error".to_owned(),
                 }))
             }
-            Operation::Read => Reply::Read(Ok(reading(self.caps[device], self.energy))),
+            Operation::Read => {
+                let mut reading = reading(self.caps[device], self.energy);
+                reading.power = self.draws.or(reading.power);
+                Reply::Read(Ok(reading))
+            }
             Operation::Set(cap) => {
                 assert!(cap.is_finite(), "{cap}");
                 self.caps[device] = cap;
