@@ -104,13 +104,13 @@ impl<S: Store> Core<S> {
                     true => Note::warning(
                         EventKind::Foreign,
                         format!(
-                            "holds {held}, which litd never set: it is left as it is ({found} was found \
-                             before a crash)"
+                            "holds {held}, which litd never set: that goes back from now on, and not \
+                             {found}, which was found before"
                         ),
                     ),
                     false => Note::info(
                         EventKind::Restore,
-                        "the part was replaced since: its cap is left as it is",
+                        "the part was replaced since: what it holds goes back from now on",
                     ),
                 };
                 self.note(note.device(&address));

@@ -6,6 +6,7 @@ mod by_hand;
 mod crowds;
 mod divided;
 mod extremes;
+mod leftover;
 mod names;
 mod node;
 mod reserve;
