@@ -289,7 +289,7 @@ impl<S: Store> Core<S> {
     /// administrator took back, get what they were found with.
     fn leave_others(&mut self) {
         for (device, unit) in self.devices.iter() {
-            let asked = matches!(unit.device.range, Range::Asked(_));
+            let asked = matches!(unit.device.range, Range::Asked(_)) || unit.reset.is_some();
             match (unit.standing, unit.back()) {
                 // Somebody else may have been there since litd began to stop.
                 _ if asked || !unit.was_read() || !self.is_fresh(unit) => {
@@ -467,7 +467,7 @@ impl<S: Store> Core<S> {
 
     /// What a device that is not to be moved counts with: the most that it may hold; one whose cap
     /// is somebody else's, the limit in force where its driver tells that.
-    fn counts_with(&self, device: usize, unit: &Unit) -> Watts {
+    pub(crate) fn counts_with(&self, device: usize, unit: &Unit) -> Watts {
         let theirs = unit.standing == DeviceState::Foreign;
         let reading = self.fresh_reading(unit).filter(|_| theirs);
         let enforced = reading.and_then(|reading| reading.enforced);

@@ -37,6 +37,15 @@ pub(crate) struct Suspect {
     pub is_contradicted: bool,
 }
 
+/// What a reset has made of a device's cap.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reset {
+    /// What it held before.
+    pub held: Watts,
+    /// What it came up with.
+    pub cap: Watts,
+}
+
 /// A write that failed may be done all the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Landing {
@@ -182,8 +191,8 @@ pub(crate) struct Unit {
     pub suspect: Option<Suspect>,
     /// A cap that was read last and that its driver's range does not admit: one of the two is wrong.
     pub impossible: Option<Watts>,
-    /// What it held before it was reset to a cap that is not the default known of it.
-    pub reset_from: Option<Watts>,
+    /// It was reset to a cap that is not the default known of it, and its driver has yet to tell what that is now.
+    pub reset: Option<Reset>,
     /// When it was reset of late.
     pub resets: Vec<Nanos>,
     /// What its clocks are locked to.
@@ -244,7 +253,7 @@ impl Unit {
             over_since: None,
             tells_power: false,
             impossible,
-            reset_from: None,
+            reset: None,
             resets: Vec::new(),
             clocks: Clocks::default(),
             wanted: Wanted::default(),

@@ -6,7 +6,7 @@ use litd_power::{CapRange, Operation, PowerError, Reading, Reply};
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
-use crate::devices::{Heard, Settling, Unit};
+use crate::devices::{Heard, Reset, Settling, Unit};
 use crate::journal::{Entry, Undo};
 use crate::record::Note;
 use crate::store::Store;
@@ -268,6 +268,8 @@ impl<S: Store> Core<S> {
             return;
         };
         let sure = !may_land_late && unit.landing.is_none();
+        // Whatever a reset had made of its cap, litd has written since.
+        unit.reset = None;
         unit.failures = 0;
         unit.retry_at = None;
         if let Some(reading) = &mut unit.device.reading {
@@ -454,6 +456,9 @@ impl<S: Store> Core<S> {
         self.actuator.observe(device, cap);
         self.dirty = true;
         self.cap_settles(device);
+        // What is there now is to be judged, and no longer what a reset before has made of it.
+        let before = self.devices.get_mut(device).and_then(|it| it.reset.take());
+        let (held, anew) = before.map_or((held, anew), |reset| (reset.held, true));
         if self.landed_by_hand(device, cap) || self.is_leftover(device, cap) {
             return self.journal_late(device, cap);
         }
@@ -462,7 +467,7 @@ impl<S: Store> Core<S> {
             && !unit.is_default(cap)
         {
             // It may have another default since it was reset: whose cap this is tells its driver.
-            unit.reset_from = Some(held);
+            unit.reset = Some(Reset { held, cap });
             return self.devices.ask_anew(device);
         }
         self.judge_moved(device, held, cap, anew);
@@ -470,13 +475,8 @@ impl<S: Store> Core<S> {
 
     /// The driver of a device that was reset to another cap than its default has told what that is now.
     pub(crate) fn judge_reset(&mut self, device: usize) {
-        let Some(unit) = self.devices.get_mut(device) else {
-            return;
-        };
-        let cap = unit.device.reading.map(|reading| reading.cap);
-        let moved = unit.reset_from.take().zip(cap);
-        // What was written since holds, whatever the reset had made of it.
-        if let Some((held, cap)) = moved.filter(|(held, cap)| !held.is_same_cap(*cap)) {
+        let reset = self.devices.get_mut(device).and_then(|it| it.reset.take());
+        if let Some(Reset { held, cap }) = reset {
             self.judge_moved(device, held, cap, true);
         }
     }
@@ -502,7 +502,12 @@ impl<S: Store> Core<S> {
             let text =
                 format!("cap changed from {held} to {cap} by somebody else; it was not litd's");
             self.note(Note::info(EventKind::Foreign, text).device(&address));
-            if again {
+            let is_reset = anew
+                && self
+                    .devices
+                    .get(device)
+                    .is_some_and(|it| it.is_default(cap));
+            if again && !is_reset {
                 self.foreign_change(device);
             }
             return;

@@ -291,9 +291,9 @@ impl<S: Store> Core<S> {
         self.tell_unbound();
     }
 
-    /// Says once that a node's budget is not kept, because nobody tells what the node draws besides GPUs.
+    /// Says once that what the node may draw is not kept, because nobody tells what it draws besides GPUs.
     fn tell_unbound(&mut self) {
-        let unbound = self.config.node.budget.is_some() && self.reserve().is_none();
+        let unbound = self.node_limit().is_some() && self.reserve().is_none();
         let before = self.node.unbound.filter(|_| unbound);
         let (since, told) = before.unwrap_or((self.now, false));
         let tells = unbound && !told && self.now >= since + UNBOUND;
@@ -301,8 +301,9 @@ impl<S: Store> Core<S> {
         if tells {
             self.record.error("node_budget", "");
             let text = format!(
-                "node.budget is not kept: node.reserve is not set, and nothing has told for {:.0} s what the node \
-                 draws besides its GPUs. Set node.reserve, or see why litd-node-power tells nothing",
+                "what the node may draw is kept only as if its GPUs and CPUs were all that draws: node.reserve is not \
+                 set, and nothing has told for {:.0} s what the node draws besides them (that takes the power of \
+                 all GPUs, and none that is let go of). Set node.reserve, or see why litd-node-power tells nothing",
                 UNBOUND.as_secs_f64()
             );
             self.note(Note::warning(EventKind::Fault, text));
@@ -388,7 +389,8 @@ impl<S: Store> Core<S> {
     /// What the node may draw, without what is not GPU's.
     pub(crate) fn left_to_gpus(&self) -> Option<Watts> {
         let limit = self.node_limit()?;
-        let reserve = self.reserve()?;
+        // Before it is known what else draws, GPUs get no more than if nothing did.
+        let reserve = self.reserve().unwrap_or(Watts::ZERO);
         Some(limit - reserve - self.left_to_cpus())
     }
 

@@ -1,7 +1,7 @@
 //! A budget that was set and is not kept. GPUs that litd may not move, or does not read, can hold so much that
 //! the others, at their floors, are above what is left. Nobody but an administrator can mend that, so it is told.
 
-use litd_api::EventKind;
+use litd_api::{DeviceState, EventKind};
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
@@ -32,11 +32,14 @@ impl<S: Store> Core<S> {
     /// was let go of, counts with the most that it may hold, as do those that are not litd's.
     pub(crate) fn caps_on_gpus(&self) -> Watts {
         let caps = self.devices.gpus().map(|(device, unit)| {
-            let is_read = unit.let_go.is_none_or(|it| !it.closed);
+            let is_silent =
+                unit.standing == DeviceState::Faulty && self.fresh_reading(unit).is_none();
+            let is_read = unit.let_go.is_none_or(|it| !it.closed) && !is_silent;
             let is_in_force = unit.counts_as_faulty().is_none();
             let is_known = is_read && is_in_force && unit.device.range.known().is_some();
+            let most = self.counts_with(device, unit);
             let held = self.actuator.held(device).filter(|_| is_known);
-            held.unwrap_or_else(|| self.actuator.most_of(device))
+            held.map_or(most, |held| held.min(most))
         });
         caps.sum::<Watts>() + self.unmanaged_hold()
     }
@@ -44,6 +47,8 @@ impl<S: Store> Core<S> {
     /// Tells once that the budget is not kept and which GPUs litd can't lower for it, and once that it is again.
     pub(crate) fn check_budget_kept(&mut self) {
         if self.is_leaving() {
+            // What litd leaves behind is another budget, and so is what comes after.
+            self.keeping = Keeping::Kept;
             return;
         }
         let exceeded = self
@@ -78,7 +83,7 @@ impl<S: Store> Core<S> {
                 "{} ({}, counts with {})",
                 unit.name,
                 unit.standing.name(),
-                self.actuator.most_of(device)
+                self.counts_with(device, unit)
             )
         };
         let mut others: Vec<String> = immovable.map(named).collect();

@@ -283,8 +283,18 @@ impl<S: Store> Core<S> {
             (own, lent) => own.or(lent),
         };
         let bound = self.node.bound();
-        let less = |bound: &Watts| *bound < set.unwrap_or_else(|| self.found_on_gpus());
+        let less = |bound: &Watts| *bound < set.unwrap_or_else(|| self.come_to_hold());
         bound.filter(less).or(set)
+    }
+
+    /// What all GPUs may come to hold where no budget was set: what they were found with, or, of those that nobody
+    /// reads any more, what they have after a reset; and what those have that came up after the start.
+    fn come_to_hold(&self) -> Watts {
+        let each = self.devices.gpus().filter_map(|(device, unit)| {
+            let range = unit.device.range.last().filter(|_| unit.let_go.is_some())?;
+            Some((range.default - self.came_with(device, unit)).max(Watts::ZERO))
+        });
+        self.found_on_gpus() + each.sum() + self.each_unmanaged().sum()
     }
 
     pub(crate) fn lease_status(&self) -> Option<LeaseStatus> {

@@ -3,7 +3,7 @@
 //! asked again every second, and nobody else's cap waits for it to go back. While a driver does not tell, no
 //! cap of the node rises.
 
-use litd_api::EventKind;
+use litd_api::{DeviceState, EventKind};
 use litd_power::PowerError;
 use litd_units::Watts;
 
@@ -30,6 +30,7 @@ impl<S: Store> Core<S> {
                 unit.device.range.judge(most);
             }
             let most = most.or_else(|| self.once_reset(device));
+            let most = most.or_else(|| self.unread(device));
             let most = most.or_else(|| self.devices.get(device)?.counts_as_faulty());
             self.actuator.judge(device, most);
         }
@@ -48,6 +49,17 @@ impl<S: Store> Core<S> {
         let counts = unit.is_gpu() && unit.let_go.is_some_and(is_unseen);
         let range = unit.device.range.last().filter(|_| counts)?;
         Some(range.default)
+    }
+
+    /// What a GPU that has failed, and of which nothing was read for long, comes to hold if it was reset meanwhile.
+    fn unread(&self, device: usize) -> Option<Watts> {
+        self.set_budget()?;
+        let unit = self.devices.get(device)?;
+        let failed = unit.is_gpu() && unit.standing == DeviceState::Faulty;
+        let range = unit.device.range.last().filter(|_| failed)?;
+        let held = self.actuator.held(device).unwrap_or(Watts::ZERO);
+        let is_unread = self.fresh_reading(unit).is_none();
+        is_unread.then(|| range.default.max(held))
     }
 
     /// Whether litd has just started, or has just begun to stop and is to share out the safe budget, and

@@ -1,6 +1,7 @@
 //! The node's power: what its BMC tells, what that leaves to the GPUs, and what may not be done while
 //! power is short. The ledger works out by itself what is left.
 
+use litd_api::DeviceState;
 use litd_core::{Event, NodeReading};
 use litd_policies::Policy;
 use litd_units::{Celsius, Watts};
@@ -117,10 +118,22 @@ impl World {
         let (Some(bound), Some(status)) = (self.ledger.node.bound, status) else {
             return set;
         };
+        let gpus = self.known().filter(|hw| hw.is_gpu());
+        let highest = gpus
+            .map(|hw| hw.range.highest)
+            .reduce(Watts::max)
+            .unwrap_or_default();
         let found = |(hw, device): (&crate::hardware::Hw, &litd_api::DeviceStatus)| {
             let by_hand = hw.hand.open.map(|(cap, _)| crate::hardware::whole(cap));
             let found = by_hand.or(device.found).unwrap_or(hw.range.highest);
-            hw.is_gpu().then_some(found)
+            // One that was let go of comes to its default by a reset.
+            let after = match device.state {
+                DeviceState::Released => hw.range_told.map_or(found, |it| found.max(it.default)),
+                // Nor does anybody know what one holds whose driver tells no range.
+                _ if hw.range_told.is_none() => found.max(highest),
+                _ => found,
+            };
+            hw.is_gpu().then_some(after)
         };
         let gpus = self.known().zip(&status.devices);
         let usual = set.unwrap_or_else(|| gpus.filter_map(found).sum());
@@ -148,7 +161,9 @@ impl World {
         let measured = status.node.measured.as_ref().and_then(|it| it.reserve);
         let reserves = [self.config.node.reserve, measured];
         let reserve = reserves.into_iter().flatten().map(micro).max();
-        let left = budget.zip(reserve).map(|(budget, reserve)| {
+        // As long as nobody knows what else draws, GPUs get no more than if nothing did.
+        let reserve = reserve.unwrap_or(0);
+        let left = budget.map(|budget| {
             let each = self.here.iter().zip(&status.devices);
             let (mut cpus, mut floors) = (0, 0);
             for (&device, said) in each {
