@@ -276,11 +276,11 @@ impl Node {
         let rig = directory.path().join("rig");
         let configuration = Manifest::base()
             .configuration()
-            .replace("\"observe\"", "\"steer\"\npolicy = \"gpu-realloc\"");
+            .replace("\"observe\"", "\"steer\"\npolicy = \"gpu-realloc\"")
+            .replace("[state]", "[state]\nlocks = \"/run/litd/devices\"");
         let configuration = format!(
             "{configuration}\n[settle]\nseconds = 0.0\niterations = 0\n[law.calibration]\nwarm_up = 5\n[law.detection]\nwindow = 1\n\
-             [hardware]\nsimulated = \"{RIG}/hardware.sock\"\n\
-             [state]\nlocks = \"/run/litd/devices\"\n"
+             [hardware]\nsimulated = \"{RIG}/hardware.sock\"\n"
         );
         let file = directory.path().join("configuration/litd.toml");
         fs::write(file, configuration).expect("it is written");
@@ -437,6 +437,8 @@ fn a_pod_steers_and_gives_back_with_the_rights_that_it_has() {
     let shared = fs::read_dir(node.directory.path().join("ingest")).expect("it is there");
     let shared: Vec<_> = shared.map(|it| it.expect("a name").file_name()).collect();
     assert_eq!(shared, ["ingest.sock"]);
+    // And what litd-check on the node looks at.
+    assert!(node.directory.path().join("run/baseline").exists());
 
     // It hangs.
     first.signal("STOP");
