@@ -17,6 +17,9 @@ simulated = "$node/hardware.sock"
 # As with real devices: the unit lets the daemon write there.
 locks = "/run/litd/devices"
 CONFIG
+  # As docs/install.md has it for containers.
+  mkdir -p /etc/systemd/system/litd.service.d
+  printf '[Service]\nRuntimeDirectory=litd-ingest\n' >/etc/systemd/system/litd.service.d/ingest.conf
   /opt/litd-test/litd-rig-node "$node" /run/litd/ingest.sock &
   until_true 10 test -e "$node/state"
 }
@@ -32,5 +35,6 @@ has_reloaded() {
 }
 
 hardware_report() {
+  say baseline "$(cut -d' ' -f1 /run/litd/baseline | head -n 1)"
   cat "$node/state"
 }
