@@ -317,13 +317,13 @@ impl<S: Store> Core<S> {
         self.reads_back(device, unit) && self.has_landed(unit, unit.read_at)
     }
 
-    /// Whether a device that was let go of holds what was found, as it was read since. Nobody waits for a write
-    /// that failed and may land: its entry stays in the journal, so that what has landed goes back once litd
-    /// takes the device again or starts anew.
+    /// Whether a device that was let go of holds what was found, as it was read since, and once more since litd
+    /// began to stop. Nobody waits for a write that failed and may land: its entry stays in the journal, so that
+    /// what has landed goes back at a stop, or once litd takes the device again or starts anew.
     pub(crate) fn is_back_for_now(&self, device: usize, unit: &Unit) -> bool {
         let since = unit.let_go.map(|it| it.since);
         let read = since.is_some_and(|since| unit.read_at >= since);
-        read && !self.may_land_late() && self.reads_back(device, unit)
+        read && self.is_fresh(unit) && !self.may_land_late() && self.reads_back(device, unit)
     }
 
     /// The devices, by address, that were let go of and hold what was found, and whose entries stay in the
