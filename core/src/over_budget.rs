@@ -1,7 +1,7 @@
 //! A budget that was set and is not kept. GPUs that litd may not move, or does not read, can hold so much that
 //! the others, at their floors, are above what is left. Nobody but an administrator can mend that, so it is told.
 
-use litd_api::{DeviceState, EventKind};
+use litd_api::EventKind;
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
@@ -28,15 +28,15 @@ pub(crate) enum Keeping {
 }
 
 impl<S: Store> Core<S> {
-    /// What all GPUs hold, as far as that is known; one that nobody can judge, or that nobody reads because it
-    /// was let go of, counts with the most that it may hold, as do those that are not litd's.
+    /// What all GPUs hold, as far as that is known. One that nobody can judge, that nobody has read of late, that
+    /// was let go of or is being written counts with the most that it may hold, as do those that are not litd's.
     pub(crate) fn caps_on_gpus(&self) -> Watts {
         let caps = self.devices.gpus().map(|(device, unit)| {
-            let is_silent =
-                unit.standing == DeviceState::Faulty && self.fresh_reading(unit).is_none();
-            let is_read = unit.let_go.is_none_or(|it| !it.closed) && !is_silent;
+            let is_open = unit.let_go.is_none_or(|it| !it.closed);
+            let is_read = is_open && self.fresh_reading(unit).is_some();
             let is_in_force = unit.counts_as_faulty().is_none();
-            let is_known = is_read && is_in_force && unit.device.range.known().is_some();
+            let is_settled = is_in_force && !self.actuator.is_writing(device);
+            let is_known = is_read && is_settled && unit.device.range.known().is_some();
             let most = self.counts_with(device, unit);
             let held = self.actuator.held(device).filter(|_| is_known);
             held.map_or(most, |held| held.min(most))
