@@ -143,6 +143,13 @@ impl<S: Store> Core<S> {
         self.append(Vec::new());
     }
 
+    /// A log that could not be written is tried once a second, so that nobody reads of trouble that is over.
+    pub(crate) fn check_audit(&mut self) {
+        if self.audit.trouble().is_some() {
+            self.try_audit();
+        }
+    }
+
     /// A write has ended.
     pub(crate) fn audit_outcome(&mut self, device: usize, outcome: &Result<Watts, PowerError>) {
         let now = self.now;

@@ -377,15 +377,17 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A GPU that was let go of goes back to what was found only where a budget that was set leaves room for
-    /// that, with all other GPUs at their floors, or at what was found where that is less.
+    /// A GPU that was let go of, or that nobody can judge when litd is to leave the safe budget behind, goes back to
+    /// what was found only where a budget that was set leaves room for that, with all other GPUs at their floors, or
+    /// at what was found where that is less.
     fn leave_without_room(&mut self) {
         if self.set_budget().is_none() {
             return;
         }
         let rises = |&(device, unit): &(usize, &Unit)| {
             let back = unit.let_go.is_some() && !self.is_held_off(unit);
-            back && self.would_rise(device)
+            let unjudged = self.holds() && unit.device.range.known().is_none();
+            (back || unjudged) && self.would_rise(device)
         };
         let rising: Vec<usize> = self
             .devices

@@ -427,6 +427,7 @@ impl<S: Store> Core<S> {
         self.check_sockets();
         self.check_let_go();
         self.check_journal();
+        self.check_audit();
         self.check_ended();
         self.check_settled();
         self.check_needs();
@@ -443,6 +444,9 @@ impl<S: Store> Core<S> {
     /// A journal that somebody removes while nothing is written would be missed by whoever comes after a
     /// crash, and by nobody before.
     pub(crate) fn check_journal(&mut self) {
+        if let Some(outcome) = self.journal.empty(&mut self.store) {
+            self.journal_said(outcome.err().map(|error| error.to_string()));
+        }
         let Some(outcome) = self.journal.keep(&mut self.store) else {
             return;
         };

@@ -273,7 +273,7 @@ impl<S: Store> Core<S> {
             (None, _) => Remains::Others("was taken back meanwhile".to_owned()),
             (Some(LetGo { closed: true, .. }), _) => {
                 match self.is_journaled(device) || self.may_be_locked(unit) {
-                    true if self.is_back_for_now(device, unit) => Remains::Others(
+                    true if unit.landing.is_some() && self.is_back_for_now(device, unit) => Remains::Others(
                         "is closed and its cap is back, but a write that failed may still be done: it stays in \
                          the undo journal until litd takes it again or starts anew"
                             .to_owned(),

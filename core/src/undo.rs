@@ -332,7 +332,8 @@ impl<S: Store> Core<S> {
     pub fn may_land_on_exit(&self) -> Vec<String> {
         let units = self.devices.iter();
         let left = units.filter(|&(device, unit)| {
-            self.is_journaled(device) && self.is_back_for_now(device, unit)
+            let may_land = self.is_journaled(device) && unit.landing.is_some();
+            may_land && self.is_back_for_now(device, unit)
         });
         left.map(|(_, unit)| unit.address().to_owned()).collect()
     }

@@ -265,6 +265,13 @@ impl Journal {
         Some(self.tidy(store))
     }
 
+    /// Empties the file where it names no device any more and could not be replaced when the last one was crossed
+    /// out: whoever finds it gone later would take what it named for owed. `None`: it is empty, or it names some.
+    pub fn empty(&mut self, store: &mut impl Store) -> Option<Result<(), JournalError>> {
+        let names_none = self.entries.is_empty() && self.clocks.is_empty();
+        (names_none && self.size > 0).then(|| self.replace(store, &[]))
+    }
+
     /// Adds one device; see [`Journal::begin_all`].
     ///
     /// # Errors
