@@ -25,6 +25,7 @@ pub struct Faults {
 struct Platter {
     kept: MemoryStore,
     faults: Faults,
+    gone: bool,
 }
 
 /// What litd keeps; it outlives the core.
@@ -34,6 +35,13 @@ pub struct Disk(Rc<RefCell<Platter>>);
 impl Disk {
     pub fn fail(&self, faults: Faults) {
         self.0.borrow_mut().faults = faults;
+    }
+
+    /// Somebody removes the journal.
+    pub fn remove(&self) {
+        let mut platter = self.0.borrow_mut();
+        platter.gone = !platter.kept.journal.is_empty();
+        platter.kept.journal.clear();
     }
 
     /// The addresses of GPUs that the undo journal has something to give back to.
@@ -58,6 +66,9 @@ impl Store for Disk {
 
     fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut platter = self.0.borrow_mut();
+        if platter.gone {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "gone"));
+        }
         let fails = platter.faults.append;
         let written = if fails { bytes.len() / 2 } else { bytes.len() };
         platter.kept.append_journal(&bytes[..written])?;
@@ -67,8 +78,13 @@ impl Store for Disk {
     fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut platter = self.0.borrow_mut();
         unless(platter.faults.replace)?;
+        platter.gone = false;
         platter.kept.replace_journal(bytes)?;
         unless(platter.faults.replaced_is_told_failed)
+    }
+
+    fn journal_is_there(&mut self) -> bool {
+        !self.0.borrow().gone
     }
 
     fn load_learned(&mut self) -> io::Result<Vec<u8>> {

@@ -40,6 +40,8 @@ pub struct Gpu {
     pub writes: Writes,
     /// Nanoseconds until a write is done and answered.
     pub write_takes: i64,
+    pub read_takes: i64,
+    pub enforced: Option<Watts>,
     /// Its driver answers nothing.
     pub hangs: bool,
     /// What its driver says of the cap instead of what it holds.
@@ -67,12 +69,14 @@ impl Gpu {
             },
             range: RANGE,
             cap: Watts(cap),
-            energy: 0.0,
+            energy: 1e9,
             power: Watts(90.0),
             fails_reads: false,
             hides_range: false,
             writes: Writes::Taken,
             write_takes: 0,
+            read_takes: 0,
+            enforced: None,
             hangs: false,
             says: None,
         }
@@ -81,13 +85,13 @@ impl Gpu {
     /// Comes up anew with its default cap, and its energy is counted from nothing.
     pub fn reset(&mut self) {
         self.cap = self.range.default;
-        self.energy = 0.0;
+        self.energy /= 10.0;
     }
 
     fn reading(&self) -> Reading {
         Reading {
             cap: self.says.unwrap_or(self.cap),
-            enforced: None,
+            enforced: self.enforced,
             power: Some(self.power),
             energy: Some(Joules(self.energy)),
             temperature: Some(Celsius(60.0)),
@@ -114,7 +118,7 @@ impl Gpu {
 
     /// What its driver says to an operation that it does now.
     pub fn perform(&mut self, operation: Operation) -> Reply {
-        self.energy += 1.0;
+        self.energy += 0.001;
         let unless = |fails, action| match fails {
             true => Err(self.error(action)),
             false => Ok(()),

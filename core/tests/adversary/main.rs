@@ -11,12 +11,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod anything;
+mod bound;
 mod budget;
 mod calm;
+mod counted;
 mod disk;
+mod disk_full;
 mod edges;
 mod gpu;
+mod hard;
 mod landing;
+mod leaving;
+mod new_default;
 mod node;
 mod reset;
 #[path = "../history/rng.rs"]

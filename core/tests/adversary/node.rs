@@ -216,6 +216,9 @@ impl Node {
             self.note(&format!("gpu{gpu}: {cap} is written"));
             takes = self.gpus[gpu].write_takes;
         }
+        if operation == Operation::Read {
+            takes = self.gpus[gpu].read_takes;
+        }
         match takes {
             _ if self.gpus[gpu].hangs => self.hung.push((gpu, operation)),
             0 => self.answer(gpu, operation),
@@ -240,6 +243,63 @@ impl Node {
         if let Some(core) = &mut self.core {
             core.handle(now, Event::Device { device, reply });
         }
+    }
+
+    /// litd is stopped by SIGSTOP for so long.
+    pub fn paused(&mut self, seconds: f64) {
+        self.note(&format!("--- paused for {seconds} s"));
+        let until = self.now + (seconds * SECOND as f64) as i64;
+        while self.now < until {
+            self.now += STEP;
+            let now = self.now;
+            for (_, gpu, cap) in due(&mut self.late, |it| it.0 <= now) {
+                self.gpus[gpu].cap = cap;
+            }
+        }
+    }
+
+    /// A stop, or a restore, that is killed after so long.
+    pub fn killed_in_the_end(&mut self, restores: bool, seconds: f64) {
+        match restores {
+            true => {
+                self.kill();
+                self.note("--- litd restore, and killed");
+                self.run(Core::restoring);
+            }
+            false => {
+                self.note("--- stop, and killed");
+                self.event(Event::Stop);
+            }
+        }
+        let until = self.now + (seconds * SECOND as f64) as i64;
+        while !self.stopped && self.now < until {
+            self.step();
+        }
+        self.kill();
+    }
+
+    pub fn forget_late(&mut self) {
+        self.late.clear();
+    }
+
+    pub fn forget_late_of(&mut self, gpu: usize) {
+        self.overtake(gpu);
+    }
+
+    pub fn give_up_by_hand(&mut self, name: &str) {
+        let now = Nanos(self.now);
+        if let Some(core) = &mut self.core {
+            core.give_up_by_hand(now, name);
+        }
+        self.act();
+    }
+
+    pub fn may_land_on_exit(&self) -> Vec<String> {
+        self.core.as_ref().unwrap().may_land_on_exit()
+    }
+
+    pub fn letting_go(&self, name: Option<&str>) -> litd_core::Progress {
+        self.core.as_ref().unwrap().letting_go(name)
     }
 
     fn overtake(&mut self, gpu: usize) {

@@ -2,6 +2,7 @@
 
 use std::panic::catch_unwind;
 
+/// So many histories of each kind, unless `LITD_ADVERSARY_SEEDS` names another number.
 const SEEDS: u64 = 1000;
 
 /// A history's log, and why it is bad.
@@ -29,7 +30,8 @@ pub fn none_is_bad(history: fn(u64) -> Outcome) {
         return;
     }
     let first = number("LITD_FIRST_SEED").unwrap_or(0);
-    let bad = (first..first + SEEDS).filter_map(|seed| {
+    let seeds = number("LITD_ADVERSARY_SEEDS").unwrap_or(SEEDS);
+    let bad = (first..first + seeds).filter_map(|seed| {
         let outcome = catch_unwind(|| history(seed).1);
         let why =
             outcome.unwrap_or_else(|_| Err("the core panics, or does not come to rest".to_owned()));
@@ -38,7 +40,7 @@ pub fn none_is_bad(history: fn(u64) -> Outcome) {
     let bad: Vec<_> = bad.collect();
     assert!(
         bad.is_empty(),
-        "{} of {SEEDS} seeds are bad:\n{}",
+        "{} of {seeds} seeds are bad:\n{}",
         bad.len(),
         bad.join("\n")
     );

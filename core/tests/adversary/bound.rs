@@ -1,0 +1,78 @@
+//! What a node's budget, or its BMC's limit, leaves to the GPUs.
+
+use litd_core::{Event, NodeReading};
+use litd_units::Watts;
+
+use crate::gpu::found_at;
+use crate::node::{Node, observing, release};
+
+fn under_a_nodes_budget(watts: f64, gpus: usize, cap: f64) -> Node {
+    let mut config = observing();
+    config.node.budget = Some(Watts(watts));
+    config.node.reserve = Some(Watts(500.0));
+    let mut node = Node::with(found_at(gpus, cap), config);
+    node.pass(10.0);
+    node
+}
+
+/// What the node's budget leaves to its GPUs is a little more than what was found; a GPU comes up late.
+#[test]
+fn unmanaged_under_a_nodes_budget() {
+    let mut node = under_a_nodes_budget(5000.0, 7, 600.0);
+    node.event(Event::Unmanaged(["0000:f1:00.0".to_owned()].into()));
+    node.pass(30.0);
+    let told = node.status().node;
+    let sum = node.sum() + 700.0;
+    assert!(sum <= 4500.0 || told.caps > told.budget, "{sum} of 4500 W");
+}
+
+/// The same with a GPU that is released and reset.
+#[test]
+fn released_and_reset_under_a_nodes_budget() {
+    let mut node = under_a_nodes_budget(4600.0, 8, 500.0);
+    node.command(release(3)).unwrap();
+    node.command(release(4)).unwrap();
+    node.pass(10.0);
+    node.is_reset(3);
+    node.is_reset(4);
+    node.pass(60.0);
+    let told = node.status().node;
+    assert!(
+        node.sum() <= 4100.0 || told.caps > told.budget,
+        "{} of 4100 W",
+        node.sum()
+    );
+}
+
+fn bmc(node: &mut Node, power: f64, cap: Option<f64>, seconds: usize) {
+    for _ in 0..seconds / 5 {
+        let reading = NodeReading {
+            source: "redfish".to_owned(),
+            power: Some(Watts(power)),
+            cap: cap.map(Watts),
+            ..NodeReading::default()
+        };
+        node.event(Event::NodePower(reading));
+        node.pass(5.0);
+    }
+}
+
+/// The BMC tells a limit; one GPU is released, so that nobody knows what the others than the GPUs draw.
+#[test]
+fn bmc_limit_beside_a_released_gpu() {
+    let mut node = Node::new(8);
+    node.pass(5.0);
+    node.command(release(3)).unwrap();
+    node.pass(5.0);
+    for gpu in &mut node.gpus {
+        gpu.power = Watts(500.0);
+    }
+    bmc(&mut node, 4900.0, Some(5000.0), 1800);
+    assert!(
+        node.sum() <= 5000.0
+            || node
+                .log
+                .iter()
+                .any(|it| it.contains("limit") || it.contains("not kept"))
+    );
+}

@@ -1,0 +1,130 @@
+//! A disk that takes no writes: what is promised then, and what is said of it.
+
+use crate::disk::Faults;
+use crate::gpu::found_at;
+use crate::node::{Node, budget, lease, release};
+
+pub fn full() -> Faults {
+    Faults {
+        append: true,
+        replace: true,
+        ..Faults::default()
+    }
+}
+
+/// A lease is renewed by the same terms while the disk is full and a GPU was reset.
+fn lease_renewed_with_a_full_disk(happens: fn(&mut Node)) {
+    let mut node = Node::new(8);
+    node.pass(5.0);
+    node.command(lease(4000.0, 60.0)).unwrap();
+    node.pass(10.0);
+    node.holds_at_most(4000.0);
+    node.disk.fail(full());
+    happens(&mut node);
+    for _ in 0..20 {
+        node.pass(20.0);
+        let _ = node.command(lease(4000.0, 60.0));
+    }
+    node.holds_at_most(4200.0);
+}
+
+#[test]
+fn lease_renewed_full_disk_reset() {
+    lease_renewed_with_a_full_disk(|node| node.is_reset(3));
+}
+
+#[test]
+fn lease_renewed_full_disk_released() {
+    lease_renewed_with_a_full_disk(|node| {
+        node.command(release(3)).unwrap();
+    });
+}
+
+#[test]
+fn lease_renewed_full_disk_nothing() {
+    lease_renewed_with_a_full_disk(|_| {});
+}
+
+/// A lower lease with a full disk.
+#[test]
+fn lease_lowered_full_disk() {
+    let mut node = Node::new(8);
+    node.pass(5.0);
+    node.command(lease(4000.0, 60.0)).unwrap();
+    node.pass(10.0);
+    node.disk.fail(full());
+    for _ in 0..20 {
+        node.pass(20.0);
+        let _ = node.command(lease(3800.0, 60.0));
+    }
+    node.holds_at_most(4000.0);
+}
+
+/// The disk is full, and all GPUs are just being read (their driver takes 300 ms) when the budget comes.
+#[test]
+fn budget_full_disk_while_reading() {
+    let mut node = Node::new(4);
+    node.pass(5.0);
+    node.disk.fail(full());
+    for gpu in &mut node.gpus {
+        gpu.hangs = true;
+    }
+    node.pass(1.0);
+    node.pass(0.2);
+    let first = node.command(budget(1600.0));
+    for gpu in 0..4 {
+        node.answers_again(gpu);
+    }
+    node.pass(3.0);
+    assert!(
+        first.is_err() || node.sum() <= 1600.0,
+        "{first:?}, {}",
+        node.sum()
+    );
+}
+
+/// The disk is full while gpu1 is released: nothing has failed but the journal.
+#[test]
+fn released_with_a_full_disk_is_answered() {
+    let mut node = Node::under(1600.0, found_at(4, 700.0));
+    let mut config = node.config.clone();
+    config.caps.budget = None;
+    node.disk.fail(full());
+    node.reload(config);
+    node.pass(3.0);
+    node.command(release(1)).unwrap();
+    node.pass(5.0);
+    let said = node.letting_go(Some("gpu1")).said;
+    assert!(
+        !said.contains("a write that failed may still be done"),
+        "{said}"
+    );
+}
+
+/// The same when everything is off, and litd is stopped.
+#[test]
+fn off_with_a_full_disk_then_stop() {
+    let mut node = Node::under(1600.0, found_at(4, 700.0));
+    node.disk.fail(full());
+    node.kill_switch(true);
+    node.pass(5.0);
+    assert!(node.may_land_on_exit().is_empty());
+}
+
+/// The disk is full while caps go back, and is well again; nothing is written since.
+#[test]
+fn audit_trouble_is_over() {
+    let mut node = Node::under(1600.0, found_at(4, 700.0));
+    node.disk.fail(Faults {
+        audit: true,
+        ..Faults::default()
+    });
+    let mut config = node.config.clone();
+    config.caps.budget = None;
+    node.reload(config);
+    node.pass(5.0);
+    node.disk.fail(Faults::default());
+    node.pass(3600.0);
+    let said = node.status().node.summary;
+    assert!(!said.contains("can't be written"), "{said}");
+}

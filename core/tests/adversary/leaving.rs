@@ -1,0 +1,273 @@
+//! What litd leaves behind: off, at a stop, in `litd restore`, and of GPUs that were released.
+
+use litd_api::Command;
+use litd_core::Event;
+use litd_core::config::OnExit;
+use litd_units::Watts;
+
+use crate::disk_full::full;
+use crate::gpu::{Writes, found_at};
+use crate::node::{Node, budget, observing, release};
+
+/// gpu3 is released under a budget that leaves no room for the cap found: it is closed at 250 W. Then something
+/// else is asked for.
+fn released_without_room(on_exit: OnExit, then: fn(&mut Node)) {
+    let mut config = observing();
+    config.caps.budget = Some(Watts(2000.0));
+    config.caps.safe_budget = Some(Watts(2000.0));
+    config.caps.on_exit = on_exit;
+    let mut node = Node::with(found_at(8, 700.0), config);
+    node.pass(10.0);
+    node.command(release(3)).unwrap();
+    node.pass(10.0);
+    node.most = 0.0;
+    then(&mut node);
+    assert!(node.most <= 2000.0, "{} of 2000 W", node.most);
+}
+
+#[test]
+fn released_without_room_again() {
+    released_without_room(OnExit::Restore, |node| {
+        node.command(release(3)).unwrap();
+        node.pass(20.0);
+    });
+}
+
+#[test]
+fn released_without_room_all() {
+    released_without_room(OnExit::Restore, |node| {
+        node.command(Command::Restore { device: None }).unwrap();
+        node.pass(20.0);
+    });
+}
+
+#[test]
+fn released_without_room_resumed() {
+    released_without_room(OnExit::Restore, |node| {
+        node.command(Command::Resume { device: None }).unwrap();
+        node.pass(20.0);
+    });
+}
+
+#[test]
+fn released_without_room_off_holds() {
+    released_without_room(OnExit::Hold, |node| {
+        node.kill_switch(true);
+        node.pass(20.0);
+    });
+}
+
+#[test]
+fn released_without_room_stop_holds() {
+    released_without_room(OnExit::Hold, |node| {
+        node.stop();
+    });
+}
+
+#[test]
+fn released_without_room_off_holds_beside_an_unmanaged() {
+    let mut config = observing();
+    config.caps.budget = Some(Watts(2400.0));
+    config.caps.safe_budget = Some(Watts(2400.0));
+    config.caps.on_exit = OnExit::Hold;
+    let mut node = Node::with(found_at(8, 700.0), config);
+    node.pass(10.0);
+    node.event(Event::Unmanaged(["0000:f1:00.0".to_owned()].into()));
+    node.pass(10.0);
+    node.command(release(3)).unwrap();
+    node.pass(10.0);
+    node.most = 0.0;
+    node.kill_switch(true);
+    node.pass(20.0);
+    node.kill_switch(false);
+    node.pass(20.0);
+    assert!(node.most <= 1700.0, "{} of 1700 W", node.most);
+}
+
+/// Two of eight GPUs are released under a budget without room; the safe budget is another one.
+fn two_released_without_room(on_exit: OnExit, then: fn(&mut Node)) {
+    let mut config = observing();
+    config.caps.budget = Some(Watts(2000.0));
+    config.caps.safe_budget = Some(Watts(2300.0));
+    config.caps.on_exit = on_exit;
+    let mut node = Node::with(found_at(8, 700.0), config);
+    node.pass(10.0);
+    node.command(release(3)).unwrap();
+    node.command(release(5)).unwrap();
+    node.pass(10.0);
+    node.most = 0.0;
+    then(&mut node);
+    assert!(node.most <= 2300.0, "{} of 2300 W", node.most);
+}
+
+#[test]
+fn two_released_off_holds() {
+    two_released_without_room(OnExit::Hold, |node| {
+        node.kill_switch(true);
+        node.pass(20.0);
+    });
+}
+
+#[test]
+fn two_released_stop_holds() {
+    two_released_without_room(OnExit::Hold, |node| {
+        node.stop();
+    });
+}
+
+#[test]
+fn two_released_again_higher_budget() {
+    two_released_without_room(OnExit::Restore, |node| {
+        node.command(budget(1900.0)).unwrap_err();
+        let mut config = node.config.clone();
+        config.caps.budget = Some(Watts(2300.0));
+        node.reload(config);
+        node.command(Command::Restore { device: None }).unwrap();
+        node.pass(20.0);
+    });
+}
+
+/// gpu3 followed its cap late (11 s), and counts as faulty since; litd is stopped and is to hold the safe budget.
+#[test]
+fn followed_late_then_stop_holds() {
+    let mut config = observing();
+    config.caps.safe_budget = Some(Watts(2000.0));
+    config.caps.budget = Some(Watts(5600.0));
+    config.caps.on_exit = OnExit::Hold;
+    let mut gpus = found_at(8, 700.0);
+    gpus[3].power = Watts(690.0);
+    let mut node = Node::with(gpus, config);
+    node.pass(5.0);
+    node.pass(25.0);
+    node.gpus[3].power = Watts(100.0);
+    node.pass(300.0);
+    node.stop();
+    node.holds_at_most(2000.0);
+}
+
+fn held_at(safe: f64, gpus: usize) -> Node {
+    let mut config = observing();
+    config.caps.safe_budget = Some(Watts(safe));
+    config.caps.on_exit = OnExit::Hold;
+    let mut gpus = found_at(gpus, 700.0);
+    for gpu in &mut gpus {
+        // As any driver.
+        gpu.read_takes = 100_000_000;
+    }
+    let mut node = Node::with(gpus, config);
+    node.pass(10.0);
+    node.holds_at_most(safe);
+    node
+}
+
+/// litd is off and holds the safe budget; before a driver's upgrade everything is released.
+#[test]
+fn off_holds_then_release_all() {
+    let mut node = held_at(2400.0, 8);
+    node.kill_switch(true);
+    node.pass(10.0);
+    node.holds_at_most(2400.0);
+    node.command(Command::Restore { device: None }).unwrap();
+    node.pass(20.0);
+    node.holds_at_most(2400.0);
+}
+
+/// The same, one after the other.
+#[test]
+fn off_holds_then_release_one() {
+    let mut node = held_at(2400.0, 8);
+    node.kill_switch(true);
+    node.pass(10.0);
+    node.command(release(3)).unwrap();
+    node.command(release(4)).unwrap();
+    node.pass(20.0);
+    node.holds_at_most(2400.0);
+}
+
+/// After a crash `litd restore` is to hold the safe budget, and gpu3's driver does not tell its range.
+#[test]
+fn restore_holds_beside_an_untold_range() {
+    let mut node = held_at(1000.0, 4);
+    node.kill();
+    node.gpus[3].hides_range = true;
+    node.restore();
+    node.holds_at_most(1000.0);
+}
+
+/// The same at an orderly stop: the driver's range has not been told for some seconds.
+#[test]
+fn stop_holds_beside_an_untold_range() {
+    let mut node = held_at(1000.0, 4);
+    node.gpus[3].hides_range = true;
+    let device = Some("gpu3".to_owned());
+    node.command(Command::Resume { device }).unwrap();
+    node.pass(5.0);
+    node.stop();
+    node.holds_at_most(1000.0);
+}
+
+/// And a disk that is full.
+#[test]
+fn restore_holds_beside_an_untold_range_and_a_full_disk() {
+    let mut node = held_at(2400.0, 8);
+    node.kill();
+    node.gpus[3].hides_range = true;
+    node.disk.fail(full());
+    node.restore();
+    node.holds_at_most(2400.0);
+}
+
+/// litd is off and holds the safe budget; one of nine GPUs has come up late; before a driver's upgrade everything is
+/// released.
+#[test]
+fn off_holds_beside_an_unmanaged_then_release_all() {
+    let mut node = held_at(2400.0, 8);
+    node.event(Event::Unmanaged(["0000:f1:00.0".to_owned()].into()));
+    node.pass(5.0);
+    node.kill_switch(true);
+    node.pass(10.0);
+    node.holds_at_most(1700.0);
+    node.command(Command::Restore { device: None }).unwrap();
+    node.pass(20.0);
+    node.holds_at_most(1700.0);
+}
+
+/// The same where one GPU is somebody else's.
+#[test]
+fn off_holds_beside_a_foreign_then_release_all() {
+    let mut node = held_at(2400.0, 8);
+    node.by_others(3, 500.0);
+    node.pass(5.0);
+    node.kill_switch(true);
+    node.pass(10.0);
+    node.command(Command::Restore { device: None }).unwrap();
+    node.pass(20.0);
+    node.holds_at_most(2400.0);
+}
+
+/// A failed write lands while litd is off; hours later litd is stopped in order.
+fn lands_while_let_go(off: bool) {
+    let mut node = Node::new(4);
+    node.pass(5.0);
+    node.gpus[1].writes = Writes::FailAndLand(10_000_000_000);
+    node.command(budget(1600.0)).unwrap();
+    node.pass(0.3);
+    node.gpus[1].writes = Writes::Taken;
+    match off {
+        true => node.kill_switch(true),
+        false => drop(node.command(release(1)).unwrap()),
+    }
+    node.pass(3600.0);
+    node.stop();
+    node.all_hold(700.0);
+}
+
+#[test]
+fn lands_while_off_then_stop() {
+    lands_while_let_go(true);
+}
+
+#[test]
+fn lands_while_released_then_stop() {
+    lands_while_let_go(false);
+}
