@@ -132,7 +132,8 @@ pub fn make_open(directory: &Path) -> io::Result<()> {
 /// what container engines mount, that right is taken away.
 ///
 /// # Errors
-/// It belongs to another user, or that right can't be taken away. The error names the directory.
+/// It belongs to another user, or holds more than files of litd's, or that right can't be taken away. The error
+/// names the directory.
 pub fn keep_others_out(directory: &Path) -> io::Result<()> {
     let failed = |why: String| {
         let why = format!("{}: {why}", directory.display());
@@ -149,6 +150,17 @@ pub fn keep_others_out(directory: &Path) -> io::Result<()> {
     let mode = there.mode() & 0o7777;
     if mode & 0o022 == 0 {
         return Ok(());
+    }
+    // A directory of many (`/tmp`, `/var/log`) is not litd's to close.
+    for entry in directory.read_dir()? {
+        let entry = entry?.metadata()?;
+        if !entry.is_file() || entry.uid() != Uid::effective().as_raw() {
+            return Err(failed(
+                "others can replace what litd writes there, and it holds more than litd's files: name a directory \
+                 of litd's own"
+                    .to_owned(),
+            ));
+        }
     }
     fs::set_permissions(directory, Permissions::from_mode(mode & !0o022)).map_err(|error| {
         failed(format!(

@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -183,9 +184,9 @@ impl Hub {
         self.core.may_knock(now, peer)
     }
 
-    /// Somebody else has the metrics' address.
-    pub fn metrics_elsewhere(&mut self, address: &str, at_first: bool) {
-        self.core.metrics_elsewhere(address, at_first);
+    /// The metrics' address can't be had.
+    pub fn metrics_elsewhere(&mut self, address: &str, at_first: bool, why: &io::Error) {
+        self.core.metrics_elsewhere(address, at_first, why);
         self.carry_out();
     }
 

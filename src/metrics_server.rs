@@ -47,13 +47,17 @@ pub async fn listen_later(address: SocketAddr, hub: &Shared) -> TcpListener {
     let named = address.to_string();
     let mut at_first = true;
     loop {
-        hub.borrow_mut().metrics_elsewhere(&named, at_first);
+        match bind(address).await {
+            Ok(listener) => {
+                if !at_first {
+                    hub.borrow_mut().metrics_again(&named);
+                }
+                return listener;
+            }
+            Err(why) => hub.borrow_mut().metrics_elsewhere(&named, at_first, &why),
+        }
         at_first = false;
         tokio::time::sleep(AGAIN).await;
-        if let Ok(listener) = bind(address).await {
-            hub.borrow_mut().metrics_again(&named);
-            return listener;
-        }
     }
 }
 

@@ -73,8 +73,10 @@ impl<S: Store> Core<S> {
         }
         // One that somebody has removed is written anew first.
         self.check_journal();
-        self.try_journal();
         self.try_audit();
+        if self.audit.trouble().is_none() {
+            self.try_journal();
+        }
         match self.journal_trouble.as_deref().or(self.audit.trouble()) {
             None => Ok(()),
             Some(trouble) => Err(format!(

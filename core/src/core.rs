@@ -353,15 +353,18 @@ impl<S: Store> Core<S> {
         self.devices.gpus().count()
     }
 
-    /// Somebody else has the address where litd's metrics are to be, and may tell anything there: counted each
-    /// time that it is tried, told `at_first`.
-    pub fn metrics_elsewhere(&mut self, address: &str, at_first: bool) {
+    /// The address where litd's metrics are to be can't be had, because of `why`: counted each time that it is
+    /// tried, told `at_first`. Another process that has it may tell anything there.
+    pub fn metrics_elsewhere(&mut self, address: &str, at_first: bool, why: &std::io::Error) {
         self.record.error("metrics", "");
         if at_first {
-            let text = format!(
-                "another process has {address}, and what it tells there are not litd's metrics: litd's are \
-                 nowhere until that address is free"
-            );
+            let text = match why.kind() {
+                std::io::ErrorKind::AddrInUse => format!(
+                    "another process has {address}, and what it tells there are not litd's metrics: litd's are \
+                     nowhere until that address is free"
+                ),
+                _ => format!("litd's metrics are nowhere until {address} can be had: {why}"),
+            };
             self.note(Note::warning(EventKind::Fault, text));
         }
     }
@@ -445,6 +448,11 @@ impl<S: Store> Core<S> {
     /// crash, and by nobody before.
     pub(crate) fn check_journal(&mut self) {
         if let Some(outcome) = self.journal.empty(&mut self.store) {
+            self.journal_said(outcome.err().map(|error| error.to_string()));
+        }
+        if self.journal_trouble.is_some() && !self.journal.entries().is_empty() {
+            // Nobody is to read of trouble that is over.
+            let outcome = self.journal.try_out(&mut self.store, &[]);
             self.journal_said(outcome.err().map(|error| error.to_string()));
         }
         let Some(outcome) = self.journal.keep(&mut self.store) else {

@@ -163,8 +163,10 @@ pub(crate) struct Unit {
     pub late: bool,
     /// Whether it has been reported as not answering.
     pub overdue: bool,
-    /// Failed writes in a row.
+    /// What has failed in a row, readings and writes.
     pub failures: u32,
+    /// Writes that have failed since one was done, however often it was read.
+    pub refusals: u32,
     /// When a failed write is tried again.
     pub retry_at: Option<Nanos>,
     /// A write that failed, and that may be done all the same.
@@ -242,6 +244,7 @@ impl Unit {
                 is_contradicted: false,
             }),
             failures: 0,
+            refusals: 0,
             retry_at: None,
             landing: None,
             keeps_until: None,
@@ -341,6 +344,7 @@ impl Unit {
     pub fn begins_anew(&mut self) {
         self.standing = DeviceState::Ours;
         self.failures = 0;
+        self.refusals = 0;
         self.not_in_force = None;
     }
 

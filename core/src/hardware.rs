@@ -17,6 +17,13 @@ const RETRY: Nanos = Nanos(1_000_000_000);
 /// One that fails for long, less often.
 const RETRY_FAULTY: Nanos = Nanos(5_000_000_000);
 
+/// And after so long one that has refused more than [`TIRELESS`] writes since it did one: each is on the disk and in
+/// the log.
+const RETRY_REFUSED: Nanos = Nanos(60_000_000_000);
+
+/// See [`RETRY_REFUSED`].
+const TIRELESS: u32 = 12;
+
 /// So many failures in a row make a device faulty.
 pub(crate) const FAILURES: u32 = 3;
 
@@ -270,6 +277,7 @@ impl<S: Store> Core<S> {
         let sure = !may_land_late && unit.landing.is_none();
         // Whatever a reset had made of its cap, litd has written since.
         unit.reset = None;
+        unit.refusals = 0;
         unit.failures = 0;
         unit.retry_at = None;
         if let Some(reading) = &mut unit.device.reading {
@@ -296,10 +304,16 @@ impl<S: Store> Core<S> {
             return;
         };
         unit.failures += 1;
+        unit.refusals = unit.refusals.saturating_add(1);
         let ours = unit.standing == DeviceState::Ours;
-        unit.retry_at = Some(now + if ours { RETRY } else { RETRY_FAULTY });
+        let pause = match unit.refusals {
+            _ if ours => RETRY,
+            ..=TIRELESS => RETRY_FAULTY,
+            _ => RETRY_REFUSED,
+        };
+        unit.retry_at = Some(now + pause);
         // What it holds is to be known before it is written to again.
-        let first = unit.failures == 1;
+        let first = unit.failures == 1 && unit.refusals <= FAILURES;
         let (address, failures) = (unit.address().to_owned(), unit.failures);
         self.devices.want_read(device);
         if ours && failures >= FAILURES {
@@ -346,8 +360,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A device does not do what it is told: it is given back, as far as it lets itself be, and
-    /// left alone until an administrator resumes it.
+    /// A device does not do what it is told: it is given back, as far as it lets itself be, and left alone until
+    /// it is reset or an administrator resumes it; only for a budget it is lowered meanwhile.
     pub(crate) fn fault(&mut self, device: usize, why: &str) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -495,19 +509,21 @@ impl<S: Store> Core<S> {
             unit.found = Some(cap);
             // One that was taken from litd, and is moved again: whoever did that is still there.
             let again = unit.standing == DeviceState::Foreign;
-            if unit.is_default(cap) {
+            let at_default = unit.is_default(cap);
+            if at_default {
                 // A reset, perhaps, or another part: nothing is written before it has said what it is.
                 self.devices.ask_anew(device);
             }
-            let text =
-                format!("cap changed from {held} to {cap} by somebody else; it was not litd's");
+            let is_reset = anew && at_default;
+            let whose = match is_reset {
+                true => "a reset",
+                false => "somebody else",
+            };
+            let text = format!("cap changed from {held} to {cap} by {whose}; it was not litd's");
             self.note(Note::info(EventKind::Foreign, text).device(&address));
-            let is_reset = anew
-                && self
-                    .devices
-                    .get(device)
-                    .is_some_and(|it| it.is_default(cap));
-            if again && !is_reset {
+            if is_reset {
+                self.begin_anew(device);
+            } else if again {
                 self.foreign_change(device);
             }
             return;

@@ -144,6 +144,16 @@ impl Node {
     }
 }
 
+/// One who tells a limit that the node far exceeds.
+#[derive(Debug)]
+struct Insister {
+    source: String,
+    /// Since when each of his readings has had one.
+    since: Nanos,
+    /// When he was heard last.
+    heard: Nanos,
+}
+
 /// The limit on the node that its BMC tells. One reading may be wrong in either direction, so the limit
 /// moves only as far as two readings in a row agree.
 #[derive(Debug)]
@@ -153,8 +163,8 @@ struct BmcLimit {
     in_force: Watts,
     /// Who knows of a limit, if anybody does.
     teller: Option<String>,
-    /// Who tells a limit that the node far exceeds, and since when each of his readings has had one.
-    insists: Option<(String, Nanos)>,
+    /// Who tells a limit that the node far exceeds.
+    insists: Option<Insister>,
 }
 
 impl Default for BmcLimit {
@@ -179,14 +189,20 @@ impl BmcLimit {
         let known = self.in_force().is_some() && self.teller.as_deref() == Some(&reading.source);
         let enforced = |cap: &Watts| reading.power.is_none_or(|power| power <= *cap * EXCEEDED);
         let exceeded = reading.cap.is_some_and(|cap| !enforced(&cap));
-        let mine = |it: &(String, Nanos)| it.0 == reading.source;
-        self.insists = match self.insists.take() {
+        let mine = |it: &Insister| it.source == reading.source;
+        // Who is not heard any more leaves the word to others, and begins anew.
+        let before = self.insists.take().filter(|it| now < it.heard + STALE);
+        self.insists = match before {
             Some(it) if !mine(&it) => Some(it),
-            before if exceeded => before.or_else(|| Some((reading.source.clone(), now))),
+            before if exceeded => Some(Insister {
+                source: reading.source.clone(),
+                since: before.map_or(now, |it| it.since),
+                heard: now,
+            }),
             _ => None,
         };
-        let since = self.insists.as_ref().filter(|it| mine(it));
-        let insisted = since.is_some_and(|(_, since)| now >= *since + INSISTED);
+        let mine = self.insists.as_ref().filter(|it| mine(it));
+        let insisted = mine.is_some_and(|it| now >= it.since + INSISTED);
         let cap = reading.cap.filter(|cap| known || insisted || enforced(cap));
         let teller = self.teller.as_deref();
         match cap {

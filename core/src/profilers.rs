@@ -94,7 +94,10 @@ impl ProfilerOff {
     /// Whether that is new. Of pods [`KEPT`] are kept, and most of them have ended by then.
     fn tell(&mut self, whose: &Tenant) -> bool {
         match whose.user() {
-            Some(uid) => self.uids.insert(uid),
+            Some(uid) => {
+                // Two of the node's own users are enough for all; numbers of containers are no end of users.
+                self.uids.len() < KEPT && self.uids.insert(uid)
+            }
             None => {
                 if self.pods.len() >= KEPT && !self.pods.contains(whose) {
                     self.pods.pop_first();

@@ -197,7 +197,10 @@ impl<S: Store> Core<S> {
             ));
         }
         self.check_lent(&lease)?;
-        if let Some(budget) = lease.budget
+        // Off gives caps back, which a full disk never stops.
+        if let Some(budget) = lease
+            .budget
+            .filter(|_| lease.mode != Some(Mode::Off) && !self.is_off)
             && let Err(why) = self.check_on_record(budget)
         {
             return problem(self.refuse_lower(&lease, &why));
@@ -229,9 +232,10 @@ impl<S: Store> Core<S> {
         match &mut self.lease {
             Some(held) => {
                 held.until = held.until.max(self.now + seconds(lease.seconds));
+                let left = (held.until - self.now).as_secs_f64();
                 format!(
-                    "the lease that {} has goes on for {} s as it was: {why}",
-                    lease.controller, lease.seconds
+                    "the lease that {} has goes on for {left:.0} s as it was: {why}",
+                    lease.controller
                 )
             }
             None => format!("the budget stays as it was: {why}"),

@@ -304,7 +304,8 @@ impl<S: Store> Core<S> {
             }
         }
         for (address, found) in back {
-            if !self.forget_entry(&address) {
+            let was_tried_out = self.entry(&address).is_some_and(|it| it.ours.is_empty());
+            if !self.forget_entry(&address) || was_tried_out {
                 continue;
             }
             let text = format!("cap is back at {found}");

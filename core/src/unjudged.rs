@@ -29,9 +29,11 @@ impl<S: Store> Core<S> {
             if let (Some(unit), Some(most)) = (self.devices.get_mut(device), most) {
                 unit.device.range.judge(most);
             }
-            let most = most.or_else(|| self.once_reset(device));
-            let most = most.or_else(|| self.unread(device));
-            let most = most.or_else(|| self.devices.get(device)?.counts_as_faulty());
+            let most = most.or_else(|| {
+                let as_faulty = self.devices.get(device).and_then(Unit::counts_as_faulty);
+                let each = [self.once_reset(device), self.unread(device), as_faulty];
+                each.into_iter().flatten().reduce(Watts::max)
+            });
             self.actuator.judge(device, most);
         }
     }
