@@ -49,6 +49,8 @@ pub(super) struct Number {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Client {
     pub pid: u32,
+    /// When its process began, as the kernel counts: another one may have the number by now.
+    began: Option<u64>,
     /// The device's node.
     pub number: Number,
     /// The GPU, if its driver tells.
@@ -56,6 +58,11 @@ pub(super) struct Client {
 }
 
 impl Client {
+    /// Whether its process is there still.
+    pub fn is_alive(&self, proc: &Path) -> bool {
+        began(&proc.join(self.pid.to_string())) == self.began
+    }
+
     /// Whether it is of the GPU at `address`. Partitions have no place on the bus of their own.
     pub fn is_of(&self, address: &Address) -> bool {
         let here = |at: &String| at.parse() == Ok(*address);
@@ -125,7 +132,7 @@ impl Clients {
 
     /// All clients, by a look that began no earlier than this call; whoever asks while another's look is under way
     /// shares the next one. Where there is none within [`PATIENCE`], by the last look: a client that has come
-    /// since is seen by who asks again, and what has ended is none whichever look tells it.
+    /// since is seen by who asks again, and what has ended meanwhile [`Client::is_alive`] tells.
     ///
     /// # Errors
     /// No look has been done yet.
@@ -249,12 +256,21 @@ fn client(pid: u32, process: &Path, link: &Path) -> Option<Client> {
     let same = told.inode.is_none_or(|inode| inode == file.ino());
     (file.file_type().is_char_device() && same).then(|| Client {
         pid,
+        began: began(process),
         number: Number {
             major: major(file.rdev()),
             minor: minor(file.rdev()),
         },
         address: told.address.map(str::to_owned),
     })
+}
+
+/// When a process began, in clock ticks since the boot (`proc_pid_stat(5)`).
+fn began(process: &Path) -> Option<u64> {
+    let stat = sysfs::head(process.join("stat"));
+    // A process may call itself anything, also `) R 1`.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// Whether a path ends as a GPU's node does: `dri/card0`, `dri/renderD128`.
@@ -383,6 +399,26 @@ mod tests {
     }
 
     #[test]
+    fn whoever_has_a_process_number_next_is_not_the_client() {
+        if !Uid::effective().is_root() {
+            return eprintln!("SKIPPED: made-up processes of several users take root");
+        }
+        let proc = tempfile::tempdir().unwrap();
+        let proc = proc.path();
+        process(proc, 9, 1000, 1);
+        let stat = |ticks: u64| {
+            let zeros = "0 ".repeat(18);
+            let text = format!("9 (a) b) R {zeros}{ticks} 0\n");
+            fs::write(proc.join("9/stat"), text).unwrap();
+        };
+        stat(4711);
+        let clients = look(proc, ALL, SHARE);
+        assert!(clients[0].is_alive(proc));
+        stat(4712);
+        assert!(!clients[0].is_alive(proc));
+    }
+
+    #[test]
     fn a_look_is_shared_by_those_who_asked_before_it_began() {
         let proc = tempfile::tempdir().unwrap();
         let clients = Clients::new(proc.path());
@@ -410,6 +446,7 @@ mod tests {
         assert!(error.contains("descriptors"), "{error}");
         let client = Client {
             pid: 7,
+            began: None,
             number: Number {
                 major: 226,
                 minor: 128,

@@ -83,7 +83,8 @@ impl Nodes {
         let all = clients.now()?;
         let own = all
             .iter()
-            .filter(|client| client.is_of(&self.address) && self.nodes.contains(&client.number));
+            .filter(|client| client.is_of(&self.address) && self.nodes.contains(&client.number))
+            .filter(|client| client.is_alive(proc));
         pids.extend(own.map(|client| client.pid));
         Processes::new(proc).of_host(pids)
     }
