@@ -337,7 +337,16 @@ impl<S: Store> Core<S> {
         let rising = self.devices.iter().filter(half);
         let rising: Vec<usize> = rising.map(|(device, _)| device).collect();
         for device in rising {
-            self.actuator.leave(device);
+            self.stays(device);
+        }
+    }
+
+    /// A device stays at what it holds. When litd is to leave the safe budget behind, that is what it is to be left
+    /// with.
+    fn stays(&mut self, device: usize) {
+        match self.actuator.held(device).filter(|_| self.holds()) {
+            Some(held) => self.actuator.give_back(device, held),
+            None => self.actuator.leave(device),
         }
     }
 
@@ -404,7 +413,7 @@ impl<S: Store> Core<S> {
                 target.map_or_else(|| self.fixed_at(other, unit), |target| target.min(floor))
             });
             if least.sum::<Watts>() > self.managed_budget() + DUST {
-                self.actuator.leave(device);
+                self.stays(device);
             }
         }
     }

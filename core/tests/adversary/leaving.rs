@@ -141,7 +141,7 @@ fn followed_late_then_stop_holds() {
     node.pass(25.0);
     node.gpus[3].power = Watts(100.0);
     node.pass(300.0);
-    node.stop();
+    node.stops_at_once();
     node.holds_at_most(2000.0);
 }
 
@@ -202,7 +202,7 @@ fn stop_holds_beside_an_untold_range() {
     let device = Some("gpu3".to_owned());
     node.command(Command::Resume { device }).unwrap();
     node.pass(5.0);
-    node.stop();
+    node.stops_at_once();
     node.holds_at_most(1000.0);
 }
 

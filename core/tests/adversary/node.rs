@@ -140,6 +140,13 @@ impl Node {
         self.until_stopped()
     }
 
+    /// It stops, and does not wait in vain for caps that it is not to move.
+    pub fn stops_at_once(&mut self) {
+        let before = self.now;
+        assert!(self.stop());
+        assert!(self.now < before + 5 * SECOND, "{:?}", self.log);
+    }
+
     fn until_stopped(&mut self) -> bool {
         let until = self.now + PATIENCE;
         while !self.stopped && self.now < until {
