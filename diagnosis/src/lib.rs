@@ -119,6 +119,22 @@ pub struct Verdict {
     pub seen: Vec<Cause>,
 }
 
+impl Verdict {
+    /// The verdict if what kernels take speaks for no clock, and for no more work of all of them.
+    #[must_use]
+    pub fn without_pace(mut self) -> Self {
+        let by_pace = |cause: &Cause| matches!(cause, Cause::SlowClock | Cause::DataDependent);
+        if self.seen.iter().any(by_pace) {
+            self.seen.retain(|cause| !by_pace(cause));
+            self.cause = match self.seen[..] {
+                [cause] => cause,
+                _ => Cause::Unknown,
+            };
+        }
+        self
+    }
+}
+
 /// Says why the GPU with the smallest lead is late. The slices have one entry per GPU; `clocks`
 /// are what sensors say, in any unit, and may be empty.
 #[must_use]
@@ -354,6 +370,21 @@ mod tests {
         assert_eq!(cause(link(slower(0.02, 0.002))), Cause::Unknown);
         assert_eq!(cause(slower(0.0, 0.0)), Cause::Unknown);
         assert_eq!(cause(Marks::default()), Cause::Unknown);
+    }
+
+    #[test]
+    fn what_a_few_kernels_take_speaks_for_no_clock() {
+        let told = |marks: Marks| {
+            let all = [marks, slower(0.0, 0.0), slower(0.0, 0.0), slower(0.0, 0.0)];
+            let verdict = diagnose(&LEADS, &all, &[], &Limits::OF_TRACES).without_pace();
+            (verdict.cause, verdict.seen)
+        };
+        assert_eq!(told(slower(0.02, 0.002)), (Cause::Unknown, vec![]));
+        let late = Marks {
+            idle: 0.02,
+            ..slower(0.02, 0.02)
+        };
+        assert_eq!(told(late), (Cause::HostBound, vec![Cause::HostBound]));
     }
 
     #[test]

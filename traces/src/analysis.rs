@@ -76,6 +76,9 @@ pub struct GroupReport {
     pub kind: Exchange,
     /// Their stage of the pipeline, from 0.
     pub stage: Option<u32>,
+    /// Whether they are the stages of one pipeline, a rank each: who waits for whom is the schedule.
+    #[serde(skip)]
+    pub pipeline: bool,
     /// The rank that the others wait for; null on ties.
     pub straggler_rank: Option<u32>,
     /// Kernels matched on all of them.
@@ -295,17 +298,26 @@ pub fn analyse_groups(
 }
 
 impl Report {
+    /// The first ranks of the job that are missing, no more than so many, and how many are in all.
+    #[must_use]
+    pub fn missing_ranks(&self, most: usize) -> Option<(Vec<u32>, u32)> {
+        let all = self.world_size?;
+        let known = u32::try_from(self.ranks.len()).ok()?;
+        let count = all.checked_sub(known).filter(|&count| count > 0)?;
+        let here = |rank: &u32| self.ranks.iter().any(|it| it.rank == *rank);
+        let missing = (0..all).filter(|rank| !here(rank)).take(most);
+        Some((missing.collect(), count))
+    }
+
     /// That ranks of the job are missing, in words, if any are: the straggler may be one of those.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
         /// So many missing ranks are named.
         const NAMED: usize = 8;
         let all = self.world_size?;
-        let known = u32::try_from(self.ranks.len()).ok()?;
-        let count = all.checked_sub(known).filter(|&count| count > 0)?;
-        let here = |rank: &u32| self.ranks.iter().any(|it| it.rank == *rank);
-        let missing = (0..all).filter(|rank| !here(rank)).take(NAMED + 1);
-        let missing = Vec::from_iter(missing.map(|rank| rank.to_string()));
+        let known = self.ranks.len();
+        let (missing, count) = self.missing_ranks(NAMED + 1)?;
+        let missing = Vec::from_iter(missing.iter().map(u32::to_string));
         let named = match missing.len() > NAMED {
             true => String::new(),
             false => format!(" ({})", missing.join(", ")),
@@ -387,6 +399,7 @@ fn compare(
         ranks: timelines.iter().map(|timeline| timeline.rank).collect(),
         kind: group.kind,
         stage: group.stage,
+        pipeline: group.pipeline,
         straggler_rank: None,
         matched_kernels: None,
         matched_fraction: None,
@@ -410,6 +423,7 @@ fn compare(
     report.waits = waits;
     report.exchanges = class::exchange(timelines, &leads.alignment);
     let straggler = match &report.waits {
+        _ if group.pipeline => None,
         Some(waits) => least(&waits.names),
         // Who starts last is waited for only where anybody waits.
         None if report.exchanges => leads.straggler(options.aggregation),

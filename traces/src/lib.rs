@@ -58,7 +58,7 @@ pub use analysis::{
     AnalysisOptions, GroupReport, LeadValues, RankReport, Report, analyse, analyse_groups,
 };
 pub use class::{Classes, Suspect, Suspicion, class_of, suspects};
-pub use collectives::{CollectiveRow, GroupWaits};
+pub use collectives::{CollectiveRow, GroupWaits, Lag};
 pub use error::ReadError;
 pub use gather::{Choice, Trace};
 pub use groups::{Communicator, Exchange, Groups, partition};

@@ -8,7 +8,7 @@ use crate::limit::Limit;
 /// Lit Silicon paper's set V; the others are its set C).
 const VARYING_OVERLAP: f64 = 0.1;
 /// Fewer kernels of constant overlap than this say nothing about a clock.
-const PACE_KERNELS: usize = 8;
+pub(crate) const PACE_KERNELS: usize = 8;
 
 /// So many values are sorted faster than they are searched for the middle one.
 const FEW: usize = 16;
@@ -87,7 +87,7 @@ pub(crate) fn paces(
 }
 
 /// The mean without the least and the greatest tenth, and its standard error. No value may be NaN.
-fn trimmed(values: &mut [f64]) -> Option<(f64, f64)> {
+pub(crate) fn trimmed(values: &mut [f64]) -> Option<(f64, f64)> {
     let count = values.len() as f64;
     let cut = (values.len() + 5) / 10;
     let last = values.len().checked_sub(1 + cut)?;

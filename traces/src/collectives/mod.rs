@@ -4,6 +4,7 @@
 pub(crate) mod replay;
 mod step;
 mod table;
+mod turns;
 mod waits;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -14,6 +15,7 @@ use crate::groups::{Groups, POINT_TO_POINT, of_kernel};
 use crate::timeline::{Collective, Kernel, NameId, NonMax, Timeline};
 pub use table::CollectiveRow;
 pub(crate) use table::tables;
+pub use turns::Lag;
 pub use waits::GroupWaits;
 pub(crate) use waits::{AllWaits, waits};
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use litd_units::Nanos;
 
+use super::turns::{Lag, Turns};
 use super::{Entry, Matched, step, table};
 use crate::groups::{Group, Groups};
 use crate::spans::Spans;
@@ -38,6 +39,8 @@ pub(crate) struct AllWaits {
     greatest: Vec<Vec<Nanos>>,
     /// Of each group a name of transfers that count as collectives of all its ranks and are none.
     transfers: Vec<Option<String>>,
+    /// Of each group how its ranks come to its collectives, by their places in it.
+    lags: Vec<Vec<Lag>>,
 }
 
 /// How long the ranks of a group wait, in the order of its timelines.
@@ -63,6 +66,8 @@ pub struct GroupWaits {
     /// A name of transfers that count as collectives of all ranks and are none: most end on some ranks before they
     /// start on others. Nothing tells which ranks take part.
     pub transfers: Option<String>,
+    /// How each rank comes to the collectives of the group that find their ranks in step; empty where none says that.
+    pub lags: Vec<Lag>,
 }
 
 impl GroupWaits {
@@ -99,6 +104,7 @@ impl GroupWaits {
             without_one: (!crosses).then_some(without_one),
             in_step,
             transfers: all.transfers.get(group).cloned().flatten(),
+            lags: all.lags.get(group).cloned().unwrap_or_default(),
             names,
             own: each(|waits| waits.own),
             exposed: each(|waits| waits.exposed),
@@ -135,6 +141,7 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
     let group_of = Vec::from_iter((0..timelines.len()).map(|at| groups.of(at)));
     let mut greatest = Vec::from_iter(groups.all.iter().map(Greatest::of));
     let mut transfers = Transfers::of(groups.all.len());
+    let mut turns = Vec::from_iter(groups.all.iter().map(Turns::of));
     let mut in_step = step::in_step(matched).into_iter();
     matched.each(|row| {
         let in_step = in_step.next().unwrap_or(true);
@@ -164,6 +171,9 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
         if let Some(own) = own {
             transfers.take(timelines, row, own);
         }
+        if let Some(turns) = own.and_then(|own| turns.get_mut(own)).filter(|_| in_step) {
+            turns.take(timelines, row);
+        }
     });
     for ((waits, spans), timeline) in all.iter_mut().zip(spans).zip(timelines) {
         waits.add_spans(spans, timeline);
@@ -175,6 +185,7 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
             .map(|greatest| greatest.waits)
             .collect(),
         transfers: transfers.names(),
+        lags: turns.into_iter().map(Turns::lags).collect(),
     }
 }
 

@@ -1,13 +1,13 @@
 //! The process groups that collectives name, and what they are for.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use litd_units::Nanos;
 use serde::Serialize;
 
 use super::{Exchange, aligned_pair};
 use crate::align::AlignOptions;
-use crate::timeline::{Collective, Kernel, KernelClass, Timeline};
+use crate::timeline::{Collective, Kernel, KernelClass, NonMax, Timeline};
 
 /// What a framework calls a transfer between two ranks.
 pub(crate) const POINT_TO_POINT: [&str; 3] = ["send", "recv", "coalesced"];
@@ -171,10 +171,48 @@ impl Communicator {
         };
         match has {
             _ if has.only_all_to_all => Exchange::Ep,
+            _ if has.point_to_point && !has.only_point_to_point && self.hands_on(timelines) => {
+                Exchange::Pp
+            }
             _ if !has.only_point_to_point => Exchange::Unknown,
-            _ if in_step() => Exchange::Cp,
+            _ if in_step() && !self.hands_on(timelines) => Exchange::Cp,
             _ => Exchange::Pp,
         }
+    }
+
+    /// Whether its ranks hand work on from one to the next, though all of them run the same kernels: each transfers
+    /// with its neighbours in a row alone, or some compute before their first transfer where others wait for it.
+    fn hands_on(&self, timelines: &[Timeline]) -> bool {
+        let members = self.members.iter().filter_map(|&at| timelines.get(at));
+        let transfers = Vec::from_iter(members.map(|member| self.transfers(member)));
+        let pairs = || transfers.iter().flat_map(|own| &own.pairs);
+        let all_told = pairs().all(Option::is_some);
+        let pairs = HashSet::<&(u32, u32)>::from_iter(pairs().flatten());
+        let row = self.members.len() > 2 && all_told && pairs.len() + 1 == self.members.len();
+        row || waits_at_first(&transfers)
+    }
+
+    /// What one of its ranks transfers.
+    fn transfers(&self, timeline: &Timeline) -> Transfers {
+        let mut own = Transfers::default();
+        let mut computed = HashMap::<Option<NonMax>, usize>::new();
+        for kernel in &timeline.kernels {
+            let computed = computed.entry(kernel.iteration).or_default();
+            if kernel.class == KernelClass::Computation {
+                *computed += 1;
+            }
+            let told = timeline.collective_of(kernel).filter(|told| {
+                let name = told.name.as_deref().unwrap_or_default();
+                POINT_TO_POINT.contains(&name)
+                    && key(told) == Some((self.name.as_str(), self.listed.as_slice()))
+            });
+            let Some(told) = told else { continue };
+            own.before.entry(kernel.iteration).or_insert(*computed);
+            let rank = timeline.rank;
+            let pair = told.peer.map(|peer| (rank.min(peer), rank.max(peer)));
+            own.pairs.insert(pair);
+        }
+        own
     }
 
     /// The stage of a rank, from 0: its place in the list of ranks, or among those recorded.
@@ -183,6 +221,31 @@ impl Communicator {
         let place = listed.or_else(|| self.members.iter().position(|&other| other == at))?;
         u32::try_from(place).ok()
     }
+}
+
+/// What one rank transfers in a communicator.
+#[derive(Default)]
+struct Transfers {
+    /// Between which ranks, the lower first; none where the trace does not tell.
+    pairs: HashSet<Option<(u32, u32)>>,
+    /// How many kernels it computes in an iteration before its first transfer.
+    before: HashMap<Option<NonMax>, usize>,
+}
+
+/// Whether in most iterations some ranks wait for their first transfer while others compute for it.
+fn waits_at_first(ranks: &[Transfers]) -> bool {
+    /// Who computes fewer kernels than one in so many of another's waits.
+    const WAITS: usize = 4;
+    let Some((first, _)) = ranks.split_first() else {
+        return false;
+    };
+    let waits = first.before.keys().filter_map(|iteration| {
+        let before = ranks.iter().map(|rank| rank.before.get(iteration).copied());
+        let before = before.collect::<Option<Vec<usize>>>()?;
+        Some(WAITS * before.iter().min()? < *before.iter().max()?)
+    });
+    let waits = Vec::from_iter(waits);
+    2 * waits.iter().filter(|waits| **waits).count() > waits.len()
 }
 
 /// What a process group is for by the words of a text. Groups that span the stages of a pipeline
@@ -210,7 +273,44 @@ pub(super) fn stage(all: &[Communicator], timelines: &[Timeline], at: usize) -> 
     let own = all.iter().filter(|one| one.kind == Exchange::Pp);
     let own = own.filter(|one| count(one).is_some());
     let most = own.min_by(|a, b| count(b).cmp(&count(a)).then_with(|| a.name.cmp(&b.name)))?;
-    most.stage(at, timelines.get(at)?.rank)
+    let rank = timelines.get(at)?.rank;
+    let row = row(all, rank);
+    if row.len() > most.listed.len().max(most.members.len()) {
+        let place = row.iter().position(|&other| other == rank)?;
+        return u32::try_from(place).ok();
+    }
+    most.stage(at, rank)
+}
+
+/// The ranks that a chain of pairs of a pipeline leads to from this one, in order: frameworks may give each two
+/// neighbours a process group of their own.
+fn row(all: &[Communicator], rank: u32) -> BTreeSet<u32> {
+    let pairs = all.iter().filter(|one| one.kind == Exchange::Pp);
+    let pairs = pairs.map(|one| match one.listed.is_empty() {
+        true => one.ranks.as_slice(),
+        false => one.listed.as_slice(),
+    });
+    let pairs = Vec::from_iter(pairs.filter(|ranks| ranks.len() == 2));
+    let mut row = BTreeSet::from([rank]);
+    loop {
+        let before = row.len();
+        for pair in &pairs {
+            if pair.iter().any(|rank| row.contains(rank)) {
+                row.extend(pair.iter().copied());
+            }
+        }
+        if row.len() == before {
+            return row;
+        }
+    }
+}
+
+/// Whether all of these run the same computation in the same order.
+pub(super) fn alike(timelines: &[Timeline]) -> bool {
+    let Some((first, rest)) = timelines.split_first() else {
+        return false;
+    };
+    rest.iter().all(|other| names(first).eq(names(other)))
 }
 
 /// Whether two ranks run the same kernels in the same order, as far as they have the same ones: ranks

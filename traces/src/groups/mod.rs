@@ -41,6 +41,9 @@ pub struct Group {
     pub kind: Exchange,
     /// Their stage of the pipeline, from 0.
     pub stage: Option<u32>,
+    /// Whether they are the stages of one pipeline instead, a rank each, that run the same kernels: these may be
+    /// compared, but who waits for whom is the schedule.
+    pub pipeline: bool,
     /// Which of their kernels match; none for a single rank.
     pub(crate) alignment: Option<Alignment>,
 }
@@ -69,6 +72,14 @@ pub fn partition(timelines: &mut [Timeline], options: &AlignOptions) -> Result<G
         let stage = communicators::stage(&communicators, timelines, at);
         stages.entry(stage).or_default().push(at);
     }
+    let alone = stages.len() > 1 && stages.values().all(|members| members.len() == 1);
+    if alone && communicators::alike(timelines) {
+        let mut groups = whole(timelines, options)?;
+        for group in &mut groups.all {
+            (group.pipeline, group.stage) = (true, None);
+        }
+        return Ok(groups);
+    }
     let mut parts = Vec::new();
     for (stage, members) in stages {
         match split(timelines, members, stage, options) {
@@ -93,6 +104,7 @@ pub fn partition(timelines: &mut [Timeline], options: &AlignOptions) -> Result<G
             range,
             kind: Exchange::Unknown,
             stage: part.stage,
+            pipeline: false,
             alignment: part.alignment,
         });
     }
@@ -194,6 +206,7 @@ impl Groups {
                 range: 0..timelines.len(),
                 kind: Exchange::Unknown,
                 stage: None,
+                pipeline: false,
                 alignment,
             }],
             communicators: Vec::new(),

@@ -1,27 +1,24 @@
 //! Why a GPU is late, from traces alone: the marks of each rank, the verdict that
 //! [`litd_diagnosis`] makes of them, and what it rests on, in words.
 
-use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use litd_diagnosis::{Cause, Limits, Marks, SURE, Verdict, median};
 use litd_units::Nanos;
 use serde::Serialize;
 
-use super::artefact;
 use super::longer::{self, Longer};
 use super::matrix::Matrix;
+use super::measure::{Measure, hangs_on_one, once_in_step, spread};
+use super::names::{self, Kinds};
 use super::overlap::OverlapKind;
-use crate::analysis::{idle_of, least, ratio};
+use super::{artefact, turns};
+use crate::analysis::{idle_of, ratio};
 use crate::collectives::GroupWaits;
-use crate::limit::limit_of;
 use crate::marks::marks;
 use crate::pace::paces;
 use crate::skew::Skew;
 use crate::timeline::{Kernel, NonMax, Timeline};
-
-/// Leads below this share of an iteration hold nobody back.
-const LEVEL: f64 = 0.004;
 
 /// The diagnosis, with what it rests on.
 #[derive(Debug, Clone, Serialize)]
@@ -52,6 +49,19 @@ pub struct Diagnosis {
     /// Whether the others' queues are empty as long as those of the ranks that are late.
     #[serde(skip)]
     pub all_idle: bool,
+    /// Whether ranks come last in turn, so that none of them is to blame for what the others wait.
+    #[serde(skip)]
+    pub in_turn: bool,
+    /// The iterations in which the rank that is late is slow, where it is not in the others.
+    #[serde(skip)]
+    pub slow_in: Vec<u32>,
+    /// All causes that are seen on the rank that is late.
+    #[serde(skip)]
+    pub seen: Vec<Cause>,
+    /// By how much longer than those far ahead of it the rank that is late computes, copies and waits for its host, a
+    /// share of the time: no more than that can be gained there.
+    #[serde(skip)]
+    pub excess: Option<f64>,
     /// Whether one collective alone tells who is late, which may be so by chance.
     #[serde(skip)]
     pub hangs_on_one: bool,
@@ -74,6 +84,16 @@ impl Diagnosis {
     pub fn nobody_waits(&self) -> bool {
         !self.exchanges && self.cause == Cause::Unknown
     }
+
+    /// Whether a clock is slow by so much that it is no chance, whoever waits.
+    #[must_use]
+    pub fn clearly_slow(&self) -> bool {
+        /// So many standard errors are no chance.
+        const CLEAR: f64 = 10.0;
+        let slower = self.apart.slower_compute.zip(self.apart.uncertainty);
+        let clear = slower.is_some_and(|(slower, error)| slower > CLEAR * error);
+        self.cause == Cause::SlowClock && clear
+    }
 }
 
 /// What was measured of a rank.
@@ -89,141 +109,10 @@ pub struct RankMarks {
     /// How long it waits in collectives with nothing to compute, as a share of the iterations that
     /// are compared; null without collectives.
     pub wait: Option<f64>,
-}
-
-/// What tells who is late: whom the others wait for in collectives or, without any, who starts
-/// kernels last.
-struct Measure {
-    /// Of each rank: the least is the straggler's. Shares.
-    values: Vec<f64>,
-    /// What tells whether anybody is late at all.
-    name: &'static str,
-    /// How far the ranks are apart by that, and how far noise may drive them; shares.
-    spread: f64,
-    level: f64,
-}
-
-impl Measure {
-    /// Over iterations of this length together, so many of them, of which noise drives mean leads apart
-    /// by this share.
-    fn of(
-        waits: Option<&GroupWaits>,
-        leads: &[f64],
-        (length, iterations): (Nanos, usize),
-        noise: f64,
-    ) -> Self {
-        let Some(waits) = waits else {
-            return Self {
-                values: leads.to_vec(),
-                name: "leads",
-                spread: spread(leads),
-                level: LEVEL.max(noise),
-            };
-        };
-        let shares = |times: &[Nanos]| {
-            let shares = times.iter().map(|&time| ratio(time, length).unwrap_or(0.0));
-            Vec::from_iter(shares)
-        };
-        // What nothing hides adds up to what ranks are apart at the end of an iteration, where leads are
-        // twice their mean.
-        let exposed = (spread(&shares(&waits.exposed)), LEVEL.max(2.0 * noise));
-        // Where computation hides waits, ranks are as far apart at collectives as they lead.
-        let arrivals = waits.mean.as_deref().map(|mean| {
-            let apart = spread(&shares(mean)) * iterations as f64;
-            (apart, LEVEL.max(noise))
-        });
-        let arrivals = arrivals.filter(|one| one.0 / one.1 > exposed.0 / exposed.1);
-        let (name, (spread, level)) = match arrivals {
-            Some(arrivals) => ("arrivals", arrivals),
-            None => ("waits", exposed),
-        };
-        Self {
-            values: shares(&waits.names),
-            name,
-            spread,
-            level,
-        }
-    }
-
-    /// From which spread of the values on somebody is late.
-    fn threshold(&self) -> f64 {
-        match self.spread > 0.0 {
-            true => spread(&self.values) * self.level / self.spread,
-            false => self.level,
-        }
-    }
-
-    /// The figure in words, for a node that is level or for one that nothing explains.
-    fn apart(&self, late: &str, explained: bool) -> [String; 2] {
-        let (spread, level) = (100.0 * self.spread, 100.0 * self.level);
-        let unexplained = match explained {
-            true => "and neither its pace nor its queue nor its transfers explain that",
-            false => "and nothing in its kernels, its queue or its transfers explains that",
-        };
-        match self.name {
-            "leads" => [
-                format!(
-                    "the ranks are {spread:.2} % of an iteration apart on average, no more than noise makes them"
-                ),
-                format!(
-                    "the rank furthest ahead leads {late} by {spread:.2} % of an iteration on average, {unexplained}"
-                ),
-            ],
-            "waits" => [
-                format!(
-                    "what the ranks wait in collectives with nothing to compute differs by {spread:.2} % of an iteration, where noise makes up to {level:.2} %"
-                ),
-                format!(
-                    "another rank waits in collectives with nothing to compute for {spread:.2} % of an iteration more than {late}, {unexplained}"
-                ),
-            ],
-            _ => [
-                format!(
-                    "the ranks come to collectives {spread:.2} % of an iteration apart on average, where noise makes up to {level:.2} %"
-                ),
-                format!(
-                    "another rank comes to collectives {spread:.2} % of an iteration before {late} on average, {unexplained}"
-                ),
-            ],
-        }
-    }
-}
-
-/// Whether one collective alone tells that this rank is late: without the one in which most is waited
-/// another one would be, or, where its own marks don't set it apart either, nobody.
-fn hangs_on_one(
-    (last, set_apart): (usize, bool),
-    waits: Option<&GroupWaits>,
-    measure: &Measure,
-    length: Nanos,
-) -> bool {
-    let Some(rests) = waits.and_then(|waits| waits.without_one.as_ref()) else {
-        return false;
-    };
-    // Ranks that are no further apart than noise makes them are told apart by their kernels.
-    if measure.spread < measure.level {
-        return false;
-    }
-    let enough = measure.threshold();
-    let shares = rests.iter().map(|&time| ratio(time, length).unwrap_or(0.0));
-    let shares = Vec::from_iter(shares);
-    let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
-    let own = shares.get(last).copied().unwrap_or(0.0);
-    own - least >= enough || !set_apart && spread(&shares) < enough
-}
-
-/// The rank that would be waited for by the collectives that find their ranks in step alone, if that is
-/// clearly another one.
-fn once_in_step(
-    last: usize,
-    waits: Option<&GroupWaits>,
-    measure: &Measure,
-    length: Nanos,
-) -> Option<usize> {
-    let waits = waits?.in_step.as_ref()?;
-    let other = least(waits)?;
-    let more = ratio(*waits.get(last)? - *waits.get(other)?, length)?;
-    (more >= measure.threshold()).then_some(other)
+    /// Of what others wait for whoever comes last, the share that they wait for this rank; none where that is not
+    /// known.
+    #[serde(skip)]
+    pub blame: Option<f64>,
 }
 
 /// Ranks by their numbers, as in "ranks 0, 4 and 5".
@@ -241,12 +130,6 @@ pub fn named(ranks: &[u32]) -> String {
     }
 }
 
-/// By how much the greatest value exceeds the least.
-fn spread(values: &[f64]) -> f64 {
-    let most = values.iter().copied().fold(0.0, f64::max);
-    (most - values.iter().copied().fold(most, f64::min)).max(0.0)
-}
-
 pub(super) fn diagnose(
     timelines: &[Timeline],
     matrix: &Matrix<'_>,
@@ -256,7 +139,8 @@ pub(super) fn diagnose(
 ) -> Diagnosis {
     let length = length(matrix);
     let runs = Runs::of(matrix);
-    let marks = marks_of(timelines, matrix, kinds, skew, (length, &runs));
+    let kinds = Kinds::of(matrix, kinds);
+    let marks = marks_of(timelines, matrix, &kinds, skew, (length, &runs));
     let leads = leads(matrix, length);
     let noise = expected_spread(matrix, length);
     let iterations = matrix.iterations().len().max(1);
@@ -265,33 +149,33 @@ pub(super) fn diagnose(
         level: measure.threshold(),
         ..Limits::OF_TRACES
     };
-    let verdict = litd_diagnosis::diagnose(&measure.values, &marks, &[], &limits);
-    let last = verdict.last.and_then(|gpu| timelines.get(gpu));
-    let last = last.map_or(0, |timeline| timeline.rank);
+    let within = |some: &Kinds| marks_of(timelines, matrix, some, skew, (length, &runs));
+    let given = (&measure.values[..], &marks[..], &limits);
+    let (mut verdict, slow_in) = judged(matrix, &kinds, given, within);
     let late = litd_diagnosis::as_late(&verdict, &measure.values, &marks, &limits);
-    let late = late.into_iter().filter_map(|gpu| timelines.get(gpu));
-    let late = Vec::from_iter(late.map(|timeline| timeline.rank));
     let exchanges = matrix.exchanges();
     let artefact = artefact::find(timelines, matrix, skew, (length, waits.is_some()));
     let is_late = verdict.cause != Cause::Healthy && artefact.is_none() && exchanges;
     let one = verdict.last.filter(|_| is_late);
-    let all_idle = verdict.apart.idle <= limits.idle;
-    let set_apart = match verdict.cause {
-        Cause::HostBound => !all_idle,
-        cause => cause != Cause::Unknown,
+    let once_in_step = one.and_then(|last| once_in_step(last, waits, &measure, length));
+    // Where recordings began at different moments the first collectives speak against the others.
+    let nobody = match is_late && once_in_step.is_none() {
+        true => turns::nobody(waits, &verdict, &late),
+        false => None,
     };
-    // That all hosts are late does not tell why one rank is.
-    let unexplained = match verdict.cause {
-        Cause::Unknown => verdict.seen.is_empty(),
-        cause => cause == Cause::HostBound && all_idle,
-    };
-    let longer = one.filter(|_| unexplained).map(|last| {
-        let late = spread(&measure.values) * length.0 as f64;
-        longer::find(timelines, &runs, (last, &verdict.ahead), late)
+    if let Some(nobody) = nobody {
+        verdict.cause = nobody.cause();
+    }
+    let is_late = is_late && nobody.is_none();
+    let one = verdict.last.filter(|_| is_late);
+    let longer = longer_of(timelines, (&runs, length), one, &verdict, &measure);
+    let shaky = one.is_some_and(|last| {
+        let set_apart = set_apart(&verdict);
+        hangs_on_one((last, set_apart), waits, &measure, length)
     });
-    let longer = longer.unwrap_or_default();
-    let hangs_on_one =
-        one.is_some_and(|last| hangs_on_one((last, set_apart), waits, &measure, length));
+    let number = |&gpu: &usize| timelines.get(gpu).map(|timeline| timeline.rank);
+    let last = verdict.last.and_then(|gpu| number(&gpu)).unwrap_or(0);
+    let late = Vec::from_iter(late.iter().filter_map(number));
     let (cause, evidence) = match artefact {
         Some(artefact) => artefact,
         None if late.is_empty() => (Cause::Unknown, Vec::new()),
@@ -300,12 +184,15 @@ pub(super) fn diagnose(
         }
         None => (
             verdict.cause,
-            evidence((&late, last), &verdict, &measure, &longer),
+            match nobody {
+                Some(nobody) => nobody.evidence(&late, &verdict),
+                None => evidence((&late, last), &verdict, &measure, &longer),
+            },
         ),
     };
-    let once_in_step = one.and_then(|last| once_in_step(last, waits, &measure, length));
+    let excess = one.and_then(|last| excess(timelines, (&runs, length), last, &verdict));
     let stragglers = if is_late { late } else { Vec::new() };
-    let each = timelines.iter().zip(marks).zip(&leads).enumerate();
+    let ranks = ranks(timelines, &marks, &leads, waits, length);
     Diagnosis {
         cause,
         rank: match stragglers[..] {
@@ -319,20 +206,117 @@ pub(super) fn diagnose(
         spread: measure.spread,
         level: measure.level,
         apart: verdict.apart,
-        all_idle,
-        hangs_on_one,
-        once_in_step: once_in_step.and_then(|at| Some(timelines.get(at)?.rank)),
+        all_idle: all_idle(&verdict) || nobody.is_some(),
+        in_turn: nobody.is_some(),
+        excess,
+        slow_in,
+        seen: verdict.seen.clone(),
+        hangs_on_one: shaky,
+        once_in_step: once_in_step.and_then(|at| number(&at)),
         longer,
         evidence,
-        ranks: each
-            .map(|(at, ((timeline, marks), &lead))| RankMarks {
-                rank: timeline.rank,
-                marks,
-                lead,
-                wait: waits.and_then(|waits| ratio(*waits.exposed.get(at)?, length)),
-            })
-            .collect(),
+        ranks,
     }
+}
+
+fn ranks(
+    timelines: &[Timeline],
+    marks: &[Marks],
+    leads: &[f64],
+    waits: Option<&GroupWaits>,
+    length: Nanos,
+) -> Vec<RankMarks> {
+    let each = timelines.iter().zip(marks).zip(leads).enumerate();
+    let one = |(at, ((timeline, marks), &lead)): (usize, ((&Timeline, &Marks), &f64))| RankMarks {
+        rank: timeline.rank,
+        marks: *marks,
+        lead,
+        wait: waits.and_then(|waits| ratio(*waits.exposed.get(at)?, length)),
+        blame: waits.and_then(|waits| Some(waits.lags.get(at)?.blame)),
+    };
+    each.map(one).collect()
+}
+
+/// The verdict on ranks of these values and marks, and the iterations in which the one that is last is slow, where it is
+/// not in the others. `marks_within` makes the marks of some kernels alone.
+fn judged(
+    matrix: &Matrix<'_>,
+    kinds: &Kinds,
+    (values, marks, limits): (&[f64], &[Marks], &Limits),
+    marks_within: impl Fn(&Kinds) -> Vec<Marks>,
+) -> (Verdict, Vec<u32>) {
+    let told = |marks: &[Marks], kinds: &Kinds| {
+        let verdict = litd_diagnosis::diagnose(values, marks, &[], limits);
+        match names::few(matrix, kinds, &verdict) {
+            true => verdict.without_pace(),
+            false => verdict,
+        }
+    };
+    let is_slow =
+        |verdict: &Verdict| matches!(verdict.cause, Cause::SlowClock | Cause::DataDependent);
+    let mut verdict = told(marks, kinds);
+    let mut slow_in = names::slow_iterations(matrix, kinds, &verdict);
+    // What a few iterations show may be lost among all of them.
+    if !slow_in.is_empty() && verdict.cause == Cause::Unknown && verdict.seen.is_empty() {
+        let within = kinds.within(matrix, &slow_in);
+        let other = told(&marks_within(&within), &within);
+        if is_slow(&other) {
+            verdict = other;
+        }
+    }
+    if !is_slow(&verdict) {
+        slow_in.clear();
+    }
+    (verdict, slow_in)
+}
+
+/// By how much more than those far ahead of it the last rank computes, copies and waits for its host, a share of the
+/// time.
+fn excess(
+    timelines: &[Timeline],
+    (runs, length): (&Runs, Nanos),
+    last: usize,
+    verdict: &Verdict,
+) -> Option<f64> {
+    let more = longer::excess(timelines, runs, (last, &verdict.ahead));
+    let idle = match verdict.seen.contains(&Cause::HostBound) {
+        true => verdict.apart.idle.max(0.0),
+        false => 0.0,
+    };
+    Some(ratio(more, length)? + idle)
+}
+
+/// Whether the queue of the rank that is last is empty no longer than those of the ranks far ahead of it.
+fn all_idle(verdict: &Verdict) -> bool {
+    verdict.apart.idle <= Limits::OF_TRACES.idle
+}
+
+/// Whether what is seen of the rank that is last is its own.
+fn set_apart(verdict: &Verdict) -> bool {
+    match verdict.cause {
+        Cause::HostBound => !all_idle(verdict),
+        cause => cause != Cause::Unknown,
+    }
+}
+
+/// Which names take longer on a rank of which nothing else tells why it is late.
+fn longer_of(
+    timelines: &[Timeline],
+    (runs, length): (&Runs, Nanos),
+    last: Option<usize>,
+    verdict: &Verdict,
+    measure: &Measure,
+) -> Vec<Longer> {
+    // That all hosts are late does not tell why one rank is.
+    let unexplained = match verdict.cause {
+        Cause::Unknown => verdict.seen.is_empty(),
+        cause => cause == Cause::HostBound && all_idle(verdict),
+    };
+    let Some(last) = last.filter(|_| unexplained) else {
+        return Vec::new();
+    };
+    let late = measure.late_by() * length.0 as f64;
+    longer::find(timelines, runs, (last, &verdict.ahead), late)
 }
 
 /// What is to be said of ranks that exchange nothing: how far apart they are, which holds nobody back by
@@ -460,25 +444,13 @@ fn against(share: f64) -> String {
 fn marks_of(
     timelines: &[Timeline],
     matrix: &Matrix<'_>,
-    kinds: &[OverlapKind],
+    kinds: &Kinds,
     skew: &Skew,
     (length, runs): (Nanos, &Runs),
 ) -> Vec<Marks> {
-    // One name is looked into once; it may be long.
-    let mut known = HashMap::new();
-    let kernels = 0..matrix.kernels();
-    let limit = kernels.map(|k| {
-        let name = matrix.name(k);
-        *known.entry(name).or_insert_with(|| limit_of(name))
-    });
-    let limits = Vec::from_iter(limit);
-    let constant = |k: usize| {
-        let has_length = (0..matrix.gpus()).all(|gpu| matrix.duration(gpu, k) > Nanos::ZERO);
-        has_length && kinds[k] != OverlapKind::Varying
-    };
     let size = [matrix.gpus(), matrix.kernels()];
     let duration = |gpu, k| matrix.duration(gpu, k);
-    let paces = paces(size, duration, constant, |k| limits[k]);
+    let paces = paces(size, duration, |k| kinds.constant[k], |k| kinds.limits[k]);
     let idles = Vec::from_iter(timelines.iter().map(|timeline| runs.idle(timeline)));
     marks(&paces, &idles, skew, length)
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::cause::Runs;
 use crate::analysis::ratio;
 use crate::gather::shortened;
+use crate::spans::Spans;
 use crate::timeline::{Kernel, KernelClass, StreamId, Timeline};
 
 /// Together they explain a rank's lateness if they take longer by at least this share of it.
@@ -59,11 +60,14 @@ impl Longer {
         let [own, ahead] = self.counts;
         let millis = |time: Nanos| format!("{:.3} ms", time.to_millis().0);
         format!(
-            "{its} {own} × {} take {} together, the {ahead} of the ranks far ahead of it {}: {:.0} % of what it is late by",
+            "{its} {own} × {} take {} together, the {ahead} of the ranks far ahead of it {}: {} of what it is late by",
             shortened(&self.name),
             millis(self.time_ns),
             millis(self.ahead_ns),
-            100.0 * self.share
+            match self.share < 1.0 {
+                true => format!("{:.0} %", 100.0 * self.share),
+                false => "100 %".into(),
+            }
         )
     }
 }
@@ -119,6 +123,49 @@ pub(super) fn find(
         true => longer,
         false => Vec::new(),
     }
+}
+
+/// By how much more a rank computes, and copies with nothing to compute beside it, than those far ahead of it: the
+/// sum over all names that take longer.
+pub(super) fn excess(
+    timelines: &[Timeline],
+    runs: &Runs,
+    (last, ahead): (usize, &[usize]),
+) -> Nanos {
+    let Some(timeline) = timelines.get(last) else {
+        return Nanos::ZERO;
+    };
+    let others = ahead.iter().filter_map(|&at| timelines.get(at));
+    let others = Vec::from_iter(others.map(|other| sums(other, runs)));
+    let computes = sums(timeline, runs)
+        .into_iter()
+        .filter(|((_, class), _)| *class == KernelClass::Computation);
+    let more = computes.map(|(key, sum)| {
+        let theirs = others
+            .iter()
+            .map(|all| all.get(&key).map_or(0.0, |sum| sum.time.0 as f64));
+        let ahead = measure(theirs.collect()).unwrap_or(0.0);
+        let by = sum.time.0 as f64 - ahead;
+        if by > OF_ITSELF * ahead { by } else { 0.0 }
+    });
+    let more = more.sum::<f64>() as i64;
+    let theirs = ahead.iter().filter_map(|&at| timelines.get(at));
+    let theirs = theirs.map(|other| bare_copies(other, runs).0 as f64);
+    let theirs = measure(theirs.collect()).unwrap_or(0.0) as i64;
+    Nanos(more + (bare_copies(timeline, runs).0 - theirs).max(0))
+}
+
+/// How long a rank copies with no computation beside it.
+fn bare_copies(timeline: &Timeline, runs: &Runs) -> Nanos {
+    let of = |wanted: KernelClass| {
+        let kernels = kernels(timeline, runs).filter(move |kernel| kernel.class == wanted);
+        Spans::union(kernels.map(|kernel| (kernel.start, kernel.end)))
+    };
+    let (computes, copies) = (of(KernelClass::Computation), of(KernelClass::Copy));
+    let bare = copies
+        .iter()
+        .map(|(start, end)| end - start - computes.cover(start, end));
+    bare.sum()
 }
 
 /// What ranks ahead take: the median, or of few the most.

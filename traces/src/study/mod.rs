@@ -7,8 +7,11 @@ mod gain;
 mod layers;
 mod longer;
 mod matrix;
+mod measure;
 mod models;
+mod names;
 mod overlap;
+mod turns;
 mod waves;
 
 use std::borrow::Cow;

@@ -1,0 +1,151 @@
+//! Whether nobody in particular is waited for: ranks come last in turn, or no host is fast enough for its GPU.
+
+use litd_diagnosis::{Cause, Limits, SURE, Verdict};
+
+use super::cause::named;
+use crate::collectives::{GroupWaits, Lag};
+
+/// What a rank that comes late again and again is to blame for, at least, unless it is later on average by more than
+/// chance explains.
+const MOST: f64 = 0.5;
+/// Kernels that are slower by so many of their standard errors are no chance.
+const NO_CHANCE: f64 = 10.0;
+/// From this share of the time on that all queues are empty, hosts are what everybody waits for.
+const ALL_WAIT: f64 = 0.1;
+/// There, one that is to blame for this share is late by itself.
+const MOSTLY: f64 = 0.75;
+/// A queue that is empty for longer than the others by less than this part of what they are is none of its own.
+const OWN: f64 = 0.25;
+
+/// Why nobody in particular is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Nobody {
+    /// Ranks are late in turn.
+    InTurn,
+    /// All hosts are late.
+    Hosts,
+}
+
+impl Nobody {
+    pub(super) fn cause(self) -> Cause {
+        match self {
+            Self::InTurn => Cause::Healthy,
+            Self::Hosts => Cause::HostBound,
+        }
+    }
+
+    /// The reasons, in words and numbers.
+    pub(super) fn evidence(self, late: &[u32], verdict: &Verdict) -> Vec<String> {
+        let least = 100.0 * (verdict.idle - verdict.apart.idle);
+        match self {
+            Self::InTurn => vec![format!(
+                "another rank comes last from collective to collective and from iteration to iteration: {}, which the others wait for most, may be that by chance",
+                named(late)
+            )],
+            Self::Hosts => vec![format!(
+                "all queues are empty, with no collective to wait for, for about {least:.1} % of an iteration or more: no host is fast enough for its GPU; {} is last by little of that or by chance",
+                named(late)
+            )],
+        }
+    }
+}
+
+/// Whether the ranks at these places are late by chance, or for what all are.
+pub(super) fn nobody(
+    waits: Option<&GroupWaits>,
+    verdict: &Verdict,
+    late: &[usize],
+) -> Option<Nobody> {
+    let lags = &waits?.lags;
+    let own = lags.get(verdict.last?)?;
+    if is_slow(verdict) || again(own) {
+        return None;
+    }
+    let blame = late.iter().filter_map(|&gpu| lags.get(gpu));
+    let blame = blame.map(|lag| lag.blame).sum::<f64>();
+    let idle = verdict.apart.idle;
+    let common = verdict.idle - idle;
+    if verdict.cause == Cause::HostBound && common >= ALL_WAIT {
+        // Where its queue is empty no longer than the others' something else makes it late.
+        let by_host = idle > Limits::OF_TRACES.idle;
+        let own = blame >= MOST && (blame >= MOSTLY || idle >= OWN * common);
+        return (by_host && !own).then_some(Nobody::Hosts);
+    }
+    (blame < MOST).then_some(Nobody::InTurn)
+}
+
+/// Whether the kernels of the last rank are slower, beyond chance.
+fn is_slow(verdict: &Verdict) -> bool {
+    let by_pace = matches!(verdict.cause, Cause::SlowClock | Cause::DataDependent);
+    let apart = &verdict.apart;
+    let pace = apart.slower_compute.zip(apart.uncertainty);
+    by_pace && pace.is_some_and(|(slower, error)| slower > NO_CHANCE * error)
+}
+
+/// Whether a rank comes late again and again, by more than the one of several that chance makes the last: over few
+/// iterations that takes more.
+fn again(own: &Lag) -> bool {
+    let more = |iterations: usize| 66.0 / (iterations as f64 - 1.0).powi(2);
+    let by_iterations = own
+        .by_iterations
+        .is_none_or(|(errors, iterations)| errors >= SURE + more(iterations));
+    own.by_collectives >= SURE && by_iterations
+}
+
+#[cfg(test)]
+mod tests {
+    use litd_diagnosis::Marks;
+
+    use super::*;
+
+    /// What is said of a rank to which this is due, where hosts keep its queue empty for so long, and the others'.
+    fn told(own: Lag, [idle, others]: [f64; 2]) -> Option<Nobody> {
+        let waits = GroupWaits {
+            lags: vec![own, Lag::default()],
+            ..GroupWaits::default()
+        };
+        let verdict = Verdict {
+            cause: Cause::HostBound,
+            last: Some(0),
+            ahead: vec![1],
+            spread: 1.0,
+            apart: Marks {
+                idle: idle - others,
+                ..Marks::default()
+            },
+            idle,
+            clock_below: None,
+            seen: vec![Cause::HostBound],
+        };
+        nobody(Some(&waits), &verdict, &[0])
+    }
+
+    #[test]
+    fn who_is_last_by_chance_is_not_waited_for() {
+        let lag = |blame, by_collectives, iterations| Lag {
+            blame,
+            by_collectives,
+            by_iterations: Some(iterations),
+        };
+        // Last in few collectives, and no later than chance makes one of several.
+        let chance = lag(0.2, 2.0, (1.0, 6));
+        assert_eq!(told(chance, [0.05, 0.0]), Some(Nobody::InTurn));
+        assert_eq!(told(chance, [0.25, 0.2]), Some(Nobody::Hosts));
+        // Each host lags until the next synchronisation, so that collectives between follow each other.
+        assert_eq!(
+            told(lag(0.3, 15.0, (3.2, 6)), [0.35, 0.2]),
+            Some(Nobody::Hosts)
+        );
+        // The same rank in all iterations.
+        assert_eq!(told(lag(0.3, 15.0, (50.0, 6)), [0.35, 0.2]), None);
+        // Once, but for all that is waited.
+        assert_eq!(told(lag(0.95, 1.0, (1.0, 6)), [0.05, 0.0]), None);
+        assert_eq!(told(lag(0.95, 1.0, (1.0, 6)), [0.6, 0.3]), None);
+        assert_eq!(told(lag(0.95, 1.0, (1.0, 6)), [0.32, 0.3]), None);
+        // Of all hosts it is hardly the latest.
+        assert_eq!(
+            told(lag(0.6, 10.0, (3.0, 3)), [0.45, 0.44]),
+            Some(Nobody::Hosts)
+        );
+    }
+}
