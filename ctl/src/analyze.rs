@@ -1,9 +1,11 @@
 //! `litctl analyze`: which GPU the others wait for, from the kernel traces of a job's ranks.
 
 mod certainty;
+mod cost;
 mod doubts;
 mod files;
 mod html;
+mod next;
 mod parts;
 pub mod read;
 mod summary;
@@ -209,7 +211,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     }
     let mut text = text::render(&report, &first, options.aggregation, study.as_ref());
     if let Some(study) = &study {
-        text.push_str(&words::diagnosis(study));
+        text.push_str(&words::diagnosis(study, &first));
         if args.models {
             text.push_str(&words::models(study));
         }
@@ -369,6 +371,8 @@ fn studied<'a>(
         }
         let waits = told.waits.as_ref();
         match study_group(own, (group, waits), skew, &options.align, &models) {
+            // Who waits for whom is the schedule of a pipeline there; a slow clock shows all the same.
+            Ok(study) if group.pipeline && !study.diagnosis.clearly_slow() => studies.push(None),
             Ok(study) => {
                 told.skew = several.then(|| study.skew.clone());
                 told.diagnosed(study.diagnosis.clone());

@@ -27,6 +27,16 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
     if diagnosis.cause == Cause::SamplingArtefact {
         return format!("not at all: these recordings don't allow it; {matching}.");
     }
+    if diagnosis.in_turn {
+        return format!(
+            "{}: whom the others wait for changes from collective to collective and from iteration to iteration, so no rank is to blame; {matching}.",
+            match (report.missing(), doubts.is_empty()) {
+                (Some(_), _) => "sure only of the ranks given",
+                (None, true) => "sure",
+                (None, false) => "sure, but for the doubts below",
+            }
+        );
+    }
     let by = match diagnosis.measure {
         "waits" => "what they wait with nothing to compute",
         "arrivals" => "when they come to collectives, on average,",
@@ -41,13 +51,7 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
             "by {by} the ranks are {spread:.2} % of an iteration apart, where noise makes up to {level:.2} %"
         ),
     };
-    let shaky = may_be_chance || doubts::by_one(study).is_some() || doubts::short(report).is_some();
-    let grade = match (report.missing(), shaky) {
-        (Some(_), true) => "likely, no more, and only of the ranks given",
-        (Some(_), false) => "sure only of the ranks given",
-        (None, true) => LIKELY,
-        (None, false) => grade(diagnosis, doubts),
-    };
+    let grade = graded(report, study, doubts);
     let reasons = match (slower(diagnosis), may_be_chance) {
         // That its kernels are slower is no chance, and is told apart from what may be.
         (Some(slower), true) => format!("{basis}, but {slower}; {matching}."),
@@ -55,15 +59,97 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
         (None, _) => format!("{basis}; {matching}."),
     };
     match diagnosis.cause {
-        Cause::Unknown if diagnosis.longer.is_empty() => {
+        Cause::Unknown if diagnosis.longer.is_empty() && diagnosis.seen.len() < 2 => {
             format!("that somebody waits is {grade}, why is not known: {reasons}")
+        }
+        Cause::Unknown if diagnosis.longer.is_empty() => {
+            format!(
+                "that somebody waits is {grade}; which part each of the causes has is not known: {reasons}"
+            )
         }
         Cause::Unknown => {
             format!(
                 "that somebody waits is {grade}, and which kernels take longer is measured: {reasons}"
             )
         }
+        Cause::DataDependent => format!(
+            "that its kernels take longer is {grade}, whether by more work or by a slow GPU is not known: {reasons}"
+        ),
         _ => format!("{grade}: {reasons}"),
+    }
+}
+
+/// The grade alone.
+fn graded(report: &Report, study: &Study<'_>, doubts: &[String]) -> &'static str {
+    let diagnosis = &study.diagnosis;
+    let may_be_chance = may_be_chance(diagnosis);
+    let shaky = may_be_chance || doubts::by_one(study).is_some() || doubts::short(report).is_some();
+    match (report.missing(), shaky) {
+        (Some(_), true) => "likely, no more, and only of the ranks given",
+        (Some(_), false) => "sure only of the ranks given",
+        (None, true) => LIKELY,
+        (None, false) => grade(diagnosis, doubts),
+    }
+}
+
+/// How sure it is in a few words: the grade, what counts most for it, and how many doubts there are. The rest is in
+/// [`of`].
+pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
+    let diagnosis = &study.diagnosis;
+    let full = of(report, study, doubts);
+    let (grade, _) = full.split_once([':', ';']).unwrap_or((&full, ""));
+    let why = match (diagnosis.cause, slower(diagnosis)) {
+        _ if diagnosis.in_turn => "; who is last changes all the time".to_owned(),
+        (Cause::SlowClock | Cause::DataDependent, Some(_)) => {
+            format!("; {}", slower_in_short(diagnosis))
+        }
+        (Cause::SamplingArtefact, _) => String::new(),
+        _ if diagnosis.nobody_waits() => String::new(),
+        _ => format!(
+            "; ranks are {:.2} % of an iteration apart, noise makes up to {:.2} %",
+            100.0 * diagnosis.spread,
+            100.0 * diagnosis.level
+        ),
+    };
+    let grade = grade.replace(
+        "the doubts below",
+        match doubts.len() {
+            1 => "a doubt (see why, below)",
+            _ => "doubts (see why, below)",
+        },
+    );
+    let doubts = match doubts {
+        _ if grade.contains("doubt") => "",
+        [] => "",
+        [_] => "; there is a doubt (see why, below)",
+        _ => "; there are doubts (see why, below)",
+    };
+    format!("{grade}{why}{doubts}.")
+}
+
+/// By how much the rank's kernels are slower, and how sure that is, in a few words.
+fn slower_in_short(diagnosis: &Diagnosis) -> String {
+    let memory = words::memory_alone(diagnosis);
+    let which = if memory {
+        "memory-bound kernels"
+    } else {
+        "kernels"
+    };
+    let by = match memory {
+        true => diagnosis.apart.slower_memory,
+        false => diagnosis.apart.slower_compute,
+    };
+    let by = words::percents(by.unwrap_or_default());
+    match times(diagnosis) {
+        Some(times) => format!("{which} take {by} longer, {} times its error", many(times)),
+        None => format!("{which} take {by} longer"),
+    }
+}
+
+fn many(times: f64) -> String {
+    match times < CERTAIN {
+        true => format!("{times:.0}"),
+        false => format!("more than {CERTAIN:.0}"),
     }
 }
 
@@ -92,27 +178,27 @@ fn grade(diagnosis: &Diagnosis, doubts: &[String]) -> &'static str {
 /// By how many of its standard errors the rank's kernels are slower.
 fn times(diagnosis: &Diagnosis) -> Option<f64> {
     let by_kernels = matches!(diagnosis.cause, Cause::SlowClock | Cause::DataDependent);
-    let slower = diagnosis.apart.slower_compute.filter(|_| by_kernels)?;
-    Some(slower / diagnosis.apart.uncertainty?)
+    let apart = Some(&diagnosis.apart).filter(|_| by_kernels)?;
+    match words::memory_alone(diagnosis) {
+        true => Some(apart.slower_memory? / apart.uncertainty_memory?),
+        false => Some(apart.slower_compute? / apart.uncertainty?),
+    }
 }
 
 /// By how much the rank's kernels are slower, where that is why it is late: the figure of the evidence.
 fn slower(diagnosis: &Diagnosis) -> Option<String> {
-    let times = match times(diagnosis)? {
-        times if times < CERTAIN => format!("{times:.0}"),
-        _ => format!("more than {CERTAIN:.0}"),
+    let times = many(times(diagnosis)?);
+    let its = match diagnosis.stragglers[..] {
+        [_] => "its",
+        _ => "their",
     };
-    let whose = match diagnosis.stragglers[..] {
-        [_] => {
-            "its computation of constant overlap (with as much communication beside it on all ranks) takes"
-        }
-        _ => {
-            "their computation of constant overlap (with as much communication beside it on all ranks) takes"
-        }
+    let (which, by) = match words::memory_alone(diagnosis) {
+        true => ("memory-bound computation", diagnosis.apart.slower_memory?),
+        false => ("computation", diagnosis.apart.slower_compute?),
     };
     Some(format!(
-        "{whose} {:.1} % longer than that of the ranks far ahead, {times} times what that may be off by",
-        diagnosis.apart.slower_compute? * 100.0
+        "{its} {which} of constant overlap (with as much communication beside it on all ranks) takes {:.1} % longer than that of the ranks far ahead, {times} times what that may be off by",
+        by * 100.0
     ))
 }
 

@@ -4,7 +4,7 @@ use litd_traces::{RankReport, Report, Split};
 use litd_units::Nanos;
 
 /// From this share of the time on, what is no computation is worth a word.
-const MUCH: f64 = 0.3;
+const MUCH: f64 = 0.15;
 /// From this share of the time on, what comes second is worth a word beside what comes first.
 const ALSO: f64 = 0.15;
 /// Above this share of the time is most of it.
@@ -63,7 +63,7 @@ impl Part {
     }
 
     /// What to look at where this is the largest part.
-    fn advice(&self) -> &'static str {
+    pub fn advice(&self) -> &'static str {
         match self.kind {
             Kind::Computation => "look at the kernels that take most time, below",
             Kind::Communication => {
@@ -164,4 +164,44 @@ pub fn elsewhere(parts: &[Part]) -> Option<String> {
         "{} of the time recorded, computation {computation:.1} % of it",
         first.takes()
     ))
+}
+
+/// The largest part of the time that is neither computation nor waiting for another rank; none where that is little.
+pub fn worth(report: &Report) -> Option<Part> {
+    /// Less than this share of the time is not worth a word.
+    const WORTH: f64 = 0.1;
+    let windows = report.ranks.iter().map(|rank| rank.window_ns);
+    let whole = windows.sum::<Nanos>().0.max(1) as f64;
+    let waits = report.ranks.iter().filter_map(|rank| rank.exposed_wait_ns);
+    // What is waited for ranks that are missing looks like communication.
+    let waits = match report.missing() {
+        None => waits.sum::<Nanos>().0 as f64 / whole,
+        Some(_) => 0.0,
+    };
+    let others = of(report).into_iter();
+    let others = others.filter(|part| part.kind != Kind::Computation);
+    let net = others.map(|part| Part {
+        share: match part.kind {
+            Kind::Communication => (part.share - waits).max(0.0),
+            _ => part.share,
+        },
+        ..part
+    });
+    let largest = net.max_by(|a, b| a.share.total_cmp(&b.share))?;
+    (largest.share >= WORTH).then_some(largest)
+}
+
+/// The same in words without a full stop.
+pub fn besides(report: &Report) -> Option<String> {
+    let largest = worth(report)?;
+    let waits = report
+        .ranks
+        .iter()
+        .any(|rank| rank.exposed_wait_ns > Some(Nanos::ZERO));
+    let waits = waits && report.missing().is_none();
+    let apart = match largest.kind == Kind::Communication && waits {
+        true => ", without what is waited for other ranks",
+        false => "",
+    };
+    Some(format!("{}{apart}", largest.takes()))
 }

@@ -1,17 +1,15 @@
 //! What to know first: the verdict, how sure it is, what it costs and what to do next. A terminal
 //! and the HTML report begin with it, and JSON has it.
 
+use std::cmp::Ordering;
+
 use litd_traces::formats::nccl_summary::Waits;
-use litd_traces::study::{Cause, Diagnosis, Gain, Study, named};
-use litd_traces::{RankReport, Report};
-use litd_units::Nanos;
+use litd_traces::study::{Cause, Gain, Study, named};
+use litd_traces::{GroupReport, Report};
 use serde::Serialize;
 
-use super::{certainty, doubts, parts, words};
-use crate::show::time;
-
-/// From this share of the time on it is worth a word that all ranks wait for each other, or that stages do.
-const MUCH: f64 = 0.02;
+use super::cost::{self, MUCH};
+use super::{certainty, doubts, next, parts, words};
 
 /// The four answers.
 #[derive(Serialize)]
@@ -22,6 +20,9 @@ pub struct Summary {
     pub verdict: String,
     #[serde(rename = "how_sure")]
     sure: String,
+    /// The same in a few words, for a screen that has the rest below.
+    #[serde(skip)]
+    brief: Option<String>,
     /// What makes it less sure, a sentence each.
     pub doubts: Vec<String>,
     cost: String,
@@ -89,24 +90,39 @@ impl Summary {
                 next - least
             ),
             doubts: vec![doubt.into()],
+            brief: None,
             cost,
             next: next_step,
         }
     }
 
-    /// The answers with what each of them answers.
+    /// The answers in short, with what each of them answers.
     pub fn lines(&self) -> [(&'static str, String); 4] {
+        let sure = match self.brief.is_some() {
+            true => self.brief.clone().unwrap_or_default(),
+            false => self.with_doubts(),
+        };
+        [
+            ("verdict", self.verdict.clone()),
+            ("how sure", sure),
+            ("next", self.next.clone()),
+            ("cost", self.cost.clone()),
+        ]
+    }
+
+    /// How sure the verdict is in full, where it was told in short.
+    pub fn in_full(&self) -> Option<String> {
+        let full = self.brief.is_some().then(|| self.with_doubts())?;
+        Some(format!("How sure: {full}"))
+    }
+
+    fn with_doubts(&self) -> String {
         let mut sure = self.sure.clone();
         for (at, doubt) in self.doubts.iter().enumerate() {
             let mark = if at == 0 { " Doubts:" } else { "" };
             sure += &format!("{mark} {}.", capital(doubt));
         }
-        [
-            ("verdict", self.verdict.clone()),
-            ("how sure", sure),
-            ("cost", self.cost.clone()),
-            ("next", self.next.clone()),
-        ]
+        sure
     }
 }
 
@@ -118,7 +134,7 @@ fn of_diagnosis(
 ) -> Summary {
     let diagnosis = &study.diagnosis;
     // Where no rank is to blame, stages may be: what they wait is not told by any of them.
-    let stages = stages_wait(report);
+    let stages = cost::stages_wait(report);
     let stages = stages.filter(|most| diagnosis.cause == Cause::Healthy && *most >= MUCH);
     let mut verdict = match stages {
         Some(most) => format!(
@@ -135,6 +151,7 @@ fn of_diagnosis(
             None => " That is likely, no more: one collective alone tells.".into(),
         };
     }
+    verdict += &words::also(diagnosis);
     let one_of_several = report.groups.len() > 1 && stages.is_none();
     if let Some(group) = report.told().filter(|_| one_of_several) {
         let place = match group.stage {
@@ -158,100 +175,26 @@ fn of_diagnosis(
     if let Some(most) = elsewhere.as_ref().filter(|_| blames_nobody) {
         verdict += &format!(" But {most}.");
     }
-    let turns = in_turn(report, diagnosis);
+    let turns = cost::in_turn(report, diagnosis);
     if let Some(turns) = &turns {
         verdict += &format!(
             " {} they wait for each other in turn, for {} % of the time recorded with nothing to compute.",
             if elsewhere.is_some() { "And" } else { "But" },
-            in_percent(*turns)
+            cost::in_percent(*turns)
         );
     }
     let gain = gain.filter(|_| diagnosis.power_helps);
-    let gain = gain.and_then(|gain| gained(report, diagnosis, gain));
     Summary {
         kind: match diagnosis.nobody_waits() {
             true => Kind::Other(Other::NobodyWaits),
             false => Kind::Diagnosed(diagnosis.cause),
         },
         verdict,
+        brief: Some(certainty::brief(report, study, &doubts)),
         sure: certainty::of(report, study, &doubts),
         doubts,
-        cost: match (gain, cost(report, study, elsewhere, turns)) {
-            (Some(gain), cost) => format!("{gain} {}", capital(&cost)),
-            (None, cost) => cost,
-        },
-        next: next(report, diagnosis, turns.is_some()),
-    }
-}
-
-/// Below this share a figure would be "0.0 %".
-const LEAST: f64 = 0.0005;
-
-/// What it would gain if the ranks that are named became as fast as the median one, and then what it would if
-/// all that are slower did.
-fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<String> {
-    if gain.group < LEAST {
-        return None;
-    }
-    let late = named(&diagnosis.stragglers);
-    let less = |share: f64, by: Nanos| match share < LEAST {
-        true => "hardly less".into(),
-        false => format!("{:.1} % less ({})", 100.0 * share, time(by)),
-    };
-    let stage = report.told().filter(|_| report.groups.len() > 1);
-    let (whole, first, all) = match stage {
-        None => (
-            "an iteration".to_owned(),
-            less(gain.named, gain.named_ns),
-            less(gain.group, gain.group_ns),
-        ),
-        Some(group) => {
-            let which = match group.stage {
-                Some(stage) => format!("stage {stage}"),
-                None => "this group".into(),
-            };
-            let both = |own: String, job: String| {
-                format!(
-                    "{own} by itself, and the whole iteration {job} and no more, because groups wait for each other"
-                )
-            };
-            let own = less(gain.named, gain.named_ns);
-            let first = both(own, less(gain.named_iteration, gain.named_iteration_ns));
-            let own = less(gain.group, gain.group_ns);
-            let all = both(own, less(gain.iteration, gain.iteration_ns));
-            (which, first, all)
-        }
-    };
-    let measure = match report.told().map_or(0, |group| group.ranks.len()) {
-        2 => "the other rank",
-        _ => "the median rank",
-    };
-    let first_alone = format!("with {late} as fast as {measure} {whole} would take {first}");
-    let assumed = assumed(report);
-    Some(match first == all {
-        true => format!("{first_alone}; an estimate, from what was waited: {assumed}."),
-        false => format!(
-            "{first_alone}; with all ranks at least as fast, {all}. Both are estimates, from what was waited: {assumed}."
-        ),
-    })
-}
-
-/// What a gain assumes. Collectives that wait for less slow computation beside them for less; by how much,
-/// traces don't tell.
-fn assumed(report: &Report) -> &'static str {
-    /// Below this share of computation nothing is beside communication.
-    const BESIDE: f64 = 0.01;
-    let ranks = report.told().map_or(&[][..], |group| &group.ranks);
-    let own = report
-        .ranks
-        .iter()
-        .filter(|rank| ranks.contains(&rank.rank));
-    let overlap = own.filter_map(|rank| rank.overlap_ratio);
-    match overlap.reduce(f64::max) >= Some(BESIDE) {
-        true => {
-            "assumed is that all other kernels take as long as now; those beside communication may become shorter with it, and then there is more to gain"
-        }
-        false => "assumed is that all other kernels take as long as now",
+        cost: cost::of(report, study, gain, turns),
+        next: next::of(report, diagnosis, turns.is_some()),
     }
 }
 
@@ -260,7 +203,8 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
         return of_one(report, doubts);
     }
     let parts = parts::of(report);
-    let stages = report.groups.iter().all(|group| group.ranks.len() == 1);
+    let alone = |group: &GroupReport| group.ranks.len() == 1 || group.pipeline;
+    let stages = report.groups.iter().all(alone);
     let (kind, because, next) = match stages {
         true => (
             Other::UnevenWork,
@@ -273,15 +217,42 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
             "record the same iterations on all ranks; the tables below show what each of them does.",
         ),
     };
-    let cost = costs_of_stages(report);
+    let cost = cost::costs_of_stages(report).or_else(|| cost::of_a_row(report).filter(|_| stages));
+    let longest = longest(report).filter(|_| stages);
     Summary {
         kind: Kind::Other(kind),
-        verdict: format!("{}.", parts::verdict(&parts)),
+        verdict: format!("{}.{}", parts::verdict(&parts), longest.unwrap_or_default()),
         sure: because.into(),
+        brief: None,
         doubts,
         cost: cost.unwrap_or_else(|| "not known: what other ranks wait is not in this.".into()),
         next: next.into(),
     }
+}
+
+/// Which of several stages computes longest, where that is clear.
+fn longest(report: &Report) -> Option<String> {
+    /// Less than this share more than the second is not worth a word.
+    const CLEAR: f64 = 0.02;
+    let mut ranks = Vec::from_iter(&report.ranks);
+    ranks.sort_by_key(|rank| std::cmp::Reverse(rank.time_ns.computation));
+    let [first, second, ..] = &ranks[..] else {
+        return None;
+    };
+    let [first_ns, second_ns] = [first, second].map(|rank| rank.time_ns.computation.0 as f64);
+    let more = first_ns / second_ns.max(1.0) - 1.0;
+    let kernels = match first.computation.cmp(&second.computation) {
+        Ordering::Equal => "in as many kernels",
+        Ordering::Less => "in fewer kernels",
+        Ordering::Greater => "in more kernels",
+    };
+    (more >= CLEAR).then(|| {
+        format!(
+            " Rank {} computes longest, by {} more than the next, {kernels}.",
+            first.rank,
+            words::percents(more)
+        )
+    })
 }
 
 /// Of a rank that is compared with nobody.
@@ -305,63 +276,15 @@ fn of_one(report: &Report, doubts: Vec<String>) -> Summary {
         kind: Kind::Other(Other::OneRank),
         verdict,
         sure: sure.into(),
+        brief: None,
         doubts,
-        cost: cost_of_one(report),
+        cost: cost::of_one(report),
         next: match short {
             Some(_) => {
                 "record some iterations of the job, on all of its ranks, and analyze these.".into()
             }
-            None => next_of_one(report, &parts),
+            None => next::of_one(report, &parts),
         },
-    }
-}
-
-/// What of a rank's own time is spent without computing, as times and shares of its window.
-fn cost_of_one(report: &Report) -> String {
-    let others = match report.world_size {
-        Some(1) => "nothing that another rank could be blamed for: there is none",
-        _ => "what other ranks wait is not in this",
-    };
-    let Some(rank) = report.ranks.first() else {
-        return format!("{others}.");
-    };
-    let window = rank.window_ns.0.max(1) as f64;
-    let split = &rank.time_ns;
-    let parts = [
-        ("idle", split.idle()),
-        (
-            "in communication with nothing beside it",
-            split.exposed_communication,
-        ),
-        ("in copies with nothing beside them", split.exposed_copies),
-    ];
-    let parts = parts.map(|(what, part)| (what, part, part.0 as f64 / window));
-    let told = parts.iter().filter(|(_, _, share)| *share >= LEAST);
-    let told = told
-        .map(|&(what, part, share)| format!("{} ({}) {what}", time(part), words::percents(share)));
-    let told = Vec::from_iter(told);
-    match told.is_empty() {
-        true => format!("none of this rank's time, which computes throughout; {others}."),
-        false => format!("of this rank's time {}; {others}.", told.join(", ")),
-    }
-}
-
-/// What to do about the time of one rank. Where it mostly communicates, it may do no more than wait: other ranks tell.
-fn next_of_one(report: &Report, parts: &[parts::Part]) -> String {
-    let advice = parts::advice(parts);
-    let communicates = parts.first().is_some_and(parts::Part::communicates);
-    match (report.world_size, communicates) {
-        (Some(1), _) => format!("{advice}."),
-        (Some(_), true) => format!(
-            "give the traces of the other ranks as well, before anything else: communication that takes long is often waiting for one of them, which one rank does not tell. Then {advice}."
-        ),
-        (None, true) => format!(
-            "if the job has more ranks, give their traces as well, before anything else: communication that takes long is often waiting for one of them. Then {advice}."
-        ),
-        (Some(_), false) => format!(
-            "{advice}; the traces of the other ranks, given as well, tell who waits for whom."
-        ),
-        (None, false) => format!("{advice}; if the job has more ranks, give their traces as well."),
     }
 }
 
@@ -369,214 +292,4 @@ fn capital(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(char::to_uppercase);
     first.into_iter().flatten().chain(letters).collect()
-}
-
-/// What the others wait for the stragglers.
-fn cost(
-    report: &Report,
-    study: &Study<'_>,
-    elsewhere: Option<String>,
-    turns: Option<[f64; 2]>,
-) -> String {
-    let diagnosis = &study.diagnosis;
-    let also = costs_of_stages(report).map_or(String::new(), |stages| format!(" {stages}"));
-    if diagnosis.stragglers.is_empty() {
-        if let Some(turns) = turns {
-            return format!(
-                "each rank waits for the others for {} % of the time recorded with nothing to compute, and none of them costs clearly more than another.",
-                in_percent(turns)
-            );
-        }
-        let what = match (diagnosis.cause, elsewhere) {
-            (Cause::SamplingArtefact, _) => "not known.",
-            _ if diagnosis.nobody_waits() => {
-                "nothing that these traces show: whoever is late keeps nobody waiting."
-            }
-            (_, Some(_)) if !also.is_empty() => {
-                "no rank costs the others of its stage anything; where the time goes is below."
-            }
-            (_, None) if !also.is_empty() => {
-                "nothing that another rank of its stage could be blamed for."
-            }
-            (_, Some(_)) => "no rank costs the others anything; where the time goes is below.",
-            (_, None) => "nothing that another rank could be blamed for.",
-        };
-        return format!("{what}{also}");
-    }
-    let ranks = report.told().map_or(&[][..], |group| &group.ranks);
-    let is_other = |other: &&RankReport| {
-        ranks.contains(&other.rank) && !diagnosis.stragglers.contains(&other.rank)
-    };
-    let others = Vec::from_iter(report.ranks.iter().filter(is_other));
-    let own = range(&others, |rank| rank.wait_ns);
-    let exposed = range(&others, |rank| rank.exposed_wait_ns);
-    let (Some(own), Some(exposed)) = (own, exposed) else {
-        return format!("what the others wait can't be told without collectives.{also}");
-    };
-    // Waits for other stages are among what nothing hides.
-    let exposed = match also.is_empty() {
-        true => format!(
-            ", and for {} % of it with nothing to compute",
-            in_percent(exposed)
-        ),
-        false => String::new(),
-    };
-    let who = match others.len() {
-        1 => "the other rank waits",
-        _ => "the others wait",
-    };
-    let mut each = per_iteration(others.iter().filter_map(|rank| rank.wait_ns), study);
-    if let Some(rest) = in_step(report, diagnosis, &others) {
-        each += &format!(
-            "; {} without the first collectives, which see when recordings began",
-            per_iteration(rest.into_iter(), study)
-        );
-    }
-    format!(
-        "{who} in collectives for {} % of the time recorded ({each}){exposed}.{also}",
-        in_percent(own)
-    )
-}
-
-/// The least and the greatest of what some ranks wait, each as a share of its window.
-fn range(ranks: &[&RankReport], of: fn(&RankReport) -> Option<Nanos>) -> Option<[f64; 2]> {
-    let share = |rank: &&RankReport| Some(of(rank)?.0 as f64 / rank.window_ns.0.max(1) as f64);
-    let shares = || ranks.iter().filter_map(share);
-    Some([shares().reduce(f64::min)?, shares().reduce(f64::max)?])
-}
-
-fn in_percent([least, most]: [f64; 2]) -> String {
-    let [least, most] = [least, most].map(|share| format!("{:.2}", 100.0 * share));
-    match least == most {
-        true => most,
-        false => format!("{least} to {most}"),
-    }
-}
-
-/// What ranks wait in an iteration, as a time.
-fn per_iteration(waits: impl Iterator<Item = Nanos> + Clone, study: &Study<'_>) -> String {
-    let iterations = i64::try_from(study.waves.len().max(1)).unwrap_or(i64::MAX);
-    let least = waits.clone().min().unwrap_or_default();
-    let most = waits.max().unwrap_or_default();
-    let [least, most] = [least, most].map(|wait| time(Nanos(wait.0 / iterations)));
-    match least == most {
-        true => format!("{most} per iteration"),
-        false => format!("{least} to {most} per iteration"),
-    }
-}
-
-/// What these ranks wait in the collectives that find their ranks in step, where the others account for much of
-/// all waiting: these see when recordings began, and cost a job that is not recorded nothing.
-fn in_step(report: &Report, diagnosis: &Diagnosis, ranks: &[&RankReport]) -> Option<Vec<Nanos>> {
-    // Less than this share of it is left.
-    const LEFT: f64 = 0.7;
-    let group = report.told()?;
-    let waits = group.waits.as_ref()?;
-    let rest = waits.in_step.as_ref()?;
-    let is_given = |rank: &u32| ranks.iter().any(|given| given.rank == *rank);
-    let each = group
-        .ranks
-        .iter()
-        .zip(rest)
-        .filter(|(rank, _)| is_given(rank));
-    let rest = Vec::from_iter(each.map(|(_, wait)| *wait));
-    let all = ranks.iter().filter_map(|rank| rank.wait_ns);
-    let (all, left) = (all.sum::<Nanos>(), rest.iter().copied().sum::<Nanos>());
-    let much = (left.0 as f64) < LEFT * all.0 as f64;
-    (much || diagnosis.once_in_step.is_some()).then_some(rest)
-}
-
-/// How long all ranks of a healthy group wait for each other: the least and the greatest share of a rank's
-/// window. None where that is little, or where other stages keep them waiting besides.
-fn in_turn(report: &Report, diagnosis: &Diagnosis) -> Option<[f64; 2]> {
-    if diagnosis.cause != Cause::Healthy || stages_wait(report).is_some() {
-        return None;
-    }
-    let group = report.told()?;
-    let ranks = report.ranks.iter();
-    let ranks = Vec::from_iter(ranks.filter(|rank| group.ranks.contains(&rank.rank)));
-    range(&ranks, |rank| rank.exposed_wait_ns).filter(|[least, _]| *least >= MUCH)
-}
-
-/// The greatest share of its time that a rank waits for another stage of the pipeline.
-fn stages_wait(report: &Report) -> Option<f64> {
-    let ranks = report.ranks.iter();
-    let waits = ranks.filter_map(|rank| rank.stage_wait_fraction);
-    waits.reduce(f64::max).filter(|&most| most > 0.0)
-}
-
-/// What stages of a pipeline wait for each other.
-fn costs_of_stages(report: &Report) -> Option<String> {
-    let most = stages_wait(report)?;
-    Some(format!(
-        "Stages wait up to {:.1} % of the time recorded for each other: that is the schedule, or stages of unequal length.",
-        most * 100.0
-    ))
-}
-
-fn next(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
-    let late = named(&diagnosis.stragglers);
-    match diagnosis.cause {
-        Cause::SlowClock => format!(
-            "look at clock, temperature and power limit: those of {late}; litd gives power there that the others only wait with. --models has what the paper predicts."
-        ),
-        Cause::HostBound => hosts(report, diagnosis, &late),
-        Cause::Communication => format!("look at the links of {late}: errors, width and speed."),
-        Cause::DataDependent => {
-            format!("look at how work is divided: more of it goes to {late} (tokens, lengths, experts).")
-        }
-        Cause::SamplingArtefact => {
-            "record the same whole iterations on all ranks, and analyze again; where they are the same already, ranks do not run the same work in the same order, and can't be compared.".into()
-        }
-        Cause::Unknown if diagnosis.nobody_waits() => {
-            "if the ranks exchange anything, record that too, or say with --classes which kernels do; else look at what takes the time of each, below.".into()
-        }
-        Cause::Unknown if !diagnosis.longer.is_empty() => what_is_longer(diagnosis, &late),
-        Cause::Unknown => format!(
-            "record more iterations, with the host's calls, and look at {late} in the pictures (--html)."
-        ),
-        Cause::Healthy if in_turn => {
-            "no rank needs power more than another. Look at what differs from one collective to the next: lengths of sequences, loads of experts, hosts that are late now and then; --iteration N looks at one iteration.".into()
-        }
-        Cause::Healthy if stages_wait(report).is_some_and(|most| most >= MUCH) => {
-            "nothing to balance within a stage. Between stages compare what each of them computes, below, with how you divided the work; more and smaller micro-batches make the schedule's own waits shorter.".into()
-        }
-        Cause::Healthy => match parts::elsewhere(&parts::of(report)) {
-            Some(_) => "nothing to balance; look at what takes the time, below.".into(),
-            None => "nothing to balance.".into(),
-        },
-    }
-}
-
-/// What to look at where kernels of some names alone take longer.
-fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
-    let [first, ..] = &diagnosis.longer[..] else {
-        return String::new();
-    };
-    match first.copies() {
-        true => format!(
-            "look at what {late} copies and over which link: pinned memory, the NUMA node of its host, width and speed of PCIe; copies beside computation are hidden."
-        ),
-        false => format!(
-            "compare what {} works on at {late} with what it does on the other ranks: sizes, tokens, experts, what runs beside it. Most other kernels are as fast there, so it is not the clock.",
-            words::short(&first.name)
-        ),
-    }
-}
-
-/// What to look at where hosts are late, by whose hosts are and by what launches tell.
-fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> String {
-    if diagnosis.all_idle {
-        return format!(
-            "no host launches kernels fast enough, so look at all of them and not at that of {late} alone: fewer and larger launches (CUDA graphs), less work on the host between them, faster input."
-        );
-    }
-    if doubts::launched_in_time(report, diagnosis) {
-        return format!(
-            "the kernels of {late} were launched in time and start late all the same: look at what they wait for, such as copies and events of other streams, before you look at its host."
-        );
-    }
-    format!(
-        "look at the host of {late}: which cores it runs on, what else does, how data come; fewer and larger launches (CUDA graphs) help."
-    )
 }

@@ -6,6 +6,7 @@ use litd_traces::study::{Cause, Diagnosis, Longer, Models, Study, named};
 use litd_traces::{Exchange, GroupReport, printable};
 use litd_units::Nanos;
 
+use super::summary::Summary;
 use crate::output::{WIDTH, wrap};
 use crate::show::{HEAD, percent, time};
 
@@ -22,7 +23,14 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
     };
     match diagnosis.cause {
         Cause::Healthy => "Healthy: no rank holds the others back.".into(),
+        Cause::SlowClock if !diagnosis.slow_in.is_empty() => format!(
+            "Slow clock: {wait}, in {} alone; power can help.",
+            iterations(&diagnosis.slow_in)
+        ),
         Cause::SlowClock => format!("Slow clock: {wait}; power can help."),
+        Cause::HostBound if diagnosis.in_turn => {
+            "Late hosts: no host launches kernels fast enough for its GPU; no rank is late more than the others by more than chance, and power can't help.".into()
+        }
         Cause::HostBound if diagnosis.all_idle => {
             format!(
                 "Late hosts: no host launches kernels fast enough for its GPU, and {wait}; power can't help."
@@ -34,9 +42,12 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
         Cause::Communication => {
             format!("Slow link: {wait}; look at its links, power can't help.")
         }
-        Cause::DataDependent => {
-            format!("More work: {wait}; look at how work is divided, power only hides it.")
-        }
+        Cause::DataDependent if memory_alone(diagnosis) => format!(
+            "More work or slow memory: {wait}, whose memory-bound kernels take longer; traces don't tell which of the two."
+        ),
+        Cause::DataDependent => format!(
+            "More work or a slow GPU: {wait}, whose kernels of all kinds take longer; traces don't tell which of the two."
+        ),
         Cause::SamplingArtefact => {
             "No diagnosis: these recordings can't be compared, so who starts kernels first or last in them means nothing.".into()
         }
@@ -45,13 +56,112 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
         }
         Cause::Unknown => match diagnosis.longer.first() {
             Some(first) => longer(first, &wait, diagnosis.longer.len() > 1),
+            None if diagnosis.seen.len() > 1 => several(diagnosis, &wait),
             None => format!("Unknown: {wait}, and traces don't tell why."),
         },
     }
 }
 
+/// Iterations by their numbers, as in "iterations 4 to 6".
+fn iterations(numbers: &[u32]) -> String {
+    /// So many are named.
+    const NAMED: usize = 4;
+    match numbers {
+        [] => "no iteration".into(),
+        [one] => format!("iteration {one}"),
+        [first, .., last] if usize::try_from(last - first).ok() == Some(numbers.len() - 1) => {
+            format!("iterations {first} to {last}")
+        }
+        [rest @ .., last] if numbers.len() <= NAMED => {
+            let rest = Vec::from_iter(rest.iter().map(u32::to_string));
+            format!("iterations {} and {last}", rest.join(", "))
+        }
+        [first, .., last] => format!("{} iterations from {first} to {last}", numbers.len()),
+    }
+}
+
+/// Whether only kernels that memory limits are clearly slower, where kernels are why a rank is late.
+pub fn memory_alone(diagnosis: &Diagnosis) -> bool {
+    let apart = &diagnosis.apart;
+    let compute = apart.slower_compute.unwrap_or_default().max(0.0);
+    let more = apart.slower_memory > Some(2.0 * compute);
+    diagnosis.cause == Cause::DataDependent && more
+}
+
+/// That a rank is late for several reasons at once.
+fn several(diagnosis: &Diagnosis, wait: &str) -> String {
+    let each = diagnosis.seen.iter().filter_map(|cause| match cause {
+        Cause::SlowClock => Some("a slow clock"),
+        Cause::DataDependent => Some("more work or a slow GPU"),
+        Cause::HostBound => Some("a late host"),
+        Cause::Communication => Some("a slow link"),
+        _ => None,
+    });
+    let each = Vec::from_iter(each);
+    match diagnosis.seen.contains(&Cause::HostBound) || each.len() > 2 {
+        true => format!("Several causes: {wait}, for {}.", each.join(" and ")),
+        false => format!(
+            "Several causes, or one of them: {wait}, for {}.",
+            each.join(" or ")
+        ),
+    }
+}
+
+/// Other ranks that much is waited for as well, for another reason.
+pub fn also(diagnosis: &Diagnosis) -> String {
+    /// A rank to blame for less than this share of what is waited is not worth a word.
+    const BLAME: f64 = 0.2;
+    /// Nor are queues that are empty for less than this share of the time more than the median rank's.
+    const IDLE: f64 = 0.01;
+    /// Nor are kernels that take longer by less than this share, or by few of their standard errors.
+    const SLOWER: f64 = 0.01;
+    const ERRORS: f64 = 10.0;
+    let idles = diagnosis.ranks.iter().map(|rank| rank.marks.idle);
+    let middle = litd_diagnosis::median(idles.collect()).unwrap_or_default();
+    let others = diagnosis.ranks.iter().filter(|rank| {
+        !diagnosis.stragglers.contains(&rank.rank) && rank.blame.is_some_and(|of| of >= BLAME)
+    });
+    if diagnosis.stragglers.is_empty() {
+        return String::new();
+    }
+    if diagnosis.cause != Cause::HostBound {
+        let hosts = others.filter(|rank| rank.marks.idle - middle >= IDLE);
+        let hosts = Vec::from_iter(hosts.map(|rank| rank.rank));
+        return match hosts.is_empty() {
+            true => String::new(),
+            false => format!(" They also wait for the late host of {}.", named(&hosts)),
+        };
+    }
+    let slow = others.filter_map(|rank| {
+        let slower = rank.marks.slower_compute?;
+        let clear = ERRORS * rank.marks.uncertainty.unwrap_or_default();
+        (slower > clear.max(SLOWER)).then(|| {
+            format!(
+                " They also wait for rank {}, whose kernels take {} longer.",
+                rank.rank,
+                percents(slower)
+            )
+        })
+    });
+    slow.collect()
+}
+
 /// That kernels of one name, or several, are what makes a rank late.
 fn longer(longer: &Longer, wait: &str, several: bool) -> String {
+    if longer.counts[1] == 0 && longer.ahead_ns == Nanos::ZERO {
+        return format!(
+            "Extra {}: {wait}, where alone {} {} for {} in all{}.",
+            if longer.copies() { "copies" } else { "work" },
+            short(&longer.name),
+            if longer.copies() { "run" } else { "runs" },
+            time(longer.time_ns),
+            if several {
+                ", and others do as well"
+            } else {
+                ""
+            }
+        );
+    }
     let (what, take) = match (longer.copies(), several) {
         (true, _) => ("Slow copies", "take"),
         (false, true) => ("Slow kernels", "takes"),
@@ -178,10 +288,11 @@ pub fn distinct(names: &[&str], most: usize) -> Vec<String> {
 }
 
 /// What the diagnosis rests on, for a terminal.
-pub fn diagnosis(study: &Study<'_>) -> String {
+pub fn diagnosis(study: &Study<'_>, first: &Summary) -> String {
     let mut out = format!("\n{HEAD}why{HEAD:#}\n");
     let reasons = study.diagnosis.evidence.iter().cloned();
-    for reason in reasons.chain(skew(study)).chain(changes(study)) {
+    let full = first.in_full();
+    for reason in reasons.chain(skew(study)).chain(changes(study)).chain(full) {
         for (at, line) in wrap(&reason, WIDTH - 2).iter().enumerate() {
             let bullet = if at == 0 { "- " } else { "  " };
             out.push_str(bullet);

@@ -3,7 +3,9 @@
 // In tests a panic is the report.
 #![allow(clippy::unwrap_used)]
 
+mod causes;
 mod first;
+mod pipeline;
 mod refused;
 #[path = "../run/mod.rs"]
 mod run;

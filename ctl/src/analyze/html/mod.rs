@@ -57,7 +57,7 @@ pub fn render(
 ) -> String {
     let heading = match report.ranks.len() {
         0 | 1 => "Where does this GPU's time go?",
-        _ => "Which GPU holds this node back?",
+        _ => "Who waits for whom, and why?",
     };
     let mut out = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{} (litctl analyze)</title><style>{STYLE}</style></head><body>\n<h1>{heading}</h1>\n",
@@ -68,7 +68,7 @@ pub fn render(
     }
     summary(&mut out, first);
     if let Some(study) = study {
-        reasons(&mut out, study);
+        reasons(&mut out, study, first);
     }
     ranks::section(&mut out, report);
     time::section(&mut out, report);
@@ -129,12 +129,13 @@ fn summary(out: &mut String, summary: &Summary) {
 }
 
 /// What the verdict rests on.
-fn reasons(out: &mut String, study: &Study<'_>) {
+fn reasons(out: &mut String, study: &Study<'_>, first: &Summary) {
     out.push_str("<ul>");
     let reasons = study.diagnosis.evidence.iter().cloned();
     for reason in reasons
         .chain(words::skew(study))
         .chain(words::changes(study))
+        .chain(first.in_full())
     {
         let _ = write!(out, "<li>{}</li>", escaped(&reason));
     }

@@ -1,0 +1,371 @@
+//! What it costs that somebody is late, and what mending that gains.
+
+use litd_traces::study::{Cause, Diagnosis, Gain, Study, named};
+use litd_traces::{RankReport, Report};
+use litd_units::Nanos;
+
+use super::{parts, words};
+use crate::show::time;
+
+/// From this share of the time on it is worth a word that all ranks wait for each other, or that stages do.
+pub const MUCH: f64 = 0.02;
+
+/// Below this share a figure would be "0.0 %".
+const LEAST: f64 = 0.0005;
+
+/// What it would gain if the ranks that are named became as fast as the median one, and then what it would if
+/// all that are slower did.
+fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<String> {
+    if gain.group < LEAST {
+        return None;
+    }
+    let late = named(&diagnosis.stragglers);
+    let less = |share: f64, by: Nanos| match share < LEAST {
+        true => "hardly less".into(),
+        false => format!("{:.1} % less ({})", 100.0 * share, time(by)),
+    };
+    // Of a rank that is slow in some iterations, or where half of the ranks are, the median tells too little.
+    let half = 2 * diagnosis.stragglers.len() >= diagnosis.ranks.len();
+    let uneven = !diagnosis.slow_in.is_empty() || half && diagnosis.ranks.len() > 2;
+    let most = diagnosis
+        .excess
+        .filter(|&most| uneven && report.groups.len() == 1 && most > gain.group);
+    if let Some(most) = most {
+        return Some(format!(
+            "with {late} as fast as the fastest all the time an iteration would take {:.1} to {:.1} % less, an estimate: {}.",
+            100.0 * gain.named,
+            100.0 * most,
+            assumed(report)
+        ));
+    }
+    let stage = report.told().filter(|_| report.groups.len() > 1);
+    let (whole, first, all) = match stage {
+        None => (
+            "an iteration".to_owned(),
+            less(gain.named, gain.named_ns),
+            less(gain.group, gain.group_ns),
+        ),
+        Some(group) => {
+            let which = match group.stage {
+                Some(stage) => format!("stage {stage}"),
+                None => "this group".into(),
+            };
+            let both = |own: String, job: String| {
+                format!(
+                    "{own} by itself, and the whole iteration {job} about, because groups wait for each other"
+                )
+            };
+            let own = less(gain.named, gain.named_ns);
+            let first = both(own, less(gain.named_iteration, gain.named_iteration_ns));
+            let own = less(gain.group, gain.group_ns);
+            let all = both(own, less(gain.iteration, gain.iteration_ns));
+            (which, first, all)
+        }
+    };
+    let alike = format!("{:.1}", 100.0 * gain.named) == format!("{:.1}", 100.0 * gain.group);
+    let measure = match report.told().map_or(0, |group| group.ranks.len()) {
+        2 => "the other rank",
+        _ => "the median rank",
+    };
+    let first_alone = format!("with {late} as fast as {measure} {whole} would take {first}");
+    let assumed = assumed(report);
+    Some(match first == all || alike {
+        true => format!("{first_alone}; an estimate, from what was waited: {assumed}."),
+        false => format!(
+            "{first_alone}; with all ranks at least as fast, {all}. Both are estimates, from what was waited: {assumed}."
+        ),
+    })
+}
+
+/// What a gain assumes. Collectives that wait for less slow computation beside them for less; by how much,
+/// traces don't tell.
+fn assumed(report: &Report) -> &'static str {
+    /// Below this share of computation nothing is beside communication.
+    const BESIDE: f64 = 0.01;
+    let ranks = report.told().map_or(&[][..], |group| &group.ranks);
+    let own = report
+        .ranks
+        .iter()
+        .filter(|rank| ranks.contains(&rank.rank));
+    let overlap = own.filter_map(|rank| rank.overlap_ratio);
+    match overlap.reduce(f64::max) >= Some(BESIDE) {
+        true => {
+            "assumed is that all other kernels take as long as now; those beside communication may become shorter with it, and then there is more to gain"
+        }
+        false => "assumed is that all other kernels take as long as now",
+    }
+}
+
+/// What the others wait for the stragglers.
+pub fn of(
+    report: &Report,
+    study: &Study<'_>,
+    gain: Option<&Gain>,
+    turns: Option<[f64; 2]>,
+) -> String {
+    let diagnosis = &study.diagnosis;
+    let gain = gain.and_then(|gain| gained(report, diagnosis, gain));
+    let told = match (gain, in_step_matters(report, diagnosis)) {
+        (Some(gain), _) => Some(gain),
+        (None, false) => mended(report, study),
+        (None, true) => None,
+    };
+    let Some(told) = told else {
+        return waited(report, study, turns);
+    };
+    let besides = match parts::besides(report) {
+        Some(besides) => format!(" Besides, {besides}."),
+        None => costs_of_stages(report).map_or(String::new(), |stages| format!(" {stages}")),
+    };
+    told + &besides
+}
+
+/// What it would gain at most if what makes ranks late were mended, where that is no clock.
+fn mended(report: &Report, study: &Study<'_>) -> Option<String> {
+    let diagnosis = &study.diagnosis;
+    let iterations = i64::try_from(study.waves.len().max(1)).unwrap_or(i64::MAX);
+    let less = |share: f64, window: f64| {
+        let each = time(Nanos((share * window) as i64 / iterations));
+        format!("up to {:.1} % less ({each})", 100.0 * share)
+    };
+    let ranks = report.told().map_or(&[][..], |group| &group.ranks);
+    let ranks = Vec::from_iter(
+        report
+            .ranks
+            .iter()
+            .filter(|rank| ranks.contains(&rank.rank)),
+    );
+    let window = litd_diagnosis::median(Vec::from_iter(
+        ranks.iter().map(|rank| rank.window_ns.0 as f64),
+    ))?;
+    if diagnosis.stragglers.is_empty() {
+        if diagnosis.cause != Cause::HostBound {
+            return None;
+        }
+        let lost = ranks.iter().map(|rank| {
+            let idle = rank.time_ns.idle() + rank.exposed_wait_ns.unwrap_or_default();
+            idle.0 as f64 / rank.window_ns.0.max(1) as f64
+        });
+        let lost = litd_diagnosis::median(lost.collect())?;
+        return Some(format!(
+            "with all hosts fast enough for their GPUs an iteration would take {}; with one of them alone hardly less, because then the GPUs wait for the next.",
+            less(lost, window)
+        ));
+    }
+    let excess = diagnosis
+        .excess
+        .filter(|&excess| (LEAST..1.0).contains(&excess))?;
+    let late = named(&diagnosis.stragglers);
+    let whole = match report.groups.len() {
+        1 => "an iteration".to_owned(),
+        _ => "an iteration of this group".to_owned(),
+    };
+    Some(format!(
+        "without what makes {late} late {whole} would take {}, an estimate.",
+        less(excess, window)
+    ))
+}
+
+/// Whether the first collectives, which see when recordings began, account for much of what is waited.
+fn in_step_matters(report: &Report, diagnosis: &Diagnosis) -> bool {
+    let others = Vec::from_iter(others(report, diagnosis));
+    !diagnosis.stragglers.is_empty() && in_step(report, diagnosis, &others).is_some()
+}
+
+/// The ranks that wait for those that are named.
+fn others<'a>(
+    report: &'a Report,
+    diagnosis: &'a Diagnosis,
+) -> impl Iterator<Item = &'a RankReport> {
+    let ranks = report.told().map_or(&[][..], |group| &group.ranks);
+    let is_other = |other: &&RankReport| {
+        ranks.contains(&other.rank) && !diagnosis.stragglers.contains(&other.rank)
+    };
+    report.ranks.iter().filter(is_other)
+}
+
+/// What is waited, where nothing better can be told.
+fn waited(report: &Report, study: &Study<'_>, turns: Option<[f64; 2]>) -> String {
+    let diagnosis = &study.diagnosis;
+    let also = costs_of_stages(report).map_or(String::new(), |stages| format!(" {stages}"));
+    if diagnosis.stragglers.is_empty() {
+        if let Some(turns) = turns {
+            return format!(
+                "each rank waits for the others for {} % of the time recorded with nothing to compute, and none of them costs clearly more than another.",
+                in_percent(turns)
+            );
+        }
+        let largest = || match parts::besides(report) {
+            Some(besides) => format!(" Of the time recorded {besides}."),
+            None => String::new(),
+        };
+        return match diagnosis.cause {
+            Cause::SamplingArtefact => "not known.".into(),
+            _ if diagnosis.nobody_waits() => format!(
+                "nothing that these traces show: whoever is late keeps nobody waiting.{}",
+                largest()
+            ),
+            _ if report.missing().is_some() => format!(
+                "not known: the ranks given may wait for one that is missing, as long as they communicate with nothing beside it.{}",
+                largest()
+            ),
+            _ if !also.is_empty() => {
+                format!("nothing that another rank of its stage could be blamed for.{also}")
+            }
+            _ => format!(
+                "nothing that another rank could be blamed for.{}",
+                largest()
+            ),
+        };
+    }
+    let others = Vec::from_iter(others(report, diagnosis));
+    let own = range(&others, |rank| rank.wait_ns);
+    let exposed = range(&others, |rank| rank.exposed_wait_ns);
+    let (Some(own), Some(exposed)) = (own, exposed) else {
+        return format!("what the others wait can't be told without collectives.{also}");
+    };
+    // Waits for other stages are among what nothing hides.
+    let exposed = match also.is_empty() {
+        true => format!(
+            ", and for {} % of it with nothing to compute",
+            in_percent(exposed)
+        ),
+        false => String::new(),
+    };
+    let who = match others.len() {
+        1 => "the other rank waits",
+        _ => "the others wait",
+    };
+    let mut each = per_iteration(others.iter().filter_map(|rank| rank.wait_ns), study);
+    if let Some(rest) = in_step(report, diagnosis, &others) {
+        each += &format!(
+            "; {} without the first collectives, which see when recordings began",
+            per_iteration(rest.into_iter(), study)
+        );
+    }
+    format!(
+        "{who} in collectives for {} % of the time recorded ({each}){exposed}.{also}",
+        in_percent(own)
+    )
+}
+
+/// The least and the greatest of what some ranks wait, each as a share of its window.
+pub fn range(ranks: &[&RankReport], of: fn(&RankReport) -> Option<Nanos>) -> Option<[f64; 2]> {
+    let share = |rank: &&RankReport| Some(of(rank)?.0 as f64 / rank.window_ns.0.max(1) as f64);
+    let shares = || ranks.iter().filter_map(share);
+    Some([shares().reduce(f64::min)?, shares().reduce(f64::max)?])
+}
+
+pub fn in_percent([least, most]: [f64; 2]) -> String {
+    let [least, most] = [least, most].map(|share| format!("{:.2}", 100.0 * share));
+    match least == most {
+        true => most,
+        false => format!("{least} to {most}"),
+    }
+}
+
+/// What ranks wait in an iteration, as a time.
+fn per_iteration(waits: impl Iterator<Item = Nanos> + Clone, study: &Study<'_>) -> String {
+    let iterations = i64::try_from(study.waves.len().max(1)).unwrap_or(i64::MAX);
+    let least = waits.clone().min().unwrap_or_default();
+    let most = waits.max().unwrap_or_default();
+    let [least, most] = [least, most].map(|wait| time(Nanos(wait.0 / iterations)));
+    match least == most {
+        true => format!("{most} per iteration"),
+        false => format!("{least} to {most} per iteration"),
+    }
+}
+
+/// What these ranks wait in the collectives that find their ranks in step, where the others account for much of
+/// all waiting: these see when recordings began, and cost a job that is not recorded nothing.
+fn in_step(report: &Report, diagnosis: &Diagnosis, ranks: &[&RankReport]) -> Option<Vec<Nanos>> {
+    // Less than this share of it is left.
+    const LEFT: f64 = 0.7;
+    let group = report.told()?;
+    let waits = group.waits.as_ref()?;
+    let rest = waits.in_step.as_ref()?;
+    let is_given = |rank: &u32| ranks.iter().any(|given| given.rank == *rank);
+    let each = group
+        .ranks
+        .iter()
+        .zip(rest)
+        .filter(|(rank, _)| is_given(rank));
+    let rest = Vec::from_iter(each.map(|(_, wait)| *wait));
+    let all = ranks.iter().filter_map(|rank| rank.wait_ns);
+    let (all, left) = (all.sum::<Nanos>(), rest.iter().copied().sum::<Nanos>());
+    let much = (left.0 as f64) < LEFT * all.0 as f64;
+    (much || diagnosis.once_in_step.is_some()).then_some(rest)
+}
+
+/// How long all ranks of a healthy group wait for each other: the least and the greatest share of a rank's
+/// window. None where that is little, or where other stages keep them waiting besides.
+pub fn in_turn(report: &Report, diagnosis: &Diagnosis) -> Option<[f64; 2]> {
+    let nobody = diagnosis.cause == Cause::Healthy;
+    if !nobody || stages_wait(report).is_some() && !diagnosis.in_turn {
+        return None;
+    }
+    let group = report.told()?;
+    let ranks = report.ranks.iter();
+    let ranks = Vec::from_iter(ranks.filter(|rank| group.ranks.contains(&rank.rank)));
+    range(&ranks, |rank| rank.exposed_wait_ns).filter(|[least, _]| *least >= MUCH)
+}
+
+/// The greatest share of its time that a rank waits for another stage of the pipeline.
+pub fn stages_wait(report: &Report) -> Option<f64> {
+    // A transfer that is posted early lies ready beside computation, which waits for nothing then.
+    let least = |rank: &RankReport| {
+        let waits = rank.stage_wait_fraction?;
+        Some(waits.min(rank.exposed_wait_fraction.unwrap_or(waits)))
+    };
+    let waits = report.ranks.iter().filter_map(least);
+    waits.reduce(f64::max).filter(|&most| most > 0.0)
+}
+
+/// What stages of a pipeline wait for each other.
+pub fn costs_of_stages(report: &Report) -> Option<String> {
+    let most = stages_wait(report)?;
+    Some(format!(
+        "Stages wait up to {:.1} % of the time recorded for each other: that is the schedule, or stages of unequal length.",
+        most * 100.0
+    ))
+}
+
+/// What ranks of a pipeline wait for each other where each of them is a stage.
+pub fn of_a_row(report: &Report) -> Option<String> {
+    let ranks = Vec::from_iter(&report.ranks);
+    let exposed = range(&ranks, |rank| rank.exposed_wait_ns)?;
+    Some(format!(
+        "each rank waits for others for {} % of the time recorded with nothing to compute: that is the schedule, or stages of unequal length.",
+        in_percent(exposed)
+    ))
+}
+
+/// What of a rank's own time is spent without computing, as times and shares of its window.
+pub fn of_one(report: &Report) -> String {
+    let others = match report.world_size {
+        Some(1) => "nothing that another rank could be blamed for: there is none",
+        _ => "what other ranks wait is not in this",
+    };
+    let Some(rank) = report.ranks.first() else {
+        return format!("{others}.");
+    };
+    let window = rank.window_ns.0.max(1) as f64;
+    let split = &rank.time_ns;
+    let parts = [
+        ("idle", split.idle()),
+        (
+            "in communication with nothing beside it",
+            split.exposed_communication,
+        ),
+        ("in copies with nothing beside them", split.exposed_copies),
+    ];
+    let parts = parts.map(|(what, part)| (what, part, part.0 as f64 / window));
+    let told = parts.iter().filter(|(_, _, share)| *share >= LEAST);
+    let told = told
+        .map(|&(what, part, share)| format!("{} ({}) {what}", time(part), words::percents(share)));
+    let told = Vec::from_iter(told);
+    match told.is_empty() {
+        true => format!("none of this rank's time, which computes throughout; {others}."),
+        false => format!("of this rank's time {}; {others}.", told.join(", ")),
+    }
+}

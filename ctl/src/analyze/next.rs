@@ -1,0 +1,127 @@
+//! What to do next.
+
+use litd_traces::Report;
+use litd_traces::study::{Cause, Diagnosis, named};
+
+use super::cost::{MUCH, stages_wait};
+use super::{doubts, parts, words};
+
+/// What to do about a verdict on ranks that are compared.
+pub fn of(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
+    let late = named(&diagnosis.stragglers);
+    match diagnosis.cause {
+        Cause::SlowClock => format!(
+            "look at clock, temperature and power limit: those of {late}; litd gives power there that the others only wait with. --models has what the paper predicts."
+        ),
+        Cause::HostBound => hosts(report, diagnosis, &late),
+        Cause::Communication => format!("look at the links of {late}: errors, width and speed."),
+        Cause::DataDependent => format!(
+            "compare what the longest kernels work on at {late} with the other ranks (grids and shapes, tokens, lengths, experts). Where that differs divide the work evenly; where it is equal the GPU is slow: look at its clocks, that of memory as well, and at memory errors (ECC)."
+        ),
+        Cause::SamplingArtefact => {
+            "record the same whole iterations on all ranks, and analyze again; where they are the same already, ranks do not run the same work in the same order, and can't be compared.".into()
+        }
+        Cause::Unknown if diagnosis.nobody_waits() => {
+            "if the ranks exchange anything, record that too, or say with --classes which kernels do; else look at what takes the time of each, below.".into()
+        }
+        Cause::Unknown if !diagnosis.longer.is_empty() => what_is_longer(diagnosis, &late),
+        Cause::Unknown if diagnosis.seen.len() > 1 => several(diagnosis, &late),
+        Cause::Unknown => format!(
+            "look at {late} in the pictures (--html): in which kernels and iterations it falls behind; more iterations, with the host's calls, tell more."
+        ),
+        Cause::Healthy if report.missing().is_some() => others(report),
+        Cause::Healthy if in_turn => {
+            "no rank needs power more than another. Look at what differs from one collective to the next: lengths of sequences, loads of experts, hosts that are late now and then; --iteration N looks at one iteration.".into()
+        }
+        Cause::Healthy if stages_wait(report).is_some_and(|most| most >= MUCH) => {
+            "nothing to balance within a stage. Between stages compare what each of them computes, below, with how you divided the work; more and smaller micro-batches make the schedule's own waits shorter.".into()
+        }
+        Cause::Healthy => match parts::worth(report) {
+            Some(part) => format!("nothing to balance; {}.", part.advice()),
+            None => "nothing to balance.".into(),
+        },
+    }
+}
+
+/// That the traces of the ranks that are missing tell more.
+fn others(report: &Report) -> String {
+    /// So many are named.
+    const NAMED: usize = 8;
+    let which = match report.missing_ranks(NAMED) {
+        Some((first, count)) if first.len() == count as usize => named(&first),
+        Some((_, count)) => format!("the other {count} ranks"),
+        None => "the other ranks".into(),
+    };
+    format!("give the traces of {which} as well: the one that all wait for may be among them.")
+}
+
+/// What to look at where a rank is late for several reasons.
+fn several(diagnosis: &Diagnosis, late: &str) -> String {
+    let each = diagnosis.seen.iter().filter_map(|cause| match cause {
+        Cause::HostBound => Some("its host (cores, what else runs there, how data come)"),
+        Cause::SlowClock => Some("its clock, temperature and power limit"),
+        Cause::DataDependent => {
+            Some("whether it has more work than the others (grids, lengths, experts)")
+        }
+        Cause::Communication => Some("its links"),
+        _ => None,
+    });
+    format!(
+        "look at all of it on {late}: {}.",
+        Vec::from_iter(each).join("; ")
+    )
+}
+
+/// What to look at where kernels of some names alone take longer.
+fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
+    let [first, ..] = &diagnosis.longer[..] else {
+        return String::new();
+    };
+    match first.copies() {
+        true => format!(
+            "look at what {late} copies and over which link: pinned memory, the NUMA node of its host, width and speed of PCIe; copies beside computation are hidden."
+        ),
+        false => format!(
+            "compare what {} works on at {late} with what it does on the other ranks: sizes, tokens, experts, what runs beside it. Most other kernels are as fast there, so it is not its clock that is slow.",
+            words::short(&first.name)
+        ),
+    }
+}
+
+/// What to look at where hosts are late, by whose hosts are and by what launches tell.
+fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> String {
+    if diagnosis.stragglers.is_empty() {
+        return "look at all hosts, not at one of them: fewer and larger launches (CUDA graphs), less work on the host between them, faster input.".into();
+    }
+    if diagnosis.all_idle {
+        return format!(
+            "no host launches kernels fast enough, so look at all of them and not at that of {late} alone: fewer and larger launches (CUDA graphs), less work on the host between them, faster input."
+        );
+    }
+    if doubts::launched_in_time(report, diagnosis) {
+        return format!(
+            "the kernels of {late} were launched in time and start late all the same: look at what they wait for, such as copies and events of other streams, before you look at its host."
+        );
+    }
+    format!(
+        "look at the host of {late}: which cores it runs on, what else does, how data come; fewer and larger launches (CUDA graphs) help."
+    )
+}
+/// What to do about the time of one rank. Where it mostly communicates, it may do no more than wait: other ranks tell.
+pub fn of_one(report: &Report, parts: &[parts::Part]) -> String {
+    let advice = parts::advice(parts);
+    let communicates = parts.first().is_some_and(parts::Part::communicates);
+    match (report.world_size, communicates) {
+        (Some(1), _) => format!("{advice}."),
+        (Some(_), true) => format!(
+            "give the traces of the other ranks as well, before anything else: communication that takes long is often waiting for one of them, which one rank does not tell. Then {advice}."
+        ),
+        (None, true) => format!(
+            "if the job has more ranks, give their traces as well, before anything else: communication that takes long is often waiting for one of them. Then {advice}."
+        ),
+        (Some(_), false) => format!(
+            "{advice}; the traces of the other ranks, given as well, tell who waits for whom."
+        ),
+        (None, false) => format!("{advice}; if the job has more ranks, give their traces as well."),
+    }
+}

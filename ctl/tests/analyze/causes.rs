@@ -1,0 +1,372 @@
+//! Jobs whose ranks meet after each layer, made so that what is wrong with them is known: that the verdict names it,
+//! names nobody where nobody is to blame, and tells what mending it gains.
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{document, report, write};
+
+const RANKS: u32 = 8;
+const LAYERS: u32 = 6;
+
+/// A kernel's name, how long its GPU waits for it and how long it takes, in µs.
+type Part = (&'static str, f64, f64);
+
+/// Numbers from 0 to 1 that look like chance and are the same each time.
+fn noise(of: [u32; 4]) -> f64 {
+    let mut state = of.iter().fold(0x2545_f491_u64, |state, &number| {
+        (state ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    });
+    state ^= state >> 29;
+    state = state.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (state >> 40) as f64 / f64::from(1_u32 << 24)
+}
+
+/// Attention, experts and a norm, six kernels in a layer. `part` changes one of them, of a rank, iteration and layer.
+fn layer(place: [u32; 3], part: impl Fn(&Part) -> Part) -> Vec<Part> {
+    let parts = [
+        ("qkv_gemm", 0.0, 60.0),
+        ("flash_attention", 0.0, 30.0),
+        ("out_gemm", 0.0, 40.0),
+        ("rms_norm", 0.0, 10.0),
+        ("expert_gemm_up", 0.0, 90.0),
+        ("expert_gemm_down", 0.0, 80.0),
+    ];
+    let [rank, iteration, layer] = place;
+    let noisy = |(k, part_of): (u32, &Part)| {
+        let (name, gap, length) = part(part_of);
+        let noise = 1.0 + 0.002 * noise([rank, iteration, 10 * layer + k, 0]);
+        (name, gap, length * noise)
+    };
+    Vec::from_iter((0..).zip(&parts).map(noisy))
+}
+
+/// The traces of a job, and how long it takes in µs.
+struct Job {
+    folder: TempDir,
+    wall: f64,
+}
+
+impl Job {
+    /// Of ranks that run what `layer` says of a rank, iteration and layer, and meet after each layer in transfers of so
+    /// many µs.
+    fn of(
+        iterations: u32,
+        (given, world): (std::ops::Range<u32>, u32),
+        transfer: f64,
+        layer: impl Fn([u32; 3]) -> Vec<Part>,
+    ) -> Self {
+        let mut times = vec![0.0_f64; world as usize];
+        let mut events = vec![Vec::new(); world as usize];
+        for iteration in 0..iterations {
+            let begin = times[0];
+            for number in 0..LAYERS {
+                for (rank, time) in (0..).zip(&mut times) {
+                    for (name, gap, length) in layer([rank, iteration, number]) {
+                        *time += gap;
+                        events[rank as usize].push(super::kernel(name, *time, length));
+                        *time += length;
+                    }
+                }
+                let end = times.iter().copied().fold(0.0, f64::max) + transfer;
+                for (time, events) in times.iter_mut().zip(&mut events) {
+                    let name = "ncclDevKernel_AllReduce";
+                    let length = end - *time;
+                    events.push(format!(
+                        r#"{{"ph":"X","cat":"kernel","name":"{name}","pid":0,"tid":20,"ts":{time:.3},"dur":{length:.3},"args":{{"device":0,"stream":20}}}}"#
+                    ));
+                    *time = end;
+                }
+            }
+            for events in &mut events {
+                events.push(format!(
+                    r#"{{"ph":"X","cat":"user_annotation","name":"ProfilerStep#{iteration}","pid":9,"tid":9,"ts":{begin:.3},"dur":{:.3}}}"#,
+                    times[0] - begin - 0.001
+                ));
+            }
+        }
+        let folder = TempDir::new().unwrap();
+        for rank in given {
+            let info = format!(r#""distributedInfo":{{"rank":{rank},"world_size":{world}}},"#);
+            let text = document(&info, &events[rank as usize]);
+            write(&folder, &format!("rank{rank}.json"), text);
+        }
+        Self {
+            folder,
+            wall: times[0],
+        }
+    }
+
+    /// Of eight ranks and six iterations.
+    fn eight(part: impl Fn([u32; 3], &Part) -> Part) -> Self {
+        Self::of(6, (0..RANKS, RANKS), 20.0, |place| {
+            layer(place, |of| part(place, of))
+        })
+    }
+
+    fn report(&self) -> Value {
+        report(&[], &[self.folder.path()])
+    }
+
+    /// What it takes less without what is wrong, in percent.
+    fn truth(&self) -> f64 {
+        100.0 * (1.0 - Self::eight(|_, &part| part).wall / self.wall)
+    }
+}
+
+fn said(report: &Value, key: &str) -> String {
+    report["verdict"][key].as_str().unwrap().to_owned()
+}
+
+/// The percentage before this.
+fn percent(text: &str, before: &str) -> f64 {
+    let (start, _) = text.split_once(before).unwrap_or_else(|| panic!("{text}"));
+    start.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn hosts_that_are_all_late_leave_no_rank_to_blame() {
+    for seed in 0..4 {
+        let job = Job::eight(|[rank, iteration, layer], &(name, _, length)| {
+            // A host that lags does so for an iteration.
+            let lags = 20.0 * noise([seed, rank, iteration, 7]);
+            let gap = 60.0 + lags + 20.0 * noise([seed, rank, 100 * iteration + layer, 8]);
+            (name, gap, length)
+        });
+        let report = job.report();
+        let text = said(&report, "text");
+        assert_eq!(report["straggler_rank"], Value::Null, "{text}");
+        assert!(
+            text.starts_with(
+                "Late hosts: no host launches kernels fast enough for its GPU; no rank"
+            ),
+            "{text}"
+        );
+        let cost = said(&report, "cost");
+        let told = percent(&cost, " % less");
+        assert!((told - job.truth()).abs() < 5.0, "{cost} {}", job.truth());
+        assert!(said(&report, "next").starts_with("look at all hosts, not at one"));
+    }
+}
+
+#[test]
+fn one_late_host_among_late_ones_is_named_with_what_it_costs() {
+    let hosts = |late: f64| {
+        Job::eight(move |[rank, iteration, layer], &(name, _, length)| {
+            let more = if rank == 2 { late } else { 0.0 };
+            let gap = 10.0 + more + 3.0 * noise([rank, iteration, layer, 8]);
+            (name, gap, length)
+        })
+    };
+    let job = hosts(20.0);
+    let report = job.report();
+    assert_eq!(report["straggler_rank"], 2);
+    let cost = said(&report, "cost");
+    let truth = 100.0 * (1.0 - hosts(0.0).wall / job.wall);
+    let told = percent(&cost, " % less");
+    assert!((told - truth).abs() < 2.5, "{cost} {truth}");
+    assert_eq!(cost.matches(" % less").count(), 1, "{cost}");
+}
+
+#[test]
+fn what_a_few_kernels_take_longer_is_no_slow_clock() {
+    for (slow, name) in [("flash", "flash_attention"), ("expert", "expert_gemm")] {
+        let job = Job::eight(|[rank, ..], &(of, gap, length)| {
+            let more = rank == 4 && of.starts_with(slow);
+            (of, gap, if more { 1.6 * length } else { length })
+        });
+        let report = job.report();
+        assert_eq!(report["straggler_rank"], 4);
+        let text = said(&report, "text");
+        assert!(!text.contains("Slow clock"), "{text}");
+        assert!(
+            text.contains("slow kernel") || text.starts_with("Slow kernels"),
+            "{text}"
+        );
+        assert!(text.contains(&format!("whose {name}")), "{text}");
+        assert_eq!(report["diagnosis"]["power_helps"], false);
+        let cost = said(&report, "cost");
+        let told = percent(&cost, " % less");
+        assert!((told - job.truth()).abs() < 1.0, "{cost} {}", job.truth());
+    }
+    // A clock slows what follows it, whatever its name.
+    let job = Job::eight(|[rank, ..], &(of, gap, length)| {
+        let follows = if of == "rms_norm" { 1.0 } else { 1.03 };
+        (of, gap, if rank == 4 { follows * length } else { length })
+    });
+    let text = said(&job.report(), "text");
+    assert_eq!(
+        text,
+        "Slow clock: the others wait for rank 4; power can help."
+    );
+}
+
+#[test]
+fn ranks_whose_loads_change_wait_for_each_other_in_turn() {
+    for seed in 0..4 {
+        let job = Job::eight(|[rank, iteration, layer], &(of, gap, length)| {
+            let load = 0.7 + 0.7 * noise([seed, rank, 100 * iteration + layer, 9]);
+            let load = if of.starts_with("expert") { load } else { 1.0 };
+            (of, gap, load * length)
+        });
+        let report = job.report();
+        let text = said(&report, "text");
+        assert_eq!(report["straggler_rank"], Value::Null, "{text}");
+        assert!(text.contains("they wait for each other in turn"), "{text}");
+        assert!(!text.contains("power can help"), "{text}");
+    }
+}
+
+#[test]
+fn more_work_is_told_from_a_slow_gpu_only_where_traces_tell() {
+    let slower = |memory: f64, compute: f64| {
+        Job::eight(move |[rank, ..], &(of, gap, length)| {
+            let by = if of == "rms_norm" { memory } else { compute };
+            (of, gap, if rank == 2 { by * length } else { length })
+        })
+    };
+    let report = slower(1.04, 1.04).report();
+    assert_eq!(report["straggler_rank"], 2);
+    let text = said(&report, "text");
+    assert!(
+        text.starts_with("More work or a slow GPU: the others wait for rank 2"),
+        "{text}"
+    );
+    assert!(
+        said(&report, "how_sure").contains("is not known"),
+        "{report}"
+    );
+    for part in ["grids and shapes", "clocks", "ECC"] {
+        assert!(said(&report, "next").contains(part), "{part}");
+    }
+    let report = slower(1.6, 1.0).report();
+    let text = said(&report, "text");
+    assert!(
+        text.starts_with("More work or slow memory: the others wait for rank 2"),
+        "{text}"
+    );
+    let sure = said(&report, "how_sure");
+    assert!(
+        sure.contains("memory-bound computation of constant overlap"),
+        "{sure}"
+    );
+    assert!(
+        sure.contains("takes 60.0 % longer") || sure.contains("takes 59."),
+        "{sure}"
+    );
+}
+
+#[test]
+fn a_clock_that_is_slow_in_some_iterations_is_told_with_them() {
+    for slow in [5..6_u32, 3..6] {
+        let job = Job::eight(|[rank, iteration, _], &(of, gap, length)| {
+            let slow = rank == 7 && slow.contains(&iteration) && of != "rms_norm";
+            (of, gap, if slow { 1.1 * length } else { length })
+        });
+        let report = job.report();
+        let text = said(&report, "text");
+        let which = match slow.len() {
+            1 => "iteration 5",
+            _ => "iterations 3 to 5",
+        };
+        let told =
+            format!("Slow clock: the others wait for rank 7, in {which} alone; power can help.");
+        assert_eq!(text, told);
+        let cost = said(&report, "cost");
+        let told = percent(&cost, " % less");
+        assert!((told - job.truth()).abs() < 1.0, "{cost} {}", job.truth());
+    }
+}
+
+#[test]
+fn two_causes_are_both_told() {
+    // On two ranks.
+    let job = Job::eight(|[rank, _, layer], &(of, gap, length)| {
+        let stalls = rank == 0 && layer == 3 && of == "qkv_gemm";
+        let slow = rank == 5 && of != "rms_norm";
+        (
+            of,
+            if stalls { 120.0 } else { gap },
+            if slow { 1.05 * length } else { length },
+        )
+    });
+    let text = said(&job.report(), "text");
+    for part in ["rank 5", "ate host", "rank 0"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    // On one.
+    let job = Job::eight(|[rank, _, _], &(of, gap, length)| {
+        let slow = rank == 5 && of != "rms_norm";
+        (
+            of,
+            if rank == 5 { 3.0 } else { gap },
+            if slow { 1.05 * length } else { length },
+        )
+    });
+    let text = said(&job.report(), "text");
+    let told = "Several causes: the others wait for rank 5, for a slow clock and a late host.";
+    assert_eq!(text, told);
+}
+
+#[test]
+fn what_takes_most_time_is_on_the_first_screen() {
+    // All wait for their data.
+    let job = Job::eight(|[.., layer], &(of, gap, length)| {
+        let waits = layer == 0 && of == "qkv_gemm";
+        (of, if waits { 600.0 } else { gap }, length)
+    });
+    let report = job.report();
+    let text = said(&report, "text");
+    assert!(text.starts_with("Healthy"), "{text}");
+    assert!(text.contains("But gaps"), "{text}");
+    assert!(said(&report, "cost").contains("gaps"), "{report}");
+    // A slow clock costs little beside a slow network.
+    let job = Job::of(6, (0..RANKS, RANKS), 800.0, |place| {
+        layer(place, |&(of, gap, length)| {
+            let slow = place[0] == 2 && of != "rms_norm";
+            (of, gap, if slow { 1.05 * length } else { length })
+        })
+    });
+    let report = job.report();
+    assert_eq!(report["straggler_rank"], 2);
+    let cost = said(&report, "cost");
+    assert!(
+        cost.contains("Besides, communication with nothing beside it takes 7"),
+        "{cost}"
+    );
+}
+
+#[test]
+fn missing_ranks_are_asked_for() {
+    let job = Job::of(6, (3..5, RANKS), 20.0, |place| {
+        layer(place, |&(of, gap, length)| {
+            (of, gap, if place[0] == 2 { 1.1 * length } else { length })
+        })
+    });
+    let report = job.report();
+    let next = said(&report, "next");
+    assert!(
+        next.starts_with("give the traces of ranks 0, 1, 2, 5, 6 and 7"),
+        "{next}"
+    );
+    let cost = said(&report, "cost");
+    assert!(
+        cost.starts_with("not known: the ranks given may wait for one that is missing"),
+        "{cost}"
+    );
+}
+
+#[test]
+fn work_of_one_rank_alone_is_extra_and_not_slow() {
+    let job = Job::of(6, (0..RANKS, RANKS), 20.0, |place| {
+        let mut parts = layer(place, |&part| part);
+        if place[0] == 0 && place[2] == 5 {
+            parts.push(("eval_metric", 0.0, 300.0));
+        }
+        parts
+    });
+    let text = said(&job.report(), "text");
+    let told =
+        "Extra work: the others wait for rank 0, where alone eval_metric runs for 1.80 ms in all.";
+    assert_eq!(text, told);
+}
