@@ -141,8 +141,11 @@ fn slower_in_short(diagnosis: &Diagnosis) -> String {
     };
     let by = words::percents(by.unwrap_or_default());
     match times(diagnosis) {
-        Some(times) => format!("{which} take {by} longer, {} times its error", many(times)),
-        None => format!("{which} take {by} longer"),
+        Some(times) => format!(
+            "{which} there take {by} longer, {} times the error of that",
+            many(times)
+        ),
+        None => format!("{which} there take {by} longer"),
     }
 }
 

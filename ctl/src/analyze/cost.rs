@@ -52,7 +52,7 @@ fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<String>
             };
             let both = |own: String, job: String| {
                 format!(
-                    "{own} by itself, and the whole iteration {job} about, because groups wait for each other"
+                    "{own} by itself, and the whole iteration about {job}, because groups wait for each other"
                 )
             };
             let own = less(gain.named, gain.named_ns);
@@ -113,7 +113,8 @@ pub fn of(
     let Some(told) = told else {
         return waited(report, study, turns);
     };
-    let besides = match parts::besides(report) {
+    let by_hosts = diagnosis.cause == Cause::HostBound;
+    let besides = match parts::besides(report, by_hosts) {
         Some(besides) => format!(" Besides, {besides}."),
         None => costs_of_stages(report).map_or(String::new(), |stages| format!(" {stages}")),
     };
@@ -126,7 +127,7 @@ fn mended(report: &Report, study: &Study<'_>) -> Option<String> {
     let iterations = i64::try_from(study.waves.len().max(1)).unwrap_or(i64::MAX);
     let less = |share: f64, window: f64| {
         let each = time(Nanos((share * window) as i64 / iterations));
-        format!("up to {:.1} % less ({each})", 100.0 * share)
+        format!("{:.1} % less ({each})", 100.0 * share)
     };
     let ranks = report.told().map_or(&[][..], |group| &group.ranks);
     let ranks = Vec::from_iter(
@@ -148,20 +149,25 @@ fn mended(report: &Report, study: &Study<'_>) -> Option<String> {
         });
         let lost = litd_diagnosis::median(lost.collect())?;
         return Some(format!(
-            "with all hosts fast enough for their GPUs an iteration would take {}; with one of them alone hardly less, because then the GPUs wait for the next.",
+            "with all hosts fast enough for their GPUs an iteration would take up to {}; with one of them alone hardly less, because then the GPUs wait for the next.",
             less(lost, window)
         ));
     }
-    let excess = diagnosis
-        .excess
-        .filter(|&excess| (LEAST..1.0).contains(&excess))?;
+    // Ranks that are late one after the other are each waited for.
+    let waits = Vec::from_iter(others(report, diagnosis));
+    let waits = range(&waits, |rank| rank.exposed_wait_ns);
+    let waits = waits.filter(|_| diagnosis.stragglers.len() > 1);
+    let excess = diagnosis.excess?.max(waits.map_or(0.0, |waits| waits[0]));
+    if !(LEAST..1.0).contains(&excess) {
+        return None;
+    }
     let late = named(&diagnosis.stragglers);
     let whole = match report.groups.len() {
         1 => "an iteration".to_owned(),
         _ => "an iteration of this group".to_owned(),
     };
     Some(format!(
-        "without what makes {late} late {whole} would take {}, an estimate.",
+        "without what makes {late} late {whole} would take about {}.",
         less(excess, window)
     ))
 }
@@ -195,7 +201,7 @@ fn waited(report: &Report, study: &Study<'_>, turns: Option<[f64; 2]>) -> String
                 in_percent(turns)
             );
         }
-        let largest = || match parts::besides(report) {
+        let largest = || match parts::besides(report, false) {
             Some(besides) => format!(" Of the time recorded {besides}."),
             None => String::new(),
         };

@@ -74,6 +74,8 @@ fn several(diagnosis: &Diagnosis, late: &str) -> String {
 
 /// What to look at where kernels of some names alone take longer.
 fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
+    /// Clocks of GPUs that run the same job are hardly further apart.
+    const CLOCKS: f64 = 0.25;
     let [first, ..] = &diagnosis.longer[..] else {
         return String::new();
     };
@@ -82,8 +84,15 @@ fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
             "look at what {late} copies and over which link: pinned memory, the NUMA node of its host, width and speed of PCIe; copies beside computation are hidden."
         ),
         false => format!(
-            "compare what {} works on at {late} with what it does on the other ranks: sizes, tokens, experts, what runs beside it. Most other kernels are as fast there, so it is not its clock that is slow.",
-            words::short(&first.name)
+            "compare what {} works on at {late} with what it does on the other ranks: sizes, tokens, experts, what runs beside it. Most other kernels are as fast there, {}.",
+            words::short(&first.name),
+            // A clock makes no kernel slower by more than it is.
+            match first.more() {
+                Some(more) if more < CLOCKS => {
+                    "so it is its clock only if these follow that and the others don't"
+                }
+                _ => "so it is not its clock that is slow",
+            }
         ),
     }
 }
@@ -103,8 +112,12 @@ fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> String {
             "the kernels of {late} were launched in time and start late all the same: look at what they wait for, such as copies and events of other streams, before you look at its host."
         );
     }
+    let host = match diagnosis.stragglers.len() {
+        1 => "host",
+        _ => "hosts",
+    };
     format!(
-        "look at the host of {late}: which cores it runs on, what else does, how data come; fewer and larger launches (CUDA graphs) help."
+        "look at the {host} of {late}: which cores, what else runs there, how data come; fewer and larger launches (CUDA graphs) help."
     )
 }
 /// What to do about the time of one rank. Where it mostly communicates, it may do no more than wait: other ranks tell.

@@ -191,9 +191,13 @@ pub fn worth(report: &Report) -> Option<Part> {
     (largest.share >= WORTH).then_some(largest)
 }
 
-/// The same in words without a full stop.
-pub fn besides(report: &Report) -> Option<String> {
+/// The same in words without a full stop; none of idleness where hosts are told to be late.
+pub fn besides(report: &Report, by_hosts: bool) -> Option<String> {
     let largest = worth(report)?;
+    let idles = !matches!(largest.kind, Kind::Communication | Kind::Copies);
+    if by_hosts && idles {
+        return None;
+    }
     let waits = report
         .ranks
         .iter()

@@ -36,6 +36,9 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
                 "Late hosts: no host launches kernels fast enough for its GPU, and {wait}; power can't help."
             )
         }
+        Cause::HostBound if diagnosis.stragglers.len() > 1 => {
+            format!("Late hosts: they launch kernels too late, and {wait}; power can't help.")
+        }
         Cause::HostBound => {
             format!("Late host: it launches kernels too late, and {wait}; power can't help.")
         }

@@ -85,7 +85,7 @@ fn is_slow(verdict: &Verdict) -> bool {
 /// Whether a rank comes late again and again, by more than the one of several that chance makes the last: over few
 /// iterations that takes more.
 fn again(own: &Lag) -> bool {
-    let more = |iterations: usize| 66.0 / (iterations as f64 - 1.0).powi(2);
+    let more = |iterations: usize| 33.0 / (iterations as f64 - 1.0).powi(2);
     let by_iterations = own
         .by_iterations
         .is_none_or(|(errors, iterations)| errors >= SURE + more(iterations));
