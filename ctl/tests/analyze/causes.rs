@@ -120,7 +120,8 @@ fn said(report: &Value, key: &str) -> String {
 
 /// The percentage before this.
 fn percent(text: &str, before: &str) -> f64 {
-    let (start, _) = text.split_once(before).unwrap_or_else(|| panic!("{text}"));
+    assert!(text.contains(before), "{text}");
+    let (start, _) = text.split_once(before).unwrap();
     start.rsplit(' ').next().unwrap().parse().unwrap()
 }
 

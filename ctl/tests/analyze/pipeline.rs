@@ -52,9 +52,8 @@ fn job(
                     false => [stage.wrapping_sub(1), stage + 1],
                 };
                 let posted = free[stage];
-                for batch in 0..BATCHES {
+                for (batch, comes) in there[stage].into_iter().enumerate() {
                     if before < STAGES {
-                        let comes: f64 = there[stage][batch];
                         let from: f64 = if early { posted } else { free[stage] };
                         let length = (comes - from).max(5.0);
                         events[stage].push(transfer(named, "recv", [stage, before], from, length));

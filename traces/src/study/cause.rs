@@ -7,7 +7,7 @@ use litd_diagnosis::{Cause, Limits, Marks, SURE, Verdict, median};
 use litd_units::Nanos;
 use serde::Serialize;
 
-use super::longer::{self, Longer};
+use super::longer::{self, Found, Longer};
 use super::matrix::Matrix;
 use super::measure::{Measure, hangs_on_one, once_in_step, spread};
 use super::names::{self, Kinds};
@@ -168,7 +168,7 @@ pub(super) fn diagnose(
     }
     let is_late = is_late && nobody.is_none();
     let one = verdict.last.filter(|_| is_late);
-    let longer = longer_of(timelines, (&runs, length), one, &verdict, &measure);
+    let found = longer_of(timelines, (&runs, length), one, &verdict, &measure);
     let shaky = one.is_some_and(|last| {
         let set_apart = set_apart(&verdict);
         hangs_on_one((last, set_apart), waits, &measure, length)
@@ -186,7 +186,7 @@ pub(super) fn diagnose(
             verdict.cause,
             match nobody {
                 Some(nobody) => nobody.evidence(&late, &verdict),
-                None => evidence((&late, last), &verdict, &measure, &longer),
+                None => evidence((&late, last), &verdict, &measure, &found),
             },
         ),
     };
@@ -213,7 +213,7 @@ pub(super) fn diagnose(
         seen: verdict.seen.clone(),
         hangs_on_one: shaky,
         once_in_step: once_in_step.and_then(|at| number(&at)),
-        longer,
+        longer: found.explains,
         evidence,
         ranks,
     }
@@ -306,14 +306,14 @@ fn longer_of(
     last: Option<usize>,
     verdict: &Verdict,
     measure: &Measure,
-) -> Vec<Longer> {
+) -> Found {
     // That all hosts are late does not tell why one rank is.
     let unexplained = match verdict.cause {
         Cause::Unknown => verdict.seen.is_empty(),
         cause => cause == Cause::HostBound && all_idle(verdict),
     };
     let Some(last) = last.filter(|_| unexplained) else {
-        return Vec::new();
+        return Found::default();
     };
     let late = measure.late_by() * length.0 as f64;
     longer::find(timelines, runs, (last, &verdict.ahead), late)
@@ -354,10 +354,10 @@ fn evidence(
     (late, last): (&[u32], u32),
     verdict: &Verdict,
     measure: &Measure,
-    longer: &[Longer],
+    found: &Found,
 ) -> Vec<String> {
     let apart = &verdict.apart;
-    let [level, unexplained] = measure.apart(&named(late), !longer.is_empty());
+    let [level, unexplained] = measure.apart(&named(late), !found.explains.is_empty());
     // Of several that are alike the last one stands for all.
     let its = match late {
         [_] => "its".into(),
@@ -374,7 +374,13 @@ fn evidence(
         (Cause::Unknown, _) => evidence.push("several causes at once: none is named".into()),
         _ => {}
     }
-    evidence.extend(longer.iter().map(|one| one.evidence(&its)));
+    evidence.extend(found.explains.iter().map(|one| one.evidence(&its)));
+    if let Some(most) = &found.most {
+        evidence.push(format!(
+            "most of what takes longer: {}",
+            most.evidence(&its)
+        ));
+    }
     evidence.push(pace(&its, verdict));
     if verdict.seen.contains(&Cause::HostBound) {
         let more = match apart.idle > Limits::OF_TRACES.idle {

@@ -74,16 +74,25 @@ impl Longer {
 
 const COPY: &str = "copy";
 
+/// What takes longer on a rank.
+#[derive(Default)]
+pub(super) struct Found {
+    /// What explains that it is late; empty where that is less than half of it.
+    pub(super) explains: Vec<Longer>,
+    /// What takes longest beyond what it does elsewhere, where that explains too little.
+    pub(super) most: Option<Longer>,
+}
+
 /// What explains that a rank is late by so much: the names whose kernels take longer there than on the ranks far
-/// ahead of it. Empty where that is less than half of it.
+/// ahead of it.
 pub(super) fn find(
     timelines: &[Timeline],
     runs: &Runs,
     (last, ahead): (usize, &[usize]),
     late: f64,
-) -> Vec<Longer> {
+) -> Found {
     let Some(timeline) = timelines.get(last).filter(|_| late > 0.0) else {
-        return Vec::new();
+        return Found::default();
     };
     let own = sums(timeline, runs);
     let others = ahead.iter().filter_map(|&at| timelines.get(at));
@@ -95,7 +104,7 @@ pub(super) fn find(
         let counts = theirs().map(|sum| sum.map_or(0.0, |sum| sum.count as f64));
         let ahead = measure(times.collect())?;
         let by = sum.time.0 as f64 - ahead;
-        (by > WORTH * late && by > OF_ITSELF * ahead).then(|| Longer {
+        (by > OF_ITSELF * ahead).then(|| Longer {
             name: name.into(),
             class: if class == KernelClass::Copy {
                 COPY
@@ -118,10 +127,18 @@ pub(super) fn find(
             .total_cmp(&a.share)
             .then_with(|| a.name.cmp(&b.name))
     });
+    let most = longer.first().cloned();
+    longer.retain(|one| one.share > WORTH);
     longer.truncate(TOLD);
     match longer.iter().map(|one| one.share).sum::<f64>() >= EXPLAINS {
-        true => longer,
-        false => Vec::new(),
+        true => Found {
+            explains: longer,
+            most: None,
+        },
+        false => Found {
+            explains: Vec::new(),
+            most,
+        },
     }
 }
 

@@ -84,7 +84,9 @@ impl Measure {
         let (spread, level) = (100.0 * self.spread, 100.0 * self.level);
         let unexplained = match explained {
             true => "and neither its pace nor its queue nor its transfers explain that",
-            false => "and nothing in its kernels, its queue or its transfers explains that",
+            false => {
+                "and its pace, its queue, its transfers and what single kernels take explain less than half of that"
+            }
         };
         match self.name {
             "leads" => [
