@@ -86,6 +86,7 @@ impl Timeline {
             world_size: self.world_size,
             names: self.names.clone(),
             operators: self.operators.clone(),
+            blocks: self.blocks.clone(),
             streams: self.streams.clone(),
             collectives: self.collectives.clone(),
             ..Self::default()

@@ -236,6 +236,9 @@ pub struct Timeline {
     pub launches: Vec<Option<Moment>>,
     /// The framework's operator that launched most kernels of a name, where the trace tells.
     pub operators: HashMap<NameId, Arc<str>>,
+    /// Of each name, in the order of their ids, how many blocks of threads its launches have together in all that was
+    /// recorded, and how many launches tell; names that are missing tell nothing.
+    pub blocks: Vec<(u64, u64)>,
     /// The iterations marked in the trace, sorted by start.
     pub iterations: Vec<Iteration>,
 }
@@ -292,6 +295,14 @@ impl Timeline {
     #[must_use]
     pub fn collective_of(&self, kernel: &Kernel) -> Option<&Collective> {
         self.collectives.get(kernel.collective?.0.get() as usize)
+    }
+
+    /// How many blocks of threads a launch of this name has on average, where the trace tells.
+    #[must_use]
+    pub fn blocks_of(&self, name: &str) -> Option<f64> {
+        let id = self.names.find(name)?;
+        let &(blocks, launches) = self.blocks.get(id.0 as usize)?;
+        (launches > 0).then(|| blocks as f64 / launches as f64)
     }
 
     /// A kernel's name.

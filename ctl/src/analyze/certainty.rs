@@ -72,7 +72,7 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
                 "that somebody waits is {grade}, and which kernels take longer is measured: {reasons}"
             )
         }
-        Cause::DataDependent => format!(
+        Cause::DataDependent if diagnosis.more_blocks.is_none() => format!(
             "that its kernels take longer is {grade}, whether by more work or by a slow GPU is not known: {reasons}"
         ),
         _ => format!("{grade}: {reasons}"),

@@ -15,6 +15,9 @@ pub fn of(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
         ),
         Cause::HostBound => hosts(report, diagnosis, &late),
         Cause::Communication => format!("look at the links of {late}: errors, width and speed."),
+        Cause::DataDependent if diagnosis.more_blocks.is_some() => format!(
+            "look at how work is divided: more of it goes to {late} (tokens, lengths, experts)."
+        ),
         Cause::DataDependent => format!(
             "compare what the longest kernels work on at {late} with the other ranks (grids and shapes, tokens, lengths, experts). Where that differs divide the work evenly; where it is equal the GPU is slow: look at its clocks, that of memory as well, and at memory errors (ECC)."
         ),
@@ -79,6 +82,12 @@ fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
     let [first, ..] = &diagnosis.longer[..] else {
         return String::new();
     };
+    if first.more_work().is_some() {
+        return format!(
+            "look at how work is divided: {late} has more of it in {} (tokens, lengths, experts).",
+            words::short(&first.name)
+        );
+    }
     match first.copies() {
         true => format!(
             "look at what {late} copies and over which link: pinned memory, the NUMA node of its host, width and speed of PCIe; copies beside computation are hidden."

@@ -45,6 +45,10 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
         Cause::Communication => {
             format!("Slow link: {wait}; look at its links, power can't help.")
         }
+        Cause::DataDependent if diagnosis.more_blocks.is_some() => format!(
+            "More work: {wait}, whose kernels take longer in grids that are {} larger; power only hides it.",
+            percents(diagnosis.more_blocks.unwrap_or_default())
+        ),
         Cause::DataDependent if memory_alone(diagnosis) => format!(
             "More work or slow memory: {wait}, whose memory-bound kernels take longer; traces don't tell which of the two."
         ),
@@ -175,8 +179,15 @@ fn longer(longer: &Longer, wait: &str, several: bool) -> String {
     });
     let more = longer.more();
     let more = more.map_or(String::new(), |more| format!(" ({})", percents(more)));
+    let (what, grids) = match longer.more_work() {
+        Some(more) => (
+            "More work",
+            format!(", in grids that are {} larger", percents(more)),
+        ),
+        None => (what, String::new()),
+    };
     format!(
-        "{what}: {wait}, whose {}{beside} {take} {}{more} longer in all than on the ranks far ahead of it{}.",
+        "{what}: {wait}, whose {}{beside} {take} {}{more} longer in all than on the ranks far ahead of it{grids}{}.",
         short(&longer.name),
         time(longer.time_ns - longer.ahead_ns),
         if several {

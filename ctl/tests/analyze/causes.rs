@@ -258,6 +258,49 @@ fn more_work_is_told_from_a_slow_gpu_only_where_traces_tell() {
 }
 
 #[test]
+fn larger_grids_tell_more_work() {
+    let grid = |job: &Job, blocks: [u32; 2]| {
+        for rank in 0..RANKS {
+            let path = job.folder.path().join(format!("rank{rank}.json"));
+            let text = std::fs::read_to_string(&path).unwrap();
+            let [before, after] = match rank {
+                2 => blocks.map(|blocks| format!(r#""grid":[{blocks},2,1],"#)),
+                _ => [100, 100].map(|blocks| format!(r#""grid":[{blocks},2,1],"#)),
+            };
+            let text = text.replace(&before, "");
+            let places = r#""device":0,"stream":7}"#;
+            let text = text.replace(places, &format!("{after}{places}"));
+            std::fs::write(path, text).unwrap();
+        }
+        report(&[], &[job.folder.path()])
+    };
+    let all = Job::eight(|[rank, ..], &(of, gap, length)| {
+        (of, gap, if rank == 2 { 1.2 * length } else { length })
+    });
+    let some = Job::eight(|[rank, ..], &(of, gap, length)| {
+        let more = rank == 2 && of.starts_with("expert");
+        (of, gap, if more { 1.2 * length } else { length })
+    });
+    for job in [all, some] {
+        let report = grid(&job, [0, 120]);
+        let text = said(&report, "text");
+        assert!(
+            text.starts_with("More work: the others wait for rank 2"),
+            "{text}"
+        );
+        assert!(text.contains("in grids that are 20.0 % larger"), "{text}");
+        assert!(
+            said(&report, "next").starts_with("look at how work is divided"),
+            "{report}"
+        );
+        assert!(!said(&report, "how_sure").contains("not known"), "{report}");
+        // Where they are equal it may be either.
+        let text = said(&grid(&job, [120, 100]), "text");
+        assert!(!text.starts_with("More work: "), "{text}");
+    }
+}
+
+#[test]
 fn a_clock_that_is_slow_in_some_iterations_is_told_with_them() {
     for slow in [5..6_u32, 3..6] {
         let job = Job::eight(|[rank, iteration, _], &(of, gap, length)| {

@@ -180,6 +180,8 @@ pub(crate) struct Gathered {
     pub(crate) marks: Vec<Mark>,
     pub(crate) launches: Vec<Launch>,
     pub(crate) operators: Operators,
+    /// Of each name how many blocks of threads its launches have, and how many launches tell.
+    pub(crate) blocks: Vec<(u64, u64)>,
     /// The rank of `distributedInfo`.
     pub(crate) rank: Option<u32>,
     /// The rank that the host's record of a collective names.
@@ -231,6 +233,18 @@ pub(crate) struct KernelText<'a> {
 }
 
 impl Gathered {
+    /// Takes how many blocks of threads a kernel has.
+    pub(crate) fn has_blocks(&mut self, name: NameId, blocks: u64) {
+        let at = name.0 as usize;
+        if self.blocks.len() <= at {
+            self.blocks.resize(at + 1, (0, 0));
+        }
+        if let Some((sum, count)) = self.blocks.get_mut(at) {
+            *sum = sum.saturating_add(blocks);
+            *count += 1;
+        }
+    }
+
     /// Takes one kernel of a format that tells no more than this; `event` counts.
     #[cfg(feature = "formats")]
     pub(crate) fn kernel(&mut self, event: u64, kernel: &KernelText<'_>) -> Result<(), Fault> {

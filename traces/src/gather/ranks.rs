@@ -322,6 +322,7 @@ fn timeline(
         }
     } else {
         timeline.names = std::mem::take(&mut all.kept.names);
+        timeline.blocks = std::mem::take(&mut all.blocks);
         timeline.collectives = std::mem::take(&mut all.collectives);
     }
     kernels.shrink_to_fit();

@@ -265,6 +265,9 @@ impl Collected {
             let operators = &mut self.gathered.operators;
             operators.launched(name, length, args.external_id, correlation);
         }
+        if let Some(blocks) = args.blocks {
+            self.gathered.has_blocks(name, blocks);
+        }
         let collective = match &args.collective {
             Some(raw) => {
                 let collective = self.collective(raw).map_err(fault)?;

@@ -190,6 +190,8 @@ pub(super) struct Args<'a> {
     /// The rank that the host's record of a collective names.
     pub(super) comms_rank: Option<&'a [u8]>,
     pub(super) collective: Option<RawCollective<'a>>,
+    /// How many blocks of threads it has.
+    pub(super) blocks: Option<u64>,
 }
 
 /// What a kernel's arguments tell of its collective, as it stands in the file.
@@ -219,6 +221,7 @@ impl<'a> Args<'a> {
                 b"External id" | b"external id" => args.external_id = number_of(value),
                 b"rank" => args.rank = Some(unquoted(value)),
                 b"Rank" => args.comms_rank = Some(unquoted(value)),
+                b"grid" => args.blocks = blocks(value),
                 b"Collective name" => args.collective().name = Some(unquoted(value)),
                 b"In msg nelems" => args.collective().in_elements = number_of(value),
                 b"Out msg nelems" => args.collective().out_elements = number_of(value),
@@ -240,6 +243,14 @@ impl<'a> Args<'a> {
     fn collective(&mut self) -> &mut RawCollective<'a> {
         self.collective.get_or_insert_default()
     }
+}
+
+/// How many blocks a grid has.
+fn blocks(grid: &[u8]) -> Option<u64> {
+    let sides = unquoted(grid).split(|byte| b"[](), \t".contains(byte));
+    let sides = sides.filter_map(number_of::<u64>).map(Some);
+    let blocks = sides.reduce(|a, b| a?.checked_mul(b?))??;
+    (blocks > 0).then_some(blocks)
 }
 
 /// The rank and world size of `distributedInfo`.

@@ -52,6 +52,10 @@ pub struct Diagnosis {
     /// Whether ranks come last in turn, so that none of them is to blame for what the others wait.
     #[serde(skip)]
     pub in_turn: bool,
+    /// By how many more blocks of threads its kernels are launched with than on those far ahead of it, a share; none where
+    /// that is not known, or not by what they take longer.
+    #[serde(skip)]
+    pub more_blocks: Option<f64>,
     /// The iterations in which the rank that is late is slow, where it is not in the others.
     #[serde(skip)]
     pub slow_in: Vec<u32>,
@@ -208,6 +212,7 @@ pub(super) fn diagnose(
         apart: verdict.apart,
         all_idle: all_idle(&verdict) || nobody.is_some(),
         in_turn: nobody.is_some(),
+        more_blocks: one.and_then(|last| more_blocks(timelines, &runs, last, &verdict)),
         excess,
         slow_in,
         seen: verdict.seen.clone(),
@@ -268,6 +273,18 @@ fn judged(
         slow_in.clear();
     }
     (verdict, slow_in)
+}
+
+/// By how many more blocks of threads the last rank's kernels are launched with, if it is that by which they take
+/// longer.
+fn more_blocks(timelines: &[Timeline], runs: &Runs, last: usize, verdict: &Verdict) -> Option<f64> {
+    let apart = &verdict.apart;
+    let slower = apart.slower_compute.into_iter().chain(apart.slower_memory);
+    let slower = slower.reduce(f64::max)?;
+    let by_work = verdict.cause == Cause::DataDependent && slower > 0.0;
+    let ranks = (last, &verdict.ahead[..]);
+    let more = longer::more_blocks_in_all(timelines, runs, ranks).filter(|_| by_work)?;
+    (more >= slower / 2.0).then_some(more)
 }
 
 /// By how much more than those far ahead of it the last rank computes, copies and waits for its host, a share of the

@@ -40,6 +40,10 @@ pub struct Longer {
     pub ahead_ns: Nanos,
     /// Their difference as a share of what the rank is late by.
     pub share: f64,
+    /// By how many more blocks of threads they are launched with than on the ranks ahead, as a share; none where traces
+    /// don't tell.
+    #[serde(skip)]
+    pub more_blocks: Option<f64>,
 }
 
 impl Longer {
@@ -53,6 +57,13 @@ impl Longer {
     #[must_use]
     pub fn more(&self) -> Option<f64> {
         ratio(self.time_ns - self.ahead_ns, self.ahead_ns)
+    }
+
+    /// Whether grids tell that they have more to do, by at least half of what they take longer.
+    #[must_use]
+    pub fn more_work(&self) -> Option<f64> {
+        let more = self.more_blocks?;
+        (self.more().is_some_and(|longer| more >= EXPLAINS * longer)).then_some(more)
     }
 
     /// What was measured, in words.
@@ -95,6 +106,7 @@ pub(super) fn find(
         return Found::default();
     };
     let own = sums(timeline, runs);
+    let far = ahead;
     let others = ahead.iter().filter_map(|&at| timelines.get(at));
     let others = Vec::from_iter(others.map(|other| sums(other, runs)));
     let main = main_stream(timeline, runs);
@@ -119,6 +131,7 @@ pub(super) fn find(
             time_ns: sum.time,
             ahead_ns: Nanos(ahead as i64),
             share: by / late,
+            more_blocks: more_blocks(timelines, (last, far), name),
         })
     });
     let mut longer = Vec::from_iter(longer);
@@ -183,6 +196,40 @@ fn bare_copies(timeline: &Timeline, runs: &Runs) -> Nanos {
         .iter()
         .map(|(start, end)| end - start - computes.cover(start, end));
     bare.sum()
+}
+
+/// The same of all names that a rank computes, each weighed by its time; none where traces tell it of less than half
+/// of that.
+pub(super) fn more_blocks_in_all(
+    timelines: &[Timeline],
+    runs: &Runs,
+    (last, ahead): (usize, &[usize]),
+) -> Option<f64> {
+    let (mut all, mut told, mut more) = (0.0, 0.0, 0.0);
+    for ((name, class), sum) in sums(timelines.get(last)?, runs) {
+        if class != KernelClass::Computation {
+            continue;
+        }
+        let time = sum.time.0 as f64;
+        all += time;
+        if let Some(blocks) = more_blocks(timelines, (last, ahead), name) {
+            told += time;
+            more += time * blocks;
+        }
+    }
+    (told > 0.0 && 2.0 * told >= all).then(|| more / told)
+}
+
+/// By how many more blocks of threads launches of a name have on a rank than on those far ahead of it.
+fn more_blocks(
+    timelines: &[Timeline],
+    (last, ahead): (usize, &[usize]),
+    name: &str,
+) -> Option<f64> {
+    let own = timelines.get(last)?.blocks_of(name)?;
+    let theirs = ahead.iter().map(|&at| timelines.get(at)?.blocks_of(name));
+    let theirs = measure(theirs.collect::<Option<_>>()?)?;
+    Some(own / theirs - 1.0)
 }
 
 /// What ranks ahead take: the median, or of few the most.
