@@ -392,7 +392,8 @@ fn evidence(
         _ => {}
     }
     evidence.extend(found.explains.iter().map(|one| one.evidence(&its)));
-    if let Some(most) = &found.most {
+    let unknown = verdict.cause == Cause::Unknown;
+    if let Some(most) = found.most.as_ref().filter(|_| unknown) {
         evidence.push(format!(
             "most of what takes longer: {}",
             most.evidence(&its)
