@@ -1,6 +1,6 @@
 //! What administrators ask for, and a configuration read anew.
 
-use litd_api::{Command, Done, EventKind, Mode, Problem};
+use litd_api::{Command, Done, EventKind, Lease, Mode, Problem};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
@@ -8,12 +8,20 @@ use crate::caps::DUST;
 use crate::config::Config;
 use crate::core::Core;
 use crate::record::Note;
+use crate::rollout::Granted;
 use crate::store::Store;
 
 pub(crate) fn problem(error: impl Into<String>) -> Problem {
     Problem {
         error: error.into(),
     }
+}
+
+/// A budget that a command promises to keep.
+struct Promise {
+    budget: Watts,
+    /// The lease that brings it.
+    lease: Option<Lease>,
 }
 
 impl<S: Store> Core<S> {
@@ -28,6 +36,8 @@ impl<S: Store> Core<S> {
         }
         let asked = format!("user {uid} asks: {}", in_words(&command));
         self.note(Note::info(EventKind::Command, asked));
+        let promise = self.promise(&command);
+        let before = (self.overrides.budget, self.lease.clone());
         let outcome = match command {
             Command::SetBudget { watts } => self.ask_budget(watts),
             Command::SetPolicy { policy } => self.ask_policy(&policy),
@@ -57,7 +67,59 @@ impl<S: Store> Core<S> {
                 self.note(Note::info(EventKind::Command, format!("refused: {error}")));
             }
         }
-        outcome.map(|message| Done { message })
+        let message = outcome?;
+        // The disk may have had room for a try, and none for all that is to be written.
+        match promise.and_then(|promise| Some((self.why_unrecorded(promise.budget)?, promise))) {
+            None => Ok(Done { message }),
+            Some((why, promise)) => Err(self.take_back_promise(promise, before, &why)),
+        }
+    }
+
+    /// What a command promises for which caps may have to come down. A lease that is renewed as it is, or as more,
+    /// is no such promise: without it GPUs would hold more. Nor is one with which litd is off.
+    fn promise(&self, command: &Command) -> Option<Promise> {
+        match command {
+            Command::SetBudget { watts } => Some(Promise {
+                budget: (*watts)?,
+                lease: None,
+            }),
+            Command::Lease(lease) => {
+                let budget = lease.budget?;
+                let off = self.mode_with(Some(lease)).0 == Mode::Off;
+                (!off && !self.renews(lease)).then(|| Promise {
+                    budget,
+                    lease: Some(lease.clone()),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    fn take_back_promise(
+        &mut self,
+        promise: Promise,
+        before: (Option<Watts>, Option<Granted>),
+        why: &str,
+    ) -> Problem {
+        (self.overrides.budget, self.lease) = before;
+        self.mode_may_differ();
+        self.replan_all();
+        self.settle_up();
+        let why = match &promise.lease {
+            Some(lease) => self.refuse_lower(lease, why),
+            None => format!("the budget stays as it was: {why}"),
+        };
+        self.note(Note::info(EventKind::Command, format!("refused: {why}")));
+        problem(why)
+    }
+
+    /// Why no cap comes down to a budget, if one would have to and can't be put on record.
+    fn why_unrecorded(&self, budget: Watts) -> Option<String> {
+        let trouble = self.journal_trouble.as_deref().or(self.audit.trouble())?;
+        let caps = self.caps_on_gpus();
+        (caps > budget + self.lent() + DUST).then(|| {
+            format!("the GPUs may hold {caps} of {budget}, and no cap is changed, but to undo: {trouble}")
+        })
     }
 
     /// Looks whether caps can be lowered to a budget before it is promised: nothing is lowered that can't be put on
@@ -66,9 +128,7 @@ impl<S: Store> Core<S> {
     /// # Errors
     /// Why no cap could come down, and how much the GPUs may hold.
     pub(crate) fn check_on_record(&mut self, budget: Watts) -> Result<(), String> {
-        let is_less = self.set_budget().is_none_or(|in_force| budget < in_force);
-        let caps = self.caps_on_gpus();
-        if !is_less || caps <= budget + self.lent() + DUST {
+        if self.caps_on_gpus() <= budget + self.lent() + DUST {
             return Ok(());
         }
         // One that somebody has removed is written anew first.
@@ -77,12 +137,7 @@ impl<S: Store> Core<S> {
         if self.audit.trouble().is_none() {
             self.try_journal();
         }
-        match self.journal_trouble.as_deref().or(self.audit.trouble()) {
-            None => Ok(()),
-            Some(trouble) => Err(format!(
-                "the GPUs may hold {caps} of {budget}, and no cap is changed, but to undo: {trouble}"
-            )),
-        }
+        self.why_unrecorded(budget).map_or(Ok(()), Err)
     }
 
     fn ask_budget(&mut self, watts: Option<Watts>) -> Result<String, Problem> {

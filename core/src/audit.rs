@@ -145,7 +145,7 @@ impl<S: Store> Core<S> {
 
     /// A log that could not be written is tried once a second, so that nobody reads of trouble that is over.
     pub(crate) fn check_audit(&mut self) {
-        if self.audit.trouble().is_some() {
+        if self.audit.trouble().is_some() && !self.waits_for_disk() {
             self.try_audit();
         }
     }

@@ -276,6 +276,8 @@ impl<S: Store> Core<S> {
         self.dirty = true;
         let address = unit.address().to_owned();
         self.note(Note::warning(EventKind::Command, text).device(&address));
+        // What a socket was to take is the GPUs' again, all of it.
+        self.bind_anew();
     }
 
     /// A device that holds what was asked for by hand came with it from now on; one that holds what was

@@ -655,7 +655,10 @@ impl<S: Store> Core<S> {
     /// Writes down which GPUs may be lowered, to see whether the journal can be written. What is not lowered
     /// then is taken out again.
     pub(crate) fn try_journal(&mut self) {
-        let gpus = self.devices.gpus().filter(|(_, unit)| unit.is_ours());
+        // Also those that litd has let go of, and takes back for what is asked now.
+        let theirs = |unit: &Unit| unit.standing == DeviceState::Foreign;
+        let gpus = self.devices.gpus();
+        let gpus = gpus.filter(|(_, unit)| unit.is_judged() && !theirs(unit));
         let gpus: Vec<usize> = gpus.map(|(gpu, _)| gpu).collect();
         let found = self.unrecorded(gpus.into_iter());
         let outcome = self.journal.try_out(&mut self.store, &found);

@@ -444,13 +444,21 @@ impl<S: Store> Core<S> {
         self.effects.push(Effect::Alive);
     }
 
+    /// Whether a write is tried anew in a moment, and the disk with it.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        self.devices.iter().any(|(_, unit)| unit.retry_at.is_some())
+    }
+
     /// A journal that somebody removes while nothing is written would be missed by whoever comes after a
     /// crash, and by nobody before.
     pub(crate) fn check_journal(&mut self) {
         if let Some(outcome) = self.journal.empty(&mut self.store) {
             self.journal_said(outcome.err().map(|error| error.to_string()));
         }
-        if self.journal_trouble.is_some() && !self.journal.entries().is_empty() {
+        if self.journal_trouble.is_some()
+            && !self.journal.entries().is_empty()
+            && !self.waits_for_disk()
+        {
             // Nobody is to read of trouble that is over.
             let outcome = self.journal.try_out(&mut self.store, &[]);
             self.journal_said(outcome.err().map(|error| error.to_string()));
@@ -508,6 +516,13 @@ impl<S: Store> Core<S> {
             if self.devices.get(device).is_some_and(Unit::is_to_tell) {
                 self.devices.want_identity(device);
             }
+        }
+    }
+
+    /// What is wanted now is another thing than what devices have refused, however often: they are tried at once.
+    pub(crate) fn try_refused(&mut self) {
+        for (_, unit) in self.devices.iter_mut() {
+            unit.retry_at = unit.retry_at.map(|at| at.min(self.now));
         }
     }
 
@@ -599,6 +614,7 @@ impl<S: Store> Core<S> {
             done: false,
         });
         self.devices.try_once_more();
+        self.try_refused();
         for device in 0..self.devices.iter().count() {
             if self.may_open(device) {
                 self.devices.want_read(device);

@@ -346,6 +346,7 @@ impl Unit {
         self.failures = 0;
         self.refusals = 0;
         self.not_in_force = None;
+        self.reset = None;
     }
 
     /// What it counts with while it is faulty because its cap is not in force.

@@ -19,7 +19,7 @@ const RETRY_FAULTY: Nanos = Nanos(5_000_000_000);
 
 /// And after so long one that has refused more than [`TIRELESS`] writes since it did one: each is on the disk and in
 /// the log.
-const RETRY_REFUSED: Nanos = Nanos(60_000_000_000);
+const RETRY_REFUSED: Nanos = Nanos(15_000_000_000);
 
 /// See [`RETRY_REFUSED`].
 const TIRELESS: u32 = 12;
@@ -307,7 +307,9 @@ impl<S: Store> Core<S> {
         unit.refusals = unit.refusals.saturating_add(1);
         let ours = unit.standing == DeviceState::Ours;
         let pause = match unit.refusals {
-            _ if ours => RETRY,
+            // Nobody is there any more later.
+            _ if ours || self.stopping.is_some() => RETRY,
+            _ if unit.standing != DeviceState::Faulty => RETRY_FAULTY,
             ..=TIRELESS => RETRY_FAULTY,
             _ => RETRY_REFUSED,
         };

@@ -255,7 +255,8 @@ impl<S: Store> Core<S> {
         if let (Some(rest), Some(last)) = (rest, node.rest) {
             node.reserve.add(rest.min(last).0);
         }
-        node.rest = rest;
+        // Of a reading between two swings of the devices' own power nothing is known.
+        node.rest = rest.or(node.rest);
         node.limit.hear(&reading, now);
         if let Some(why) = reading.alarm.clone() {
             node.alarm = Some((why, now + BRAKE));
@@ -318,8 +319,8 @@ impl<S: Store> Core<S> {
             self.record.error("node_budget", "");
             let text = format!(
                 "what the node may draw is kept only as if its GPUs and CPUs were all that draws: node.reserve is not \
-                 set, and nothing has told for {:.0} s what the node draws besides them (that takes the power of \
-                 all GPUs, and none that is let go of). Set node.reserve, or see why litd-node-power tells nothing",
+                 set, and it is not known after {:.0} s what the node draws besides them (that takes the power of \
+                 all GPUs, none that is let go of, and a minute in which it does not fall by a quarter). Set node.reserve, or see why litd-node-power tells nothing",
                 UNBOUND.as_secs_f64()
             );
             self.note(Note::warning(EventKind::Fault, text));

@@ -65,6 +65,8 @@ impl<S: Store> Core<S> {
             unit.found = held;
         }
         unit.standing = DeviceState::Released;
+        // Nobody reads what its driver would tell of a reset, and another may come before it is taken back.
+        unit.reset = None;
         unit.let_go = Some(LetGo {
             since: now,
             given_up: false,

@@ -41,7 +41,11 @@ pub fn fnv1a(bytes: &[u8]) -> u64 {
 impl<S: Store> Core<S> {
     /// What litd does, and why if that is not what its configuration says.
     pub(crate) fn mode_and_why(&self) -> (Mode, Option<String>) {
-        let lease = self.lease.as_ref().map(|it| &it.lease);
+        self.mode_with(self.lease.as_ref().map(|it| &it.lease))
+    }
+
+    /// The same, were that the lease.
+    pub(crate) fn mode_with(&self, lease: Option<&Lease>) -> (Mode, Option<String>) {
         if let Some(why) = &self.kill_switch {
             return (Mode::Off, Some(why.clone()));
         }
@@ -164,13 +168,25 @@ impl<S: Store> Core<S> {
         let Some(budget) = lease.budget else {
             return Ok(());
         };
-        let in_force = self.lease.as_ref().and_then(|it| it.lease.budget);
-        if in_force.is_some_and(|in_force| budget >= in_force) && budget.is_finite() {
+        if self.renews(lease) && budget.is_finite() {
             return Ok(());
         }
         self.bounds()
             .check(budget)
             .map_err(|error| Problem { error })
+    }
+
+    /// Whether a lease's budget is the one in force, or a higher one than that. While litd is off none is.
+    pub(crate) fn renews(&self, lease: &Lease) -> bool {
+        let is_off = self.mode_and_why().0 == Mode::Off;
+        let in_force = self
+            .lease
+            .as_ref()
+            .filter(|it| !is_off && self.now < it.until);
+        let in_force = in_force.and_then(|it| it.lease.budget);
+        in_force
+            .zip(lease.budget)
+            .is_some_and(|(it, new)| new >= it)
     }
 
     /// Grants a lease, or renews it.
@@ -198,9 +214,9 @@ impl<S: Store> Core<S> {
         }
         self.check_lent(&lease)?;
         // Off gives caps back, which a full disk never stops.
-        if let Some(budget) = lease
-            .budget
-            .filter(|_| lease.mode != Some(Mode::Off) && !self.is_off)
+        let off = self.mode_with(Some(&lease)).0 == Mode::Off;
+        let lowers = !off && !self.renews(&lease);
+        if let Some(budget) = lease.budget.filter(|_| lowers)
             && let Err(why) = self.check_on_record(budget)
         {
             return problem(self.refuse_lower(&lease, &why));
@@ -228,7 +244,7 @@ impl<S: Store> Core<S> {
 
     /// A lease is refused because no cap can be lowered for it. The one that its holder has goes on for as long as
     /// this one would have: were it to end, all caps would rise. Returns what is answered.
-    fn refuse_lower(&mut self, lease: &Lease, why: &str) -> String {
+    pub(crate) fn refuse_lower(&mut self, lease: &Lease, why: &str) -> String {
         match &mut self.lease {
             Some(held) => {
                 held.until = held.until.max(self.now + seconds(lease.seconds));

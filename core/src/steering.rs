@@ -218,6 +218,7 @@ impl<S: Store> Core<S> {
 
     /// Budget or policy have changed: every loop goes on under what rules now.
     pub(crate) fn replan_all(&mut self) {
+        self.try_refused();
         for name in self.with_a_loop() {
             self.plan_with(&name, |job, plan, config| {
                 job.start_over();
