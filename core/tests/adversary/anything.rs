@@ -183,6 +183,7 @@ impl History {
             replace: self.rng.chance(0.5),
             replaced_is_told_failed: self.rng.chance(0.5),
             audit: self.rng.chance(0.5),
+            ..Faults::default()
         };
         self.node.note(&format!("the disk fails: {faults:?}"));
         self.node.disk.fail(faults);

@@ -1,9 +1,11 @@
 //! What a node's budget, or its BMC's limit, leaves to the GPUs.
 
+use litd_api::Command;
 use litd_core::{Event, NodeReading};
+use litd_power::DeviceKind;
 use litd_units::Watts;
 
-use crate::gpu::found_at;
+use crate::gpu::{Writes, found_at};
 use crate::node::{Node, observing, release};
 
 fn under_a_nodes_budget(watts: f64, gpus: usize, cap: f64) -> Node {
@@ -75,4 +77,62 @@ fn bmc_limit_beside_a_released_gpu() {
                 .iter()
                 .any(|it| it.contains("limit") || it.contains("not kept"))
     );
+}
+
+fn told_by_bmc(node: &mut Node, power: f64, cap: Option<f64>) {
+    let reading = NodeReading {
+        source: "redfish".to_owned(),
+        power: Some(Watts(power)),
+        cap: cap.map(Watts),
+        ..NodeReading::default()
+    };
+    node.event(Event::NodePower(reading));
+}
+
+/// GPUs' power goes up and down with the readings.
+#[test]
+fn bursts() {
+    let mut config = observing();
+    config.node.budget = Some(Watts(5600.0));
+    let mut node = Node::with(found_at(8, 700.0), config);
+    node.pass(5.0);
+    for at in 0..720 {
+        let each = if at % 2 == 0 { 650.0 } else { 400.0 };
+        for gpu in &mut node.gpus {
+            gpu.power = Watts(each);
+        }
+        node.pass(2.0);
+        told_by_bmc(&mut node, each * 8.0 + 1500.0, None);
+        node.pass(3.0);
+    }
+    let told = node.status().node;
+    assert!(node.sum() <= 4100.0, "{} {:?}", node.sum(), told.budget);
+}
+
+/// A CPU socket's limit is to be raised by hand, and that fails.
+#[test]
+fn cpu_by_hand_fails_pins() {
+    let mut gpus = found_at(5, 700.0);
+    gpus[4].identity.kind = DeviceKind::Cpu;
+    gpus[4].identity.address = "cpu0".to_owned();
+    gpus[4].cap = Watts(300.0);
+    let mut config = observing();
+    config.node.budget = Some(Watts(2500.0));
+    config.node.reserve = Some(Watts(500.0));
+    let mut node = Node::with(gpus, config);
+    node.pass(10.0);
+    let before = node.caps();
+    node.gpus[4].writes = Writes::Fail;
+    let cap = Command::SetCap {
+        device: "cpu0".to_owned(),
+        watts: Watts(450.0),
+    };
+    node.command(cap).unwrap();
+    node.pass(1.5);
+    node.give_up_by_hand("cpu0");
+    node.pass(5.0);
+    node.gpus[4].writes = Writes::Taken;
+    node.pass(600.0);
+    let after = node.caps();
+    assert_eq!(before, after);
 }

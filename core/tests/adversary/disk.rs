@@ -19,6 +19,10 @@ pub struct Faults {
     /// The journal is replaced, and that is said to have failed.
     pub replaced_is_told_failed: bool,
     pub audit: bool,
+    /// What the last block of the audit log still takes; 0: all.
+    pub audit_room: usize,
+    /// Likewise the journal's.
+    pub journal_room: usize,
 }
 
 #[derive(Debug, Default)]
@@ -69,8 +73,14 @@ impl Store for Disk {
         if platter.gone {
             return Err(io::Error::new(io::ErrorKind::NotFound, "gone"));
         }
-        let fails = platter.faults.append;
-        let written = if fails { bytes.len() / 2 } else { bytes.len() };
+        let mut fails = platter.faults.append;
+        let mut written = if fails { bytes.len() / 2 } else { bytes.len() };
+        if platter.faults.journal_room > 0 {
+            let room = platter.faults.journal_room - 1;
+            fails = bytes.len() > room;
+            written = bytes.len().min(room);
+            platter.faults.journal_room -= written;
+        }
         platter.kept.append_journal(&bytes[..written])?;
         unless(fails)
     }
@@ -102,6 +112,14 @@ impl Store for Disk {
     fn append_audit(&mut self, bytes: &[u8]) -> io::Result<Appended> {
         let mut platter = self.0.borrow_mut();
         unless(platter.faults.audit)?;
+        if platter.faults.audit_room > 0 {
+            let room = platter.faults.audit_room - 1;
+            let written = bytes.len().min(room);
+            platter.faults.audit_room -= written;
+            platter.kept.append_audit(&bytes[..written])?;
+            unless(bytes.len() > room)?;
+            return Ok(Appended::After);
+        }
         if platter.kept.audit.len() > AUDIT_BYTES {
             platter.kept.audit.clear();
         }

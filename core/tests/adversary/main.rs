@@ -24,6 +24,8 @@ mod landing;
 mod leaving;
 mod new_default;
 mod node;
+mod promised;
+mod refused;
 mod reset;
 #[path = "../history/rng.rs"]
 mod rng;

@@ -1,10 +1,10 @@
 //! GPUs that are reset to another default, and whose driver tells its range late.
 
-use litd_api::DeviceState;
+use litd_api::{Command, DeviceState};
 use litd_units::Watts;
 
 use crate::gpu::{Writes, found_at};
-use crate::node::{Node, budget};
+use crate::node::{Node, budget, observing, release};
 
 /// GPUs found at 450 W; gpu3 is reset and comes back with a default of 600 W; for three seconds its driver tells
 /// its cap, and not yet its range.
@@ -158,4 +158,42 @@ fn reset_after_a_crash_later() {
 #[test]
 fn reset_under_a_tight_budget_later() {
     reset_under_a_falling_budget(1.5, 1600.0);
+}
+
+/// gpu3 (found at 450 W) is reset to another default, and its driver does not tell its range; it is released, its
+/// driver is upgraded and somebody sets 450 W; then it is resumed, and a budget comes and goes.
+fn stale_reset(under: Option<f64>) {
+    let mut config = observing();
+    config.caps.budget = under.map(Watts);
+    let mut node = Node::with(found_at(4, 450.0), config);
+    node.pass(10.0);
+    node.gpus[3].range.highest = Watts(600.0);
+    node.gpus[3].range.default = Watts(600.0);
+    node.is_reset(3);
+    node.gpus[3].hides_range = true;
+    node.pass(4.0);
+    node.command(release(3)).unwrap();
+    node.pass(600.0);
+    node.gpus[3].hides_range = false;
+    node.by_others(3, 450.0);
+    node.pass(10.0);
+    let device = Some("gpu3".to_owned());
+    node.command(Command::Resume { device }).unwrap();
+    node.pass(20.0);
+    let state = node.status().devices[3].state;
+    node.command(budget(1000.0)).unwrap();
+    node.pass(20.0);
+    node.stop();
+    assert_eq!(state, DeviceState::Ours);
+    node.all_hold(450.0);
+}
+
+#[test]
+fn stale_reset_free() {
+    stale_reset(None);
+}
+
+#[test]
+fn stale_reset_under() {
+    stale_reset(Some(1200.0));
 }

@@ -1,0 +1,164 @@
+//! Budgets and leases that are asked for while the disk is full, or nearly.
+
+use litd_api::{Command, Lease, Mode};
+use litd_units::Watts;
+
+use crate::disk::Faults;
+use crate::disk_full::full;
+use crate::gpu::found_at;
+use crate::node::{Node, budget, lease, observing};
+
+fn lease_of(mode: Option<Mode>, watts: Option<f64>) -> Command {
+    Command::Lease(Lease {
+        controller: "fleet".to_owned(),
+        seconds: 60.0,
+        mode,
+        budget: watts.map(Watts),
+    })
+}
+
+/// Off by a lease, then on again with a budget, and the disk is full.
+#[test]
+fn lease_off_then_on_full_disk() {
+    let mut node = Node::new(8);
+    node.pass(5.0);
+    node.command(lease_of(Some(Mode::Off), None)).unwrap();
+    node.pass(5.0);
+    node.disk.fail(full());
+    let said = node.command(lease_of(Some(Mode::Observe), Some(2400.0)));
+    node.pass(30.0);
+    assert!(
+        said.is_err() || node.sum() <= 2400.0,
+        "{said:?} {}",
+        node.sum()
+    );
+}
+
+/// A safe budget that could never be kept for a full disk; then a lease of more than that.
+#[test]
+fn lease_above_safe_full_disk() {
+    let mut config = observing();
+    config.caps.safe_budget = Some(Watts(2400.0));
+    let mut node = Node::with(found_at(8, 700.0), observing());
+    node.disk.fail(full());
+    node.pass(5.0);
+    node.reload(config);
+    node.pass(5.0);
+    let said = node.command(lease(3000.0, 60.0));
+    node.pass(30.0);
+    assert!(
+        said.is_err() || node.sum() <= 3000.0,
+        "{said:?} {}",
+        node.sum()
+    );
+}
+
+/// A lease ends while the disk is full, and a new one is below what is held.
+#[test]
+fn lease_anew_full_disk() {
+    let mut config = observing();
+    config.caps.safe_budget = Some(Watts(2400.0));
+    let mut node = Node::with(found_at(8, 700.0), config);
+    node.pass(5.0);
+    node.command(lease(4000.0, 60.0)).unwrap();
+    node.pass(20.0);
+    node.disk.fail(full());
+    node.pass(100.0);
+    let said = node.command(lease(3000.0, 60.0));
+    node.pass(30.0);
+    assert!(
+        said.is_err() || node.sum() <= 3000.0,
+        "{said:?} {}",
+        node.sum()
+    );
+}
+
+/// The audit log's own disk is full but for some bytes in its last block.
+#[test]
+fn audit_room() {
+    let mut node = Node::new(8);
+    node.pass(5.0);
+    node.disk.fail(Faults {
+        audit_room: 1000,
+        ..Faults::default()
+    });
+    let said = node.command(budget(2000.0));
+    node.pass(30.0);
+    assert!(
+        said.is_err() || node.sum() <= 2000.0,
+        "{said:?} {}",
+        node.sum()
+    );
+}
+
+/// One disk for both, all GPUs are in the journal.
+#[test]
+fn journal_room() {
+    let mut node = Node::under(4000.0, found_at(8, 700.0));
+    node.disk.fail(Faults {
+        audit_room: 5000,
+        journal_room: 200,
+        replace: true,
+        ..Faults::default()
+    });
+    let said = node.command(budget(2000.0));
+    node.pass(30.0);
+    assert!(
+        said.is_err() || node.sum() <= 2000.0,
+        "{said:?} {}",
+        node.sum()
+    );
+}
+
+/// A file's budget that is not kept for a full disk, and the same by hand.
+#[test]
+fn budget_again_full_disk() {
+    let mut node = Node::new(8);
+    node.pass(5.0);
+    node.disk.fail(full());
+    let mut config = node.config.clone();
+    config.caps.budget = Some(Watts(2000.0));
+    node.reload(config);
+    node.pass(5.0);
+    let said = node.command(budget(2500.0));
+    node.pass(30.0);
+    assert!(
+        said.is_err() || node.sum() <= 2500.0,
+        "{said:?} {}",
+        node.sum()
+    );
+}
+
+/// Appends work, replacing does not; gpu3 is not in the journal.
+#[test]
+fn flaps() {
+    let mut gpus = found_at(8, 700.0);
+    gpus[3].cap = Watts(210.0);
+    let mut node = Node::under(3000.0, gpus);
+    node.disk.fail(Faults {
+        replace: true,
+        ..Faults::default()
+    });
+    node.by_others(3, 500.0);
+    node.pass(5.0);
+    let before = node.log.len();
+    node.pass(60.0);
+    assert!(node.log.len() < before + 20);
+}
+
+/// Appends work, replacing does not; gpu3 is not in the journal and has to be lowered.
+#[test]
+fn flaps_again() {
+    let mut gpus = found_at(8, 700.0);
+    gpus[3].cap = Watts(200.0);
+    let mut node = Node::under(3000.0, gpus);
+    node.disk.fail(Faults {
+        replace: true,
+        ..Faults::default()
+    });
+    node.by_others(3, 500.0);
+    node.pass(5.0);
+    let before = node.log.len();
+    node.pass(60.0);
+    assert!(node.log.len() < before + 20);
+}
