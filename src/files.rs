@@ -248,9 +248,22 @@ mod tests {
         assert!(!place.path().join("none").exists());
         assert_eq!(read_own(&file, 10).unwrap(), b"theirs");
         assert_eq!(read(&link, 10).unwrap(), b"theirs");
-        fs::set_permissions(place.path(), Permissions::from_mode(0o1777)).unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_litds_own_is_closed_to_others_and_one_of_many_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let open = || fs::set_permissions(place.path(), Permissions::from_mode(0o1777)).unwrap();
+        let mode = || place.path().metadata().unwrap().mode() & 0o7777;
+        fs::write(place.path().join("journal"), "").unwrap();
+        open();
         keep_others_out(place.path()).unwrap();
-        assert_eq!(place.path().metadata().unwrap().mode() & 0o7777, 0o1755);
+        assert_eq!(mode(), 0o1755);
+        open();
+        fs::create_dir(place.path().join("systemd-private")).unwrap();
+        let error = keep_others_out(place.path()).unwrap_err().to_string();
+        assert!(error.contains("more than litd's files"), "{error}");
+        assert_eq!(mode(), 0o1777);
     }
 
     #[test]

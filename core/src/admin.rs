@@ -80,7 +80,8 @@ impl<S: Store> Core<S> {
     fn promise(&self, command: &Command) -> Option<Promise> {
         match command {
             Command::SetBudget { watts } => Some(Promise {
-                budget: (*watts)?,
+                // Without one the configured budget rules again.
+                budget: watts.or(self.config.caps.budget)?,
                 lease: None,
             }),
             Command::Lease(lease) => {

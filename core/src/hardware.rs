@@ -476,6 +476,11 @@ impl<S: Store> Core<S> {
         let before = self.devices.get_mut(device).and_then(|it| it.reset.take());
         let (held, anew) = before.map_or((held, anew), |reset| (reset.held, true));
         if self.landed_by_hand(device, cap) || self.is_leftover(device, cap) {
+            if anew {
+                // What lands late begins no counter anew.
+                self.devices.ask_anew(device);
+                self.begin_anew(device);
+            }
             return self.journal_late(device, cap);
         }
         if let Some(unit) = self.devices.get_mut(device)

@@ -194,7 +194,8 @@ impl BmcLimit {
         let before = self.insists.take().filter(|it| now < it.heard + STALE);
         self.insists = match before {
             Some(it) if !mine(&it) => Some(it),
-            before if exceeded => Some(Insister {
+            // A dip of the node's power is no end of the limit.
+            before if exceeded || before.is_some() && reading.cap.is_some() => Some(Insister {
                 source: reading.source.clone(),
                 since: before.map_or(now, |it| it.since),
                 heard: now,

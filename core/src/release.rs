@@ -222,6 +222,8 @@ impl<S: Store> Core<S> {
             // The entry of a cap that somebody else has changed is outdated, if it is still there.
             let journaled = journaled && unit.standing != DeviceState::Foreign;
             unit.begins_anew();
+            unit.settling = None;
+            unit.over_since = None;
             unit.overdue = false;
             unit.resets.clear();
             if !journaled && !writing {

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use litd_api::{EventKind, Lease, LeaseStatus, Mode, Problem};
+use litd_api::{DeviceState, EventKind, Lease, LeaseStatus, Mode, Problem};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
@@ -247,7 +247,8 @@ impl<S: Store> Core<S> {
     pub(crate) fn refuse_lower(&mut self, lease: &Lease, why: &str) -> String {
         match &mut self.lease {
             Some(held) => {
-                held.until = held.until.max(self.now + seconds(lease.seconds));
+                // As long as it was granted for, and no longer.
+                held.until = held.until.max(self.now + seconds(held.lease.seconds));
                 let left = (held.until - self.now).as_secs_f64();
                 format!(
                     "the lease that {} has goes on for {left:.0} s as it was: {why}",
@@ -311,8 +312,12 @@ impl<S: Store> Core<S> {
     /// reads any more, what they have after a reset; and what those have that came up after the start.
     fn come_to_hold(&self) -> Watts {
         let each = self.devices.gpus().filter_map(|(device, unit)| {
-            let range = unit.device.range.last().filter(|_| unit.let_go.is_some())?;
-            Some((range.default - self.came_with(device, unit)).max(Watts::ZERO))
+            let came = self.came_with(device, unit);
+            let unread = unit.standing == DeviceState::Faulty && self.fresh_reading(unit).is_none();
+            let is_reset = unit.let_go.is_some() || unread;
+            let default = unit.device.range.last().filter(|_| is_reset);
+            let default = default.map(|range| range.default);
+            Some((default? - came).max(Watts::ZERO))
         });
         self.found_on_gpus() + each.sum() + self.each_unmanaged().sum()
     }

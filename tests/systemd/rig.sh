@@ -17,9 +17,6 @@ simulated = "$node/hardware.sock"
 # As with real devices: the unit lets the daemon write there.
 locks = "/run/litd/devices"
 CONFIG
-  # As docs/install.md has it for containers.
-  mkdir -p /etc/systemd/system/litd.service.d
-  printf '[Service]\nRuntimeDirectory=litd-ingest\n' >/etc/systemd/system/litd.service.d/ingest.conf
   /opt/litd-test/litd-rig-node "$node" /run/litd/ingest.sock &
   until_true 10 test -e "$node/state"
 }

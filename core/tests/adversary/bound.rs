@@ -136,3 +136,62 @@ fn cpu_by_hand_fails_pins() {
     let after = node.caps();
     assert_eq!(before, after);
 }
+
+/// The BMC's limit is far exceeded, but for one reading of each twelve (a job that checkpoints).
+#[test]
+fn limit_with_dips() {
+    let mut config = observing();
+    config.node.reserve = Some(Watts(1400.0));
+    let mut node = Node::with(found_at(8, 700.0), config);
+    node.pass(5.0);
+    for gpu in &mut node.gpus {
+        gpu.power = Watts(600.0);
+    }
+    for at in 0..720 {
+        let power = if at % 12 == 11 { 5500.0 } else { 6500.0 };
+        told_by_bmc(&mut node, power, Some(5000.0));
+        node.pass(5.0);
+    }
+    assert!(node.sum() <= 3600.0, "{}", node.sum());
+}
+
+/// The BMC's limit is exceeded by a little less, and a little more, than a fifth in turn.
+#[test]
+fn limit_in_turn() {
+    let mut config = observing();
+    config.node.reserve = Some(Watts(1400.0));
+    let mut node = Node::with(found_at(8, 700.0), config);
+    node.pass(5.0);
+    for gpu in &mut node.gpus {
+        gpu.power = Watts(500.0);
+    }
+    for at in 0..360 {
+        let power = if at % 2 == 0 { 5900.0 } else { 6100.0 };
+        told_by_bmc(&mut node, power, Some(5000.0));
+        node.pass(5.0);
+    }
+    assert!(node.sum() <= 3600.0, "{}", node.sum());
+}
+
+/// The same with reads that fail.
+#[test]
+fn reads_fail_under_a_nodes_budget() {
+    let mut config = observing();
+    config.node.budget = Some(Watts(4600.0));
+    config.node.reserve = Some(Watts(500.0));
+    let mut node = Node::with(found_at(8, 500.0), config);
+    node.pass(10.0);
+    node.gpus[3].fails_reads = true;
+    node.gpus[3].hides_range = true;
+    node.pass(5.0);
+    node.is_reset(3);
+    node.pass(60.0);
+    let told = node.status().node;
+    assert!(
+        node.sum() <= 4100.0 || told.caps > told.budget,
+        "{} {:?} {:?}",
+        node.sum(),
+        told.caps,
+        told.budget
+    );
+}

@@ -1,6 +1,6 @@
 //! What litd leaves behind: off, at a stop, in `litd restore`, and of GPUs that were released.
 
-use litd_api::Command;
+use litd_api::{Command, DeviceState};
 use litd_core::Event;
 use litd_core::config::OnExit;
 use litd_units::Watts;
@@ -270,4 +270,28 @@ fn lands_while_off_then_stop() {
 #[test]
 fn lands_while_released_then_stop() {
     lands_while_let_go(false);
+}
+
+/// gpu3 has just been lowered, its power does not follow yet, when it is released without room, reset and resumed.
+#[test]
+fn stale_settling() {
+    let mut gpus = found_at(8, 700.0);
+    gpus[3].power = Watts(690.0);
+    let mut config = observing();
+    config.caps.budget = Some(Watts(2000.0));
+    let mut node = Node::with(gpus, config);
+    node.pass(3.0);
+    node.command(release(3)).unwrap();
+    node.pass(20.0);
+    node.is_reset(3);
+    let mut config = node.config.clone();
+    config.caps.budget = None;
+    node.reload(config);
+    node.pass(20.0);
+    node.command(Command::Resume {
+        device: Some("gpu3".to_owned()),
+    })
+    .unwrap();
+    node.pass(30.0);
+    assert_eq!(node.status().devices[3].state, DeviceState::Ours);
 }

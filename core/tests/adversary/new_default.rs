@@ -197,3 +197,26 @@ fn stale_reset_free() {
 fn stale_reset_under() {
     stale_reset(Some(1200.0));
 }
+
+/// gpu3's writes fail (an Xid), it is faulty, and is reset: all is well from then on.
+fn fails_then_reset(found: f64, after: f64) {
+    let mut node = Node::under(2000.0, found_at(8, found));
+    node.gpus[3].writes = Writes::Fail;
+    node.command(budget(1800.0)).unwrap();
+    node.pass(after);
+    node.gpus[3].fails_reads = true;
+    node.pass(4.0);
+    node.is_reset(3);
+    node.gpus[3].fails_reads = false;
+    node.gpus[3].writes = Writes::Taken;
+    node.pass(120.0);
+    let state = node.status().devices[3].state;
+    node.command(budget(3000.0)).unwrap();
+    node.pass(60.0);
+    assert_eq!(state, DeviceState::Ours, "{:?}", node.caps());
+}
+
+#[test]
+fn fails_then_reset_700() {
+    fails_then_reset(700.0, 10.0);
+}

@@ -162,3 +162,36 @@ fn flaps_again() {
     node.pass(60.0);
     assert!(node.log.len() < before + 20);
 }
+
+/// A higher budget by hand is taken away while the disk is full: the file's rules "again".
+#[test]
+fn budget_default_full_disk() {
+    let mut node = Node::under(2000.0, found_at(8, 700.0));
+    node.command(budget(4000.0)).unwrap();
+    node.pass(10.0);
+    node.disk.fail(full());
+    let said = node.command(Command::SetBudget { watts: None });
+    node.pass(60.0);
+    assert!(
+        said.is_err() || node.sum() <= 2000.0,
+        "{said:?} {}",
+        node.sum()
+    );
+}
+
+/// A refused lease of a day keeps the higher one for a day.
+#[test]
+fn refused_lease_of_a_day() {
+    let mut config = observing();
+    config.caps.safe_budget = Some(Watts(2400.0));
+    let mut node = Node::with(found_at(8, 700.0), config);
+    node.pass(5.0);
+    node.command(lease(4000.0, 60.0)).unwrap();
+    node.pass(20.0);
+    node.disk.fail(full());
+    node.command(lease(3000.0, 86_000.0)).unwrap_err();
+    node.pass(10.0);
+    node.disk.fail(Faults::default());
+    node.pass(3600.0);
+    assert!(node.sum() <= 3000.0, "{}", node.sum());
+}
