@@ -302,11 +302,19 @@ mod tests {
         queue.wait_until_written(LONG);
         let mut taken = sink.taken.lock().unwrap().clone();
         assert_eq!(taken.pop().unwrap(), "last");
-        let missing = taken.pop().unwrap();
-        let missing: usize = missing.split(' ').next().unwrap().parse().unwrap();
-        assert_eq!(taken.len() + missing, 2 * MOST_LINES);
-        let expected: Vec<String> = (0..taken.len()).map(|line| line.to_string()).collect();
-        assert_eq!(taken, expected);
+        // What is missing is told where it is missing, once or, if there was room in between, more often.
+        let (mut next, mut told) = (0, 0);
+        for line in taken {
+            match line.parse::<usize>() {
+                Ok(number) => {
+                    assert!(number >= next, "{number} after {next}");
+                    next = number + 1;
+                    told += 1;
+                }
+                Err(_) => told += line.split(' ').next().unwrap().parse::<usize>().unwrap(),
+            }
+        }
+        assert_eq!(told, 2 * MOST_LINES);
         assert!(!queue.begins_to_drop());
     }
 
