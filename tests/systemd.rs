@@ -191,7 +191,6 @@ fn litd_lives_under_its_unit_and_never_leaves_a_cap() {
     };
     is_right(&life);
     assert_eq!(life.of("control_group"), "litd");
-    // With another runtime directory besides its own.
     assert_eq!(life.of("baseline"), "litd-baseline");
     // Before each start after a crash everything is back where it was found.
     for (end, start) in [

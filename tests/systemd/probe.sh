@@ -7,9 +7,6 @@ source /opt/litd-test/service.sh
 # shellcheck source=standin.sh
 source /opt/litd-test/hardware.sh
 
-# As docs/install.md has it for containers.
-mkdir -p /etc/systemd/system/litd.service.d
-printf '[Service]\nRuntimeDirectory=litd-ingest\n' >/etc/systemd/system/litd.service.d/ingest.conf
 hardware_start
 found=$(caps)
 say found "$found"
