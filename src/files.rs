@@ -154,7 +154,8 @@ pub fn keep_others_out(directory: &Path) -> io::Result<()> {
     // A directory of many (`/tmp`, `/var/log`) is not litd's to close.
     for entry in directory.read_dir()? {
         let entry = entry?.metadata()?;
-        if !entry.is_file() || entry.uid() != Uid::effective().as_raw() {
+        let is_shared = mode & 0o1000 != 0 && !entry.is_file();
+        if is_shared || entry.uid() != Uid::effective().as_raw() {
             return Err(failed(
                 "others can replace what litd writes there, and it holds more than litd's files: name a directory \
                  of litd's own"
