@@ -75,8 +75,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What a command promises for which caps may have to come down. A lease that is renewed as it is, or as more,
-    /// is no such promise: without it GPUs would hold more. Nor is one with which litd is off.
+    /// What a command promises for which caps may have to come down.
     fn promise(&self, command: &Command) -> Option<Promise> {
         match command {
             Command::SetBudget { watts } => Some(Promise {
@@ -85,12 +84,11 @@ impl<S: Store> Core<S> {
                 lease: None,
             }),
             Command::Lease(lease) => {
-                let budget = lease.budget?;
-                let off = self.mode_with(Some(lease)).0 == Mode::Off;
-                (!off && !self.renews(lease)).then(|| Promise {
+                let lease_of = |budget| Promise {
                     budget,
                     lease: Some(lease.clone()),
-                })
+                };
+                self.lowers_to(lease).map(lease_of)
             }
             _ => None,
         }
@@ -114,11 +112,15 @@ impl<S: Store> Core<S> {
         problem(why)
     }
 
+    fn has_to_come_down(&self, budget: Watts) -> bool {
+        self.caps_on_gpus() > budget + self.lent() + DUST
+    }
+
     /// Why no cap comes down to a budget, if one would have to and can't be put on record.
     fn why_unrecorded(&self, budget: Watts) -> Option<String> {
         let trouble = self.journal_trouble.as_deref().or(self.audit.trouble())?;
         let caps = self.caps_on_gpus();
-        (caps > budget + self.lent() + DUST).then(|| {
+        self.has_to_come_down(budget).then(|| {
             format!("the GPUs may hold {caps} of {budget}, and no cap is changed, but to undo: {trouble}")
         })
     }
@@ -129,7 +131,7 @@ impl<S: Store> Core<S> {
     /// # Errors
     /// Why no cap could come down, and how much the GPUs may hold.
     pub(crate) fn check_on_record(&mut self, budget: Watts) -> Result<(), String> {
-        if self.caps_on_gpus() <= budget + self.lent() + DUST {
+        if !self.has_to_come_down(budget) {
             return Ok(());
         }
         // One that somebody has removed is written anew first.

@@ -189,6 +189,14 @@ impl<S: Store> Core<S> {
             .is_some_and(|(it, new)| new >= it)
     }
 
+    /// The budget of a lease for which caps may have to come down. One that is renewed as it is, or as more, lowers
+    /// none: without it GPUs would hold more. Nor does one with which litd is off, which gives caps back: a full
+    /// disk never stops that.
+    pub(crate) fn lowers_to(&self, lease: &Lease) -> Option<Watts> {
+        let off = self.mode_with(Some(lease)).0 == Mode::Off;
+        lease.budget.filter(|_| !off && !self.renews(lease))
+    }
+
     /// Grants a lease, or renews it.
     pub(crate) fn grant(&mut self, lease: Lease) -> Result<String, Problem> {
         let problem = |error: String| Err(Problem { error });
@@ -213,10 +221,7 @@ impl<S: Store> Core<S> {
             ));
         }
         self.check_lent(&lease)?;
-        // Off gives caps back, which a full disk never stops.
-        let off = self.mode_with(Some(&lease)).0 == Mode::Off;
-        let lowers = !off && !self.renews(&lease);
-        if let Some(budget) = lease.budget.filter(|_| lowers)
+        if let Some(budget) = self.lowers_to(&lease)
             && let Err(why) = self.check_on_record(budget)
         {
             return problem(self.refuse_lower(&lease, &why));

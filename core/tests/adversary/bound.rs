@@ -137,40 +137,32 @@ fn cpu_by_hand_fails_pins() {
     assert_eq!(before, after);
 }
 
-/// The BMC's limit is far exceeded, but for one reading of each twelve (a job that checkpoints).
-#[test]
-fn limit_with_dips() {
+/// The BMC tells a limit of 5000 W so many times, and what the node draws then; its GPUs draw so much each.
+fn told_a_limit(readings: usize, gpus: f64, power: fn(usize) -> f64) {
     let mut config = observing();
     config.node.reserve = Some(Watts(1400.0));
     let mut node = Node::with(found_at(8, 700.0), config);
     node.pass(5.0);
     for gpu in &mut node.gpus {
-        gpu.power = Watts(600.0);
+        gpu.power = Watts(gpus);
     }
-    for at in 0..720 {
-        let power = if at % 12 == 11 { 5500.0 } else { 6500.0 };
-        told_by_bmc(&mut node, power, Some(5000.0));
+    for at in 0..readings {
+        told_by_bmc(&mut node, power(at), Some(5000.0));
         node.pass(5.0);
     }
     assert!(node.sum() <= 3600.0, "{}", node.sum());
 }
 
+/// The BMC's limit is far exceeded, but for one reading of each twelve (a job that checkpoints).
+#[test]
+fn limit_with_dips() {
+    told_a_limit(720, 600.0, |at| if at % 12 == 11 { 5500.0 } else { 6500.0 });
+}
+
 /// The BMC's limit is exceeded by a little less, and a little more, than a fifth in turn.
 #[test]
 fn limit_in_turn() {
-    let mut config = observing();
-    config.node.reserve = Some(Watts(1400.0));
-    let mut node = Node::with(found_at(8, 700.0), config);
-    node.pass(5.0);
-    for gpu in &mut node.gpus {
-        gpu.power = Watts(500.0);
-    }
-    for at in 0..360 {
-        let power = if at % 2 == 0 { 5900.0 } else { 6100.0 };
-        told_by_bmc(&mut node, power, Some(5000.0));
-        node.pass(5.0);
-    }
-    assert!(node.sum() <= 3600.0, "{}", node.sum());
+    told_a_limit(360, 500.0, |at| if at % 2 == 0 { 5900.0 } else { 6100.0 });
 }
 
 /// The same with reads that fail.

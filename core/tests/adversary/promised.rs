@@ -129,11 +129,10 @@ fn budget_again_full_disk() {
     );
 }
 
-/// Appends work, replacing does not; gpu3 is not in the journal.
-#[test]
-fn flaps() {
+/// Appends work, replacing does not; gpu3, which was found at `cap`, is not in the journal.
+fn told_once(cap: f64) {
     let mut gpus = found_at(8, 700.0);
-    gpus[3].cap = Watts(210.0);
+    gpus[3].cap = Watts(cap);
     let mut node = Node::under(3000.0, gpus);
     node.disk.fail(Faults {
         replace: true,
@@ -146,21 +145,15 @@ fn flaps() {
     assert!(node.log.len() < before + 20);
 }
 
-/// Appends work, replacing does not; gpu3 is not in the journal and has to be lowered.
+#[test]
+fn flaps() {
+    told_once(210.0);
+}
+
+/// It has to be lowered.
 #[test]
 fn flaps_again() {
-    let mut gpus = found_at(8, 700.0);
-    gpus[3].cap = Watts(200.0);
-    let mut node = Node::under(3000.0, gpus);
-    node.disk.fail(Faults {
-        replace: true,
-        ..Faults::default()
-    });
-    node.by_others(3, 500.0);
-    node.pass(5.0);
-    let before = node.log.len();
-    node.pass(60.0);
-    assert!(node.log.len() < before + 20);
+    told_once(200.0);
 }
 
 /// A higher budget by hand is taken away while the disk is full: the file's rules "again".
