@@ -48,13 +48,7 @@ fn released_and_reset_under_a_nodes_budget() {
 
 fn bmc(node: &mut Node, power: f64, cap: Option<f64>, seconds: usize) {
     for _ in 0..seconds / 5 {
-        let reading = NodeReading {
-            source: "redfish".to_owned(),
-            power: Some(Watts(power)),
-            cap: cap.map(Watts),
-            ..NodeReading::default()
-        };
-        node.event(Event::NodePower(reading));
+        told_by_bmc(node, power, cap);
         node.pass(5.0);
     }
 }
