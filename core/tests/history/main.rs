@@ -5,12 +5,14 @@
 //! ```text
 //! LITD_HISTORIES=100000 cargo test -p litd-core --test history     so many histories
 //! LITD_SEED=4711        cargo test -p litd-core --test history     one, with all that happens
+//! LITD_DIGEST=FILE      cargo test -p litd-core --test history     what the daemon did, as numbers
 //! ```
 
 mod aim;
 mod audit;
 mod by_hand;
 mod clocks;
+mod digest;
 mod discovery;
 mod disk;
 mod fault;
@@ -35,6 +37,7 @@ mod world;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use digest::Digests;
 use fault::Fault;
 use matrix::Met;
 use world::{Outcome, World};
@@ -187,6 +190,7 @@ fn no_history_breaks_a_rule() {
     let next = AtomicU64::new(first);
     let stop = AtomicBool::new(false);
     let (tally, broken) = (Mutex::new(Tally::default()), Mutex::new(Vec::new()));
+    let digests = Mutex::new(Digests::new());
     let work = || {
         while !stop.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -199,6 +203,7 @@ fn no_history_breaks_a_rule() {
                 let most = number("LITD_KEEP_GOING").unwrap_or(1) as usize;
                 stop.store(broken.lock().unwrap().len() >= most, Ordering::Relaxed);
             }
+            digests.lock().unwrap().insert(seed, outcome.digest);
             tally.lock().unwrap().add(&outcome);
         }
     };
@@ -211,6 +216,9 @@ fn no_history_breaks_a_rule() {
     let (tally, mut broken) = (tally.into_inner().unwrap(), broken.into_inner().unwrap());
     broken.sort();
     tally.print();
+    if let Some(path) = std::env::var_os("LITD_DIGEST") {
+        digest::write(&digests.into_inner().unwrap(), path.as_ref());
+    }
     if let Some((seed, _)) = broken.first() {
         println!("\n{}", replay(*seed, LAST_LINES));
         for (seed, text) in &broken {

@@ -9,6 +9,7 @@ use litd_core::{Config, Core, DeviceId, Effect, Event, SessionId};
 use litd_power::{PowerError, Reading};
 use litd_units::Nanos;
 
+use crate::digest::Digest;
 use crate::disk::{Disk, Platter};
 use crate::fault::{Fault, Seen};
 use crate::hardware::{Hw, MILLI, SECOND};
@@ -131,6 +132,8 @@ pub enum Ev {
 #[derive(Debug)]
 pub struct Outcome {
     pub broken: Option<String>,
+    /// All that the daemon did.
+    pub digest: Digest,
     pub seen: Seen,
     pub trace: VecDeque<String>,
     /// Adjustments, and whether any job converged, any sample counted.
@@ -146,6 +149,7 @@ pub struct Outcome {
 
 pub struct World {
     pub rng: Rng,
+    pub digest: Digest,
     /// A stream of its own for what goes wrong in the ways of the matrix: what else happens is the
     /// same with it and without it.
     pub fates: Rng,
@@ -214,6 +218,7 @@ impl World {
         let planned = if clean { 0.0 } else { 0.42 };
         let hooks = Hooks::new(&setup.jobs, &mut hw, planned, &mut rng);
         let mut world = Self {
+            digest: Digest::default(),
             fates: Rng::new(rng.clone().next() ^ FATES),
             is_clean: clean,
             life: Phase::Discovery,
@@ -307,8 +312,21 @@ impl World {
         if self.disk.with(|disk| disk.audit_failures) > 0 {
             self.seen.mark(Fault::AuditFull);
         }
+        let mut digest = self.digest;
+        self.disk.with(|disk| {
+            for file in [
+                &disk.journal,
+                &disk.learned,
+                &disk.trial,
+                &disk.audit,
+                &disk.condition,
+            ] {
+                digest.bytes(file);
+            }
+        });
         Outcome {
             broken: self.ledger.broken.take(),
+            digest,
             seen: self.seen,
             trace: self.trace,
             adjustments: self.adjustments,
@@ -376,6 +394,7 @@ impl World {
         self.watch_let_go();
         let Some(core) = &mut self.core else { return };
         let effects = core.effects();
+        self.digest.effects(self.now, &effects);
         if self.disk.with(|disk| disk.dead) {
             return self.died_at_write();
         }
