@@ -1,7 +1,7 @@
 //! Benchmarks print what they have measured, or fail.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../benches/common/measured.rs"]
+#[path = "benches/common/measured.rs"]
 mod measured;
 
 use std::fs;

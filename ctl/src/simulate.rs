@@ -59,7 +59,7 @@ pub struct Args {
 
 const EXAMPLE: &str = "\
 Example: four GPUs, of which the first is the slowest
-  litctl simulate --workload testdata/oracle/tiny-fsdp.json \\
+  litctl simulate --workload tests/data/oracle/tiny-fsdp.json \\
       --speeds 0.9,1.05,1.2,1.1 --contention 1.15 --write-kineto ranks
   litctl analyze ranks
 

@@ -123,7 +123,7 @@ fn documents_fit_the_schema() {
     let schema = Schema::load();
     let folder = TempDir::new().unwrap();
     let traces = folder.path().to_str().unwrap();
-    let workload = format!("{ROOT}/testdata/oracle/tiny-fsdp.json");
+    let workload = format!("{ROOT}/tests/data/oracle/tiny-fsdp.json");
     litctl(&[
         "simulate",
         "--workload",
@@ -174,7 +174,7 @@ fn extended(value: &Value) -> Value {
 fn documents_of_later_versions_of_litctl_fit_the_schema() {
     let folder = TempDir::new().unwrap();
     let traces = folder.path().to_str().unwrap();
-    let workload = format!("{ROOT}/testdata/oracle/tiny-fsdp.json");
+    let workload = format!("{ROOT}/tests/data/oracle/tiny-fsdp.json");
     let ranks = [
         "--speeds",
         "1,1.05,1.1",

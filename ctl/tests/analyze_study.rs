@@ -12,7 +12,7 @@ use run::{litctl, shared, skip};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const ORACLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/oracle");
+const ORACLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/oracle");
 
 /// A folder of its own with the simulated node of one of the oracle's cases, and the case.
 fn node(at: usize) -> (TempDir, Value) {

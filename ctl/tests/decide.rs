@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const CASES: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../testdata/oracle/control.json"
+    "/../tests/data/oracle/control.json"
 );
 
 fn decide(input: &str) -> Output {

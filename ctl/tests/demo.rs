@@ -272,7 +272,7 @@ fn a_small_terminal_shows_all_gpus_and_who_quits_is_told_where() {
 fn one_gpu_has_nobody_to_wait_for() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = folder.path().join("one.toml");
-    let all = include_str!("../../sim/scenarios/default.toml");
+    let all = include_str!("../../lab/sim/scenarios/default.toml");
     let one = all
         .replace("count = 8", "count = 1")
         .replace("[3.5, 2.5, 6, 4, 0, 3, 3, 1.5]", "0")

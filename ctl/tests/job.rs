@@ -142,7 +142,7 @@ impl Node {
 
     /// Runs one of Slurm's scripts as slurmd does.
     fn script(&self, name: &str, job: u32, gpus: &str, comment: &str) -> Output {
-        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/slurm");
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fleet/slurm");
         let mut command = Command::new(deploy.join(name));
         command
             .env_clear()
@@ -418,7 +418,7 @@ fn the_scripts_pass_shellcheck() {
         eprintln!("SKIPPED: shellcheck is not installed");
         return;
     }
-    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/slurm");
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fleet/slurm");
     let scripts = ["prolog", "epilog", "health-check"].map(|name| deploy.join(name));
     let output = Command::new("shellcheck").args(scripts).output().unwrap();
     assert!(

@@ -20,7 +20,7 @@ fn json(arguments: &[&str]) -> Value {
 fn simulated(folder: &Path) {
     let workload = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../testdata/oracle/tiny-fsdp.json"
+        "/../tests/data/oracle/tiny-fsdp.json"
     );
     let folder = folder.to_str().unwrap();
     let arguments = ["simulate", "--workload", workload, "--contention", "1.15"];

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const WORKLOAD: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../testdata/oracle/llama31-8b-fsdp.json"
+    "/../tests/data/oracle/llama31-8b-fsdp.json"
 );
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 fn oracle(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../testdata/oracle")
+        .join("../tests/data/oracle")
         .join(file)
 }
 

@@ -4,7 +4,7 @@ use litd_policies::{Leads, Scale, adj_power_node, inc_power_gpu};
 use litd_units::{Millis, Watts};
 use serde::Deserialize;
 
-const CASES: &str = include_str!("../../testdata/oracle/control.json");
+const CASES: &str = include_str!("../../tests/data/oracle/control.json");
 
 #[derive(Deserialize)]
 struct Case {

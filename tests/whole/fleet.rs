@@ -1,4 +1,4 @@
-//! The example of a fleet controller in `deploy/dps`, with a made-up `dpsctl`.
+//! The example of a fleet controller in `fleet/dps`, with a made-up `dpsctl`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -74,7 +74,7 @@ impl Dps {
 
     /// The program, for litd on `stand`.
     fn renews(&self, stand: &Stand) -> Program {
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/dps/litd-dps-lease");
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("fleet/dps/litd-dps-lease");
         let dpsctl = format!("{} --port 1", self.0.path().join("dpsctl").display());
         let stderr = fs::File::create(self.0.path().join("said")).unwrap();
         let mut command = Command::new("python3");

@@ -1,5 +1,5 @@
 //! The cells of the matrix that only whole daemons or kills can meet, and the tests that do. The table
-//! of all cells is the histories' (`core/tests/matrix/mod.rs`).
+//! of all cells is the histories' (`crates/core/tests/matrix/mod.rs`).
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use cells::{Cell, Manner, Phase, Subject, Where, place};
 
 #[allow(dead_code, reason = "histories count cells by their index")]
-#[path = "../../core/tests/matrix/mod.rs"]
+#[path = "../../crates/core/tests/matrix/mod.rs"]
 mod cells;
 
 use Manner::{Anothers, Changed, Error, Gone, Nonsense};

@@ -1,7 +1,7 @@
 //! How long the alignment takes where it matters, beside its limits:
 //! `cargo bench -p litd-traces --bench align`.
 
-#[path = "../../benches/common/measured.rs"]
+#[path = "../../tests/benches/common/measured.rs"]
 mod measured;
 
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! How long the report takes once the last rank of a job is in, and what the sample takes in
 //! memory, beside their limits: `cargo bench -p litd-traces --bench live`.
 
-#[path = "../../benches/common/measured.rs"]
+#[path = "../../tests/benches/common/measured.rs"]
 mod measured;
 
 use std::time::{Duration, Instant};

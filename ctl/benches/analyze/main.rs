@@ -2,7 +2,7 @@
 //! of nothing but kernels, the most that memory has to hold:
 //! `cargo bench -p litctl --bench analyze`.
 
-#[path = "../../../benches/common/measured.rs"]
+#[path = "../../../tests/benches/common/measured.rs"]
 mod measured;
 #[path = "../../../traces/benches/formats/rocprof.rs"]
 mod rocprof;

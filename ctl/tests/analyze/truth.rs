@@ -405,7 +405,7 @@ fn a_gain_that_is_told_too_small_says_what_it_assumes() {
     // Collectives run beside computation, which is slower for it; with less waiting it is less so.
     let workload = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../testdata/oracle/llama31-8b-fsdp.json"
+        "/../tests/data/oracle/llama31-8b-fsdp.json"
     );
     let job = ["--workload", workload, "--contention", "1.3"];
     let slow = simulated(&job, "1,1,1,1,0.95,1,1,1");

@@ -4,7 +4,7 @@
 //! eight GPUs as rocprofv3 writes them, and of one in Kineto's JSON. The other JSON is a real one of
 //! ../shared/traces, whose peers' times are beside it.
 
-#[path = "../../../benches/common/measured.rs"]
+#[path = "../../../tests/benches/common/measured.rs"]
 mod measured;
 mod prost_types;
 mod rocprof;
