@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use litd_api::audit::FILE;
 use litd_core::Appended;
 
-use crate::files;
 use crate::server::own_by;
+use litd_files as files;
 
 /// So much of the end of the log holds a few records at least.
 const TAIL: u64 = 16 * 1024;

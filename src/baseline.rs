@@ -24,8 +24,8 @@ use litd_core::baseline::Found;
 use litd_power::DeviceKind;
 use litd_units::Watts;
 
-use crate::files;
 use crate::state;
+use litd_files as files;
 
 /// How often it is touched.
 const TOUCH: Duration = Duration::from_secs(10);

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use crate::files;
+use litd_files as files;
 
 pub use sections::{
     Audit, Control, Hardware, Ingest, Level, Listen, Log, Metrics, Permissions, Shell, State,

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::files;
+use litd_files as files;
 
 /// So much of a file is read for the reason.
 const LONGEST: u64 = 200;

@@ -4,7 +4,7 @@
 //! - [`daemon`]: its life, from the configuration to the last cap that goes back;
 //! - [`hub`]: events in, effects out; `session`, `ingest`, `control`, `metrics_server`: its
 //!   faces; [`devices`]: its hands;
-//! - [`config`], [`state`], [`audit`], [`files`]: what it reads and what survives it; [`locks`]:
+//! - [`config`], [`state`], [`audit`]: what it reads and what survives it; [`locks`]:
 //!   whose the devices are, and [`lock_holders`] who says so;
 //! - [`passed`]: descriptors that peers pass along, which litd takes none of;
 //! - [`ports`]: who has the metrics' address, where litd does not;
@@ -19,7 +19,6 @@ pub mod config;
 mod control;
 pub mod daemon;
 pub mod devices;
-pub mod files;
 mod home;
 pub mod hub;
 mod ingest;

@@ -24,9 +24,9 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::config::Permissions;
-use crate::files;
 use crate::passed::{self, Closers, Connection};
 use crate::server::{self, own_by};
+use litd_files as files;
 
 /// So many may wait to be accepted, unless the kernel has a smaller bound (`net.core.somaxconn`).
 pub const BACKLOG: i32 = 4096;

@@ -55,7 +55,7 @@ impl Held {
     #[must_use]
     pub fn of_device(&self, directory: &Path, address: &str) -> Option<Holder> {
         let mut holder = self.of_file(locks::file(directory, address))?;
-        let about = crate::files::read(&holder.file, 4096).unwrap_or_default();
+        let about = litd_files::read(&holder.file, 4096).unwrap_or_default();
         let about = String::from_utf8_lossy(&about);
         // What a dead daemon wrote says nothing of whoever has the lock now.
         let written = about.trim_end().split_once(' ');

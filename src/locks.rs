@@ -29,8 +29,8 @@ use nix::fcntl::OFlag;
 use nix::unistd::Uid;
 use thiserror::Error;
 
-use crate::files;
 use crate::state::named;
+use litd_files as files;
 
 /// What a link's name ends with.
 const JOURNAL: &str = ".journal";

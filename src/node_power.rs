@@ -7,7 +7,7 @@ use litd_core::NodeReading;
 use litd_units::{Celsius, Watts};
 use serde::Deserialize;
 
-use crate::files;
+use litd_files as files;
 
 /// No such file is longer.
 const LONGEST: u64 = 64 * 1024;

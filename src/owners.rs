@@ -6,7 +6,7 @@ use std::path::Path;
 
 use litd_core::Owners;
 
-use crate::files;
+use litd_files as files;
 
 /// No such file is longer, in bytes.
 const LONGEST: u64 = 16 << 20;

@@ -13,9 +13,9 @@ use thiserror::Error;
 
 use crate::audit::AuditFiles;
 use crate::baseline::born;
-use crate::files;
 use crate::locks::DeviceLocks;
 use crate::syncer::{PATIENCE, Synced, Syncer};
+use litd_files as files;
 
 const JOURNAL: &str = "journal";
 const LEARNED: &str = "learned";

@@ -16,11 +16,12 @@ mod words;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use litd_cli::traces;
 use litd_traces::formats::nccl_summary::Waits;
 use litd_traces::study::{Cause, Gain, ModelOptions, Skew, Study, gain, remove_skew, study_group};
 use litd_traces::{
     AlignError, AlignOptions, AnalysisOptions, Choice, Groups, KernelClass, Report, Selection,
-    Suspect, Timeline, analyse_groups, common_iterations, formats, join, leads, partition,
+    Suspect, Timeline, analyse_groups, common_iterations, folder, formats, join, leads, partition,
     suspects,
 };
 use litd_units::{Aggregation, Watts};
@@ -158,7 +159,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     if args.baseline_power <= args.idle_power {
         return Err("--baseline-power must be more than --idle-power".into());
     }
-    let files = read::files(&args.paths)?;
+    let files = folder::files(&args.paths)?;
     let written = [&args.html, &args.perfetto, &args.csv];
     files::check(&written.map(Option::as_deref), &files)?;
     if let Some(waits) = read::waits(&files)? {
@@ -169,7 +170,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         ranks: &args.ranks,
         devices: &args.devices,
     };
-    let (traces, mut notes) = read::traces(&files, choice)?;
+    let (traces, mut notes) = traces::read(&files, choice)?;
     let (timelines, more) = join(traces)?;
     notes.extend(more);
     if !args.ranks.is_empty() {

@@ -6,7 +6,7 @@ use litd_api::{Command, Status};
 use litd_units::Watts;
 use serde_json::json;
 
-use crate::control::{self, Client, Socket};
+use crate::control::{self, Socket};
 use crate::{Outcome, caps, output};
 
 /// Show or set what all GPU caps of the node may add up to
@@ -50,7 +50,7 @@ impl FromStr for Asked {
 
 pub fn run(args: &Args, json: bool) -> Outcome {
     let watts = match args.budget {
-        None => return show(&Client::new(&args.socket)?.status()?, json),
+        None => return show(&args.socket.client()?.status()?, json),
         Some(Asked::Configured) => None,
         Some(Asked::Watts(watts)) => Some(watts),
     };

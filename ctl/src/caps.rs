@@ -7,7 +7,7 @@ use litd_api::{Command, Status};
 use litd_units::Watts;
 use serde_json::json;
 
-use crate::control::{self, Client, Socket};
+use crate::control::{self, Socket};
 use crate::show::{SIMULATED, or_dash};
 use crate::{Outcome, output};
 
@@ -57,7 +57,7 @@ pub fn watts(text: &str) -> Result<Watts, &'static str> {
 pub fn run(args: &Args, json: bool) -> Outcome {
     match &args.action {
         None => {
-            let status = Client::new(&args.socket)?.status()?;
+            let status = args.socket.client()?.status()?;
             match json {
                 true => output::json(&json!({
                     "schema": 1,

@@ -36,7 +36,7 @@ Examples:
 const PERIOD: Duration = Duration::from_secs(1);
 
 pub fn run(args: &Args, json: bool) -> Outcome {
-    let client = Client::new(&args.socket)?;
+    let client = args.socket.client()?;
     if json && !args.follow {
         return output::json(&client.events(args.after)?);
     }

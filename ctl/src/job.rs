@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use litd_api::{Command, Done};
 
-use crate::control::{Client, Socket};
+use crate::control::Socket;
 use crate::{Outcome, output};
 
 /// A scheduler waits for so long, whatever is wrong with the daemon, its socket, or whoever answers
@@ -160,7 +160,9 @@ fn send(socket: &Socket, command: Command) -> Result<Done, String> {
     let (answer, answered) = mpsc::channel();
     let socket = socket.clone();
     let asks = thread::Builder::new().spawn(move || {
-        let outcome = Client::within(&socket, ANSWER).and_then(|client| client.command(&command));
+        let outcome = socket
+            .client_within(ANSWER)
+            .and_then(|client| client.command(&command));
         // Whoever has given up hears nothing.
         let _ = answer.send(outcome.map_err(|error| error.to_string()));
     });

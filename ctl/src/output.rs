@@ -1,62 +1,13 @@
-//! Standard output: colours on a terminal only, and no complaint when the reader of a pipe leaves.
+//! Standard output, and what litctl says beside it.
 
-use std::fmt::Display;
-use std::io::{self, ErrorKind, Write as _};
+pub use litd_cli::output::{WIDTH, count, json, text, wrap, write};
 
-use serde::Serialize;
-
-use crate::Outcome;
-
-/// The width that tables and paragraphs keep to, so that a plain terminal shows them whole.
-pub const WIDTH: usize = 80;
-
-/// Prints text; its colours are removed on the way to what is no terminal.
-pub fn text(text: &str) -> Outcome {
-    match write(text) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
-    }
-}
-
-/// The same, for who wants to know that the reader has left.
-pub fn write(text: &str) -> io::Result<()> {
-    let mut out = anstream::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
-}
-
-/// Prints one JSON document.
-pub fn json(document: &impl Serialize) -> Outcome {
-    text(&(serde_json::to_string_pretty(document)? + "\n"))
-}
-
-/// The text in lines of at most so many characters; only a longer word exceeds that.
-pub fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
-/// "1 rank", "2 ranks".
-pub fn count<N: Display + PartialEq + From<u8>>(number: N, thing: &str) -> String {
-    let plural = if number == N::from(1) { "" } else { "s" };
-    format!("{number} {thing}{plural}")
-}
-
-/// Prints an error. Where even that fails there is nobody to tell.
+/// Prints an error.
 pub fn error(error: &dyn std::error::Error) {
     note(&error.to_string());
 }
 
 /// Tells the user something beside the output.
 pub fn note(text: &str) {
-    let _: io::Result<()> = writeln!(anstream::stderr(), "litctl: {text}");
+    litd_cli::output::note("litctl", text);
 }

@@ -3,7 +3,7 @@
 use litd_api::{Command, Mode, Status};
 use serde_json::json;
 
-use crate::control::{self, Client, Socket};
+use crate::control::{self, Socket};
 use crate::{Outcome, output};
 
 /// Show or set what litd does about stragglers
@@ -23,7 +23,7 @@ pub struct Args {
 pub fn run(args: &Args, json: bool) -> Outcome {
     // litd knows which policies it has: it may be newer than this program.
     match &args.policy {
-        None => show(&Client::new(&args.socket)?.status()?, json),
+        None => show(&args.socket.client()?.status()?, json),
         Some(policy) => {
             let policy = policy.clone();
             control::change(&args.socket, json, &Command::SetPolicy { policy })

@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::{Config, ConfigError, DEFAULT_PATH, Finding, Shell, limits, line_of, part, section};
-use crate::files;
+use litd_files as files;
 
 impl Config {
     /// What can still be used of a file that [`Config::load`] refuses with `error`, for giving caps

@@ -29,6 +29,7 @@ mod class;
 mod collectives;
 mod cut;
 mod error;
+pub mod folder;
 #[cfg(feature = "formats")]
 pub mod formats;
 mod gather;

@@ -6,9 +6,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use litd_traces::Timeline;
+use litd_traces::folder::Source;
 use litd_traces::study::Study;
-
-use super::read::Source;
 
 /// Refuses to write over a trace, or two files into one.
 pub fn check(written: &[Option<&Path>], read: &[Source]) -> Result<(), String> {

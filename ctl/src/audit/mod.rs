@@ -2,7 +2,6 @@
 //! be alive.
 
 mod filter;
-mod log;
 mod writes;
 
 use std::io::ErrorKind;
@@ -11,11 +10,12 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use litd_api::audit::{Line, Record};
+use litd_client::audit::{Log, Read};
 
 use crate::show::{DIM, WARNING};
 use crate::{Outcome, output, show};
 use filter::Filter;
-use log::{Log, Read};
+
 use writes::{Write, Writes};
 
 /// Print who set which cap to what, why, and what became of it

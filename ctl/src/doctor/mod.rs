@@ -7,17 +7,17 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use litd::config::Config;
-use litd::files;
 use litd::lock_holders::{Held, Holder};
 use litd::locks;
 use litd::ports;
 use litd_core::learned::Learned;
 use litd_core::profilers::ProfilerOff;
+use litd_files as files;
 use litd_power::{DeviceKind, Notice, Severity};
 use nix::unistd::Uid;
 use serde::Serialize;
 
-use crate::control::{Client, Socket};
+use crate::control::Socket;
 use crate::{Outcome, output};
 use devices::Examined;
 
@@ -189,7 +189,7 @@ fn lock_trouble(config: &Config, held: &Held, device: &Examined) -> Option<Strin
 
 /// Whether the daemon answers, and who has the lock of its state directory.
 fn daemon(socket: &Socket, holder: Option<Holder>) -> Daemon {
-    let status = Client::new(socket).and_then(|client| client.status());
+    let status = socket.client().and_then(|client| client.status());
     let pid = holder.as_ref().map(|holder| holder.pid);
     match status {
         Ok(status) => Daemon {

@@ -6,7 +6,7 @@ use clap::Subcommand;
 use litd_api::{Command, Lease, Mode};
 use litd_units::Watts;
 
-use crate::control::{self, Client, Socket};
+use crate::control::{self, Socket};
 use crate::{Outcome, caps, output};
 
 /// Show, grant or end the lease of a fleet controller
@@ -95,7 +95,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
 }
 
 fn show(socket: &Socket, json: bool) -> Outcome {
-    let node = Client::new(socket)?.status()?.node;
+    let node = socket.client()?.status()?.node;
     if json {
         return output::json(&node.lease);
     }

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time;
 
-use crate::control::{Request, converse};
+use litd_client::{Request, converse};
 
 /// It is waited for no longer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     first_rank: u32,
     /// How often litd is asked, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = super::positive)]
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = litd_cli::plan::positive)]
     interval: f64,
     /// Tell how it is now, and leave it at that
     #[arg(long)]
@@ -51,7 +51,7 @@ Examples:
 const SILENCE: f64 = 30.0;
 
 pub fn run(args: &Args, json: bool) -> Outcome {
-    let client = Client::new(&args.socket)?;
+    let client = args.socket.client()?;
     let planner = Planner::new(&args.planner, &args.job_id)?;
     let tell = |rank, degree| {
         let outcome = planner.set_straggler(rank, degree);

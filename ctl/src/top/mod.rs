@@ -13,8 +13,8 @@ use litd_api::{Event, Status};
 
 use crate::Outcome;
 use crate::control::{Client, ControlError, Follow, News, Socket};
-use crate::draw::quit_within;
 use history::History;
+use litd_cli::draw::quit_within;
 use view::View;
 
 /// Watch caps, power, leads and decisions as they change
@@ -39,7 +39,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     if json || !std::io::stdout().is_terminal() {
         return Err("top draws on a terminal; `litctl status` prints the same once".into());
     }
-    let client = Client::new(&args.socket)?;
+    let client = args.socket.client()?;
     let mut follow = Follow::new(0);
     // Before the screen is taken, so that what is wrong at once is told as by any command.
     let mut node = Node::new(Answer::ask(&client, &mut follow)?);

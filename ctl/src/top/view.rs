@@ -11,9 +11,9 @@ use ratatui::widgets::{Block, Paragraph, Row, Table};
 
 use super::Node;
 use crate::control::name_of;
-use crate::draw::{self, AROUND_TABLE, Entry, FOOT, Heights, bold};
 use crate::show::{self, or_dash};
-use crate::status::profiled;
+use litd_cli::draw::{self, AROUND_TABLE, Entry, FOOT, Heights, bold};
+use litd_cli::status::profiled;
 
 /// The lines of the heading about the node, and those at most about its jobs.
 const ABOUT_NODE: u16 = 2;

@@ -5,7 +5,7 @@ mod text;
 use clap::Subcommand;
 use litd_api::Command;
 
-use crate::control::{self, Client, Socket};
+use crate::control::{self, Socket};
 use crate::{Outcome, output};
 
 /// Find out whether balancing pays, on a job that runs
@@ -80,14 +80,14 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         }
         What::Stop(only) => control::change(&only.socket, json, &Command::StopTrial),
         What::Status(only) => {
-            let trials = Client::new(&only.socket)?.trials()?;
+            let trials = only.socket.client()?.trials()?;
             match json {
                 true => output::json(&trials),
                 false => output::text(&text::status(&trials)),
             }
         }
         What::Report(only) => {
-            let trials = Client::new(&only.socket)?.trials()?;
+            let trials = only.socket.client()?.trials()?;
             let report = trials
                 .report
                 .ok_or("there is no trial yet: `litctl trial start` begins one")?;

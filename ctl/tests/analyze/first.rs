@@ -4,7 +4,7 @@
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::run::litctl;
+use super::run::litlab;
 use super::{analyze, document, exchanging, kernel, rank, report, write};
 
 /// The text of an analysis.
@@ -156,7 +156,7 @@ fn stages_that_wait_for_each_other_have_something_to_balance() {
     let folder = TempDir::new().unwrap();
     let traces = folder.path().to_str().unwrap();
     let job = ["simulate", "--parallel", "pp2tp4", "--write-kineto", traces];
-    litctl(&[&job[..], &["--speeds", "1,1,1,1,1,1,1,1"]].concat());
+    litlab(&[&job[..], &["--speeds", "1,1,1,1,1,1,1,1"]].concat());
     let report = report(&[], &[folder.path()]);
     let said = |key: &str| report["verdict"][key].as_str().unwrap().to_owned();
     assert_eq!(said("kind"), "healthy");
@@ -200,7 +200,7 @@ fn a_page_has_each_groups_ranks_leads_and_paces() {
     let speeds = ["--speeds", "1,1,0.97,1,1,1,1,1", "--seed", "3"];
     let traces = folder.path().to_str().unwrap();
     let job = ["simulate", "--parallel", "pp2tp4", "--write-kineto", traces];
-    litctl(&[&job[..], &speeds[..]].concat());
+    litlab(&[&job[..], &speeds[..]].concat());
     let page = page(&folder);
     assert!(
         page.contains("<li>0: stage 0, ranks 0 1 2 3, TP: Slow clock"),

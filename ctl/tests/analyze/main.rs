@@ -1,14 +1,17 @@
 //! `litctl analyze` as people run it: the whole process, on files.
 
 // In tests a panic is the report.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod causes;
 mod first;
+mod first_screen;
 mod pipeline;
 mod refused;
-#[path = "../run/mod.rs"]
+mod round_trip;
 mod run;
+mod schema;
+mod study;
 mod truth;
 
 use std::fs;

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::run::litctl;
+use super::run::litlab;
 use super::{analyze, document, report, write};
 
 /// One event of a GPU: its category, name, stream, start and length in µs.
@@ -103,7 +103,7 @@ fn a_pipeline_whose_stages_wait_for_half_of_the_time_is_not_headed_healthy() {
     let traces = folder.path().to_str().unwrap();
     let speeds = ["1"; 16].join(",");
     let job = ["simulate", "--parallel", "pp8dp2", "--write-kineto", traces];
-    litctl(&[&job[..], &["--speeds", &speeds]].concat());
+    litlab(&[&job[..], &["--speeds", &speeds]].concat());
     let report = report(&[], &[folder.path()]);
     let ranks = report["ranks"].as_array().unwrap().iter();
     let waits = ranks.map(|rank| rank["stage_wait_fraction"].as_f64().unwrap());
@@ -372,7 +372,7 @@ fn simulated(job: &[&str], speeds: &str) -> Value {
     let folder = TempDir::new().unwrap();
     let traces = folder.path().to_str().unwrap();
     let run = ["simulate", "--speeds", speeds, "--write-kineto", traces];
-    litctl(&[&run[..], job].concat());
+    litlab(&[&run[..], job].concat());
     report(&[], &[folder.path()])
 }
 

@@ -1,6 +1,6 @@
 //! A simulated node around the real daemon: stand-in hardware behind a socket, a ledger that
 //! checks every write on what the hardware holds, faults, training jobs on the real ingest
-//! socket, and the daemon's clock. Tests, benchmarks and `litctl demo` are made of it; nothing
+//! socket, and the daemon's clock. Tests, benchmarks and `litlab demo` are made of it; nothing
 //! of it is in litd.
 //!
 //! - [`Hardware`] and [`Node`]: the devices, and the socket that litd finds them behind;
@@ -9,7 +9,7 @@
 //! - [`Fault`]: what can be wrong with a device;
 //! - [`Clock`]: the daemon's time;
 //! - [`Job`]: training ranks that report to the daemon;
-//! - [`Daemon`]: litd as a process;
+//! - [`Daemon`]: litd as a process, and [`program`] where it and its like are;
 //! - [`Rig`]: all of it in a temporary directory.
 
 mod clock;
@@ -21,6 +21,7 @@ mod job;
 mod ledger;
 mod node;
 mod nvidia;
+mod program;
 mod refused;
 mod rig;
 mod rules;
@@ -32,10 +33,11 @@ pub use daemon::{Daemon, DaemonError, Killer, Layout, default_config};
 pub use delay::delayed;
 pub use fault::Fault;
 pub use hardware::{Hardware, Residency, SharedHardware, gpu_address};
-pub use job::{Job, JobError, JobSpec, OtherNodes, RankState, Told, sample_of};
+pub use job::{Job, JobError, JobSpec, OtherNodes, RankState, Told};
 pub use ledger::{Author, Entry, Ledger};
 pub use node::Node;
 pub use nvidia::{NvidiaDriver, NvidiaGpu, install_nvml};
+pub use program::program;
 pub use refused::Refused;
 pub use rig::{Rig, RigError};
 pub use rules::{Bounds, Rule, Violation};

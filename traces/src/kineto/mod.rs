@@ -37,14 +37,23 @@ pub fn read_file(path: &Path, rank: Option<u32>) -> Result<Trace, ReadError> {
 /// # Errors
 /// Tells what is wrong with the trace; see [`ReadError`].
 pub fn read(source: impl Read, file: &str, rank: Option<u32>) -> Result<Trace, ReadError> {
-    let source = Source::of(source).map_err(|cause| ReadError::Io {
-        file: file.into(),
-        cause,
-    })?;
     let choice = Choice {
         ranks: rank.as_slice(),
         ..Choice::default()
     };
+    read_chosen(source, file, choice)
+}
+
+/// The same of a file of several GPUs of which the user chose some, or gave them ranks.
+pub(crate) fn read_chosen(
+    source: impl Read,
+    file: &str,
+    choice: Choice<'_>,
+) -> Result<Trace, ReadError> {
+    let source = Source::of(source).map_err(|cause| ReadError::Io {
+        file: file.into(),
+        cause,
+    })?;
     read_source(source, file)?.trace(file, choice)
 }
 

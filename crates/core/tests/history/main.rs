@@ -217,7 +217,7 @@ fn no_history_breaks_a_rule() {
     broken.sort();
     tally.print();
     if let Some(path) = std::env::var_os("LITD_DIGEST") {
-        digest::write(&digests.into_inner().unwrap(), path.as_ref());
+        digest::write(&digests.into_inner().unwrap(), path.as_ref()).unwrap();
     }
     if let Some((seed, _)) = broken.first() {
         println!("\n{}", replay(*seed, LAST_LINES));

@@ -1,0 +1,241 @@
+//! Where graphs and costs come from: the arguments that the commands share.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use litd_planner::{
+    Graph, Job, Pipeline, Point, Priced as Kind, Pricing, Problem, Rounding, Scale, Schedule,
+    Shape, Spec,
+};
+use litd_units::{Millis, Watts};
+
+/// Where costs come from: what was measured, or what is made up.
+pub trait Costs: clap::Args {
+    /// Whether they are made up.
+    const SIMULATED: bool;
+    /// What `frontier` shows as examples.
+    const EXAMPLES: &'static str;
+
+    /// The costs of each kind of operation, and how they were priced where they were measured.
+    ///
+    /// # Errors
+    /// They can't be read or make no sense; in words, with the file's name.
+    fn costs(&self, graphing: &Graphing) -> Fallible<Priced>;
+
+    /// What they are called in messages.
+    fn source(&self) -> String;
+}
+
+/// Costs of each kind of operation.
+pub struct Priced {
+    /// What the planner takes.
+    pub spec: Spec,
+    /// How each kind was priced, if measurements were given.
+    pub kinds: Vec<Kind>,
+}
+
+/// What all commands on a frontier ask for: a graph, and costs.
+#[derive(clap::Args)]
+pub struct Input<C: Costs> {
+    #[command(flatten)]
+    graphing: Graphing,
+    #[command(flatten)]
+    costs: C,
+}
+
+/// The graph, and the units of its costs.
+#[derive(clap::Args)]
+pub struct Graphing {
+    /// The graph: CSV with rows node,ID,INSTRUCTION,STAGE,MICROBATCH and edge,FROM,TO
+    #[arg(long, value_name = "DAG.csv", conflicts_with_all = ["schedule", "microbatches", "chunks"])]
+    dag: Option<PathBuf>,
+    /// The graph of a pipeline schedule
+    #[arg(long, requires = "microbatches", value_parser = schedules())]
+    schedule: Option<String>,
+    /// Microbatches of an iteration
+    #[arg(long, value_name = "M")]
+    microbatches: Option<u32>,
+    /// GPUs in a row; the stages of the profile, unless these are interleaved
+    #[arg(long, value_name = "N")]
+    stages: Option<u32>,
+    /// Chunks of layers on each GPU, for --schedule interleaved; 2 if not said
+    #[arg(long, value_name = "V", requires = "schedule")]
+    chunks: Option<u32>,
+    /// The unit of time, in ms; with --spec, the one that its times were made with
+    #[arg(long, value_name = "MS", default_value_t = 1.0, value_parser = super::positive)]
+    unit: f64,
+    /// What a GPU draws while it waits for another, in watts; with --spec, what its costs were made
+    /// with
+    #[arg(long, value_name = "W", default_value_t = 75.0)]
+    blocking: f64,
+    /// How measured times become whole units; "down" is what the public solver does
+    #[arg(long, value_enum, default_value_t)]
+    rounding: Round,
+    /// The curve through the measurements; "best" is lines where the exponential fits badly
+    #[arg(long, value_enum, default_value_t)]
+    curve: Curve,
+}
+
+fn schedules() -> PossibleValuesParser {
+    let value = |(name, help): (&'static str, &'static str)| PossibleValue::new(name).help(help);
+    PossibleValuesParser::new(Schedule::NAMES.map(value))
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Round {
+    /// What is planned can be kept
+    #[default]
+    Up,
+    Down,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Curve {
+    #[default]
+    Best,
+    Exponential,
+    Lines,
+}
+
+/// A job, and what should be told about its making.
+pub struct Loaded {
+    pub job: Job,
+    /// How each kind of operation was priced, if measurements were given.
+    pub priced: Vec<Kind>,
+    pub simulated: bool,
+}
+
+/// What may fail, in words for a user.
+pub type Fallible<T> = Result<T, Box<dyn Error>>;
+
+impl<C: Costs> Input<C> {
+    /// Reads everything and finds the frontier, with a progress bar where that takes long.
+    pub(super) fn load(&self, quiet: bool) -> Fallible<Loaded> {
+        let graphing = &self.graphing;
+        let Priced { spec, kinds } = self.costs.costs(graphing)?;
+        let (graph, gpus) = graphing.graph(&kinds)?;
+        let scale = Scale {
+            unit: Millis(graphing.unit),
+            blocking: Watts(graphing.blocking),
+            gpus,
+        };
+        graphing.check_blocking()?;
+        let mut bar = None;
+        let progress = |problem: &Problem, point: Point| {
+            let (bar, shortest) = bar.get_or_insert_with(|| bar_over(problem, point, quiet));
+            let full = bar.length().unwrap_or(0) + *shortest;
+            if point.time.0.is_multiple_of(16) {
+                bar.set_position(full.saturating_sub(point.time.0.into()));
+            }
+        };
+        let pipeline = Pipeline::new(graph, &spec, scale);
+        let job = pipeline.map(|pipeline| pipeline.characterise(progress));
+        if let Some((bar, _)) = bar {
+            bar.finish_and_clear();
+        }
+        Ok(Loaded {
+            job: job.map_err(|error| format!("{}: {error}", self.costs.source()))?,
+            priced: kinds,
+            simulated: C::SIMULATED,
+        })
+    }
+}
+
+impl Graphing {
+    fn check_blocking(&self) -> Result<(), String> {
+        if self.blocking.is_finite() && self.blocking >= 0.0 {
+            return Ok(());
+        }
+        Err(format!(
+            "--blocking {}: must be a number of watts, 0 or more",
+            self.blocking
+        ))
+    }
+
+    /// How measurements become costs.
+    #[must_use]
+    pub fn pricing(&self) -> Pricing {
+        Pricing {
+            unit: Millis(self.unit),
+            blocking: Watts(self.blocking),
+            rounding: match self.rounding {
+                Round::Up => Rounding::Up,
+                Round::Down => Rounding::Down,
+            },
+            shape: match self.curve {
+                Curve::Best => Shape::Best,
+                Curve::Exponential => Shape::Exponential,
+                Curve::Lines => Shape::Lines,
+            },
+            ..Pricing::default()
+        }
+    }
+
+    /// How many stages of layers there are: GPUs in a row, times the chunks on each; `None` where nobody
+    /// has said how many GPUs, or there are too many to count.
+    ///
+    /// # Errors
+    /// There is no such schedule.
+    pub fn stages(&self) -> Fallible<Option<u32>> {
+        let chunks = self.named()?.map_or(1, Schedule::chunks);
+        Ok(self.stages.and_then(|stages| stages.checked_mul(chunks)))
+    }
+
+    /// The graph, and how many GPUs stand in a row.
+    fn graph(&self, priced: &[Kind]) -> Fallible<(Graph, u32)> {
+        if let Some(path) = &self.dag {
+            let graph: Graph = parse(path)?;
+            let gpus = self.stages.unwrap_or(graph.stages());
+            return Ok((graph, gpus));
+        }
+        let (Some(schedule), Some(microbatches)) = (self.named()?, self.microbatches) else {
+            return Err(
+                "the graph is missing: give --dag, or --schedule and --microbatches".into(),
+            );
+        };
+        let in_profile = priced.iter().map(|priced| priced.kind.stage + 1).max();
+        let gpus = match (self.stages, in_profile) {
+            (Some(gpus), _) => gpus,
+            (None, Some(stages)) => schedule.gpus(stages)?,
+            (None, None) => {
+                return Err("--stages is missing: the costs don't tell how many there are".into());
+            }
+        };
+        Ok((schedule.graph(gpus, microbatches)?, gpus))
+    }
+
+    fn named(&self) -> Fallible<Option<Schedule>> {
+        let named = |name: &String| Schedule::named(name, self.chunks);
+        Ok(self.schedule.as_ref().map(named).transpose()?)
+    }
+}
+
+/// A file's content.
+///
+/// # Errors
+/// It can't be read or is wrong; the error names the file.
+pub fn parse<T: std::str::FromStr<Err: Display>>(path: &Path) -> Fallible<T> {
+    let named = |error: &dyn Display| format!("{}: {error}", path.display());
+    let file = File::open(path).map_err(|error| named(&error))?;
+    Ok(litd_planner::read(file).map_err(|error| named(&error))?)
+}
+
+/// The bar, and the time at which it is full.
+fn bar_over(problem: &Problem, first: Point, quiet: bool) -> (ProgressBar, u64) {
+    let shortest = problem.shortest();
+    let bar = ProgressBar::new((first.time.0 - shortest.0).into());
+    if quiet {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    bar.set_style(
+        ProgressStyle::with_template("{msg:12} {bar:40} {pos}/{len} points {eta}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    bar.set_message("frontier");
+    (bar, shortest.0.into())
+}

@@ -1,0 +1,344 @@
+//! The status for people.
+
+use std::fmt::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use litd_api::{
+    Counter, DeviceRole, DeviceState, DeviceStatus, JobStatus, Limiter, Mode, NodePower,
+    PlanStatus, Status,
+};
+use litd_units::Watts;
+
+use crate::output::{WIDTH, count, wrap};
+use crate::show::{self, HEAD, SIMULATED, WARNING, or_dash};
+
+const TABLE: &str = "device     cap   power   temp     clock       lead busy %  role       state";
+const STRAGGLER: Style = AnsiColor::Yellow.on_default().bold();
+const INDENT: &str = "  ";
+
+/// The whole page; colours are removed on the way to what is no terminal.
+#[must_use]
+pub fn render(status: &Status) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = page(&mut out, status);
+    out
+}
+
+fn page(out: &mut String, status: &Status) -> fmt::Result {
+    if status.simulated {
+        writeln!(
+            out,
+            "{SIMULATED}SIMULATED{SIMULATED:#}: no number below is of a real node"
+        )?;
+    }
+    node(out, status)?;
+    devices(out, &status.devices)?;
+    for job in &status.jobs {
+        writeln!(out)?;
+        paragraph(out, &job.name, &job_lines(job, &status.devices))?;
+    }
+    if status.jobs.is_empty() {
+        writeln!(out, "\nNo job is connected.")?;
+    }
+    counters(out, "errors", &status.totals.errors)?;
+    counters(out, "refused", &status.totals.refused)
+}
+
+fn node(out: &mut String, status: &Status) -> fmt::Result {
+    let node = &status.node;
+    let mode = match node.mode {
+        Mode::Off => "off (everything is let go of)",
+        Mode::Observe => "observe (caps move only to keep a budget)",
+        // Never what a node does.
+        Mode::Canary => "canary",
+        Mode::Steer => "steer",
+    };
+    let version = format!("litd {}", status.build.version);
+    let mut lines = vec![
+        format!(
+            "mode {mode}, policy {}, up {}",
+            node.policy,
+            show::span(status.uptime_seconds)
+        ),
+        format!(
+            "caps {:.0} of a budget of {}, power {}, saving {:.0} (estimate)",
+            node.caps,
+            node.allowance(),
+            watts(node.power),
+            node.estimated_saving
+        ),
+        node.summary.clone(),
+    ];
+    lines.extend(node.mode_reason.clone());
+    lines.extend(node.lease.as_ref().map(litd_api::LeaseStatus::in_words));
+    lines.extend(node.measured.as_ref().map(chassis));
+    paragraph(out, &version, &lines)
+}
+
+/// What the node as a whole draws, and what that leaves to the GPUs.
+fn chassis(told: &NodePower) -> String {
+    let source = told.source.as_deref().unwrap_or("its BMC");
+    let mut text = match told.power {
+        Some(power) => format!("the node draws {power:.0} ({source})"),
+        None => format!("what the node draws is not known from {source}"),
+    };
+    if let Some(budget) = told.budget {
+        text.push_str(&format!(" of {budget:.0}"));
+    }
+    match (told.budget, told.reserve, told.bound) {
+        (Some(_), Some(reserve), Some(bound)) => text.push_str(&format!(
+            "; {reserve:.0} of it is not GPU or CPU, {bound:.0} is left to the GPUs"
+        )),
+        (Some(_), ..) => text.push_str("; nothing is bound by that before the rest is measured"),
+        _ => {}
+    }
+    if let Some(inlet) = told.inlet {
+        text.push_str(&format!("; inlet {inlet:.0}"));
+    }
+    if let Some(alarm) = &told.alarm {
+        text.push_str(&format!("; short of power, no cap rises: {alarm}"));
+    }
+    text
+}
+
+fn devices(out: &mut String, devices: &[DeviceStatus]) -> fmt::Result {
+    if devices.is_empty() {
+        return writeln!(out, "\nlitd has found no device.");
+    }
+    writeln!(out, "\n{HEAD}{TABLE}{HEAD:#}")?;
+    for device in devices {
+        let style = match (device.state, device.role) {
+            (DeviceState::Ours, DeviceRole::Straggler) => STRAGGLER,
+            (DeviceState::Ours, _) => Style::new(),
+            _ => WARNING,
+        };
+        writeln!(out, "{style}{}{style:#}", row(device).trim_end())?;
+    }
+    for device in devices {
+        for remark in remarks(device) {
+            let remark = format!("{}: {remark}", device.name);
+            for line in wrap(&remark, WIDTH) {
+                writeln!(out, "{WARNING}{line}{WARNING:#}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn row(device: &DeviceStatus) -> String {
+    format!(
+        "{:6} {:>7} {:>7} {:>6} {:>9} {:>10} {:>6}  {:9}  {}",
+        device.name,
+        watts(device.cap),
+        watts(device.power),
+        or_dash(device.temperature, |temperature| format!(
+            "{temperature:.0}"
+        )),
+        or_dash(device.clock, show::mhz),
+        or_dash(device.lead, |lead| show::time(lead.to_nanos())),
+        show::percent(device.busy),
+        device.role.name(),
+        device.state.name(),
+    )
+}
+
+/// What the table has no column for and a person should know.
+fn remarks(device: &DeviceStatus) -> Vec<String> {
+    let resume = format!("`litctl resume {}` steers it again", device.name);
+    let state = match device.state {
+        DeviceState::Ours => None,
+        DeviceState::Foreign => Some(format!(
+            "somebody else changed its cap, so it is left alone; {resume}"
+        )),
+        DeviceState::Released => Some(format!(
+            "an administrator took it back, so it is left alone; {resume}"
+        )),
+        DeviceState::Faulty => Some(format!(
+            "it refuses, lies or does not answer, so it is left alone (litctl events); {resume}"
+        )),
+    };
+    let opted_out = device
+        .opted_out
+        .then(|| "its job opted out: it is not steered until the job ends".to_owned());
+    let enforced = device
+        .enforced
+        .zip(device.cap)
+        .filter(|(enforced, cap)| enforced < cap)
+        .map(|(enforced, cap)| format!("the driver enforces {enforced:.0}, not {cap:.0}"));
+    let throttled = throttled(device).map(|what| format!("{what}: it gets no more power"));
+    let ailing = device
+        .ailing_since
+        .map(|_| "look at this hardware: it needs more than the others (litctl events)".into());
+    let plan = device.plan.as_ref().map(planned);
+    [state, opted_out, enforced, throttled, ailing, plan]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// What slows a device down besides its power limit.
+fn throttled(device: &DeviceStatus) -> Option<&'static str> {
+    Some(match device.limiter {
+        Limiter::Heat => "heat throttles it",
+        Limiter::Memory => "the heat of its memory throttles it",
+        Limiter::Regulator => "its voltage regulators throttle it",
+        Limiter::PowerBrake => "the power brake is pulled",
+        _ if device.throttled => "hardware throttles it",
+        _ => return None,
+    })
+}
+
+/// The plan that a GPU follows.
+fn planned(plan: &PlanStatus) -> String {
+    let locked = match plan.locked {
+        Some(clock) => format!("a plan has its clock locked to {}", show::mhz(clock)),
+        None => "a plan sets its clock".to_owned(),
+    };
+    let needs = match plan.needs {
+        Some(cap) => format!("which needs a cap of {cap:.0}"),
+        None => "its cap is not lowered until it is known what that needs".to_owned(),
+    };
+    let late = match plan.degree > 1.0 {
+        true => format!("; it can't hold that: {:.2} times as slow", plan.degree),
+        false => String::new(),
+    };
+    format!("{locked}, {needs}{late}")
+}
+
+fn job_lines(job: &JobStatus, devices: &[DeviceStatus]) -> Vec<String> {
+    let connected = job.ranks.iter().filter(|rank| rank.connected).count();
+    let names: Vec<&str> = devices
+        .iter()
+        .filter(|device| device.job.as_deref() == Some(&job.name))
+        .map(|device| device.name.as_str())
+        .collect();
+    let trial = job.trial.clone().into_iter();
+    let lines = [
+        format!("{}: {}", job.state.name(), job.why),
+        format!(
+            "iteration {}, {} per second, {}",
+            or_dash(job.iteration_time, |time| show::time(time.to_nanos())),
+            or_dash(job.throughput, |rate| format!("{rate:.2}")),
+            profiled(job.sampling_period)
+        ),
+        format!(
+            "{}, {} bad; {}; budget {:.0}",
+            count(job.samples, "sample"),
+            job.bad_samples,
+            count(job.adjustments, "adjustment"),
+            job.budget
+        ),
+        format!(
+            "uid {}, {} of {} connected; {}",
+            job.uid,
+            connected,
+            count(job.ranks.len(), "rank"),
+            names.join(" ")
+        ),
+    ];
+    lines.into_iter().chain(trial).collect()
+}
+
+/// How often an iteration is profiled, in words.
+pub fn profiled(period: u64) -> String {
+    match period {
+        0 => "none is profiled".into(),
+        1 => "each is profiled".into(),
+        period => format!("1 in {period} is profiled"),
+    }
+}
+
+fn counters(out: &mut String, what: &str, counters: &[Counter]) -> fmt::Result {
+    let happened: Vec<String> = counters
+        .iter()
+        .filter(|counter| counter.count > 0)
+        .map(|counter| match counter.backend.as_str() {
+            "" => format!("{} {}", counter.count, counter.kind),
+            backend => format!("{} {} ({backend})", counter.count, counter.kind),
+        })
+        .collect();
+    if happened.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    paragraph(out, what, &[happened.join(", ")])
+}
+
+/// A name, and below it lines that wrap.
+fn paragraph(out: &mut String, name: &str, lines: &[String]) -> fmt::Result {
+    writeln!(out, "{HEAD}{name}{HEAD:#}")?;
+    for line in lines
+        .iter()
+        .flat_map(|line| wrap(line, WIDTH - INDENT.len()))
+    {
+        writeln!(out, "{INDENT}{line}")?;
+    }
+    Ok(())
+}
+
+fn watts(power: Option<Watts>) -> String {
+    or_dash(power, |power| format!("{power:.0}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    #[test]
+    fn periods_are_words() {
+        let words = [0, 1, 1000].map(profiled);
+        let expected = [
+            "none is profiled",
+            "each is profiled",
+            "1 in 1000 is profiled",
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn what_the_node_draws_is_told_with_what_that_leaves() {
+        let mut told = NodePower::default();
+        assert_eq!(
+            chassis(&told),
+            "what the node draws is not known from its BMC"
+        );
+        told.source = Some("redfish".to_owned());
+        (told.power, told.budget) = (Some(Watts(7123.4)), Some(Watts(8000.0)));
+        let unknown = "the node draws 7123 W (redfish) of 8000 W; nothing is bound by that before \
+                       the rest is measured";
+        assert_eq!(chassis(&told), unknown);
+        (told.reserve, told.bound) = (Some(Watts(1500.0)), Some(Watts(5900.0)));
+        told.alarm = Some("power supply PS2: Critical".to_owned());
+        let known = "the node draws 7123 W (redfish) of 8000 W; 1500 W of it is not GPU or CPU, \
+                     5900 W is left to the GPUs; short of power, no cap rises: power supply PS2: \
+                     Critical";
+        assert_eq!(chassis(&told), known);
+    }
+
+    #[test]
+    fn who_is_left_alone_is_told_with_the_way_back() {
+        let mut device = samples::status().devices.remove(0);
+        assert_eq!(remarks(&device), Vec::<String>::new());
+        for state in [
+            DeviceState::Foreign,
+            DeviceState::Released,
+            DeviceState::Faulty,
+        ] {
+            device.state = state;
+            let remarks = remarks(&device).join("");
+            assert!(remarks.contains("`litctl resume gpu0`"), "{remarks}");
+        }
+        device.state = DeviceState::Ours;
+        (device.cap, device.enforced) = (Some(Watts(700.0)), Some(Watts(650.0)));
+        (device.throttled, device.limiter) = (true, Limiter::Memory);
+        assert_eq!(
+            remarks(&device),
+            [
+                "the driver enforces 650 W, not 700 W",
+                "the heat of its memory throttles it: it gets no more power"
+            ]
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! What can be wrong between a program and litd.
+
+use std::path::PathBuf;
+
+/// Why the daemon did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Nobody is there, or nobody may go there.
+    #[error("{}: {why}", socket.display())]
+    Unreachable {
+        /// The control socket.
+        socket: PathBuf,
+        /// What is wrong with it and what to do.
+        why: String,
+    },
+    /// Somebody is there and says nothing.
+    #[error(
+        "{}: litd took the call and did not answer within {seconds} s (systemctl status litd)",
+        socket.display()
+    )]
+    Silent {
+        /// The control socket.
+        socket: PathBuf,
+        /// How long that is.
+        seconds: f64,
+    },
+    /// Something answers that does not speak as litd does.
+    #[error("litd's answer can't be read: {0}")]
+    Answer(String),
+    /// litd says no.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl ControlError {
+    /// Whether litd was asked wrongly, as opposed to not being there as it should.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+
+    /// Whether a daemon that is just restarting looks like this.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Silent { .. })
+    }
+}

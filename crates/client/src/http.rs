@@ -1,0 +1,149 @@
+//! One HTTP request and its answer over a unix socket, bounded in time and size.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use hyper::header;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time;
+
+use crate::access;
+use crate::error::ControlError;
+
+/// How long the daemon may take for all of an answer. It answers from memory.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a daemon is called that has too many callers waiting.
+const AGAIN: Duration = Duration::from_millis(50);
+/// The longest answer: the status of the largest node with the longest names is far below.
+const LONGEST: usize = 16 << 20;
+
+/// What is asked for.
+pub enum Request {
+    /// A path, and its query.
+    Get(String),
+    /// A path and a JSON document.
+    Post(String, Vec<u8>),
+}
+
+/// A socket, and what waits for answers on it.
+pub struct Exchange {
+    socket: PathBuf,
+    patience: Duration,
+    runtime: Runtime,
+}
+
+impl Exchange {
+    pub fn new(socket: &Path) -> Result<Self, ControlError> {
+        Self::within(socket, PATIENCE)
+    }
+
+    /// One that waits for so long.
+    pub fn within(socket: &Path, patience: Duration) -> Result<Self, ControlError> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        Ok(Self {
+            socket: socket.to_owned(),
+            patience,
+            runtime: runtime.map_err(|error| ControlError::Unreachable {
+                socket: socket.to_owned(),
+                why: format!("can't wait for answers: {error}"),
+            })?,
+        })
+    }
+
+    /// The answer's status and body, whatever they are.
+    pub fn exchange(&self, request: &Request) -> Result<(StatusCode, Bytes), ControlError> {
+        let exchange = async { time::timeout(self.patience, self.talk(request)).await };
+        self.runtime.block_on(exchange).unwrap_or_else(|_| {
+            Err(ControlError::Silent {
+                socket: self.socket.clone(),
+                seconds: self.patience.as_secs_f64(),
+            })
+        })
+    }
+
+    async fn talk(&self, request: &Request) -> Result<(StatusCode, Bytes), ControlError> {
+        let request = request.to_http("localhost")?;
+        let stream = connect(&self.socket)
+            .await
+            .map_err(|error| ControlError::Unreachable {
+                why: access::why(&self.socket, &error),
+                socket: self.socket.clone(),
+            })?;
+        converse(stream, request)
+            .await
+            .map_err(ControlError::Answer)
+    }
+}
+
+/// Sends a request through a connection of its own. The answer's status and body, or what broke.
+///
+/// # Errors
+/// In words: what is at the other end speaks no HTTP, leaves in the middle, or says too much.
+pub async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: hyper::Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), String> {
+    let broken = |error: &dyn std::error::Error| format!("{error}{}", sources(error));
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| broken(&error))?;
+    // What it ends with, the request ends with as well.
+    let connection = tokio::spawn(connection);
+    let answer = sender.send_request(request).await;
+    let answer = answer.map_err(|error| broken(&error))?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), LONGEST).collect().await;
+    let body = body.map_err(|error| broken(error.as_ref()))?.to_bytes();
+    connection.abort();
+    Ok((status, body))
+}
+
+impl Request {
+    /// The request to a host, on a connection for it alone.
+    ///
+    /// # Errors
+    /// The path is none.
+    pub fn to_http(&self, host: &str) -> Result<hyper::Request<Full<Bytes>>, ControlError> {
+        let (method, path, body) = match self {
+            Self::Get(path) => ("GET", path, Bytes::new()),
+            Self::Post(path, body) => ("POST", path, Bytes::copy_from_slice(body)),
+        };
+        hyper::Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, host)
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::CONNECTION, "close")
+            .header(
+                header::USER_AGENT,
+                concat!("litd-client/", env!("CARGO_PKG_VERSION")),
+            )
+            .body(Full::new(body))
+            .map_err(|error| ControlError::Answer(error.to_string()))
+    }
+}
+
+/// A full queue of callers shows as "would block": on unix sockets nobody tells when it is over.
+async fn connect(socket: &Path) -> io::Result<UnixStream> {
+    loop {
+        match UnixStream::connect(socket).await {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => time::sleep(AGAIN).await,
+            other => return other,
+        }
+    }
+}
+
+/// What an error goes back to: hyper's own text names the step only.
+fn sources(error: &dyn std::error::Error) -> String {
+    std::iter::successors(error.source(), |error| error.source())
+        .map(|source| format!(": {source}"))
+        .collect()
+}

@@ -1,0 +1,43 @@
+//! `litctl replay` where it can't be done; what it does is tried by litlab's tests, on a simulated node.
+
+use std::process::Command;
+
+use crate::LITCTL;
+
+#[test]
+fn what_can_not_be_played_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let simulated = Command::new(litd_rig::program("litlab").unwrap())
+        .args(["simulate", "--workload"])
+        .arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../tests/data/oracle/tiny-fsdp.json"
+        ))
+        .args([
+            "--contention",
+            "1.15",
+            "--speeds",
+            "0.9,1.05,1.2,1.1",
+            "--write-kineto",
+        ])
+        .arg(folder.path())
+        .status();
+    assert!(simulated.unwrap().success());
+    let traces = folder.path().to_str().unwrap();
+    let refused = |arguments: &[&str]| {
+        let output = Command::new(LITCTL)
+            .args(["replay", traces])
+            .args(arguments)
+            .env_remove("LITD_SOCKET")
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(refused(&[]).contains("--gpus"));
+    assert!(refused(&["--gpus", "0000:05:00.0"]).contains("--gpus names 1 GPU for 4 ranks"));
+    let nobody = folder.path().join("nobody.sock");
+    let gpus = "0000:05:00.0,0000:15:00.0,0000:25:00.0,0000:35:00.0";
+    let said = refused(&["--gpus", gpus, "--ingest", nobody.to_str().unwrap()]);
+    assert!(said.contains("is litd running?"), "{said}");
+}

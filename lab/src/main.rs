@@ -1,0 +1,75 @@
+//! litlab: litd's laboratory. Whatever it prints of a node is SIMULATED.
+
+mod decide;
+mod demo;
+mod plan;
+mod replay;
+mod simulate;
+mod study;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use litd_cli::{Outcome, output};
+
+/// Try litd without a GPU: everything here runs on a SIMULATED node.
+#[derive(Parser)]
+#[command(name = "litlab", version, max_term_width = 100, after_help = EXIT)]
+struct Cli {
+    /// Print one JSON document instead of text
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Args),
+    Simulate(simulate::Args),
+    Replay(replay::Args),
+    Decide(decide::Args),
+    Plan(plan::Args),
+    Study(study::Args),
+}
+
+const EXIT: &str = "\
+Exit status:
+  0    it was done
+  2    the command line or a file is wrong, or something could not be done
+  130  the user stopped it";
+/// The exit status of what was asked wrongly, or could not be done.
+const MISTAKE: u8 = 2;
+/// The exit status of what the user stopped: a shell's for an interrupted program.
+const STOPPED: u8 = 130;
+
+fn main() -> ExitCode {
+    // The demo starts the daemon; so that one program is enough for that, this one is both.
+    let name = std::env::args_os().next();
+    if demo::is_called_litd(name.as_deref().map(Path::new)) {
+        return litd::main(std::env::args_os());
+    }
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::note("litlab", &error.to_string());
+            ExitCode::from(match error.is::<demo::Stopped>() {
+                true => STOPPED,
+                false => MISTAKE,
+            })
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Outcome {
+    match &cli.command {
+        Command::Demo(args) => demo::run(args, cli.json),
+        Command::Simulate(args) => simulate::run(args, cli.json),
+        Command::Replay(args) => replay::run(args, cli.json),
+        Command::Decide(args) => decide::run(args, cli.json),
+        Command::Plan(args) => plan::run(args, cli.json),
+        Command::Study(args) => study::run(args, cli.json),
+    }
+}

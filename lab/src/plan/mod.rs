@@ -1,0 +1,37 @@
+//! `litlab plan`: Perseus on SIMULATED measurements.
+
+mod emulate;
+mod synthetic;
+
+use clap::Subcommand;
+use litd_cli::Outcome;
+use litd_cli::plan::{frontier, lookup, timeline};
+
+use synthetic::Synthetic;
+
+/// Plan how fast each stage of a training pipeline computes, on SIMULATED measurements
+///
+/// The same commands as `litctl plan` has for what was measured, and the paper's emulation. What
+/// they print says how the solver behaves, and nothing of what a real pipeline would save.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Frontier(frontier::Args<Synthetic>),
+    Lookup(lookup::Args<Synthetic>),
+    Timeline(timeline::Args<Synthetic>),
+    Emulate(emulate::Args),
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    match &args.command {
+        Command::Frontier(args) => frontier::run(args, json),
+        Command::Lookup(args) => lookup::run(args, json),
+        Command::Timeline(args) => timeline::run(args, json),
+        Command::Emulate(args) => emulate::run(args, json),
+    }
+}

@@ -1,0 +1,151 @@
+//! `litlab replay`: plays recorded traces to a daemon on a simulated node.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use litd_api::Status;
+use litd_cli::{Outcome, output, status, traces};
+use litd_client::Client;
+use litd_replay::Job;
+use litd_rig::{Daemon, Rig, gpu_address};
+use litd_sim::Scenario;
+use litd_traces::{Choice, folder, join};
+use serde::Serialize;
+
+use crate::demo::daemon_program;
+
+/// How long the daemon may take to show the last sample.
+const SOON: Duration = Duration::from_secs(30);
+
+/// How often is looked.
+const POLL: Duration = Duration::from_millis(5);
+
+/// What would litd make of these traces? Play them to a daemon on a SIMULATED node
+///
+/// Starts a daemon of its own, which observes, on a simulated node whose GPUs train meanwhile. Each
+/// rank connects to its ingest socket as its hook would, tells of every recorded iteration in the
+/// time that it took, and sends the kernels of those that the daemon asks for. Where traces mark no
+/// iterations, a trace is one. Then shows what the daemon has found: leads are the traces', caps,
+/// power and clocks are SIMULATED.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Trace files, or folders whose *.json and *.json.gz are read (not those of subfolders)
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// The ranks of the files, in the order of the files, where the files do not tell
+    #[arg(long, value_delimiter = ',', value_name = "R,R,…", value_parser = litd_cli::spaced::<u32>)]
+    ranks: Vec<u32>,
+    /// How often the traces are played, one time after the other
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    times: u32,
+    /// The job's name
+    #[arg(long, default_value = "replay")]
+    job: String,
+    /// On stand-in hardware, which is what litlab always does
+    #[arg(long)]
+    stand_in: bool,
+}
+
+#[cfg(feature = "formats")]
+const EXAMPLES: &str = "\
+Example:
+  litlab replay traces/ --stand-in";
+#[cfg(not(feature = "formats"))]
+const EXAMPLES: &str = "\
+Example:
+  litlab replay traces/ --stand-in
+
+This litlab reads Kineto's JSON only. Built with --features formats it reads what litctl reads.";
+
+/// What was played, and what the daemon shows of it.
+#[derive(Serialize)]
+struct Report {
+    ranks: usize,
+    /// Iterations told of, on each rank.
+    iterations: u64,
+    /// Of those the ones that the daemon has asked for.
+    sampled: u64,
+    status: Status,
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    let files = folder::files(&args.paths)?;
+    let choice = Choice {
+        ranks: &args.ranks,
+        ..Choice::default()
+    };
+    let (traces, _) = traces::read(&files, choice)?;
+    let (timelines, _) = join(traces)?;
+    let gpus: Vec<String> = (0..timelines.len()).map(gpu_address).collect();
+    let node = StandIn::start(timelines.len())?;
+    let ingest = node.rig.layout().ingest();
+    let mut job = Job::attach(&ingest, &args.job, timelines, &gpus)?;
+    let (iterations, sampled) = job.play(args.times, || node.work())?;
+    let report = Report {
+        ranks: gpus.len(),
+        iterations,
+        sampled,
+        status: node.status_after(sampled)?,
+    };
+    job.leave();
+    if json {
+        return output::json(&report);
+    }
+    output::text(&format!(
+        "played {} of {}; the daemon asked for {sampled}\n\n{}",
+        output::count(iterations, "iteration"),
+        output::count(report.ranks, "rank"),
+        status::render(&report.status),
+    ))
+}
+
+/// A daemon on a simulated node, whose GPUs this process holds.
+struct StandIn {
+    client: Client,
+    _daemon: Daemon,
+    rig: Rig,
+}
+
+impl StandIn {
+    fn start(ranks: usize) -> Result<Self, Box<dyn Error>> {
+        let rig = Rig::new(&Scenario::builtin("default")?, 1)?;
+        let gpus = rig.hardware().plant().gpu_count();
+        if ranks > gpus {
+            return Err(
+                format!("the simulated node has {gpus} GPUs, and these are {ranks} ranks").into(),
+            );
+        }
+        // GPUs that idle would show the daemon that power limits none of them.
+        rig.hardware().run_iteration();
+        let config = "mode = \"observe\"\nlaw.calibration.sampling_period = 1\n";
+        let daemon = rig.spawn(&daemon_program()?, &rig.config(config))?;
+        Ok(Self {
+            client: Client::new(&rig.layout().control())?,
+            _daemon: daemon,
+            rig,
+        })
+    }
+
+    /// The GPUs work for an iteration of the simulated node's own, so that their sensors are those of
+    /// GPUs that train.
+    fn work(&self) {
+        self.rig.hardware().run_iteration();
+    }
+
+    /// What the daemon shows once it has taken in so many samples, or left them out.
+    fn status_after(&self, samples: u64) -> Result<Status, Box<dyn Error>> {
+        let deadline = Instant::now() + SOON;
+        loop {
+            let status = self.client.status()?;
+            let seen = |job: &litd_api::JobStatus| job.samples + job.bad_samples;
+            let most = status.jobs.iter().map(seen).max().unwrap_or(0);
+            if most >= samples.min(1) || Instant::now() > deadline {
+                return Ok(status);
+            }
+            thread::sleep(POLL);
+        }
+    }
+}
