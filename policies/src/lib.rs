@@ -4,12 +4,11 @@
 //! - `model`: the model law, which computes wanted caps from kernel durations (docs/laws.md).
 //! - [`envelope`]: projects whatever a law wants onto what is allowed. Only it makes a
 //!   [`CapVector`], and only a [`CapVector`] can be written to hardware.
-//! - [`actuation`]: the order of writes, so that the sum stays within the budget after each.
+//! - [`actuator`]: the ledger of writes and their order, so that the sum stays within the budget after each.
 //! - [`plan`]: the three use cases of Table I as budgets, start caps and ceilings.
 //! - [`diagnosis`]: why the straggler is late, and whether watts would help it.
 //! - [`controller`]: the loop's state machine, one sample in, one [`decision`] out.
 
-pub mod actuation;
 pub mod actuator;
 pub mod config;
 pub mod controller;
@@ -21,7 +20,6 @@ mod model;
 pub mod plan;
 pub mod sample;
 
-pub use actuation::{ActuationFailure, actuate};
 pub use actuator::{Actuator, Written};
 pub use config::{Config, Law, Scale};
 pub use controller::Controller;

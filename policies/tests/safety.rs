@@ -1,12 +1,14 @@
 //! No law, no sample and no device can make a wrong cap: properties over all inputs.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod ledger;
+
+use ledger::{drive, ledger};
 use litd_diagnosis::Marks;
 use litd_policies::config::Guard;
 use litd_policies::{
-    ActuationFailure, Actuator, CapVector, Config, Controller, Cpu, Decision, Envelope, GpuReading,
-    Law, Leads, Limits, Node, Plan, Policy, Sample, Scale, State, Why, Written, actuate,
-    inc_power_gpu,
+    Actuator, CapVector, Config, Controller, Cpu, Decision, Envelope, GpuReading, Law, Leads,
+    Limits, Node, Plan, Policy, Sample, Scale, State, Why, Written, inc_power_gpu,
 };
 use litd_units::{Celsius, Millis, Watts};
 use proptest::prelude::*;
@@ -414,8 +416,12 @@ impl Driven {
             assert!(caps.sum() <= budget + limits, "{} of {budget}", caps.sum());
         }
         let held = &mut self.hardware[..caps.len()];
-        let failures: Vec<ActuationFailure<()>> = actuate(caps, held, |_, wanted| Ok(wanted));
-        assert!(failures.is_empty());
+        let mut lines = ledger(&Vec::from_iter(held.iter().map(|&cap| Some(cap))));
+        let settled = drive(&mut lines, caps, |device, wanted| {
+            held[device] = wanted;
+            Some(wanted)
+        });
+        assert!(settled);
         assert_eq!(held, caps.to_watts());
         // CPUs that the plan leaves alone get their limit back.
         self.hardware[caps.len()..].fill(Watts(400.0));
@@ -510,25 +516,25 @@ proptest! {
         let start = envelope.project(&watts(&from), &watts(&from));
         let target = envelope.project(&watts(&to), &watts(&to));
         let mut hardware = start.to_watts();
-        let mut held = hardware.clone();
-        let failures = actuate(&target, &mut held, |device, wanted| {
+        let mut lines = ledger(&Vec::from_iter(hardware.iter().map(|&cap| Some(cap))));
+        let settled = drive(&mut lines, &target, |device, wanted| {
             let answer = match faults[device] {
-                Fault::None => { hardware[device] = wanted; Ok(wanted) }
-                Fault::Refuses => Err("refused"),
-                Fault::Ignores => Ok(hardware[device]),
-                Fault::DoesAndFails => { hardware[device] = wanted; Err("failed") }
+                Fault::None => { hardware[device] = wanted; Some(wanted) }
+                Fault::Refuses => None,
+                Fault::Ignores => Some(hardware[device]),
+                Fault::DoesAndFails => { hardware[device] = wanted; None }
             };
             let sum: Watts = hardware.iter().copied().sum();
             assert!(sum <= budget, "{sum} above {budget} after device {device}");
             answer
         });
-        if failures.is_empty() {
-            prop_assert_eq!(hardware, target.to_watts());
-        } else {
-            // What it believes is never less than what the hardware holds.
-            for (device, (&held, &holds)) in held.iter().zip(&hardware).enumerate() {
-                prop_assert!(held >= holds, "device {device}: {held} is believed, {holds} held");
-            }
+        if settled {
+            prop_assert_eq!(&hardware, &target.to_watts());
+        }
+        // What it counts is never less than what the hardware holds.
+        for (device, &holds) in hardware.iter().enumerate() {
+            let counts = lines.counts(device);
+            prop_assert!(counts >= holds, "device {device}: {counts} counted, {holds} held");
         }
     }
 }
@@ -539,21 +545,15 @@ fn a_device_that_does_not_come_down_keeps_the_others_from_rising() {
     let envelope = Envelope::new(&limits, Watts(2100.0)).unwrap();
     let target = [Watts(650.0), Watts(750.0), Watts(700.0)];
     let caps = envelope.project(&target, &target);
-    let mut held = vec![Watts(700.0); 3];
+    let mut lines = ledger(&[Some(Watts(700.0)); 3]);
     let mut written = Vec::new();
-    let failures = actuate(&caps, &mut held, |device, wanted| {
+    let settled = drive(&mut lines, &caps, |device, wanted| {
         written.push((device, wanted));
-        Ok::<_, ()>(Watts(700.0))
+        Some(Watts(700.0))
     });
+    assert!(!settled);
     assert_eq!(written, [(0, Watts(650.0))]);
-    assert!(matches!(
-        failures[0],
-        ActuationFailure::Ignored { device: 0, .. }
-    ));
-    assert!(matches!(
-        failures[1],
-        ActuationFailure::Withheld { device: 1, .. }
-    ));
+    assert!(lines.has_failed(0) && !lines.has_failed(1));
 }
 
 #[test]
@@ -563,21 +563,22 @@ fn a_cap_that_is_not_known_stays_unknown_until_it_is_read() {
     let target = [Watts(650.0), Watts(750.0)];
     let caps = envelope.project(&target, &target);
     // The hardware holds 750 and 650, and device 0 can't be reached.
-    let mut held = [Watts(f64::NAN), Watts(650.0)];
+    let mut lines = ledger(&[None, Some(Watts(650.0))]);
     for _ in 0..3 {
-        let failures = actuate(&caps, &mut held, |device, wanted| match device {
-            0 => Err("gone"),
-            _ => Ok(wanted),
+        lines.retry(0);
+        let settled = drive(&mut lines, &caps, |device, wanted| {
+            assert_eq!(device, 0, "nothing rises beside an unknown cap");
+            assert_eq!(wanted, Watts(650.0));
+            None
         });
-        assert!(!failures.is_empty());
-        assert_eq!(held[1], Watts(650.0), "nothing rises beside an unknown cap");
+        assert!(!settled && lines.held(1) == Some(Watts(650.0)));
     }
     // A read-back that is no number is no confirmation either.
-    let mut held = [Watts(750.0), Watts(650.0)];
-    for answer in [Ok(Watts(f64::NAN)), Err("gone"), Err("gone")] {
-        let failures = actuate(&caps, &mut held, |_, _| answer);
-        assert!(!failures.is_empty());
-        assert_eq!(held[1], Watts(650.0));
+    let mut lines = ledger(&[Some(Watts(750.0)), Some(Watts(650.0))]);
+    for answer in [Some(Watts(f64::NAN)), None, None] {
+        lines.retry(0);
+        assert!(!drive(&mut lines, &caps, |_, _| answer));
+        assert_eq!(lines.held(1), Some(Watts(650.0)));
     }
 }
 
@@ -590,21 +591,9 @@ fn microwatts_count() {
     }; 16];
     let envelope = Envelope::new(&limits, Watts(11_200.0)).unwrap();
     let caps = envelope.project(&[Watts(700.0); 16], &[]);
-    let mut held = vec![Watts(700.000_4); 16];
-    let failures: Vec<ActuationFailure<()>> = actuate(&caps, &mut held, |_, wanted| Ok(wanted));
-    assert!(failures.is_empty());
-    assert!(held.iter().copied().sum::<Watts>() <= Watts(11_200.0));
-}
-
-#[test]
-fn caps_for_other_devices_are_not_written() {
-    let caps = Envelope::new(&[gpu_limits(); 2], Watts(1500.0))
-        .unwrap()
-        .project(&[Watts(700.0); 2], &[]);
-    let failures = actuate(&caps, &mut [Watts(700.0)], |_, _| -> Result<Watts, ()> {
-        panic!("nothing may be written")
-    });
-    assert_eq!(failures, [ActuationFailure::Devices { caps: 2, held: 1 }]);
+    let mut lines = ledger(&[Some(Watts(700.000_4)); 16]);
+    assert!(drive(&mut lines, &caps, |_, wanted| Some(wanted)));
+    assert!(lines.most() <= Watts(11_200.0));
 }
 
 #[test]

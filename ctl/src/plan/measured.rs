@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use litd_cli::plan::{Costs, Fallible, Graphing, Priced, parse};
-use litd_planner::{Profile, Spec};
+use litd_profiles::{Profile, Spec};
 
 /// Where they are.
 #[derive(clap::Args)]

@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
-use litd_planner::{Job, Pipeline, Pricing, Scale, Schedule, synthetic};
+use litd_planner::{Job, Pipeline, Scale, Schedule};
+use litd_profiles::{Pricing, synthetic};
 use serde::Serialize;
 
 use litd_cli::plan::saving;

@@ -1,7 +1,7 @@
 //! SIMULATED measurements, made up from a seed.
 
 use litd_cli::plan::{Costs, Fallible, Graphing, Priced};
-use litd_planner::synthetic;
+use litd_profiles::synthetic;
 
 /// So many stages are measured in seconds; a typing error should not take hours.
 const MAX_STAGES: u32 = 4096;

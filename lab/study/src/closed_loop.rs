@@ -1,7 +1,7 @@
 //! The loop in one process: the plant, the controller, and the wire between them.
 
 use litd_policies::{
-    CapVector, Config, Controller, Cpu, Decision, Limits, Node, Plan, PlanError, Policy, actuate,
+    Actuator, CapVector, Config, Controller, Cpu, Decision, Limits, Node, Plan, PlanError, Policy,
 };
 use litd_sim::{CpuSpec, Plant, Scenario};
 use litd_units::{Millis, Watts};
@@ -16,8 +16,8 @@ pub struct ClosedLoop {
     pub plant: Plant,
     controller: Controller,
     config: Config,
-    /// What the devices hold, as read back: GPUs, then the CPUs that the plan touches.
-    held: Vec<Watts>,
+    /// The daemon's own ledger of writes: GPUs, then the CPUs that the plan touches.
+    ledger: Actuator,
     nothing: Option<String>,
     names: Names,
     wiring: Wiring,
@@ -115,7 +115,7 @@ impl ClosedLoop {
         };
         let plant = Plant::new(scenario, seed)?;
         let mut closed = Self {
-            held: found(&plant, &plan)?,
+            ledger: ledger(&plant, &plan)?,
             names: Names::of(&plant),
             plant,
             controller: Controller::new(plan.clone(), config.clone()),
@@ -158,8 +158,8 @@ impl ClosedLoop {
         let mut observed =
             observe::sample(&self.plant, &self.names, self.config.detection.aggregation)?;
         // What the driver says, whatever the GPU does.
-        for (gpu, &held) in observed.sample.gpus.iter_mut().zip(&self.held) {
-            gpu.cap = held;
+        for (device, gpu) in observed.sample.gpus.iter_mut().enumerate() {
+            gpu.cap = self.ledger.most_of(device);
         }
         change(&mut observed.sample);
         let decision = self.controller.step(&observed.sample);
@@ -197,31 +197,57 @@ impl ClosedLoop {
         self.plant.gpus().map(|gpu| gpu.cap).collect()
     }
 
-    /// Writes caps in the safe order. The simulated devices have no faults here, so a failure is
-    /// one of the study itself.
+    /// Writes caps as the daemon does, in the order that its ledger gives. The simulated devices have no faults
+    /// here, so a failure is one of the study itself.
     ///
     /// # Errors
-    /// The plant refuses a cap.
+    /// The plant refuses a cap, or a device does not come to hold its own.
     pub fn write(&mut self, caps: &CapVector) -> Result<(), StudyError> {
-        let plant = &mut self.plant;
-        let (gpus, wiring) = (plant.gpu_count(), self.wiring);
-        let start = self.controller.plan().start().clone();
-        let failures = actuate(caps, &mut self.held, |device, wanted| {
-            match device.checked_sub(gpus) {
-                None => {
-                    let start = start.watts(device).unwrap_or(wanted);
-                    let (gpu, cap) = wiring.really(plant, device, wanted, start);
-                    plant.set_gpu_cap(gpu, cap).map(|_| wanted)
-                }
-                Some(cpu) => plant.set_cpu_limit(cpu, wanted),
+        let devices = Vec::from_iter(0..caps.len());
+        self.ledger.set_budget(caps.budget());
+        self.ledger.steer(&devices, caps);
+        loop {
+            let due = self.ledger.due(|_| true);
+            if due.is_empty() {
+                break;
             }
-            .map_err(|error| error.to_string())
-        });
-        match failures.into_iter().next() {
-            Some(failure) => Err(StudyError::Write(failure.to_string())),
+            for (device, wanted) in due {
+                self.set(device, wanted)?;
+                self.ledger.written(device, Some(wanted));
+            }
+        }
+        match devices.into_iter().find(|&it| !self.ledger.is_settled(it)) {
+            Some(device) => Err(StudyError::Write(format!(
+                "device {device} is to hold {} and may hold {}",
+                caps.watts(device).unwrap_or(Watts::ZERO),
+                self.ledger.most_of(device)
+            ))),
             None => Ok(()),
         }
     }
+
+    /// Sets one device's cap, along whatever lies between the driver and the device.
+    fn set(&mut self, device: usize, wanted: Watts) -> Result<(), StudyError> {
+        let plant = &mut self.plant;
+        let set = match device.checked_sub(plant.gpu_count()) {
+            None => {
+                let start = self.controller.plan().start().watts(device);
+                let start = start.unwrap_or(wanted);
+                let (gpu, cap) = self.wiring.really(plant, device, wanted, start);
+                plant.set_gpu_cap(gpu, cap)
+            }
+            Some(cpu) => plant.set_cpu_limit(cpu, wanted),
+        };
+        set.map(|_| ())
+            .map_err(|error| StudyError::Write(format!("device {device}: {error}")))
+    }
+}
+
+/// The ledger of the plan's devices, with the caps that they hold.
+fn ledger(plant: &Plant, plan: &Plan) -> Result<Actuator, StudyError> {
+    let held = found(plant, plan)?;
+    let lines = Vec::from_iter(held.into_iter().map(|cap| (Some(cap), cap)));
+    Ok(Actuator::new(&lines, Watts::ZERO))
 }
 
 /// The caps that the plan's devices hold.

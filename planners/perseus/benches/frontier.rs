@@ -21,7 +21,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use litd_planner::{Frontier, Graph, Pricing, Problem, Schedule, Spec, synthetic};
+use litd_planner::{Frontier, Graph, Problem, Schedule};
+use litd_profiles::{Pricing, Spec, synthetic};
 use measured::{amount, nothing};
 use nix::sys::resource::{UsageWho, getrusage};
 
@@ -82,7 +83,7 @@ fn main() -> Outcome<()> {
 
 fn spec(stages: u32) -> Outcome<Spec> {
     let pricing = Pricing {
-        shape: litd_planner::Shape::Exponential,
+        shape: litd_profiles::Shape::Exponential,
         ..Pricing::default()
     };
     Ok(synthetic::profile(stages, 1).price(&pricing)?.0)

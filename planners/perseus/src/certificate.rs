@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::graph::Graph;
 use crate::problem::Problem;
-use crate::units::Units;
+use litd_profiles::Units;
 
 /// One point of the frontier with its proof.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::certificate::Certificate;
 use crate::graph::Graph;
 use crate::problem::Problem;
-use crate::units::Units;
+use litd_profiles::Units;
 use network::Network;
 use trees::Trees;
 

@@ -3,33 +3,9 @@
 mod file;
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 
-use serde::Serialize;
+use litd_profiles::Kind;
 use thiserror::Error;
-
-/// What operations have their cost in common: the same work on the same stage.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Kind {
-    /// The pipeline stage, from 0.
-    pub stage: u32,
-    /// What is done: forward, backward, ...
-    pub instruction: String,
-}
-
-/// Stages are numbered below this: no pipeline is as long, and what has a row per stage must fit.
-pub(crate) const MAX_STAGES: u32 = 65_536;
-
-/// A stage's number in a file.
-pub(crate) fn stage(text: &str) -> Option<u32> {
-    text.parse().ok().filter(|stage| *stage < MAX_STAGES)
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of stage {}", self.instruction, self.stage)
-    }
-}
 
 /// One node of the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

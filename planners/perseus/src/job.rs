@@ -7,8 +7,8 @@ use thiserror::Error;
 use crate::frontier::{Frontier, Point};
 use crate::graph::Graph;
 use crate::problem::{Problem, ProblemError};
-use crate::spec::{ClockOption, Spec, SpecError};
-use crate::units::Units;
+use litd_profiles::Units;
+use litd_profiles::{ClockOption, Spec, SpecError};
 
 /// How a plan's units of time and costs become milliseconds and joules.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

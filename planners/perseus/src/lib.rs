@@ -1,6 +1,6 @@
 //! Perseus: the time-energy frontier of one training iteration of a pipeline.
 //!
-//! A [`Graph`] of operations and a [`Curve`] of cost for each kind of operation make a
+//! A [`Graph`] of operations and a [`Curve`](litd_profiles::Curve) of cost for each kind of operation make a
 //! [`Problem`]; [`Frontier::characterise`] finds, for every whole unit of time from the longest
 //! sensible iteration (T*) down to the shortest possible one (Tmin), the least cost at which the
 //! iteration ends in time. The cost is the effective one: energy less what blocking would have
@@ -8,29 +8,16 @@
 //! optimal without knowing how it was found.
 
 pub mod certificate;
-mod curve;
-mod fit;
 mod frontier;
 mod graph;
-mod input;
 mod job;
 mod partition;
 mod problem;
-mod profile;
 mod schedule;
-mod spec;
-pub mod synthetic;
-mod units;
 
-pub use curve::{Curve, CurveError};
-pub use fit::{Fit, Quality};
 pub use frontier::{Frontier, Point, State};
-pub use graph::{Arc, Graph, GraphError, Kind, Operation};
-pub use input::{ReadError, read};
+pub use graph::{Arc, Graph, GraphError, Operation};
 pub use job::{Job, JobError, Pipeline, Plan, Planned, Scale};
 pub use partition::{Partition, PartitionError, partition};
 pub use problem::{Problem, ProblemError};
-pub use profile::{Measurement, Priced, Pricing, Profile, ProfileError, Rounding, Shape};
 pub use schedule::{Schedule, ScheduleError};
-pub use spec::{ClockOption, Entry, Spec, SpecError};
-pub use units::Units;

@@ -3,9 +3,10 @@
 use litd_units::Joules;
 use thiserror::Error;
 
-use crate::curve::Curve;
-use crate::graph::{Graph, Kind};
-use crate::units::Units;
+use crate::graph::Graph;
+use litd_profiles::Curve;
+use litd_profiles::Kind;
+use litd_profiles::Units;
 
 /// All that could be paid together stays below 2^60 quanta, so that no sum of flows overflows.
 const ROOM: i32 = 60;

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::graph::{Graph, GraphError, Kind, MAX_OPERATIONS, MAX_STAGES, Node};
+use crate::graph::{Graph, GraphError, MAX_OPERATIONS, Node};
+use litd_profiles::{Kind, MAX_STAGES};
 
 /// In which order stages work on microbatches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 use litd_planner::certificate::{Certificate, Fault, check};
-use litd_planner::{Frontier, Graph, Pricing, Problem, Schedule, Units, synthetic};
+use litd_planner::{Frontier, Graph, Problem, Schedule};
+use litd_profiles::{Pricing, Units, synthetic};
 
 fn problem() -> Problem {
     let (spec, _) = synthetic::profile(4, 3).price(&Pricing::default()).unwrap();

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{problem, read};
-use litd_planner::{Frontier, Problem, Units, certificate};
+use litd_planner::{Frontier, Problem, certificate};
+use litd_profiles::Units;
 use proptest::prelude::*;
 use serde_json::Value;
 

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
-use litd_planner::{Job, Pipeline, Pricing, Scale, Schedule, Spec, Units, synthetic};
+use litd_planner::{Job, Pipeline, Scale, Schedule};
+use litd_profiles::{Pricing, Spec, Units, synthetic};
 use litd_units::Millis;
 
 fn spec() -> Spec {

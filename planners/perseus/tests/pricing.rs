@@ -11,7 +11,8 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::{SIZES, read, reference};
-use litd_planner::{Graph, Pricing, Profile, Rounding, Schedule, Shape, Spec};
+use litd_planner::{Graph, Schedule};
+use litd_profiles::{Pricing, Profile, Rounding, Shape, Spec};
 
 /// Edges between operations, by what these are.
 fn edges(graph: &Graph) -> BTreeSet<[(String, u32); 2]> {
@@ -56,7 +57,7 @@ fn the_reference_costs_come_out_of_the_reference_profiles() {
             let kind = &priced.kind;
             let (ours, theirs) = (spec.entry(kind).unwrap(), wanted.entry(kind).unwrap());
             assert_eq!((ours.tmin, ours.tmax), (theirs.tmin, theirs.tmax), "{kind}");
-            let clocks = |entry: &litd_planner::Entry| {
+            let clocks = |entry: &litd_profiles::Entry| {
                 let options = entry.options.clone().unwrap();
                 options
                     .iter()

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use litd_planner::{Pipeline, Pricing, Profile, Scale, Schedule};
+use litd_planner::{Pipeline, Scale, Schedule};
+use litd_profiles::{Pricing, Profile};
 use litd_units::{Millis, Watts};
 use serde_json::{Map, Value, json};
 
@@ -84,5 +85,5 @@ fn open(path: &Path) -> Result<Profile, String> {
     let named = |cause: &dyn Display| format!("{}: {cause}", path.display());
     let missing = "give the CSV that litd.perseus.Profiler or Zeus's profiler wrote";
     let file = File::open(path).map_err(|cause| named(&format_args!("{cause}: {missing}")))?;
-    litd_planner::read(file).map_err(|cause| named(&cause))
+    litd_profiles::read(file).map_err(|cause| named(&cause))
 }

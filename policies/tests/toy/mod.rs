@@ -2,12 +2,16 @@
 // Every test file uses another part of it.
 #![allow(dead_code)]
 
+#[path = "../ledger/mod.rs"]
+mod ledger;
+
 use litd_diagnosis::Marks;
 use litd_policies::{
     Config, Controller, Decision, GpuReading, Law, Limits, Node, Plan, Policy, Sample, State,
-    actuate,
 };
 use litd_units::{Celsius, Hertz, Millis, Watts};
+
+use ledger::{drive, ledger};
 
 pub fn node() -> Node {
     let gpu = Limits {
@@ -129,8 +133,9 @@ impl Toy {
     /// What the daemon does with a decision.
     pub fn write(&mut self, decision: &Decision) {
         if let Some(caps) = &decision.apply {
-            let failures = actuate(caps, &mut self.held, |_, wanted| Ok::<_, ()>(wanted));
-            assert!(failures.is_empty());
+            let mut lines = ledger(&Vec::from_iter(self.held.iter().map(|&cap| Some(cap))));
+            assert!(drive(&mut lines, caps, |_, wanted| Some(wanted)));
+            self.held = caps.to_watts();
         }
     }
 

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use litd_planner::{Frontier, Job, Point, Priced, certificate};
+use litd_planner::{Frontier, Job, Point, certificate};
+use litd_profiles::Priced;
 use serde::Serialize;
 
 use super::input::{Costs, Input, Loaded};
@@ -227,7 +228,7 @@ fn table(out: &mut String, job: &Job) -> fmt::Result {
         "{HEAD}    time  iteration  effective cost    energy alone{HEAD:#}"
     )?;
     for less in less {
-        let point = frontier.at(litd_planner::Units(frontier.longest().0 - less as u32));
+        let point = frontier.at(litd_profiles::Units(frontier.longest().0 - less as u32));
         let mark = match point.time.cmp(&cheapest) {
             std::cmp::Ordering::Greater => "  pays only for a straggler",
             std::cmp::Ordering::Equal => "  the least energy",

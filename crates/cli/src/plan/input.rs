@@ -8,10 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use litd_planner::{
-    Graph, Job, Pipeline, Point, Priced as Kind, Pricing, Problem, Rounding, Scale, Schedule,
-    Shape, Spec,
-};
+use litd_planner::{Graph, Job, Pipeline, Point, Problem, Scale, Schedule};
+use litd_profiles::{Priced as Kind, Pricing, Rounding, Shape, Spec};
 use litd_units::{Millis, Watts};
 
 /// Where costs come from: what was measured, or what is made up.
@@ -222,7 +220,7 @@ impl Graphing {
 pub fn parse<T: std::str::FromStr<Err: Display>>(path: &Path) -> Fallible<T> {
     let named = |error: &dyn Display| format!("{}: {error}", path.display());
     let file = File::open(path).map_err(|error| named(&error))?;
-    Ok(litd_planner::read(file).map_err(|error| named(&error))?)
+    Ok(litd_profiles::read(file).map_err(|error| named(&error))?)
 }
 
 /// The bar, and the time at which it is full.

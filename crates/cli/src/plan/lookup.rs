@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use litd_planner::{Graph, Job, Kind, Plan, Planned};
+use litd_planner::{Graph, Job, Plan, Planned};
+use litd_profiles::Kind;
 use litd_units::{Hertz, Millis};
 use serde::Serialize;
 

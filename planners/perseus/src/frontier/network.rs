@@ -2,7 +2,7 @@
 
 use crate::graph::Graph;
 use crate::problem::Problem;
-use crate::units::Units;
+use litd_profiles::Units;
 
 /// More than all that could flow: an operation at its shortest, a dependency without slack.
 const ENDLESS: i64 = 1 << 61;

@@ -3,7 +3,9 @@
 
 use std::str::FromStr;
 
-use super::{Graph, GraphError, Kind, MAX_STAGES, Node};
+use litd_profiles::{Kind, MAX_STAGES};
+
+use super::{Graph, GraphError, Node};
 
 impl FromStr for Graph {
     type Err = GraphError;
@@ -60,7 +62,7 @@ impl Row {
     fn stage(&self, field: Option<&str>) -> Result<u32, GraphError> {
         let text = self.text(field, "a stage")?;
         let not_one = || self.error(format!("{text:?} is not a stage below {MAX_STAGES}"));
-        super::stage(&text).ok_or_else(not_one)
+        litd_profiles::stage(&text).ok_or_else(not_one)
     }
 
     fn number<T: FromStr>(&self, field: Option<&str>, what: &str) -> Result<T, GraphError> {

@@ -5,7 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use litd_planner::{Graph, Problem, Spec};
+use litd_planner::{Graph, Problem};
+use litd_profiles::Spec;
 
 /// Stages and microbatches of the reference graphs.
 pub const SIZES: [(u32, u32); 9] = [

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use litd_planner::synthetic;
+use litd_profiles::synthetic;
 use serde_json::{Value, json};
 
 pub const MICROBATCHES: usize = 4;

@@ -21,7 +21,7 @@ pub enum ReadError<E: Display> {
     Content(E),
 }
 
-/// Reads a [`Graph`](crate::Graph), a [`Spec`](crate::Spec) or a [`Profile`](crate::Profile) to
+/// Reads a [`Spec`](crate::Spec), a [`Profile`](crate::Profile) or what else a planner is given to
 /// its end, 256 MiB at most.
 ///
 /// # Errors

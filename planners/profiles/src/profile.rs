@@ -8,7 +8,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::fit::{Fit, Quality};
-use crate::graph::{Kind, MAX_STAGES, stage};
+use crate::kind::{Kind, MAX_STAGES, stage};
 use crate::spec::{ClockOption, Entry, Spec};
 use crate::units::Units;
 

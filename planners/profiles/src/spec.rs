@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::curve::{Curve, CurveError};
-use crate::graph::Kind;
+use crate::kind::Kind;
 use crate::units::Units;
 
 /// What is known of each kind of operation, by "stage,instruction".
@@ -113,7 +113,7 @@ fn kind(key: &str) -> Option<Kind> {
     let (stage, instruction) = key.split_once(',')?;
     let instruction = instruction.trim();
     (!instruction.is_empty()).then_some(Kind {
-        stage: crate::graph::stage(stage.trim())?,
+        stage: crate::kind::stage(stage.trim())?,
         instruction: instruction.to_owned(),
     })
 }

@@ -13,7 +13,7 @@
 
 use litd_units::{Hertz, Joules, Millis};
 
-use crate::graph::Kind;
+use crate::kind::Kind;
 use crate::profile::{Measurement, Profile};
 
 const CLOCKS: std::ops::RangeInclusive<u32> = 210..=1410;

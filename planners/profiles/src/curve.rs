@@ -152,7 +152,7 @@ impl Curve {
 
     /// What each unit less costs, from the longest time to the shortest: not negative, not
     /// falling.
-    pub(crate) fn slopes(&self) -> impl Iterator<Item = f64> {
+    pub fn slopes(&self) -> impl Iterator<Item = f64> {
         let differences = self.costs.windows(2).rev().map(|pair| pair[0] - pair[1]);
         differences.scan(0.0, |most: &mut f64, slope| {
             *most = most.max(slope);

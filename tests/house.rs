@@ -1,0 +1,236 @@
+//! Who knows whom: the arrows of docs/architecture.md, by `cargo metadata`.
+
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// The packages of each room, and the packages of this workspace that each may know besides those that
+/// tests alone want. Whoever adds an arrow adds it here, where it is seen.
+const ARROWS: [(&str, &[&str]); 25] = [
+    // Nobody.
+    ("litd-units", &[]),
+    ("litd-diagnosis", &[]),
+    ("litd-files", &[]),
+    ("litd-rig-nvml", &[]),
+    // Units, and what a room's own words need.
+    ("litd-trial", &["litd-units"]),
+    ("litd-bindings", &["litd-units"]),
+    ("litd-proto", &["litd-units"]),
+    ("litd-policies", &["litd-diagnosis", "litd-units"]),
+    ("litd-traces", &["litd-diagnosis", "litd-units"]),
+    ("litd-power", &["litd-bindings", "litd-units"]),
+    ("litd-api", &["litd-trial", "litd-units"]),
+    // Planners speak to the daemon through what hooks and litctl tell it.
+    ("litd-profiles", &["litd-units"]),
+    ("litd-planner", &["litd-profiles", "litd-units"]),
+    (
+        "litd-planner-server",
+        &["litd-planner", "litd-profiles", "litd-units"],
+    ),
+    // The daemon.
+    (
+        "litd-core",
+        &[
+            "litd-api",
+            "litd-policies",
+            "litd-power",
+            "litd-proto",
+            "litd-traces",
+            "litd-trial",
+            "litd-units",
+        ],
+    ),
+    (
+        "litd",
+        &[
+            "litd-api",
+            "litd-core",
+            "litd-files",
+            "litd-policies",
+            "litd-power",
+            "litd-proto",
+            "litd-units",
+        ],
+    ),
+    // Who speaks to it.
+    ("litd-client", &["litd-api", "litd-files", "litd-units"]),
+    ("litd-replay", &["litd-proto", "litd-traces", "litd-units"]),
+    (
+        "litd-cli",
+        &[
+            "litd-api",
+            "litd-planner",
+            "litd-profiles",
+            "litd-traces",
+            "litd-units",
+        ],
+    ),
+    (
+        "litctl",
+        &[
+            "litd",
+            "litd-api",
+            "litd-cli",
+            "litd-client",
+            "litd-core",
+            "litd-diagnosis",
+            "litd-files",
+            "litd-planner",
+            "litd-policies",
+            "litd-power",
+            "litd-profiles",
+            "litd-replay",
+            "litd-traces",
+            "litd-trial",
+            "litd-units",
+        ],
+    ),
+    // What is SIMULATED, and what only tests need. The laboratory knows everyone.
+    ("litd-sim", &["litd-traces", "litd-units"]),
+    (
+        "litd-study",
+        &["litd-policies", "litd-sim", "litd-traces", "litd-units"],
+    ),
+    (
+        "litd-rig",
+        &[
+            "litd-power",
+            "litd-proto",
+            "litd-replay",
+            "litd-rig-nvml",
+            "litd-sim",
+            "litd-traces",
+            "litd-units",
+        ],
+    ),
+    (
+        "litd-rig-sysfs",
+        &["litd-power", "litd-rig", "litd-sim", "litd-units"],
+    ),
+    (
+        "litlab",
+        &[
+            "litd",
+            "litd-api",
+            "litd-cli",
+            "litd-client",
+            "litd-core",
+            "litd-planner",
+            "litd-policies",
+            "litd-profiles",
+            "litd-replay",
+            "litd-rig",
+            "litd-sim",
+            "litd-study",
+            "litd-traces",
+            "litd-units",
+        ],
+    ),
+];
+
+/// The programs that a node gets, which link nothing that is SIMULATED and no stand-in.
+const SHIPPED: [&str; 3] = ["litd", "litctl", "litd-planner-server"];
+
+/// What that is.
+const SIMULATED: [&str; 6] = [
+    "litd-sim",
+    "litd-study",
+    "litd-rig",
+    "litd-rig-nvml",
+    "litd-rig-sysfs",
+    "litlab",
+];
+
+/// The folders at the top.
+const ROOMS: [&str; 14] = [
+    "bindings", "crates", "ctl", "deploy", "docs", "fleet", "hooks", "lab", "planners", "policies",
+    "src", "systemd", "tests", "traces",
+];
+
+/// What each package of the workspace depends on here, tests apart.
+fn arrows() -> BTreeMap<String, BTreeSet<String>> {
+    let metadata = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--no-deps",
+            "--format-version=1",
+            "--locked",
+            "--offline",
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(metadata.status.success(), "{metadata:?}");
+    let metadata: Value = serde_json::from_slice(&metadata.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let name = |it: &Value| it["name"].as_str().unwrap().to_owned();
+    let own = BTreeSet::from_iter(packages.iter().map(name));
+    let known = |package: &Value| {
+        let dependencies = package["dependencies"].as_array().unwrap().iter();
+        let linked = dependencies.filter(|it| it["kind"] != "dev").map(name);
+        linked.filter(|it| own.contains(it)).collect()
+    };
+    packages.iter().map(|it| (name(it), known(it))).collect()
+}
+
+#[test]
+fn arrows_point_one_way() {
+    let wanted = ARROWS.map(|(package, known)| {
+        let known = known.iter().map(|&it| it.to_owned());
+        (package.to_owned(), known.collect())
+    });
+    assert_eq!(arrows(), BTreeMap::from(wanted));
+}
+
+#[test]
+fn what_a_node_gets_links_nothing_that_is_simulated() {
+    let arrows = arrows();
+    for program in SHIPPED {
+        let (mut linked, mut next) = (BTreeSet::new(), vec![program.to_owned()]);
+        while let Some(package) = next.pop() {
+            next.extend(arrows[&package].iter().cloned());
+            linked.insert(package);
+        }
+        for simulated in SIMULATED {
+            assert!(!linked.contains(simulated), "{program} links {simulated}");
+        }
+    }
+}
+
+#[test]
+fn the_house_has_fourteen_rooms() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let tracked = Command::new("git")
+        .args(["ls-tree", "-d", "--name-only", "HEAD"])
+        .current_dir(top)
+        .output();
+    let folders: BTreeSet<String> = match tracked {
+        Ok(output) if output.status.success() => {
+            let names = String::from_utf8(output.stdout).unwrap();
+            names.lines().map(str::to_owned).collect()
+        }
+        // No checkout: what lies there, but for what is built.
+        _ => {
+            let entries = fs::read_dir(top).unwrap().map(Result::unwrap);
+            let folders = entries.filter(|it| it.path().is_dir());
+            let names = folders.map(|it| it.file_name().into_string().unwrap());
+            names.filter(|it| it != "target").collect()
+        }
+    };
+    let rooms = folders.iter().filter(|it| !it.starts_with('.'));
+    let rooms = BTreeSet::from_iter(rooms.map(String::as_str));
+    assert_eq!(rooms, BTreeSet::from(ROOMS));
+}
+
+/// A page that nobody reads to its end is none: the picture, a line for each room, the rules.
+#[test]
+fn the_page_on_the_house_fits_on_two_screens() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md");
+    let lines = fs::read_to_string(page).unwrap().lines().count();
+    assert!(lines <= 100, "docs/architecture.md has {lines} lines");
+}
