@@ -9,7 +9,7 @@
 //!
 //! `litd_device_info` has each device's labels under the names that dcgm-exporter (`UUID`,
 //! `pci_bus_id`, `Hostname`) and AMD's device-metrics-exporter (`serial_number`, `hostname`) give
-//! them: queries that join are in docs/metrics.md.
+//! them: queries that join are in docs/records.md.
 
 mod text;
 

@@ -88,8 +88,6 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Calibration {
-    /// Length of an experiment, in iterations.
-    pub iterations: u32,
     /// Every how many iterations one is sampled.
     pub sampling_period: u32,
     /// Samples taken before the first adjustment.
@@ -99,7 +97,6 @@ pub struct Calibration {
 impl Default for Calibration {
     fn default() -> Self {
         Self {
-            iterations: 1000,
             sampling_period: 10,
             warm_up: 50,
         }

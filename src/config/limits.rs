@@ -70,7 +70,6 @@ const LIMITS: &[Limit] = &[
     ("limits.names", From(1.0), 65_536.0, "names"),
     ("limits.name_bytes", From(1.0), 8_388_608.0, "bytes"),
     ("limits.frames_per_second", Over(0.0), 1e6, "a second"),
-    ("law.calibration.iterations", From(1.0), 1e9, "iterations"),
     (
         "law.calibration.sampling_period",
         From(1.0),

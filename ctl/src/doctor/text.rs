@@ -53,7 +53,7 @@ fn next(report: &Report) -> &'static str {
         }
         (false, false) => "run it again as root (sudo): others don't see all of the node",
         (false, true) => {
-            "mend what is marked above, if the node has GPUs, and run it again; `litctl demo` shows litd on stand-ins"
+            "mend what is marked above, if the node has GPUs, and run it again; `litlab demo` shows litd on stand-ins"
         }
     }
 }

@@ -1,5 +1,5 @@
 //! What the simulator writes as profiler files, the analysis reads back: the same leads and
-//! overlap ratios come out of `litctl simulate` and, by way of files, of `litctl analyze`.
+//! overlap ratios come out of `litlab simulate` and, by way of files, of `litctl analyze`.
 use crate::run::{litctl, litlab};
 use serde_json::Value;
 

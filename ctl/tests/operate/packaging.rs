@@ -66,11 +66,11 @@ fn every_command_that_help_shows_has_a_page_that_man_formats() {
 #[test]
 fn a_page_keeps_the_lines_of_examples() {
     let share = share();
-    let page = fs::read_to_string(share.path().join("man/man1/litctl-demo.1")).unwrap();
+    let page = fs::read_to_string(share.path().join("man/man1/litctl-lease.1")).unwrap();
     let notes = page.split(".SH NOTES\n.nf\n").nth(1).unwrap();
     assert!(
         notes.lines().any(|line| line.trim()
-            == "litctl demo \\-\\-stay                           a daemon to play with"),
+            == "litctl lease grant \\-\\-seconds 3600 \\-\\-mode off           nothing, for an hour"),
         "{notes}"
     );
 }

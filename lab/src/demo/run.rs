@@ -13,7 +13,10 @@ const SETTLE: u32 = 100;
 /// Iterations over which the "after" figures are means.
 const MEASURE: u32 = 300;
 
-/// Without convergence the demo ends after so many times the configured iterations.
+/// Length of an experiment, in iterations (Table II).
+const EXPERIMENT: u32 = 1000;
+
+/// Without convergence the demo ends after so many experiments.
 const PATIENCE: u32 = 3;
 
 /// What the live view and the pictures show of one sampling period.
@@ -119,7 +122,7 @@ impl Run {
         let done = f64::from(self.iterations);
         let end = match self.converged_at {
             Some(at) => at + SETTLE + MEASURE,
-            None => self.config.calibration.iterations + SETTLE + MEASURE,
+            None => EXPERIMENT + SETTLE + MEASURE,
         };
         (done / f64::from(end.max(1))).min(1.0)
     }
@@ -129,7 +132,7 @@ impl Run {
         let iterations = self.iterations;
         let over = match self.converged_at {
             Some(at) => iterations >= at + SETTLE + MEASURE,
-            None => iterations >= self.config.calibration.iterations.saturating_mul(PATIENCE),
+            None => iterations >= EXPERIMENT.saturating_mul(PATIENCE),
         };
         if over {
             return Ok(None);

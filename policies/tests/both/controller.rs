@@ -419,7 +419,6 @@ fn the_largest_rise_is_configurable() {
 #[test]
 fn the_defaults_are_those_of_table_ii() {
     let config = Config::default();
-    assert_eq!(config.calibration.iterations, 1000);
     assert_eq!(config.calibration.sampling_period, 10);
     assert_eq!(config.calibration.warm_up, 50);
     assert_eq!(config.detection.window, 3);

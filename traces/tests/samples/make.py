@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the samples in this folder from the two Kineto files of a SIMULATED iteration in kineto/.
 
-    litctl simulate --workload tests/data/oracle/tiny-fsdp.json --speeds 1,1.05 --contention 1.4 \\
+    litlab simulate --workload tests/data/oracle/tiny-fsdp.json --speeds 1,1.05 --contention 1.4 \\
         --write-kineto traces/tests/samples/kineto
     pip install perfetto zstandard && python3 traces/tests/samples/make.py [FOLDER]
 
