@@ -59,6 +59,7 @@ impl<S: Store> Core<S> {
     /// Works out what every device is to hold.
     pub(crate) fn retarget(&mut self) {
         self.judge_devices();
+        self.note_share_of_failed();
         if self.is_looking_round() {
             // What the others may hold is known in a moment: no cap moves for want of that.
             for device in 0..self.devices.iter().count() {
@@ -109,6 +110,7 @@ impl<S: Store> Core<S> {
         }
         self.aim_idle(&steered, shares);
         self.leave_others();
+        self.aim_failed();
         self.leave_without_room();
         self.squeeze();
         self.raise_no_closed();
@@ -437,11 +439,11 @@ impl<S: Store> Core<S> {
         let takes = !unit.device.range.is_open() && !self.actuator.has_failed(device);
         let target = self.actuator.target(device);
         match self.is_enforced_on(unit) {
-            // It is lowered only: `raise_in_full`.
+            // It is aimed at no more than it is to get: `aim_failed`.
             true => self
                 .actuator
                 .held(device)
-                .map(|held| target.map_or(held, |it| it.min(held))),
+                .map(|held| target.unwrap_or(held)),
             false => target.filter(|_| self.may_move(unit)),
         }
         .filter(|_| takes)
@@ -449,19 +451,12 @@ impl<S: Store> Core<S> {
 
     /// Whether a GPU that has failed, and that litd leaves alone otherwise, is lowered for a budget that was
     /// set: it may take writes again, and nobody else keeps the budget.
-    fn is_enforced_on(&self, unit: &Unit) -> bool {
+    pub(crate) fn is_enforced_on(&self, unit: &Unit) -> bool {
         self.is_kept_down(unit) && self.obeys_again(unit)
     }
 
-    /// Whether a GPU that has failed answers again and takes writes, as far as anybody knows.
-    pub(crate) fn obeys_again(&self, unit: &Unit) -> bool {
-        let failed = unit.standing == DeviceState::Faulty && unit.let_go.is_none();
-        let answers = unit.failures == 0 && unit.is_judged() && self.is_fresh(unit);
-        failed && answers && unit.not_in_force.is_none()
-    }
-
     /// Whether a GPU has failed while there is a budget: until it is litd's again its cap does not rise.
-    fn is_kept_down(&self, unit: &Unit) -> bool {
+    pub(crate) fn is_kept_down(&self, unit: &Unit) -> bool {
         let is_bound = self.set_budget().is_some() || self.holds();
         let failed = unit.standing == DeviceState::Faulty && unit.let_go.is_none();
         is_bound && failed && unit.is_gpu()

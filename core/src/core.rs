@@ -426,6 +426,7 @@ impl<S: Store> Core<S> {
         // Whatever an event forgot to say is made up for within a second.
         self.dirty = true;
         self.check_devices();
+        self.check_failed();
         self.forget_late_of_closed();
         self.check_sockets();
         self.check_let_go();

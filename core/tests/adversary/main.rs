@@ -18,6 +18,7 @@ mod counted;
 mod disk;
 mod disk_full;
 mod edges;
+mod failed;
 mod gpu;
 mod hard;
 mod landing;
