@@ -58,8 +58,8 @@ impl<S: Store> Core<S> {
 
     /// Works out what every device is to hold.
     pub(crate) fn retarget(&mut self) {
+        self.note_failed();
         self.judge_devices();
-        self.note_share_of_failed();
         if self.is_looking_round() {
             // What the others may hold is known in a moment: no cap moves for want of that.
             for device in 0..self.devices.iter().count() {
@@ -425,13 +425,23 @@ impl<S: Store> Core<S> {
     fn squeeze(&mut self) {
         if self.is_leaving() {
             // What litd leaves behind lends none, and what CPU sockets lent goes back, whatever GPUs hold.
-            self.squeeze_within(self.managed_budget(), Unit::is_gpu);
+            self.squeeze_within(self.managed_budget(), Unit::is_gpu, |_| true);
             return self.actuator.set_budget(self.budget_left_behind());
         }
-        if self.jobs.values().all(|job| job.cpus.is_empty()) {
-            self.squeeze_within(self.managed_budget(), Unit::is_gpu);
+        self.squeeze_all(|_| true);
+        if self.is_any_distrusted() {
+            // It is lowered as far as it has to be, and the others besides to what it leaves them if it falls
+            // silent again.
+            let distrusted = |it: &Unit| it.failed().is_some_and(|failed| failed.was_unread);
+            self.squeeze_all(|unit| !distrusted(unit));
         }
-        self.squeeze_within(self.actuator.budget(), |_| true);
+    }
+
+    fn squeeze_all(&mut self, moves: impl Fn(&Unit) -> bool) {
+        if self.jobs.values().all(|job| job.cpus.is_empty()) {
+            self.squeeze_within(self.managed_budget(), Unit::is_gpu, &moves);
+        }
+        self.squeeze_within(self.actuator.budget(), |_| true, &moves);
     }
 
     /// What a device is to hold, if its cap may be moved and it takes writes.
@@ -481,7 +491,13 @@ impl<S: Store> Core<S> {
         enforced.unwrap_or_else(|| self.actuator.most_of(device))
     }
 
-    fn squeeze_within(&mut self, budget: Watts, counts: impl Fn(&Unit) -> bool) {
+    /// Of the devices that count, those that may be moved share what the others leave of a budget.
+    fn squeeze_within(
+        &mut self,
+        budget: Watts,
+        counts: impl Fn(&Unit) -> bool,
+        moves: impl Fn(&Unit) -> bool,
+    ) {
         let caps = &self.config.caps;
         let mut fixed = Watts::ZERO;
         let mut devices = Vec::new();
@@ -489,7 +505,8 @@ impl<S: Store> Core<S> {
         let mut wanted = Vec::new();
         for (device, unit) in self.devices.iter().filter(|(_, unit)| counts(unit)) {
             let own = unit.limits(caps);
-            match self.movable_target(device, unit) {
+            let target = self.movable_target(device, unit);
+            match target.filter(|_| moves(unit)) {
                 None => fixed += self.fixed_at(device, unit),
                 Some(target) if target <= own.floor => fixed += target,
                 Some(target) => {
@@ -506,6 +523,7 @@ impl<S: Store> Core<S> {
         if sum <= left + DUST {
             return;
         }
+        self.failed_give_first(&devices, &mut wanted, sum - left);
         let floors: Watts = limits.iter().map(|own| own.floor).sum();
         let caps = if floors > left + DUST {
             self.squeeze_below_floors(&mut devices, &mut wanted, left)

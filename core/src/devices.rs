@@ -13,7 +13,7 @@ use crate::event::{Device, DeviceId, Effect};
 use crate::holders::Users;
 use crate::journal::Entry;
 use crate::limits::Window;
-use crate::mending::Failed;
+use crate::mending::{Failed, Trust};
 use crate::range::Range;
 use crate::release::LetGo;
 use crate::thermal::Thermal;
@@ -170,6 +170,8 @@ pub(crate) struct Unit {
     pub refusals: u32,
     /// What is known of it since it has failed, while it is faulty.
     pub failed: Option<Failed>,
+    /// How often it was trusted again after that, before.
+    pub trust: Trust,
     /// When a failed write is tried again.
     pub retry_at: Option<Nanos>,
     /// A write that failed, and that may be done all the same.
@@ -249,6 +251,7 @@ impl Unit {
             failures: 0,
             refusals: 0,
             failed: None,
+            trust: Trust::default(),
             retry_at: None,
             landing: None,
             keeps_until: None,

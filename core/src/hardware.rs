@@ -8,7 +8,6 @@ use litd_units::{Nanos, Watts};
 use crate::core::{Core, seconds};
 use crate::devices::{Heard, Reset, Settling, Unit};
 use crate::journal::{Entry, Undo};
-use crate::mending::Failed;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -368,6 +367,7 @@ impl<S: Store> Core<S> {
     /// A device does not do what it is told: it is given back, as far as it lets itself be, and left alone until
     /// it is mended, is reset or an administrator resumes it; only for a budget it is lowered meanwhile.
     pub(crate) fn fault(&mut self, device: usize, why: &str) {
+        let now = self.now;
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -375,12 +375,7 @@ impl<S: Store> Core<S> {
         let address = unit.address().to_owned();
         // One that was never read is not litd's to touch anyway, and becomes so once it answers.
         if unit.standing == DeviceState::Ours && unit.was_read() {
-            unit.standing = DeviceState::Faulty;
-            unit.failed = Some(Failed {
-                held: None,
-                answers_only: unit.refusals == 0,
-                well_since: None,
-            });
+            unit.fails(now);
         }
         unit.has_failed_again();
         self.note(Note::warning(EventKind::Fault, why).device(&address));

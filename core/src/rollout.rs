@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use litd_api::{DeviceState, EventKind, Lease, LeaseStatus, Mode, Problem};
+use litd_api::{EventKind, Lease, LeaseStatus, Mode, Problem};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
@@ -318,8 +318,7 @@ impl<S: Store> Core<S> {
     fn come_to_hold(&self) -> Watts {
         let each = self.devices.gpus().filter_map(|(device, unit)| {
             let came = self.came_with(device, unit);
-            let unread = unit.standing == DeviceState::Faulty && self.fresh_reading(unit).is_none();
-            let is_reset = unit.let_go.is_some() || unread;
+            let is_reset = unit.let_go.is_some() || self.may_be_reset(unit);
             let default = unit.device.range.last().filter(|_| is_reset);
             let default = default.map(|range| range.default);
             Some((default? - came).max(Watts::ZERO))
