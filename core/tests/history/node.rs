@@ -113,7 +113,8 @@ impl World {
     }
 
     /// What a GPU that litd says has failed may hold, whatever it was read to hold. One that was not read for long may
-    /// have been reset; one that answers again may fall silent again. Until it is litd's again it counts so.
+    /// have been reset; one that answers again may fall silent again. One that draws more than its cap may hold what
+    /// it held before. Until it is litd's again it counts so.
     fn failed_with(&self, hw: &Hw, state: DeviceState) -> i64 {
         if state != DeviceState::Faulty || !hw.is_gpu() {
             return 0;
@@ -122,7 +123,14 @@ impl World {
         // A clock that jumps makes what was read before old.
         let silent = self.now >= hw.read_asked + patience || self.ledger.jumped >= hw.read_asked;
         let default = hw.range_told.map_or(0, |it| micro(it.default));
-        hw.failed_with.max(if silent { default } else { 0 })
+        let silent = if silent { default } else { 0 };
+        let draws = (hw.power(self.now) * 1e6) as i64;
+        let unfollowed = if draws > hw.cap {
+            draws.max(hw.most_held)
+        } else {
+            0
+        };
+        hw.failed_with.max(silent).max(unfollowed)
     }
 
     /// Looks at the GPUs that have failed.
@@ -152,6 +160,8 @@ impl World {
                 DeviceState::Released => hw.range_told.map_or(found, |it| found.max(it.default)),
                 // Nor does anybody know what one holds whose driver tells no range.
                 _ if hw.range_told.is_none() => found.max(highest),
+                // What somebody else has set stays.
+                DeviceState::Foreign => found.max(whole(hw.cap.max(hw.known))),
                 state => found.max(whole(self.failed_with(hw, state))),
             };
             hw.is_gpu().then_some(after)
