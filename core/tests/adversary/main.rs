@@ -11,6 +11,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod anything;
+mod audit;
 mod bound;
 mod budget;
 mod calm;
