@@ -155,7 +155,8 @@ fn remarks(device: &DeviceStatus) -> Vec<String> {
             "an administrator took it back, so it is left alone; {resume}"
         )),
         DeviceState::Faulty => Some(format!(
-            "it refuses, lies or does not answer, so it is left alone (litctl events); {resume}"
+            "it refuses, lies or does not answer, so it is left alone (litctl events); {resume}, and so does a \
+             minute of good answers where it was only silent"
         )),
     };
     let opted_out = device

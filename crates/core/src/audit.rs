@@ -34,7 +34,7 @@ pub(crate) struct Audit {
     started: bool,
     /// Whether the file may end within a line.
     torn: bool,
-    /// Records that could not be written and are not accounted for.
+    /// Numbers of records that could not be written, and that no record accounts for.
     lost: u64,
     /// Why it can't be written, while it can't.
     trouble: Option<String>,
@@ -260,23 +260,24 @@ impl<S: Store> Core<S> {
         (None, why)
     }
 
-    /// Appends records. Returns the number of the first of them, or nothing if that failed.
+    /// Appends records, or an empty line. Returns the number of the first of them, or nothing if that failed.
     fn append(&mut self, entries: Vec<Entry>) -> Option<u64> {
-        let count = entries.len() as u64;
         let mut preface = Vec::new();
-        if !self.audit.started {
+        // An empty line takes no number: it may be tried every second for as long as the log can't be written.
+        let is_try = entries.is_empty();
+        if !self.audit.started && !is_try {
             preface.push(Entry::Start {
                 version: VERSION,
                 litd: env!("CARGO_PKG_VERSION").to_owned(),
             });
         }
-        if self.audit.lost > 0 {
+        if self.audit.lost > 0 && !is_try {
             let count = self.audit.lost;
             preface.push(Entry::Lost { count });
         }
         let first = self.audit.last + 1 + preface.len() as u64;
         let mut bytes = Vec::new();
-        if self.audit.torn || entries.is_empty() {
+        if self.audit.torn || is_try {
             bytes.push(b'\n');
         }
         let unix_seconds = self.record.unix_seconds(self.now);
@@ -300,11 +301,12 @@ impl<S: Store> Core<S> {
         }
         let why = written.err().map(|error| error.to_string());
         // What was written in part can't be read, and no number is given twice.
-        self.audit.last = last;
+        let numbers = last - std::mem::replace(&mut self.audit.last, last);
         self.audit.torn = why.is_some();
         match why {
+            None if is_try => {}
             None => (self.audit.started, self.audit.lost) = (true, 0),
-            Some(_) => self.audit.lost += count,
+            Some(_) => self.audit.lost += numbers,
         }
         self.audit_said(why).then_some(first)
     }

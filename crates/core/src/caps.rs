@@ -58,6 +58,7 @@ impl<S: Store> Core<S> {
 
     /// Works out what every device is to hold.
     pub(crate) fn retarget(&mut self) {
+        self.note_failed();
         self.judge_devices();
         if self.is_looking_round() {
             // What the others may hold is known in a moment: no cap moves for want of that.
@@ -109,6 +110,7 @@ impl<S: Store> Core<S> {
         }
         self.aim_idle(&steered, shares);
         self.leave_others();
+        self.aim_failed();
         self.leave_without_room();
         self.squeeze();
         self.raise_no_closed();
@@ -423,13 +425,23 @@ impl<S: Store> Core<S> {
     fn squeeze(&mut self) {
         if self.is_leaving() {
             // What litd leaves behind lends none, and what CPU sockets lent goes back, whatever GPUs hold.
-            self.squeeze_within(self.managed_budget(), Unit::is_gpu);
+            self.squeeze_within(self.managed_budget(), Unit::is_gpu, |_| true);
             return self.actuator.set_budget(self.budget_left_behind());
         }
-        if self.jobs.values().all(|job| job.cpus.is_empty()) {
-            self.squeeze_within(self.managed_budget(), Unit::is_gpu);
+        self.squeeze_all(|_| true);
+        if self.is_any_distrusted() {
+            // It is lowered as far as it has to be, and the others besides to what it leaves them if it falls
+            // silent again.
+            let distrusted = |it: &Unit| it.failed().is_some_and(|failed| failed.was_unread);
+            self.squeeze_all(|unit| !distrusted(unit));
         }
-        self.squeeze_within(self.actuator.budget(), |_| true);
+    }
+
+    fn squeeze_all(&mut self, moves: impl Fn(&Unit) -> bool) {
+        if self.jobs.values().all(|job| job.cpus.is_empty()) {
+            self.squeeze_within(self.managed_budget(), Unit::is_gpu, &moves);
+        }
+        self.squeeze_within(self.actuator.budget(), |_| true, &moves);
     }
 
     /// What a device is to hold, if its cap may be moved and it takes writes.
@@ -437,11 +449,11 @@ impl<S: Store> Core<S> {
         let takes = !unit.device.range.is_open() && !self.actuator.has_failed(device);
         let target = self.actuator.target(device);
         match self.is_enforced_on(unit) {
-            // It is lowered only: `raise_in_full`.
+            // It is aimed at no more than it is to get: `aim_failed`.
             true => self
                 .actuator
                 .held(device)
-                .map(|held| target.map_or(held, |it| it.min(held))),
+                .map(|held| target.unwrap_or(held)),
             false => target.filter(|_| self.may_move(unit)),
         }
         .filter(|_| takes)
@@ -449,19 +461,12 @@ impl<S: Store> Core<S> {
 
     /// Whether a GPU that has failed, and that litd leaves alone otherwise, is lowered for a budget that was
     /// set: it may take writes again, and nobody else keeps the budget.
-    fn is_enforced_on(&self, unit: &Unit) -> bool {
+    pub(crate) fn is_enforced_on(&self, unit: &Unit) -> bool {
         self.is_kept_down(unit) && self.obeys_again(unit)
     }
 
-    /// Whether a GPU that has failed answers again and takes writes, as far as anybody knows.
-    pub(crate) fn obeys_again(&self, unit: &Unit) -> bool {
-        let failed = unit.standing == DeviceState::Faulty && unit.let_go.is_none();
-        let answers = unit.failures == 0 && unit.is_judged() && self.is_fresh(unit);
-        failed && answers && unit.not_in_force.is_none()
-    }
-
     /// Whether a GPU has failed while there is a budget: until it is litd's again its cap does not rise.
-    fn is_kept_down(&self, unit: &Unit) -> bool {
+    pub(crate) fn is_kept_down(&self, unit: &Unit) -> bool {
         let is_bound = self.set_budget().is_some() || self.holds();
         let failed = unit.standing == DeviceState::Faulty && unit.let_go.is_none();
         is_bound && failed && unit.is_gpu()
@@ -486,7 +491,13 @@ impl<S: Store> Core<S> {
         enforced.unwrap_or_else(|| self.actuator.most_of(device))
     }
 
-    fn squeeze_within(&mut self, budget: Watts, counts: impl Fn(&Unit) -> bool) {
+    /// Of the devices that count, those that may be moved share what the others leave of a budget.
+    fn squeeze_within(
+        &mut self,
+        budget: Watts,
+        counts: impl Fn(&Unit) -> bool,
+        moves: impl Fn(&Unit) -> bool,
+    ) {
         let caps = &self.config.caps;
         let mut fixed = Watts::ZERO;
         let mut devices = Vec::new();
@@ -494,7 +505,8 @@ impl<S: Store> Core<S> {
         let mut wanted = Vec::new();
         for (device, unit) in self.devices.iter().filter(|(_, unit)| counts(unit)) {
             let own = unit.limits(caps);
-            match self.movable_target(device, unit) {
+            let target = self.movable_target(device, unit);
+            match target.filter(|_| moves(unit)) {
                 None => fixed += self.fixed_at(device, unit),
                 Some(target) if target <= own.floor => fixed += target,
                 Some(target) => {
@@ -511,6 +523,7 @@ impl<S: Store> Core<S> {
         if sum <= left + DUST {
             return;
         }
+        self.failed_give_first(&devices, &mut wanted, sum - left);
         let floors: Watts = limits.iter().map(|own| own.floor).sum();
         let caps = if floors > left + DUST {
             self.squeeze_below_floors(&mut devices, &mut wanted, left)

@@ -426,6 +426,7 @@ impl<S: Store> Core<S> {
         // Whatever an event forgot to say is made up for within a second.
         self.dirty = true;
         self.check_devices();
+        self.check_failed();
         self.forget_late_of_closed();
         self.check_sockets();
         self.check_let_go();
@@ -570,20 +571,23 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What all GPU caps added up to when they were found. One that can't be judged, and that litd has
+    /// What all GPU caps added up to when they were found.
+    pub(crate) fn found_on_gpus(&self) -> Watts {
+        let gpus = self.devices.gpus();
+        gpus.map(|(device, unit)| self.found_on(device, unit)).sum()
+    }
+
+    /// What a GPU's cap was when it was found. One that can't be judged, and that litd has
     /// not moved, takes nothing from the others: it holds what it came with, however much that is. One
     /// that litd has moved does, until it is back and its power has followed.
-    pub(crate) fn found_on_gpus(&self) -> Watts {
-        let found = |(device, unit): (usize, &Unit)| {
-            let came = self.came_with(device, unit);
-            let unjudged = unit.device.range.unjudged();
-            let moved = self.is_journaled(device) || self.actuator.is_doubted(device);
-            match unjudged.filter(|_| !moved) {
-                Some(most) => came.max(most),
-                None => came,
-            }
-        };
-        self.devices.gpus().map(found).sum()
+    pub(crate) fn found_on(&self, device: usize, unit: &Unit) -> Watts {
+        let came = self.came_with(device, unit);
+        let unjudged = unit.device.range.unjudged();
+        let moved = self.is_journaled(device) || self.actuator.is_doubted(device);
+        match unjudged.filter(|_| !moved) {
+            Some(most) => came.max(most),
+            None => came,
+        }
     }
 
     /// The cap that a device was found with; where that could not be read, the most that it may

@@ -13,6 +13,7 @@ use crate::event::{Device, DeviceId, Effect};
 use crate::holders::Users;
 use crate::journal::Entry;
 use crate::limits::Window;
+use crate::mending::{Failed, Trust};
 use crate::range::Range;
 use crate::release::LetGo;
 use crate::thermal::Thermal;
@@ -167,6 +168,10 @@ pub(crate) struct Unit {
     pub failures: u32,
     /// Writes that have failed since one was done, however often it was read.
     pub refusals: u32,
+    /// What is known of it since it has failed, while it is faulty.
+    pub failed: Option<Failed>,
+    /// How often it was trusted again after that, before.
+    pub trust: Trust,
     /// When a failed write is tried again.
     pub retry_at: Option<Nanos>,
     /// A write that failed, and that may be done all the same.
@@ -245,6 +250,8 @@ impl Unit {
             }),
             failures: 0,
             refusals: 0,
+            failed: None,
+            trust: Trust::default(),
             retry_at: None,
             landing: None,
             keeps_until: None,
@@ -345,6 +352,7 @@ impl Unit {
         self.standing = DeviceState::Ours;
         self.failures = 0;
         self.refusals = 0;
+        self.failed = None;
         self.not_in_force = None;
         self.reset = None;
     }

@@ -305,6 +305,7 @@ impl<S: Store> Core<S> {
         };
         unit.failures += 1;
         unit.refusals = unit.refusals.saturating_add(1);
+        unit.has_failed_again();
         let ours = unit.standing == DeviceState::Ours;
         let pause = match unit.refusals {
             // Nobody is there any more later.
@@ -357,14 +358,16 @@ impl<S: Store> Core<S> {
             return;
         };
         unit.failures += 1;
+        unit.has_failed_again();
         if unit.failures == FAILURES && unit.standing == DeviceState::Ours {
             self.fault(device, &error.to_string());
         }
     }
 
     /// A device does not do what it is told: it is given back, as far as it lets itself be, and left alone until
-    /// it is reset or an administrator resumes it; only for a budget it is lowered meanwhile.
+    /// it is mended, is reset or an administrator resumes it; only for a budget it is lowered meanwhile.
     pub(crate) fn fault(&mut self, device: usize, why: &str) {
+        let now = self.now;
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -372,8 +375,9 @@ impl<S: Store> Core<S> {
         let address = unit.address().to_owned();
         // One that was never read is not litd's to touch anyway, and becomes so once it answers.
         if unit.standing == DeviceState::Ours && unit.was_read() {
-            unit.standing = DeviceState::Faulty;
+            unit.fails(now);
         }
+        unit.has_failed_again();
         self.note(Note::warning(EventKind::Fault, why).device(&address));
         self.standing_changed(device);
     }

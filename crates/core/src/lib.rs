@@ -43,6 +43,7 @@ pub mod journal;
 pub mod learned;
 mod lifecycle;
 mod limits;
+mod mending;
 mod names;
 mod node;
 mod over_budget;

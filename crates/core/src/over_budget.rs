@@ -62,6 +62,8 @@ impl<S: Store> Core<S> {
                 Some(Note::warning(EventKind::Fault, self.why_exceeded(budget))),
             ),
             (keeping, Some(_)) => (keeping, None),
+            // One that comes and goes is not told of each time.
+            (Keeping::Told, None) if self.is_any_distrusted() => (Keeping::Told, None),
             (Keeping::Told, None) => {
                 let text = "the GPUs' caps are within the budget again";
                 (Keeping::Kept, Some(Note::info(EventKind::Fault, text)))

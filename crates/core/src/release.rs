@@ -9,6 +9,7 @@ use litd_units::{Nanos, Watts};
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
 use crate::event::DeviceId;
+use crate::mending::Trust;
 use crate::progress::{Progress, Remains};
 use crate::record::Note;
 use crate::store::Store;
@@ -226,6 +227,7 @@ impl<S: Store> Core<S> {
             unit.over_since = None;
             unit.overdue = false;
             unit.resets.clear();
+            unit.trust = Trust::default();
             if !journaled && !writing {
                 // What is there now was set by somebody who meant it, but for a cap that was to be
                 // set by hand, was given up and lands late. Where nothing was read meanwhile, that

@@ -313,18 +313,23 @@ impl<S: Store> Core<S> {
         bound.filter(less).or(set)
     }
 
-    /// What all GPUs may come to hold where no budget was set: what they were found with, or, of those that nobody
-    /// reads any more, what they have after a reset; and what those have that came up after the start.
+    /// What all GPUs may come to hold where no budget was set, each the most of: what it was found with; after a
+    /// reset its default, if nobody reads it any more; what somebody else has set; what it counts with because its
+    /// cap is not in force. And what those hold that came up after the start.
     fn come_to_hold(&self) -> Watts {
-        let each = self.devices.gpus().filter_map(|(device, unit)| {
-            let came = self.came_with(device, unit);
-            let unread = unit.standing == DeviceState::Faulty && self.fresh_reading(unit).is_none();
-            let is_reset = unit.let_go.is_some() || unread;
+        let each = self.devices.gpus().map(|(device, unit)| {
+            let is_reset = unit.let_go.is_some() || self.may_be_reset(unit);
             let default = unit.device.range.last().filter(|_| is_reset);
-            let default = default.map(|range| range.default);
-            Some((default? - came).max(Watts::ZERO))
+            let theirs = unit.standing == DeviceState::Foreign;
+            let more = [
+                default.map(|range| range.default),
+                theirs.then(|| self.counts_with(device, unit)),
+                unit.counts_as_faulty(),
+            ];
+            let found = self.found_on(device, unit);
+            more.into_iter().flatten().fold(found, Watts::max)
         });
-        self.found_on_gpus() + each.sum() + self.each_unmanaged().sum()
+        each.sum::<Watts>() + self.each_unmanaged().sum()
     }
 
     pub(crate) fn lease_status(&self) -> Option<LeaseStatus> {

@@ -3,7 +3,7 @@
 //! asked again every second, and nobody else's cap waits for it to go back. While a driver does not tell, no
 //! cap of the node rises.
 
-use litd_api::{DeviceState, EventKind};
+use litd_api::EventKind;
 use litd_power::PowerError;
 use litd_units::Watts;
 
@@ -54,14 +54,14 @@ impl<S: Store> Core<S> {
     }
 
     /// What a GPU that has failed, and of which nothing was read for long, comes to hold if it was reset meanwhile.
+    /// One that answers again counts so until it is trusted again.
     fn unread(&self, device: usize) -> Option<Watts> {
         self.set_budget()?;
         let unit = self.devices.get(device)?;
-        let failed = unit.is_gpu() && unit.standing == DeviceState::Faulty;
-        let range = unit.device.range.last().filter(|_| failed)?;
+        let may_be_reset = self.may_be_reset(unit);
+        let range = unit.device.range.last().filter(|_| may_be_reset)?;
         let held = self.actuator.held(device).unwrap_or(Watts::ZERO);
-        let is_unread = self.fresh_reading(unit).is_none();
-        is_unread.then(|| range.default.max(held))
+        Some(range.default.max(held))
     }
 
     /// Whether litd has just started, or has just begun to stop and is to share out the safe budget, and

@@ -181,3 +181,41 @@ fn reads_fail_under_a_nodes_budget() {
         told.budget
     );
 }
+
+/// gpu4 is released: by its default the others go below what was found. What they and 690 W of gpu3 come to is within
+/// 4100 W, once gpu4 is litd's again.
+fn room_is_made_for_gpu3(mut node: Node) {
+    node.pass(30.0);
+    let device = Some("gpu4".to_owned());
+    node.command(Command::Resume { device }).unwrap();
+    node.pass(60.0);
+    let others = node.sum() - node.gpus[3].cap.0;
+    assert!(others + 690.0 <= 4100.0, "{:?}", node.caps());
+    let told = node.status().node;
+    assert!(told.caps.0 >= others + 690.0 && told.caps <= told.budget);
+    assert!(told.budget.0 <= 4100.0);
+    node.gpus[3].power = Watts(90.0);
+    let device = Some("gpu3".to_owned());
+    node.command(Command::Resume { device }).unwrap();
+    node.pass(60.0);
+    node.holds_at_most(4100.0);
+}
+
+/// Somebody else sets gpu3 to 690 W.
+#[test]
+fn foreign_under_a_nodes_budget() {
+    let mut node = under_a_nodes_budget(4600.0, 8, 500.0);
+    node.command(release(4)).unwrap();
+    node.pass(10.0);
+    node.by_others(3, 690.0);
+    room_is_made_for_gpu3(node);
+}
+
+/// The cap of gpu3 is lowered, and it draws 690 W all the same.
+#[test]
+fn not_in_force_under_a_nodes_budget() {
+    let mut node = under_a_nodes_budget(4600.0, 8, 500.0);
+    node.gpus[3].power = Watts(690.0);
+    node.command(release(4)).unwrap();
+    room_is_made_for_gpu3(node);
+}

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
+use litd_api::audit::{Line, Record};
 use litd_core::{Appended, MemoryStore, Store};
 
 /// The audit log is cut here: nobody reads it.
@@ -53,6 +54,17 @@ impl Disk {
         let journal = litd_core::journal::read(&self.0.borrow().kept.journal).unwrap();
         let entries = journal.map_or_else(Vec::new, |it| it.entries);
         entries.into_iter().map(|it| it.address).collect()
+    }
+
+    /// The records of the audit log that can be read.
+    pub fn audited(&self) -> Vec<Record> {
+        let platter = self.0.borrow();
+        let lines = platter.kept.audit.split(|&byte| byte == b'\n');
+        let intact = lines.filter_map(|line| match Record::decode(line)? {
+            Line::Intact(record) => Some(record),
+            Line::Altered(_) | Line::Unreadable => None,
+        });
+        intact.collect()
     }
 }
 

@@ -11,6 +11,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod anything;
+mod audit;
 mod bound;
 mod budget;
 mod calm;
@@ -18,6 +19,7 @@ mod counted;
 mod disk;
 mod disk_full;
 mod edges;
+mod failed;
 mod gpu;
 mod hard;
 mod landing;

@@ -381,6 +381,13 @@ impl Node {
         self.caps().iter().sum()
     }
 
+    /// How often a GPU was told to hold a cap.
+    pub fn writes_to(&self, gpu: usize) -> usize {
+        let begins = format!("gpu{gpu}: ");
+        let is_write = |line: &&String| line.contains(&begins) && line.ends_with("is written");
+        self.log.iter().filter(is_write).count()
+    }
+
     fn measure(&mut self) {
         self.most = self.most.max(self.sum());
     }

@@ -132,6 +132,9 @@ pub struct Hw {
     pub known: i64,
     /// When that reading of it was asked for.
     pub read_asked: i64,
+    /// The most that it may hold since it has failed, whatever it was read to hold, until it is litd's again; 0:
+    /// nothing else than that.
+    pub failed_with: i64,
     /// How fast its silicon is.
     pub quality: f64,
     /// Every cap that was set by anybody but litd, the latest last.
@@ -319,6 +322,7 @@ impl Hw {
             cap,
             known: cap,
             read_asked: 0,
+            failed_with: 0,
             quality,
             natural: vec![cap],
             was_taken: false,

@@ -622,6 +622,7 @@ impl World {
         self.check_names(&status.jobs);
         self.saw_trials(&trials);
         self.check_rivals();
+        self.watch_failed();
         self.check_node();
         self.check_reported();
         self.check_judged();

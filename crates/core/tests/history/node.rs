@@ -7,7 +7,7 @@ use litd_policies::Policy;
 use litd_units::{Celsius, Watts};
 
 use crate::fault::Fault;
-use crate::hardware::{MILLI, SECOND, micro};
+use crate::hardware::{Hw, MILLI, SECOND, micro, whole};
 use crate::world::{Ev, World};
 
 /// No cap rises for so long after an alarm was told.
@@ -112,6 +112,35 @@ impl World {
         self.ledger.node = Heard::default();
     }
 
+    /// What a GPU that litd says has failed may hold, whatever it was read to hold. One that was not read for long may
+    /// have been reset; one that answers again may fall silent again. One that draws more than its cap may hold what
+    /// it held before. Until it is litd's again it counts so.
+    fn failed_with(&self, hw: &Hw, state: DeviceState) -> i64 {
+        if state != DeviceState::Faulty || !hw.is_gpu() {
+            return 0;
+        }
+        let patience = (self.config.caps.answer_seconds * 1e9) as i64;
+        // A clock that jumps makes what was read before old.
+        let silent = self.now >= hw.read_asked + patience || self.ledger.jumped >= hw.read_asked;
+        let default = hw.range_told.map_or(0, |it| micro(it.default));
+        let silent = if silent { default } else { 0 };
+        let draws = (hw.power(self.now) * 1e6) as i64;
+        let unfollowed = if draws > hw.cap {
+            draws.max(hw.most_held)
+        } else {
+            0
+        };
+        hw.failed_with.max(silent).max(unfollowed)
+    }
+
+    /// Looks at the GPUs that have failed.
+    pub fn watch_failed(&mut self) {
+        let Some(status) = self.status() else { return };
+        for (&device, said) in self.here.clone().iter().zip(&status.devices) {
+            self.hw[device].failed_with = self.failed_with(&self.hw[device], said.state);
+        }
+    }
+
     /// What GPUs may hold, with what the node leaves to them.
     pub fn bounded(&self, set: Option<Watts>) -> Option<Watts> {
         let status = self.status();
@@ -123,15 +152,17 @@ impl World {
             .map(|hw| hw.range.highest)
             .reduce(Watts::max)
             .unwrap_or_default();
-        let found = |(hw, device): (&crate::hardware::Hw, &litd_api::DeviceStatus)| {
-            let by_hand = hw.hand.open.map(|(cap, _)| crate::hardware::whole(cap));
+        let found = |(hw, device): (&Hw, &litd_api::DeviceStatus)| {
+            let by_hand = hw.hand.open.map(|(cap, _)| whole(cap));
             let found = by_hand.or(device.found).unwrap_or(hw.range.highest);
             // One that was let go of comes to its default by a reset.
             let after = match device.state {
                 DeviceState::Released => hw.range_told.map_or(found, |it| found.max(it.default)),
                 // Nor does anybody know what one holds whose driver tells no range.
                 _ if hw.range_told.is_none() => found.max(highest),
-                _ => found,
+                // What somebody else has set stays.
+                DeviceState::Foreign => found.max(whole(hw.cap.max(hw.known))),
+                state => found.max(whole(self.failed_with(hw, state))),
             };
             hw.is_gpu().then_some(after)
         };
@@ -178,12 +209,11 @@ impl World {
             (budget - reserve - cpus).max(floors)
         });
         // What a socket came with that hangs nobody knows: it may count with what it had last.
-        let unread = |(hw, said): (&crate::hardware::Hw, &litd_api::DeviceStatus)| {
+        let unread = |(hw, said): (&Hw, &litd_api::DeviceStatus)| {
             !hw.is_gpu() && hw.hand.open.is_none() && said.found.is_none()
         };
         let now = self.now;
-        let unranged =
-            |hw: &crate::hardware::Hw| hw.range_told != Some(hw.range) || !hw.is_well(now);
+        let unranged = |hw: &Hw| hw.range_told != Some(hw.range) || !hw.is_well(now);
         if self.known().any(unranged) || self.known().zip(&status.devices).any(unread) {
             self.ledger.node.left = None;
             return;

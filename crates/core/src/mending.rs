@@ -1,0 +1,227 @@
+//! GPUs that have failed and answer again. One that only fell silent, or whose reads failed, is litd's again once
+//! it has answered well for a while. One that refused writes, or whose cap was not in force, is not: a reset
+//! or an administrator makes it litd's again.
+
+use litd_api::{DeviceState, EventKind};
+use litd_units::{Nanos, Watts};
+
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::record::Note;
+use crate::store::Store;
+
+/// A GPU that has failed is trusted again once it has answered well for so long, the first time.
+const PROBATION: Nanos = Nanos(60_000_000_000);
+
+/// Each time that it is trusted again the next time takes twice as long, up to so long.
+const LONGEST_PROBATION: Nanos = Nanos(3_600_000_000_000);
+
+/// A GPU that has been trusted for so long has the shortest probation again.
+const FORGIVEN: Nanos = Nanos(86_400_000_000_000);
+
+/// What is known of a device since it has failed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Failed {
+    /// The most that it has held since it failed, or since a budget was set after that: before it is litd's
+    /// again it gets no more of the budget than this. `None` while there is no budget.
+    pub held: Option<Watts>,
+    /// Whether it only fell silent or failed to be read, and has refused no write.
+    pub answers_only: bool,
+    /// Since when it has answered all that it was asked.
+    pub well_since: Option<Nanos>,
+    /// Whether it was not read for so long that it may have been reset. One that answers again may fall silent
+    /// again: it counts with what it would hold then until it is trusted again, so that the others' caps do not
+    /// rise and fall with its answers.
+    pub was_unread: bool,
+}
+
+/// How often a device that had failed was trusted again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Trust {
+    times: u32,
+    /// The last time.
+    at: Option<Nanos>,
+}
+
+impl Trust {
+    /// For how long it has to answer well before it is trusted again.
+    fn probation(self) -> Nanos {
+        let doubled = PROBATION.0.saturating_mul(1 << self.times.min(16));
+        Nanos(doubled).min(LONGEST_PROBATION)
+    }
+
+    /// It fails now. What was long ago does not count any more.
+    fn fails(&mut self, now: Nanos) {
+        if self.at.is_some_and(|at| now >= at + FORGIVEN) {
+            *self = Self::default();
+        }
+    }
+
+    fn is_trusted_again(&mut self, now: Nanos) {
+        self.times = self.times.saturating_add(1);
+        self.at = Some(now);
+    }
+}
+
+impl Unit {
+    /// What is known of it since it has failed, while it counts as failed.
+    pub fn failed(&self) -> Option<Failed> {
+        let is_faulty = self.standing == DeviceState::Faulty && self.let_go.is_none();
+        self.failed.filter(|_| is_faulty)
+    }
+
+    /// It counts as failed from now on.
+    pub fn fails(&mut self, now: Nanos) {
+        self.standing = DeviceState::Faulty;
+        self.trust.fails(now);
+        self.failed = Some(Failed {
+            held: None,
+            answers_only: self.refusals == 0,
+            well_since: None,
+            was_unread: false,
+        });
+    }
+
+    /// It has failed just now, once or once more.
+    pub fn has_failed_again(&mut self) {
+        if let Some(failed) = &mut self.failed {
+            failed.well_since = None;
+            failed.answers_only &= self.refusals == 0;
+        }
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// Whether a GPU that has failed answers again and takes writes, as far as anybody knows. One that does not
+    /// answer now, or was not read of late, may hold anything.
+    pub(crate) fn obeys_again(&self, unit: &Unit) -> bool {
+        let failed = unit.standing == DeviceState::Faulty && unit.let_go.is_none();
+        let is_read = self.fresh_reading(unit).is_some() && self.is_fresh(unit);
+        let answers = unit.failures == 0 && !unit.overdue && unit.is_judged() && is_read;
+        failed && answers && unit.not_in_force.is_none()
+    }
+
+    /// Whether a GPU has failed and may have been reset since it was read last, or may fall silent again and be
+    /// reset then. Once litd leaves, what was read since it began to is what counts.
+    pub(crate) fn may_be_reset(&self, unit: &Unit) -> bool {
+        let failed = unit.is_gpu() && unit.standing == DeviceState::Faulty;
+        failed && (self.fresh_reading(unit).is_none() || self.is_distrusted(unit))
+    }
+
+    /// Whether a GPU that has failed was not read for long, and has not answered well for long enough since.
+    pub(crate) fn is_distrusted(&self, unit: &Unit) -> bool {
+        !self.is_leaving() && unit.failed().is_some_and(|failed| failed.was_unread)
+    }
+
+    pub(crate) fn is_any_distrusted(&self) -> bool {
+        self.devices
+            .gpus()
+            .any(|(_, unit)| self.is_distrusted(unit))
+    }
+
+    /// Remembers of each GPU that has failed the most that it has held since, or since a budget was set after
+    /// that, and whether it was not read for long.
+    pub(crate) fn note_failed(&mut self) {
+        for device in 0..self.devices.iter().count() {
+            let held = self.actuator.held(device);
+            let unit = self.devices.get(device);
+            let is_kept_down = unit.is_some_and(|unit| self.is_kept_down(unit));
+            let is_unread = unit.is_some_and(|unit| self.fresh_reading(unit).is_none());
+            let Some(unit) = self.devices.get_mut(device) else {
+                continue;
+            };
+            // Of a write that failed nobody knows yet what has become of it.
+            let held = held.or(unit.device.reading.map(|reading| reading.cap));
+            if let Some(failed) = &mut unit.failed {
+                let most = [failed.held, held].into_iter().flatten().reduce(Watts::max);
+                failed.held = most.filter(|_| is_kept_down);
+                failed.was_unread |= is_unread;
+            }
+        }
+    }
+
+    /// Aims a GPU that has failed and obeys again at what goes back, or at the most that it has held since it
+    /// failed if that is less. It is lowered to what the others leave it of that, and never raised:
+    /// `raise_in_full`. A goal that followed its cap down would have it lowered over and over, by less each time.
+    pub(crate) fn aim_failed(&mut self) {
+        for (device, unit) in self.devices.iter() {
+            let held = unit.failed().and_then(|failed| failed.held);
+            let held = held.filter(|_| self.is_enforced_on(unit));
+            if let Some((held, target)) = held.zip(self.actuator.target(device)) {
+                self.actuator.give_back(device, target.min(held));
+            }
+        }
+    }
+
+    /// Of what is too much, GPUs that have failed give what they hold above an equal share of the budget: before
+    /// they are litd's again they get no more than the others.
+    pub(crate) fn failed_give_first(
+        &self,
+        devices: &[usize],
+        wanted: &mut [Watts],
+        mut too_much: Watts,
+    ) {
+        let share = self.managed_budget() / self.devices.gpus().count().max(1) as f64;
+        for (&device, wanted) in devices.iter().zip(wanted) {
+            let unit = self.devices.get(device);
+            let Some(unit) = unit.filter(|unit| unit.failed().is_some()) else {
+                continue;
+            };
+            let least = share.max(unit.limits(&self.config.caps).floor);
+            let gives = (*wanted - least).max(Watts::ZERO).min(too_much);
+            *wanted -= gives;
+            too_much -= gives;
+        }
+    }
+
+    /// Once a second: GPUs that have answered well for long enough are trusted again, and are litd's again if they
+    /// only fell silent.
+    pub(crate) fn check_failed(&mut self) {
+        if self.is_leaving() {
+            return;
+        }
+        for device in 0..self.devices.iter().count() {
+            let now = self.now;
+            let is_well = |unit: &Unit| {
+                let is_sure = !self.actuator.has_failed(device) && !unit.contradicts_itself();
+                is_sure && unit.is_gpu() && self.obeys_again(unit)
+            };
+            let is_well = self.devices.get(device).is_some_and(is_well);
+            let Some(unit) = self.devices.get_mut(device) else {
+                continue;
+            };
+            let probation = unit.trust.probation();
+            let Some(failed) = &mut unit.failed else {
+                continue;
+            };
+            let since = failed.well_since.filter(|_| is_well);
+            failed.well_since = since.or(is_well.then_some(now));
+            let is_over = since.is_some_and(|since| now >= since + probation);
+            let is_mended = is_over && failed.answers_only;
+            let was_unread = failed.was_unread;
+            if is_over {
+                failed.was_unread = false;
+            }
+            if is_mended || is_over && was_unread {
+                unit.trust.is_trusted_again(now);
+            }
+            if is_mended {
+                self.is_mended(device, probation);
+            }
+        }
+    }
+
+    fn is_mended(&mut self, device: usize, probation: Nanos) {
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        unit.begins_anew();
+        let text = format!(
+            "has answered well for {:.0} s since it failed: it is litd's again",
+            probation.as_secs_f64()
+        );
+        let note = Note::info(EventKind::Fault, text).device(unit.address());
+        self.note(note);
+        self.standing_changed(device);
+    }
+}
