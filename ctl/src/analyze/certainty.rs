@@ -1,6 +1,6 @@
 //! How sure a verdict is: a grade in words, and what it rests on.
 
-use litd_traces::study::{Cause, Diagnosis, Study};
+use litd_traces::study::{Cause, Diagnosis, Grids, Study};
 use litd_traces::{RankReport, Report};
 
 use super::{doubts, words};
@@ -72,8 +72,11 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
                 "that somebody waits is {grade}, and which kernels take longer is measured: {reasons}"
             )
         }
-        Cause::DataDependent if diagnosis.more_blocks.is_none() => format!(
+        Cause::DataDependent if diagnosis.grids.is_none() => format!(
             "that its kernels take longer is {grade}, whether by more work or by a slow GPU is not known: {reasons}"
+        ),
+        Cause::DataDependent if diagnosis.grids == Some(Grids::Equal) => format!(
+            "that its kernels take longer is {grade}, that they have no more work their grids tell: {reasons}"
         ),
         _ => format!("{grade}: {reasons}"),
     }

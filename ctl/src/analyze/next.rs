@@ -1,7 +1,7 @@
 //! What to do next.
 
 use litd_traces::Report;
-use litd_traces::study::{Cause, Diagnosis, named};
+use litd_traces::study::{Cause, Diagnosis, Grids, named};
 
 use super::cost::{MUCH, stages_wait};
 use super::{doubts, parts, words};
@@ -15,12 +15,7 @@ pub fn of(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
         ),
         Cause::HostBound => hosts(report, diagnosis, &late),
         Cause::Communication => format!("look at the links of {late}: errors, width and speed."),
-        Cause::DataDependent if diagnosis.more_blocks.is_some() => format!(
-            "look at how work is divided: more of it goes to {late} (tokens, lengths, experts)."
-        ),
-        Cause::DataDependent => format!(
-            "compare what the longest kernels work on at {late} with the other ranks (grids and shapes, tokens, lengths, experts). Where that differs divide the work evenly; where it is equal the GPU is slow: look at its clocks, that of memory as well, and at memory errors (ECC)."
-        ),
+        Cause::DataDependent => more_work(diagnosis, &late),
         Cause::SamplingArtefact => {
             "record the same whole iterations on all ranks, and analyze again; where they are the same already, ranks do not run the same work in the same order, and can't be compared.".into()
         }
@@ -56,6 +51,21 @@ fn others(report: &Report) -> String {
         None => "the other ranks".into(),
     };
     format!("give the traces of {which} as well: the one that all wait for may be among them.")
+}
+
+/// What to look at where kernels take longer that a slow clock would spare.
+fn more_work(diagnosis: &Diagnosis, late: &str) -> String {
+    match diagnosis.grids {
+        Some(Grids::Larger(_)) => format!(
+            "look at how work is divided: more of it goes to {late} (tokens, lengths, experts)."
+        ),
+        Some(Grids::Equal) => format!(
+            "look at {late}: clocks, that of memory as well, and memory errors (ECC). Grids are equal, so more work could be in longer sequences only."
+        ),
+        None => format!(
+            "compare what the longest kernels work on at {late} with the other ranks (grids and shapes, tokens, lengths, experts). Where that differs divide the work evenly; where it is equal the GPU is slow: look at its clocks, that of memory as well, and at memory errors (ECC)."
+        ),
+    }
 }
 
 /// What to look at where a rank is late for several reasons.

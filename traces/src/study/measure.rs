@@ -18,6 +18,8 @@ pub(super) struct Measure {
     /// How far the ranks are apart by that, and how far noise may drive them; shares.
     pub(super) spread: f64,
     pub(super) level: f64,
+    /// How far they are apart by what they wait with nothing to compute, where noise does not explain it.
+    exposed: Option<f64>,
 }
 
 impl Measure {
@@ -35,6 +37,7 @@ impl Measure {
                 name: "leads",
                 spread: spread(leads),
                 level: LEVEL.max(noise),
+                exposed: None,
             };
         };
         let shares = |times: &[Nanos]| {
@@ -59,6 +62,7 @@ impl Measure {
             name,
             spread,
             level,
+            exposed: Some(exposed.0).filter(|&spread| spread >= exposed.1),
         }
     }
 
@@ -70,13 +74,11 @@ impl Measure {
         }
     }
 
-    /// What the last rank is late by, a share of the time: what nothing hides, where that is told; what computation
-    /// hides adds up over collectives that run side by side.
+    /// What the last rank is late by, a share of the time. What others wait with nothing to compute counts each moment
+    /// once. What computation hides does not: the same lateness shows at each collective that runs beside it, so there
+    /// the mean of them counts.
     pub(super) fn late_by(&self) -> f64 {
-        match self.name == "waits" && self.spread >= self.level {
-            true => self.spread,
-            false => spread(&self.values),
-        }
+        self.exposed.unwrap_or(self.spread)
     }
 
     /// The figure in words, for a node that is level or for one that nothing explains.

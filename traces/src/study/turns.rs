@@ -12,9 +12,7 @@ const MOST: f64 = 0.5;
 const NO_CHANCE: f64 = 10.0;
 /// From this share of the time on that all queues are empty, hosts are what everybody waits for.
 const ALL_WAIT: f64 = 0.1;
-/// There, one that is to blame for this share is late by itself.
-const MOSTLY: f64 = 0.75;
-/// A queue that is empty for longer than the others by less than this part of what they are is none of its own.
+/// A queue that is empty for longer than the others by less than this part of what they are costs little of its own.
 const OWN: f64 = 0.25;
 
 /// Why nobody in particular is waited for.
@@ -58,7 +56,7 @@ pub(super) fn nobody(
 ) -> Option<Nobody> {
     let lags = &waits?.lags;
     let own = lags.get(verdict.last?)?;
-    if is_slow(verdict) || again(own) {
+    if is_slow(verdict) {
         return None;
     }
     let blame = late.iter().filter_map(|&gpu| lags.get(gpu));
@@ -66,16 +64,28 @@ pub(super) fn nobody(
     let idle = verdict.apart.idle;
     let common = verdict.idle - idle;
     if verdict.cause == Cause::HostBound && common >= ALL_WAIT {
-        // Where its queue is empty no longer than the others' something else makes it late.
-        let by_host = idle > Limits::OF_TRACES.idle;
-        let own = blame >= MOST && (blame >= MOSTLY || idle >= OWN * common);
-        return (by_host && !own).then_some(Nobody::Hosts);
+        // What all hosts are late by is told first; what one of them is later by decides for what it is worth. Where its
+        // queue is empty no longer than the others' something else makes it late, if that is no chance.
+        let all = match idle > Limits::OF_TRACES.idle {
+            true => idle < OWN * common || blame < MOST && !again(own),
+            false => blame < MOST && !again(own),
+        };
+        return all.then_some(Nobody::Hosts);
     }
-    (blame < MOST).then_some(Nobody::InTurn)
+    if again(own) {
+        return None;
+    }
+    // So much of the blame falls to so many of all ranks by chance.
+    let chance = late.len() as f64 / lags.len().max(1) as f64;
+    let most = match late.len() {
+        0 | 1 => MOST,
+        _ => chance + MOST * (1.0 - chance),
+    };
+    (blame < most).then_some(Nobody::InTurn)
 }
 
 /// Whether the kernels of the last rank are slower, beyond chance.
-fn is_slow(verdict: &Verdict) -> bool {
+pub(super) fn is_slow(verdict: &Verdict) -> bool {
     let by_pace = matches!(verdict.cause, Cause::SlowClock | Cause::DataDependent);
     let apart = &verdict.apart;
     let pace = apart.slower_compute.zip(apart.uncertainty);
