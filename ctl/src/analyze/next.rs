@@ -4,14 +4,23 @@ use litd_traces::Report;
 use litd_traces::study::{Cause, Diagnosis, Grids, named};
 
 use super::cost::{MUCH, stages_wait};
-use super::{doubts, parts, words};
+use super::{doubts, hosts, parts, words};
 
 /// What to do about a verdict on ranks that are compared.
 pub fn of(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
+    let own = of_given(report, diagnosis, in_turn);
+    match report.missing().is_some() && !diagnosis.stragglers.is_empty() {
+        true => format!("{} Then {own}", others(report)),
+        false => own,
+    }
+}
+
+/// The same, as if the ranks given were all.
+fn of_given(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
     let late = named(&diagnosis.stragglers);
     match diagnosis.cause {
         Cause::SlowClock => format!(
-            "look at clock, temperature and power limit: those of {late}; litd gives power there that the others only wait with. --models has what the paper predicts."
+            "look at clock, temperature and power limit of {late}; litd can move power there from ranks that wait."
         ),
         Cause::HostBound => hosts(report, diagnosis, &late),
         Cause::Communication => format!("look at the links of {late}: errors, width and speed."),
@@ -25,11 +34,15 @@ pub fn of(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
         Cause::Unknown if !diagnosis.longer.is_empty() => what_is_longer(diagnosis, &late),
         Cause::Unknown if diagnosis.seen.len() > 1 => several(diagnosis, &late),
         Cause::Unknown => format!(
-            "look at {late} in the pictures (--html): in which kernels and iterations it falls behind; more iterations, with the host's calls, tell more."
+            "look at {late} in the pictures (--html): in which kernels and iterations {} behind; more iterations, with the host's calls, tell more.",
+            match diagnosis.stragglers.len() {
+                1 => "it falls",
+                _ => "they fall",
+            }
         ),
         Cause::Healthy if report.missing().is_some() => others(report),
         Cause::Healthy if in_turn => {
-            "no rank needs power more than another. Look at what differs from one collective to the next: lengths of sequences, loads of experts, hosts that are late now and then; --iteration N looks at one iteration.".into()
+            "look at what differs from one collective to the next: lengths of sequences, loads of experts, hosts that are late now and then; --iteration N looks at one iteration.".into()
         }
         Cause::Healthy if stages_wait(report).is_some_and(|most| most >= MUCH) => {
             "nothing to balance within a stage. Between stages compare what each of them computes, below, with how you divided the work; more and smaller micro-batches make the schedule's own waits shorter.".into()
@@ -94,7 +107,11 @@ fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
     };
     if first.more_work().is_some() {
         return format!(
-            "look at how work is divided: {late} has more of it in {} (tokens, lengths, experts).",
+            "look at how work is divided: {late} {} more of it in {} (tokens, lengths, experts).",
+            match diagnosis.stragglers.len() {
+                1 => "has",
+                _ => "have",
+            },
             words::short(&first.name)
         );
     }
@@ -108,7 +125,7 @@ fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
             // A clock makes no kernel slower by more than it is.
             match first.more() {
                 Some(more) if more < CLOCKS => {
-                    "so it is its clock only if these follow that and the others don't"
+                    "which a slow clock would spare only if memory limits them"
                 }
                 _ => "so it is not its clock that is slow",
             }
@@ -118,12 +135,17 @@ fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
 
 /// What to look at where hosts are late, by whose hosts are and by what launches tell.
 fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> String {
+    let all = Vec::from_iter(&report.ranks);
     if diagnosis.stragglers.is_empty() {
-        return "look at all hosts, not at one of them: fewer and larger launches (CUDA graphs), less work on the host between them, faster input.".into();
+        return format!(
+            "look at all hosts, not at one of them: {}.",
+            hosts::advice(&all)
+        );
     }
     if diagnosis.all_idle {
         return format!(
-            "no host launches kernels fast enough, so look at all of them and not at that of {late} alone: fewer and larger launches (CUDA graphs), less work on the host between them, faster input."
+            "look at all hosts and not at that of {late} alone: {}.",
+            hosts::advice(&all)
         );
     }
     if doubts::launched_in_time(report, diagnosis) {
@@ -135,10 +157,16 @@ fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> String {
         1 => "host",
         _ => "hosts",
     };
-    format!(
-        "look at the {host} of {late}: which cores, what else runs there, how data come; fewer and larger launches (CUDA graphs) help."
-    )
+    let mut own = all;
+    own.retain(|rank| diagnosis.stragglers.contains(&rank.rank));
+    match hosts::long(&own) {
+        Some(_) => format!("look at the {host} of {late}: {}.", hosts::advice(&own)),
+        None => format!(
+            "look at the {host} of {late}: which cores, what else runs there, how data come; fewer and larger launches (CUDA graphs) help."
+        ),
+    }
 }
+
 /// What to do about the time of one rank. Where it mostly communicates, it may do no more than wait: other ranks tell.
 pub fn of_one(report: &Report, parts: &[parts::Part]) -> String {
     let advice = parts::advice(parts);

@@ -183,8 +183,8 @@ fn longer(longer: &Longer, wait: &str, several: bool) -> String {
     }
     let (what, take) = match (longer.copies(), several) {
         (true, _) => ("Slow copies", "take"),
-        (false, true) => ("Slow kernels", "takes"),
-        (false, false) => ("One slow kernel", "takes"),
+        (false, true) => ("Some kernels take longer", "takes"),
+        (false, false) => ("One kernel takes longer", "takes"),
     };
     let beside = longer.beside.as_ref().map_or(String::new(), |stream| {
         format!(" on stream {}, beside most others,", shorter(stream, NAME))

@@ -15,11 +15,15 @@ use super::turns::{self, Nobody};
 use super::{artefact, equal};
 use crate::analysis::{idle_of, ratio};
 use crate::collectives::GroupWaits;
+use crate::idle;
 use crate::marks::marks;
 use crate::pace::paces;
 use crate::skew::Skew;
+use crate::time::{Split, launches_known};
 use crate::timeline::{Kernel, NonMax, Timeline};
 
+/// Where launches of fewer kernels are known, why a GPU is idle is known in part only.
+const KNOWN: f64 = 0.95;
 /// What takes longer by at least this share of what it is to explain explains it.
 const EXPLAINS: f64 = 0.5;
 /// Where others wait in turn a rank is slow from this share on.
@@ -237,10 +241,17 @@ impl Given<'_, '_> {
         let one = verdict.last.filter(|_| is_late);
         let once_in_step =
             one.and_then(|last| once_in_step(last, self.waits, &self.measure, self.length));
-        // Where recordings began at different moments the first collectives speak against the others.
-        let nobody = match is_late && once_in_step.is_none() {
-            true => turns::nobody(self.waits, &verdict, &late),
-            false => None,
+        let nobody = match (is_late, once_in_step) {
+            (true, None) => turns::nobody(self.waits, &verdict, &late),
+            // Where recordings began at different moments the first collectives speak against the others.
+            (true, Some(other)) => turns::nobody_in_step(self.waits, &verdict, other),
+            (false, _) => None,
+        };
+        let once_in_step = once_in_step.filter(|_| nobody.is_none());
+        let nobody = match nobody {
+            None if is_late => None,
+            Some(Nobody::Hosts) => nobody,
+            _ => self.all_hosts(comparable).or(nobody),
         };
         let found = match nobody {
             None => longer_of(self, one, &verdict),
@@ -261,7 +272,7 @@ impl Given<'_, '_> {
         if is_late && judged.is_open() {
             match self.slowest() {
                 Some((verdict, late)) => judged.is_slow(verdict, late),
-                None if nobody.is_none() && self.is_alike(&judged.verdict) => {
+                None if nobody.is_none() && self.is_alike(&judged.verdict, judged.late.len()) => {
                     judged.verdict.cause = Cause::Healthy;
                 }
                 None => {}
@@ -270,11 +281,25 @@ impl Given<'_, '_> {
         judged
     }
 
-    /// Whether a rank of which nothing tells why it is late is no later than GPUs of one model differ in their paces.
-    fn is_alike(&self, verdict: &Verdict) -> bool {
+    /// Whether a rank of which nothing tells why it is late is no later than GPUs of one model differ in their paces, or
+    /// most ranks are as late: then the others are early, by hardly more than noise.
+    fn is_alike(&self, verdict: &Verdict, late: usize) -> bool {
         let slower = verdict.apart.slower_compute.unwrap_or_default();
         let differ = slower.clamp(0.0, self.limits.slower);
-        self.measure.spread < self.measure.level + differ
+        let (spread, level) = (self.measure.spread, self.measure.level);
+        spread < level + differ || 2 * late > self.timelines.len() && spread < 2.0 * level
+    }
+
+    /// Whether launches tell that no host is fast enough, where no rank is later than the others.
+    fn all_hosts(&self, comparable: bool) -> Option<Nobody> {
+        let idles = |marks: &Marks| marks.idle >= turns::ALL_WAIT;
+        let all = comparable && self.marks.iter().all(idles);
+        let by_host = |timeline: &Timeline| {
+            let (split, _) = Split::of(timeline);
+            let known = launches_known(timeline) >= KNOWN;
+            known && ratio(split.idle_launch, split.window()) >= Some(turns::ALL_WAIT)
+        };
+        (all && self.timelines.iter().all(by_host)).then_some(Nobody::Hosts)
     }
 }
 
@@ -335,7 +360,9 @@ pub(super) fn diagnose(
     let nobody = judged.nobody;
     let is_late = verdict.cause != Cause::Healthy && comparable && nobody.is_none();
     let one = verdict.last.filter(|_| is_late);
-    let shaky = one.filter(|_| !judged.by_pace).is_some_and(|last| {
+    // What the pace alone tells rests on no collective.
+    let by_pace = judged.by_pace || given.slowest().is_some_and(|(_, late)| late == judged.late);
+    let shaky = one.filter(|_| !by_pace).is_some_and(|last| {
         let set_apart = set_apart(verdict);
         hangs_on_one((last, set_apart), waits, &given.measure, length)
     });
@@ -466,7 +493,7 @@ fn longer_of(given: &Given<'_, '_>, last: Option<usize>, verdict: &Verdict) -> F
     let Some(last) = last.filter(|_| unexplained) else {
         return Found::default();
     };
-    let late = given.measure.late_by() * given.length.0 as f64;
+    let late = given.measure.late_by * given.length.0 as f64;
     longer::find(given.timelines, &given.runs, (last, &verdict.ahead), late)
 }
 
@@ -643,11 +670,12 @@ impl Runs {
 
     /// How long a rank's GPU had nothing to do in them; in all of its time if there are none.
     fn idle(&self, timeline: &Timeline) -> Nanos {
+        let late = idle::before_collectives(timeline, |kernel| self.have(kernel));
         if self.0.is_empty() {
-            return idle_of(&timeline.kernels);
+            return idle_of(&timeline.kernels) + late;
         }
         let idle = |run| idle_of(timeline.kernels.iter().filter(|kernel| is_in(kernel, run)));
-        self.0.iter().map(idle).sum()
+        self.0.iter().map(idle).sum::<Nanos>() + late
     }
 }
 

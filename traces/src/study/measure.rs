@@ -18,8 +18,8 @@ pub(super) struct Measure {
     /// How far the ranks are apart by that, and how far noise may drive them; shares.
     pub(super) spread: f64,
     pub(super) level: f64,
-    /// How far they are apart by what they wait with nothing to compute, where noise does not explain it.
-    exposed: Option<f64>,
+    /// What the last rank is late by in all, a share of the time.
+    pub(super) late_by: f64,
 }
 
 impl Measure {
@@ -37,7 +37,7 @@ impl Measure {
                 name: "leads",
                 spread: spread(leads),
                 level: LEVEL.max(noise),
-                exposed: None,
+                late_by: spread(leads),
             };
         };
         let shares = |times: &[Nanos]| {
@@ -53,6 +53,13 @@ impl Measure {
             (apart, LEVEL.max(noise))
         });
         let arrivals = arrivals.filter(|one| one.0 / one.1 > exposed.0 / exposed.1);
+        // What others wait with nothing to compute counts each moment once. What computation hides does not: the same
+        // lateness shows at each collective, and ranks carry it on until somebody waits, so there the greatest counts.
+        let greatest = waits.without_one.iter().map(|rest| {
+            let greatest = waits.names.iter().zip(rest).map(|(all, rest)| *all - *rest);
+            spread(&shares(&Vec::from_iter(greatest)))
+        });
+        let late_by = greatest.fold(exposed.0, f64::max);
         let (name, (spread, level)) = match arrivals {
             Some(arrivals) => ("arrivals", arrivals),
             None => ("waits", exposed),
@@ -62,7 +69,7 @@ impl Measure {
             name,
             spread,
             level,
-            exposed: Some(exposed.0).filter(|&spread| spread >= exposed.1),
+            late_by,
         }
     }
 
@@ -72,13 +79,6 @@ impl Measure {
             true => spread(&self.values) * self.level / self.spread,
             false => self.level,
         }
-    }
-
-    /// What the last rank is late by, a share of the time. What others wait with nothing to compute counts each moment
-    /// once. What computation hides does not: the same lateness shows at each collective that runs beside it, so there
-    /// the mean of them counts.
-    pub(super) fn late_by(&self) -> f64 {
-        self.exposed.unwrap_or(self.spread)
     }
 
     /// The figure in words, for a node that is level or for one that nothing explains.

@@ -111,15 +111,18 @@ impl Kinds {
         kinds
     }
 
-    /// The part of its computation that each rank saves if it becomes as fast as the median one, by the sums over these
-    /// kernels; 0 for those that are.
+    /// The part of its computation that each rank saves if it becomes as fast as the median one (of two ranks as the
+    /// faster one), by the sums over these kernels; 0 for those that are.
     pub(super) fn saves(&self, matrix: &Matrix<'_>) -> Vec<f64> {
         let time = |gpu| {
             let kernels = (0..matrix.kernels()).filter(|&k| self.constant[k]);
             kernels.map(|k| matrix.duration(gpu, k).0 as f64).sum()
         };
         let times = matrix.column(time);
-        let middle = median(times.clone()).unwrap_or(0.0);
+        let middle = match times[..] {
+            [one, other] => f64::min(one, other),
+            _ => median(times.clone()).unwrap_or(0.0),
+        };
         let saved = times.into_iter().map(|time: f64| match time > middle {
             true => 1.0 - middle / time,
             false => 0.0,

@@ -11,7 +11,7 @@ const MOST: f64 = 0.5;
 /// Kernels that are slower by so many of their standard errors are no chance.
 const NO_CHANCE: f64 = 10.0;
 /// From this share of the time on that all queues are empty, hosts are what everybody waits for.
-const ALL_WAIT: f64 = 0.1;
+pub(super) const ALL_WAIT: f64 = 0.1;
 /// A queue that is empty for longer than the others by less than this part of what they are costs little of its own.
 const OWN: f64 = 0.25;
 
@@ -41,7 +41,7 @@ impl Nobody {
                 named(late)
             )],
             Self::Hosts => vec![format!(
-                "all queues are empty, with no collective to wait for, for about {least:.1} % of an iteration or more: no host is fast enough for its GPU; {} is last by little of that or by chance",
+                "all queues are empty, with no collective to wait for, for about {least:.1} % of the time that an iteration's kernels span, or more: no host is fast enough for its GPU; that {} comes last is little of that, or chance",
                 named(late)
             )],
         }
@@ -82,6 +82,21 @@ pub(super) fn nobody(
         _ => chance + MOST * (1.0 - chance),
     };
     (blame < most).then_some(Nobody::InTurn)
+}
+
+/// The same of the rank that would be last by the collectives that find their ranks in step alone, where enough iterations
+/// tell.
+pub(super) fn nobody_in_step(
+    waits: Option<&GroupWaits>,
+    verdict: &Verdict,
+    other: usize,
+) -> Option<Nobody> {
+    waits?.lags.get(other)?.by_iterations?;
+    let verdict = Verdict {
+        last: Some(other),
+        ..verdict.clone()
+    };
+    nobody(waits, &verdict, &[other])
 }
 
 /// Whether the kernels of the last rank are slower, beyond chance.
