@@ -540,7 +540,10 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
 
 /// How many iterations a rank's kernels are of.
 fn iterations(timeline: &Timeline) -> usize {
-    let numbers = timeline.kernels.iter().filter_map(|kernel| kernel.iteration);
+    let numbers = timeline
+        .kernels
+        .iter()
+        .filter_map(|kernel| kernel.iteration);
     let numbers = numbers.map(NonMax::get);
     BTreeSet::from_iter(numbers).len().max(1)
 }
@@ -550,7 +553,9 @@ fn before_first(timeline: &Timeline) -> Option<Nanos> {
     let first = timeline.kernels.first()?;
     let number = first.iteration?.get();
     let mut iterations = timeline.iterations.iter();
-    let began = iterations.find(|iteration| iteration.number == number)?.start;
+    let began = iterations
+        .find(|iteration| iteration.number == number)?
+        .start;
     (first.start > began).then(|| first.start - began)
 }
 

@@ -102,6 +102,7 @@ pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
     let full = of(report, study, doubts);
     let (grade, _) = full.split_once([':', ';']).unwrap_or((&full, ""));
     let why = match (diagnosis.cause, slower(diagnosis)) {
+        (Cause::HostBound, _) if diagnosis.in_turn => "; all queues are empty alike".to_owned(),
         _ if diagnosis.in_turn => "; who is last changes all the time".to_owned(),
         (Cause::SlowClock | Cause::DataDependent, Some(_)) => {
             format!("; {}", slower_in_short(diagnosis))

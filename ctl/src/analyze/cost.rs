@@ -117,10 +117,15 @@ pub fn of(
     let by_hosts = diagnosis.cause == Cause::HostBound;
     let besides = match parts::besides(report, by_hosts) {
         Some(besides) => format!(" Besides, {besides}."),
-        None => costs_of_stages(report).map_or(String::new(), |stages| format!(" {stages}")),
+        None => stages_wait(report).map_or(String::new(), |most| {
+            format!(
+                " Stages wait up to {:.1} % of the time recorded for each other.",
+                100.0 * most
+            )
+        }),
     };
     let given = match report.missing() {
-        Some(_) => " That holds if no rank that is missing is slower; else it may be nothing.",
+        Some(_) => " Less, or nothing, if a rank that is missing is slower.",
         None => "",
     };
     told + given + &besides
@@ -164,7 +169,9 @@ fn mended(report: &Report, study: &Study<'_>) -> Option<String> {
     let waits = waits.filter(|_| diagnosis.stragglers.len() > 1);
     let excess = diagnosis.excess?.max(waits.map_or(0.0, |waits| waits[0]));
     // The first gap for a late host comes before the first kernel.
-    let late_ranks = ranks.iter().filter(|rank| diagnosis.stragglers.contains(&rank.rank));
+    let late_ranks = ranks
+        .iter()
+        .filter(|rank| diagnosis.stragglers.contains(&rank.rank));
     let excess = match diagnosis.cause {
         Cause::HostBound => late_ranks
             .map(|rank| hosts::with_first(rank, excess))

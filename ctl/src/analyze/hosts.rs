@@ -28,9 +28,8 @@ impl Late {
         if report.ranks.len() < 2 || !report.ranks.iter().all(known) {
             return None;
         }
-        let waits = |rank: &RankReport| {
-            rank.time_ns.idle_launch.0 as f64 / rank.window_ns.0.max(1) as f64
-        };
+        let waits =
+            |rank: &RankReport| rank.time_ns.idle_launch.0 as f64 / rank.window_ns.0.max(1) as f64;
         let shares = || report.ranks.iter().map(waits);
         let (least, most) = (shares().reduce(f64::min)?, shares().reduce(f64::max)?);
         let middle = (least + most) / 2.0;
@@ -113,7 +112,7 @@ pub fn long(ranks: &[&RankReport]) -> Option<(usize, Nanos)> {
 pub fn advice(ranks: &[&RankReport]) -> String {
     match long(ranks) {
         Some((_, mean)) => format!(
-            "launches come after few long gaps ({} each), so look at input (data loader), logging and checkpoints",
+            "GPUs wait in few long gaps ({} each), as for input (data loader), logging or checkpoints",
             time(mean)
         ),
         None => "fewer and larger launches (CUDA graphs), less work on the host between them, faster input".into(),

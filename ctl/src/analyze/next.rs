@@ -63,7 +63,7 @@ fn others(report: &Report) -> String {
         Some((_, count)) => format!("the other {count} ranks"),
         None => "the other ranks".into(),
     };
-    format!("give the traces of {which} as well: the one that all wait for may be among them.")
+    format!("give the traces of {which} as well: all may wait for one of them.")
 }
 
 /// What to look at where kernels take longer that a slow clock would spare.
@@ -174,14 +174,12 @@ pub fn of_one(report: &Report, parts: &[parts::Part]) -> String {
     match (report.world_size, communicates) {
         (Some(1), _) => format!("{advice}."),
         (Some(_), true) => format!(
-            "give the traces of the other ranks as well, before anything else: communication that takes long is often waiting for one of them, which one rank does not tell. Then {advice}."
+            "give the traces of the other ranks as well, before anything else: communication that takes long is often waiting for one of them. Then {advice}."
         ),
         (None, true) => format!(
             "if the job has more ranks, give their traces as well, before anything else: communication that takes long is often waiting for one of them. Then {advice}."
         ),
-        (Some(_), false) => format!(
-            "{advice}; the traces of the other ranks, given as well, tell who waits for whom."
-        ),
+        (Some(_), false) => format!("{advice}; give the traces of the other ranks as well."),
         (None, false) => format!("{advice}; if the job has more ranks, give their traces as well."),
     }
 }

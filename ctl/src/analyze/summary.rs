@@ -169,7 +169,7 @@ fn of_diagnosis(
     }
     if let Some(all) = report.world_size.filter(|_| report.missing().is_some()) {
         verdict += &format!(
-            " That is of the {} ranks given, of {all}: whether the others wait for one of the rest is not known.",
+            " That is of the {} ranks given, of {all}; of the rest nothing is known.",
             report.ranks.len()
         );
     }
@@ -203,7 +203,7 @@ fn of_diagnosis(
             Some(late) => format!(
                 "{} {}",
                 late.cost(report),
-                cost::of(report, study, gain, turns)
+                capital(&cost::of(report, study, gain, turns))
             ),
             None => cost::of(report, study, gain, turns),
         },
@@ -236,15 +236,19 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
     let cost = cost::costs_of_stages(report).or_else(|| cost::of_a_row(report).filter(|_| stages));
     let cost = cost.unwrap_or_else(|| "not known: what other ranks wait is not in this.".into());
     let longest = longest(report).filter(|_| stages);
-    let verdict = format!("{}.{}", parts::verdict(&parts), longest.unwrap_or_default());
+    let longest = longest.unwrap_or_default();
     let late = hosts::Late::of(report);
     let (verdict, cost, next) = match &late {
         Some(late) => (
-            format!("{} {verdict}", late.headline()),
-            format!("{} {cost}", late.cost(report)),
+            format!("{}{longest}", late.headline()),
+            format!("{} {}", late.cost(report), capital(&cost)),
             late.next(report),
         ),
-        None => (verdict, cost, next.into()),
+        None => (
+            format!("{}.{longest}", parts::verdict(&parts)),
+            cost,
+            next.into(),
+        ),
     };
     Summary {
         kind: Kind::Other(kind),
@@ -291,7 +295,9 @@ fn of_one(report: &Report, doubts: Vec<String>) -> Summary {
         (None, Some(1)) => {
             "very sure: it is counted. The job has one rank, so there is nobody who could wait for another."
         }
-        (None, _) => {
+        // That is among the doubts where ranks are missing.
+        (None, Some(_)) => "where the time of this rank goes is sure: it is counted.",
+        (None, None) => {
             "where the time of this rank goes is sure: it is counted. Who waits for whom one rank does not tell."
         }
     };

@@ -360,11 +360,7 @@ impl<'a> Marks<'a> {
     }
 
     /// The call that launched the kernel with this correlation: the first of several that have it.
-    fn launch(
-        &self,
-        rank: Option<NonMax>,
-        correlation: Option<Correlation>,
-    ) -> Option<&'a Launch> {
+    fn launch(&self, rank: Option<NonMax>, correlation: Option<Correlation>) -> Option<&'a Launch> {
         let key = (rank.map(NonMax::get), correlation?.number());
         let key_of = |launch: &Launch| (launch.rank, launch.correlation);
         let first = self.launches.partition_point(|launch| key_of(launch) < key);

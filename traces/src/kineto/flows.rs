@@ -63,21 +63,21 @@ impl Flows {
                 continue;
             };
             let call = self.from.get(&number).and_then(|&from| self.call_at(from));
-            launches.extend(call.map(|(at, until)| Launch {
+            launches.extend(call.map(|at| Launch {
                 rank: None,
                 correlation,
                 at,
-                until,
+                until: at,
             }));
         }
         launches
     }
 
-    /// When the call began that was running there and then, and when it returned.
-    fn call_at(&self, (thread, at): Spot) -> Option<(i64, i64)> {
+    /// When the call began that was running there and then.
+    fn call_at(&self, (thread, at): Spot) -> Option<i64> {
         let end = self.calls.partition_point(|call| call.0 <= (thread, at));
         let before = self.calls.get(..end)?.iter().rev().take(NESTED);
         let mut running = before.filter(|call| call.0.0 == thread && call.1 >= at);
-        running.next().map(|call| (call.0.1, call.1))
+        running.next().map(|call| call.0.1)
     }
 }

@@ -13,7 +13,7 @@ use super::measure::{Measure, hangs_on_one, once_in_step, spread};
 use super::names::{self, Kinds};
 use super::turns::{self, Nobody};
 use super::{artefact, equal};
-use crate::analysis::{idle_of, ratio};
+use crate::analysis::{idle_of, ratio, wall_time};
 use crate::collectives::GroupWaits;
 use crate::idle;
 use crate::marks::marks;
@@ -236,7 +236,8 @@ impl Given<'_, '_> {
 
     fn judge(&self, comparable: bool) -> Judged {
         let (mut verdict, slow_in) = self.first();
-        let late = litd_diagnosis::as_late(&verdict, &self.measure.values, &self.marks, &self.limits);
+        let late =
+            litd_diagnosis::as_late(&verdict, &self.measure.values, &self.marks, &self.limits);
         let is_late = verdict.cause != Cause::Healthy && comparable;
         let one = verdict.last.filter(|_| is_late);
         let once_in_step =
@@ -288,6 +289,12 @@ impl Given<'_, '_> {
         let differ = slower.clamp(0.0, self.limits.slower);
         let (spread, level) = (self.measure.spread, self.measure.level);
         spread < level + differ || 2 * late > self.timelines.len() && spread < 2.0 * level
+    }
+
+    /// The share of the time recorded for which all queues are empty.
+    fn all_empty(&self, verdict: &Verdict) -> f64 {
+        let whole = wall_time(self.timelines).0.max(1) as f64;
+        (verdict.idle - verdict.apart.idle) * self.length.0 as f64 / whole
     }
 
     /// Whether launches tell that no host is fast enough, where no rank is later than the others.
@@ -378,7 +385,7 @@ pub(super) fn diagnose(
         None => (
             verdict.cause,
             match nobody {
-                Some(nobody) => nobody.evidence(&late, verdict),
+                Some(nobody) => nobody.evidence(&late, given.all_empty(verdict)),
                 None => evidence((&late, last), &given.measure, &judged),
             },
         ),
@@ -470,9 +477,10 @@ fn excess(given: &Given<'_, '_>, last: usize, verdict: &Verdict) -> Option<f64> 
     Some(ratio(more, given.length)? + idle)
 }
 
-/// Whether the queue of the rank that is last is empty no longer than those of the ranks far ahead of it.
+/// Whether the queue of the rank that is last is empty hardly longer than those of the ranks far ahead of it.
 fn all_idle(verdict: &Verdict) -> bool {
-    verdict.apart.idle <= Limits::OF_TRACES.idle
+    let own = verdict.apart.idle;
+    own <= Limits::OF_TRACES.idle || turns::all_alike(verdict)
 }
 
 /// Whether what is seen of the rank that is last is its own.
@@ -528,11 +536,7 @@ fn alone(timelines: &[Timeline], leads: &[f64], marks: &[Marks]) -> Vec<String> 
 }
 
 /// What the verdict rests on.
-fn evidence(
-    (late, last): (&[u32], u32),
-    measure: &Measure,
-    judged: &Judged,
-) -> Vec<String> {
+fn evidence((late, last): (&[u32], u32), measure: &Measure, judged: &Judged) -> Vec<String> {
     let (verdict, found) = (&judged.verdict, &judged.found);
     let apart = &verdict.apart;
     let [level, unexplained] = measure.apart(&named(late), !found.explains.is_empty());

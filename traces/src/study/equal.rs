@@ -166,11 +166,18 @@ mod tests {
     #[test]
     fn what_moves_between_ranks_makes_no_pace_sure() {
         let paces = |of: [[f64; 4]; 4]| {
-            let each = (0..).zip(of).map(|(number, each)| (Some(number), each.into()));
+            let each = (0..)
+                .zip(of)
+                .map(|(number, each)| (Some(number), each.into()));
             chance(&each.collect())
         };
         // One rank throttles: the others are steady.
-        let one = paces([[1.0; 4], [1.0; 4], [1.1, 1.0, 1.0, 1.0], [1.1, 1.0, 1.0, 1.0]]);
+        let one = paces([
+            [1.0; 4],
+            [1.0; 4],
+            [1.1, 1.0, 1.0, 1.0],
+            [1.1, 1.0, 1.0, 1.0],
+        ]);
         assert!(one[0] < 1e-9 && one[1] > 0.01, "{one:?}");
         // Each in turn has more work.
         let mut turns = [[1.0; 4]; 4];

@@ -71,7 +71,9 @@ pub(super) fn slow_iterations(matrix: &Matrix<'_>, kinds: &Kinds, verdict: &Verd
     }
     // Where another rank is as slow in other iterations it is work that moves from rank to rank.
     let paces = equal::by_iteration(matrix, kinds, kinds.following());
-    let others = paces.iter().filter(|(number, _)| number.is_some_and(|number| !slow.contains(&number)));
+    let others = paces
+        .iter()
+        .filter(|(number, _)| number.is_some_and(|number| !slow.contains(&number)));
     let moves = others
         .flat_map(|(_, each)| each)
         .any(|&pace| pace - 1.0 >= more);

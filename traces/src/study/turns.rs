@@ -33,15 +33,16 @@ impl Nobody {
     }
 
     /// The reasons, in words and numbers.
-    pub(super) fn evidence(self, late: &[u32], verdict: &Verdict) -> Vec<String> {
-        let least = 100.0 * (verdict.idle - verdict.apart.idle);
+    /// All queues are empty for this share of the time recorded.
+    pub(super) fn evidence(self, late: &[u32], empty: f64) -> Vec<String> {
+        let least = 100.0 * empty;
         match self {
             Self::InTurn => vec![format!(
                 "another rank comes last from collective to collective and from iteration to iteration: {}, which the others wait for most, may be that by chance",
                 named(late)
             )],
             Self::Hosts => vec![format!(
-                "all queues are empty, with no collective to wait for, for about {least:.1} % of the time that an iteration's kernels span, or more: no host is fast enough for its GPU; that {} comes last is little of that, or chance",
+                "all queues are empty, with no collective to wait for, for about {least:.1} % of the time recorded or more: no host is fast enough for its GPU; that {} comes last is little of that, or chance",
                 named(late)
             )],
         }
@@ -97,6 +98,13 @@ pub(super) fn nobody_in_step(
         ..verdict.clone()
     };
     nobody(waits, &verdict, &[other])
+}
+
+/// Whether all queues are empty for much of the time, and that of the last rank hardly longer.
+pub(super) fn all_alike(verdict: &Verdict) -> bool {
+    let own = verdict.apart.idle;
+    let common = verdict.idle - own;
+    common >= ALL_WAIT && own < OWN * common
 }
 
 /// Whether the kernels of the last rank are slower, beyond chance.
@@ -166,7 +174,10 @@ mod tests {
         // Once, but for all that is waited.
         assert_eq!(told(lag(0.95, 1.0, (1.0, 6)), [0.05, 0.0]), None);
         assert_eq!(told(lag(0.95, 1.0, (1.0, 6)), [0.6, 0.3]), None);
-        assert_eq!(told(lag(0.95, 1.0, (1.0, 6)), [0.32, 0.3]), None);
+        // What all hosts are late by is told first, whoever comes last.
+        for own in [lag(0.95, 1.0, (1.0, 6)), lag(0.95, 15.0, (50.0, 6))] {
+            assert_eq!(told(own, [0.32, 0.3]), Some(Nobody::Hosts));
+        }
         // Of all hosts it is hardly the latest.
         assert_eq!(
             told(lag(0.6, 10.0, (3.0, 3)), [0.45, 0.44]),
