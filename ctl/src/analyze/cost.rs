@@ -91,7 +91,7 @@ fn assumed(report: &Report) -> &'static str {
     let overlap = own.filter_map(|rank| rank.overlap_ratio);
     match overlap.reduce(f64::max) >= Some(BESIDE) {
         true => {
-            "all other kernels take as long as now; those beside communication may get shorter, and there is more to gain"
+            "all other kernels take as long as now; those beside communication may gain more"
         }
         false => "all other kernels take as long as now",
     }
@@ -159,7 +159,7 @@ fn mended(report: &Report, study: &Study<'_>) -> Option<String> {
         });
         let lost = litd_diagnosis::median(lost.collect())?;
         return Some(format!(
-            "with all hosts fast enough for their GPUs an iteration would take up to {}; with one of them alone hardly less, because then the GPUs wait for the next.",
+            "with all hosts fast enough for their GPUs an iteration would take up to {}; one of them alone gains hardly anything.",
             less(lost, window)
         ));
     }
@@ -222,7 +222,7 @@ fn waited(report: &Report, study: &Study<'_>, turns: Option<[f64; 2]>) -> String
     if diagnosis.stragglers.is_empty() {
         if let Some(turns) = turns {
             return format!(
-                "each rank waits for the others for {} % of the time recorded with nothing to compute, and none costs clearly more than another.",
+                "each rank waits for the others for {} % of the time recorded with nothing to compute.",
                 in_percent(turns)
             );
         }

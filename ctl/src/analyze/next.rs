@@ -120,8 +120,7 @@ fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
             "look at what {late} copies and over which link: pinned memory, the NUMA node of its host, width and speed of PCIe; copies beside computation are hidden."
         ),
         false => format!(
-            "compare what {} works on at {late} with what it does on the other ranks: sizes, tokens, experts, what runs beside it. Most other kernels are as fast there, {}.",
-            words::short(&first.name),
+            "compare what it works on at {late} with the other ranks: sizes, tokens, experts, what runs beside it. Most other kernels are as fast there, {}.",
             // A clock makes no kernel slower by more than it is.
             match first.more() {
                 Some(more) if more < CLOCKS => {

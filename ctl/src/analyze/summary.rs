@@ -177,7 +177,8 @@ fn of_diagnosis(
     let blames_nobody = diagnosis.cause == Cause::Healthy || diagnosis.nobody_waits();
     let turns = cost::in_turn(report, diagnosis);
     // What is communication there is waiting, mostly, which is told as that.
-    let communicates = |part: &(String, bool)| turns.is_some() && part.1;
+    let waits = turns.is_some() || stages.is_some();
+    let communicates = |part: &(String, bool)| waits && part.1;
     let elsewhere = elsewhere.filter(|part| blames_nobody && !communicates(part));
     if let Some((most, _)) = &elsewhere {
         verdict += &format!(" But {most}.");

@@ -147,7 +147,7 @@ fn launched(folder: &TempDir, stall: impl Fn(usize) -> f64) {
 fn a_late_host_of_a_stage_is_no_schedule() {
     for stall in [2_000.0, 600.0] {
         let stalls = |stage| if stage == 0 { stall } else { 0.0 };
-        let (folder, time) = traces((Named::Pairs, false), |_| 40.0, |_| 10, stalls);
+        let (folder, time) = traces((Named::Whole, false), |_| 40.0, |_| 10, stalls);
         launched(&folder, stalls);
         let verdict = &report(&[], &[folder.path()])["verdict"];
         let said = |key: &str| verdict[key].as_str().unwrap().to_owned();
@@ -156,14 +156,14 @@ fn a_late_host_of_a_stage_is_no_schedule() {
         assert!(text.starts_with(told), "{text}");
         let next = said("next");
         assert!(next.contains("look at the host of rank 0"), "{next}");
-        let (_, right) = traces((Named::Pairs, false), |_| 40.0, |_| 10, |_| 0.0);
+        let (_, right) = traces((Named::Whole, false), |_| 40.0, |_| 10, |_| 0.0);
         let cost = said("cost");
         let (told, _) = cost.split_once(" % less").unwrap();
         let told: f64 = told.rsplit(' ').next().unwrap().parse().unwrap();
         let truth = 100.0 * (1.0 - right / time);
         assert!((told - truth).abs() < 2.0, "{cost} {truth}");
     }
-    let (folder, _) = traces((Named::Pairs, false), |_| 40.0, |_| 10, |_| 0.0);
+    let (folder, _) = traces((Named::Whole, false), |_| 40.0, |_| 10, |_| 0.0);
     launched(&folder, |_| 0.0);
     let text = report(&[], &[folder.path()])["verdict"]["text"].to_string();
     assert!(!text.contains("host"), "{text}");

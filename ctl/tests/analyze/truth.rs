@@ -412,7 +412,7 @@ fn a_gain_that_is_told_too_small_says_what_it_assumes() {
     let [truth, told] = true_and_told(&slow, &simulated(&job, "1,1,1,1,1,1,1,1"));
     assert!(told < truth - 0.003, "{told} of {truth}");
     let cost = said(&slow, "cost");
-    let assumed = "those beside communication may get shorter, and there is more to gain";
+    let assumed = "those beside communication may gain more";
     assert!(cost.contains(assumed), "{cost}");
 }
 
