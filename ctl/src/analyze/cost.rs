@@ -90,9 +90,7 @@ fn assumed(report: &Report) -> &'static str {
         .filter(|rank| ranks.contains(&rank.rank));
     let overlap = own.filter_map(|rank| rank.overlap_ratio);
     match overlap.reduce(f64::max) >= Some(BESIDE) {
-        true => {
-            "all other kernels take as long as now; those beside communication may gain more"
-        }
+        true => "all other kernels take as long as now; those beside communication may gain more",
         false => "all other kernels take as long as now",
     }
 }

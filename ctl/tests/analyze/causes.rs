@@ -248,12 +248,17 @@ fn a_slow_clock_is_told_among_loads_that_move() {
 
 #[test]
 fn larger_work_that_moves_from_rank_to_rank_is_no_ranks_own() {
-    for (seed, more) in [(0, 1.1), (1, 1.2), (3, 1.15), (5, 1.3)] {
-        let job = Job::of(8, (0..RANKS, RANKS), 20.0, |place| {
+    for (iterations, step, more) in [
+        (5, 1, 1.1),
+        (6, 3, 1.2),
+        (7, 5, 1.3),
+        (8, 3, 1.15),
+        (12, 1, 1.2),
+    ] {
+        let job = Job::of(iterations, (0..RANKS, RANKS), 20.0, |place| {
             let [rank, iteration, _] = place;
             layer(place, |&(of, gap, length)| {
-                let has_more = (rank + seed) % RANKS == (3 * iteration) % RANKS;
-                let has_more = has_more && of != "rms_norm";
+                let has_more = rank == (step * iteration) % RANKS && of.ends_with("gemm");
                 (of, gap, if has_more { more * length } else { length })
             })
         });

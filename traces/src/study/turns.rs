@@ -76,6 +76,12 @@ pub(super) fn nobody(
     if again(own) {
         return None;
     }
+    // Several that are late for one reason are so in all iterations, and not one in each.
+    let named = || late.iter().filter_map(|&gpu| lags.get(gpu));
+    let steady = named().filter(|lag| again(lag)).count();
+    if late.len() > 1 && own.by_iterations.is_some() && 2 * steady < late.len() {
+        return Some(Nobody::InTurn);
+    }
     // So much of the blame falls to so many of all ranks by chance.
     let chance = late.len() as f64 / lags.len().max(1) as f64;
     let most = match late.len() {
