@@ -147,7 +147,10 @@ fn mended(report: &Report, study: &Study<'_>) -> Option<String> {
     let window = litd_diagnosis::median(Vec::from_iter(
         ranks.iter().map(|rank| rank.window_ns.0 as f64),
     ))?;
-    if diagnosis.stragglers.is_empty() {
+    let known = |rank: &&RankReport| rank.launches_known >= parts::KNOWN;
+    let all_hosts = diagnosis.cause == Cause::HostBound && diagnosis.all_idle;
+    let all_hosts = all_hosts && ranks.iter().copied().all(|rank| known(&rank));
+    if diagnosis.stragglers.is_empty() || all_hosts {
         if diagnosis.cause != Cause::HostBound {
             return None;
         }

@@ -20,7 +20,7 @@ fn of_given(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
     let late = named(&diagnosis.stragglers);
     match diagnosis.cause {
         Cause::SlowClock => format!(
-            "look at clock, temperature and power limit of {late}; litd can move power there from ranks that wait."
+            "look at clock, temperature and power limit of {late}; litd can move power there."
         ),
         Cause::HostBound => hosts(report, diagnosis, &late),
         Cause::Communication => format!("look at the links of {late}: errors, width and speed."),
@@ -46,6 +46,13 @@ fn of_given(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
         }
         Cause::Healthy if stages_wait(report).is_some_and(|most| most >= MUCH) => {
             "nothing to balance within a stage. Between stages compare what each of them computes, below, with how you divided the work; more and smaller micro-batches make the schedule's own waits shorter.".into()
+        }
+        Cause::Healthy if diagnosis.unwaited.is_some() => {
+            let slow = diagnosis.unwaited.as_ref().map(|(slow, _)| named(slow));
+            format!(
+                "look at clock, temperature and power limit of {}, though that gains nothing as long as the others don't wait.",
+                slow.unwrap_or_default()
+            )
         }
         Cause::Healthy => match parts::worth(report) {
             Some(part) => format!("nothing to balance; {}.", part.advice()),

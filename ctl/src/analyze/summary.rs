@@ -225,7 +225,7 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
     let (kind, because, next) = match stages {
         true => (
             Other::UnevenWork,
-            "where time goes is sure: it is counted. But each rank does work of its own, as a stage of a pipeline does, so a slow GPU can't be told from an uneven schedule.",
+            "where time goes is sure: it is counted. But each rank does work of its own, as a stage of a pipeline does: a slow GPU can't be told from an uneven schedule.",
             "compare what each rank takes with how you divided the work, or record a job in which two ranks do the same.",
         ),
         false => (

@@ -22,7 +22,14 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
         _ => format!("the others wait for {late}"),
     };
     match diagnosis.cause {
-        Cause::Healthy => "Healthy: no rank holds the others back.".into(),
+        Cause::Healthy => match &diagnosis.unwaited {
+            Some((slow, by)) => format!(
+                "Healthy: no rank holds the others back. But the clock of {} is slow: kernels there take {} longer, for which nobody waits.",
+                named(slow),
+                percents(*by)
+            ),
+            None => "Healthy: no rank holds the others back.".into(),
+        },
         Cause::SlowClock if !diagnosis.slow_in.is_empty() => format!(
             "Slow clock: {wait}, in {} alone; power can help.",
             iterations(&diagnosis.slow_in)

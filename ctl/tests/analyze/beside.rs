@@ -18,12 +18,18 @@ struct Job {
     stall: [f64; RANKS],
     /// How long each call takes that launches a kernel.
     call: [f64; RANKS],
+    /// How much longer its kernels take, but for those that memory limits; a factor.
+    slower: [f64; RANKS],
+    /// How long an all-reduce takes where nobody waits.
+    transfer: f64,
 }
 
 const RIGHT: Job = Job {
     copy: [0.0; RANKS],
     stall: [0.0; RANKS],
     call: [2.0; RANKS],
+    slower: [1.0; RANKS],
+    transfer: 60.0,
 };
 
 fn of_rank(rank: usize, value: f64, others: f64) -> [f64; RANKS] {
@@ -97,7 +103,13 @@ impl Job {
                         // As little as noise.
                         let more = f64::from((7 * at as u32 + 3 * k + 5 * iteration) % 11) / 50.0;
                         let name = ["up_gemm", "down_gemm", "rms_norm"][k as usize % 3];
-                        rank.compute(["kernel", name], 80.0 + more, self.call[at]);
+                        let follows = if name == "rms_norm" {
+                            1.0
+                        } else {
+                            self.slower[at]
+                        };
+                        let length = (80.0 + more) * follows;
+                        rank.compute(["kernel", name], length, self.call[at]);
                     }
                 }
                 // An all-reduce of the first four layers, beside the next one.
@@ -109,7 +121,7 @@ impl Job {
                     (rank.gpu.max(there).max(rank.exchanges) + 0.5, number)
                 });
                 let starts = Vec::from_iter(starts);
-                let end = starts.iter().map(|start| start.0).fold(0.0, f64::max) + 60.0;
+                let end = starts.iter().map(|start| start.0).fold(0.0, f64::max) + self.transfer;
                 for (rank, (start, number)) in ranks.iter_mut().zip(starts) {
                     let what = ["kernel", "ncclDevKernel_AllReduce"];
                     rank.event(what, 20, [start, end], number);
@@ -229,4 +241,29 @@ fn what_all_hosts_are_late_by_is_told_before_what_one_is() {
     assert_eq!(report["straggler_rank"], 3);
     let cost = percent(&report);
     assert!((cost - truth).abs() < 4.0, "{cost} of {truth}");
+}
+
+#[test]
+fn a_slow_clock_that_nobody_waits_for_is_told_and_costs_nothing() {
+    // The network is what all wait for, and another rank comes to the first all-reduce by as little later.
+    let slow = Job {
+        slower: of_rank(6, 1.04, 1.0),
+        stall: of_rank(2, 14.0, 0.0),
+        transfer: 900.0,
+        ..RIGHT
+    };
+    let right = Job {
+        transfer: 900.0,
+        ..RIGHT
+    };
+    let (report, truth) = slow.told(&right);
+    assert!(truth < 0.5, "{truth}");
+    let text = said(&report, "text");
+    let told =
+        "But the clock of rank 6 is slow: kernels there take 4.0 % longer, for which nobody waits.";
+    assert!(text.starts_with("Healthy") && text.contains(told), "{text}");
+    let cost = said(&report, "cost");
+    assert!(!cost.contains(" % less"), "{cost}");
+    let (report, _) = right.told(&right);
+    assert!(!said(&report, "text").contains("clock"), "{report}");
 }

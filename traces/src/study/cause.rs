@@ -61,6 +61,9 @@ pub struct Diagnosis {
     /// Whether ranks come last in turn, so that none of them is to blame for what the others wait.
     #[serde(skip)]
     pub in_turn: bool,
+    /// Ranks whose clocks are slow though nobody is late, and by how much longer their kernels take.
+    #[serde(skip)]
+    pub unwaited: Option<(Vec<u32>, f64)>,
     /// What the grids of its kernels tell, where these take longer whatever limits them; none where that is not known.
     #[serde(skip)]
     pub grids: Option<Grids>,
@@ -153,6 +156,8 @@ struct Judged {
     once_in_step: Option<usize>,
     /// Whether its pace alone tells, and not who waits least.
     by_pace: bool,
+    /// Ranks whose kernels are slow where nobody is late, and by how much.
+    unwaited: Option<(Vec<usize>, f64)>,
     found: Found,
 }
 
@@ -268,8 +273,15 @@ impl Given<'_, '_> {
             nobody,
             once_in_step,
             by_pace: false,
+            unwaited: None,
             found,
         };
+        if comparable && judged.verdict.cause == Cause::Healthy && nobody.is_none() {
+            judged.unwaited = self.slowest().and_then(|(verdict, late)| {
+                let clock = verdict.cause == Cause::SlowClock;
+                Some((late, verdict.apart.slower_compute.filter(|_| clock)?))
+            });
+        }
         if is_late && judged.is_open() {
             match self.slowest() {
                 Some((verdict, late)) => judged.is_slow(verdict, late),
@@ -406,6 +418,10 @@ pub(super) fn diagnose(
         apart: verdict.apart,
         all_idle: all_idle(verdict) || nobody.is_some(),
         in_turn: nobody.is_some(),
+        unwaited: judged.unwaited.as_ref().map(|(late, slower)| {
+            let late = late.iter().filter_map(number);
+            (late.collect(), *slower)
+        }),
         grids: one.and_then(|_| grids(&given, verdict)),
         excess: one.and_then(|last| excess(&given, last, verdict)),
         slow_in: judged.slow_in.clone(),
