@@ -33,7 +33,7 @@ pub fn time(time: Nanos) -> String {
         0 => return "0".into(),
         1..1_000 => return format!("{} ns", time.0),
         1_000..1_000_000 => (1e3, "µs"),
-        1_000_000..1_000_000_000 => (1e6, "ms"),
+        1_000_000..10_000_000_000 => (1e6, "ms"),
         _ => (1e9, "s"),
     };
     let value = time.0 as f64 / scale;

@@ -239,10 +239,36 @@ impl Given<'_, '_> {
         clear.then_some((verdict, late))
     }
 
+    /// The same on the ranks whose hosts are late, as launches tell.
+    fn latest_hosts(&self) -> Option<(Verdict, Vec<usize>)> {
+        /// Queues that are empty for less than this share of the time more are none of their own.
+        const MUCH: f64 = 0.02;
+        let known = |timeline: &Timeline| launches_known(timeline) >= KNOWN;
+        if !self.timelines.iter().all(known) {
+            return None;
+        }
+        let values = Vec::from_iter(self.marks.iter().map(|marks| -marks.idle));
+        let limits = Limits {
+            level: MUCH,
+            ..self.limits
+        };
+        let verdict = self.told(&values, (&self.marks, self.kinds), &limits);
+        let late = litd_diagnosis::as_late(&verdict, &values, &self.marks, &limits);
+        let own = verdict.cause == Cause::HostBound && verdict.apart.idle >= MUCH;
+        (own && 2 * late.len() <= self.timelines.len()).then_some((verdict, late))
+    }
+
     fn judge(&self, comparable: bool) -> Judged {
         let (mut verdict, slow_in) = self.first();
-        let late =
+        let mut late =
             litd_diagnosis::as_late(&verdict, &self.measure.values, &self.marks, &self.limits);
+        // Loads that move hide that others are as slow.
+        if turns::is_slow(&verdict)
+            && let Some((_, all)) = self.slowest()
+            && late.iter().all(|gpu| all.contains(gpu))
+        {
+            late = all;
+        }
         let is_late = verdict.cause != Cause::Healthy && comparable;
         let one = verdict.last.filter(|_| is_late);
         let once_in_step =
@@ -283,8 +309,9 @@ impl Given<'_, '_> {
             });
         }
         if is_late && judged.is_open() {
-            match self.slowest() {
-                Some((verdict, late)) => judged.is_slow(verdict, late),
+            let hosts = || self.latest_hosts().filter(|_| nobody.is_some());
+            match self.slowest().or_else(hosts) {
+                Some((verdict, late)) => judged.takes(verdict, late),
                 None if nobody.is_none() && self.is_alike(&judged.verdict, judged.late.len()) => {
                     judged.verdict.cause = Cause::Healthy;
                 }
@@ -330,8 +357,8 @@ impl Judged {
         self.nobody == Some(Nobody::InTurn) || self.nobody.is_none() && unknown
     }
 
-    /// Takes the verdict on a rank whose kernels are slow.
-    fn is_slow(&mut self, verdict: Verdict, late: Vec<usize>) {
+    /// Takes the verdict on a rank whose kernels are slow, or whose host is late, whoever waits least.
+    fn takes(&mut self, verdict: Verdict, late: Vec<usize>) {
         self.verdict = verdict;
         self.late = late;
         self.slow_in.clear();
@@ -423,7 +450,7 @@ pub(super) fn diagnose(
             (late.collect(), *slower)
         }),
         grids: one.and_then(|_| grids(&given, verdict)),
-        excess: one.and_then(|last| excess(&given, last, verdict)),
+        excess: one.and_then(|last| excess(&given, last, &judged)),
         slow_in: judged.slow_in.clone(),
         seen: verdict.seen.clone(),
         hangs_on_one: shaky,
@@ -484,8 +511,13 @@ fn grids(given: &Given<'_, '_>, verdict: &Verdict) -> Option<Grids> {
 
 /// By how much more than those far ahead of it the last rank computes, copies and waits for its host, a share of the
 /// time.
-fn excess(given: &Given<'_, '_>, last: usize, verdict: &Verdict) -> Option<f64> {
-    let more = longer::excess(given.timelines, &given.runs, (last, &verdict.ahead));
+fn excess(given: &Given<'_, '_>, last: usize, judged: &Judged) -> Option<f64> {
+    let verdict = &judged.verdict;
+    // Among loads that move what a rank computes more is no measure of what makes it late.
+    let more = match judged.by_pace {
+        true => Nanos::ZERO,
+        false => longer::excess(given.timelines, &given.runs, (last, &verdict.ahead)),
+    };
     let idle = match verdict.seen.contains(&Cause::HostBound) {
         true => verdict.apart.idle.max(0.0),
         false => 0.0,

@@ -69,14 +69,17 @@ pub(super) fn slow_iterations(matrix: &Matrix<'_>, kinds: &Kinds, verdict: &Verd
     if !told || slow.len() == slower.len() {
         return Vec::new();
     }
-    // Where another rank is as slow in other iterations it is work that moves from rank to rank.
+    // Where a third of the other ranks are as slow in other iterations it is work that moves from rank to rank.
     let paces = equal::by_iteration(matrix, kinds, kinds.following());
-    let others = paces
-        .iter()
-        .filter(|(number, _)| number.is_some_and(|number| !slow.contains(&number)));
-    let moves = others
-        .flat_map(|(_, each)| each)
-        .any(|&pace| pace - 1.0 >= more);
+    let elsewhere = |gpu: usize| {
+        let others = paces
+            .iter()
+            .filter(|(number, _)| number.is_some_and(|number| !slow.contains(&number)));
+        let mut paces = others.filter_map(|(_, each)| each.get(gpu));
+        gpu != last && paces.any(|&pace| pace - 1.0 >= more)
+    };
+    let others = (0..matrix.gpus()).filter(|&gpu| elsewhere(gpu)).count();
+    let moves = others > 0 && 3 * others + 1 >= matrix.gpus();
     if moves { Vec::new() } else { slow }
 }
 
