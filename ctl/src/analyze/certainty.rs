@@ -28,11 +28,18 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
         return format!("not at all: these recordings don't allow it; {matching}.");
     }
     if diagnosis.in_turn {
+        let why = match diagnosis.cause {
+            Cause::HostBound => "all queues are empty alike",
+            _ => {
+                "whom the others wait for changes from collective to collective and from iteration to iteration"
+            }
+        };
         return format!(
-            "{}: whom the others wait for changes from collective to collective and from iteration to iteration, so no rank is to blame; {matching}.",
+            "{}: {why}, so no rank is to blame; {matching}.",
             match (report.missing(), doubts.is_empty()) {
                 (Some(_), _) => "sure only of the ranks given",
                 (None, true) => "sure",
+                (None, false) if doubts::short(report).is_some() => LIKELY,
                 (None, false) => "sure, but for the doubts below",
             }
         );

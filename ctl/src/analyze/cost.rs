@@ -160,8 +160,16 @@ fn mended(report: &Report, study: &Study<'_>) -> Option<String> {
         });
         let lost = litd_diagnosis::median(lost.collect())?;
         return Some(format!(
-            "with all hosts fast enough for their GPUs an iteration would take up to {}; one of them alone gains hardly anything.",
-            less(lost, window)
+            "with all hosts fast enough for their GPUs an iteration would take up to {}; {}.",
+            less(lost, window),
+            match diagnosis.excess.filter(|own| *own >= LEAST) {
+                Some(own) if !diagnosis.stragglers.is_empty() => format!(
+                    "without what makes {} late alone about {}",
+                    named(&diagnosis.stragglers),
+                    less(own, window)
+                ),
+                _ => "one of them alone gains hardly anything".into(),
+            }
         ));
     }
     // Ranks that are late one after the other are each waited for.
