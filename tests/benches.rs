@@ -54,7 +54,10 @@ fn every_benchmark_fails_if_it_measures_nothing() {
         for bench in benches.unwrap_or(&none) {
             let name = bench["name"].as_str().unwrap();
             let named = bench.get("path").map(|it| it.as_str().unwrap().to_owned());
-            let usual = [format!("benches/{name}.rs"), format!("benches/{name}/main.rs")];
+            let usual = [
+                format!("benches/{name}.rs"),
+                format!("benches/{name}/main.rs"),
+            ];
             let mut files = usual.into_iter().chain(named).map(|it| folder.join(it));
             let file = files.find(|it| it.is_file()).unwrap();
             let text = fs::read_to_string(&file).unwrap();

@@ -4,6 +4,7 @@ mod certainty;
 mod cost;
 mod doubts;
 mod files;
+mod hosts;
 mod html;
 mod next;
 mod parts;

@@ -2,6 +2,7 @@
 //! computation ran beside communication, by how much it led, and whether its clock is slow.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use litd_diagnosis::Marks;
 use litd_units::Nanos;
@@ -19,8 +20,8 @@ use crate::pace::{Overlap, Pace, paces};
 use crate::skew::{self, Skew};
 use crate::spans::Spans;
 use crate::study::Diagnosis;
-use crate::time::{self, Split, TopKernel};
-use crate::timeline::{Kernel, KernelClass, Timeline};
+use crate::time::{self, Gaps, Split, TopKernel};
+use crate::timeline::{Kernel, KernelClass, NonMax, Timeline};
 
 /// The version of what is printed as JSON; docs/analyze.schema.json describes it.
 pub(crate) const SCHEMA: u32 = 2;
@@ -176,6 +177,16 @@ pub struct RankReport {
     /// The part of what is idle for other reasons whose end is known to have been launched before: the host was in
     /// time.
     pub idle_launched_ns: Nanos,
+    /// The same, and what else is known of its gaps.
+    #[serde(skip)]
+    pub gaps: Gaps,
+    /// How long its host was in the first iteration before its first kernel started; none where traces mark no
+    /// iterations.
+    #[serde(skip)]
+    pub before_first: Option<Nanos>,
+    /// How many iterations its kernels are of; 1 where traces mark none.
+    #[serde(skip)]
+    pub iterations: usize,
     /// The share of its kernels whose launch the trace tells.
     pub launches_known: f64,
     /// The kernels that take most time, by name.
@@ -483,7 +494,7 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
             .filter(|kernel| kernel.class == class)
             .count()
     };
-    let (split, launched) = Split::of(timeline);
+    let (split, gaps) = Split::of(timeline);
     let communication = communication(timeline);
     let computation = || {
         let kernels = timeline.kernels.iter();
@@ -512,7 +523,10 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
         exposed_wait_fraction: None,
         names_straggler: None,
         time_ns: split,
-        idle_launched_ns: launched,
+        idle_launched_ns: gaps.launched,
+        gaps,
+        before_first: before_first(timeline),
+        iterations: iterations(timeline),
         launches_known: time::launches_known(timeline),
         top_kernels: time::top(timeline),
         collectives: Vec::new(),
@@ -522,6 +536,27 @@ fn statistics(timeline: &Timeline, wall: Nanos) -> RankReport {
         left_out: None,
         marks: Marks::default(),
     }
+}
+
+/// How many iterations a rank's kernels are of.
+fn iterations(timeline: &Timeline) -> usize {
+    let numbers = timeline
+        .kernels
+        .iter()
+        .filter_map(|kernel| kernel.iteration);
+    let numbers = numbers.map(NonMax::get);
+    BTreeSet::from_iter(numbers).len().max(1)
+}
+
+/// How long a host was in the first iteration before the first kernel started.
+fn before_first(timeline: &Timeline) -> Option<Nanos> {
+    let first = timeline.kernels.first()?;
+    let number = first.iteration?.get();
+    let mut iterations = timeline.iterations.iter();
+    let began = iterations
+        .find(|iteration| iteration.number == number)?
+        .start;
+    (first.start > began).then(|| first.start - began)
 }
 
 /// When any communication kernel ran.

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use litd_units::Nanos;
 
-use crate::timeline::KernelClass;
+use crate::timeline::{Kernel, KernelClass, Timeline};
 
 /// By how much a collective may end after what waited for it started: streams stamp their times
 /// apart, and older traces round them to whole microseconds.
@@ -37,6 +37,25 @@ pub(crate) fn idle(kernels: impl IntoIterator<Item = (KernelClass, Nanos, Nanos)
             idle += start - free;
         }
         busy_until = Some(before.max(end));
+    }
+    idle
+}
+
+/// How long nothing at all ran before collectives that their host launched after all else had ended: its GPU comes late
+/// to these because of it. Of kernels that are `wanted`; none where launches are not known.
+pub(crate) fn before_collectives(timeline: &Timeline, wanted: impl Fn(&Kernel) -> bool) -> Nanos {
+    let mut idle = Nanos::ZERO;
+    let mut busy_until = None::<Nanos>;
+    for (at, kernel) in timeline.kernels.iter().enumerate() {
+        if let (true, Some(launch), Some(before)) = (
+            kernel.class.communicates() && wanted(kernel),
+            timeline.launch(at),
+            busy_until,
+        ) && launch > before
+        {
+            idle += kernel.start - before;
+        }
+        busy_until = busy_until.max(Some(kernel.end));
     }
     idle
 }

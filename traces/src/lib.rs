@@ -70,7 +70,7 @@ pub use litd_diagnosis::{Cause, Marks};
 pub use live::{Live, LiveError, LiveKernel, LiveReport};
 pub use natural::natural;
 pub use text::printable;
-pub use time::{Split, TopKernel};
+pub use time::{Gaps, Split, TopKernel};
 pub use timeline::{
     Collective, CollectiveId, Iteration, Kernel, KernelClass, Moment, NameId, NameTable, NonMax,
     StreamId, Timeline,

@@ -10,6 +10,20 @@ use crate::timeline::{Kernel, KernelClass, NameId, StreamId, Timeline};
 /// How many names of kernels are told.
 const TOP: usize = 10;
 
+/// From this length on a gap is no launch that takes long: its host does something else.
+const LONG: Nanos = Nanos(1_000_000);
+
+/// What is told of gaps besides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Gaps {
+    /// The part of the idleness for other reasons whose end had been launched before.
+    pub launched: Nanos,
+    /// The part of the idleness in which the host launched too late that is in long gaps.
+    pub long: Nanos,
+    /// How many these are.
+    pub longs: usize,
+}
+
 /// A rank's window, each nanosecond of which is in one of these.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Split {
@@ -46,9 +60,8 @@ impl Split {
         self.idle_launch + self.idle_stream + self.idle_other
     }
 
-    /// Splits a rank's window. Of the idleness for other reasons the part that ends with kernels whose launch is
-    /// known is told besides: these had been launched before.
-    pub(crate) fn of(timeline: &Timeline) -> (Self, Nanos) {
+    /// Splits a rank's window, and tells more of its gaps.
+    pub(crate) fn of(timeline: &Timeline) -> (Self, Gaps) {
         let kernels = || timeline.kernels.iter().filter(|kernel| has_length(kernel));
         let covered = |runs: fn(KernelClass) -> bool| {
             let chosen = kernels().filter(|kernel| runs(kernel.class));
@@ -63,19 +76,18 @@ impl Split {
             exposed_copies: all - without_copies,
             ..Self::default()
         };
-        let launched = split.add_idle(timeline);
-        (split, launched)
+        let gaps = split.add_idle(timeline);
+        (split, gaps)
     }
 
-    /// Adds each span in which nothing runs to the kind of idleness that it is; those for other reasons whose end had
-    /// been launched before are returned as well.
-    fn add_idle(&mut self, timeline: &Timeline) -> Nanos {
+    /// Adds each span in which nothing runs to the kind of idleness that it is.
+    fn add_idle(&mut self, timeline: &Timeline) -> Gaps {
         let kernels = &timeline.kernels;
         let mut until = None;
         // The streams of the kernels that ended last.
         let mut streams = Vec::<StreamId>::new();
         let mut next = 0;
-        let mut launched = Nanos::ZERO;
+        let mut gaps = Gaps::default();
         while let Some(Kernel { start, .. }) = kernels.get(next) {
             let rest = kernels.get(next..).unwrap_or_default().iter();
             let count = rest.take_while(|other| other.start == *start).count();
@@ -88,9 +100,15 @@ impl Split {
                 let mut own = same.clone().map(|(_, kernel)| kernel.stream);
                 let waits = !own.any(|stream| streams.contains(&stream));
                 let launch = launches.min();
-                *self.idleness(before, launch, waits) += *start - before;
-                if !waits && launch.is_some_and(|launch| launch < before) {
-                    launched += *start - before;
+                let gap = *start - before;
+                *self.idleness(before, launch, waits) += gap;
+                match launch {
+                    Some(launch) if launch >= before && gap >= LONG => {
+                        gaps.long += gap;
+                        gaps.longs += 1;
+                    }
+                    Some(launch) if launch < before && !waits => gaps.launched += gap,
+                    _ => {}
                 }
             }
             for (_, kernel) in same {
@@ -103,7 +121,7 @@ impl Split {
                 }
             }
         }
-        launched
+        gaps
     }
 
     /// The kind of a span that begins at `before`, by the first launch of what ends it and by whether

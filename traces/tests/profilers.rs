@@ -394,9 +394,9 @@ fn nsight_tells_when_each_process_launched_its_kernels() {
         let kernels = 0..timeline.kernels.len();
         Vec::from_iter(kernels.map(|at| timeline.launch(at).map(|at| at.0)))
     };
-    // The first of several calls launched it; one that waits launches nothing.
-    assert_eq!(launches(&trace.timelines[0]), [Some(50), Some(40), None]);
-    assert_eq!(launches(&trace.timelines[1]), [Some(60)]);
+    // The first of several calls launched it, when it returned; one that waits launches nothing.
+    assert_eq!(launches(&trace.timelines[0]), [Some(60), Some(45), None]);
+    assert_eq!(launches(&trace.timelines[1]), [Some(65)]);
 }
 
 #[test]

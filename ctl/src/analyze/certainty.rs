@@ -1,6 +1,6 @@
 //! How sure a verdict is: a grade in words, and what it rests on.
 
-use litd_traces::study::{Cause, Diagnosis, Study};
+use litd_traces::study::{Cause, Diagnosis, Grids, Study};
 use litd_traces::{RankReport, Report};
 
 use super::{doubts, words};
@@ -28,11 +28,18 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
         return format!("not at all: these recordings don't allow it; {matching}.");
     }
     if diagnosis.in_turn {
+        let why = match diagnosis.cause {
+            Cause::HostBound => "all queues are empty alike",
+            _ => {
+                "whom the others wait for changes from collective to collective and from iteration to iteration"
+            }
+        };
         return format!(
-            "{}: whom the others wait for changes from collective to collective and from iteration to iteration, so no rank is to blame; {matching}.",
+            "{}: {why}, so no rank is to blame; {matching}.",
             match (report.missing(), doubts.is_empty()) {
                 (Some(_), _) => "sure only of the ranks given",
                 (None, true) => "sure",
+                (None, false) if doubts::short(report).is_some() => LIKELY,
                 (None, false) => "sure, but for the doubts below",
             }
         );
@@ -72,8 +79,11 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
                 "that somebody waits is {grade}, and which kernels take longer is measured: {reasons}"
             )
         }
-        Cause::DataDependent if diagnosis.more_blocks.is_none() => format!(
+        Cause::DataDependent if diagnosis.grids.is_none() => format!(
             "that its kernels take longer is {grade}, whether by more work or by a slow GPU is not known: {reasons}"
+        ),
+        Cause::DataDependent if diagnosis.grids == Some(Grids::Equal) => format!(
+            "that its kernels take longer is {grade}, that they have no more work their grids tell: {reasons}"
         ),
         _ => format!("{grade}: {reasons}"),
     }
@@ -99,6 +109,7 @@ pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
     let full = of(report, study, doubts);
     let (grade, _) = full.split_once([':', ';']).unwrap_or((&full, ""));
     let why = match (diagnosis.cause, slower(diagnosis)) {
+        (Cause::HostBound, _) if diagnosis.in_turn => "; all queues are empty alike".to_owned(),
         _ if diagnosis.in_turn => "; who is last changes all the time".to_owned(),
         (Cause::SlowClock | Cause::DataDependent, Some(_)) => {
             format!("; {}", slower_in_short(diagnosis))

@@ -4,7 +4,7 @@ use litd_traces::study::{Cause, Diagnosis, Gain, Study, named};
 use litd_traces::{RankReport, Report};
 use litd_units::Nanos;
 
-use super::{parts, words};
+use super::{hosts, parts, words};
 use crate::show::time;
 
 /// From this share of the time on it is worth a word that all ranks wait for each other, or that stages do.
@@ -31,10 +31,13 @@ fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<String>
         .excess
         .filter(|&most| uneven && report.groups.len() == 1 && most > gain.group);
     if let Some(most) = most {
+        let most = format!("{:.1} % less", 100.0 * most);
+        let range = match diagnosis.slow_in.is_empty() {
+            true => format!("{:.1} to {most}", 100.0 * gain.named),
+            false => format!("about {most}"),
+        };
         return Some(format!(
-            "with {late} as fast as the fastest all the time an iteration would take {:.1} to {:.1} % less, an estimate: {}.",
-            100.0 * gain.named,
-            100.0 * most,
+            "with {late} as fast as the fastest all the time an iteration would take {range}, an estimate: {}.",
             assumed(report)
         ));
     }
@@ -51,9 +54,7 @@ fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<String>
                 None => "this group".into(),
             };
             let both = |own: String, job: String| {
-                format!(
-                    "{own} by itself, and the whole iteration about {job}, because groups wait for each other"
-                )
+                format!("{own} by itself, the whole iteration about {job}")
             };
             let own = less(gain.named, gain.named_ns);
             let first = both(own, less(gain.named_iteration, gain.named_iteration_ns));
@@ -70,10 +71,10 @@ fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<String>
     let first_alone = format!("with {late} as fast as {measure} {whole} would take {first}");
     let assumed = assumed(report);
     Some(match first == all || alike {
-        true => format!("{first_alone}; an estimate, from what was waited: {assumed}."),
-        false => format!(
-            "{first_alone}; with all ranks at least as fast, {all}. Both are estimates, from what was waited: {assumed}."
-        ),
+        true => format!("{first_alone}; an estimate: {assumed}."),
+        false => {
+            format!("{first_alone}; with all ranks at least as fast, {all}. Estimates: {assumed}.")
+        }
     })
 }
 
@@ -89,10 +90,8 @@ fn assumed(report: &Report) -> &'static str {
         .filter(|rank| ranks.contains(&rank.rank));
     let overlap = own.filter_map(|rank| rank.overlap_ratio);
     match overlap.reduce(f64::max) >= Some(BESIDE) {
-        true => {
-            "assumed is that all other kernels take as long as now; those beside communication may become shorter with it, and then there is more to gain"
-        }
-        false => "assumed is that all other kernels take as long as now",
+        true => "all other kernels take as long as now; those beside communication may gain more",
+        false => "all other kernels take as long as now",
     }
 }
 
@@ -116,9 +115,18 @@ pub fn of(
     let by_hosts = diagnosis.cause == Cause::HostBound;
     let besides = match parts::besides(report, by_hosts) {
         Some(besides) => format!(" Besides, {besides}."),
-        None => costs_of_stages(report).map_or(String::new(), |stages| format!(" {stages}")),
+        None => stages_wait(report).map_or(String::new(), |most| {
+            format!(
+                " Stages wait up to {:.1} % of the time recorded for each other.",
+                100.0 * most
+            )
+        }),
     };
-    told + &besides
+    let given = match report.missing() {
+        Some(_) => " Less, or nothing, if a rank that is missing is slower.",
+        None => "",
+    };
+    told + given + &besides
 }
 
 /// What it would gain at most if what makes ranks late were mended, where that is no clock.
@@ -139,18 +147,29 @@ fn mended(report: &Report, study: &Study<'_>) -> Option<String> {
     let window = litd_diagnosis::median(Vec::from_iter(
         ranks.iter().map(|rank| rank.window_ns.0 as f64),
     ))?;
-    if diagnosis.stragglers.is_empty() {
+    let known = |rank: &&RankReport| rank.launches_known >= parts::KNOWN;
+    let all_hosts = diagnosis.cause == Cause::HostBound && diagnosis.all_idle;
+    let all_hosts = all_hosts && ranks.iter().copied().all(|rank| known(&rank));
+    if diagnosis.stragglers.is_empty() || all_hosts {
         if diagnosis.cause != Cause::HostBound {
             return None;
         }
         let lost = ranks.iter().map(|rank| {
             let idle = rank.time_ns.idle() + rank.exposed_wait_ns.unwrap_or_default();
-            idle.0 as f64 / rank.window_ns.0.max(1) as f64
+            hosts::with_first(rank, idle.0 as f64 / rank.window_ns.0.max(1) as f64)
         });
         let lost = litd_diagnosis::median(lost.collect())?;
         return Some(format!(
-            "with all hosts fast enough for their GPUs an iteration would take up to {}; with one of them alone hardly less, because then the GPUs wait for the next.",
-            less(lost, window)
+            "with all hosts fast enough for their GPUs an iteration would take up to {}; {}.",
+            less(lost, window),
+            match diagnosis.excess.filter(|own| *own >= LEAST) {
+                Some(own) if !diagnosis.stragglers.is_empty() => format!(
+                    "without what makes {} late alone about {}",
+                    named(&diagnosis.stragglers),
+                    less(own, window)
+                ),
+                _ => "one of them alone gains hardly anything".into(),
+            }
         ));
     }
     // Ranks that are late one after the other are each waited for.
@@ -158,6 +177,16 @@ fn mended(report: &Report, study: &Study<'_>) -> Option<String> {
     let waits = range(&waits, |rank| rank.exposed_wait_ns);
     let waits = waits.filter(|_| diagnosis.stragglers.len() > 1);
     let excess = diagnosis.excess?.max(waits.map_or(0.0, |waits| waits[0]));
+    // The first gap for a late host comes before the first kernel.
+    let late_ranks = ranks
+        .iter()
+        .filter(|rank| diagnosis.stragglers.contains(&rank.rank));
+    let excess = match diagnosis.cause {
+        Cause::HostBound => late_ranks
+            .map(|rank| hosts::with_first(rank, excess))
+            .fold(excess, f64::max),
+        _ => excess,
+    };
     if !(LEAST..1.0).contains(&excess) {
         return None;
     }
@@ -202,7 +231,7 @@ fn waited(report: &Report, study: &Study<'_>, turns: Option<[f64; 2]>) -> String
     if diagnosis.stragglers.is_empty() {
         if let Some(turns) = turns {
             return format!(
-                "each rank waits for the others for {} % of the time recorded with nothing to compute, and none of them costs clearly more than another.",
+                "each rank waits for the others for {} % of the time recorded with nothing to compute.",
                 in_percent(turns)
             );
         }
@@ -268,7 +297,8 @@ pub fn range(ranks: &[&RankReport], of: fn(&RankReport) -> Option<Nanos>) -> Opt
 }
 
 pub fn in_percent([least, most]: [f64; 2]) -> String {
-    let [least, most] = [least, most].map(|share| format!("{:.2}", 100.0 * share));
+    let digits = if most < 0.1 { 2 } else { 1 };
+    let [least, most] = [least, most].map(|share| format!("{:.digits$}", 100.0 * share));
     match least == most {
         true => most,
         false => format!("{least} to {most}"),

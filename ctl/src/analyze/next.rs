@@ -1,26 +1,30 @@
 //! What to do next.
 
 use litd_traces::Report;
-use litd_traces::study::{Cause, Diagnosis, named};
+use litd_traces::study::{Cause, Diagnosis, Grids, named};
 
 use super::cost::{MUCH, stages_wait};
-use super::{doubts, parts, words};
+use super::{doubts, hosts, parts, words};
 
 /// What to do about a verdict on ranks that are compared.
 pub fn of(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
+    let own = of_given(report, diagnosis, in_turn);
+    match report.missing().is_some() && !diagnosis.stragglers.is_empty() {
+        true => format!("{} Then {own}", others(report)),
+        false => own,
+    }
+}
+
+/// The same, as if the ranks given were all.
+fn of_given(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
     let late = named(&diagnosis.stragglers);
     match diagnosis.cause {
         Cause::SlowClock => format!(
-            "look at clock, temperature and power limit: those of {late}; litd gives power there that the others only wait with. --models has what the paper predicts."
+            "look at clock, temperature and power limit of {late}; litd can move power there."
         ),
         Cause::HostBound => hosts(report, diagnosis, &late),
         Cause::Communication => format!("look at the links of {late}: errors, width and speed."),
-        Cause::DataDependent if diagnosis.more_blocks.is_some() => format!(
-            "look at how work is divided: more of it goes to {late} (tokens, lengths, experts)."
-        ),
-        Cause::DataDependent => format!(
-            "compare what the longest kernels work on at {late} with the other ranks (grids and shapes, tokens, lengths, experts). Where that differs divide the work evenly; where it is equal the GPU is slow: look at its clocks, that of memory as well, and at memory errors (ECC)."
-        ),
+        Cause::DataDependent => more_work(diagnosis, &late),
         Cause::SamplingArtefact => {
             "record the same whole iterations on all ranks, and analyze again; where they are the same already, ranks do not run the same work in the same order, and can't be compared.".into()
         }
@@ -30,14 +34,25 @@ pub fn of(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> String {
         Cause::Unknown if !diagnosis.longer.is_empty() => what_is_longer(diagnosis, &late),
         Cause::Unknown if diagnosis.seen.len() > 1 => several(diagnosis, &late),
         Cause::Unknown => format!(
-            "look at {late} in the pictures (--html): in which kernels and iterations it falls behind; more iterations, with the host's calls, tell more."
+            "look at {late} in the pictures (--html): in which kernels and iterations {} behind; more iterations, with the host's calls, tell more.",
+            match diagnosis.stragglers.len() {
+                1 => "it falls",
+                _ => "they fall",
+            }
         ),
         Cause::Healthy if report.missing().is_some() => others(report),
         Cause::Healthy if in_turn => {
-            "no rank needs power more than another. Look at what differs from one collective to the next: lengths of sequences, loads of experts, hosts that are late now and then; --iteration N looks at one iteration.".into()
+            "look at what differs from one collective to the next: lengths of sequences, loads of experts, hosts that are late now and then; --iteration N looks at one iteration.".into()
         }
         Cause::Healthy if stages_wait(report).is_some_and(|most| most >= MUCH) => {
             "nothing to balance within a stage. Between stages compare what each of them computes, below, with how you divided the work; more and smaller micro-batches make the schedule's own waits shorter.".into()
+        }
+        Cause::Healthy if diagnosis.unwaited.is_some() => {
+            let slow = diagnosis.unwaited.as_ref().map(|(slow, _)| named(slow));
+            format!(
+                "look at clock, temperature and power limit of {}, though that gains nothing as long as the others don't wait.",
+                slow.unwrap_or_default()
+            )
         }
         Cause::Healthy => match parts::worth(report) {
             Some(part) => format!("nothing to balance; {}.", part.advice()),
@@ -55,7 +70,22 @@ fn others(report: &Report) -> String {
         Some((_, count)) => format!("the other {count} ranks"),
         None => "the other ranks".into(),
     };
-    format!("give the traces of {which} as well: the one that all wait for may be among them.")
+    format!("give the traces of {which} as well: all may wait for one of them.")
+}
+
+/// What to look at where kernels take longer that a slow clock would spare.
+fn more_work(diagnosis: &Diagnosis, late: &str) -> String {
+    match diagnosis.grids {
+        Some(Grids::Larger(_)) => format!(
+            "look at how work is divided: more of it goes to {late} (tokens, lengths, experts)."
+        ),
+        Some(Grids::Equal) => format!(
+            "look at {late}: clocks, that of memory as well, and memory errors (ECC). Grids are equal, so more work could be in longer sequences only."
+        ),
+        None => format!(
+            "compare what the longest kernels work on at {late} with the other ranks (grids and shapes, tokens, lengths, experts). Where that differs divide the work evenly; where it is equal the GPU is slow: look at its clocks, that of memory as well, and at memory errors (ECC)."
+        ),
+    }
 }
 
 /// What to look at where a rank is late for several reasons.
@@ -84,7 +114,11 @@ fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
     };
     if first.more_work().is_some() {
         return format!(
-            "look at how work is divided: {late} has more of it in {} (tokens, lengths, experts).",
+            "look at how work is divided: {late} {} more of it in {} (tokens, lengths, experts).",
+            match diagnosis.stragglers.len() {
+                1 => "has",
+                _ => "have",
+            },
             words::short(&first.name)
         );
     }
@@ -93,12 +127,11 @@ fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
             "look at what {late} copies and over which link: pinned memory, the NUMA node of its host, width and speed of PCIe; copies beside computation are hidden."
         ),
         false => format!(
-            "compare what {} works on at {late} with what it does on the other ranks: sizes, tokens, experts, what runs beside it. Most other kernels are as fast there, {}.",
-            words::short(&first.name),
+            "compare what it works on at {late} with the other ranks: sizes, tokens, experts, what runs beside it. Most other kernels are as fast there, {}.",
             // A clock makes no kernel slower by more than it is.
             match first.more() {
                 Some(more) if more < CLOCKS => {
-                    "so it is its clock only if these follow that and the others don't"
+                    "which a slow clock would spare only if memory limits them"
                 }
                 _ => "so it is not its clock that is slow",
             }
@@ -108,12 +141,17 @@ fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> String {
 
 /// What to look at where hosts are late, by whose hosts are and by what launches tell.
 fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> String {
+    let all = Vec::from_iter(&report.ranks);
     if diagnosis.stragglers.is_empty() {
-        return "look at all hosts, not at one of them: fewer and larger launches (CUDA graphs), less work on the host between them, faster input.".into();
+        return format!(
+            "look at all hosts, not at one of them: {}.",
+            hosts::advice(&all)
+        );
     }
     if diagnosis.all_idle {
         return format!(
-            "no host launches kernels fast enough, so look at all of them and not at that of {late} alone: fewer and larger launches (CUDA graphs), less work on the host between them, faster input."
+            "look at all hosts and not at that of {late} alone: {}.",
+            hosts::advice(&all)
         );
     }
     if doubts::launched_in_time(report, diagnosis) {
@@ -125,10 +163,16 @@ fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> String {
         1 => "host",
         _ => "hosts",
     };
-    format!(
-        "look at the {host} of {late}: which cores, what else runs there, how data come; fewer and larger launches (CUDA graphs) help."
-    )
+    let mut own = all;
+    own.retain(|rank| diagnosis.stragglers.contains(&rank.rank));
+    match hosts::long(&own) {
+        Some(_) => format!("look at the {host} of {late}: {}.", hosts::advice(&own)),
+        None => format!(
+            "look at the {host} of {late}: which cores, what else runs there, how data come; fewer and larger launches (CUDA graphs) help."
+        ),
+    }
 }
+
 /// What to do about the time of one rank. Where it mostly communicates, it may do no more than wait: other ranks tell.
 pub fn of_one(report: &Report, parts: &[parts::Part]) -> String {
     let advice = parts::advice(parts);
@@ -136,14 +180,12 @@ pub fn of_one(report: &Report, parts: &[parts::Part]) -> String {
     match (report.world_size, communicates) {
         (Some(1), _) => format!("{advice}."),
         (Some(_), true) => format!(
-            "give the traces of the other ranks as well, before anything else: communication that takes long is often waiting for one of them, which one rank does not tell. Then {advice}."
+            "give the traces of the other ranks as well, before anything else: communication that takes long is often waiting for one of them. Then {advice}."
         ),
         (None, true) => format!(
             "if the job has more ranks, give their traces as well, before anything else: communication that takes long is often waiting for one of them. Then {advice}."
         ),
-        (Some(_), false) => format!(
-            "{advice}; the traces of the other ranks, given as well, tell who waits for whom."
-        ),
+        (Some(_), false) => format!("{advice}; give the traces of the other ranks as well."),
         (None, false) => format!("{advice}; if the job has more ranks, give their traces as well."),
     }
 }

@@ -3,6 +3,8 @@
 use litd_traces::{RankReport, Report, Split};
 use litd_units::Nanos;
 
+use super::hosts;
+
 /// From this share of the time on, what is no computation is worth a word.
 const MUCH: f64 = 0.15;
 /// From this share of the time on, what comes second is worth a word beside what comes first.
@@ -29,6 +31,8 @@ enum Kind {
 pub struct Part {
     kind: Kind,
     share: f64,
+    /// Whether it is in few long gaps.
+    long: bool,
 }
 
 impl Part {
@@ -72,6 +76,9 @@ impl Part {
             Kind::Copies => {
                 "look at what is copied, below: pinned memory and copies beside computation hide them"
             }
+            Kind::Launch if self.long => {
+                "look at what hosts do between launches, in few long gaps: input (data loader), logging, checkpoints"
+            }
             Kind::Launch => {
                 "give GPUs more work per launch: fewer and larger launches (CUDA graphs, HIP graphs), or less work on the host between them"
             }
@@ -108,7 +115,9 @@ pub fn of(report: &Report) -> Vec<Part> {
             sum(&|rank| rank.time_ns.idle_other - rank.idle_launched_ns),
         ),
     ];
-    let mut parts = Vec::from_iter(parts.map(|(kind, share)| Part { kind, share }));
+    let ranks = Vec::from_iter(&report.ranks);
+    let long = hosts::long(&ranks).is_some();
+    let mut parts = Vec::from_iter(parts.map(|(kind, share)| Part { kind, share, long }));
     parts.sort_by(|a, b| b.share.total_cmp(&a.share));
     parts
 }
@@ -155,15 +164,17 @@ pub fn advice(parts: &[Part]) -> String {
 }
 
 /// What takes much of the time and is no computation, in words without a full stop.
-pub fn elsewhere(parts: &[Part]) -> Option<String> {
+/// And whether that is communication.
+pub fn elsewhere(parts: &[Part]) -> Option<(String, bool)> {
     let mut others = parts.iter().filter(|part| part.kind != Kind::Computation);
     let first = others.next().filter(|part| part.share > MUCH)?;
     let computation = parts.iter().find(|part| part.kind == Kind::Computation);
     let computation = computation.map_or(0.0, |part| 100.0 * part.share);
-    Some(format!(
+    let told = format!(
         "{} of the time recorded, computation {computation:.1} % of it",
         first.takes()
-    ))
+    );
+    Some((told, first.communicates()))
 }
 
 /// The largest part of the time that is neither computation nor waiting for another rank; none where that is little.

@@ -9,7 +9,7 @@ use litd_traces::{GroupReport, Report};
 use serde::Serialize;
 
 use super::cost::{self, MUCH};
-use super::{certainty, doubts, next, parts, words};
+use super::{certainty, doubts, hosts, next, parts, words};
 
 /// The four answers.
 #[derive(Serialize)]
@@ -143,12 +143,16 @@ fn of_diagnosis(
         ),
         None => words::headline(diagnosis),
     };
+    let late = hosts::Late::of(report).filter(|_| stages.is_some());
+    if let Some(late) = &late {
+        verdict = format!("{} {verdict}", late.headline());
+    }
     if doubts::by_one(study).is_some() {
         verdict += &match diagnosis.once_in_step {
             Some(other) => format!(
                 " That is likely, no more: without the first collectives, which see when recordings began, it would be rank {other}."
             ),
-            None => " That is likely, no more: one collective alone tells.".into(),
+            None => " That is likely, no more: it rests on one collective.".into(),
         };
     }
     verdict += &words::also(diagnosis);
@@ -156,26 +160,29 @@ fn of_diagnosis(
     if let Some(group) = report.told().filter(|_| one_of_several) {
         let place = match group.stage {
             Some(stage) => format!("stage {stage} of the pipeline"),
-            None => "one group".into(),
+            None => format!("one of {} groups", report.groups.len()),
         };
         verdict += &format!(
-            " That is of {place}, {}; of {} groups none is compared with another.",
-            named(&group.ranks),
-            report.groups.len()
+            " That is of {place}, {}: each is compared by itself.",
+            named(&group.ranks)
         );
     }
     if let Some(all) = report.world_size.filter(|_| report.missing().is_some()) {
         verdict += &format!(
-            " That is of the {} ranks given, of {all}: whether the others wait for one of the rest is not known.",
+            " That is of the {} ranks given, of {all}; of the rest nothing is known.",
             report.ranks.len()
         );
     }
     let elsewhere = parts::elsewhere(&parts::of(report));
     let blames_nobody = diagnosis.cause == Cause::Healthy || diagnosis.nobody_waits();
-    if let Some(most) = elsewhere.as_ref().filter(|_| blames_nobody) {
+    let turns = cost::in_turn(report, diagnosis);
+    // What is communication there is waiting, mostly, which is told as that.
+    let waits = turns.is_some() || stages.is_some();
+    let communicates = |part: &(String, bool)| waits && part.1;
+    let elsewhere = elsewhere.filter(|part| blames_nobody && !communicates(part));
+    if let Some((most, _)) = &elsewhere {
         verdict += &format!(" But {most}.");
     }
-    let turns = cost::in_turn(report, diagnosis);
     if let Some(turns) = &turns {
         verdict += &format!(
             " {} they wait for each other in turn, for {} % of the time recorded with nothing to compute.",
@@ -193,8 +200,18 @@ fn of_diagnosis(
         brief: Some(certainty::brief(report, study, &doubts)),
         sure: certainty::of(report, study, &doubts),
         doubts,
-        cost: cost::of(report, study, gain, turns),
-        next: next::of(report, diagnosis, turns.is_some()),
+        cost: match &late {
+            Some(late) => format!(
+                "{} {}",
+                late.cost(report),
+                capital(&cost::of(report, study, gain, turns))
+            ),
+            None => cost::of(report, study, gain, turns),
+        },
+        next: match &late {
+            Some(late) => late.next(report),
+            None => next::of(report, diagnosis, turns.is_some()),
+        },
     }
 }
 
@@ -208,7 +225,7 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
     let (kind, because, next) = match stages {
         true => (
             Other::UnevenWork,
-            "where time goes is sure: it is counted. But each rank does work of its own, as a stage of a pipeline does, so a slow GPU can't be told from an uneven schedule.",
+            "where time goes is sure: it is counted. But each rank does work of its own, as a stage of a pipeline does: a slow GPU can't be told from an uneven schedule.",
             "compare what each rank takes with how you divided the work, or record a job in which two ranks do the same.",
         ),
         false => (
@@ -218,15 +235,30 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
         ),
     };
     let cost = cost::costs_of_stages(report).or_else(|| cost::of_a_row(report).filter(|_| stages));
+    let cost = cost.unwrap_or_else(|| "not known: what other ranks wait is not in this.".into());
     let longest = longest(report).filter(|_| stages);
+    let longest = longest.unwrap_or_default();
+    let late = hosts::Late::of(report);
+    let (verdict, cost, next) = match &late {
+        Some(late) => (
+            format!("{}{longest}", late.headline()),
+            format!("{} {}", late.cost(report), capital(&cost)),
+            late.next(report),
+        ),
+        None => (
+            format!("{}.{longest}", parts::verdict(&parts)),
+            cost,
+            next.into(),
+        ),
+    };
     Summary {
         kind: Kind::Other(kind),
-        verdict: format!("{}.{}", parts::verdict(&parts), longest.unwrap_or_default()),
+        verdict,
         sure: because.into(),
         brief: None,
         doubts,
-        cost: cost.unwrap_or_else(|| "not known: what other ranks wait is not in this.".into()),
-        next: next.into(),
+        cost,
+        next,
     }
 }
 
@@ -264,7 +296,9 @@ fn of_one(report: &Report, doubts: Vec<String>) -> Summary {
         (None, Some(1)) => {
             "very sure: it is counted. The job has one rank, so there is nobody who could wait for another."
         }
-        (None, _) => {
+        // That is among the doubts where ranks are missing.
+        (None, Some(_)) => "where the time of this rank goes is sure: it is counted.",
+        (None, None) => {
             "where the time of this rank goes is sure: it is counted. Who waits for whom one rank does not tell."
         }
     };

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use litd_traces::study::{Cause, Diagnosis, Longer, Models, Study, named};
+use litd_traces::study::{Cause, Diagnosis, Grids, Longer, Models, Study, named};
 use litd_traces::{Exchange, GroupReport, printable};
 use litd_units::Nanos;
 
@@ -22,7 +22,14 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
         _ => format!("the others wait for {late}"),
     };
     match diagnosis.cause {
-        Cause::Healthy => "Healthy: no rank holds the others back.".into(),
+        Cause::Healthy => match &diagnosis.unwaited {
+            Some((slow, by)) => format!(
+                "Healthy: no rank holds the others back. But the clock of {} is slow: kernels there take {} longer, for which nobody waits.",
+                named(slow),
+                percents(*by)
+            ),
+            None => "Healthy: no rank holds the others back.".into(),
+        },
         Cause::SlowClock if !diagnosis.slow_in.is_empty() => format!(
             "Slow clock: {wait}, in {} alone; power can help.",
             iterations(&diagnosis.slow_in)
@@ -45,16 +52,7 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
         Cause::Communication => {
             format!("Slow link: {wait}; look at its links, power can't help.")
         }
-        Cause::DataDependent if diagnosis.more_blocks.is_some() => format!(
-            "More work: {wait}, whose kernels take longer in grids that are {} larger; power only hides it.",
-            percents(diagnosis.more_blocks.unwrap_or_default())
-        ),
-        Cause::DataDependent if memory_alone(diagnosis) => format!(
-            "More work or slow memory: {wait}, whose memory-bound kernels take longer; traces don't tell which of the two."
-        ),
-        Cause::DataDependent => format!(
-            "More work or a slow GPU: {wait}, whose kernels of all kinds take longer; traces don't tell which of the two."
-        ),
+        Cause::DataDependent => data_dependent(diagnosis, &wait),
         Cause::SamplingArtefact => {
             "No diagnosis: these recordings can't be compared, so who starts kernels first or last in them means nothing.".into()
         }
@@ -66,6 +64,27 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
             None if diagnosis.seen.len() > 1 => several(diagnosis, &wait),
             None => format!("Unknown: {wait}, and traces don't tell why."),
         },
+    }
+}
+
+/// That kernels take longer that a slow clock would spare.
+fn data_dependent(diagnosis: &Diagnosis, wait: &str) -> String {
+    let (which, kernels) = match memory_alone(diagnosis) {
+        true => ("memory", "memory-bound kernels"),
+        false => ("GPU", "kernels of all kinds"),
+    };
+    match diagnosis.grids {
+        Some(Grids::Larger(more)) => format!(
+            "More work: {wait}, whose kernels take longer in grids that are {} larger; power only hides it.",
+            percents(more)
+        ),
+        Some(Grids::Equal) => format!(
+            "Slow {which}, most likely: {wait}, whose {kernels} take longer in grids as large as elsewhere."
+        ),
+        None => format!(
+            "More work or {} {which}: {wait}, whose {kernels} take longer; traces don't tell which of the two.",
+            if which == "GPU" { "a slow" } else { "slow" }
+        ),
     }
 }
 
@@ -171,8 +190,8 @@ fn longer(longer: &Longer, wait: &str, several: bool) -> String {
     }
     let (what, take) = match (longer.copies(), several) {
         (true, _) => ("Slow copies", "take"),
-        (false, true) => ("Slow kernels", "takes"),
-        (false, false) => ("One slow kernel", "takes"),
+        (false, true) => ("Some kernels take longer", "takes"),
+        (false, false) => ("One kernel takes longer", "takes"),
     };
     let beside = longer.beside.as_ref().map_or(String::new(), |stream| {
         format!(" on stream {}, beside most others,", shorter(stream, NAME))

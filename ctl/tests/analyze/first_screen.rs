@@ -220,7 +220,7 @@ fn ranks_are_asked_for_where_there_are_more() {
         "{text}"
     );
     assert!(
-        text.contains("the traces of the other ranks, given as well"),
+        text.contains("give the traces of the other ranks as well"),
         "{text}"
     );
     assert!(one(None).text(&[]).contains("if the job has more ranks"));
@@ -337,7 +337,7 @@ fn advice_on_hosts_follows_the_evidence() {
     for part in [
         "Late hosts: no host launches kernels fast enough for its GPU",
         "none of the hosts keeps up",
-        "look at all of them and not at that of rank 1 alone",
+        "look at all hosts and not at that of rank 1 alone",
     ] {
         assert!(all.contains(part), "{part} is not in {all}");
     }

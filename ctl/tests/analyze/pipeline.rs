@@ -38,11 +38,24 @@ fn job(
     length: impl Fn(usize) -> f64,
     kernels: impl Fn(usize) -> usize,
 ) -> Value {
+    report(
+        &[],
+        &[traces((named, early), length, kernels, |_| 0.0).0.path()],
+    )
+}
+
+/// Its traces, and how long it takes. The host of a stage does something else for so long before each iteration.
+fn traces(
+    (named, early): (Named, bool),
+    length: impl Fn(usize) -> f64,
+    kernels: impl Fn(usize) -> usize,
+    stall: impl Fn(usize) -> f64,
+) -> (TempDir, f64) {
     let folder = TempDir::new().unwrap();
     let mut events = vec![Vec::new(); STAGES];
     let mut begin = 0.0_f64;
     for iteration in 0..3 {
-        let mut free = [begin; STAGES];
+        let mut free: [f64; STAGES] = std::array::from_fn(|stage| begin + stall(stage));
         for (back, what) in [(false, "forward_gemm"), (true, "backward_gemm")] {
             let mut there = [[begin; BATCHES]; STAGES];
             for at in 0..STAGES {
@@ -99,7 +112,61 @@ fn job(
             document(&info, events),
         );
     }
-    report(&[], &[folder.path()])
+    (folder, begin)
+}
+
+/// Adds when hosts launched what runs, which they do as soon as they begin with an iteration.
+fn launched(folder: &TempDir, stall: impl Fn(usize) -> f64) {
+    for rank in 0..STAGES {
+        let path = folder.path().join(format!("rank{rank}.json"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut trace: Value = serde_json::from_str(&text).unwrap();
+        let events = trace["traceEvents"].as_array_mut().unwrap();
+        let begins =
+            |event: &Value| (event["cat"] == "user_annotation").then(|| event["ts"].as_f64());
+        let begins = Vec::from_iter(events.iter().filter_map(begins).flatten());
+        let mut calls = Vec::new();
+        for (number, event) in (1..).zip(events.iter_mut()) {
+            if event["cat"] != "kernel" {
+                continue;
+            }
+            let start = event["ts"].as_f64().unwrap();
+            let begin = begins.iter().rfind(|begin| **begin <= start).unwrap();
+            event["args"]["correlation"] = number.into();
+            calls.push(serde_json::json!({
+                "ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9,
+                "ts": begin + stall(rank), "dur": 0.001, "args": {"correlation": number},
+            }));
+        }
+        events.extend(calls);
+        std::fs::write(path, trace.to_string()).unwrap();
+    }
+}
+
+#[test]
+fn a_late_host_of_a_stage_is_no_schedule() {
+    for stall in [2_000.0, 600.0] {
+        let stalls = |stage| if stage == 0 { stall } else { 0.0 };
+        let (folder, time) = traces((Named::Whole, false), |_| 40.0, |_| 10, stalls);
+        launched(&folder, stalls);
+        let verdict = &report(&[], &[folder.path()])["verdict"];
+        let said = |key: &str| verdict[key].as_str().unwrap().to_owned();
+        let text = said("text");
+        let told = "Late host: the host of rank 0 launches kernels too late";
+        assert!(text.starts_with(told), "{text}");
+        let next = said("next");
+        assert!(next.contains("look at the host of rank 0"), "{next}");
+        let (_, right) = traces((Named::Whole, false), |_| 40.0, |_| 10, |_| 0.0);
+        let cost = said("cost");
+        let (told, _) = cost.split_once(" % less").unwrap();
+        let told: f64 = told.rsplit(' ').next().unwrap().parse().unwrap();
+        let truth = 100.0 * (1.0 - right / time);
+        assert!((told - truth).abs() < 2.0, "{cost} {truth}");
+    }
+    let (folder, _) = traces((Named::Whole, false), |_| 40.0, |_| 10, |_| 0.0);
+    launched(&folder, |_| 0.0);
+    let text = report(&[], &[folder.path()])["verdict"]["text"].to_string();
+    assert!(!text.contains("host"), "{text}");
 }
 
 #[test]

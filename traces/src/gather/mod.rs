@@ -158,12 +158,26 @@ pub(crate) struct Mark {
     pub(crate) device: Option<NameId>,
 }
 
-/// When a kernel with this correlation was launched; the time lacks the file's base.
+/// When the call began that launched a kernel with this correlation, and when it returned; the times lack the file's base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Launch {
     pub(crate) rank: Option<u32>,
     pub(crate) correlation: u64,
     pub(crate) at: i64,
+    /// As `at` where the format does not tell.
+    pub(crate) until: i64,
+}
+
+impl Launch {
+    /// When what it launched was there for the GPU to start. That is before the call returns, and so no later than its
+    /// start. A call that returns after a copy has ended has waited for it: nobody knows when the copy was there, and the
+    /// begin of the call counts.
+    fn there(&self, kernel: &Kernel) -> i64 {
+        match kernel.class == KernelClass::Copy && self.until >= kernel.end.0 {
+            true => self.at,
+            false => self.until.min(kernel.start.0).max(self.at),
+        }
+    }
 }
 
 /// All that one file tells.
@@ -294,10 +308,22 @@ impl Gathered {
     /// Takes the call that launched the kernels with this number, of this rank where they name theirs.
     #[cfg(feature = "formats")]
     pub(crate) fn launch(&mut self, rank: Option<u32>, correlation: u64, at: i64) {
+        self.launch_until(rank, correlation, (at, None));
+    }
+
+    /// The same of a call that tells when it returned.
+    #[cfg(feature = "formats")]
+    pub(crate) fn launch_until(
+        &mut self,
+        rank: Option<u32>,
+        correlation: u64,
+        (at, until): (i64, Option<i64>),
+    ) {
         self.launches.push(Launch {
             rank,
             correlation,
             at,
+            until: until.map_or(at, |until| until.max(at)),
         });
     }
 

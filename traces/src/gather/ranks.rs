@@ -275,13 +275,12 @@ fn timeline(
         let correlation = correlations.get(at).copied().flatten();
         let launch = marks.launch(rank, correlation);
         kernel.iteration = marks
-            .iteration(kernel.start.0, launch)
+            .iteration(kernel.start.0, launch.map(|launch| launch.at))
             .and_then(NonMax::new);
         if let Some(launch) = launch {
+            let there = Nanos(launch.there(kernel)) + all.base;
             timeline.launches.resize(at, None);
-            timeline
-                .launches
-                .push(Moment::new(Nanos(launch) + all.base));
+            timeline.launches.push(Moment::new(there));
         }
         kernel.start += all.base;
         kernel.end += all.base;
@@ -360,14 +359,13 @@ impl<'a> Marks<'a> {
         }
     }
 
-    /// When the host began to launch the kernel with this correlation: in the first of several calls
-    /// that have it.
-    fn launch(&self, rank: Option<NonMax>, correlation: Option<Correlation>) -> Option<i64> {
+    /// The call that launched the kernel with this correlation: the first of several that have it.
+    fn launch(&self, rank: Option<NonMax>, correlation: Option<Correlation>) -> Option<&'a Launch> {
         let key = (rank.map(NonMax::get), correlation?.number());
         let key_of = |launch: &Launch| (launch.rank, launch.correlation);
         let first = self.launches.partition_point(|launch| key_of(launch) < key);
         let launch = self.launches.get(first)?;
-        (key_of(launch) == key).then_some(launch.at)
+        (key_of(launch) == key).then_some(launch)
     }
 
     /// A kernel belongs to the step in which the host launched it, however late it ran. Where

@@ -144,10 +144,12 @@ impl Collected {
                 let at = event.ts.and_then(number::micros_to_nanos);
                 if let (Some(correlation), Some(at), true) = (correlation, at, launches(event.name))
                 {
+                    let length = event.dur.and_then(number::micros_to_nanos);
                     self.gathered.launches.push(Launch {
                         rank,
                         correlation,
                         at,
+                        until: at.saturating_add(length.unwrap_or(0).max(0)),
                     });
                     if let Some(thread) = self.thread(event) {
                         self.gathered.operators.launch(correlation, at, thread);

@@ -67,6 +67,7 @@ impl Flows {
                 rank: None,
                 correlation,
                 at,
+                until: at,
             }));
         }
         launches

@@ -11,14 +11,23 @@ use super::longer::{self, Found, Longer};
 use super::matrix::Matrix;
 use super::measure::{Measure, hangs_on_one, once_in_step, spread};
 use super::names::{self, Kinds};
-use super::overlap::OverlapKind;
-use super::{artefact, turns};
-use crate::analysis::{idle_of, ratio};
+use super::turns::{self, Nobody};
+use super::{artefact, equal};
+use crate::analysis::{idle_of, ratio, wall_time};
 use crate::collectives::GroupWaits;
+use crate::idle;
 use crate::marks::marks;
 use crate::pace::paces;
 use crate::skew::Skew;
+use crate::time::{Split, launches_known};
 use crate::timeline::{Kernel, NonMax, Timeline};
+
+/// Where launches of fewer kernels are known, why a GPU is idle is known in part only.
+const KNOWN: f64 = 0.95;
+/// What takes longer by at least this share of what it is to explain explains it.
+const EXPLAINS: f64 = 0.5;
+/// Where others wait in turn a rank is slow from this share on.
+const SLOW: f64 = 0.01;
 
 /// The diagnosis, with what it rests on.
 #[derive(Debug, Clone, Serialize)]
@@ -52,10 +61,12 @@ pub struct Diagnosis {
     /// Whether ranks come last in turn, so that none of them is to blame for what the others wait.
     #[serde(skip)]
     pub in_turn: bool,
-    /// By how many more blocks of threads its kernels are launched with than on those far ahead of it, a share; none where
-    /// that is not known, or not by what they take longer.
+    /// Ranks whose clocks are slow though nobody is late, and by how much longer their kernels take.
     #[serde(skip)]
-    pub more_blocks: Option<f64>,
+    pub unwaited: Option<(Vec<u32>, f64)>,
+    /// What the grids of its kernels tell, where these take longer whatever limits them; none where that is not known.
+    #[serde(skip)]
+    pub grids: Option<Grids>,
     /// The iterations in which the rank that is late is slow, where it is not in the others.
     #[serde(skip)]
     pub slow_in: Vec<u32>,
@@ -134,17 +145,238 @@ pub fn named(ranks: &[u32]) -> String {
     }
 }
 
+/// Which ranks are late, and why.
+struct Judged {
+    verdict: Verdict,
+    /// All that are as late, by their places.
+    late: Vec<usize>,
+    /// The iterations in which the last one is slow, where it is not in the others.
+    slow_in: Vec<u32>,
+    nobody: Option<Nobody>,
+    once_in_step: Option<usize>,
+    /// Whether its pace alone tells, and not who waits least.
+    by_pace: bool,
+    /// Ranks whose kernels are slow where nobody is late, and by how much.
+    unwaited: Option<(Vec<usize>, f64)>,
+    found: Found,
+}
+
+/// What ranks are judged by.
+struct Given<'a, 'b> {
+    timelines: &'a [Timeline],
+    matrix: &'a Matrix<'b>,
+    kinds: &'a Kinds,
+    skew: &'a Skew,
+    waits: Option<&'a GroupWaits>,
+    length: Nanos,
+    runs: Runs,
+    measure: Measure,
+    marks: Vec<Marks>,
+    limits: Limits,
+}
+
+impl Given<'_, '_> {
+    fn marks_of(&self, kinds: &Kinds) -> Vec<Marks> {
+        marks_of(
+            self.timelines,
+            self.matrix,
+            kinds,
+            self.skew,
+            (self.length, &self.runs),
+        )
+    }
+
+    /// The verdict on ranks of these values and marks of some kernels.
+    fn told(&self, values: &[f64], (marks, kinds): (&[Marks], &Kinds), limits: &Limits) -> Verdict {
+        let verdict = litd_diagnosis::diagnose(values, marks, &[], limits);
+        let by_work = || {
+            let more = (self.timelines, self.matrix, (kinds, false));
+            let more = names::more_blocks_of(more.0, more.1, more.2, &verdict);
+            let slower = verdict.apart.slower_compute.unwrap_or_default();
+            verdict.cause == Cause::SlowClock && more >= Some(EXPLAINS * slower)
+        };
+        match names::few(self.matrix, kinds, &verdict) || by_work() {
+            true => verdict.without_pace(),
+            false => verdict,
+        }
+    }
+
+    /// The verdict, and the iterations in which the rank that is last is slow, where it is not in the others.
+    fn first(&self) -> (Verdict, Vec<u32>) {
+        let values = &self.measure.values;
+        let mut verdict = self.told(values, (&self.marks, self.kinds), &self.limits);
+        let mut slow_in = names::slow_iterations(self.matrix, self.kinds, &verdict);
+        // What a few iterations show may be lost among all of them, and is told of these alone.
+        let unseen = verdict.cause == Cause::Unknown && verdict.seen.is_empty();
+        if !slow_in.is_empty() && (unseen || is_slow(&verdict)) {
+            let within = self.kinds.within(self.matrix, &slow_in);
+            let marks = self.marks_of(&within);
+            let other = self.told(values, (&marks, &within), &self.limits);
+            if is_slow(&other) {
+                verdict = other;
+            }
+        }
+        if !is_slow(&verdict) {
+            slow_in.clear();
+        }
+        (verdict, slow_in)
+    }
+
+    /// The verdict on the ranks of the slowest kernels, whoever waits least: where loads move from rank to rank these
+    /// hide who waits for a slow clock. None where they are not clearly slower.
+    fn slowest(&self) -> Option<(Verdict, Vec<usize>)> {
+        let slower = |marks: &Marks| Some(-marks.slower_compute?);
+        let values = self.marks.iter().map(slower).collect::<Option<Vec<_>>>()?;
+        let errors = self.marks.iter().filter_map(|marks| marks.uncertainty);
+        let error = errors.fold(0.0, f64::max);
+        let limits = Limits {
+            level: self.limits.slower.max(SURE * error),
+            ..self.limits
+        };
+        let verdict = self.told(&values, (&self.marks, self.kinds), &limits);
+        let clear = turns::is_slow(&verdict) && verdict.apart.slower_compute >= Some(SLOW);
+        let late = litd_diagnosis::as_late(&verdict, &values, &self.marks, &limits);
+        clear.then_some((verdict, late))
+    }
+
+    /// The same on the ranks whose hosts are late, as launches tell.
+    fn latest_hosts(&self) -> Option<(Verdict, Vec<usize>)> {
+        /// Queues that are empty for less than this share of the time more are none of their own.
+        const MUCH: f64 = 0.02;
+        let known = |timeline: &Timeline| launches_known(timeline) >= KNOWN;
+        if !self.timelines.iter().all(known) {
+            return None;
+        }
+        let values = Vec::from_iter(self.marks.iter().map(|marks| -marks.idle));
+        let limits = Limits {
+            level: MUCH,
+            ..self.limits
+        };
+        let verdict = self.told(&values, (&self.marks, self.kinds), &limits);
+        let late = litd_diagnosis::as_late(&verdict, &values, &self.marks, &limits);
+        let own = verdict.cause == Cause::HostBound && verdict.apart.idle >= MUCH;
+        (own && 2 * late.len() <= self.timelines.len()).then_some((verdict, late))
+    }
+
+    fn judge(&self, comparable: bool) -> Judged {
+        let (mut verdict, slow_in) = self.first();
+        let mut late =
+            litd_diagnosis::as_late(&verdict, &self.measure.values, &self.marks, &self.limits);
+        // Loads that move hide that others are as slow.
+        if turns::is_slow(&verdict)
+            && let Some((_, all)) = self.slowest()
+            && late.iter().all(|gpu| all.contains(gpu))
+        {
+            late = all;
+        }
+        let is_late = verdict.cause != Cause::Healthy && comparable;
+        let one = verdict.last.filter(|_| is_late);
+        let once_in_step =
+            one.and_then(|last| once_in_step(last, self.waits, &self.measure, self.length));
+        let nobody = match (is_late, once_in_step) {
+            (true, None) => turns::nobody(self.waits, &verdict, &late),
+            // Where recordings began at different moments the first collectives speak against the others.
+            (true, Some(other)) => turns::nobody_in_step(self.waits, &verdict, other),
+            (false, _) => None,
+        };
+        let once_in_step = once_in_step.filter(|_| nobody.is_none());
+        let nobody = match nobody {
+            None if is_late => None,
+            Some(Nobody::Hosts) => nobody,
+            _ => self.all_hosts(comparable).or(nobody),
+        };
+        let found = match nobody {
+            None => longer_of(self, one, &verdict),
+            Some(nobody) => {
+                verdict.cause = nobody.cause();
+                Found::default()
+            }
+        };
+        let mut judged = Judged {
+            verdict,
+            late,
+            slow_in,
+            nobody,
+            once_in_step,
+            by_pace: false,
+            unwaited: None,
+            found,
+        };
+        if comparable && judged.verdict.cause == Cause::Healthy && nobody.is_none() {
+            judged.unwaited = self.slowest().and_then(|(verdict, late)| {
+                let clock = verdict.cause == Cause::SlowClock;
+                Some((late, verdict.apart.slower_compute.filter(|_| clock)?))
+            });
+        }
+        if is_late && judged.is_open() {
+            let hosts = || self.latest_hosts().filter(|_| nobody.is_some());
+            match self.slowest().or_else(hosts) {
+                Some((verdict, late)) => judged.takes(verdict, late),
+                None if nobody.is_none() && self.is_alike(&judged.verdict, judged.late.len()) => {
+                    judged.verdict.cause = Cause::Healthy;
+                }
+                None => {}
+            }
+        }
+        judged
+    }
+
+    /// Whether a rank of which nothing tells why it is late is no later than GPUs of one model differ in their paces, or
+    /// most ranks are as late: then the others are early, by hardly more than noise.
+    fn is_alike(&self, verdict: &Verdict, late: usize) -> bool {
+        let slower = verdict.apart.slower_compute.unwrap_or_default();
+        let differ = slower.clamp(0.0, self.limits.slower);
+        let (spread, level) = (self.measure.spread, self.measure.level);
+        spread < level + differ || 2 * late > self.timelines.len() && spread < 2.0 * level
+    }
+
+    /// The share of the time recorded for which all queues are empty.
+    fn all_empty(&self, verdict: &Verdict) -> f64 {
+        let whole = wall_time(self.timelines).0.max(1) as f64;
+        (verdict.idle - verdict.apart.idle) * self.length.0 as f64 / whole
+    }
+
+    /// Whether launches tell that no host is fast enough, where no rank is later than the others.
+    fn all_hosts(&self, comparable: bool) -> Option<Nobody> {
+        let idles = |marks: &Marks| marks.idle >= turns::ALL_WAIT;
+        let all = comparable && self.marks.iter().all(idles);
+        let by_host = |timeline: &Timeline| {
+            let (split, _) = Split::of(timeline);
+            let known = launches_known(timeline) >= KNOWN;
+            known && ratio(split.idle_launch, split.window()) >= Some(turns::ALL_WAIT)
+        };
+        (all && self.timelines.iter().all(by_host)).then_some(Nobody::Hosts)
+    }
+}
+
+impl Judged {
+    /// Whether no rank is to blame, or one of which nothing tells why it is late.
+    fn is_open(&self) -> bool {
+        let unknown = self.verdict.cause == Cause::Unknown && self.verdict.seen.is_empty();
+        let unknown = unknown && self.found.explains.is_empty() && self.once_in_step.is_none();
+        self.nobody == Some(Nobody::InTurn) || self.nobody.is_none() && unknown
+    }
+
+    /// Takes the verdict on a rank whose kernels are slow, or whose host is late, whoever waits least.
+    fn takes(&mut self, verdict: Verdict, late: Vec<usize>) {
+        self.verdict = verdict;
+        self.late = late;
+        self.slow_in.clear();
+        self.nobody = None;
+        self.found = Found::default();
+        self.by_pace = true;
+    }
+}
+
 pub(super) fn diagnose(
     timelines: &[Timeline],
     matrix: &Matrix<'_>,
-    kinds: &[OverlapKind],
+    kinds: &Kinds,
     skew: &Skew,
     waits: Option<&GroupWaits>,
 ) -> Diagnosis {
     let length = length(matrix);
     let runs = Runs::of(matrix);
-    let kinds = Kinds::of(matrix, kinds);
-    let marks = marks_of(timelines, matrix, &kinds, skew, (length, &runs));
     let leads = leads(matrix, length);
     let noise = expected_spread(matrix, length);
     let iterations = matrix.iterations().len().max(1);
@@ -153,50 +385,51 @@ pub(super) fn diagnose(
         level: measure.threshold(),
         ..Limits::OF_TRACES
     };
-    let within = |some: &Kinds| marks_of(timelines, matrix, some, skew, (length, &runs));
-    let given = (&measure.values[..], &marks[..], &limits);
-    let (mut verdict, slow_in) = judged(matrix, &kinds, given, within);
-    let late = litd_diagnosis::as_late(&verdict, &measure.values, &marks, &limits);
+    let marks = marks_of(timelines, matrix, kinds, skew, (length, &runs));
+    let given = Given {
+        timelines,
+        matrix,
+        kinds,
+        skew,
+        waits,
+        length,
+        runs,
+        measure,
+        marks,
+        limits,
+    };
     let exchanges = matrix.exchanges();
     let artefact = artefact::find(timelines, matrix, skew, (length, waits.is_some()));
-    let is_late = verdict.cause != Cause::Healthy && artefact.is_none() && exchanges;
+    let comparable = artefact.is_none() && exchanges;
+    let judged = given.judge(comparable);
+    let verdict = &judged.verdict;
+    let nobody = judged.nobody;
+    let is_late = verdict.cause != Cause::Healthy && comparable && nobody.is_none();
     let one = verdict.last.filter(|_| is_late);
-    let once_in_step = one.and_then(|last| once_in_step(last, waits, &measure, length));
-    // Where recordings began at different moments the first collectives speak against the others.
-    let nobody = match is_late && once_in_step.is_none() {
-        true => turns::nobody(waits, &verdict, &late),
-        false => None,
-    };
-    if let Some(nobody) = nobody {
-        verdict.cause = nobody.cause();
-    }
-    let is_late = is_late && nobody.is_none();
-    let one = verdict.last.filter(|_| is_late);
-    let found = longer_of(timelines, (&runs, length), one, &verdict, &measure);
-    let shaky = one.is_some_and(|last| {
-        let set_apart = set_apart(&verdict);
-        hangs_on_one((last, set_apart), waits, &measure, length)
+    // What the pace alone tells rests on no collective.
+    let by_pace = judged.by_pace || given.slowest().is_some_and(|(_, late)| late == judged.late);
+    let shaky = one.filter(|_| !by_pace).is_some_and(|last| {
+        let set_apart = set_apart(verdict);
+        hangs_on_one((last, set_apart), waits, &given.measure, length)
     });
     let number = |&gpu: &usize| timelines.get(gpu).map(|timeline| timeline.rank);
     let last = verdict.last.and_then(|gpu| number(&gpu)).unwrap_or(0);
-    let late = Vec::from_iter(late.iter().filter_map(number));
+    let late = Vec::from_iter(judged.late.iter().filter_map(number));
     let (cause, evidence) = match artefact {
         Some(artefact) => artefact,
         None if late.is_empty() => (Cause::Unknown, Vec::new()),
         None if !exchanges && verdict.cause != Cause::Healthy => {
-            (Cause::Unknown, alone(timelines, &leads, &marks))
+            (Cause::Unknown, alone(timelines, &leads, &given.marks))
         }
         None => (
             verdict.cause,
             match nobody {
-                Some(nobody) => nobody.evidence(&late, &verdict),
-                None => evidence((&late, last), &verdict, &measure, &found),
+                Some(nobody) => nobody.evidence(&late, given.all_empty(verdict)),
+                None => evidence((&late, last), &given.measure, &judged),
             },
         ),
     };
-    let excess = one.and_then(|last| excess(timelines, (&runs, length), last, &verdict));
     let stragglers = if is_late { late } else { Vec::new() };
-    let ranks = ranks(timelines, &marks, &leads, waits, length);
     Diagnosis {
         cause,
         rank: match stragglers[..] {
@@ -206,21 +439,25 @@ pub(super) fn diagnose(
         stragglers,
         exchanges,
         power_helps: cause.power_helps(),
-        measure: measure.name,
-        spread: measure.spread,
-        level: measure.level,
+        measure: given.measure.name,
+        spread: given.measure.spread,
+        level: given.measure.level,
         apart: verdict.apart,
-        all_idle: all_idle(&verdict) || nobody.is_some(),
+        all_idle: all_idle(verdict) || nobody.is_some(),
         in_turn: nobody.is_some(),
-        more_blocks: one.and_then(|last| more_blocks(timelines, &runs, last, &verdict)),
-        excess,
-        slow_in,
+        unwaited: judged.unwaited.as_ref().map(|(late, slower)| {
+            let late = late.iter().filter_map(number);
+            (late.collect(), *slower)
+        }),
+        grids: one.and_then(|_| grids(&given, verdict)),
+        excess: one.and_then(|last| excess(&given, last, &judged)),
+        slow_in: judged.slow_in.clone(),
         seen: verdict.seen.clone(),
         hangs_on_one: shaky,
-        once_in_step: once_in_step.and_then(|at| number(&at)),
-        longer: found.explains,
+        once_in_step: judged.once_in_step.and_then(|at| number(&at)),
+        ranks: ranks(timelines, &given.marks, &leads, waits, length),
+        longer: judged.found.explains,
         evidence,
-        ranks,
     }
 }
 
@@ -242,70 +479,56 @@ fn ranks(
     each.map(one).collect()
 }
 
-/// The verdict on ranks of these values and marks, and the iterations in which the one that is last is slow, where it is
-/// not in the others. `marks_within` makes the marks of some kernels alone.
-fn judged(
-    matrix: &Matrix<'_>,
-    kinds: &Kinds,
-    (values, marks, limits): (&[f64], &[Marks], &Limits),
-    marks_within: impl Fn(&Kinds) -> Vec<Marks>,
-) -> (Verdict, Vec<u32>) {
-    let told = |marks: &[Marks], kinds: &Kinds| {
-        let verdict = litd_diagnosis::diagnose(values, marks, &[], limits);
-        match names::few(matrix, kinds, &verdict) {
-            true => verdict.without_pace(),
-            false => verdict,
-        }
-    };
-    let is_slow =
-        |verdict: &Verdict| matches!(verdict.cause, Cause::SlowClock | Cause::DataDependent);
-    let mut verdict = told(marks, kinds);
-    let mut slow_in = names::slow_iterations(matrix, kinds, &verdict);
-    // What a few iterations show may be lost among all of them.
-    if !slow_in.is_empty() && verdict.cause == Cause::Unknown && verdict.seen.is_empty() {
-        let within = kinds.within(matrix, &slow_in);
-        let other = told(&marks_within(&within), &within);
-        if is_slow(&other) {
-            verdict = other;
-        }
-    }
-    if !is_slow(&verdict) {
-        slow_in.clear();
-    }
-    (verdict, slow_in)
+fn is_slow(verdict: &Verdict) -> bool {
+    matches!(verdict.cause, Cause::SlowClock | Cause::DataDependent)
 }
 
-/// By how many more blocks of threads the last rank's kernels are launched with, if it is that by which they take
-/// longer.
-fn more_blocks(timelines: &[Timeline], runs: &Runs, last: usize, verdict: &Verdict) -> Option<f64> {
+/// What grids tell of a rank whose kernels of all kinds take longer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Grids {
+    /// They are larger by this share, and that is why.
+    Larger(f64),
+    /// They are as large as on the other ranks, so there is no more work.
+    Equal,
+}
+
+/// What grids tell, where they are known and kernels of all kinds take longer.
+fn grids(given: &Given<'_, '_>, verdict: &Verdict) -> Option<Grids> {
+    /// By less than this part of what kernels take longer grids are not larger.
+    const EQUAL: f64 = 0.1;
     let apart = &verdict.apart;
     let slower = apart.slower_compute.into_iter().chain(apart.slower_memory);
     let slower = slower.reduce(f64::max)?;
-    let by_work = verdict.cause == Cause::DataDependent && slower > 0.0;
-    let ranks = (last, &verdict.ahead[..]);
-    let more = longer::more_blocks_in_all(timelines, runs, ranks).filter(|_| by_work)?;
-    (more >= slower / 2.0).then_some(more)
+    let kernels = (given.kinds, true);
+    let more = names::more_blocks_of(given.timelines, given.matrix, kernels, verdict);
+    let more = more.filter(|_| verdict.cause == Cause::DataDependent && slower > 0.0)?;
+    match more {
+        more if more >= EXPLAINS * slower => Some(Grids::Larger(more)),
+        more if more.abs() < EQUAL * slower => Some(Grids::Equal),
+        _ => None,
+    }
 }
 
 /// By how much more than those far ahead of it the last rank computes, copies and waits for its host, a share of the
 /// time.
-fn excess(
-    timelines: &[Timeline],
-    (runs, length): (&Runs, Nanos),
-    last: usize,
-    verdict: &Verdict,
-) -> Option<f64> {
-    let more = longer::excess(timelines, runs, (last, &verdict.ahead));
+fn excess(given: &Given<'_, '_>, last: usize, judged: &Judged) -> Option<f64> {
+    let verdict = &judged.verdict;
+    // Among loads that move what a rank computes more is no measure of what makes it late.
+    let more = match judged.by_pace {
+        true => Nanos::ZERO,
+        false => longer::excess(given.timelines, &given.runs, (last, &verdict.ahead)),
+    };
     let idle = match verdict.seen.contains(&Cause::HostBound) {
         true => verdict.apart.idle.max(0.0),
         false => 0.0,
     };
-    Some(ratio(more, length)? + idle)
+    Some(ratio(more, given.length)? + idle)
 }
 
-/// Whether the queue of the rank that is last is empty no longer than those of the ranks far ahead of it.
+/// Whether the queue of the rank that is last is empty hardly longer than those of the ranks far ahead of it.
 fn all_idle(verdict: &Verdict) -> bool {
-    verdict.apart.idle <= Limits::OF_TRACES.idle
+    let own = verdict.apart.idle;
+    own <= Limits::OF_TRACES.idle || turns::all_alike(verdict)
 }
 
 /// Whether what is seen of the rank that is last is its own.
@@ -317,13 +540,7 @@ fn set_apart(verdict: &Verdict) -> bool {
 }
 
 /// Which names take longer on a rank of which nothing else tells why it is late.
-fn longer_of(
-    timelines: &[Timeline],
-    (runs, length): (&Runs, Nanos),
-    last: Option<usize>,
-    verdict: &Verdict,
-    measure: &Measure,
-) -> Found {
+fn longer_of(given: &Given<'_, '_>, last: Option<usize>, verdict: &Verdict) -> Found {
     // That all hosts are late does not tell why one rank is.
     let unexplained = match verdict.cause {
         Cause::Unknown => verdict.seen.is_empty(),
@@ -332,8 +549,8 @@ fn longer_of(
     let Some(last) = last.filter(|_| unexplained) else {
         return Found::default();
     };
-    let late = measure.late_by() * length.0 as f64;
-    longer::find(timelines, runs, (last, &verdict.ahead), late)
+    let late = given.measure.late_by * given.length.0 as f64;
+    longer::find(given.timelines, &given.runs, (last, &verdict.ahead), late)
 }
 
 /// What is to be said of ranks that exchange nothing: how far apart they are, which holds nobody back by
@@ -367,12 +584,8 @@ fn alone(timelines: &[Timeline], leads: &[f64], marks: &[Marks]) -> Vec<String> 
 }
 
 /// What the verdict rests on.
-fn evidence(
-    (late, last): (&[u32], u32),
-    verdict: &Verdict,
-    measure: &Measure,
-    found: &Found,
-) -> Vec<String> {
+fn evidence((late, last): (&[u32], u32), measure: &Measure, judged: &Judged) -> Vec<String> {
+    let (verdict, found) = (&judged.verdict, &judged.found);
     let apart = &verdict.apart;
     let [level, unexplained] = measure.apart(&named(late), !found.explains.is_empty());
     // Of several that are alike the last one stands for all.
@@ -436,7 +649,7 @@ fn pace(its: &str, verdict: &Verdict) -> String {
                 Cause::SlowClock =>
                     ": the clock is slow (these traces hold no temperature that would say why)",
                 Cause::DataDependent =>
-                    ": a slow clock would spare the latter, so there is more work",
+                    ": a slow clock would spare the latter, so there is more work, or all of the GPU is slow",
                 _ => "",
             }
         ),
@@ -476,7 +689,9 @@ fn marks_of(
     let duration = |gpu, k| matrix.duration(gpu, k);
     let paces = paces(size, duration, |k| kinds.constant[k], |k| kinds.limits[k]);
     let idles = Vec::from_iter(timelines.iter().map(|timeline| runs.idle(timeline)));
-    marks(&paces, &idles, skew, length)
+    let mut marks = marks(&paces, &idles, skew, length);
+    equal::add_chance(&mut marks, matrix, kinds);
+    marks
 }
 
 /// The iterations in which kernels match, those of consecutive numbers as one span each: what a
@@ -507,11 +722,12 @@ impl Runs {
 
     /// How long a rank's GPU had nothing to do in them; in all of its time if there are none.
     fn idle(&self, timeline: &Timeline) -> Nanos {
+        let late = idle::before_collectives(timeline, |kernel| self.have(kernel));
         if self.0.is_empty() {
-            return idle_of(&timeline.kernels);
+            return idle_of(&timeline.kernels) + late;
         }
         let idle = |run| idle_of(timeline.kernels.iter().filter(|kernel| is_in(kernel, run)));
-        self.0.iter().map(idle).sum()
+        self.0.iter().map(idle).sum::<Nanos>() + late
     }
 }
 

@@ -198,30 +198,8 @@ fn bare_copies(timeline: &Timeline, runs: &Runs) -> Nanos {
     bare.sum()
 }
 
-/// The same of all names that a rank computes, each weighed by its time; none where traces tell it of less than half
-/// of that.
-pub(super) fn more_blocks_in_all(
-    timelines: &[Timeline],
-    runs: &Runs,
-    (last, ahead): (usize, &[usize]),
-) -> Option<f64> {
-    let (mut all, mut told, mut more) = (0.0, 0.0, 0.0);
-    for ((name, class), sum) in sums(timelines.get(last)?, runs) {
-        if class != KernelClass::Computation {
-            continue;
-        }
-        let time = sum.time.0 as f64;
-        all += time;
-        if let Some(blocks) = more_blocks(timelines, (last, ahead), name) {
-            told += time;
-            more += time * blocks;
-        }
-    }
-    (told > 0.0 && 2.0 * told >= all).then(|| more / told)
-}
-
 /// By how many more blocks of threads launches of a name have on a rank than on those far ahead of it.
-fn more_blocks(
+pub(super) fn more_blocks(
     timelines: &[Timeline],
     (last, ahead): (usize, &[usize]),
     name: &str,

@@ -18,6 +18,8 @@ pub(super) struct Measure {
     /// How far the ranks are apart by that, and how far noise may drive them; shares.
     pub(super) spread: f64,
     pub(super) level: f64,
+    /// What the last rank is late by in all, a share of the time.
+    pub(super) late_by: f64,
 }
 
 impl Measure {
@@ -35,6 +37,7 @@ impl Measure {
                 name: "leads",
                 spread: spread(leads),
                 level: LEVEL.max(noise),
+                late_by: spread(leads),
             };
         };
         let shares = |times: &[Nanos]| {
@@ -50,6 +53,13 @@ impl Measure {
             (apart, LEVEL.max(noise))
         });
         let arrivals = arrivals.filter(|one| one.0 / one.1 > exposed.0 / exposed.1);
+        // What others wait with nothing to compute counts each moment once. What computation hides does not: the same
+        // lateness shows at each collective, and ranks carry it on until somebody waits, so there the greatest counts.
+        let greatest = waits.without_one.iter().map(|rest| {
+            let greatest = waits.names.iter().zip(rest).map(|(all, rest)| *all - *rest);
+            spread(&shares(&Vec::from_iter(greatest)))
+        });
+        let late_by = greatest.fold(exposed.0, f64::max);
         let (name, (spread, level)) = match arrivals {
             Some(arrivals) => ("arrivals", arrivals),
             None => ("waits", exposed),
@@ -59,6 +69,7 @@ impl Measure {
             name,
             spread,
             level,
+            late_by,
         }
     }
 
@@ -67,15 +78,6 @@ impl Measure {
         match self.spread > 0.0 {
             true => spread(&self.values) * self.level / self.spread,
             false => self.level,
-        }
-    }
-
-    /// What the last rank is late by, a share of the time: what nothing hides, where that is told; what computation
-    /// hides adds up over collectives that run side by side.
-    pub(super) fn late_by(&self) -> f64 {
-        match self.name == "waits" && self.spread >= self.level {
-            true => self.spread,
-            false => spread(&self.values),
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod artefact;
 mod cause;
+mod equal;
 mod gain;
 mod layers;
 mod longer;
@@ -20,7 +21,7 @@ use litd_units::Nanos;
 use serde::Serialize;
 
 pub use crate::skew::{Jump, Skew};
-pub use cause::{Diagnosis, RankMarks, named};
+pub use cause::{Diagnosis, Grids, RankMarks, named};
 pub use gain::{Gain, gain};
 pub use layers::Layer;
 pub use litd_diagnosis::{Cause, Marks};
@@ -152,13 +153,18 @@ fn study_with<'a>(
         let first = last.next();
         last.any(|gpu| Some(gpu) != first)
     };
-    let diagnosis = cause::diagnose(timelines, &matrix, &kinds, &skew, compared.waits);
+    let equal = names::Kinds::of(&matrix, &kinds);
+    let diagnosis = cause::diagnose(timelines, &matrix, &equal, &skew, compared.waits);
     let applies = diagnosis.cause == Cause::SlowClock;
+    let mut models = Models::of(&matrix, options, applies);
+    if !equal.is_empty() {
+        models.saves = equal.saves(&matrix);
+    }
     Ok(Study {
         diagnosis,
         skew,
         straggler_changes: waves.iter().any(changes),
-        models: Models::of(&matrix, options, applies),
+        models,
         kernels: overlap::per_kernel(&matrix, &kinds),
         layers: overlap::per_layer(&matrix, &layers),
         iterations: overlap::per_iteration(&matrix),

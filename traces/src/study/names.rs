@@ -6,10 +6,13 @@ use std::collections::{BTreeMap, HashMap};
 use litd_diagnosis::{Cause, Verdict, median};
 use litd_units::Nanos;
 
+use super::equal;
+use super::longer::more_blocks;
 use super::matrix::{Matrix, layer_of};
 use super::overlap::OverlapKind;
 use crate::limit::{Limit, limit_of};
 use crate::pace::{PACE_KERNELS, trimmed};
+use crate::timeline::Timeline;
 
 /// A name whose kernels are slower by less than this share of what all are on average is spared.
 const SPARED: f64 = 0.25;
@@ -24,11 +27,13 @@ const MUCH: f64 = 0.1;
 /// Of fewer ranks than this the middle one is chance: then the slowest is the measure.
 const FEW: usize = 4;
 
-/// What is known of each matched kernel: what limits it, and whether as much communication runs beside it on all
-/// ranks.
+/// What is known of each matched kernel: what limits it, and whether its work and the communication beside it are equal on
+/// all ranks, so that its length tells of the clock.
 pub(super) struct Kinds {
     pub(super) limits: Vec<Option<Limit>>,
     pub(super) constant: Vec<bool>,
+    /// What the ranks in the middle take for it.
+    pub(super) middles: Vec<f64>,
 }
 
 /// By how much the last rank is slower in each iteration than those far ahead of it: those in which it clearly is,
@@ -61,10 +66,21 @@ pub(super) fn slow_iterations(matrix: &Matrix<'_>, kinds: &Kinds, verdict: &Verd
     let told = most >= SLOW && slower.iter().all(|one| one.1 < less || one.1 >= more);
     let slow = slower.iter().filter(|one| one.1 >= more);
     let slow = Vec::from_iter(slow.map(|one| one.0));
-    match told && slow.len() < slower.len() {
-        true => slow,
-        false => Vec::new(),
+    if !told || slow.len() == slower.len() {
+        return Vec::new();
     }
+    // Where a third of the other ranks are as slow in other iterations it is work that moves from rank to rank.
+    let paces = equal::by_iteration(matrix, kinds, kinds.following());
+    let elsewhere = |gpu: usize| {
+        let others = paces
+            .iter()
+            .filter(|(number, _)| number.is_some_and(|number| !slow.contains(&number)));
+        let mut paces = others.filter_map(|(_, each)| each.get(gpu));
+        gpu != last && paces.any(|&pace| pace - 1.0 >= more)
+    };
+    let others = (0..matrix.gpus()).filter(|&gpu| elsewhere(gpu)).count();
+    let moves = others > 0 && 3 * others + 1 >= matrix.gpus();
+    if moves { Vec::new() } else { slow }
 }
 
 /// How long the ranks far ahead of the last one take for a kernel.
@@ -91,10 +107,37 @@ impl Kinds {
             let has_length = (0..matrix.gpus()).all(|gpu| matrix.duration(gpu, k) > Nanos::ZERO);
             has_length && kinds.get(k) != Some(&OverlapKind::Varying)
         };
-        Self {
+        let mut kinds = Self {
             limits,
             constant: (0..matrix.kernels()).map(constant).collect(),
-        }
+            middles: equal::middles(matrix),
+        };
+        equal::only(matrix, &mut kinds);
+        kinds
+    }
+
+    /// The part of its computation that each rank saves if it becomes as fast as the median one (of two ranks as the
+    /// faster one), by the sums over these kernels; 0 for those that are.
+    pub(super) fn saves(&self, matrix: &Matrix<'_>) -> Vec<f64> {
+        let time = |gpu| {
+            let kernels = (0..matrix.kernels()).filter(|&k| self.constant[k]);
+            kernels.map(|k| matrix.duration(gpu, k).0 as f64).sum()
+        };
+        let times = matrix.column(time);
+        let middle = match times[..] {
+            [one, other] => f64::min(one, other),
+            _ => median(times.clone()).unwrap_or(0.0),
+        };
+        let saved = times.into_iter().map(|time: f64| match time > middle {
+            true => 1.0 - middle / time,
+            false => 0.0,
+        });
+        saved.collect()
+    }
+
+    /// Whether any of these kernels is left.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.constant.contains(&true)
     }
 
     /// The same of some iterations alone.
@@ -110,17 +153,18 @@ impl Kinds {
             constant: constant
                 .map(|(k, &constant)| constant && within(k))
                 .collect(),
+            middles: self.middles.clone(),
         }
     }
 
-    fn limited_by_memory(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn limited_by_memory(&self) -> impl Iterator<Item = usize> {
         let all = self.constant.iter().zip(&self.limits).enumerate();
         all.filter(|(_, (constant, limit))| **constant && **limit == Some(Limit::Memory))
             .map(|(k, _)| k)
     }
 
     /// The kernels that follow the clock, as far as names tell: see [`crate::pace`].
-    fn following(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn following(&self) -> impl Iterator<Item = usize> {
         let constant = || {
             let all = self.constant.iter().zip(&self.limits).enumerate();
             all.filter(|(_, (constant, _))| **constant)
@@ -135,6 +179,33 @@ impl Kinds {
             })
             .map(|(k, _)| k)
     }
+}
+
+/// By how many more blocks of threads the last rank's kernels are launched with than those of the ranks far ahead of it,
+/// each weighed by its time: of those that follow the clock or, where `all`, of those that memory limits as well. None
+/// where traces tell it of less than half of that time.
+pub(super) fn more_blocks_of(
+    timelines: &[Timeline],
+    matrix: &Matrix<'_>,
+    (kinds, all): (&Kinds, bool),
+    verdict: &Verdict,
+) -> Option<f64> {
+    let last = verdict.last?;
+    let mut names = HashMap::<&str, f64>::new();
+    let also = kinds.limited_by_memory().filter(|_| all);
+    for k in kinds.following().chain(also) {
+        let time = matrix.duration(last, k).0 as f64;
+        *names.entry(matrix.name(k)).or_default() += time;
+    }
+    let (mut whole, mut told, mut more) = (0.0, 0.0, 0.0);
+    for (name, time) in names {
+        whole += time;
+        if let Some(blocks) = more_blocks(timelines, (last, &verdict.ahead), name) {
+            told += time;
+            more += time * blocks;
+        }
+    }
+    (told > 0.0 && 2.0 * told >= whole).then(|| more / told)
 }
 
 /// The kernels of one name on the rank that is last, against those on the ranks far ahead of it.

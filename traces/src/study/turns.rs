@@ -11,10 +11,8 @@ const MOST: f64 = 0.5;
 /// Kernels that are slower by so many of their standard errors are no chance.
 const NO_CHANCE: f64 = 10.0;
 /// From this share of the time on that all queues are empty, hosts are what everybody waits for.
-const ALL_WAIT: f64 = 0.1;
-/// There, one that is to blame for this share is late by itself.
-const MOSTLY: f64 = 0.75;
-/// A queue that is empty for longer than the others by less than this part of what they are is none of its own.
+pub(super) const ALL_WAIT: f64 = 0.1;
+/// A queue that is empty for longer than the others by less than this part of what they are costs little of its own.
 const OWN: f64 = 0.25;
 
 /// Why nobody in particular is waited for.
@@ -35,15 +33,16 @@ impl Nobody {
     }
 
     /// The reasons, in words and numbers.
-    pub(super) fn evidence(self, late: &[u32], verdict: &Verdict) -> Vec<String> {
-        let least = 100.0 * (verdict.idle - verdict.apart.idle);
+    /// All queues are empty for this share of the time recorded.
+    pub(super) fn evidence(self, late: &[u32], empty: f64) -> Vec<String> {
+        let least = 100.0 * empty;
         match self {
             Self::InTurn => vec![format!(
                 "another rank comes last from collective to collective and from iteration to iteration: {}, which the others wait for most, may be that by chance",
                 named(late)
             )],
             Self::Hosts => vec![format!(
-                "all queues are empty, with no collective to wait for, for about {least:.1} % of an iteration or more: no host is fast enough for its GPU; {} is last by little of that or by chance",
+                "all queues are empty, with no collective to wait for, for about {least:.1} % of the time recorded or more: no host is fast enough for its GPU; that {} comes last is little of that, or chance",
                 named(late)
             )],
         }
@@ -58,7 +57,7 @@ pub(super) fn nobody(
 ) -> Option<Nobody> {
     let lags = &waits?.lags;
     let own = lags.get(verdict.last?)?;
-    if is_slow(verdict) || again(own) {
+    if is_slow(verdict) {
         return None;
     }
     let blame = late.iter().filter_map(|&gpu| lags.get(gpu));
@@ -66,16 +65,56 @@ pub(super) fn nobody(
     let idle = verdict.apart.idle;
     let common = verdict.idle - idle;
     if verdict.cause == Cause::HostBound && common >= ALL_WAIT {
-        // Where its queue is empty no longer than the others' something else makes it late.
-        let by_host = idle > Limits::OF_TRACES.idle;
-        let own = blame >= MOST && (blame >= MOSTLY || idle >= OWN * common);
-        return (by_host && !own).then_some(Nobody::Hosts);
+        // What all hosts are late by is told first; what one of them is later by decides for what it is worth. Where its
+        // queue is empty no longer than the others' something else makes it late, if that is no chance.
+        let all = match idle > Limits::OF_TRACES.idle {
+            true => idle < OWN * common || blame < MOST && !again(own),
+            false => blame < MOST && !again(own),
+        };
+        return all.then_some(Nobody::Hosts);
     }
-    (blame < MOST).then_some(Nobody::InTurn)
+    if again(own) {
+        return None;
+    }
+    // Several that are late for one reason are so in all iterations, and not one in each.
+    let named = || late.iter().filter_map(|&gpu| lags.get(gpu));
+    let steady = named().filter(|lag| again(lag)).count();
+    if late.len() > 1 && own.by_iterations.is_some() && 2 * steady < late.len() {
+        return Some(Nobody::InTurn);
+    }
+    // So much of the blame falls to so many of all ranks by chance.
+    let chance = late.len() as f64 / lags.len().max(1) as f64;
+    let most = match late.len() {
+        0 | 1 => MOST,
+        _ => chance + MOST * (1.0 - chance),
+    };
+    (blame < most).then_some(Nobody::InTurn)
+}
+
+/// The same of the rank that would be last by the collectives that find their ranks in step alone, where enough iterations
+/// tell.
+pub(super) fn nobody_in_step(
+    waits: Option<&GroupWaits>,
+    verdict: &Verdict,
+    other: usize,
+) -> Option<Nobody> {
+    waits?.lags.get(other)?.by_iterations?;
+    let verdict = Verdict {
+        last: Some(other),
+        ..verdict.clone()
+    };
+    nobody(waits, &verdict, &[other])
+}
+
+/// Whether all queues are empty for much of the time, and that of the last rank hardly longer.
+pub(super) fn all_alike(verdict: &Verdict) -> bool {
+    let own = verdict.apart.idle;
+    let common = verdict.idle - own;
+    common >= ALL_WAIT && own < OWN * common
 }
 
 /// Whether the kernels of the last rank are slower, beyond chance.
-fn is_slow(verdict: &Verdict) -> bool {
+pub(super) fn is_slow(verdict: &Verdict) -> bool {
     let by_pace = matches!(verdict.cause, Cause::SlowClock | Cause::DataDependent);
     let apart = &verdict.apart;
     let pace = apart.slower_compute.zip(apart.uncertainty);
@@ -141,7 +180,10 @@ mod tests {
         // Once, but for all that is waited.
         assert_eq!(told(lag(0.95, 1.0, (1.0, 6)), [0.05, 0.0]), None);
         assert_eq!(told(lag(0.95, 1.0, (1.0, 6)), [0.6, 0.3]), None);
-        assert_eq!(told(lag(0.95, 1.0, (1.0, 6)), [0.32, 0.3]), None);
+        // What all hosts are late by is told first, whoever comes last.
+        for own in [lag(0.95, 1.0, (1.0, 6)), lag(0.95, 15.0, (50.0, 6))] {
+            assert_eq!(told(own, [0.32, 0.3]), Some(Nobody::Hosts));
+        }
         // Of all hosts it is hardly the latest.
         assert_eq!(
             told(lag(0.6, 10.0, (3.0, 3)), [0.45, 0.44]),

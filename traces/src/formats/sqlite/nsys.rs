@@ -93,10 +93,11 @@ pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
             Ok(())
         })?;
     }
-    let columns = ["start", "correlationId", "globalTid", "nameId"].map(Some);
+    let mut columns = Vec::from(["start", "correlationId", "globalTid", "nameId"].map(Some));
     let has =
         |column: &Option<&str>| column.is_some_and(|one| tables.column(CALLS, &[one]).is_some());
     if columns.iter().all(has) {
+        columns.push(tables.column(CALLS, &["end"]));
         tables.scan(CALLS, &columns, |_, row| {
             let name = names.get(optional(row, 3))?.unwrap_or_default();
             let [at, number, thread] = [0, 1, 2].map(|column| optional(row, column));
@@ -104,7 +105,7 @@ pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
                 (at, number, thread, launches(name))
                 && let Some(correlation) = correlation(process_of(thread), number)
             {
-                gathered.launch(None, correlation, at);
+                gathered.launch_until(None, correlation, (at, optional(row, 4)));
             }
             Ok(())
         })?;

@@ -1,0 +1,120 @@
+//! What traces tell of hosts that launch kernels too late: whose they are where ranks do work of their own, in how long
+//! gaps that shows, and what recordings miss of it.
+
+use litd_traces::study::named;
+use litd_traces::{RankReport, Report};
+use litd_units::Nanos;
+
+use super::cost::MUCH;
+use super::{parts, words};
+use crate::show::time;
+
+/// Gaps of a millisecond and more that make up this share of what GPUs wait for launches are why.
+const MOST: f64 = 0.5;
+
+/// Ranks whose GPUs wait for their hosts' launches clearly longer than the others'.
+pub struct Late {
+    ranks: Vec<u32>,
+    /// The greatest share of their time in which they do.
+    most: f64,
+    /// That of the others.
+    others: f64,
+}
+
+impl Late {
+    /// Of ranks that are not compared with each other, or whose groups are healthy: launches tell of each by itself.
+    pub fn of(report: &Report) -> Option<Self> {
+        let known = |rank: &RankReport| rank.launches_known >= parts::KNOWN;
+        if report.ranks.len() < 2 || !report.ranks.iter().all(known) {
+            return None;
+        }
+        let waits =
+            |rank: &RankReport| rank.time_ns.idle_launch.0 as f64 / rank.window_ns.0.max(1) as f64;
+        let shares = || report.ranks.iter().map(waits);
+        let (least, most) = (shares().reduce(f64::min)?, shares().reduce(f64::max)?);
+        let middle = (least + most) / 2.0;
+        let is_late = |rank: &&RankReport| waits(rank) > middle;
+        let ranks = report.ranks.iter().filter(is_late);
+        let others = shares().filter(|share| *share <= middle).reduce(f64::max)?;
+        (most - others >= MUCH).then(|| Self {
+            ranks: ranks.map(|rank| rank.rank).collect(),
+            most,
+            others,
+        })
+    }
+
+    fn hosts(&self) -> String {
+        match self.ranks[..] {
+            [_] => format!("the host of {}", named(&self.ranks)),
+            _ => format!("the hosts of {}", named(&self.ranks)),
+        }
+    }
+
+    pub fn headline(&self) -> String {
+        let (what, launch, wait) = match self.ranks[..] {
+            [_] => ("Late host", "launches", "its GPU waits"),
+            _ => ("Late hosts", "launch", "their GPUs wait"),
+        };
+        format!(
+            "{what}: {} {launch} kernels too late; {wait} for launches for up to {} of the time recorded, the others' for {} at most.",
+            self.hosts(),
+            words::percents(self.most),
+            words::percents(self.others)
+        )
+    }
+
+    pub fn next(&self, report: &Report) -> String {
+        let ranks = report.ranks.iter();
+        let ranks = ranks.filter(|rank| self.ranks.contains(&rank.rank));
+        format!(
+            "look at {} first: {}.",
+            self.hosts(),
+            advice(&Vec::from_iter(ranks))
+        )
+    }
+
+    /// What it would gain if they were in time: what their GPUs wait longer than the others'.
+    pub fn cost(&self, report: &Report) -> String {
+        let ranks = report.ranks.iter();
+        let ranks = ranks.filter(|rank| self.ranks.contains(&rank.rank));
+        let more = ranks.map(|rank| with_first(rank, self.most - self.others));
+        let more = more.reduce(f64::max).unwrap_or_default();
+        format!(
+            "with {} in time an iteration would take up to about {} less.",
+            self.hosts(),
+            words::percents(more)
+        )
+    }
+}
+
+/// A share of a rank's time for which its host keeps it waiting, with what that is before the first kernel: the recording
+/// of a GPU begins there, and that of its host with the iteration. No more than it is in an iteration on average counts,
+/// because a GPU may have been busy with what was not recorded.
+pub fn with_first(rank: &RankReport, share: f64) -> f64 {
+    let window = rank.window_ns.0.max(1) as f64;
+    let gaps = rank.iterations.saturating_sub(1).max(1) as f64;
+    let before = rank.before_first.unwrap_or_default().0 as f64;
+    let first = before.min(share * window / gaps);
+    (share * window + first) / (window + first)
+}
+
+/// Whether ranks wait for launches in a few long gaps: then these, how many in an iteration and how long.
+pub fn long(ranks: &[&RankReport]) -> Option<(usize, Nanos)> {
+    let idle = ranks.iter().map(|rank| rank.time_ns.idle_launch);
+    let idle = idle.sum::<Nanos>();
+    let long = ranks.iter().map(|rank| rank.gaps.long).sum::<Nanos>();
+    let count: usize = ranks.iter().map(|rank| rank.gaps.longs).sum();
+    let mean = Nanos(long.0 / i64::try_from(count).unwrap_or(i64::MAX).max(1));
+    (count > 0 && long.0 as f64 >= MOST * idle.0 as f64).then_some((count, mean))
+}
+
+/// What to do about the hosts of these ranks, by how long the gaps are.
+pub fn advice(ranks: &[&RankReport]) -> String {
+    match long(ranks) {
+        Some((_, mean)) => format!(
+            "GPUs wait in few long gaps ({} each), as for input (data loader), logging or checkpoints",
+            time(mean)
+        ),
+        None => "fewer and larger launches (CUDA graphs), less work on the host between them, faster input".into(),
+    }
+}
