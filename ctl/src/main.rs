@@ -31,6 +31,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use litd_cli::{Outcome, spaced};
+use litd_replay::ClientError;
 
 /// Find the GPU that a node waits for, and what moving power to it would gain.
 #[derive(Parser)]
@@ -118,6 +119,9 @@ fn run(cli: &Cli) -> Outcome {
 }
 
 fn exit_status(error: &(dyn std::error::Error + 'static)) -> u8 {
+    if let Some(ClientError::Connect { .. }) = error.downcast_ref() {
+        return NO_DAEMON;
+    }
     match error.downcast_ref::<control::ControlError>() {
         Some(error) if !error.is_refusal() => NO_DAEMON,
         _ if error.is::<doctor::Findings>() => doctor::exit_status(error),

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use litd_cli::traces;
+use litd_cli::traces::{self, Recorded};
 use litd_replay::Job;
-use litd_traces::{Choice, folder, join};
 use serde::Serialize;
 
 use crate::{Outcome, output};
@@ -22,18 +21,8 @@ use crate::{Outcome, output};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Trace files, or folders whose *.json and *.json.gz are read (not those of subfolders)
-    #[arg(required = true, value_name = "PATH")]
-    paths: Vec<PathBuf>,
-    /// The ranks of the files, in the order of the files, where the files do not tell
-    #[arg(long, value_delimiter = ',', value_name = "R,R,…", value_parser = litd_cli::spaced::<u32>)]
-    ranks: Vec<u32>,
-    /// How often the traces are played, one time after the other
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    times: u32,
-    /// The job's name
-    #[arg(long, default_value = "replay")]
-    job: String,
+    #[command(flatten)]
+    recorded: Recorded,
     /// The daemon's ingest socket
     #[arg(
         long,
@@ -62,15 +51,14 @@ struct Report {
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
-    let files = folder::files(&args.paths)?;
-    let choice = Choice {
-        ranks: &args.ranks,
-        ..Choice::default()
-    };
-    let (traces, _) = traces::read(&files, choice)?;
-    let (timelines, _) = join(traces)?;
-    let mut job = Job::attach(&args.ingest, &args.job, timelines, &args.gpus)?;
-    let (iterations, sampled) = job.play(args.times, || {})?;
+    let timelines = args.recorded.timelines()?;
+    if args.gpus.len() != timelines.len() {
+        let ranks = output::count(timelines.len(), "rank");
+        let gpus = output::count(args.gpus.len(), "GPU");
+        return Err(format!("--gpus names {gpus} for {ranks}").into());
+    }
+    let mut job = Job::attach(&args.ingest, &args.recorded.job, timelines, &args.gpus)?;
+    let (iterations, sampled) = job.play(args.recorded.times, || {})?;
     job.leave();
     let ranks = args.gpus.len();
     if json {
@@ -80,9 +68,5 @@ pub fn run(args: &Args, json: bool) -> Outcome {
             sampled,
         });
     }
-    output::text(&format!(
-        "played {} of {}; the daemon asked for {sampled}\n",
-        output::count(iterations, "iteration"),
-        output::count(ranks, "rank"),
-    ))
+    output::text(&traces::played(iterations, ranks, sampled))
 }

@@ -38,7 +38,7 @@ const EXIT: &str = "\
 Exit status:
   0    it was done
   2    the command line or a file is wrong, or something could not be done
-  130  the user stopped it";
+  130  the user stopped it before its end";
 /// The exit status of what was asked wrongly, or could not be done.
 const MISTAKE: u8 = 2;
 /// The exit status of what the user stopped: a shell's for an interrupted program.

@@ -1,23 +1,22 @@
 //! `litlab replay`: plays recorded traces to a daemon on a simulated node.
 
 use std::error::Error;
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use litd_api::Status;
-use litd_cli::{Outcome, output, status, traces};
+use litd_cli::traces::{self, Recorded};
+use litd_cli::{Outcome, output, status};
 use litd_client::Client;
 use litd_replay::Job;
 use litd_rig::{Daemon, Rig, gpu_address};
 use litd_sim::Scenario;
-use litd_traces::{Choice, folder, join};
 use serde::Serialize;
 
 use crate::demo::daemon_program;
 
-/// How long the daemon may take to show the last sample.
-const SOON: Duration = Duration::from_secs(30);
+/// How long the daemon may take to show the last sample. One that it leaves out is never shown.
+const SOON: Duration = Duration::from_secs(5);
 
 /// How often is looked.
 const POLL: Duration = Duration::from_millis(5);
@@ -32,33 +31,18 @@ const POLL: Duration = Duration::from_millis(5);
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Trace files, or folders whose *.json and *.json.gz are read (not those of subfolders)
-    #[arg(required = true, value_name = "PATH")]
-    paths: Vec<PathBuf>,
-    /// The ranks of the files, in the order of the files, where the files do not tell
-    #[arg(long, value_delimiter = ',', value_name = "R,R,…", value_parser = litd_cli::spaced::<u32>)]
-    ranks: Vec<u32>,
-    /// How often the traces are played, one time after the other
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    times: u32,
-    /// The job's name
-    #[arg(long, default_value = "replay")]
-    job: String,
-    /// On stand-in hardware, which is what litlab always does
-    #[arg(long)]
+    #[command(flatten)]
+    recorded: Recorded,
+    /// What litlab always does: for scripts that say so
+    #[arg(long, hide = true)]
     stand_in: bool,
 }
 
-#[cfg(feature = "formats")]
 const EXAMPLES: &str = "\
 Example:
-  litlab replay traces/ --stand-in";
-#[cfg(not(feature = "formats"))]
-const EXAMPLES: &str = "\
-Example:
-  litlab replay traces/ --stand-in
+  litlab replay traces/
 
-This litlab reads Kineto's JSON only. Built with --features formats it reads what litctl reads.";
+Built by itself litlab reads Kineto's JSON; with --features formats, what litctl reads.";
 
 /// What was played, and what the daemon shows of it.
 #[derive(Serialize)]
@@ -72,18 +56,12 @@ struct Report {
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
-    let files = folder::files(&args.paths)?;
-    let choice = Choice {
-        ranks: &args.ranks,
-        ..Choice::default()
-    };
-    let (traces, _) = traces::read(&files, choice)?;
-    let (timelines, _) = join(traces)?;
+    let timelines = args.recorded.timelines()?;
     let gpus: Vec<String> = (0..timelines.len()).map(gpu_address).collect();
     let node = StandIn::start(timelines.len())?;
     let ingest = node.rig.layout().ingest();
-    let mut job = Job::attach(&ingest, &args.job, timelines, &gpus)?;
-    let (iterations, sampled) = job.play(args.times, || node.work())?;
+    let mut job = Job::attach(&ingest, &args.recorded.job, timelines, &gpus)?;
+    let (iterations, sampled) = job.play(args.recorded.times, || node.work())?;
     let report = Report {
         ranks: gpus.len(),
         iterations,
@@ -95,9 +73,8 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         return output::json(&report);
     }
     output::text(&format!(
-        "played {} of {}; the daemon asked for {sampled}\n\n{}",
-        output::count(iterations, "iteration"),
-        output::count(report.ranks, "rank"),
+        "{}\n{}",
+        traces::played(iterations, report.ranks, sampled),
         status::render(&report.status),
     ))
 }
@@ -142,7 +119,7 @@ impl StandIn {
             let status = self.client.status()?;
             let seen = |job: &litd_api::JobStatus| job.samples + job.bad_samples;
             let most = status.jobs.iter().map(seen).max().unwrap_or(0);
-            if most >= samples.min(1) || Instant::now() > deadline {
+            if most >= samples || Instant::now() > deadline {
                 return Ok(status);
             }
             thread::sleep(POLL);

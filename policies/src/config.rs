@@ -224,7 +224,7 @@ pub struct Guard {
     pub level_share: f64,
     /// The node is level when they are apart by less than this many standard deviations of one
     /// sample's lead. Slack absorbs noise: a node levelled to the last kernel is slower than its
-    /// straggler alone was (oracle/README.md has figures).
+    /// straggler alone was.
     pub noise_margin: f64,
     /// The node is level when they are less than this share of what they were in warm-up apart.
     pub level_remainder: f64,

@@ -213,7 +213,7 @@ pub fn may_rise(reading: &GpuReading, guard: &Guard) -> bool {
 
 /// How close the first and the last GPU must be to count as level: closer than matters, or
 /// closer than one sample can tell. Levelling further costs speed, because slack is what absorbs
-/// noise (oracle/README.md has figures).
+/// noise.
 #[must_use]
 pub fn close(mean: &Mean, guard: &Guard) -> Millis {
     let noise = mean.noise * guard.noise_margin;

@@ -1,15 +1,60 @@
 //! Trace files, read with a progress bar if that takes long.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use litd_traces::folder::{self, FolderError, Source};
-use litd_traces::{Choice, Trace};
+use litd_traces::{Choice, Timeline, Trace, join};
+
+use crate::output::count;
 
 /// What takes less time than this needs no progress bar.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Recorded ranks that are to be played to a daemon.
+#[derive(clap::Args)]
+pub struct Recorded {
+    /// Trace files, or folders whose traces are read (not those of subfolders)
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// The ranks of the files, in the order of the files, where the files do not tell
+    #[arg(long, value_delimiter = ',', value_name = "R,R,…", value_parser = crate::spaced::<u32>)]
+    ranks: Vec<u32>,
+    /// How often the traces are played, one time after the other
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub times: u32,
+    /// The job's name
+    #[arg(long, default_value = "replay")]
+    pub job: String,
+}
+
+impl Recorded {
+    /// The ranks' timelines.
+    ///
+    /// # Errors
+    /// A file can't be read, or the files are no job's; in words, with its name.
+    pub fn timelines(&self) -> Result<Vec<Timeline>, Box<dyn std::error::Error>> {
+        let choice = Choice {
+            ranks: &self.ranks,
+            ..Choice::default()
+        };
+        let (traces, _) = read(&folder::files(&self.paths)?, choice)?;
+        Ok(join(traces)?.0)
+    }
+}
+
+/// What was played: iterations told of on each rank, and how many of them the daemon has asked for.
+#[must_use]
+pub fn played(iterations: u64, ranks: usize, sampled: u64) -> String {
+    format!(
+        "played {} of {}; the daemon asked for {sampled}\n",
+        count(iterations, "iteration"),
+        count(ranks, "rank"),
+    )
+}
 
 /// Reads all files, and notes which were skipped.
 ///

@@ -20,7 +20,7 @@ pub fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, C
     T::deserialize(document).map_err(|error| {
         // The error may quote what it was given, and that is plain by now.
         ControlError::Answer(format!(
-            "{error}; litctl ({}) and litd ({theirs}) seem to differ in version: install both \
+            "{error}; this program ({}) and litd ({theirs}) seem to differ in version: install both \
              from one release",
             env!("CARGO_PKG_VERSION")
         ))

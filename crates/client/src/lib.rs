@@ -1,4 +1,4 @@
-//! How programs ask litd: litctl, agents that lease a budget, tests.
+//! How programs ask litd. litctl and litlab are made on it, and whoever leases a budget from a program can be.
 //!
 //! - [`Client`]: HTTP with JSON on the daemon's control socket, as `litd_api` has it, bounded in
 //!   time and size; [`Follow`]: its events over its restarts;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use litd_proto::client::ClientError;
 use litd_traces::Timeline;
 use litd_units::Nanos;
 
@@ -58,7 +59,7 @@ impl Job {
         while !job.ranks.iter().all(Rank::is_asked) {
             if Instant::now() > deadline {
                 return Err(
-                    "the daemon asks for no samples: is its policy off, or does it wait \
+                    "the daemon asks for no samples: is its mode off, or does it wait \
                             for other ranks?"
                         .into(),
                 );

@@ -1,4 +1,4 @@
-//! `litctl job` and the Prolog and Epilog in `deploy/slurm`, against the real daemon on a simulated
+//! `litctl job` and the Prolog and Epilog in `fleet/slurm`, against the real daemon on a simulated
 //! node, and against what is no daemon at all.
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -24,20 +24,20 @@ fn what_can_not_be_played_is_said() {
         .status();
     assert!(simulated.unwrap().success());
     let traces = folder.path().to_str().unwrap();
-    let refused = |arguments: &[&str]| {
+    let refused = |status: i32, arguments: &[&str]| {
         let output = Command::new(LITCTL)
             .args(["replay", traces])
             .args(arguments)
             .env_remove("LITD_SOCKET")
             .output()
             .unwrap();
-        assert!(!output.status.success());
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    assert!(refused(&[]).contains("--gpus"));
-    assert!(refused(&["--gpus", "0000:05:00.0"]).contains("--gpus names 1 GPU for 4 ranks"));
+    assert!(refused(2, &[]).contains("--gpus"));
+    assert!(refused(2, &["--gpus", "0000:05:00.0"]).contains("--gpus names 1 GPU for 4 ranks"));
     let nobody = folder.path().join("nobody.sock");
     let gpus = "0000:05:00.0,0000:15:00.0,0000:25:00.0,0000:35:00.0";
-    let said = refused(&["--gpus", gpus, "--ingest", nobody.to_str().unwrap()]);
+    let said = refused(1, &["--gpus", gpus, "--ingest", nobody.to_str().unwrap()]);
     assert!(said.contains("is litd running?"), "{said}");
 }

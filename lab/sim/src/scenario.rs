@@ -91,7 +91,7 @@ pub struct CapLimits {
     pub resolution: Watts,
 }
 
-/// One GPU. It draws `idle * (1 + leakage * (T - T_ref)) + gain * clock^alpha` (oracle/README.md,
+/// One GPU. It draws `idle * (1 + leakage * (T - T_ref)) + gain * clock^alpha` (docs/daemon.md,
 /// with leakage added), where `T_ref` is the steady temperature at the reference cap and the gain
 /// is such that the clock is `1 + clock_offset` there.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -24,8 +24,8 @@ Example:
         let stages = graphing.stages()?;
         let stages = stages.filter(|stages| (1..=MAX_STAGES).contains(stages));
         let wanted = format!(
-            "--synthetic wants --stages (times --chunks where they are interleaved), \
-             1 to {MAX_STAGES}"
+            "--stages is missing or too large: how many stages are to be made up (times --chunks \
+             where they are interleaved), 1 to {MAX_STAGES}"
         );
         let profile = synthetic::profile(stages.ok_or(wanted)?, self.synthetic);
         let (spec, kinds) = profile.price(&graphing.pricing())?;
@@ -33,6 +33,6 @@ Example:
     }
 
     fn source(&self) -> String {
-        "the profile".into()
+        "the made-up measurements".into()
     }
 }

@@ -63,6 +63,6 @@ fn so_many_stages_are_refused() {
     let output = crate::output(&Vec::from_iter(args.split(' ')));
     let said = String::from_utf8(output.stderr).unwrap();
     let wanted =
-        "--synthetic wants --stages (times --chunks where they are interleaved), 1 to 4096";
+        "how many stages are to be made up (times --chunks where they are interleaved), 1 to 4096";
     assert!(!output.status.success() && said.contains(wanted), "{said}");
 }

@@ -39,7 +39,7 @@ fn simulated(folder: &Path) {
 /// Milliseconds of a lead, in replay's report and in the analysis of the same traces.
 fn leads(traces: &str) -> [Vec<f64>; 2] {
     let analysis = analysis(traces);
-    let report = json(&["replay", traces, "--stand-in"]);
+    let report = json(&["replay", traces]);
     assert_eq!(
         (&report["iterations"], &report["sampled"]),
         (&1.into(), &1.into())
@@ -75,7 +75,7 @@ fn the_stand_ins_sensors_do_not_contradict_what_the_traces_show() {
     simulated(folder.path());
     let traces = folder.path().to_str().unwrap();
     assert_eq!(analysis(traces)["diagnosis"]["cause"], "slow-clock");
-    let report = json(&["replay", traces, "--stand-in", "--times", "8"]);
+    let report = json(&["replay", traces, "--times", "8"]);
     let why = report["status"]["jobs"][0]["why"].as_str().unwrap();
     assert!(
         why.contains("slow clock") && !why.contains("not power"),
@@ -100,10 +100,11 @@ fn traces_are_played_as_often_as_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     simulated(folder.path());
     let traces = folder.path().to_str().unwrap();
-    let report = json(&["replay", traces, "--stand-in", "--times", "4"]);
+    let report = json(&["replay", traces, "--times", "4"]);
     assert_eq!(report["iterations"], 4);
     assert_eq!(report["sampled"], 4);
-    let text = output(&["replay", traces, "--stand-in"]);
+    assert_eq!(report["status"]["jobs"][0]["samples"], 4);
+    let text = output(&["replay", traces]);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.starts_with("played 1 iteration of 4 ranks; the daemon asked for 1\n"));
     assert!(text.contains("SIMULATED"), "{text}");
@@ -146,7 +147,7 @@ fn on_two_nodes(folder: &Path, group: &str) {
 fn why_of(group: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     on_two_nodes(folder.path(), group);
-    let report = json(&["replay", folder.path().to_str().unwrap(), "--stand-in"]);
+    let report = json(&["replay", folder.path().to_str().unwrap()]);
     report["status"]["jobs"][0]["why"]
         .as_str()
         .unwrap()

@@ -50,7 +50,7 @@ impl Others {
     pub(super) fn in_words(self) -> Option<String> {
         let Self { count, first } = self;
         (count > 0).then(|| {
-            format!("{count} events of another device, such as {first}, which litctl does not read")
+            format!("{count} events of another device, such as {first}, which are not read")
         })
     }
 }

@@ -63,10 +63,10 @@ struct Row {
     pays_only_for_straggler: bool,
 }
 
-/// Does it.
+/// Runs `plan frontier`.
 ///
 /// # Errors
-/// What was given is wrong, or a file can\'t be written; in words.
+/// What was given is wrong, or a file can't be written; in words.
 pub fn run<C: Costs>(args: &Args<C>, json: bool) -> Outcome {
     let loaded = args.input.load(json)?;
     let job = &loaded.job;

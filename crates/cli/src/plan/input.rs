@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use litd_planner::{Graph, Job, Pipeline, Point, Problem, Scale, Schedule};
-use litd_profiles::{Priced as Kind, Pricing, Rounding, Shape, Spec};
+use litd_profiles::{Priced as Costed, Pricing, Rounding, Shape, Spec};
 use litd_units::{Millis, Watts};
 
 /// Where costs come from: what was measured, or what is made up.
@@ -34,7 +34,7 @@ pub struct Priced {
     /// What the planner takes.
     pub spec: Spec,
     /// How each kind was priced, if measurements were given.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<Costed>,
 }
 
 /// What all commands on a frontier ask for: a graph, and costs.
@@ -58,17 +58,17 @@ pub struct Graphing {
     /// Microbatches of an iteration
     #[arg(long, value_name = "M")]
     microbatches: Option<u32>,
-    /// GPUs in a row; the stages of the profile, unless these are interleaved
+    /// GPUs in a row; as many as there are costs of stages, unless these are interleaved
     #[arg(long, value_name = "N")]
     stages: Option<u32>,
     /// Chunks of layers on each GPU, for --schedule interleaved; 2 if not said
     #[arg(long, value_name = "V", requires = "schedule")]
     chunks: Option<u32>,
-    /// The unit of time, in ms; with --spec, the one that its times were made with
+    /// The unit of time, in ms: of costs that were fitted, the one that their times were made with
     #[arg(long, value_name = "MS", default_value_t = 1.0, value_parser = super::positive)]
     unit: f64,
-    /// What a GPU draws while it waits for another, in watts; with --spec, what its costs were made
-    /// with
+    /// What a GPU draws while it waits for another, in watts: of costs that were fitted, what they were
+    /// made with
     #[arg(long, value_name = "W", default_value_t = 75.0)]
     blocking: f64,
     /// How measured times become whole units; "down" is what the public solver does
@@ -104,7 +104,7 @@ enum Curve {
 pub struct Loaded {
     pub job: Job,
     /// How each kind of operation was priced, if measurements were given.
-    pub priced: Vec<Kind>,
+    pub priced: Vec<Costed>,
     pub simulated: bool,
 }
 
@@ -185,7 +185,7 @@ impl Graphing {
     }
 
     /// The graph, and how many GPUs stand in a row.
-    fn graph(&self, priced: &[Kind]) -> Fallible<(Graph, u32)> {
+    fn graph(&self, priced: &[Costed]) -> Fallible<(Graph, u32)> {
         if let Some(path) = &self.dag {
             let graph: Graph = parse(path)?;
             let gpus = self.stages.unwrap_or(graph.stages());

@@ -75,10 +75,10 @@ struct Step<'a> {
     energy_j: f64,
 }
 
-/// Does it.
+/// Runs `plan lookup`.
 ///
 /// # Errors
-/// What was given is wrong, or a file can\'t be written; in words.
+/// What was given is wrong, or a file can't be written; in words.
 pub fn run<C: Costs>(args: &Args<C>, json: bool) -> Outcome {
     let loaded = args.input.load(json)?;
     let straggler = args.straggler.time(&loaded.job);

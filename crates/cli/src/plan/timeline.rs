@@ -19,10 +19,10 @@ pub struct Args<C: Costs> {
     svg: PathBuf,
 }
 
-/// Does it.
+/// Runs `plan timeline`.
 ///
 /// # Errors
-/// What was given is wrong, or a file can\'t be written; in words.
+/// What was given is wrong, or a file can't be written; in words.
 pub fn run<C: Costs>(args: &Args<C>, json: bool) -> Outcome {
     let loaded = args.input.load(json)?;
     let job = &loaded.job;
