@@ -10,6 +10,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use litd_units::count;
+
 use crate::error::ReadError;
 use crate::gather::{Choice, Trace};
 use crate::natural::natural;
@@ -163,11 +165,6 @@ pub fn traces(
         )));
     }
     Ok((traces, notes))
-}
-
-fn count(number: usize, thing: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {thing}{plural}")
 }
 
 fn one(path: &Path, choice: Choice<'_>, advance: &dyn Fn(usize)) -> Result<Trace, ReadError> {

@@ -1,8 +1,8 @@
 //! Standard output: colours on a terminal only, and no complaint when the reader of a pipe leaves.
 
-use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
 
+pub use litd_units::count;
 use serde::Serialize;
 
 use crate::Outcome;
@@ -53,13 +53,6 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
-}
-
-/// "1 rank", "2 ranks".
-#[must_use]
-pub fn count<N: Display + PartialEq + From<u8>>(number: N, thing: &str) -> String {
-    let plural = if number == N::from(1) { "" } else { "s" };
-    format!("{number} {thing}{plural}")
 }
 
 /// Tells the user something beside the output, in the name of a program. Where even that fails there is

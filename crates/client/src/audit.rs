@@ -139,12 +139,8 @@ impl Log {
     fn count(&mut self, seq: u64, place: &str, read: &mut Read) {
         match self.last {
             Some(last) if seq > last.saturating_add(1) => {
-                let (missing, s) = match seq - last - 1 {
-                    1 => (1, ""),
-                    more => (more, "s"),
-                };
-                read.damage
-                    .push(format!("{place}: {missing} record{s} missing"));
+                let missing = litd_units::count(seq - last - 1, "record");
+                read.damage.push(format!("{place}: {missing} missing"));
             }
             Some(last) if seq <= last => {
                 let text = format!("{place}: record {seq} follows");

@@ -468,8 +468,7 @@ impl<S: Store> Core<S> {
     /// Whether a GPU has failed while there is a budget: until it is litd's again its cap does not rise.
     pub(crate) fn is_kept_down(&self, unit: &Unit) -> bool {
         let is_bound = self.set_budget().is_some() || self.holds();
-        let failed = unit.standing == DeviceState::Faulty && unit.let_go.is_none();
-        is_bound && failed && unit.is_gpu()
+        is_bound && unit.is_faulty() && unit.is_gpu()
     }
 
     /// What the others have to leave to a device that is not to be moved: also for the cap that goes back

@@ -64,10 +64,14 @@ impl Trust {
 }
 
 impl Unit {
+    /// Whether it counts as failed, and is not let go of.
+    pub fn is_faulty(&self) -> bool {
+        self.standing == DeviceState::Faulty && self.let_go.is_none()
+    }
+
     /// What is known of it since it has failed, while it counts as failed.
     pub fn failed(&self) -> Option<Failed> {
-        let is_faulty = self.standing == DeviceState::Faulty && self.let_go.is_none();
-        self.failed.filter(|_| is_faulty)
+        self.failed.filter(|_| self.is_faulty())
     }
 
     /// It counts as failed from now on.
@@ -95,10 +99,9 @@ impl<S: Store> Core<S> {
     /// Whether a GPU that has failed answers again and takes writes, as far as anybody knows. One that does not
     /// answer now, or was not read of late, may hold anything.
     pub(crate) fn obeys_again(&self, unit: &Unit) -> bool {
-        let failed = unit.standing == DeviceState::Faulty && unit.let_go.is_none();
         let is_read = self.fresh_reading(unit).is_some() && self.is_fresh(unit);
         let answers = unit.failures == 0 && !unit.overdue && unit.is_judged() && is_read;
-        failed && answers && unit.not_in_force.is_none()
+        unit.is_faulty() && answers && unit.not_in_force.is_none()
     }
 
     /// Whether a GPU has failed and may have been reset since it was read last, or may fall silent again and be

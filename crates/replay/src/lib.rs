@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub use litd_proto::client::ClientError;
 use litd_traces::Timeline;
-use litd_units::Nanos;
+use litd_units::{Nanos, count};
 
 use rank::Rank;
 pub use sample::sample_of;
@@ -108,9 +108,4 @@ impl Job {
     pub fn leave(self) {
         self.ranks.into_iter().for_each(Rank::leave);
     }
-}
-
-fn count(number: usize, thing: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {thing}{plural}")
 }

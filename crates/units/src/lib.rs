@@ -1,13 +1,20 @@
 //! Units of measure. Every quantity that crosses a public boundary of a litd crate carries one
 //! of these types; a bare `f64` is a ratio. [`Aggregation`] is here as well: the one term of
 //! the paper that both the trace readers and the laws need, and they don't know each other; and
-//! [`Prices`], for laws and trials.
+//! [`Prices`], for laws and trials, and [`count`], which says how many of something there are.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub, SubAssign};
 
 use serde::{Deserialize, Serialize};
+
+/// "1 rank", "2 ranks".
+#[must_use]
+pub fn count<N: Display + PartialEq + From<u8>>(number: N, thing: &str) -> String {
+    let plural = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {thing}{plural}")
+}
 
 /// What power and time cost, in any one currency.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

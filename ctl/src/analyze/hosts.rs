@@ -50,6 +50,12 @@ impl Late {
         }
     }
 
+    /// What is reported of these ranks.
+    fn reports<'a>(&self, report: &'a Report) -> impl Iterator<Item = &'a RankReport> {
+        let is_meant = |rank: &&RankReport| self.ranks.contains(&rank.rank);
+        report.ranks.iter().filter(is_meant)
+    }
+
     pub fn headline(&self) -> String {
         let (what, launch, wait) = match self.ranks[..] {
             [_] => ("Late host", "launches", "its GPU waits"),
@@ -64,20 +70,18 @@ impl Late {
     }
 
     pub fn next(&self, report: &Report) -> String {
-        let ranks = report.ranks.iter();
-        let ranks = ranks.filter(|rank| self.ranks.contains(&rank.rank));
         format!(
             "look at {} first: {}.",
             self.hosts(),
-            advice(&Vec::from_iter(ranks))
+            advice(&Vec::from_iter(self.reports(report)))
         )
     }
 
     /// What it would gain if they were in time: what their GPUs wait longer than the others'.
     pub fn cost(&self, report: &Report) -> String {
-        let ranks = report.ranks.iter();
-        let ranks = ranks.filter(|rank| self.ranks.contains(&rank.rank));
-        let more = ranks.map(|rank| with_first(rank, self.most - self.others));
+        let more = self
+            .reports(report)
+            .map(|rank| with_first(rank, self.most - self.others));
         let more = more.reduce(f64::max).unwrap_or_default();
         format!(
             "with {} in time an iteration would take up to about {} less.",

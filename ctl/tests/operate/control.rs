@@ -1,7 +1,6 @@
 //! The commands that talk to the daemon, as whole processes against a stand-in for it.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -454,34 +453,9 @@ fn top_needs_a_terminal() {
     assert!(daemon.asked().is_empty());
 }
 
-/// What a terminal of 80 x 24 gets to see of top until it is quit, and how top ends.
+/// What a terminal gets to see of top until it is quit, and how top ends.
 fn top_on_a_terminal(socket: &Path) -> (String, Output) {
-    let size = nix::pty::Winsize {
-        ws_row: 24,
-        ws_col: 80,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    let pty = nix::pty::openpty(&size, None).unwrap();
-    let (mut screen, theirs) = (File::from(pty.master), File::from(pty.slave));
-    let child = command(socket, &["top"])
-        .stdin(theirs.try_clone().unwrap())
-        .stdout(theirs)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let (mut seen, mut chunk) = (Vec::new(), [0; 4096]);
-    let mut asked = false;
-    // Where the other side has closed the terminal, Linux answers a read with an error.
-    while let Ok(count @ 1..) = screen.read(&mut chunk) {
-        seen.extend_from_slice(&chunk[..count]);
-        if !asked && String::from_utf8_lossy(&seen).contains("q quits") {
-            screen.write_all(b"q").unwrap();
-            asked = true;
-        }
-    }
-    let seen = String::from_utf8_lossy(&seen).into_owned();
-    (seen, child.wait_with_output().unwrap())
+    litd_rig::on_a_terminal(command(socket, &["top"]), b"q").unwrap()
 }
 
 #[test]

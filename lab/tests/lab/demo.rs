@@ -1,7 +1,5 @@
 //! `litlab demo` as a whole process: the paper's job done on the shipped scenarios.
-use std::fs::File;
-use std::io::{Read, Write};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
@@ -215,38 +213,15 @@ fn shipped_scenarios_are_listed() {
 
 /// What a terminal of 80 x 24 gets to see of a demo that is quit, and how the demo ends.
 fn quit_on_a_terminal(key: &[u8]) -> (String, String, Option<i32>) {
-    let size = nix::pty::Winsize {
-        ws_row: 24,
-        ws_col: 80,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    let pty = nix::pty::openpty(&size, None).unwrap();
-    let (mut screen, theirs) = (File::from(pty.master), File::from(pty.slave));
     let folder = tempfile::tempdir().unwrap();
     let picture = folder.path().join("demo.svg");
-    let child = Command::new(LITLAB)
-        .args(["demo", "--policy", "gpu-red", "--svg"])
-        .arg(&picture)
-        .stdin(theirs.try_clone().unwrap())
-        .stdout(theirs)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let (mut seen, mut chunk) = (Vec::new(), [0; 4096]);
-    let mut asked = false;
-    // Where the other side has closed the terminal, Linux answers a read with an error.
-    while let Ok(count @ 1..) = screen.read(&mut chunk) {
-        seen.extend_from_slice(&chunk[..count]);
-        if !asked && String::from_utf8_lossy(&seen).contains("q quits") {
-            screen.write_all(key).unwrap();
-            asked = true;
-        }
-    }
-    let output = child.wait_with_output().unwrap();
+    let mut demo = Command::new(LITLAB);
+    demo.args(["demo", "--policy", "gpu-red", "--svg"])
+        .arg(&picture);
+    let (seen, output) = litd_rig::on_a_terminal(demo, key).unwrap();
     assert!(!picture.exists());
     (
-        String::from_utf8_lossy(&seen).into_owned(),
+        seen,
         String::from_utf8(output.stderr).unwrap(),
         output.status.code(),
     )

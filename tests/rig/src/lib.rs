@@ -25,6 +25,7 @@ mod program;
 mod refused;
 mod rig;
 mod rules;
+mod terminal;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -41,6 +42,7 @@ pub use program::program;
 pub use refused::Refused;
 pub use rig::{Rig, RigError};
 pub use rules::{Bounds, Rule, Violation};
+pub use terminal::on_a_terminal;
 
 /// Locks, also after a thread has panicked with the lock held: in a rig that thread's test has
 /// failed already, and the others want to end.
