@@ -83,15 +83,14 @@ fn converse(library: &Path) -> io::Result<()> {
             return answers.send(0, Answer::Refused(refusal(cause, &error)));
         }
     };
-    let gpus = match list(&smi) {
-        Ok(gpus) => gpus,
-        Err(error) => return answers.send(0, Answer::Refused(refusal(Cause::Init, &error))),
-    };
+    let named = Vec::new();
+    let mut gpus = Gpus { smi: &smi, named };
     answers.send(0, Answer::Ready)?;
     let mut line = Vec::new();
     while requests.read_until(b'\n', &mut line)? > 0 {
         let Numbered { number, body } = serde_json::from_slice(&line)?;
-        answers.send(number, patiently(|| answer(&smi, &gpus, &body)))?;
+        let answer = answer(&mut gpus, &body, &Patience::new());
+        answers.send(number, answer.unwrap_or_else(Answer::Refused))?;
         line.clear();
     }
     Ok(())
@@ -141,76 +140,131 @@ fn open(library: &Path) -> Result<RocmSmi, Error> {
     }
 }
 
-/// All GPUs by their addresses; one whose address can't be read is none.
-fn list(smi: &RocmSmi) -> Result<Vec<(String, Gpu<'_>)>, Error> {
-    let mut gpus: Vec<(String, Gpu)> = Vec::new();
-    for gpu in smi.gpus()? {
-        match gpu.pci_address() {
-            // Partitions of one GPU share its address, and its cap.
-            Ok(address) if gpus.iter().all(|(other, _)| *other != address) => {
-                gpus.push((address, gpu));
+/// The GPUs that the library has, by their addresses.
+struct Gpus<'l> {
+    smi: &'l RocmSmi,
+    named: Vec<(String, Gpu<'l>)>,
+}
+
+impl<'l> Gpus<'l> {
+    /// Names those that have no address here yet.
+    ///
+    /// # Errors
+    /// The last GPU whose address can't be read: the library does not tell it while another process
+    /// has the GPU's mutex, as the processes of litd's other GPUs do for a moment while they start.
+    fn name(&mut self) -> Result<(), Error> {
+        let mut unnamed = Ok(());
+        for gpu in self.smi.gpus()? {
+            match gpu.pci_address() {
+                // Partitions of one GPU share its address, and its cap.
+                Ok(address) if self.at(&address).is_none() => self.named.push((address, gpu)),
+                Ok(_) => {}
+                Err(error) => unnamed = Err(error),
             }
-            Ok(_) => {}
-            Err(error) => eprintln!("a GPU without an address: {error}"),
         }
+        unnamed
     }
-    Ok(gpus)
-}
 
-fn patiently(mut ask: impl FnMut() -> Answer) -> Answer {
-    let until = Instant::now() + BUSY;
-    loop {
-        let answer = ask();
-        let is_busy = matches!(&answer, Answer::Refused(refusal) if refusal.cause == Cause::Busy);
-        if !is_busy || Instant::now() > until {
-            return answer;
+    fn addresses(&mut self, patience: &Patience) -> Vec<String> {
+        if let Err(error) = patience.ask(|| self.name()) {
+            eprintln!("a GPU without an address: {error}");
         }
-        thread::sleep(Duration::from_millis(2));
+        let addresses = self.named.iter().map(|(address, _)| address.clone());
+        addresses.collect()
     }
-}
 
-fn answer(smi: &RocmSmi, gpus: &[(String, Gpu)], request: &Request) -> Answer {
-    let done = match request {
-        Request::List => {
-            let addresses = gpus.iter().map(|(address, _)| address.clone());
-            return Answer::Devices(addresses.collect());
-        }
-        Request::Describe(device) => {
-            find(gpus, device).map(|gpu| Answer::Description(describe(smi, gpu)))
-        }
-        Request::Range(device) => {
-            find(gpus, device).and_then(|gpu| done(range(gpu).map(Answer::Range)))
-        }
-        Request::Cap(device) => find(gpus, device).and_then(|gpu| done(gpu.cap().map(Answer::Cap))),
-        Request::Read(device) => {
-            find(gpus, device).and_then(|gpu| done(read(gpu).map(Answer::Reading)))
-        }
-        Request::Set(device, watts) => find(gpus, device).and_then(|gpu| {
-            let set = gpu.set_cap(*watts).and_then(|()| gpu.cap());
-            done(set.map(Answer::Cap))
-        }),
-    };
-    done.unwrap_or_else(Answer::Refused)
-}
-
-fn find<'g>(gpus: &'g [(String, Gpu<'g>)], device: &str) -> Result<&'g Gpu<'g>, Refusal> {
-    let gpu = gpus.iter().find(|(address, _)| address == device);
-    gpu.map(|(_, gpu)| gpu).ok_or_else(|| Refusal {
-        cause: Cause::Gone,
-        text: "ROCm SMI does not list it".into(),
-    })
-}
-
-fn done(result: Result<Answer, Error>) -> Result<Answer, Refusal> {
-    result.map_err(|error| {
-        let cause = match error.status() {
-            Some(Status::INVALID_ARGUMENTS | Status::OUT_OF_BOUNDS) => Cause::OutOfRange,
-            Some(Status::PERMISSION) => Cause::Permission,
-            Some(Status::BUSY) => Cause::Busy,
-            _ => Cause::Other,
+    fn find(&mut self, device: &str, patience: &Patience) -> Result<Gpu<'l>, Refusal> {
+        let unnamed = match self.at(device) {
+            Some(at) => return Ok(self.named[at].1),
+            None => patience.ask(|| match self.name() {
+                Err(_) if self.at(device).is_some() => Ok(()),
+                other => other,
+            }),
         };
-        refusal(cause, &error)
-    })
+        match (self.at(device), unnamed) {
+            (Some(at), _) => Ok(self.named[at].1),
+            (None, Err(error)) => Err(refused(error)),
+            (None, Ok(())) => Err(Refusal {
+                cause: Cause::Gone,
+                text: "ROCm SMI does not list it".into(),
+            }),
+        }
+    }
+
+    fn at(&self, device: &str) -> Option<usize> {
+        self.named.iter().position(|(address, _)| address == device)
+    }
+}
+
+/// Until when a request waits for mutexes.
+struct Patience {
+    until: Instant,
+}
+
+impl Patience {
+    fn new() -> Self {
+        let until = Instant::now() + BUSY;
+        Self { until }
+    }
+
+    /// Asks until nobody else has the mutex.
+    fn ask<T>(&self, mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        loop {
+            match ask() {
+                Err(error) if is_busy(&error) && Instant::now() < self.until => {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Asks for what not every GPU tells.
+    ///
+    /// # Errors
+    /// The library can't say whether this one does, because another process has its mutex.
+    fn told<T>(&self, ask: impl FnMut() -> Result<T, Error>) -> Result<Option<T>, Error> {
+        match self.ask(ask) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if is_busy(&error) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+fn is_busy(error: &Error) -> bool {
+    error.status() == Some(Status::BUSY)
+}
+
+fn answer(gpus: &mut Gpus, request: &Request, patience: &Patience) -> Result<Answer, Refusal> {
+    let smi = gpus.smi;
+    let mut find = |device| gpus.find(device, patience);
+    let answer = match request {
+        Request::List => return Ok(Answer::Devices(gpus.addresses(patience))),
+        Request::Describe(device) => {
+            describe(smi, find(device)?, patience).map(Answer::Description)
+        }
+        Request::Range(device) => range(find(device)?, patience).map(Answer::Range),
+        Request::Cap(device) => cap(find(device)?, patience).map(Answer::Cap),
+        Request::Read(device) => read(find(device)?, patience).map(Answer::Reading),
+        Request::Set(device, watts) => {
+            let gpu = find(device)?;
+            let set = patience.ask(|| gpu.set_cap(*watts));
+            set.and_then(|()| cap(gpu, patience)).map(Answer::Cap)
+        }
+    };
+    answer.map_err(refused)
+}
+
+/// Why the library does not do what a request asks for.
+fn refused(error: Error) -> Refusal {
+    let cause = match error.status() {
+        Some(Status::INVALID_ARGUMENTS | Status::OUT_OF_BOUNDS) => Cause::OutOfRange,
+        Some(Status::PERMISSION) => Cause::Permission,
+        Some(Status::BUSY) => Cause::Busy,
+        _ => Cause::Other,
+    };
+    refusal(cause, &error)
 }
 
 fn refusal(cause: Cause, error: &Error) -> Refusal {
@@ -220,23 +274,23 @@ fn refusal(cause: Cause, error: &Error) -> Refusal {
     }
 }
 
-fn describe(smi: &RocmSmi, gpu: &Gpu) -> Description {
-    let named = |text: Result<String, Error>| text.ok().filter(|text| !text.is_empty());
-    Description {
-        unique_id: gpu.unique_id().ok().filter(|&id| id != 0),
-        serial: named(gpu.serial_number()),
-        model: named(gpu.name()),
-        driver: named(smi.driver_version()),
-    }
+fn describe(smi: &RocmSmi, gpu: Gpu, patience: &Patience) -> Result<Description, Error> {
+    let named = |text: Option<String>| text.filter(|text| !text.is_empty());
+    Ok(Description {
+        unique_id: patience.told(|| gpu.unique_id())?.filter(|&id| id != 0),
+        serial: named(patience.told(|| gpu.serial_number())?),
+        model: named(patience.told(|| gpu.name())?),
+        driver: named(patience.told(|| smi.driver_version())?),
+    })
 }
 
-fn range(gpu: &Gpu) -> Result<CapRange, Error> {
-    let range = gpu.range()?;
+fn range(gpu: Gpu, patience: &Patience) -> Result<CapRange, Error> {
+    let range = patience.ask(|| gpu.range())?;
     Ok(CapRange {
         lowest: range.lowest,
         highest: range.highest,
         // Older drivers don't tell; the highest is what most GPUs start with.
-        default: match gpu.default_cap() {
+        default: match patience.ask(|| gpu.default_cap()) {
             Err(error) if error.status() == Some(Status::NOT_SUPPORTED) => range.highest,
             other => other?,
         },
@@ -244,18 +298,30 @@ fn range(gpu: &Gpu) -> Result<CapRange, Error> {
     })
 }
 
-fn read(gpu: &Gpu) -> Result<Reading, Error> {
+fn cap(gpu: Gpu, patience: &Patience) -> Result<Watts, Error> {
+    patience.ask(|| gpu.cap())
+}
+
+fn read(gpu: Gpu, patience: &Patience) -> Result<Reading, Error> {
     // MI300X has no sensor at its edge.
-    let sensors = [Sensor::Junction, Sensor::Edge];
-    let temperature = sensors
-        .into_iter()
-        .find_map(|sensor| Some((sensor, gpu.temperature(sensor).ok()?)));
+    let mut temperature = None;
+    for sensor in [Sensor::Junction, Sensor::Edge] {
+        if temperature.is_none() {
+            let told = patience.told(|| gpu.temperature(sensor))?;
+            temperature = told.map(|degrees| (sensor, degrees));
+        }
+    }
+    let slowdown = match temperature {
+        Some((sensor, _)) => patience.told(|| gpu.critical_temperature(sensor))?,
+        None => None,
+    };
+    let energy = patience.told(|| gpu.energy())?;
     Ok(Reading {
-        cap: gpu.cap()?,
-        power: gpu.power().ok(),
-        energy: gpu.energy().ok().filter(|energy| energy.is_finite()),
-        temperature: temperature.map(|(_, temperature)| temperature),
-        slowdown: temperature.and_then(|(sensor, _)| gpu.critical_temperature(sensor).ok()),
+        cap: cap(gpu, patience)?,
+        power: patience.told(|| gpu.power())?,
+        energy: energy.filter(|energy| energy.is_finite()),
+        temperature: temperature.map(|(_, degrees)| degrees),
+        slowdown,
         ..Reading::default()
     })
 }
