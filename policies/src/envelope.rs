@@ -153,6 +153,12 @@ pub(crate) fn microwatts(power: Watts) -> Option<Microwatts> {
     power.is_finite().then(|| whole((power.0 * WATT).round()))
 }
 
+/// A cap as a ledger has it: to the nearest microwatt. None that is no number.
+#[must_use]
+pub fn to_the_microwatt(cap: Watts) -> Option<Watts> {
+    microwatts(cap).map(watts)
+}
+
 pub(crate) fn watts(power: Microwatts) -> Watts {
     Watts(power as f64 / WATT)
 }

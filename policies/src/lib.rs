@@ -26,7 +26,7 @@ pub use controller::Controller;
 pub use decision::{Decision, State, Why};
 
 pub use diagnosis::Diagnosis;
-pub use envelope::{CapVector, Envelope, EnvelopeError, Limits};
+pub use envelope::{CapVector, Envelope, EnvelopeError, Limits, to_the_microwatt};
 pub use law::{LeadError, Leads, adj_power_node, inc_power_gpu};
 pub use plan::{Cpu, Node, Plan, PlanError, Policy};
 pub use sample::{GpuReading, Sample};

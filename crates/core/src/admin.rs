@@ -4,9 +4,9 @@ use litd_api::{Command, Done, EventKind, Lease, Mode, Problem};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
-use crate::caps::DUST;
 use crate::config::Config;
 use crate::core::Core;
+use crate::plan::DUST;
 use crate::record::Note;
 use crate::rollout::Granted;
 use crate::store::Store;

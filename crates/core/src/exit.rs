@@ -4,12 +4,12 @@
 use litd_api::DeviceState;
 use litd_units::Watts;
 
-use crate::caps::DUST;
 use crate::config::OnExit;
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::hardware::FAILURES;
 use crate::journal::Entry;
+use crate::plan::DUST;
 use crate::range::Range;
 use crate::store::Store;
 
@@ -52,26 +52,6 @@ impl<S: Store> Core<S> {
         unit.let_go.is_some_and(|it| it.held) && self.holds()
     }
 
-    /// Whether litd may move a device's cap now.
-    pub(crate) fn may_move(&self, unit: &Unit) -> bool {
-        unit.is_ours() || self.is_held_off(unit) && unit.is_judged()
-    }
-
-    /// What all devices together may hold once litd has left. What CPU sockets lent goes back also where
-    /// GPUs that can't be moved, with the floors of the others, come to more than they may.
-    pub(crate) fn budget_left_behind(&self) -> Watts {
-        let each = self.devices.gpus().map(|(device, unit)| {
-            // None rises for it.
-            let target = self.movable_target(device, unit);
-            let stays = target.map(|target| target.min(self.actuator.most_of(device)));
-            stays.unwrap_or_else(|| self.fixed_at(device, unit))
-        });
-        let gpus = self.managed_budget().max(each.sum());
-        let cpus = self.devices.cpus();
-        let cpus = cpus.map(|(device, unit)| self.without_us(device, unit));
-        gpus + cpus.sum()
-    }
-
     /// Whether a device was read since litd began to stop, if it has begun to: until then somebody else
     /// may have been there.
     pub(crate) fn is_fresh(&self, unit: &Unit) -> bool {
@@ -82,16 +62,8 @@ impl<S: Store> Core<S> {
     /// Whether a device holds the cap that it is to be left with, as far as its driver lets it, and
     /// that was read since litd began to stop.
     pub(crate) fn is_left(&self, device: usize, unit: &Unit) -> bool {
-        let held = self.actuator.held(device);
-        let same = |cap: Watts| held.is_some_and(|held| held.is_same_cap(cap));
-        let goal = match self.holds() {
-            true => self.actuator.target(device),
-            // One that its driver takes in full leaves the journal: then it is known to be there.
-            false => unit
-                .back()
-                .filter(|back| unit.found.is_some_and(|it| !it.is_same_cap(*back))),
-        };
-        goal.is_some_and(same) && self.is_fresh(unit) && !self.actuator.is_writing(device)
+        let target = self.actuator.target(device);
+        self.left_view(device, unit).is_left(target)
     }
 
     /// Whether all GPUs that obey hold what the safe budget allows. One that may still answer, and has
@@ -108,7 +80,8 @@ impl<S: Store> Core<S> {
             let range = !matches!(unit.device.range, Range::Asked(_));
             let told = self.is_fresh(unit) && found && range;
             let looked_at = told || !may_answer(device, unit);
-            looked_at && (!self.may_move(unit) || self.actuator.is_settled(device))
+            looked_at
+                && (!self.device_view(device, unit).may_move() || self.actuator.is_settled(device))
         })
     }
 

@@ -7,8 +7,8 @@
 //! - [`journal`] and [`learned`]: what is kept there.
 //!
 //! Inside, [`Core`] is one state with a room for each concern: `hooks` (who may send what),
-//! `job` (samples and loop of one job), `steering` (plans and decisions), `caps` (budget shares,
-//! targets, writes), `limits` (what limits each GPU), `clocks` (those that jobs ask for),
+//! `job` (samples and loop of one job), `steering` (plans and decisions), `view` (the plain value that
+//! targets are worked out from), `plan` (that working out, pure), `caps` (budget shares, writes), `limits` (what limits each GPU), `clocks` (those that jobs ask for),
 //! `planned` (what those need),
 //! `hardware` (answers of devices, faults, foreign hands), `settling` (whether power follows),
 //! `settle` and `thermal` (when samples count again), `rivals` and `identity` (others who set
@@ -48,6 +48,7 @@ mod names;
 mod node;
 mod over_budget;
 mod owners;
+mod plan;
 mod planned;
 pub mod profilers;
 mod progress;
@@ -72,6 +73,7 @@ mod trial;
 mod undo;
 mod unjudged;
 mod unmanaged;
+mod view;
 
 pub use crate::cgroup::Home;
 pub use crate::core::Core;

@@ -125,10 +125,11 @@ impl<S: Store> Core<S> {
     /// Remembers of each GPU that has failed the most that it has held since, or since a budget was set after
     /// that, and whether it was not read for long.
     pub(crate) fn note_failed(&mut self) {
+        let is_bound = self.set_budget().is_some();
         for device in 0..self.devices.iter().count() {
             let held = self.actuator.held(device);
             let unit = self.devices.get(device);
-            let is_kept_down = unit.is_some_and(|unit| self.is_kept_down(unit));
+            let is_kept_down = is_bound && unit.is_some_and(|it| it.is_faulty() && it.is_gpu());
             let is_unread = unit.is_some_and(|unit| self.fresh_reading(unit).is_none());
             let Some(unit) = self.devices.get_mut(device) else {
                 continue;
@@ -140,40 +141,6 @@ impl<S: Store> Core<S> {
                 failed.held = most.filter(|_| is_kept_down);
                 failed.was_unread |= is_unread;
             }
-        }
-    }
-
-    /// Aims a GPU that has failed and obeys again at what goes back, or at the most that it has held since it
-    /// failed if that is less. It is lowered to what the others leave it of that, and never raised:
-    /// `raise_in_full`. A goal that followed its cap down would have it lowered over and over, by less each time.
-    pub(crate) fn aim_failed(&mut self) {
-        for (device, unit) in self.devices.iter() {
-            let held = unit.failed().and_then(|failed| failed.held);
-            let held = held.filter(|_| self.is_enforced_on(unit));
-            if let Some((held, target)) = held.zip(self.actuator.target(device)) {
-                self.actuator.give_back(device, target.min(held));
-            }
-        }
-    }
-
-    /// Of what is too much, GPUs that have failed give what they hold above an equal share of the budget: before
-    /// they are litd's again they get no more than the others.
-    pub(crate) fn failed_give_first(
-        &self,
-        devices: &[usize],
-        wanted: &mut [Watts],
-        mut too_much: Watts,
-    ) {
-        let share = self.managed_budget() / self.devices.gpus().count().max(1) as f64;
-        for (&device, wanted) in devices.iter().zip(wanted) {
-            let unit = self.devices.get(device);
-            let Some(unit) = unit.filter(|unit| unit.failed().is_some()) else {
-                continue;
-            };
-            let least = share.max(unit.limits(&self.config.caps).floor);
-            let gives = (*wanted - least).max(Watts::ZERO).min(too_much);
-            *wanted -= gives;
-            too_much -= gives;
         }
     }
 

@@ -76,10 +76,16 @@ impl<S: Store> Core<S> {
     }
 
     fn why_exceeded(&self, budget: Watts) -> String {
+        let view = self.view();
+        let is_movable = |device: usize| {
+            let target = self.actuator.target(device);
+            let unit = view.devices.get(device);
+            unit.is_some_and(|unit| unit.movable(&view, target).is_some())
+        };
         let immovable = self
             .devices
             .gpus()
-            .filter(|&(device, unit)| self.movable_target(device, unit).is_none());
+            .filter(|&(device, _)| !is_movable(device));
         let named = |(device, unit): (usize, &Unit)| {
             format!(
                 "{} ({}, counts with {})",

@@ -91,17 +91,9 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
-        let owed = || {
-            let cap = match self.is_held_off(unit) {
-                true => !self.is_left(device, unit),
-                false => {
-                    let done = self.is_left(device, unit) || self.is_back_for_now(device, unit);
-                    self.is_journaled(device) && !done || self.owes_undo(device, unit)
-                }
-            };
-            cap || self.may_be_locked(unit)
-        };
-        unit.let_go.is_none_or(|it| !it.given_up && owed())
+        let target = self.actuator.target(device);
+        let view = self.let_go_view(device, unit);
+        view.is_none_or(|it| it.may_open(target))
     }
 
     /// A device's handles are closed.

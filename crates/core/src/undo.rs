@@ -6,11 +6,11 @@ use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
 use crate::audit::Undone;
-use crate::caps::DUST;
 use crate::core::{Core, seconds};
 use crate::devices::{Landing, Unit};
 use crate::journal::{Entry, Recovered, Undo};
 use crate::learned::Key;
+use crate::plan::DUST;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -259,34 +259,6 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Gives back every device that litd may have changed, and touches no other. At the end of
-    /// the daemon only those that were read since: somebody else may have been there.
-    pub(crate) fn give_all_back(&mut self) {
-        let stops = self.stopping.is_some();
-        for device in 0..self.devices.iter().count() {
-            let journaled = self.is_journaled(device);
-            let is_gpu = self.devices.get(device).is_some_and(Unit::is_gpu);
-            if stops || is_gpu {
-                // What goes back waits for nobody's sensor.
-                self.believe(device);
-            }
-            let Some(unit) = self.devices.get(device) else {
-                continue;
-            };
-            let read = unit.was_read() && self.is_fresh(unit);
-            let theirs = unit.standing == DeviceState::Foreign;
-            let ours = journaled && self.may_open(device)
-                || unit.by_hand.asked().is_some()
-                || self.owes_undo(device, unit);
-            match unit.base() {
-                Some(base) if ours && read && !theirs => {
-                    self.actuator.give_back(device, base);
-                }
-                _ => self.actuator.leave(device),
-            }
-        }
-    }
-
     /// A device that holds what was found, and that no loop needs, leaves the journal.
     pub(crate) fn tidy_journal(&mut self) {
         if self.may_land_late() || self.journal.entries().is_empty() {
@@ -322,9 +294,9 @@ impl<S: Store> Core<S> {
     /// began to stop. Nobody waits for a write that failed and may land: its entry stays in the journal, so that
     /// what has landed goes back at a stop, or once litd takes the device again or starts anew.
     pub(crate) fn is_back_for_now(&self, device: usize, unit: &Unit) -> bool {
-        let since = unit.let_go.map(|it| it.since);
-        let read = since.is_some_and(|since| unit.read_at >= since);
-        read && self.is_fresh(unit) && !self.may_land_late() && self.reads_back(device, unit)
+        let target = self.actuator.target(device);
+        let view = self.let_go_view(device, unit);
+        view.is_some_and(|it| it.is_back_for_now(target))
     }
 
     /// The devices, by address, that were let go of and hold what was found, and whose entries stay in the

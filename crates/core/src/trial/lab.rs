@@ -7,9 +7,9 @@ use litd_policies::diagnosis::too_hot_to_rise;
 use litd_policies::{CapVector, Limits};
 use litd_units::Watts;
 
-use crate::caps::project;
 use crate::core::Core;
 use crate::job::Job;
+use crate::plan::{DUST, DeviceView, kept, project};
 use crate::record::Note;
 use crate::store::Store;
 
@@ -47,11 +47,11 @@ pub(crate) struct Instead {
 
 impl<S: Store> Core<S> {
     /// What a job's devices are to hold instead of what its loop asks for, if anything.
-    pub(crate) fn instead(&self, job: &Job) -> Option<Instead> {
+    pub(crate) fn instead(&self, job: &Job, seen: &[DeviceView]) -> Option<Instead> {
         match job.lab? {
             Lab::Balanced => None,
             Lab::Found => Some(self.found_within(job)),
-            Lab::Rising { steps, .. } => self.rising(job, steps),
+            Lab::Rising { steps, .. } => self.rising(job, steps, seen),
         }
     }
 
@@ -78,7 +78,7 @@ impl<S: Store> Core<S> {
             instead.back.push((device, cap));
         }
         let whole: Watts = found.iter().copied().sum();
-        let caps = match whole <= left + crate::caps::DUST {
+        let caps = match whole <= left + DUST {
             true => None,
             false => project(&limits, left, &found),
         };
@@ -105,15 +105,15 @@ impl<S: Store> Core<S> {
     }
 
     /// The caps asked for, of which none is more than so many steps above the one found.
-    fn rising(&self, job: &Job, steps: u32) -> Option<Instead> {
+    fn rising(&self, job: &Job, steps: u32, seen: &[DeviceView]) -> Option<Instead> {
         let (devices, wanted) = self.after_steps(job, steps)?;
         let limits = devices
             .iter()
             .filter_map(|&device| self.devices.get(device));
         let limits: Vec<Limits> = limits.map(|unit| unit.limits(&self.config.caps)).collect();
         let most = job.ask.as_ref()?.to_watts().into_iter().sum::<Watts>();
-        let caps = project(&limits, most + crate::caps::DUST, &wanted)?;
-        let caps = self.kept(job, &devices, &caps);
+        let caps = project(&limits, most + DUST, &wanted)?;
+        let caps = kept(seen, &devices, &caps, self.share(job));
         Some(Instead {
             back: Vec::new(),
             aim: Some((devices, caps)),

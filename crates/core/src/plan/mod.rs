@@ -1,0 +1,368 @@
+//! What every device is to hold, worked out anew from a plain [`View`]: [`plan`]. It is pure and total, so that it can
+//! be tried on any view there may be.
+//!
+//! - [`view`]: what it goes by;
+//! - [`share`]: caps nearest to those wanted, within limits, what planned clocks need, and a budget;
+//! - [`room`]: where devices hold, or may hold, more than was planned for, the others make room.
+
+mod room;
+mod share;
+mod view;
+
+use litd_api::DeviceState;
+use litd_policies::{Actuator, Limits, to_the_microwatt};
+use litd_units::Watts;
+
+pub(crate) use share::{kept, project};
+pub(crate) use view::{
+    Account, Demand, DeviceView, Doing, FailedView, LeftGoal, LeftView, LetGoView, RangeView, View,
+};
+
+/// Less than any driver's unit.
+pub(crate) const DUST: Watts = Watts(0.4e-6);
+
+/// What all devices are to hold.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Plan {
+    /// What all devices together may hold, CPU sockets included.
+    pub budget: Watts,
+    /// One for each device, in the node's order.
+    pub aims: Vec<Aim>,
+}
+
+/// What one device is to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Aim {
+    /// That; `None`: it is left alone.
+    pub target: Option<Watts>,
+    /// Whether it rises only once no failed write of another device can take what that needs.
+    pub waits: bool,
+}
+
+impl Aim {
+    /// What was found goes back, or what an administrator asked for: that waits for no write that may never land.
+    fn back(cap: Watts) -> Self {
+        Self {
+            target: to_the_microwatt(cap),
+            waits: false,
+        }
+    }
+
+    /// A cap of a loop, or what a budget leaves.
+    fn moved(cap: Watts) -> Self {
+        Self {
+            target: to_the_microwatt(cap),
+            waits: true,
+        }
+    }
+}
+
+/// Works out what every device is to hold.
+pub(crate) fn plan(view: &View) -> Plan {
+    let mut draft = Draft {
+        view,
+        budget: view.whole_budget(),
+        aims: vec![Aim::default(); view.devices.len()],
+    };
+    match view.doing {
+        // What the others may hold is known in a moment: no cap moves for want of that.
+        Doing::LookingRound => {}
+        Doing::GivingBack => draft.give_all_back(),
+        Doing::Moving | Doing::LeavingBehind => draft.move_caps(),
+    }
+    Plan {
+        budget: draft.budget,
+        aims: draft.aims,
+    }
+}
+
+impl Plan {
+    /// Has the ledger aim at what was planned.
+    pub fn aim(&self, ledger: &mut Actuator) {
+        ledger.set_budget(self.budget);
+        for (device, aim) in self.aims.iter().enumerate() {
+            match aim.target {
+                Some(cap) if aim.waits => ledger.rest(device, cap),
+                Some(cap) => ledger.give_back(device, cap),
+                None => ledger.leave(device),
+            }
+        }
+    }
+}
+
+impl View {
+    fn gpus(&self) -> impl Iterator<Item = (usize, &DeviceView)> {
+        let all = self.devices.iter().enumerate();
+        all.filter(|(_, unit)| unit.is_gpu)
+    }
+
+    fn cpus(&self) -> impl Iterator<Item = &DeviceView> {
+        self.devices.iter().filter(|unit| !unit.is_gpu)
+    }
+
+    fn leaves(&self) -> bool {
+        self.doing == Doing::LeavingBehind
+    }
+
+    /// What all devices together may hold: the GPUs' budget and what the CPU sockets came with.
+    /// Giving back what was found is always allowed once litd no longer steers, whatever others
+    /// have set elsewhere.
+    fn whole_budget(&self) -> Watts {
+        let cpus: Watts = self.cpus().map(DeviceView::came_with).sum();
+        let budget = self.managed_budget + cpus;
+        match self.doing {
+            Doing::Moving | Doing::LeavingBehind => budget,
+            Doing::LookingRound | Doing::GivingBack => {
+                let found = self.devices.iter().map(DeviceView::without_us);
+                budget.max(found.sum())
+            }
+        }
+    }
+}
+
+/// A plan that is being made.
+struct Draft<'v> {
+    view: &'v View,
+    budget: Watts,
+    aims: Vec<Aim>,
+}
+
+impl<'v> Draft<'v> {
+    fn target(&self, device: usize) -> Option<Watts> {
+        self.aims.get(device)?.target
+    }
+
+    fn aim(&mut self, device: usize, aim: Aim) {
+        if let Some(slot) = self.aims.get_mut(device) {
+            *slot = aim;
+        }
+    }
+
+    fn leave(&mut self, device: usize) {
+        self.aim(device, Aim::default());
+    }
+
+    fn devices(&self) -> impl Iterator<Item = (usize, &'v DeviceView)> + use<'v> {
+        self.view.devices.iter().enumerate()
+    }
+
+    /// Gives back every device that litd may have changed, and touches no other. At the end of the daemon only
+    /// those that were read since: somebody else may have been there.
+    fn give_all_back(&mut self) {
+        for (device, unit) in self.devices() {
+            let is_theirs = unit.standing == DeviceState::Foreign;
+            let is_owed = unit.is_journaled && unit.may_open(None)
+                || unit.by_hand.is_some()
+                || unit.owes_undo;
+            if let Some(base) = unit.base()
+                && is_owed
+                && unit.is_read
+                && !is_theirs
+            {
+                self.aim(device, Aim::back(base));
+            }
+        }
+    }
+
+    fn move_caps(&mut self) {
+        let steered = self.follow_demands();
+        self.aim_idle(&steered);
+        self.leave_others();
+        self.aim_failed();
+        self.leave_without_room();
+        self.make_room();
+        self.raise_no_closed();
+        self.raise_in_full();
+        self.hold_while_stopped(&steered);
+    }
+
+    /// Aims devices at what jobs ask for. Returns which devices are some job's.
+    fn follow_demands(&mut self) -> Vec<bool> {
+        let mut steered = vec![false; self.view.devices.len()];
+        for demand in &self.view.demands {
+            for &(device, cap) in &demand.back {
+                self.aim(device, Aim::back(cap));
+            }
+            for &(device, cap) in &demand.caps {
+                self.aim(device, Aim::moved(cap));
+            }
+            for &device in &demand.devices {
+                if let Some(steered) = steered.get_mut(device) {
+                    *steered = true;
+                }
+            }
+        }
+        steered
+    }
+
+    /// Devices without a loop hold what they were found with, as far as a budget that was set leaves it to them.
+    fn aim_idle(&mut self, steered: &[bool]) {
+        // What is undone waits for nobody, and without a budget that was set nothing is exceeded by it.
+        let rest = match self.view.leaves() || self.view.set_budget.is_none() {
+            true => Aim::back,
+            false => Aim::moved,
+        };
+        let mut gpus = Vec::new();
+        let mut limits = Vec::new();
+        let mut found = Vec::new();
+        let mut lowest = Watts::ZERO;
+        for (device, unit) in self.devices() {
+            let (false, Some(cap)) = (steered[device], unit.base()) else {
+                continue;
+            };
+            if !unit.is_gpu {
+                self.aim(device, rest(cap));
+                continue;
+            }
+            if cap <= unit.limits.floor {
+                // Found as low as litd would ever go, or lower: there is nothing to take.
+                self.aim(device, rest(cap));
+                lowest += unit.at_floor(cap);
+                continue;
+            }
+            gpus.push(device);
+            found.push(cap);
+            // Planned clocks are no reason to hold more than what goes back.
+            limits.push(Limits {
+                ceiling: unit.limits.ceiling.min(cap),
+                ..unit.limits
+            });
+        }
+        let whole: Watts = found.iter().copied().sum();
+        let shares: Watts = self.view.demands.iter().map(|it| it.share).sum();
+        let left = self
+            .view
+            .set_budget
+            .map_or(whole, |budget| budget - shares - lowest);
+        if whole > left + DUST {
+            let caps = share::project_kept(&self.view.devices, &gpus, &limits, left, &found);
+            let Some(caps) = caps else { return };
+            found = caps.to_watts();
+        }
+        for (&device, &cap) in gpus.iter().zip(&found) {
+            self.aim(device, rest(cap));
+        }
+    }
+
+    /// Devices whose caps are others' are left alone; those that went wrong, or that an administrator took back,
+    /// get what they were found with.
+    fn leave_others(&mut self) {
+        for (device, unit) in self.devices() {
+            let is_asked = unit.range == RangeView::Asked || unit.is_reset;
+            match (unit.standing, unit.back) {
+                // Somebody else may have been there since litd began to stop.
+                _ if is_asked || !unit.is_read => self.leave(device),
+                // Within the safe budget.
+                (DeviceState::Released, Some(_)) if unit.is_held_off() => {}
+                (DeviceState::Ours, Some(_)) if unit.is_ours() => {}
+                (DeviceState::Ours | DeviceState::Released | DeviceState::Faulty, Some(back))
+                    if unit.may_open(self.target(device)) && unit.is_owed() =>
+                {
+                    self.aim(device, Aim::back(back));
+                }
+                _ => self.leave(device),
+            }
+        }
+    }
+
+    /// Aims a GPU that has failed and obeys again at what goes back, or at the most that it has held since it
+    /// failed if that is less. It is lowered to what the others leave it of that, and never raised:
+    /// `raise_in_full`. A goal that followed its cap down would have it lowered over and over, by less each time.
+    fn aim_failed(&mut self) {
+        for (device, unit) in self.devices() {
+            let held = unit.failed.and_then(|failed| failed.held);
+            let held = held.filter(|_| unit.is_enforced_on(self.view));
+            if let Some((held, target)) = held.zip(self.target(device)) {
+                self.aim(device, Aim::back(target.min(held)));
+            }
+        }
+    }
+
+    /// A GPU that was let go of, or that nobody can judge when litd is to leave the safe budget behind, goes back to
+    /// what was found only where a budget that was set leaves room for that, with all other GPUs at their floors, or
+    /// at what was found where that is less.
+    fn leave_without_room(&mut self) {
+        if self.view.set_budget.is_none() {
+            return;
+        }
+        let rises = |&(device, unit): &(usize, &DeviceView)| {
+            let back = unit.let_go.is_some() && !unit.is_held_off();
+            let unjudged = self.view.leaves() && matches!(unit.range, RangeView::Untold(_));
+            (back || unjudged) && unit.would_rise(self.target(device))
+        };
+        let rising: Vec<(usize, &DeviceView)> = self.view.gpus().filter(rises).collect();
+        for (device, unit) in rising {
+            let least = self.view.gpus().map(|(other, unit)| {
+                let target = unit.movable(self.view, self.target(other));
+                let target = target.filter(|_| other != device);
+                let floor = unit.limits.floor;
+                let floor = unit.back.map_or(floor, |back| back.min(floor));
+                let fixed = || unit.fixed_at(self.target(other));
+                target.map_or_else(fixed, |target| target.min(floor))
+            });
+            if least.sum::<Watts>() > self.view.managed_budget + DUST {
+                self.stay(device, unit);
+            }
+        }
+    }
+
+    /// What is closed because litd is off is not read: somebody else may have it by now, and it rises no
+    /// more. That is decided last: counted with less before, the others would take what it leaves, and it
+    /// would be lowered again in turn.
+    fn raise_no_closed(&mut self) {
+        for (device, unit) in self.devices() {
+            let is_closed = unit.let_go.is_some_and(|it| it.is_closed && it.is_held);
+            if let Some(held) = unit.account.held.filter(|_| is_closed)
+                && self.target(device) > Some(held)
+            {
+                self.aim(device, Aim::back(held));
+            }
+        }
+    }
+
+    /// A cap that was asked for by hand, and for which the others leave no room, is not raised half way:
+    /// nobody asked for that. It is answered as not set, unless there is room in time. A GPU that has failed gets
+    /// nothing while a budget is kept with it.
+    fn raise_in_full(&mut self) {
+        for (device, unit) in self.devices() {
+            let target = self.target(device);
+            let asked = target.zip(unit.by_hand);
+            let is_less = asked.is_some_and(|(target, asked)| target < asked);
+            if unit.would_rise(target) && (is_less || unit.is_kept_down(self.view)) {
+                self.stay(device, unit);
+            }
+        }
+    }
+
+    /// A device stays at what it holds. When litd is to leave the safe budget behind, that is what it is to be left
+    /// with.
+    fn stay(&mut self, device: usize, unit: &DeviceView) {
+        match unit.account.held.filter(|_| self.view.leaves()) {
+            Some(held) => self.aim(device, Aim::back(held)),
+            None => self.leave(device),
+        }
+    }
+
+    /// While the node is short of power, a device can't be judged, or somebody else sets caps, caps
+    /// stay where they are or go down. A cap that goes back to the one found does so where no job is steered: without
+    /// litd it would be there too. Nor does what litd leaves behind wait: without litd it would be more.
+    fn hold_while_stopped(&mut self, steered: &[bool]) {
+        if self.view.leaves() || self.view.rises_stopped.is_none() {
+            return;
+        }
+        for (device, unit) in self.devices() {
+            let target = self.target(device);
+            let Some(cap) = target.filter(|_| unit.would_rise(target)) else {
+                continue;
+            };
+            let is_back = unit.base().is_some_and(|base| base.is_same_cap(cap));
+            let is_theirs = !unit.is_ours() || unit.is_by_hand(cap);
+            if !is_theirs && (steered[device] || !is_back) {
+                self.leave(device);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

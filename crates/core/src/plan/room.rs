@@ -1,0 +1,138 @@
+//! Where some devices hold, or may hold, more than was planned for, the others make room.
+
+use litd_policies::{CapVector, to_the_microwatt};
+use litd_units::Watts;
+
+use super::share::project_kept;
+use super::view::DeviceView;
+use super::{Aim, DUST, Draft};
+
+impl Draft<'_> {
+    /// GPUs make room for GPUs, and CPU sockets only where their watts are lent anyway.
+    pub(super) fn make_room(&mut self) {
+        if self.view.leaves() {
+            // What litd leaves behind lends none, and what CPU sockets lent goes back, whatever GPUs hold.
+            self.squeeze(self.view.managed_budget, |unit| unit.is_gpu, |_| true);
+            self.budget = self.left_behind();
+            return;
+        }
+        self.squeeze_all(|_| true);
+        let is_distrusted = |unit: &DeviceView| unit.failed.is_some_and(|it| it.was_unread);
+        if self.view.gpus().any(|(_, unit)| is_distrusted(unit)) {
+            // It is lowered as far as it has to be, and the others besides to what it leaves them if it falls
+            // silent again.
+            self.squeeze_all(|unit| !is_distrusted(unit));
+        }
+    }
+
+    fn squeeze_all(&mut self, moves: impl Fn(&DeviceView) -> bool) {
+        if !self.view.sockets_lend {
+            self.squeeze(self.view.managed_budget, |unit| unit.is_gpu, &moves);
+        }
+        let whole = to_the_microwatt(self.budget).unwrap_or(Watts::ZERO);
+        self.squeeze(whole, |_| true, &moves);
+    }
+
+    /// What all devices together may hold once litd has left. What CPU sockets lent goes back also where
+    /// GPUs that can't be moved, with the floors of the others, come to more than they may.
+    fn left_behind(&self) -> Watts {
+        let each = self.view.gpus().map(|(device, unit)| {
+            let target = self.target(device);
+            // None rises for it.
+            let stays = unit.movable(self.view, target);
+            let stays = stays.map(|target| target.min(unit.account.most));
+            stays.unwrap_or_else(|| unit.fixed_at(target))
+        });
+        let gpus = self.view.managed_budget.max(each.sum());
+        let cpus = self.view.cpus().map(DeviceView::without_us);
+        gpus + cpus.sum()
+    }
+
+    /// Of the devices that count, those that may be moved share what the others leave of a budget.
+    fn squeeze(
+        &mut self,
+        budget: Watts,
+        counts: impl Fn(&DeviceView) -> bool,
+        moves: impl Fn(&DeviceView) -> bool,
+    ) {
+        let mut fixed = Watts::ZERO;
+        let mut devices = Vec::new();
+        let mut limits = Vec::new();
+        let mut wanted = Vec::new();
+        for (device, unit) in self.devices().filter(|(_, unit)| counts(unit)) {
+            let target = self.target(device);
+            match unit.movable(self.view, target).filter(|_| moves(unit)) {
+                None => fixed += unit.fixed_at(target),
+                Some(target) if target <= unit.limits.floor => fixed += target,
+                Some(target) => {
+                    devices.push(device);
+                    wanted.push(target);
+                    // A cap found above the ceiling may go back, and nothing else up there.
+                    limits.push(unit.limits);
+                }
+            }
+        }
+        let sum: Watts = wanted.iter().copied().sum();
+        let left = budget - fixed;
+        // Sums of the same caps in another order may differ by less than any driver's unit.
+        if sum <= left + DUST {
+            return;
+        }
+        self.failed_give_first(&devices, &mut wanted, sum - left);
+        let floors: Watts = limits.iter().map(|own| own.floor).sum();
+        let caps = if floors > left + DUST {
+            self.squeeze_below_floors(&mut devices, &mut wanted, left)
+        } else {
+            project_kept(&self.view.devices, &devices, &limits, left, &wanted)
+        };
+        let Some(caps) = caps else { return };
+        for (device, cap) in devices.into_iter().zip(caps.to_watts()) {
+            if let Some(aim) = self.aims.get_mut(device) {
+                aim.target = to_the_microwatt(cap);
+            }
+        }
+    }
+
+    /// Where not even the floors leave room, those that were found below theirs go back to what
+    /// was found. The others, left in the lists, share the rest.
+    fn squeeze_below_floors(
+        &mut self,
+        devices: &mut Vec<usize>,
+        wanted: &mut Vec<Watts>,
+        mut left: Watts,
+    ) -> Option<CapVector> {
+        let all = std::mem::take(devices).into_iter();
+        let mut limits = Vec::new();
+        for (device, cap) in all.zip(std::mem::take(wanted)) {
+            let unit = self.view.devices.get(device)?;
+            match unit.back.filter(|&back| back < unit.limits.floor) {
+                Some(back) => {
+                    self.aim(device, Aim::back(back));
+                    left -= back;
+                }
+                None => {
+                    devices.push(device);
+                    wanted.push(cap);
+                    limits.push(unit.limits);
+                }
+            }
+        }
+        project_kept(&self.view.devices, devices, &limits, left, wanted)
+    }
+
+    /// Of what is too much, GPUs that have failed give what they hold above an equal share of the budget: before
+    /// they are litd's again they get no more than the others.
+    fn failed_give_first(&self, devices: &[usize], wanted: &mut [Watts], mut too_much: Watts) {
+        let share = self.view.managed_budget / self.view.gpus().count().max(1) as f64;
+        for (&device, wanted) in devices.iter().zip(wanted) {
+            let unit = self.view.devices.get(device);
+            let Some(unit) = unit.filter(|unit| unit.failed.is_some()) else {
+                continue;
+            };
+            let least = share.max(unit.limits.floor);
+            let gives = (*wanted - least).max(Watts::ZERO).min(too_much);
+            *wanted -= gives;
+            too_much -= gives;
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What a plan keeps to, whatever it goes by.
+
+use litd_api::DeviceState;
+use litd_policies::Limits;
+use litd_units::Watts;
+use proptest::prelude::*;
+
+use super::*;
+
+const FLOOR: f64 = 300.0;
+const CEILING: f64 = 700.0;
+
+fn gpu(held: f64) -> DeviceView {
+    let held = Watts(held);
+    DeviceView {
+        is_gpu: true,
+        standing: DeviceState::Ours,
+        is_judged: true,
+        is_beyond_judging: false,
+        range: RangeView::Told,
+        limits: Limits {
+            floor: Watts(FLOOR),
+            ceiling: Watts(CEILING),
+            resolution: Watts(1.0),
+        },
+        planned_floor: Watts(FLOOR),
+        back: Some(Watts(CEILING)),
+        by_hand: None,
+        is_read: true,
+        is_reset: false,
+        is_overdue: false,
+        is_journaled: held != Watts(CEILING),
+        owes_undo: false,
+        let_go: None,
+        failed: None,
+        account: Account {
+            held: Some(held),
+            most: held,
+            counts: held,
+            has_failed: false,
+            is_writing: false,
+        },
+        counts_with: held,
+    }
+}
+
+fn socket(held: f64) -> DeviceView {
+    let limits = Limits {
+        floor: Watts(100.0),
+        ceiling: Watts(350.0),
+        resolution: Watts(0.125),
+    };
+    DeviceView {
+        is_gpu: false,
+        limits,
+        planned_floor: limits.floor,
+        back: Some(limits.ceiling),
+        ..gpu(held)
+    }
+}
+
+fn theirs(held: f64) -> DeviceView {
+    DeviceView {
+        standing: DeviceState::Foreign,
+        ..gpu(held)
+    }
+}
+
+fn faulty(held: f64, obeys_again: bool) -> DeviceView {
+    DeviceView {
+        standing: DeviceState::Faulty,
+        failed: Some(FailedView {
+            held: Some(Watts(held)),
+            was_unread: false,
+            obeys_again,
+        }),
+        ..gpu(held)
+    }
+}
+
+fn unjudged(held: f64) -> DeviceView {
+    let most = Watts(CEILING);
+    let account = Account {
+        most,
+        counts: most,
+        ..gpu(held).account
+    };
+    DeviceView {
+        is_judged: false,
+        is_beyond_judging: true,
+        range: RangeView::Untold(most),
+        limits: Limits {
+            floor: most,
+            ceiling: most,
+            resolution: Watts::ZERO,
+        },
+        planned_floor: most,
+        account,
+        counts_with: most,
+        ..gpu(held)
+    }
+}
+
+fn let_go(held: f64, is_held: bool) -> DeviceView {
+    let unit = gpu(held);
+    let left = LeftView {
+        held: unit.account.held,
+        goal: LeftGoal::Nothing,
+    };
+    DeviceView {
+        standing: DeviceState::Released,
+        let_go: Some(LetGoView {
+            given_up: false,
+            is_closed: false,
+            is_held,
+            is_journaled: unit.is_journaled,
+            owes_undo: false,
+            may_be_locked: false,
+            is_back: !unit.is_journaled,
+            held: unit.account.held,
+            left,
+        }),
+        ..unit
+    }
+}
+
+fn view(doing: Doing, budget: Option<f64>, devices: Vec<DeviceView>) -> View {
+    let found = devices.iter().filter(|unit| unit.is_gpu);
+    let found: Watts = found.map(DeviceView::came_with).sum();
+    View {
+        doing,
+        set_budget: budget.map(Watts),
+        managed_budget: budget.map_or(found, Watts),
+        rises_stopped: None,
+        sockets_lend: false,
+        devices,
+        demands: Vec::new(),
+    }
+}
+
+fn any_gpu() -> impl Strategy<Value = DeviceView> {
+    let held = (FLOOR..=CEILING).prop_map(f64::round);
+    (held, 0..10_u8).prop_map(|(held, kind)| match kind {
+        0 => theirs(held),
+        1 => faulty(held, false),
+        2 => faulty(held, true),
+        3 => unjudged(held),
+        4 => let_go(held, false),
+        5 => DeviceView {
+            is_read: false,
+            ..gpu(held)
+        },
+        _ => gpu(held),
+    })
+}
+
+/// A node that moves caps: perhaps within a budget, perhaps for a job on the first of its GPUs.
+fn any_view() -> impl Strategy<Value = View> {
+    let gpus = prop::collection::vec(any_gpu(), 1..9);
+    let asked = prop::collection::vec(FLOOR..=CEILING, 8);
+    let budget = prop::option::of(0.0..=1.0);
+    let stopped = prop::bool::weighted(0.2);
+    (gpus, asked, 0..9_usize, budget, stopped).prop_map(|(gpus, asked, ranks, share, stopped)| {
+        let count = gpus.len();
+        let budget = share.map(|share: f64| {
+            let floors = FLOOR * count as f64;
+            floors + share * (CEILING - FLOOR) * count as f64
+        });
+        let mut view = view(Doing::Moving, budget, gpus);
+        let ours = |&device: &usize| view.devices[device].is_ours() && view.devices[device].is_read;
+        let devices: Vec<usize> = (0..count.min(ranks)).filter(ours).collect();
+        if !devices.is_empty() {
+            let share = view.managed_budget * (devices.len() as f64 / count as f64);
+            let wanted: Vec<Watts> = asked
+                .iter()
+                .take(devices.len())
+                .copied()
+                .map(Watts)
+                .collect();
+            let limits: Vec<Limits> = devices.iter().map(|_| gpu(CEILING).limits).collect();
+            let caps = project(&limits, share, &wanted).expect("there are devices");
+            view.demands = vec![Demand::steered(devices, share, &caps)];
+        }
+        view.rises_stopped = stopped.then(|| "the node is short of power".to_owned());
+        view
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
+
+    /// What GPUs come to hold is within the budget, or none that can be lowered is above its floor.
+    #[test]
+    fn a_plan_is_within_the_budget_or_at_the_floors(view in any_view()) {
+        let plan = plan(&view);
+        let Some(budget) = view.set_budget else { return Ok(()) };
+        let gpus: Vec<_> = view.devices.iter().zip(&plan.aims).collect();
+        let sum: Watts = gpus.iter().map(|(unit, aim)| {
+            match unit.movable(&view, aim.target) {
+                Some(target) => target,
+                None => unit.fixed_at(aim.target),
+            }
+        }).sum();
+        let is_low = |(unit, aim): &(&DeviceView, &Aim)| {
+            let target = unit.movable(&view, aim.target);
+            target.is_none_or(|target| target <= unit.limits.floor + Watts(1.0))
+        };
+        prop_assert!(
+            sum <= budget + Watts(1e-3) || gpus.iter().all(is_low),
+            "{sum} of {budget}: {plan:?}"
+        );
+    }
+
+    /// Once devices hold what was planned, the same is planned again.
+    #[test]
+    fn a_plan_that_was_followed_is_planned_again(mut view in any_view()) {
+        let before = plan(&view);
+        for (unit, aim) in view.devices.iter_mut().zip(&before.aims) {
+            if let Some(target) = aim.target {
+                unit.account.held = Some(target);
+                (unit.account.most, unit.account.counts) = (target, target);
+                unit.counts_with = target;
+            }
+        }
+        let after = plan(&view);
+        for (at, unit) in view.devices.iter().enumerate() {
+            let holds = unit.account.held;
+            let next = after.aims[at].target.or(holds);
+            prop_assert_eq!(next, before.aims[at].target.or(holds), "device {}", at);
+        }
+    }
+
+    /// No cap of a GPU goes below its floor, above its ceiling, or anywhere where it is somebody else's.
+    #[test]
+    fn a_plan_stays_within_limits_and_leaves_others_alone(view in any_view()) {
+        for (unit, aim) in view.devices.iter().zip(&plan(&view).aims) {
+            let Some(target) = aim.target else { continue };
+            prop_assert!(unit.standing != DeviceState::Foreign);
+            prop_assert!(unit.is_read);
+            prop_assert!((FLOOR..=CEILING).contains(&target.0), "{target}");
+        }
+    }
+
+    /// While no cap may rise, none does but one that goes back to what was found where no job is steered.
+    #[test]
+    fn no_cap_rises_while_none_may(mut view in any_view()) {
+        view.rises_stopped = Some("somebody else sets caps".to_owned());
+        let steered = |device| view.demands.iter().any(|it| it.devices.contains(&device));
+        for (device, aim) in plan(&view).aims.iter().enumerate() {
+            let unit = &view.devices[device];
+            if unit.is_ours() && unit.would_rise(aim.target) {
+                prop_assert!(!steered(device) && aim.target == unit.base());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_found_goes_back_to_who_is_owed_it_and_to_nobody_else() {
+    let devices = vec![gpu(500.0), gpu(700.0), theirs(500.0), socket(200.0)];
+    let plan = plan(&view(Doing::GivingBack, None, devices));
+    let targets = plan.aims.iter().map(|aim| aim.target);
+    let found = [Some(Watts(700.0)), None, None, Some(Watts(350.0))];
+    assert!(targets.eq(found), "{plan:?}");
+}
+
+#[test]
+fn nothing_moves_while_devices_are_still_being_read() {
+    let devices = vec![gpu(500.0), gpu(700.0)];
+    let plan = plan(&view(Doing::LookingRound, Some(600.0), devices));
+    assert!(plan.aims.iter().all(|aim| aim.target.is_none()));
+}
+
+#[test]
+fn a_cap_by_hand_is_set_in_full_or_not_at_all() {
+    let asks = |budget| {
+        let asked = DeviceView {
+            by_hand: Some(Watts(650.0)),
+            back: Some(Watts(500.0)),
+            ..gpu(500.0)
+        };
+        let devices = vec![asked, theirs(700.0)];
+        plan(&view(Doing::Moving, Some(budget), devices)).aims[0].target
+    };
+    assert_eq!(asks(1350.0), Some(Watts(650.0)));
+    assert_eq!(asks(1349.0), None);
+}
+
+#[test]
+fn sockets_make_room_only_where_their_watts_are_lent() {
+    let devices = || vec![gpu(700.0), theirs(700.0), socket(350.0)];
+    let mut lends = view(Doing::Moving, Some(1300.0), devices());
+    let alone = plan(&lends).aims[2].target;
+    assert_eq!(alone, Some(Watts(350.0)));
+    lends.sockets_lend = true;
+    lends.devices[0].account.has_failed = true;
+    let lent = plan(&lends).aims[2].target;
+    assert_eq!(lent, Some(Watts(250.0)));
+}
+
+#[test]
+fn what_litd_leaves_behind_is_the_safe_budget() {
+    let devices = vec![gpu(700.0), let_go(700.0, true), theirs(400.0)];
+    let plan = plan(&view(Doing::LeavingBehind, Some(1200.0), devices));
+    let targets: Vec<_> = plan.aims.iter().map(|aim| aim.target).collect();
+    assert_eq!(targets, [Some(Watts(400.0)), Some(Watts(400.0)), None]);
+    // It is left as it is, whatever failed writes may still do.
+    assert!(plan.aims.iter().all(|aim| !aim.waits));
+}

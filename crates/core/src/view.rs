@@ -1,0 +1,153 @@
+//! The [`View`] that targets are worked out from, taken of the state.
+
+use litd_units::Watts;
+
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::job::Job;
+use crate::plan::{
+    Account, Demand, DeviceView, Doing, FailedView, LeftGoal, LeftView, LetGoView, RangeView, View,
+    kept,
+};
+use crate::range::Range;
+use crate::store::Store;
+use litd_api::DeviceState;
+
+impl<S: Store> Core<S> {
+    /// What targets are worked out from now.
+    pub(crate) fn view(&self) -> View {
+        let devices = self.device_views();
+        View {
+            doing: self.doing(),
+            set_budget: self.set_budget(),
+            managed_budget: self.managed_budget(),
+            rises_stopped: self.raises_stopped(),
+            sockets_lend: self.jobs.values().any(|job| !job.cpus.is_empty()),
+            demands: self.demands(&devices),
+            devices,
+        }
+    }
+
+    fn doing(&self) -> Doing {
+        match (self.is_leaving(), self.holds()) {
+            _ if self.is_looking_round() => Doing::LookingRound,
+            (true, true) => Doing::LeavingBehind,
+            _ if self.steers() || self.enforces() => Doing::Moving,
+            _ => Doing::GivingBack,
+        }
+    }
+
+    /// What jobs ask for. It counts no more once litd leaves.
+    fn demands(&self, devices: &[DeviceView]) -> Vec<Demand> {
+        let jobs = self.jobs.values().filter(|_| !self.is_leaving());
+        jobs.filter_map(|job| self.demand(job, devices)).collect()
+    }
+
+    fn demand(&self, job: &Job, devices: &[DeviceView]) -> Option<Demand> {
+        let caps = job.ask.as_ref()?;
+        let (share, own) = (self.share(job), job.devices());
+        let Some(instead) = self.instead(job, devices) else {
+            let caps = kept(devices, &own, caps, share);
+            return Some(Demand::steered(own, share, &caps));
+        };
+        let aim = instead.aim;
+        let caps = aim.map(|(devices, caps)| devices.into_iter().zip(caps.to_watts()).collect());
+        Some(Demand {
+            devices: own,
+            share,
+            back: instead.back,
+            caps: caps.unwrap_or_default(),
+        })
+    }
+
+    fn device_views(&self) -> Vec<DeviceView> {
+        let units = self.devices.iter();
+        units
+            .map(|(device, unit)| self.device_view(device, unit))
+            .collect()
+    }
+
+    pub(crate) fn device_view(&self, device: usize, unit: &Unit) -> DeviceView {
+        DeviceView {
+            is_gpu: unit.is_gpu(),
+            standing: unit.standing,
+            is_judged: unit.is_judged(),
+            is_beyond_judging: self.is_beyond_judging(unit),
+            range: match unit.device.range {
+                Range::Told(_) => RangeView::Told,
+                Range::Asked(_) => RangeView::Asked,
+                Range::Untold { most, .. } => RangeView::Untold(most),
+            },
+            limits: unit.limits(&self.config.caps),
+            planned_floor: self.keeps(device, unit).floor,
+            back: unit.back(),
+            by_hand: unit.by_hand.asked(),
+            is_read: unit.was_read() && self.is_fresh(unit),
+            is_reset: unit.reset.is_some(),
+            is_overdue: unit.overdue,
+            is_journaled: self.is_journaled(device),
+            owes_undo: self.owes_undo(device, unit),
+            let_go: self.let_go_view(device, unit),
+            failed: self.failed_view(unit),
+            account: Account {
+                held: self.actuator.held(device),
+                most: self.actuator.most_of(device),
+                counts: self.actuator.counts(device),
+                has_failed: self.actuator.has_failed(device),
+                is_writing: self.actuator.is_writing(device),
+            },
+            counts_with: self.counts_with(device, unit),
+        }
+    }
+
+    fn failed_view(&self, unit: &Unit) -> Option<FailedView> {
+        let failed = unit.failed();
+        unit.is_faulty().then(|| FailedView {
+            held: failed.and_then(|it| it.held),
+            was_unread: failed.is_some_and(|it| it.was_unread),
+            obeys_again: self.obeys_again(unit),
+        })
+    }
+
+    pub(crate) fn let_go_view(&self, device: usize, unit: &Unit) -> Option<LetGoView> {
+        let let_go = unit.let_go?;
+        let held = self.actuator.held(device);
+        let found = unit.found.zip(held);
+        let holds_found = found.is_some_and(|(found, held)| found.is_same_cap(held));
+        let is_idle = unit.busy.is_none() && !self.actuator.is_writing(device);
+        let is_read = unit.read_at >= let_go.since && self.is_fresh(unit);
+        Some(LetGoView {
+            given_up: let_go.given_up,
+            is_closed: let_go.closed,
+            is_held: self.is_held_off(unit),
+            is_journaled: self.is_journaled(device),
+            owes_undo: self.owes_undo(device, unit),
+            may_be_locked: self.may_be_locked(unit),
+            is_back: holds_found && is_idle && is_read && !self.may_land_late(),
+            held,
+            left: self.left_view(device, unit),
+        })
+    }
+
+    pub(crate) fn left_view(&self, device: usize, unit: &Unit) -> LeftView {
+        let is_known = self.is_fresh(unit) && !self.actuator.is_writing(device);
+        LeftView {
+            held: self.actuator.held(device).filter(|_| is_known),
+            goal: match unit.back().zip(unit.found) {
+                _ if self.holds() => LeftGoal::Target,
+                Some((back, found)) if !back.is_same_cap(found) => LeftGoal::Nearest(back),
+                _ => LeftGoal::Nothing,
+            },
+        }
+    }
+
+    /// What a device that is not to be moved counts with: the most that it may hold; one whose cap
+    /// is somebody else's, the limit in force where its driver tells that.
+    pub(crate) fn counts_with(&self, device: usize, unit: &Unit) -> Watts {
+        let theirs = unit.standing == DeviceState::Foreign;
+        let reading = self.fresh_reading(unit).filter(|_| theirs);
+        let enforced = reading.and_then(|reading| reading.enforced);
+        let enforced = enforced.filter(|enforced| *enforced > Watts::ZERO);
+        enforced.unwrap_or_else(|| self.actuator.most_of(device))
+    }
+}
