@@ -282,8 +282,6 @@ impl<S: Store> Core<S> {
         self.forget_higher_override(&config);
         self.config = config;
         self.note(Note::info(EventKind::Daemon, "configuration read anew"));
-        // Targets depend on every key, also where no job has a loop, and while litd stops.
-        self.dirty = true;
         if self.stopping.is_some() {
             return;
         }

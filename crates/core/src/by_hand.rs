@@ -103,7 +103,6 @@ impl<S: Store> Core<S> {
         unit.by_hand = ByHand::Asked(cap);
         let is_gpu = unit.is_gpu();
         self.audit.asked_by(device, uid);
-        self.dirty = true;
         if !is_gpu {
             // What is left to the GPUs is less at once, so that they go down first.
             self.bind();
@@ -273,7 +272,6 @@ impl<S: Store> Core<S> {
         };
         let text = format!("could not be set by hand, and what was found goes back: {why}");
         unit.by_hand.fail(now, || why);
-        self.dirty = true;
         let address = unit.address().to_owned();
         self.note(Note::warning(EventKind::Command, text).device(&address));
         // What a socket was to take is the GPUs' again, all of it.
@@ -302,7 +300,6 @@ impl<S: Store> Core<S> {
             {
                 settled.push((unit.address().to_owned(), cap));
             }
-            self.dirty = true;
         }
         for (address, cap) in settled {
             let text = format!("holds {cap}, set by hand: it stays when litd ends");
@@ -358,7 +355,6 @@ impl<S: Store> Core<S> {
             self.journal_late(device, cap);
         }
         self.note(Note::warning(EventKind::Command, text).device(&address));
-        self.dirty = true;
         self.settle_up();
     }
 }

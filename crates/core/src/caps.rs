@@ -47,8 +47,8 @@ impl<S: Store> Core<S> {
         !self.is_leaving() && self.set_budget().is_some()
     }
 
-    /// Works out what every device is to hold.
-    pub(crate) fn retarget(&mut self) {
+    /// Works out what every device is to hold, where anything that counts for that has changed.
+    pub(crate) fn replan(&mut self) {
         self.note_failed();
         self.judge_devices();
         let is_leaving = self.is_leaving() && !self.is_looking_round();
@@ -61,7 +61,10 @@ impl<S: Store> Core<S> {
             // Nor does what goes back.
             self.believe_all(Unit::is_gpu);
         }
-        plan(&view).aim(&mut self.actuator);
+        if self.planned.as_ref() != Some(&view) {
+            plan(&view).aim(&mut self.actuator);
+            self.planned = Some(view);
+        }
     }
 
     fn believe_all(&mut self, which: impl Fn(&Unit) -> bool) {
@@ -184,7 +187,6 @@ impl<S: Store> Core<S> {
         let gpus: Vec<usize> = gpus.map(|(gpu, _)| gpu).collect();
         let found = self.unrecorded(gpus.into_iter());
         let outcome = self.journal.try_out(&mut self.store, &found);
-        self.untidy = true;
         self.journal_said(outcome.err().map(|error| error.to_string()));
     }
 
@@ -212,7 +214,6 @@ impl<S: Store> Core<S> {
             }
             _ => {}
         }
-        self.dirty |= self.journal_trouble.is_some() != failed;
         self.journal_trouble = trouble;
         failed
     }

@@ -514,12 +514,6 @@ impl<S: Store> Core<S> {
         if unit.clocks.planned.look(&look) {
             self.tell_degree(device);
         }
-        let target = self.actuator.target(device);
-        let floor = self
-            .devices
-            .get(device)
-            .map(|unit| self.keeps(device, unit));
-        self.dirty |= target.zip(floor).is_some_and(|(it, own)| it < own.floor);
     }
 
     fn tell_degree(&mut self, device: usize) {

@@ -19,6 +19,7 @@ use crate::lifecycle::Ended;
 use crate::node::Node;
 use crate::over_budget::Keeping;
 use crate::owners::Owners;
+use crate::plan::View;
 use crate::rate::Bucket;
 use crate::record::{Note, Record};
 use crate::rivals::Rivals;
@@ -131,10 +132,10 @@ pub struct Core<S> {
     pub(crate) keeping: Keeping,
     /// Jobs that have ended of late, as their schedulers say.
     pub(crate) ended: BTreeMap<String, Ended>,
-    /// A device may have come to hold what was found.
-    pub(crate) untidy: bool,
-    /// Something changed that bears on what devices are to hold.
-    pub(crate) dirty: bool,
+    /// What targets were worked out from last.
+    pub(crate) planned: Option<View>,
+    /// The devices that were to leave the journal last.
+    pub(crate) crossed_out: Vec<usize>,
 }
 
 impl<S: Store> Core<S> {
@@ -242,8 +243,8 @@ impl<S: Store> Core<S> {
             unmanaged: BTreeSet::new(),
             keeping: Keeping::default(),
             ended: BTreeMap::new(),
-            untidy: true,
-            dirty: true,
+            planned: None,
+            crossed_out: Vec::new(),
         };
         if let Some(flaw) = flaw {
             let text = format!("learned distributions are not used: {flaw}");
@@ -418,13 +419,12 @@ impl<S: Store> Core<S> {
 
     /// Once a second: sensors, and whatever waits for time to pass.
     fn round(&mut self) {
+        self.crossed_out.clear();
         self.read_all();
         self.check_sessions();
         self.check_jobs();
         self.check_trials();
         self.check_holders();
-        // Whatever an event forgot to say is made up for within a second.
-        self.dirty = true;
         self.check_devices();
         self.check_failed();
         self.forget_late_of_closed();
@@ -480,27 +480,22 @@ impl<S: Store> Core<S> {
         self.retry_writes();
         self.settle_by_hand();
         self.follow_opt_outs();
-        if std::mem::take(&mut self.dirty) {
-            self.retarget();
-            self.untidy = true;
-        }
+        self.replan();
         // Each time round there is one device fewer to wait for.
         while self.waits_no_longer() {
-            self.retarget();
+            self.replan();
         }
         if self.cancel_rises() {
-            self.retarget();
+            self.replan();
         }
         self.tell_baseline();
         self.write_caps();
         if self.cancel_unpaid_rises() {
-            self.retarget();
+            self.replan();
             self.write_caps();
         }
         self.begin_clocks();
-        if std::mem::take(&mut self.untidy) {
-            self.tidy_journal();
-        }
+        self.tidy_journal();
         // After the journal: what it no longer owes to a device opens that device no more.
         self.close_let_go();
         self.devices.begin_wanted(self.now, &mut self.effects);
@@ -533,8 +528,6 @@ impl<S: Store> Core<S> {
             if unit.retry_at.is_some_and(|at| at <= now) {
                 unit.retry_at = None;
                 self.actuator.retry(device);
-                // What it is to hold was worked out without it.
-                self.dirty = true;
             }
         }
     }
@@ -624,7 +617,6 @@ impl<S: Store> Core<S> {
                 self.devices.want_read(device);
             }
         }
-        self.dirty = true;
     }
 
     fn give_up_stopping(&mut self) {

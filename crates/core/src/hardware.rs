@@ -63,13 +63,10 @@ impl<S: Store> Core<S> {
             let note = Note::info(EventKind::Fault, "answers again").device(unit.address());
             self.note(note);
         }
-        // What was let go of may be done with.
-        self.untidy |= self.devices.is_released(device);
         // One that failed waits for its time; another was only waited for no longer.
         let waits = self.actuator.is_writing(device) || self.waits_for_retry(device);
         if !waits && self.actuator.has_failed(device) {
             self.actuator.retry(device);
-            self.dirty = true;
         }
         match reply {
             Reply::Read(Ok(reading)) => self.has_read(device, asked, reading),
@@ -176,8 +173,6 @@ impl<S: Store> Core<S> {
         if by_hand {
             self.wrote_by_hand(device, told);
         }
-        // What others may have depends on what this one holds.
-        self.dirty = true;
     }
 
     /// Whether a cap that was read back can only be somebody else's: it is neither the cap that was
@@ -234,7 +229,6 @@ impl<S: Store> Core<S> {
         }
         self.actuator.suspect(device, seen);
         self.devices.want_read(device);
-        self.dirty = true;
     }
 
     /// A reading is unlike all that is known: the device is read again at once. One whose readings
@@ -245,7 +239,6 @@ impl<S: Store> Core<S> {
             let cause = format!("it says {cap}, and said {before} just before");
             self.misread(device, cause);
         } else {
-            self.dirty |= heard == Heard::Otherwise;
             self.devices.want_read(device);
         }
     }
@@ -385,7 +378,6 @@ impl<S: Store> Core<S> {
     /// The job of a device whose standing has changed can't be steered any more, or can again.
     pub(crate) fn standing_changed(&mut self, device: usize) {
         let now = self.now;
-        self.dirty = true;
         if let Some(unit) = self.devices.get_mut(device).filter(|unit| !unit.is_ours()) {
             let state = unit.standing.name();
             unit.by_hand.fail(now, || format!("it is {state} now"));
@@ -414,12 +406,10 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let contradicted = unit.contradicts_itself();
         let heard = unit.suspect(reading.cap, now);
         if moved && heard != Heard::Twice {
             return self.disbelieve(device, reading.cap, heard);
         }
-        self.dirty |= contradicted;
         unit.suspect = None;
         unit.impossible = None;
         let failed_reads = !self.actuator.has_failed(device) && unit.failures > 0;
@@ -429,7 +419,6 @@ impl<S: Store> Core<S> {
         let last = unit.device.reading.replace(reading);
         unit.read_at = asked;
         let first = unit.found.is_none();
-        self.untidy = true;
         self.audit_reading(device, asked, reading.enforced);
         let known = self.actuator.held(device);
         // A write that failed, and was done all the same, or one of a predecessor's: before it the
@@ -452,13 +441,9 @@ impl<S: Store> Core<S> {
         }
         self.forget_late(device, asked);
         if first || known.is_none() {
-            self.dirty = true;
             self.found_late(device, reading.cap, last.is_none());
             // What a CPU socket came with is not the GPUs'.
             self.bind();
-        }
-        if self.stopping.is_some() {
-            self.dirty = true;
         }
         self.note_limits(device);
         self.check_doubt(device);
@@ -474,7 +459,6 @@ impl<S: Store> Core<S> {
     /// A device holds another cap than litd knows of. `anew`: its energy counter says that it was reset.
     fn cap_moved(&mut self, device: usize, held: Watts, cap: Watts, anew: bool) {
         self.actuator.observe(device, cap);
-        self.dirty = true;
         self.cap_settles(device);
         // What is there now is to be judged, and no longer what a reset before has made of it.
         let before = self.devices.get_mut(device).and_then(|it| it.reset.take());

@@ -153,7 +153,6 @@ impl<S: Store> Core<S> {
             }
         };
         self.note(note.device(&address));
-        self.dirty = true;
         if let Some(name) = job {
             self.suspend_or_resume(&name);
         }

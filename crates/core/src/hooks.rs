@@ -776,7 +776,6 @@ impl<S: Store> Core<S> {
             self.effects.push(Effect::Close { session: id });
         }
         self.note(Note::info(EventKind::Job, format!("ended: {why}")).job(name));
-        self.dirty = true;
     }
 
     /// Tells a job's hooks what to profile, if that has changed.

@@ -80,7 +80,6 @@ impl<S: Store> Core<S> {
         };
         unit.clocks.forget_highest();
         let (now, address) = (divided(unit), unit.address().to_owned());
-        self.dirty = true;
         self.judge_reset(device);
         if replaced {
             self.part_was_replaced(device, &address);

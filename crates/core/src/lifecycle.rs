@@ -179,7 +179,6 @@ impl<S: Store> Core<S> {
         if known {
             self.save_condition();
         }
-        self.dirty = true;
         Ok(match nothing {
             true => format!("{id} has ended; litd knew nothing of it"),
             false => format!("{id} has ended"),

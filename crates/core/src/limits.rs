@@ -108,8 +108,6 @@ impl<S: Store> Core<S> {
         let first = self.braked.is_none_or(|(_, until)| until <= now);
         self.braked = Some((device, now + BRAKE));
         if first {
-            // What waits to rise waits on.
-            self.dirty = true;
             let text = format!(
                 "the power brake was pulled: no cap of the node rises before {:.0} s after it",
                 BRAKE.as_secs_f64()

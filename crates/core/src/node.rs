@@ -117,8 +117,6 @@ pub(crate) struct Node {
     alarm: Option<(String, Nanos)>,
     /// Whether it was told of that.
     alarmed: bool,
-    /// Whether caps are held for want of power.
-    held: bool,
     /// Since when a budget is set that nobody tells the reserve of, and whether that was told.
     unbound: Option<(Nanos, bool)>,
 }
@@ -302,9 +300,6 @@ impl<S: Store> Core<S> {
             _ => {}
         }
         self.node.alarmed = short.is_some();
-        // What was held is to go on, or the other way round.
-        let held = self.short_of_power().is_some();
-        self.dirty |= std::mem::replace(&mut self.node.held, held) != held;
         self.bind();
         self.tell_unbound();
     }

@@ -106,8 +106,6 @@ impl<S: Store> Core<S> {
             // Nobody reads it again to tell whether what was not believed was right: nobody's undo waits for it.
             self.actuator.suspect_no_more(device);
         }
-        // From now on it may be reset.
-        self.dirty = true;
     }
 
     /// Closes what can't be given back, and takes back what was let go of for long enough.
@@ -167,7 +165,6 @@ impl<S: Store> Core<S> {
         let owed = owed(held, unit.found);
         let text = format!("is closed although its cap is not back, because {why}: {owed}");
         self.note(Note::warning(EventKind::Restore, text).device(&address));
-        self.dirty = true;
     }
 
     /// A device that was let go of has come back, from a reset or with another driver: it is

@@ -122,8 +122,14 @@ impl<S: Store> Core<S> {
 
     /// A device whose power has not followed its cap in time: no rise waits for it any longer.
     pub(crate) fn unfollowed(&self) -> Option<String> {
-        let late = |unit: &Unit| unit.doubted_until.is_some_and(|until| until <= self.now);
-        let (device, unit) = self.devices.iter().find(|(_, unit)| late(unit))?;
+        let late = |&(device, unit): &(usize, &Unit)| {
+            // What was raised again since pays for nobody.
+            let until = unit
+                .doubted_until
+                .filter(|_| self.actuator.is_doubted(device));
+            until.is_some_and(|until| until <= self.now)
+        };
+        let (device, unit) = self.devices.iter().find(late)?;
         let held = self.actuator.held(device).unwrap_or_default();
         let power = told(unit).map_or("does not tell its power".to_owned(), |power| {
             format!("draws {power:.0}")
@@ -154,7 +160,6 @@ impl<S: Store> Core<S> {
                 unit.settling = None;
                 if !is_gpu {
                     self.believe(device);
-                    self.dirty = true;
                 }
                 return;
             }
@@ -212,5 +217,124 @@ impl<S: Store> Core<S> {
             );
             self.not_in_force(device, &text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use litd_power::{
+        CapRange, DeviceKind, Identity, Operation, ReadBack, Reading, Reply, Sharing,
+    };
+
+    use super::*;
+    use crate::{Config, Device, DeviceId, Effect, Event, MemoryStore, Range};
+
+    fn gpu(reading: Reading) -> Device {
+        let range = CapRange {
+            lowest: Watts(200.0),
+            highest: Watts(700.0),
+            default: Watts(700.0),
+            resolution: Watts(1.0),
+        };
+        Device {
+            identity: Identity {
+                kind: DeviceKind::Gpu,
+                address: "0000:01:00.0".to_owned(),
+                uuid: None,
+                serial: None,
+                model: "made up".to_owned(),
+                driver: "made up".to_owned(),
+                backend: "simulated".to_owned(),
+                sharing: Sharing::Whole,
+                read_back: ReadBack::Device,
+            },
+            range: Range::Told(range),
+            reading: Some(reading),
+        }
+    }
+
+    /// A node of one GPU, which does at once what it is asked.
+    struct Node {
+        core: Core<MemoryStore>,
+        reading: Reading,
+        second: i64,
+    }
+
+    impl Node {
+        fn new() -> Self {
+            let reading = Reading {
+                cap: Watts(700.0),
+                power: Some(Watts(690.0)),
+                ..Reading::default()
+            };
+            let (config, store) = (Config::default(), MemoryStore::default());
+            let core = Core::new(config, vec![gpu(reading)], store, "boot", Nanos(0), 0.0);
+            Self {
+                core: core.unwrap(),
+                reading,
+                second: 0,
+            }
+        }
+
+        fn pass(&mut self, seconds: i64) {
+            for _ in 0..seconds {
+                self.second += 1;
+                let now = Nanos(self.second * 1_000_000_000);
+                self.core.handle(now, Event::Time);
+                loop {
+                    let effects = self.core.effects();
+                    let asked = effects.iter().filter_map(|effect| match effect {
+                        Effect::Device { operation, .. } => Some(*operation),
+                        _ => None,
+                    });
+                    let asked: Vec<Operation> = asked.collect();
+                    if asked.is_empty() {
+                        break;
+                    }
+                    for operation in asked {
+                        let reply = self.does(operation);
+                        let device = DeviceId(0);
+                        self.core.handle(now, Event::Device { device, reply });
+                    }
+                }
+            }
+        }
+
+        fn does(&mut self, operation: Operation) -> Reply {
+            match operation {
+                Operation::Read => Reply::Read(Ok(self.reading)),
+                Operation::Set(cap) => {
+                    self.reading.cap = cap;
+                    Reply::Set(Ok(cap))
+                }
+                Operation::Holders => Reply::Holders(Ok(Vec::new())),
+                other => unreachable!("{other:?}"),
+            }
+        }
+
+        fn has_budget(&mut self, watts: f64) {
+            self.core.overrides.budget = Some(Watts(watts));
+            self.pass(2);
+            assert_eq!(self.reading.cap, Watts(watts));
+        }
+    }
+
+    /// Rises wait for a GPU that was lowered. One that is back where it was gives nobody anything, and when its
+    /// sensor falls silent then no rise is cancelled for it.
+    #[test]
+    fn nobody_waits_for_a_gpu_that_was_raised_again() {
+        let mut node = Node::new();
+        node.pass(5);
+        node.reading.power = Some(Watts(590.0));
+        node.has_budget(600.0);
+        node.has_budget(500.0);
+        node.reading.power = None;
+        node.has_budget(600.0);
+        node.pass(node.core.config.caps.settle_seconds as i64 + 5);
+        assert_eq!(node.core.unfollowed(), None);
+        // One that stays low is waited for no longer, and that is said.
+        node.has_budget(500.0);
+        node.pass(node.core.config.caps.settle_seconds as i64 + 5);
+        assert!(node.core.unfollowed().is_some());
     }
 }

@@ -41,7 +41,6 @@ impl<S: Store> Core<S> {
             self.note(note);
         }
         self.fit_names(name);
-        self.dirty = true;
         self.tell_hooks(name);
     }
 
@@ -57,15 +56,14 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        if obstacle.is_some() && !keeps && job.ask.take().is_some() {
-            self.dirty = true;
+        if obstacle.is_some() && !keeps {
+            job.ask = None;
         }
         if job.suspended == obstacle {
             return;
         }
         let resumed = obstacle.is_none();
         job.suspended = obstacle;
-        self.dirty = true;
         if let Some(why) = &job.suspended {
             job.shown = Shown::default();
             job.why.clone_from(why);
@@ -91,7 +89,6 @@ impl<S: Store> Core<S> {
         if !hold {
             job.ask = None;
         }
-        self.dirty = true;
         let held = if hold {
             "caps are held"
         } else {
@@ -232,7 +229,6 @@ impl<S: Store> Core<S> {
                 }
             });
         }
-        self.dirty = true;
     }
 
     fn plan_with(
@@ -240,7 +236,6 @@ impl<S: Store> Core<S> {
         name: &str,
         begin: impl FnOnce(&mut Job, Plan, &crate::config::Config) -> Option<CapVector>,
     ) {
-        self.dirty = true;
         let Some(job) = self.jobs.get(name) else {
             return;
         };
@@ -452,7 +447,6 @@ impl<S: Store> Core<S> {
         let moved = decision.apply.is_some();
         if let Some(caps) = decision.apply {
             job.ask = Some(caps);
-            self.dirty = true;
         }
         if moved || state != before {
             let kind = if moved {

@@ -58,7 +58,6 @@ impl<S: Store> Core<S> {
                 }
             }
         }
-        self.dirty = true;
     }
 
     fn recover_device(&mut self, device: usize, entry: &Entry) {
@@ -210,7 +209,7 @@ impl<S: Store> Core<S> {
         let closed = |unit: &Unit| unit.let_go.is_some_and(|let_go| let_go.closed);
         for (device, unit) in self.devices.iter() {
             if closed(unit) {
-                self.dirty |= self.actuator.expect_no_more(device);
+                self.actuator.expect_no_more(device);
             }
         }
     }
@@ -259,27 +258,46 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A device that holds what was found, and that no loop needs, leaves the journal.
+    /// A device that holds what was found, and that no loop needs, leaves the journal, and so does one whose cap
+    /// somebody else has changed: its entry is still there only if the journal could not be written then. What could
+    /// not be crossed out is tried again once a second.
     pub(crate) fn tidy_journal(&mut self) {
         if self.may_land_late() || self.journal.entries().is_empty() {
             return;
         }
-        self.forget_foreign();
-        let mut back = Vec::new();
-        for (device, unit) in self.devices.iter() {
+        let journaled = self.devices.iter();
+        let journaled = journaled.filter(|&(device, _)| self.is_journaled(device));
+        let (foreign, others): (Vec<_>, Vec<_>) =
+            journaled.partition(|(_, unit)| unit.standing == DeviceState::Foreign);
+        let is_done = |&(device, unit): &(usize, &Unit)| {
             let in_use = self.stopping.is_none() && self.is_moved(device);
-            let Some(found) = unit.found.filter(|_| self.is_back(device, unit)) else {
-                continue;
-            };
-            if !in_use && self.is_journaled(device) {
-                back.push((unit.address().to_owned(), found));
-            }
+            !in_use && self.is_back(device, unit)
+        };
+        let done = foreign
+            .into_iter()
+            .chain(others.into_iter().filter(is_done));
+        let done: Vec<usize> = done.map(|(device, _)| device).collect();
+        if done == self.crossed_out {
+            return;
         }
-        for (address, found) in back {
-            let was_tried_out = self.entry(&address).is_some_and(|it| it.ours.is_empty());
-            if !self.forget_entry(&address) || was_tried_out {
-                continue;
-            }
+        for &device in &done {
+            self.cross_out(device);
+        }
+        self.crossed_out = done;
+    }
+
+    fn cross_out(&mut self, device: usize) {
+        let Some(unit) = self.devices.get(device) else {
+            return;
+        };
+        let (address, theirs) = (
+            unit.address().to_owned(),
+            unit.standing == DeviceState::Foreign,
+        );
+        let back = unit.found.filter(|_| !theirs);
+        let was_tried_out = self.entry(&address).is_some_and(|it| it.ours.is_empty());
+        let is_out = self.forget_entry(&address);
+        if let Some(found) = back.filter(|_| is_out && !was_tried_out) {
             let text = format!("cap is back at {found}");
             self.note(Note::info(EventKind::Restore, text).device(&address));
         }
@@ -315,18 +333,6 @@ impl<S: Store> Core<S> {
         let settled = self.actuator.is_settled(device) && unit.busy.is_none();
         let held = unit.found.zip(self.actuator.held(device));
         settled && held.is_some_and(|(found, held)| found.is_same_cap(held))
-    }
-
-    /// An entry of a cap that somebody else has changed since is outdated, and still there only
-    /// if the journal could not be written then.
-    fn forget_foreign(&mut self) {
-        let foreign = |(_, unit): &(usize, &Unit)| unit.standing == DeviceState::Foreign;
-        let all = self.devices.iter().filter(foreign);
-        let left = all.filter(|&(device, _)| self.is_journaled(device));
-        let left: Vec<String> = left.map(|(_, unit)| unit.address().to_owned()).collect();
-        for address in left {
-            self.forget_entry(&address);
-        }
     }
 
     /// The address of a device whose entry names another cap than the one that is to go back.

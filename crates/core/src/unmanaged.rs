@@ -24,7 +24,6 @@ impl<S: Store> Core<S> {
             );
             self.note(Note::warning(EventKind::Fault, text).device(address));
         }
-        self.dirty |= self.unmanaged != before;
     }
 
     /// GPUs, by address, that are on the bus and not litd's.

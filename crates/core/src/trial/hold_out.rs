@@ -151,7 +151,6 @@ impl<S: Store> Core<S> {
             [_] => {
                 **meter = Meter::new(Arm::Found, now, settle);
                 job.lab = Some(Lab::Found);
-                self.dirty = true;
             }
             [_, _] => {
                 **meter = Meter::new(Arm::Balanced, now, settle);

@@ -167,7 +167,6 @@ impl<S: Store> Core<S> {
         if job.lab.is_none() {
             job.ticks.forget_reference();
         }
-        self.dirty = true;
     }
 
     /// One more step up, once a second, where the last one has been made and no GPU is too hot.
@@ -194,14 +193,12 @@ impl<S: Store> Core<S> {
             if done {
                 job.lab = (!ends).then_some(Lab::Balanced);
                 job.ticks.forget_reference();
-                self.dirty = true;
             } else if ready {
                 job.lab = Some(Lab::Rising {
                     steps: steps.saturating_add(1),
                     ends,
                     waited: 0,
                 });
-                self.dirty = true;
             } else if waited < PATIENCE {
                 job.lab = Some(Lab::Rising {
                     steps,

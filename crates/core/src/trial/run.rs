@@ -249,7 +249,6 @@ impl<S: Store> Core<S> {
             run.report.state = State::Running;
             "blocks are being measured".clone_into(&mut run.report.why);
         }
-        self.dirty = true;
         self.note(Note::info(EventKind::Trial, "the first block begins").job(&name));
         self.keep_trial();
     }
@@ -310,7 +309,6 @@ impl<S: Store> Core<S> {
                 if let Some(job) = self.jobs.get_mut(&name) {
                     job.lab = Some(Lab::Found);
                 }
-                self.dirty = true;
             }
         }
     }
