@@ -30,7 +30,7 @@ impl<S: Store> Core<S> {
     /// # Errors
     /// It can't be done; nothing has changed.
     pub fn command(&mut self, now: Nanos, uid: u32, command: Command) -> Result<Done, Problem> {
-        self.now = self.now.max(now);
+        self.moves_on(now);
         if self.stopping.is_some() {
             return Err(problem("litd is stopping"));
         }
@@ -245,7 +245,7 @@ impl<S: Store> Core<S> {
 
     /// The configuration was to be read anew, and is none.
     pub(crate) fn reload_refused(&mut self, why: &str) {
-        self.record.error("configuration", "");
+        self.out.error("configuration", "");
         let text = format!("the configuration stays as it was: {why}");
         self.note(Note::warning(EventKind::Daemon, text));
     }

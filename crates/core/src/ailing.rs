@@ -155,7 +155,7 @@ impl<S: Store> Core<S> {
     /// person is to be told, or not to be any more.
     fn needs(&mut self, device: usize, above: bool, seconds: f64) -> bool {
         let patience = self.config.ailing.hours * 3600.0;
-        let unix = self.record.unix_seconds(self.now);
+        let unix = self.out.unix_seconds();
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
@@ -207,7 +207,7 @@ impl<S: Store> Core<S> {
         let outcome = self.condition.save(&mut self.store);
         let kept = outcome.is_ok();
         if let Err(error) = outcome {
-            self.record.error("condition", "");
+            self.out.error("condition", "");
             let text = format!("the node's condition can't be kept: {error}");
             self.note(Note::warning(EventKind::Fault, text));
         }

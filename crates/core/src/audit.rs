@@ -280,7 +280,7 @@ impl<S: Store> Core<S> {
         if self.audit.torn || is_try {
             bytes.push(b'\n');
         }
-        let unix_seconds = self.record.unix_seconds(self.now);
+        let unix_seconds = self.out.unix_seconds();
         let mut encoded = Ok(());
         let mut last = self.audit.last;
         for entry in preface.into_iter().chain(entries) {
@@ -315,7 +315,7 @@ impl<S: Store> Core<S> {
     fn audit_said(&mut self, trouble: Option<String>) -> bool {
         let written = trouble.is_none();
         if !written {
-            self.record.error("audit", "");
+            self.out.error("audit", "");
         }
         match (&self.audit.trouble, &trouble) {
             (None, Some(why)) => {

@@ -57,6 +57,6 @@ impl<S: Store> Core<S> {
         });
         let devices = devices.collect();
         self.baseline = Baseline { budget, devices };
-        self.effects.push(Effect::Baseline(self.baseline.clone()));
+        self.out.push(Effect::Baseline(self.baseline.clone()));
     }
 }

@@ -336,7 +336,7 @@ impl<S: Store> Core<S> {
 
     /// Nobody waits any longer for a cap to be set by hand: it is not to be set later, unseen.
     pub fn give_up_by_hand(&mut self, now: Nanos, name: &str) {
-        self.now = self.now.max(now);
+        self.moves_on(now);
         let now = self.now;
         let devices = self.named(Some(name)).unwrap_or_default();
         let device = devices.first().copied();

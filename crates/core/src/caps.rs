@@ -97,7 +97,7 @@ impl<S: Store> Core<S> {
             if !unrecorded || self.gives_back(device, cap) {
                 let operation = Operation::Set(cap);
                 self.devices
-                    .begin(device, operation, self.now, &mut self.effects);
+                    .begin(device, operation, self.now, &mut self.out);
                 continue;
             }
             self.write_later(device);
@@ -193,13 +193,13 @@ impl<S: Store> Core<S> {
     /// Takes note of whether the journal can be written. Returns whether it can't.
     pub(crate) fn journal_said(&mut self, trouble: Option<String>) -> bool {
         if let Some(why) = self.journal.takes_growth() {
-            self.record.error("journal", "");
+            self.out.error("journal", "");
             let text = format!("the undo journal grows, because it can't be rewritten: {why}");
             self.note(Note::warning(EventKind::Fault, text));
         }
         let failed = trouble.is_some();
         if failed {
-            self.record.error("journal", "");
+            self.out.error("journal", "");
         }
         match (&self.journal_trouble, &trouble) {
             (None, Some(why)) => {

@@ -131,7 +131,7 @@ impl<S: Store> Core<S> {
     /// A rank wants its GPU at this clock; `None`: as the driver likes.
     pub(crate) fn ask_clock(&mut self, name: &str, rank: u32, clock: Option<Hertz>) {
         if self.mode() != Mode::Steer {
-            return self.record.refuse("clocks_observed");
+            return self.out.refuse("clocks_observed");
         }
         let job = self.jobs.get(name);
         let Some(rank) = job.and_then(|job| job.ranks.get(&rank)) else {
@@ -193,7 +193,7 @@ impl<S: Store> Core<S> {
 
     /// A wish is not done, or not yet: counted each time, said now and then.
     fn refuse_clock(&mut self, device: usize, label: &'static str, text: String) {
-        self.record.refuse(label);
+        self.out.refuse(label);
         let now = self.now;
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -306,7 +306,7 @@ impl<S: Store> Core<S> {
         for device in 0..self.devices.iter().count() {
             if let Some(operation) = self.next_for_clocks(device) {
                 self.devices
-                    .begin(device, operation, self.now, &mut self.effects);
+                    .begin(device, operation, self.now, &mut self.out);
                 if let Some(unit) = self.devices.get_mut(device) {
                     (unit.clocks.had_turn, unit.clocks.retry_at) = (true, None);
                     if operation != Operation::HighestClock {
@@ -433,7 +433,7 @@ impl<S: Store> Core<S> {
             .devices
             .get(device)
             .map(|unit| unit.backend().to_owned());
-        self.record.error(kind, &backend.unwrap_or_default());
+        self.out.error(kind, &backend.unwrap_or_default());
         if failures == 1 {
             let note = Note::warning(EventKind::Fault, error.to_string());
             self.note(note.device(&address));

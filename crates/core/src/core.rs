@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use litd_api::{Event as Told, EventKind, Events, Mode};
+use litd_api::{EventKind, Events, Mode};
 use litd_policies::{Actuator, Policy};
 use litd_units::{Nanos, Watts};
 
@@ -17,11 +17,12 @@ use crate::journal::{Journal, JournalError};
 use crate::learned::Learned;
 use crate::lifecycle::Ended;
 use crate::node::Node;
+use crate::outbox::Outbox;
 use crate::over_budget::Keeping;
 use crate::owners::Owners;
 use crate::plan::View;
 use crate::rate::Bucket;
-use crate::record::{Note, Record};
+use crate::record::Note;
 use crate::rivals::Rivals;
 use crate::rollout::Granted;
 use crate::session::{Crowd, Session};
@@ -34,9 +35,6 @@ pub(crate) const TELEMETRY: Nanos = Nanos(1_000_000_000);
 /// A device that is to hold something else and takes longer, for that write or for what keeps it
 /// from it, is counted with the most that it may hold, and the others make room for it.
 pub(crate) const SLOW: Nanos = Nanos(400_000_000);
-
-/// So many refusals a second are logged; all are counted.
-const REFUSALS_PER_SECOND: f64 = 5.0;
 
 /// How long giving back may take when the daemon stops.
 const STOP: Nanos = Nanos(15_000_000_000);
@@ -89,9 +87,9 @@ pub struct Core<S> {
     pub(crate) learned: Learned,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) jobs: BTreeMap<String, Job>,
-    pub(crate) record: Record,
+    /// What goes out.
+    pub(crate) out: Outbox,
     pub(crate) totals: Totals,
-    pub(crate) effects: Vec<Effect>,
     pub(crate) started: Nanos,
     pub(crate) now: Nanos,
     next_telemetry: Nanos,
@@ -105,8 +103,6 @@ pub struct Core<S> {
     pub(crate) host: String,
     /// Whether a predecessor died with caps changed.
     pub(crate) recovered: bool,
-    /// How often refusals are logged.
-    pub(crate) refusals: Bucket,
     /// Whose subordinate ids are.
     pub(crate) owners: Owners,
     /// The processes that used each GPU, as its driver told last.
@@ -218,9 +214,8 @@ impl<S: Store> Core<S> {
             learned,
             sessions: BTreeMap::new(),
             jobs: BTreeMap::new(),
-            record: Record::new(now, unix_seconds),
+            out: Outbox::new(now, unix_seconds),
             totals: Totals::default(),
-            effects: Vec::new(),
             started: now,
             now,
             next_telemetry: now,
@@ -230,7 +225,6 @@ impl<S: Store> Core<S> {
             lease: None,
             host: String::new(),
             recovered: false,
-            refusals: Bucket::new(REFUSALS_PER_SECOND, now),
             owners: Owners::default(),
             last_holders: BTreeMap::new(),
             arrivals: BTreeMap::new(),
@@ -286,12 +280,12 @@ impl<S: Store> Core<S> {
     /// It is `unix_seconds` by the wall clock at `now`. Somebody may set that at any time, so the shell
     /// says it before whatever else it tells.
     pub fn wall_clock(&mut self, now: Nanos, unix_seconds: f64) {
-        self.record.set_clock(now, unix_seconds);
+        self.out.set_clock(now, unix_seconds);
     }
 
     /// Something has happened at `now`, which never goes back.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
-        self.now = self.now.max(now);
+        self.moves_on(now);
         match event {
             Event::Connected {
                 session,
@@ -324,9 +318,15 @@ impl<S: Store> Core<S> {
         self.settle_up();
     }
 
+    /// It is `now`, unless it has been later before.
+    pub(crate) fn moves_on(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        self.out.at(self.now);
+    }
+
     /// What is to be done, in order; the shell takes it after every call.
     pub fn effects(&mut self) -> Vec<Effect> {
-        std::mem::take(&mut self.effects)
+        self.out.take()
     }
 
     /// When [`Event::Time`] is due at the latest.
@@ -357,7 +357,7 @@ impl<S: Store> Core<S> {
     /// The address where litd's metrics are to be can't be had, because of `why`: counted each time that it is
     /// tried, told `at_first`. Another process that has it may tell anything there.
     pub fn metrics_elsewhere(&mut self, address: &str, at_first: bool, why: &std::io::Error) {
-        self.record.error("metrics", "");
+        self.out.error("metrics", "");
         if at_first {
             let text = match why.kind() {
                 std::io::ErrorKind::AddrInUse => format!(
@@ -379,31 +379,29 @@ impl<S: Store> Core<S> {
     /// A client of a socket was sent away, because there are too many. Counted each time, logged within
     /// reason.
     pub fn crowded_out(&mut self, uid: Option<u32>) {
-        self.record.refuse("busy");
-        if self.refusals.take(self.now) {
+        self.out.refuse_noted("busy", || {
             let who = client(uid);
             let text = format!("a client {who} was sent away: too many are connected");
-            self.note(Note::warning(EventKind::Daemon, text));
-        }
+            Note::warning(EventKind::Daemon, text)
+        });
     }
 
     /// A client of a socket was not answered: too much waits to be read. Counted each time, logged
     /// within reason.
     pub fn unanswered(&mut self, uid: Option<u32>) {
-        self.record.refuse("answers");
-        if self.refusals.take(self.now) {
+        self.out.refuse_noted("answers", || {
             let who = client(uid);
             let text = format!(
                 "a client {who} was not answered: too much of what litd has told waits to be read"
             );
-            self.note(Note::warning(EventKind::Daemon, text));
-        }
+            Note::warning(EventKind::Daemon, text)
+        });
     }
 
     /// Events after a number.
     #[must_use]
     pub fn events(&self, after: u64) -> Events {
-        self.record.after(after)
+        self.out.events(after)
     }
 
     /// Where litd keeps what has to outlive it.
@@ -442,7 +440,7 @@ impl<S: Store> Core<S> {
         self.check_budget_kept();
         self.measure_warm_up();
         self.give_up_stopping();
-        self.effects.push(Effect::Alive);
+        self.out.push(Effect::Alive);
     }
 
     /// Whether a write is tried anew in a moment, and the disk with it.
@@ -498,7 +496,7 @@ impl<S: Store> Core<S> {
         self.tidy_journal();
         // After the journal: what it no longer owes to a device opens that device no more.
         self.close_let_go();
-        self.devices.begin_wanted(self.now, &mut self.effects);
+        self.devices.begin_wanted(self.now, &mut self.out);
         self.finish_stopping();
     }
 
@@ -666,13 +664,12 @@ impl<S: Store> Core<S> {
         if let Some(stopping) = &mut self.stopping {
             stopping.done = true;
         }
-        self.effects.push(Effect::Stopped);
+        self.out.push(Effect::Stopped);
     }
 
     /// Records an event and has it logged.
     pub(crate) fn note(&mut self, note: Note) {
-        let event: Told = self.record.add(self.now, note);
-        self.effects.push(Effect::Log(event));
+        self.out.note(note);
     }
 }
 

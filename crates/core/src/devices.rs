@@ -14,6 +14,7 @@ use crate::holders::Users;
 use crate::journal::Entry;
 use crate::limits::Window;
 use crate::mending::{Failed, Trust};
+use crate::outbox::Outbox;
 use crate::range::Range;
 use crate::release::LetGo;
 use crate::thermal::Thermal;
@@ -543,13 +544,7 @@ impl Devices {
     }
 
     /// Has a free device do something.
-    pub fn begin(
-        &mut self,
-        device: usize,
-        operation: Operation,
-        now: Nanos,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub fn begin(&mut self, device: usize, operation: Operation, now: Nanos, out: &mut Outbox) {
         if let Some(unit) = self.get_mut(device) {
             unit.busy = Some((operation, now));
             unit.clocks.had_turn = false;
@@ -557,12 +552,12 @@ impl Devices {
                 let_go.closed = false;
             }
             let device = DeviceId(device);
-            effects.push(Effect::Device { device, operation });
+            out.push(Effect::Device { device, operation });
         }
     }
 
     /// Has all free devices do what is wanted of them.
-    pub fn begin_wanted(&mut self, now: Nanos, effects: &mut Vec<Effect>) {
+    pub fn begin_wanted(&mut self, now: Nanos, out: &mut Outbox) {
         for device in 0..self.0.len() {
             let Some(unit) = self.0.get_mut(device).filter(|unit| unit.busy.is_none()) else {
                 continue;
@@ -581,7 +576,7 @@ impl Devices {
             } else {
                 continue;
             };
-            self.begin(device, operation, now, effects);
+            self.begin(device, operation, now, out);
         }
     }
 }

@@ -107,7 +107,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn count_error(&mut self, device: usize, error: &PowerError) {
         if let Some(unit) = self.devices.get(device) {
             let backend = unit.backend().to_owned();
-            self.record.error(error.kind(), &backend);
+            self.out.error(error.kind(), &backend);
         }
     }
 
@@ -151,7 +151,7 @@ impl<S: Store> Core<S> {
             Written::Ignored { wanted, held } => {
                 if let Some(unit) = self.devices.get(device) {
                     let backend = unit.backend().to_owned();
-                    self.record.error("ignored", &backend);
+                    self.out.error("ignored", &backend);
                 }
                 self.expect_late(device, wanted);
                 self.write_failed(device, &format!("was set to {wanted} and holds {held}"));
@@ -595,7 +595,7 @@ impl<S: Store> Core<S> {
             unit.late = late;
         }
         for (device, backend) in silent {
-            self.record.error("timeout", &backend);
+            self.out.error("timeout", &backend);
             let text = format!(
                 "has not answered for {} s or more",
                 self.config.caps.answer_seconds

@@ -243,7 +243,7 @@ impl<S: Store> Core<S> {
         let new = || Bucket::with_burst(rate, burst, now);
         let may = self.knocks.entry(key).or_insert_with(new).take(now);
         if !may {
-            self.record.refuse("too_often");
+            self.out.refuse("too_often");
         }
         may
     }
@@ -266,7 +266,7 @@ impl<S: Store> Core<S> {
         self.totals.frames += 1;
         if !session.bucket.take(now) {
             session.too_fast += 1;
-            self.record.refuse("too_fast");
+            self.out.refuse("too_fast");
             if session.too_fast > PATIENCE {
                 let reason = "far more frames a second than allowed";
                 self.refuse(id, No::new(RefusalCode::Limits, "flood", reason));
@@ -326,7 +326,7 @@ impl<S: Store> Core<S> {
                 self.refuse(id, No::new(RefusalCode::Malformed, "malformed", reason));
             }
             // What comes before the welcome is not waited for.
-            (Stage::Checking { .. } | Stage::Refused, _) => self.record.refuse("too_early"),
+            (Stage::Checking { .. } | Stage::Refused, _) => self.out.refuse("too_early"),
         }
     }
 
@@ -451,7 +451,7 @@ impl<S: Store> Core<S> {
         }
         if let Some(old) = replaced {
             self.sessions.remove(&old);
-            self.effects.push(Effect::Close { session: old });
+            self.out.push(Effect::Close { session: old });
         }
         if let Some(unit) = self.devices.get_mut(device) {
             unit.job = Some(name.clone());
@@ -540,11 +540,11 @@ impl<S: Store> Core<S> {
             known.iteration = known.iteration.max(kernels.iteration);
         }
         if !job.is_whole() {
-            return self.record.refuse("not_whole");
+            return self.out.refuse("not_whole");
         }
         match job.add(rank, kernels, &session.names, self.now) {
             Ok(()) => {}
-            Err(LeftOut::Old) => self.record.refuse("old_iteration"),
+            Err(LeftOut::Old) => self.out.refuse("old_iteration"),
             Err(LeftOut::UnknownName) => {
                 let reason = "a kernel's name is not in the dictionary";
                 return self.refuse(id, No::new(RefusalCode::Malformed, "malformed", reason));
@@ -557,7 +557,7 @@ impl<S: Store> Core<S> {
                 return self.left_out(name, "sample_room", why);
             }
             Err(LeftOut::Unaligned(why)) => {
-                self.record.refuse("unaligned");
+                self.out.refuse("unaligned");
                 job.why = format!("sample left out: {why}");
             }
         }
@@ -588,7 +588,7 @@ impl<S: Store> Core<S> {
             return;
         };
         if session.notices >= NOTICES {
-            return self.record.refuse("notices");
+            return self.out.refuse("notices");
         }
         session.notices += 1;
         let text = format!("rank {rank} says: {}", notice.text);
@@ -604,10 +604,8 @@ impl<S: Store> Core<S> {
 
     /// Part of what a job's ranks sent is left out: counted each time, logged within reason.
     fn left_out(&mut self, name: &str, label: &'static str, why: String) {
-        self.record.refuse(label);
-        if self.refusals.take(self.now) {
-            self.note(Note::warning(EventKind::Job, why.clone()).job(name));
-        }
+        let note = || Note::warning(EventKind::Job, why.clone()).job(name);
+        self.out.refuse_noted(label, note);
         if let Some(job) = self.jobs.get_mut(name) {
             job.why = why;
         }
@@ -627,7 +625,7 @@ impl<S: Store> Core<S> {
     /// A rank says goodbye.
     fn left(&mut self, id: SessionId, name: &str, rank: u32) {
         self.sessions.remove(&id);
-        self.effects.push(Effect::Close { session: id });
+        self.out.push(Effect::Close { session: id });
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
@@ -773,7 +771,7 @@ impl<S: Store> Core<S> {
         }
         for id in job.sessions() {
             self.sessions.remove(&id);
-            self.effects.push(Effect::Close { session: id });
+            self.out.push(Effect::Close { session: id });
         }
         self.note(Note::info(EventKind::Job, format!("ended: {why}")).job(name));
     }
@@ -794,29 +792,27 @@ impl<S: Store> Core<S> {
 
     pub(crate) fn send(&mut self, session: SessionId, message: &ToHook) {
         let bytes = message.encode();
-        self.effects.push(Effect::Send { session, bytes });
+        self.out.push(Effect::Send { session, bytes });
     }
 
     /// Tells a hook why it is sent away, counts and logs it, and closes its connection.
     pub(crate) fn refuse(&mut self, id: SessionId, no: No) {
-        self.record.refuse(no.label);
         let Some(session) = self.sessions.get_mut(&id) else {
-            return;
+            return self.out.refuse(no.label);
         };
         let stage = std::mem::replace(&mut session.stage, Stage::Refused);
         let Peer { pid, uid } = session.peer;
-        // Counted each time, logged within reason.
-        if self.refusals.take(self.now) {
+        self.out.refuse_noted(no.label, || {
             let text = format!("hook of process {pid}, user {uid}, refused: {}", no.reason);
-            self.note(Note::warning(EventKind::Job, text));
-        }
+            Note::warning(EventKind::Job, text)
+        });
         let message = ToHook::Refusal(Refusal {
             code: no.code,
             reason: no.reason,
             retry_after: no.may_pass.then_some(RETRY),
         });
         self.send(id, &message);
-        self.effects.push(Effect::Close { session: id });
+        self.out.push(Effect::Close { session: id });
         if let Stage::Attached { job: name, rank } = stage
             && let Some(job) = self.jobs.get_mut(&name)
             && let Some(rank) = job.ranks.get_mut(&rank)

@@ -46,6 +46,7 @@ mod limits;
 mod mending;
 mod names;
 mod node;
+mod outbox;
 mod over_budget;
 mod owners;
 mod plan;

@@ -80,7 +80,7 @@ impl<S: Store> Core<S> {
             Some(unit.address().to_owned())
         });
         let addresses: Vec<String> = addresses.collect();
-        let since = self.record.unix_seconds(self.now);
+        let since = self.out.unix_seconds();
         self.free_of_others(id, &addresses);
         self.ended.remove(id);
         if !self.condition.begun.contains_key(id) {
@@ -174,7 +174,7 @@ impl<S: Store> Core<S> {
                 break;
             };
             self.ended.remove(&oldest);
-            self.record.refuse("ended_jobs");
+            self.out.refuse("ended_jobs");
         }
         if known {
             self.save_condition();

@@ -312,7 +312,7 @@ impl<S: Store> Core<S> {
         let tells = unbound && !told && self.now >= since + UNBOUND;
         self.node.unbound = unbound.then_some((since, told || tells));
         if tells {
-            self.record.error("node_budget", "");
+            self.out.error("node_budget", "");
             let text = format!(
                 "what the node may draw is kept only as if its GPUs and CPUs were all that draws: node.reserve is not \
                  set, and it is not known after {:.0} s what the node draws besides them (that takes the power of \

@@ -287,7 +287,7 @@ impl<S: Store> Core<S> {
             NoticeKind::Unspecified => {}
             NoticeKind::ProfilingSafe => profilers.passed(&whose, &software, job),
             NoticeKind::ProfilingOff => {
-                let seconds = self.record.unix_seconds(self.now);
+                let seconds = self.out.unix_seconds();
                 let Some(off) = profilers.turn_off(&whose, &software, &notice.text, seconds) else {
                     return;
                 };

@@ -186,7 +186,7 @@ impl<S: Store> Core<S> {
         let draws = told(unit).unwrap_or(Watts::ZERO);
         unit.not_in_force = Some(counts.max(draws));
         let backend = unit.backend().to_owned();
-        self.record.error("unsettled", &backend);
+        self.out.error("unsettled", &backend);
         self.fault(device, why);
     }
 

@@ -42,8 +42,8 @@ impl<S: Store> Core<S> {
                 adjustments: self.totals.adjustments,
                 frames: self.totals.frames,
                 ticks: self.totals.ticks,
-                errors: self.record.errors(),
-                refused: self.record.refusals(),
+                errors: self.out.errors(),
+                refused: self.out.refused(),
             },
         }
     }

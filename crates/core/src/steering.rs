@@ -542,7 +542,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let asked = self.policy();
-        let seconds = self.record.unix_seconds(self.now);
+        let seconds = self.out.unix_seconds();
         let Some(job) = self.jobs.get_mut(name).filter(|job| !job.recalled) else {
             return;
         };

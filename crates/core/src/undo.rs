@@ -154,7 +154,7 @@ impl<S: Store> Core<S> {
     /// What a predecessor's log does not say to be done may still be, also where `litd restore` has emptied its
     /// journal since. Times are the wall clock's; one that was set back since counts as now.
     pub(crate) fn expect_undone(&mut self, writes: Vec<Undone>) {
-        let wall = self.record.unix_seconds(self.now);
+        let wall = self.out.unix_seconds();
         for Undone {
             address,
             cap,
@@ -389,7 +389,7 @@ impl<S: Store> Core<S> {
         if policy == Policy::GpuRed && self.is_short(name) {
             return;
         }
-        let seconds = self.record.unix_seconds(self.now);
+        let seconds = self.out.unix_seconds();
         if !self.learned.remember(key, &caps, policy, seconds) {
             return;
         }
@@ -410,7 +410,7 @@ impl<S: Store> Core<S> {
 
     pub(crate) fn save_learned(&mut self) {
         if let Err(error) = self.learned.save(&mut self.store) {
-            self.record.error("learned", "");
+            self.out.error("learned", "");
             let text = format!("what was learned can't be kept: {error}");
             self.note(Note::warning(EventKind::Fault, text));
         }

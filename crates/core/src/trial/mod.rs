@@ -126,7 +126,7 @@ impl<S: Store> Core<S> {
         };
         let kept = serde_json::to_vec(&kept).map_err(std::io::Error::other);
         if let Err(error) = kept.and_then(|bytes| self.store.replace_trial(&bytes)) {
-            self.record.error("trial", "");
+            self.out.error("trial", "");
             let text = format!("the trial's report can't be kept: {error}");
             self.note(Note::warning(EventKind::Fault, text));
         }

@@ -76,7 +76,7 @@ impl<S: Store> Core<S> {
             )));
         }
         let job = self.jobs.get(&name);
-        let started_unix = self.record.unix_seconds(self.now);
+        let started_unix = self.out.unix_seconds();
         let design = Design {
             quads,
             block: seconds(rules.block_seconds),

@@ -6,7 +6,7 @@ use litd_power::DeviceKind;
 use litd_units::Watts;
 
 use crate::gpu::{Writes, found_at};
-use crate::node::{Node, observing, release};
+use crate::node::{Node, budget, observing, release};
 
 fn under_a_nodes_budget(watts: f64, gpus: usize, cap: f64) -> Node {
     let mut config = observing();
@@ -218,4 +218,21 @@ fn not_in_force_under_a_nodes_budget() {
     node.gpus[3].power = Watts(690.0);
     node.command(release(4)).unwrap();
     room_is_made_for_gpu3(node);
+}
+
+/// The node is short of power while a higher budget is asked for: no cap rises, and all do once it no longer is, although
+/// nothing else happens.
+#[test]
+fn what_waits_for_power_rises_once_there_is_some() {
+    let mut node = Node::under(4000.0, found_at(8, 700.0));
+    node.event(Event::NodePower(NodeReading {
+        source: "redfish".to_owned(),
+        alarm: Some("a power supply has failed".to_owned()),
+        ..NodeReading::default()
+    }));
+    node.command(budget(5000.0)).unwrap();
+    node.pass(50.0);
+    node.all_hold(500.0);
+    node.pass(20.0);
+    node.all_hold(625.0);
 }
