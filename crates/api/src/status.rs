@@ -338,6 +338,9 @@ pub struct DeviceStatus {
     pub clock: Option<Hertz>,
     /// Whether power limits its clock.
     pub power_limited: Option<bool>,
+    /// Why it holds its cap, or is left alone: what the audit log says of a write to it.
+    #[serde(default)]
+    pub why: String,
     /// What limits it at the moment.
     #[serde(default)]
     pub limiter: Limiter,

@@ -123,7 +123,32 @@ fn devices(out: &mut String, devices: &[DeviceStatus]) -> fmt::Result {
             }
         }
     }
+    for remark in below_found(devices) {
+        for line in wrap(&remark, WIDTH) {
+            writeln!(out, "{line}")?;
+        }
+    }
     Ok(())
+}
+
+/// Why devices without a job hold less than what was found, in one line for all that have the same reason.
+fn below_found(devices: &[DeviceStatus]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for device in devices {
+        let is_below = device
+            .cap
+            .zip(device.found)
+            .is_some_and(|(cap, found)| cap < found);
+        if !is_below || device.job.is_some() || device.why.is_empty() {
+            continue;
+        }
+        match reasons.iter_mut().find(|(why, _)| *why == device.why) {
+            Some((_, names)) => names.push(&device.name),
+            None => reasons.push((&device.why, vec![&device.name])),
+        }
+    }
+    let line = |(why, names): (&str, Vec<&str>)| format!("{}: {why}", names.join(", "));
+    reasons.into_iter().map(line).collect()
 }
 
 fn row(device: &DeviceStatus) -> String {

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use litd_api::EventKind;
 use litd_api::audit::{Ending, Entry, Intent, Line, Outcome, Record, VERSION};
-use litd_api::{DeviceState, EventKind};
-use litd_policies::Policy;
 use litd_power::PowerError;
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
+use crate::reason::Reason;
 use crate::record::Note;
 use crate::store::{Appended, Store};
 
@@ -204,60 +204,18 @@ impl<S: Store> Core<S> {
         let unit = self.devices.get(device)?;
         let uid = self.audit.hands.get(&device);
         let by_hand = uid.filter(|_| self.is_by_hand(device, cap));
-        let (job, reason) = match by_hand {
-            Some(_) => (None, "set by hand".to_owned()),
-            None => self.reason(device, cap),
-        };
-        let sample = job.and_then(|name| self.jobs.get(name));
+        let Reason { job, text } = self.reason(device);
+        let sample = job.as_ref().and_then(|name| self.jobs.get(name));
         Some(Intent {
             device: unit.address().to_owned(),
             name: unit.name.clone(),
             actor: by_hand.map_or_else(|| LITD.to_owned(), |uid| format!("uid {uid}")),
-            reason,
-            job: job.map(str::to_owned),
+            reason: text,
             sample: sample.map(|job| job.samples.0),
+            job,
             old_watts: self.actuator.held(device),
             new_watts: cap,
         })
-    }
-
-    /// Why a device is to hold a cap, and the job for which it is.
-    fn reason(&self, device: usize, cap: Watts) -> (Option<&str>, String) {
-        let Some(unit) = self.devices.get(device) else {
-            return (None, String::new());
-        };
-        let back = unit.base().is_some_and(|base| base.is_same_cap(cap));
-        let why_back = match unit.standing {
-            _ if self.stopping.is_some() => Some("litd stops"),
-            DeviceState::Released => Some(match unit.let_go {
-                Some(it) if it.by_mode => "litd is off",
-                _ => "an administrator had litd let go of the device",
-            }),
-            DeviceState::Faulty => Some("the device is faulty"),
-            _ if unit.opted_out => Some("its job opted out"),
-            _ if self.policy() == Policy::Observe => Some("litd only observes"),
-            _ => None,
-        };
-        if let (true, Some(why)) = (back, why_back) {
-            return (None, format!("what was found goes back: {why}"));
-        }
-        for job in self.jobs.values() {
-            let place = job.devices().iter().position(|&it| it == device);
-            let (Some(place), Some(ask)) = (place, job.ask.as_ref()) else {
-                continue;
-            };
-            let asked = ask.watts(place);
-            let why = match asked.is_some_and(|asked| asked.is_same_cap(cap)) {
-                true => job.why.clone(),
-                false => format!("makes room within the budget; {}", job.why),
-            };
-            return (Some(&job.name), why);
-        }
-        let why = match back {
-            true => "what was found goes back: no job steers the device".to_owned(),
-            false => format!("its share of the budget of {}", self.gpu_budget()),
-        };
-        (None, why)
     }
 
     /// Appends records, or an empty line. Returns the number of the first of them, or nothing if that failed.

@@ -10,6 +10,7 @@ use crate::devices::Unit;
 use crate::job::Job;
 use crate::journal::{Found, Undo};
 use crate::plan::{Doing, plan};
+use crate::reason::Planned;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -61,9 +62,10 @@ impl<S: Store> Core<S> {
             // Nor does what goes back.
             self.believe_all(Unit::is_gpu);
         }
-        if self.planned.as_ref() != Some(&view) {
-            plan(&view).aim(&mut self.actuator);
-            self.planned = Some(view);
+        if self.planned.as_ref().map(|it| &it.view) != Some(&view) {
+            let plan = plan(&view);
+            plan.aim(&mut self.actuator);
+            self.planned = Some(Planned { view, plan });
         }
     }
 

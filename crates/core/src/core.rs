@@ -20,8 +20,8 @@ use crate::node::Node;
 use crate::outbox::Outbox;
 use crate::over_budget::Keeping;
 use crate::owners::Owners;
-use crate::plan::View;
 use crate::rate::Bucket;
+use crate::reason::Planned;
 use crate::record::Note;
 use crate::rivals::Rivals;
 use crate::rollout::Granted;
@@ -128,8 +128,8 @@ pub struct Core<S> {
     pub(crate) keeping: Keeping,
     /// Jobs that have ended of late, as their schedulers say.
     pub(crate) ended: BTreeMap<String, Ended>,
-    /// What targets were worked out from last.
-    pub(crate) planned: Option<View>,
+    /// What was planned last.
+    pub(crate) planned: Option<Planned>,
     /// The devices that were to leave the journal last.
     pub(crate) crossed_out: Vec<usize>,
 }

@@ -55,6 +55,7 @@ pub mod profilers;
 mod progress;
 mod range;
 mod rate;
+mod reason;
 mod record;
 mod release;
 mod rivals;

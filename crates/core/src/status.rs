@@ -203,6 +203,7 @@ impl<S: Store> Core<S> {
             temperature: reading.temperature,
             clock: reading.clock,
             power_limited: reading.power_limited,
+            why: self.reason(device).text,
             limiter: limiter(&reading),
             ailing_since: self.condition.of(unit).since,
             needs_more_seconds: self.condition.of(unit).seconds,

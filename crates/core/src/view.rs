@@ -48,11 +48,13 @@ impl<S: Store> Core<S> {
         let (share, own) = (self.share(job), job.devices());
         let Some(instead) = self.instead(job, devices) else {
             let caps = kept(devices, &own, caps, share);
-            return Some(Demand::steered(own, share, &caps));
+            return Some(Demand::steered(&job.name, own, share, &caps));
         };
         let aim = instead.aim;
         let caps = aim.map(|(devices, caps)| devices.into_iter().zip(caps.to_watts()).collect());
         Some(Demand {
+            job: job.name.clone(),
+            is_trial: true,
             devices: own,
             share,
             back: instead.back,

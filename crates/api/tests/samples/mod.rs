@@ -86,6 +86,7 @@ fn gpu(number: u32) -> DeviceStatus {
         temperature: Some(Celsius(if is_straggler { 81.0 } else { 64.0 })),
         clock: Some(Hertz(1.85e9)),
         power_limited: Some(true),
+        why: "adjusting".to_owned(),
         limiter: match number {
             6 => Limiter::Heat,
             _ => Limiter::Power,

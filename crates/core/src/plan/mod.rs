@@ -8,6 +8,7 @@
 mod room;
 mod share;
 mod view;
+mod why;
 
 use litd_api::DeviceState;
 use litd_policies::{Actuator, Limits, to_the_microwatt};
@@ -17,6 +18,7 @@ pub(crate) use share::{kept, project};
 pub(crate) use view::{
     Account, Demand, DeviceView, Doing, FailedView, LeftGoal, LeftView, LetGoView, RangeView, View,
 };
+pub(crate) use why::Why;
 
 /// Less than any driver's unit.
 pub(crate) const DUST: Watts = Watts(0.4e-6);
@@ -37,22 +39,32 @@ pub(crate) struct Aim {
     pub target: Option<Watts>,
     /// Whether it rises only once no failed write of another device can take what that needs.
     pub waits: bool,
+    pub why: Why,
 }
 
 impl Aim {
+    fn left(why: Why) -> Self {
+        Self {
+            why,
+            ..Self::default()
+        }
+    }
+
     /// What was found goes back, or what an administrator asked for: that waits for no write that may never land.
-    fn back(cap: Watts) -> Self {
+    fn back(cap: Watts, why: Why) -> Self {
         Self {
             target: to_the_microwatt(cap),
             waits: false,
+            why,
         }
     }
 
     /// A cap of a loop, or what a budget leaves.
-    fn moved(cap: Watts) -> Self {
+    fn moved(cap: Watts, why: Why) -> Self {
         Self {
             target: to_the_microwatt(cap),
             waits: true,
+            why,
         }
     }
 }
@@ -138,8 +150,8 @@ impl<'v> Draft<'v> {
         }
     }
 
-    fn leave(&mut self, device: usize) {
-        self.aim(device, Aim::default());
+    fn leave(&mut self, device: usize, why: Why) {
+        self.aim(device, Aim::left(why));
     }
 
     fn devices(&self) -> impl Iterator<Item = (usize, &'v DeviceView)> + use<'v> {
@@ -154,13 +166,13 @@ impl<'v> Draft<'v> {
             let is_owed = unit.is_journaled && unit.may_open(None)
                 || unit.by_hand.is_some()
                 || unit.owes_undo;
-            if let Some(base) = unit.base()
-                && is_owed
-                && unit.is_read
-                && !is_theirs
-            {
-                self.aim(device, Aim::back(base));
-            }
+            let aim = match unit.base() {
+                _ if is_theirs => Aim::left(Why::Theirs),
+                _ if !unit.is_read => Aim::left(Why::Unread),
+                Some(base) if is_owed => Aim::back(base, unit.why_base()),
+                _ => Aim::left(Why::NothingOwed),
+            };
+            self.aim(device, aim);
         }
     }
 
@@ -179,12 +191,16 @@ impl<'v> Draft<'v> {
     /// Aims devices at what jobs ask for. Returns which devices are some job's.
     fn follow_demands(&mut self) -> Vec<bool> {
         let mut steered = vec![false; self.view.devices.len()];
-        for demand in &self.view.demands {
+        for (job, demand) in self.view.demands.iter().enumerate() {
+            let why = match demand.is_trial {
+                true => Why::Trial(job),
+                false => Why::Loop(job),
+            };
             for &(device, cap) in &demand.back {
-                self.aim(device, Aim::back(cap));
+                self.aim(device, Aim::back(cap, why));
             }
             for &(device, cap) in &demand.caps {
-                self.aim(device, Aim::moved(cap));
+                self.aim(device, Aim::moved(cap, why));
             }
             for &device in &demand.devices {
                 if let Some(steered) = steered.get_mut(device) {
@@ -211,12 +227,12 @@ impl<'v> Draft<'v> {
                 continue;
             };
             if !unit.is_gpu {
-                self.aim(device, rest(cap));
+                self.aim(device, rest(cap, unit.why_base()));
                 continue;
             }
             if cap <= unit.limits.floor {
                 // Found as low as litd would ever go, or lower: there is nothing to take.
-                self.aim(device, rest(cap));
+                self.aim(device, rest(cap, unit.why_base()));
                 lowest += unit.at_floor(cap);
                 continue;
             }
@@ -240,7 +256,10 @@ impl<'v> Draft<'v> {
             found = caps.to_watts();
         }
         for (&device, &cap) in gpus.iter().zip(&found) {
-            self.aim(device, rest(cap));
+            let unit = self.view.devices.get(device);
+            let base = unit.filter(|unit| unit.base().is_some_and(|base| base.is_same_cap(cap)));
+            let why = base.map_or(Why::Share, DeviceView::why_base);
+            self.aim(device, rest(cap, why));
         }
     }
 
@@ -251,16 +270,17 @@ impl<'v> Draft<'v> {
             let is_asked = unit.range == RangeView::Asked || unit.is_reset;
             match (unit.standing, unit.back) {
                 // Somebody else may have been there since litd began to stop.
-                _ if is_asked || !unit.is_read => self.leave(device),
+                _ if is_asked || !unit.is_read => self.leave(device, Why::Unread),
                 // Within the safe budget.
                 (DeviceState::Released, Some(_)) if unit.is_held_off() => {}
                 (DeviceState::Ours, Some(_)) if unit.is_ours() => {}
                 (DeviceState::Ours | DeviceState::Released | DeviceState::Faulty, Some(back))
                     if unit.may_open(self.target(device)) && unit.is_owed() =>
                 {
-                    self.aim(device, Aim::back(back));
+                    self.aim(device, Aim::back(back, Why::Found));
                 }
-                _ => self.leave(device),
+                (DeviceState::Foreign, _) => self.leave(device, Why::Theirs),
+                _ => self.leave(device, Why::NothingOwed),
             }
         }
     }
@@ -273,7 +293,7 @@ impl<'v> Draft<'v> {
             let held = unit.failed.and_then(|failed| failed.held);
             let held = held.filter(|_| unit.is_enforced_on(self.view));
             if let Some((held, target)) = held.zip(self.target(device)) {
-                self.aim(device, Aim::back(target.min(held)));
+                self.aim(device, Aim::back(target.min(held), Why::HasFailed));
             }
         }
     }
@@ -315,7 +335,7 @@ impl<'v> Draft<'v> {
             if let Some(held) = unit.account.held.filter(|_| is_closed)
                 && self.target(device) > Some(held)
             {
-                self.aim(device, Aim::back(held));
+                self.aim(device, Aim::back(held, Why::LeftBehind));
             }
         }
     }
@@ -338,8 +358,8 @@ impl<'v> Draft<'v> {
     /// with.
     fn stay(&mut self, device: usize, unit: &DeviceView) {
         match unit.account.held.filter(|_| self.view.leaves()) {
-            Some(held) => self.aim(device, Aim::back(held)),
-            None => self.leave(device),
+            Some(held) => self.aim(device, Aim::back(held, Why::LeftBehind)),
+            None => self.leave(device, Why::NoRoom),
         }
     }
 
@@ -358,7 +378,7 @@ impl<'v> Draft<'v> {
             let is_back = unit.base().is_some_and(|base| base.is_same_cap(cap));
             let is_theirs = !unit.is_ours() || unit.is_by_hand(cap);
             if !is_theirs && (steered[device] || !is_back) {
-                self.leave(device);
+                self.leave(device, Why::RisesStopped);
             }
         }
     }

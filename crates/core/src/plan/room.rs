@@ -5,7 +5,7 @@ use litd_units::Watts;
 
 use super::share::project_kept;
 use super::view::DeviceView;
-use super::{Aim, DUST, Draft};
+use super::{Aim, DUST, Draft, Why};
 
 impl Draft<'_> {
     /// GPUs make room for GPUs, and CPU sockets only where their watts are lent anyway.
@@ -88,7 +88,10 @@ impl Draft<'_> {
         let Some(caps) = caps else { return };
         for (device, cap) in devices.into_iter().zip(caps.to_watts()) {
             if let Some(aim) = self.aims.get_mut(device) {
-                aim.target = to_the_microwatt(cap);
+                let before = std::mem::replace(&mut aim.target, to_the_microwatt(cap));
+                if aim.target < before || before.is_none() {
+                    aim.why = aim.why.in_less_room();
+                }
             }
         }
     }
@@ -107,7 +110,7 @@ impl Draft<'_> {
             let unit = self.view.devices.get(device)?;
             match unit.back.filter(|&back| back < unit.limits.floor) {
                 Some(back) => {
-                    self.aim(device, Aim::back(back));
+                    self.aim(device, Aim::back(back, Why::Found));
                     left -= back;
                 }
                 None => {

@@ -179,7 +179,7 @@ fn any_view() -> impl Strategy<Value = View> {
                 .collect();
             let limits: Vec<Limits> = devices.iter().map(|_| gpu(CEILING).limits).collect();
             let caps = project(&limits, share, &wanted).expect("there are devices");
-            view.demands = vec![Demand::steered(devices, share, &caps)];
+            view.demands = vec![Demand::steered("train", devices, share, &caps)];
         }
         view.rises_stopped = stopped.then(|| "the node is short of power".to_owned());
         view
@@ -238,6 +238,33 @@ proptest! {
             prop_assert!(unit.standing != DeviceState::Foreign);
             prop_assert!(unit.is_read);
             prop_assert!((FLOOR..=CEILING).contains(&target.0), "{target}");
+        }
+    }
+
+    /// Whatever a device is to hold has a reason that is so, and so has what is left alone.
+    #[test]
+    fn every_reason_is_so(view in any_view()) {
+        for (device, aim) in plan(&view).aims.iter().enumerate() {
+            let unit = &view.devices[device];
+            let wants = |job: usize| {
+                let mut caps = view.demands[job].caps.iter();
+                caps.find(|(of, _)| *of == device).map(|(_, cap)| *cap)
+            };
+            let is_so = match aim.why {
+                Why::Found => aim.target.is_some() && aim.target == unit.back,
+                Why::ByHand => aim.target.is_some() && aim.target == unit.by_hand,
+                Why::Loop(job) | Why::Trial(job) => aim.target == wants(job),
+                Why::Room(Some(job)) => aim.target < wants(job),
+                Why::Share | Why::Room(None) => aim.target < unit.base() && view.set_budget.is_some(),
+                Why::HasFailed => unit.failed.is_some() && !unit.would_rise(aim.target),
+                Why::Theirs => aim.target.is_none() && unit.standing == DeviceState::Foreign,
+                Why::Unread => aim.target.is_none() && !unit.is_read,
+                Why::NothingOwed => aim.target.is_none() && !unit.is_ours(),
+                Why::NoRoom => aim.target.is_none() && view.set_budget.is_some(),
+                Why::RisesStopped => aim.target.is_none() && view.rises_stopped.is_some(),
+                Why::LookingRound | Why::LeftBehind => false,
+            };
+            prop_assert!(is_so, "device {device}: {aim:?} of {unit:?}");
         }
     }
 

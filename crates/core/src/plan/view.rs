@@ -4,6 +4,8 @@ use litd_api::DeviceState;
 use litd_policies::{CapVector, Limits};
 use litd_units::Watts;
 
+use super::why::Why;
+
 /// All that [`plan`](super::plan) goes by.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct View {
@@ -206,6 +208,14 @@ impl DeviceView {
         self.by_hand.or(self.back)
     }
 
+    /// Why it is to have that.
+    pub fn why_base(&self) -> Why {
+        match self.by_hand {
+            Some(_) => Why::ByHand,
+            None => Why::Found,
+        }
+    }
+
     /// The cap that it was found with; where that could not be read, the most that it may hold: it is not
     /// touched, and the others need not make room for it.
     pub fn came_with(&self) -> Watts {
@@ -313,6 +323,10 @@ impl DeviceView {
 /// What one job asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Demand {
+    /// Its name.
+    pub job: String,
+    /// Whether a trial, and not its loop, says what its devices hold.
+    pub is_trial: bool,
     /// Its GPUs, and the CPU sockets that its loop moves.
     pub devices: Vec<usize>,
     /// Its share of the GPUs' budget.
@@ -325,9 +339,11 @@ pub(crate) struct Demand {
 
 impl Demand {
     /// What a loop asks for.
-    pub fn steered(devices: Vec<usize>, share: Watts, caps: &CapVector) -> Self {
+    pub fn steered(job: &str, devices: Vec<usize>, share: Watts, caps: &CapVector) -> Self {
         let caps = devices.iter().copied().zip(caps.to_watts()).collect();
         Self {
+            job: job.to_owned(),
+            is_trial: false,
             devices,
             share,
             back: Vec::new(),

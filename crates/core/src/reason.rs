@@ -1,0 +1,103 @@
+//! Why each device holds what it is to hold, in words: as the plan has it, for the audit log and for people.
+
+use litd_api::DeviceState;
+use litd_policies::Policy;
+
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::plan::{Plan, View, Why};
+use crate::store::Store;
+
+/// What was planned last, and what it was planned from.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub view: View,
+    pub plan: Plan,
+}
+
+/// Why, and for which job.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Reason {
+    pub job: Option<String>,
+    pub text: String,
+}
+
+impl Reason {
+    fn of_litd(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { job: None, text }
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// Why a device is to hold its target, or is left alone.
+    pub(crate) fn reason(&self, device: usize) -> Reason {
+        let planned = self.planned.as_ref();
+        let why = planned.and_then(|it| Some(it.plan.aims.get(device)?.why));
+        let (Some(planned), Some(unit)) = (planned, self.devices.get(device)) else {
+            return Reason::of_litd("nothing was planned yet");
+        };
+        match why.unwrap_or_default() {
+            Why::LookingRound => Reason::of_litd("left alone: devices are still being read"),
+            Why::Unread => Reason::of_litd("left alone: it has not been read yet"),
+            Why::Theirs => Reason::of_litd(format!(
+                "left alone: somebody else set its cap; `litctl resume {}` takes it back",
+                unit.name
+            )),
+            Why::NothingOwed => {
+                Reason::of_litd("left alone: litd has moved nothing that is to go back")
+            }
+            Why::NoRoom => Reason::of_litd(format!(
+                "left as it is: the other devices leave it no more of the budget of {}",
+                self.gpu_budget()
+            )),
+            Why::RisesStopped => {
+                let why = planned.view.rises_stopped.as_deref().unwrap_or_default();
+                Reason::of_litd(format!("left as it is, because no cap may rise: {why}"))
+            }
+            Why::Found => {
+                Reason::of_litd(format!("what was found goes back: {}", self.why_back(unit)))
+            }
+            Why::ByHand => Reason::of_litd("set by hand"),
+            Why::Loop(job) => self.reason_of(planned, job, |why| why.to_owned()),
+            Why::Trial(job) => self.reason_of(planned, job, |_| {
+                "what was found, or a step from it: a trial compares".to_owned()
+            }),
+            Why::Room(Some(job)) => self.reason_of(planned, job, |why| {
+                format!("makes room within the budget; {why}")
+            }),
+            Why::Share | Why::Room(None) => {
+                Reason::of_litd(format!("its share of the budget of {}", self.gpu_budget()))
+            }
+            Why::HasFailed => Reason::of_litd(
+                "it has failed: no more than it has held since, until it is litd's again",
+            ),
+            Why::LeftBehind => Reason::of_litd("stays as it is when litd leaves"),
+        }
+    }
+
+    fn reason_of(&self, planned: &Planned, job: usize, text: impl Fn(&str) -> String) -> Reason {
+        let name = planned.view.demands.get(job).map(|demand| &demand.job);
+        let job = name.and_then(|name| self.jobs.get(name));
+        let why = job.map_or("", |job| job.why.as_str());
+        Reason {
+            job: job.map(|job| job.name.clone()),
+            text: text(why),
+        }
+    }
+
+    /// Why what was found goes back to a device.
+    fn why_back(&self, unit: &Unit) -> &'static str {
+        match unit.standing {
+            _ if self.stopping.is_some() => "litd stops",
+            DeviceState::Released => match unit.let_go {
+                Some(it) if it.by_mode => "litd is off",
+                _ => "an administrator had litd let go of the device",
+            },
+            DeviceState::Faulty => "the device is faulty",
+            _ if unit.opted_out => "its job opted out",
+            _ if self.policy() == Policy::Observe => "litd only observes",
+            _ => "no job steers the device",
+        }
+    }
+}
