@@ -118,7 +118,10 @@ impl<S: Store> Core<S> {
 
     /// Why no cap comes down to a budget, if one would have to and can't be put on record.
     fn why_unrecorded(&self, budget: Watts) -> Option<String> {
-        let trouble = self.journal_trouble.as_deref().or(self.audit.trouble())?;
+        let trouble = self
+            .writer
+            .journal_trouble()
+            .or(self.writer.log_trouble())?;
         let caps = self.caps_on_gpus();
         self.has_to_come_down(budget).then(|| {
             format!("the GPUs may hold {caps} of {budget}, and no cap is changed, but to undo: {trouble}")
@@ -136,8 +139,8 @@ impl<S: Store> Core<S> {
         }
         // One that somebody has removed is written anew first.
         self.check_journal();
-        self.try_audit();
-        if self.audit.trouble().is_none() {
+        self.writer.try_log(&mut self.out);
+        if self.writer.log_trouble().is_none() {
             self.try_journal();
         }
         self.why_unrecorded(budget).map_or(Ok(()), Err)

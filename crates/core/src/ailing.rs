@@ -204,7 +204,7 @@ impl<S: Store> Core<S> {
         if self.condition == nothing {
             return true;
         }
-        let outcome = self.condition.save(&mut self.store);
+        let outcome = self.condition.save(self.writer.store_mut());
         let kept = outcome.is_ok();
         if let Err(error) = outcome {
             self.out.error("condition", "");

@@ -102,7 +102,7 @@ impl<S: Store> Core<S> {
         // only because a write that was given up has landed after all.
         unit.by_hand = ByHand::Asked(cap);
         let is_gpu = unit.is_gpu();
-        self.audit.asked_by(device, uid);
+        self.writer.asked_by(device, uid);
         if !is_gpu {
             // What is left to the GPUs is less at once, so that they go down first.
             self.bind();

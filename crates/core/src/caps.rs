@@ -1,6 +1,7 @@
 //! Shares of the budget, when targets are worked out anew (by [`plan`]), and the writes that follow.
 
-use litd_api::{DeviceState, EventKind};
+use litd_api::DeviceState;
+use litd_api::audit::Intent;
 use litd_policies::Policy;
 use litd_power::Operation;
 use litd_units::{Nanos, Watts};
@@ -10,8 +11,7 @@ use crate::devices::Unit;
 use crate::job::Job;
 use crate::journal::{Found, Undo};
 use crate::plan::{Doing, plan};
-use crate::reason::Planned;
-use crate::record::Note;
+use crate::reason::{Planned, Reason};
 use crate::store::Store;
 
 /// After a failed write to the journal or the audit log the caps wait for so long.
@@ -39,7 +39,7 @@ impl<S: Store> Core<S> {
     /// back then, which a job's own caps would be in the way of. Where a budget is set its caps stay,
     /// because what was found may be more.
     fn only_undoes(&self) -> bool {
-        let unwritable = self.journal_trouble.is_some() && self.journal.is_only_read();
+        let unwritable = self.writer.journal_trouble().is_some() && self.writer.is_only_read();
         unwritable && self.set_budget().is_none()
     }
 
@@ -157,12 +157,32 @@ impl<S: Store> Core<S> {
             .iter()
             .filter_map(|&(device, cap)| Some((unit(device)?.address(), cap)));
         let intents: Vec<(&str, Watts)> = intents.collect();
-        let begun = match found.is_empty() {
-            true => Ok(()),
-            false => self.journal.begin_all(&mut self.store, &found),
-        };
-        let written = begun.and_then(|()| self.journal.intend(&mut self.store, &intents));
-        self.journal_said(written.err().map(|error| error.to_string()))
+        self.writer.journal(&found, &intents, &mut self.out)
+    }
+
+    /// Writes down in the audit log what is about to be written to devices, and why. Returns whether that failed.
+    fn audit_writes(&mut self, writes: &[(usize, Watts)]) -> bool {
+        let intents = writes.iter();
+        let intents =
+            intents.filter_map(|&(device, cap)| Some((device, self.intent(device, cap)?)));
+        let intents = intents.collect();
+        self.writer.log(intents, &mut self.out)
+    }
+
+    fn intent(&self, device: usize, cap: Watts) -> Option<Intent> {
+        let unit = self.devices.get(device)?;
+        let Reason { job, text } = self.reason(device);
+        let sample = job.as_ref().and_then(|name| self.jobs.get(name));
+        Some(Intent {
+            device: unit.address().to_owned(),
+            name: unit.name.clone(),
+            actor: self.writer.actor(device, self.is_by_hand(device, cap)),
+            reason: text,
+            sample: sample.map(|job| job.samples.0),
+            job,
+            old_watts: self.actuator.held(device),
+            new_watts: cap,
+        })
     }
 
     /// Of these devices, those that the journal does not name, as they were found.
@@ -188,35 +208,6 @@ impl<S: Store> Core<S> {
         let gpus = gpus.filter(|(_, unit)| unit.is_judged() && !theirs(unit));
         let gpus: Vec<usize> = gpus.map(|(gpu, _)| gpu).collect();
         let found = self.unrecorded(gpus.into_iter());
-        let outcome = self.journal.try_out(&mut self.store, &found);
-        self.journal_said(outcome.err().map(|error| error.to_string()));
-    }
-
-    /// Takes note of whether the journal can be written. Returns whether it can't.
-    pub(crate) fn journal_said(&mut self, trouble: Option<String>) -> bool {
-        if let Some(why) = self.journal.takes_growth() {
-            self.out.error("journal", "");
-            let text = format!("the undo journal grows, because it can't be rewritten: {why}");
-            self.note(Note::warning(EventKind::Fault, text));
-        }
-        let failed = trouble.is_some();
-        if failed {
-            self.out.error("journal", "");
-        }
-        match (&self.journal_trouble, &trouble) {
-            (None, Some(why)) => {
-                let text = format!("no cap is changed, but to undo: {why}");
-                self.note(Note::warning(EventKind::Fault, text));
-            }
-            (Some(_), None) => {
-                self.note(Note::info(
-                    EventKind::Fault,
-                    "the undo journal can be written again",
-                ));
-            }
-            _ => {}
-        }
-        self.journal_trouble = trouble;
-        failed
+        self.writer.try_journal(&found, &mut self.out);
     }
 }

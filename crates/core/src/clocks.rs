@@ -243,7 +243,7 @@ impl<S: Store> Core<S> {
 
     /// Predecessors may have locked these devices' clocks.
     pub(crate) fn recover_clocks(&mut self) {
-        for address in self.journal.clocks().to_vec() {
+        for address in self.writer.clocks().to_vec() {
             match self.devices.called(&address) {
                 Some(device) => {
                     if let Some(unit) = self.devices.get_mut(device) {
@@ -290,7 +290,7 @@ impl<S: Store> Core<S> {
 
     /// Takes devices out of the journal whose clocks are the driver's again.
     fn cross_out_clocks(&mut self) {
-        for address in self.journal.clocks().to_vec() {
+        for address in self.writer.clocks().to_vec() {
             let device = self.devices.called(&address);
             let unit = device.and_then(|device| self.devices.get(device));
             if unit.is_some_and(|unit| !self.lingers(unit))
@@ -378,8 +378,7 @@ impl<S: Store> Core<S> {
             return false;
         };
         let address = unit.address().to_owned();
-        let outcome = self.journal.lock_clocks(&mut self.store, &address);
-        let failed = self.journal_said(outcome.err().map(|error| error.to_string()));
+        let failed = self.writer.lock_clocks(&address, &mut self.out);
         if failed && let Some(unit) = self.devices.get_mut(device) {
             unit.clocks.retry_at = Some(self.now + RETRY);
         }
@@ -446,8 +445,7 @@ impl<S: Store> Core<S> {
         if !self.devices.get(device).is_some_and(free) || !self.journal_has_clocks(address) {
             return;
         }
-        let outcome = self.journal.freed_clocks(&mut self.store, address);
-        let failed = self.journal_said(outcome.err().map(|error| error.to_string()));
+        let failed = self.writer.freed_clocks(address, &mut self.out);
         if failed
             // At the end they are free, and the journal that can't be written is the next one's.
             && self.stopping.is_none()
@@ -459,13 +457,13 @@ impl<S: Store> Core<S> {
     }
 
     fn journal_has_clocks(&self, address: &str) -> bool {
-        self.journal.clocks().iter().any(|it| it == address)
+        self.writer.clocks().iter().any(|it| it == address)
     }
 
     /// Devices that are there, and whose clocks may be locked still. Where the journal can't be
     /// written, those that it alone still calls locked are none of them.
     pub(crate) fn locked_devices(&self) -> usize {
-        let uncrossed = self.journal_trouble.is_some();
+        let uncrossed = self.writer.journal_trouble().is_some();
         let locked = |(_, unit): &(usize, &Unit)| match uncrossed {
             true => unit.clocks.lock != Lock::Free,
             false => self.may_be_locked(unit),

@@ -7,13 +7,12 @@ use litd_policies::{Actuator, Policy};
 use litd_units::{Nanos, Watts};
 
 use crate::ailing::Condition;
-use crate::audit::{self, Audit};
 use crate::baseline::Baseline;
 use crate::config::{Config, OnExit};
 use crate::devices::{Devices, Unit};
 use crate::event::{Device, DeviceId, Effect, Event, Peer, SessionId};
 use crate::job::Job;
-use crate::journal::{Journal, JournalError};
+use crate::journal::JournalError;
 use crate::learned::Learned;
 use crate::lifecycle::Ended;
 use crate::node::Node;
@@ -28,6 +27,7 @@ use crate::rollout::Granted;
 use crate::session::{Crowd, Session};
 use crate::store::Store;
 use crate::trial::Trials;
+use crate::writer::Writer;
 
 /// All devices are read so often.
 pub(crate) const TELEMETRY: Nanos = Nanos(1_000_000_000);
@@ -76,11 +76,8 @@ pub struct Core<S> {
     pub(crate) overrides: Overrides,
     pub(crate) devices: Devices,
     pub(crate) actuator: Actuator,
-    pub(crate) journal: Journal,
-    pub(crate) store: S,
-    /// Why the journal can't be written, while it can't.
-    pub(crate) journal_trouble: Option<String>,
-    pub(crate) audit: Audit,
+    /// Journal and audit log.
+    pub(crate) writer: Writer<S>,
     /// What was told last of the caps that go back.
     pub(crate) baseline: Baseline,
     pub(crate) node: Node,
@@ -180,12 +177,13 @@ impl<S: Store> Core<S> {
     fn open(
         config: Config,
         inventory: Vec<Device>,
-        mut store: S,
+        store: S,
         boot_id: &str,
         now: Nanos,
         unix_seconds: f64,
     ) -> Result<Self, JournalError> {
-        let (journal, recovered) = Journal::open(&mut store, boot_id)?;
+        let (mut writer, left) = Writer::open(store, boot_id)?;
+        let store = writer.store_mut();
         let devices = Devices::new(inventory);
         // Until a device has been read twice, what it could hold is for `judge_devices` to say.
         let unread = vec![(None, Watts::ZERO); devices.iter().count()];
@@ -194,8 +192,6 @@ impl<S: Store> Core<S> {
             Ok(bytes) => Learned::load(&bytes),
             Err(error) => (Learned::default(), Some(error.to_string())),
         };
-        // What can't be read can't be gone on with either: the first append will say so.
-        let log = store.load_audit_tail().unwrap_or_default();
         let (condition, unkept) = match store.load_condition() {
             Ok(bytes) => Condition::load(&bytes, boot_id),
             Err(error) => (Condition::default(), Some(error.to_string())),
@@ -205,10 +201,7 @@ impl<S: Store> Core<S> {
             overrides: Overrides::default(),
             devices,
             actuator,
-            journal,
-            store,
-            journal_trouble: None,
-            audit: Audit::open(&log),
+            writer,
             baseline: Baseline::default(),
             node: Node::default(),
             learned,
@@ -248,11 +241,11 @@ impl<S: Store> Core<S> {
             let text = format!("what was known of the node's condition is lost: {flaw}");
             core.note(Note::warning(EventKind::Fault, text));
         }
-        if let Some(recovered) = recovered {
+        if let Some(recovered) = left.recovered {
             core.recover(recovered);
             core.recover_clocks();
         }
-        core.expect_undone(audit::undone(&log));
+        core.expect_undone(left.undone);
         // The second look at each device, at once.
         core.read_all();
         core.judge_devices();
@@ -406,13 +399,13 @@ impl<S: Store> Core<S> {
 
     /// Where litd keeps what has to outlive it.
     pub fn store(&self) -> &S {
-        &self.store
+        self.writer.store()
     }
 
     /// Why the journal could not be written the last time it was to be, if it could not.
     #[must_use]
     pub fn journal_trouble(&self) -> Option<&str> {
-        self.journal_trouble.as_deref()
+        self.writer.journal_trouble()
     }
 
     /// Once a second: sensors, and whatever waits for time to pass.
@@ -429,7 +422,8 @@ impl<S: Store> Core<S> {
         self.check_sockets();
         self.check_let_go();
         self.check_journal();
-        self.check_audit();
+        let is_waited_for = self.waits_for_disk();
+        self.writer.check_log(is_waited_for, &mut self.out);
         self.check_ended();
         self.check_settled();
         self.check_needs();
@@ -448,29 +442,10 @@ impl<S: Store> Core<S> {
         self.devices.iter().any(|(_, unit)| unit.retry_at.is_some())
     }
 
-    /// A journal that somebody removes while nothing is written would be missed by whoever comes after a
-    /// crash, and by nobody before.
+    /// Whether the journal is the file that litd has written, and whether trouble with it is over.
     pub(crate) fn check_journal(&mut self) {
-        if let Some(outcome) = self.journal.empty(&mut self.store) {
-            self.journal_said(outcome.err().map(|error| error.to_string()));
-        }
-        if self.journal_trouble.is_some()
-            && !self.journal.entries().is_empty()
-            && !self.waits_for_disk()
-        {
-            // Nobody is to read of trouble that is over.
-            let outcome = self.journal.try_out(&mut self.store, &[]);
-            self.journal_said(outcome.err().map(|error| error.to_string()));
-        }
-        let Some(outcome) = self.journal.keep(&mut self.store) else {
-            return;
-        };
-        if outcome.is_ok() {
-            let text = "the undo journal is not the file any more that was written to, which somebody has \
-                        removed, moved, covered or changed: it is written anew";
-            self.note(Note::warning(EventKind::Fault, text));
-        }
-        self.journal_said(outcome.err().map(|error| error.to_string()));
+        let is_waited_for = self.waits_for_disk();
+        self.writer.check_journal(is_waited_for, &mut self.out);
     }
 
     /// Brings targets, writes, reads and the journal up to what is known now.
@@ -623,10 +598,10 @@ impl<S: Store> Core<S> {
         };
         if self.now >= stopping.since + STOP {
             let held = self.held_on_exit();
-            let caps = self.journal.entries().iter();
+            let caps = self.writer.entries().iter();
             let caps = caps.map(|entry| entry.address.as_str());
             let caps = caps.filter(|address| !held.iter().any(|held| held == address));
-            let clocks = self.journal.clocks().iter().map(String::as_str);
+            let clocks = self.writer.clocks().iter().map(String::as_str);
             let left: BTreeSet<&str> = caps.chain(clocks).collect();
             let left: Vec<&str> = left.into_iter().collect();
             let left = match (left.is_empty(), self.above_on_exit()) {

@@ -100,7 +100,7 @@ impl<S: Store> Core<S> {
     /// be left with. Undoing needs to read the journal only: where it can't be written, a device that
     /// has been given back, or is somebody else's, is none of them, although its entry stays.
     pub(crate) fn owed_entries(&self) -> usize {
-        let uncrossed = self.journal_trouble.is_some();
+        let uncrossed = self.writer.journal_trouble().is_some();
         let owed = |entry: &&Entry| {
             let device = self.devices.called(&entry.address);
             let unit = device.and_then(|device| Some((device, self.devices.get(device)?)));
@@ -111,7 +111,7 @@ impl<S: Store> Core<S> {
                 !done && !let_go && !self.is_left(device, unit)
             })
         };
-        self.journal.entries().iter().filter(owed).count()
+        self.writer.entries().iter().filter(owed).count()
     }
 
     /// The devices, by address, whose entries stay in the undo journal on purpose: they hold what the

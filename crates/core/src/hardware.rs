@@ -120,7 +120,11 @@ impl<S: Store> Core<S> {
         by_hand: bool,
     ) {
         let before = self.actuator.held(device);
-        self.audit_outcome(device, &outcome);
+        if let Some(unit) = self.devices.get(device) {
+            let called = (unit.address(), unit.name.as_str());
+            self.writer
+                .log_outcome(device, called, &outcome, &mut self.out);
+        }
         let told = outcome.as_ref().copied().map_err(ToString::to_string);
         if let Err(PowerError::Changed { cap, .. }) = outcome {
             if by_hand {
@@ -284,7 +288,7 @@ impl<S: Store> Core<S> {
             unit.settling = lowered.then_some(Settling { cap: held, until });
         }
         if sure {
-            self.journal.confirmed(unit.address(), held);
+            self.writer.confirmed(unit.address(), held);
         }
         if before.is_none_or(|before| !before.is_same_cap(held)) {
             self.cap_settles(device);
@@ -419,7 +423,10 @@ impl<S: Store> Core<S> {
         let last = unit.device.reading.replace(reading);
         unit.read_at = asked;
         let first = unit.found.is_none();
-        self.audit_reading(device, asked, reading.enforced);
+        let called = (unit.address(), unit.name.as_str());
+        let enforced = (asked, reading.enforced);
+        self.writer
+            .log_reading(device, called, enforced, &mut self.out);
         let known = self.actuator.held(device);
         // A write that failed, and was done all the same, or one of a predecessor's: before it the
         // device drew no more than what litd has found or written there.

@@ -51,8 +51,7 @@ impl<S: Store> Core<S> {
         let differs = |old: &Option<String>, new: &Option<String>| matches!((old, new), (Some(old), Some(new)) if old != new);
         let held = unit.device.reading.map(|reading| reading.cap);
         // One that holds a cap of litd's is the part that litd has written, whatever its driver says.
-        let mut entries = self.journal.entries().iter();
-        let entry = entries.find(|entry| entry.address == known.address);
+        let entry = self.writer.entry(&known.address);
         let is_ours = |entry: &Entry| held.is_some_and(|held| entry.undo(held) != Undo::Foreign);
         let ours = entry.is_some_and(is_ours);
         let other =

@@ -14,14 +14,12 @@
 //! `settle` and `thermal` (when samples count again), `rivals` and `identity` (others who set
 //! caps, devices that were reset), `range` and `unjudged` (what a cap may be, and devices whose
 //! driver does not say), `ailing` (parts that fail), `node` (what the BMC says of the
-//! node's power), `undo` (giving back), `audit`
-//! (every write on disk before it happens), `trial` (the A/B experiment, the hold-out, harm),
+//! node's power), `undo` (giving back), `writer` (journal and audit log: every write is on disk before it happens), `trial` (the A/B experiment, the hold-out, harm),
 //! `admin`
 //! (commands), `status`.
 
 mod admin;
 mod ailing;
-mod audit;
 pub mod baseline;
 pub mod budget;
 mod by_hand;
@@ -76,6 +74,7 @@ mod undo;
 mod unjudged;
 mod unmanaged;
 mod view;
+mod writer;
 
 pub use crate::cgroup::Home;
 pub use crate::core::Core;

@@ -36,6 +36,11 @@ impl Outbox {
         self.now = now;
     }
 
+    /// When what is told now is told.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
     /// It is `unix_seconds` by the wall clock at `now`.
     pub fn set_clock(&mut self, now: Nanos, unix_seconds: f64) {
         self.record.set_clock(now, unix_seconds);

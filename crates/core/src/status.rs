@@ -118,10 +118,10 @@ impl<S: Store> Core<S> {
         if let (true, Err(why)) = (self.is_off, self.check_mode()) {
             return why;
         }
-        if let Some(trouble) = &self.journal_trouble {
+        if let Some(trouble) = self.writer.journal_trouble() {
             return format!("no cap is changed, but to undo: {trouble}");
         }
-        if let Some(trouble) = self.audit.trouble() {
+        if let Some(trouble) = self.writer.log_trouble() {
             return format!(
                 "no cap is changed, but to undo: the audit log can't be written: {trouble}"
             );

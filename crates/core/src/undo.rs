@@ -5,7 +5,6 @@ use litd_api::{DeviceState, EventKind};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
-use crate::audit::Undone;
 use crate::core::{Core, seconds};
 use crate::devices::{Landing, Unit};
 use crate::journal::{Entry, Recovered, Undo};
@@ -13,6 +12,7 @@ use crate::learned::Key;
 use crate::plan::DUST;
 use crate::record::Note;
 use crate::store::Store;
+use crate::writer::Undone;
 
 /// A write that a predecessor had under way when it died has landed by then, unless its device holds
 /// something else than the predecessor wanted last: then that may land for as long as any other ([`LATE`]),
@@ -31,13 +31,12 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn entry(&self, address: &str) -> Option<&Entry> {
-        let mut entries = self.journal.entries().iter();
-        entries.find(|entry| entry.address == address)
+        self.writer.entry(address)
     }
 
     /// A predecessor died with caps changed.
     pub(crate) fn recover(&mut self, recovered: Recovered) {
-        self.recovered = !recovered.entries.is_empty() || !self.journal.clocks().is_empty();
+        self.recovered = !recovered.entries.is_empty() || !self.writer.clocks().is_empty();
         if let Some(damage) = &recovered.damaged {
             let text = format!("the undo journal was damaged: {damage}");
             self.note(Note::warning(EventKind::Fault, text));
@@ -262,7 +261,7 @@ impl<S: Store> Core<S> {
     /// somebody else has changed: its entry is still there only if the journal could not be written then. What could
     /// not be crossed out is tried again once a second.
     pub(crate) fn tidy_journal(&mut self) {
-        if self.may_land_late() || self.journal.entries().is_empty() {
+        if self.may_land_late() || self.writer.entries().is_empty() {
             return;
         }
         let journaled = self.devices.iter();
@@ -345,8 +344,7 @@ impl<S: Store> Core<S> {
 
     /// Takes a device out of the journal. Returns whether that could be written.
     pub(crate) fn forget_entry(&mut self, address: &str) -> bool {
-        let outcome = self.journal.released(&mut self.store, address);
-        !self.journal_said(outcome.err().map(|error| error.to_string()))
+        self.writer.cross_out(address, &mut self.out)
     }
 
     /// What the learned distributions are kept by.
@@ -409,7 +407,7 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn save_learned(&mut self) {
-        if let Err(error) = self.learned.save(&mut self.store) {
+        if let Err(error) = self.learned.save(self.writer.store_mut()) {
             self.out.error("learned", "");
             let text = format!("what was learned can't be kept: {error}");
             self.note(Note::warning(EventKind::Fault, text));

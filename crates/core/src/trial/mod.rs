@@ -88,7 +88,7 @@ impl Trials {
 impl<S: Store> Core<S> {
     /// What the last daemon left of a trial.
     pub(crate) fn recall_trial(&mut self) {
-        let bytes = match self.store.load_trial() {
+        let bytes = match self.writer.store_mut().load_trial() {
             Ok(bytes) if bytes.is_empty() => return,
             Ok(bytes) => bytes,
             Err(error) => {
@@ -125,7 +125,7 @@ impl<S: Store> Core<S> {
             harms: self.trials.harms.clone(),
         };
         let kept = serde_json::to_vec(&kept).map_err(std::io::Error::other);
-        if let Err(error) = kept.and_then(|bytes| self.store.replace_trial(&bytes)) {
+        if let Err(error) = kept.and_then(|bytes| self.writer.store_mut().replace_trial(&bytes)) {
             self.out.error("trial", "");
             let text = format!("the trial's report can't be kept: {error}");
             self.note(Note::warning(EventKind::Fault, text));

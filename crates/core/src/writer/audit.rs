@@ -8,8 +8,7 @@ use litd_api::audit::{Ending, Entry, Intent, Line, Outcome, Record, VERSION};
 use litd_power::PowerError;
 use litd_units::{Nanos, Watts};
 
-use crate::core::Core;
-use crate::reason::Reason;
+use crate::outbox::Outbox;
 use crate::record::Note;
 use crate::store::{Appended, Store};
 
@@ -111,136 +110,129 @@ impl Audit {
     pub fn asked_by(&mut self, device: usize, uid: u32) {
         self.hands.insert(device, uid);
     }
-}
 
-impl<S: Store> Core<S> {
+    /// Whose doing a write is that litd makes by itself, or that was asked for by hand.
+    pub fn actor(&self, device: usize, is_by_hand: bool) -> String {
+        let uid = self.hands.get(&device).filter(|_| is_by_hand);
+        uid.map_or_else(|| LITD.to_owned(), |uid| format!("uid {uid}"))
+    }
+
     /// Writes down writes that are about to be made. Returns whether that failed.
-    pub(crate) fn audit_writes(&mut self, writes: &[(usize, Watts)]) -> bool {
-        let mut entries = Vec::with_capacity(writes.len());
-        let mut devices = Vec::with_capacity(writes.len());
-        for &(device, cap) in writes {
-            if let Some(intent) = self.intent(device, cap) {
-                entries.push(Entry::Intent(intent));
-                devices.push((device, cap));
-            }
+    pub fn writes(
+        &mut self,
+        writes: Vec<(usize, Intent)>,
+        store: &mut impl Store,
+        out: &mut Outbox,
+    ) -> bool {
+        let caps = writes.iter().map(|(device, it)| (*device, it.new_watts));
+        let caps: Vec<(usize, Watts)> = caps.collect();
+        for (device, _) in &caps {
+            self.pending.remove(device);
         }
-        for (device, _) in &devices {
-            self.audit.pending.remove(device);
-        }
-        let Some(first) = self.append(entries) else {
+        let entries = writes.into_iter().map(|(_, it)| Entry::Intent(it));
+        let Some(first) = self.append(entries.collect(), store, out) else {
             return true;
         };
-        for (intent, (device, cap)) in (first..).zip(devices) {
+        for (intent, (device, cap)) in (first..).zip(caps) {
             let done = None;
             let pending = Pending { intent, cap, done };
-            self.audit.pending.insert(device, pending);
+            self.pending.insert(device, pending);
         }
         false
     }
 
     /// Writes an empty line, to see whether the log can be written.
-    pub(crate) fn try_audit(&mut self) {
-        self.append(Vec::new());
+    pub fn try_out(&mut self, store: &mut impl Store, out: &mut Outbox) {
+        self.append(Vec::new(), store, out);
     }
 
-    /// A log that could not be written is tried once a second, so that nobody reads of trouble that is over.
-    pub(crate) fn check_audit(&mut self) {
-        if self.audit.trouble().is_some() && !self.waits_for_disk() {
-            self.try_audit();
-        }
-    }
-
-    /// A write has ended.
-    pub(crate) fn audit_outcome(&mut self, device: usize, outcome: &Result<Watts, PowerError>) {
-        let now = self.now;
-        let Some(pending) = self.audit.pending.get_mut(&device) else {
+    /// A write to the device of this address and name has ended.
+    pub fn outcome(
+        &mut self,
+        device: usize,
+        (address, name): (&str, &str),
+        outcome: &Result<Watts, PowerError>,
+        store: &mut impl Store,
+        out: &mut Outbox,
+    ) {
+        let Some(pending) = self.pending.get_mut(&device) else {
             return;
         };
-        pending.done = Some(now);
+        pending.done = Some(out.now());
         let (intent, cap) = (pending.intent, pending.cap);
-        let Some(unit) = self.devices.get(device) else {
-            return;
-        };
-        let (device, name) = (unit.address().to_owned(), unit.name.clone());
         let result = match outcome {
             Ok(held) if held.is_same_cap(cap) => Ending::Confirmed,
             Ok(_) => Ending::Differs,
             Err(_) => Ending::Failed,
         };
-        self.append(vec![Entry::Outcome(Outcome {
+        let outcome = Entry::Outcome(Outcome {
             intent,
-            device,
-            name,
+            device: address.to_owned(),
+            name: name.to_owned(),
             result,
             read_back_watts: outcome.as_ref().ok().copied(),
             error: outcome.as_ref().err().map(ToString::to_string),
-        })]);
+        });
+        self.append(vec![outcome], store, out);
     }
 
     /// A device was read, at a question asked at `asked`: the first one after a write tells what
     /// is in force.
-    pub(crate) fn audit_reading(&mut self, device: usize, asked: Nanos, enforced: Option<Watts>) {
-        let Some(pending) = self.audit.pending.get(&device).copied() else {
+    pub fn reading(
+        &mut self,
+        device: usize,
+        (address, name): (&str, &str),
+        (asked, enforced): (Nanos, Option<Watts>),
+        store: &mut impl Store,
+        out: &mut Outbox,
+    ) {
+        let Some(pending) = self.pending.get(&device).copied() else {
             return;
         };
         if pending.done.is_none_or(|done| asked < done) {
             return;
         }
-        self.audit.pending.remove(&device);
-        let enforced = enforced.filter(|cap| cap.is_finite());
-        let (Some(enforced_watts), Some(unit)) = (enforced, self.devices.get(device)) else {
+        self.pending.remove(&device);
+        let Some(enforced_watts) = enforced.filter(|cap| cap.is_finite()) else {
             return;
         };
         let entry = Entry::Enforced {
             intent: pending.intent,
-            device: unit.address().to_owned(),
-            name: unit.name.clone(),
+            device: address.to_owned(),
+            name: name.to_owned(),
             enforced_watts,
         };
-        self.append(vec![entry]);
-    }
-
-    fn intent(&self, device: usize, cap: Watts) -> Option<Intent> {
-        let unit = self.devices.get(device)?;
-        let uid = self.audit.hands.get(&device);
-        let by_hand = uid.filter(|_| self.is_by_hand(device, cap));
-        let Reason { job, text } = self.reason(device);
-        let sample = job.as_ref().and_then(|name| self.jobs.get(name));
-        Some(Intent {
-            device: unit.address().to_owned(),
-            name: unit.name.clone(),
-            actor: by_hand.map_or_else(|| LITD.to_owned(), |uid| format!("uid {uid}")),
-            reason: text,
-            sample: sample.map(|job| job.samples.0),
-            job,
-            old_watts: self.actuator.held(device),
-            new_watts: cap,
-        })
+        self.append(vec![entry], store, out);
     }
 
     /// Appends records, or an empty line. Returns the number of the first of them, or nothing if that failed.
-    fn append(&mut self, entries: Vec<Entry>) -> Option<u64> {
+    fn append(
+        &mut self,
+        entries: Vec<Entry>,
+        store: &mut impl Store,
+        out: &mut Outbox,
+    ) -> Option<u64> {
         let mut preface = Vec::new();
         // An empty line takes no number: it may be tried every second for as long as the log can't be written.
         let is_try = entries.is_empty();
-        if !self.audit.started && !is_try {
+        if !self.started && !is_try {
             preface.push(Entry::Start {
                 version: VERSION,
                 litd: env!("CARGO_PKG_VERSION").to_owned(),
             });
         }
-        if self.audit.lost > 0 && !is_try {
-            let count = self.audit.lost;
+        if self.lost > 0 && !is_try {
+            let count = self.lost;
             preface.push(Entry::Lost { count });
         }
-        let first = self.audit.last + 1 + preface.len() as u64;
+        let first = self.last + 1 + preface.len() as u64;
         let mut bytes = Vec::new();
-        if self.audit.torn || is_try {
+        if self.torn || is_try {
             bytes.push(b'\n');
         }
-        let unix_seconds = self.out.unix_seconds();
+        let unix_seconds = out.unix_seconds();
         let mut encoded = Ok(());
-        let mut last = self.audit.last;
+        let mut last = self.last;
         for entry in preface.into_iter().chain(entries) {
             last += 1;
             let record = Record {
@@ -251,44 +243,44 @@ impl<S: Store> Core<S> {
             encoded = encoded.and_then(|()| record.encode(&mut bytes));
         }
         let written = encoded.map_err(std::io::Error::from);
-        let written = written.and_then(|()| self.store.append_audit(&bytes));
+        let written = written.and_then(|()| store.append_audit(&bytes));
         if let Ok(Appended::Anew) = written {
             let text = "the audit log is not the file any more that was written to, which somebody has moved or \
                         removed: it is begun anew";
-            self.note(Note::warning(EventKind::Fault, text));
+            out.note(Note::warning(EventKind::Fault, text));
         }
         let why = written.err().map(|error| error.to_string());
         // What was written in part can't be read, and no number is given twice.
-        let numbers = last - std::mem::replace(&mut self.audit.last, last);
-        self.audit.torn = why.is_some();
+        let numbers = last - std::mem::replace(&mut self.last, last);
+        self.torn = why.is_some();
         match why {
             None if is_try => {}
-            None => (self.audit.started, self.audit.lost) = (true, 0),
-            Some(_) => self.audit.lost += numbers,
+            None => (self.started, self.lost) = (true, 0),
+            Some(_) => self.lost += numbers,
         }
-        self.audit_said(why).then_some(first)
+        self.said(why, out).then_some(first)
     }
 
     /// Takes note of whether the log can be written. Returns whether it can.
-    fn audit_said(&mut self, trouble: Option<String>) -> bool {
+    fn said(&mut self, trouble: Option<String>, out: &mut Outbox) -> bool {
         let written = trouble.is_none();
         if !written {
-            self.out.error("audit", "");
+            out.error("audit", "");
         }
-        match (&self.audit.trouble, &trouble) {
+        match (&self.trouble, &trouble) {
             (None, Some(why)) => {
                 let text = format!(
                     "no cap is changed, but to undo: the audit log can't be written: {why}"
                 );
-                self.note(Note::warning(EventKind::Fault, text));
+                out.note(Note::warning(EventKind::Fault, text));
             }
             (Some(_), None) => {
                 let text = "the audit log can be written again";
-                self.note(Note::info(EventKind::Fault, text));
+                out.note(Note::info(EventKind::Fault, text));
             }
             _ => {}
         }
-        self.audit.trouble = trouble;
+        self.trouble = trouble;
         written
     }
 }

@@ -1,0 +1,243 @@
+//! What is on disk before a device is written to: the undo journal, and the audit log with the reasons. Nothing
+//! else writes either. A disk that fails is told once, counted each time, and stops caps from being moved, but
+//! for giving back.
+
+mod audit;
+
+use litd_api::EventKind;
+use litd_api::audit::Intent;
+use litd_power::PowerError;
+use litd_units::{Nanos, Watts};
+
+use crate::journal::{Entry, Found, Journal, JournalError, Recovered};
+use crate::outbox::Outbox;
+use crate::record::Note;
+use crate::store::Store;
+
+use audit::Audit;
+pub(crate) use audit::Undone;
+
+/// The journal and the log, and the disk that has them.
+#[derive(Debug)]
+pub(crate) struct Writer<S> {
+    journal: Journal,
+    /// Why the journal can't be written, while it can't.
+    trouble: Option<String>,
+    audit: Audit,
+    store: S,
+}
+
+/// What a predecessor has left.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// What its journal names.
+    pub recovered: Option<Recovered>,
+    /// Writes that its log does not say to be done.
+    pub undone: Vec<Undone>,
+}
+
+impl<S: Store> Writer<S> {
+    /// Reads both; nothing is written.
+    ///
+    /// # Errors
+    /// The journal can't be read, or is one of a newer version.
+    pub fn open(mut store: S, boot_id: &str) -> Result<(Self, Left), JournalError> {
+        let (journal, recovered) = Journal::open(&mut store, boot_id)?;
+        // What can't be read can't be gone on with either: the first append will say so.
+        let log = store.load_audit_tail().unwrap_or_default();
+        let writer = Self {
+            journal,
+            trouble: None,
+            audit: Audit::open(&log),
+            store,
+        };
+        let undone = audit::undone(&log);
+        Ok((writer, Left { recovered, undone }))
+    }
+
+    /// Where litd keeps what has to outlive it.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The same, for what is neither journal nor log.
+    pub fn store_mut(&mut self) -> &mut S {
+        &mut self.store
+    }
+
+    /// The devices that litd may have written and has not given back.
+    pub fn entries(&self) -> &[Entry] {
+        self.journal.entries()
+    }
+
+    /// What the journal says of a device.
+    pub fn entry(&self, address: &str) -> Option<&Entry> {
+        let mut entries = self.journal.entries().iter();
+        entries.find(|entry| entry.address == address)
+    }
+
+    /// The devices whose clocks litd may have locked.
+    pub fn clocks(&self) -> &[String] {
+        self.journal.clocks()
+    }
+
+    /// Whether the journal has never been written, and all that it names is a predecessor's.
+    pub fn is_only_read(&self) -> bool {
+        self.journal.is_only_read()
+    }
+
+    /// Why the journal can't be written, while it can't.
+    pub fn journal_trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// Why the log can't be written, while it can't.
+    pub fn log_trouble(&self) -> Option<&str> {
+        self.audit.trouble()
+    }
+
+    /// Writes down in the journal what is about to be written to devices; those that it does not name yet as they
+    /// were found. Returns whether that failed.
+    pub fn journal(
+        &mut self,
+        found: &[Found],
+        intents: &[(&str, Watts)],
+        out: &mut Outbox,
+    ) -> bool {
+        let begun = match found.is_empty() {
+            true => Ok(()),
+            false => self.journal.begin_all(&mut self.store, found),
+        };
+        let written = begun.and_then(|()| self.journal.intend(&mut self.store, intents));
+        self.said(written, out)
+    }
+
+    /// Writes down devices as they were found, to see whether the journal can be written.
+    pub fn try_journal(&mut self, found: &[Found], out: &mut Outbox) {
+        let outcome = self.journal.try_out(&mut self.store, found);
+        self.said(outcome, out);
+    }
+
+    /// A device holds this cap, and nothing else that litd wrote can still come.
+    pub fn confirmed(&mut self, address: &str, held: Watts) {
+        self.journal.confirmed(address, held);
+    }
+
+    /// Takes a device out of the journal. Returns whether that could be written.
+    pub fn cross_out(&mut self, address: &str, out: &mut Outbox) -> bool {
+        let outcome = self.journal.released(&mut self.store, address);
+        !self.said(outcome, out)
+    }
+
+    /// Writes down that a device's clocks are about to be locked. Returns whether that failed.
+    pub fn lock_clocks(&mut self, address: &str, out: &mut Outbox) -> bool {
+        let outcome = self.journal.lock_clocks(&mut self.store, address);
+        self.said(outcome, out)
+    }
+
+    /// Writes down that the driver chooses a device's clocks again. Returns whether that failed.
+    pub fn freed_clocks(&mut self, address: &str, out: &mut Outbox) -> bool {
+        let outcome = self.journal.freed_clocks(&mut self.store, address);
+        self.said(outcome, out)
+    }
+
+    /// Once a second: a journal that somebody removes while nothing is written would be missed by whoever comes after
+    /// a crash, and by nobody before. Nothing is tried out where a write waits for the disk anyway.
+    pub fn check_journal(&mut self, is_waited_for: bool, out: &mut Outbox) {
+        if let Some(outcome) = self.journal.empty(&mut self.store) {
+            self.said(outcome, out);
+        }
+        if self.trouble.is_some() && !self.journal.entries().is_empty() && !is_waited_for {
+            // Nobody is to read of trouble that is over.
+            self.try_journal(&[], out);
+        }
+        let Some(outcome) = self.journal.keep(&mut self.store) else {
+            return;
+        };
+        if outcome.is_ok() {
+            let text = "the undo journal is not the file any more that was written to, which somebody has \
+                        removed, moved, covered or changed: it is written anew";
+            out.note(Note::warning(EventKind::Fault, text));
+        }
+        self.said(outcome, out);
+    }
+
+    /// Once a second: a log that could not be written is tried out, so that nobody reads of trouble that is over.
+    pub fn check_log(&mut self, is_waited_for: bool, out: &mut Outbox) {
+        if self.audit.trouble().is_some() && !is_waited_for {
+            self.try_log(out);
+        }
+    }
+
+    /// Writes an empty line to the log, to see whether it can be written.
+    pub fn try_log(&mut self, out: &mut Outbox) {
+        self.audit.try_out(&mut self.store, out);
+    }
+
+    /// User `uid` wants a device's cap set by hand.
+    pub fn asked_by(&mut self, device: usize, uid: u32) {
+        self.audit.asked_by(device, uid);
+    }
+
+    /// Whose doing a write to a device is.
+    pub fn actor(&self, device: usize, is_by_hand: bool) -> String {
+        self.audit.actor(device, is_by_hand)
+    }
+
+    /// Writes down in the log what is about to be written to devices. Returns whether that failed.
+    pub fn log(&mut self, writes: Vec<(usize, Intent)>, out: &mut Outbox) -> bool {
+        self.audit.writes(writes, &mut self.store, out)
+    }
+
+    /// A write to the device of this address and name has ended.
+    pub fn log_outcome(
+        &mut self,
+        device: usize,
+        called: (&str, &str),
+        outcome: &Result<Watts, PowerError>,
+        out: &mut Outbox,
+    ) {
+        let store = &mut self.store;
+        self.audit.outcome(device, called, outcome, store, out);
+    }
+
+    /// The device of this address and name was read, at a question asked at that time.
+    pub fn log_reading(
+        &mut self,
+        device: usize,
+        called: (&str, &str),
+        asked_and_enforced: (Nanos, Option<Watts>),
+        out: &mut Outbox,
+    ) {
+        let store = &mut self.store;
+        self.audit
+            .reading(device, called, asked_and_enforced, store, out);
+    }
+
+    /// Takes note of whether the journal can be written. Returns whether it can't.
+    fn said(&mut self, outcome: Result<(), JournalError>, out: &mut Outbox) -> bool {
+        let trouble = outcome.err().map(|error| error.to_string());
+        if let Some(why) = self.journal.takes_growth() {
+            out.error("journal", "");
+            let text = format!("the undo journal grows, because it can't be rewritten: {why}");
+            out.note(Note::warning(EventKind::Fault, text));
+        }
+        let failed = trouble.is_some();
+        if failed {
+            out.error("journal", "");
+        }
+        match (&self.trouble, &trouble) {
+            (None, Some(why)) => {
+                let text = format!("no cap is changed, but to undo: {why}");
+                out.note(Note::warning(EventKind::Fault, text));
+            }
+            (Some(_), None) => {
+                let text = "the undo journal can be written again";
+                out.note(Note::info(EventKind::Fault, text));
+            }
+            _ => {}
+        }
+        self.trouble = trouble;
+        failed
+    }
+}
