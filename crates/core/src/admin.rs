@@ -4,11 +4,11 @@ use litd_api::{Command, Done, EventKind, Lease, Mode, Problem};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
+use crate::authority::Decided;
 use crate::config::Config;
 use crate::core::Core;
 use crate::plan::DUST;
 use crate::record::Note;
-use crate::rollout::Granted;
 use crate::store::Store;
 
 pub(crate) fn problem(error: impl Into<String>) -> Problem {
@@ -37,7 +37,7 @@ impl<S: Store> Core<S> {
         let asked = format!("user {uid} asks: {}", in_words(&command));
         self.note(Note::info(EventKind::Command, asked));
         let promise = self.promise(&command);
-        let before = (self.overrides.budget, self.lease.clone());
+        let before = self.authority.decided();
         let outcome = match command {
             Command::SetBudget { watts } => self.ask_budget(watts),
             Command::SetPolicy { policy } => self.ask_policy(&policy),
@@ -94,13 +94,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    fn take_back_promise(
-        &mut self,
-        promise: Promise,
-        before: (Option<Watts>, Option<Granted>),
-        why: &str,
-    ) -> Problem {
-        (self.overrides.budget, self.lease) = before;
+    fn take_back_promise(&mut self, promise: Promise, before: Decided, why: &str) -> Problem {
+        self.authority.take_back(before);
         self.mode_may_differ();
         self.replan_all();
         self.settle_up();
@@ -156,7 +151,7 @@ impl<S: Store> Core<S> {
             let as_it_was = |why| problem(format!("the budget stays as it was: {why}"));
             self.check_on_record(budget).map_err(as_it_was)?;
         }
-        self.overrides.budget = watts;
+        self.authority.set_budget(watts);
         self.replan_all();
         Ok(match (watts, self.policy()) {
             (Some(budget), Policy::Observe) => {
@@ -189,7 +184,7 @@ impl<S: Store> Core<S> {
         if policy != Policy::Observe {
             self.check_mode().map_err(problem)?;
         }
-        self.overrides.policy = Some(policy);
+        self.authority.set_policy(policy);
         self.replan_all();
         Ok(format!("policy is {policy}"))
     }
@@ -213,7 +208,7 @@ impl<S: Store> Core<S> {
     /// Steers devices again, from what they hold now.
     fn resume(&mut self, device: Option<&str>) -> Result<String, Problem> {
         let devices = self.named(device)?;
-        if self.is_off {
+        if self.authority.is_off() {
             self.check_mode().map_err(problem)?;
         }
         for &device in &devices {
@@ -261,10 +256,10 @@ impl<S: Store> Core<S> {
             .caps
             .budget
             .filter(|_| config.caps.budget != self.config.caps.budget);
-        if let Some((set, new)) = self.overrides.budget.zip(new)
+        if let Some((set, new)) = self.authority.overriding_budget().zip(new)
             && new < set
         {
-            self.overrides.budget = None;
+            self.authority.set_budget(None);
             let text =
                 format!("caps.budget of {new} takes the place of the {set} of `litctl budget`");
             self.note(Note::info(EventKind::Command, text));

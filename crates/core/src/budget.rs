@@ -204,9 +204,9 @@ impl<S: Store> Core<S> {
             .into_iter()
             .map(|it| it.reason)
             .collect();
-        let leased = self.lease.as_ref().and_then(|it| it.lease.budget);
+        let leased = self.authority.leased_budget();
         for (whose, budget) in [
-            ("`litctl budget`", self.overrides.budget),
+            ("`litctl budget`", self.authority.overriding_budget()),
             ("the lease", leased),
         ] {
             let why = budget.and_then(|budget| bounds.check(budget).err());

@@ -7,6 +7,7 @@ use litd_policies::{Actuator, Policy};
 use litd_units::{Nanos, Watts};
 
 use crate::ailing::Condition;
+use crate::authority::Authority;
 use crate::baseline::Baseline;
 use crate::config::{Config, OnExit};
 use crate::devices::{Devices, Unit};
@@ -23,7 +24,6 @@ use crate::rate::Bucket;
 use crate::reason::Planned;
 use crate::record::Note;
 use crate::rivals::Rivals;
-use crate::rollout::Granted;
 use crate::session::{Crowd, Session};
 use crate::store::Store;
 use crate::trial::Trials;
@@ -42,13 +42,6 @@ const STOP: Nanos = Nanos(15_000_000_000);
 pub(crate) fn seconds(seconds: f64) -> Nanos {
     // `as` saturates.
     Nanos((seconds * 1e9) as i64)
-}
-
-/// What was changed at run time, until the next start.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Overrides {
-    pub budget: Option<Watts>,
-    pub policy: Option<Policy>,
 }
 
 /// What is counted.
@@ -73,7 +66,8 @@ pub(crate) struct Stopping {
 #[derive(Debug)]
 pub struct Core<S> {
     pub(crate) config: Config,
-    pub(crate) overrides: Overrides,
+    /// What was decided besides.
+    pub(crate) authority: Authority,
     pub(crate) devices: Devices,
     pub(crate) actuator: Actuator,
     /// Journal and audit log.
@@ -91,13 +85,6 @@ pub struct Core<S> {
     pub(crate) now: Nanos,
     next_telemetry: Nanos,
     pub(crate) stopping: Option<Stopping>,
-    /// Why a kill switch has litd off, while one does.
-    pub(crate) kill_switch: Option<String>,
-    /// Whether the mode is off, and everything was let go of for it.
-    pub(crate) is_off: bool,
-    pub(crate) lease: Option<Granted>,
-    /// The host's name.
-    pub(crate) host: String,
     /// Whether a predecessor died with caps changed.
     pub(crate) recovered: bool,
     /// Whose subordinate ids are.
@@ -198,7 +185,7 @@ impl<S: Store> Core<S> {
         };
         let mut core = Self {
             config,
-            overrides: Overrides::default(),
+            authority: Authority::default(),
             devices,
             actuator,
             writer,
@@ -213,10 +200,6 @@ impl<S: Store> Core<S> {
             now,
             next_telemetry: now,
             stopping: None,
-            kill_switch: None,
-            is_off: false,
-            lease: None,
-            host: String::new(),
             recovered: false,
             owners: Owners::default(),
             last_holders: BTreeMap::new(),
@@ -532,7 +515,7 @@ impl<S: Store> Core<S> {
         match self.mode() {
             // Until an administrator resumes it.
             Mode::Steer if self.condition.yielded.is_some() => Policy::Observe,
-            Mode::Steer => self.overrides.policy.unwrap_or(self.config.policy),
+            Mode::Steer => self.authority.policy(&self.config),
             Mode::Off | Mode::Observe | Mode::Canary => Policy::Observe,
         }
     }

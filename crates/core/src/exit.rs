@@ -32,7 +32,7 @@ impl std::fmt::Display for AboveSafe {
 impl<S: Store> Core<S> {
     /// Whether litd is to leave everything as it should stay without litd.
     pub(crate) fn is_leaving(&self) -> bool {
-        self.stopping.is_some() || self.is_off
+        self.stopping.is_some() || self.authority.is_off()
     }
 
     /// What all GPU caps may add up to once litd has left, if that is bounded.

@@ -357,7 +357,7 @@ impl<S: Store> Core<S> {
     }
 
     fn check_hello(&self, hello: &Hello) -> Result<usize, No> {
-        if self.is_off {
+        if self.authority.is_off() {
             // Whether it holds its GPU can't be asked without opening that.
             return Err(No::new(RefusalCode::Busy, "off", "litd is off").for_now());
         }

@@ -15,11 +15,11 @@
 //! caps, devices that were reset), `range` and `unjudged` (what a cap may be, and devices whose
 //! driver does not say), `ailing` (parts that fail), `node` (what the BMC says of the
 //! node's power), `undo` (giving back), `writer` (journal and audit log: every write is on disk before it happens), `trial` (the A/B experiment, the hold-out, harm),
-//! `admin`
-//! (commands), `status`.
+//! `authority` (who decides: mode, budget, lease, kill switch), `admin` (commands), `status`.
 
 mod admin;
 mod ailing;
+mod authority;
 pub mod baseline;
 pub mod budget;
 mod by_hand;
@@ -76,12 +76,12 @@ mod unmanaged;
 mod view;
 mod writer;
 
+pub use crate::authority::{canary_place, fnv1a};
 pub use crate::cgroup::Home;
 pub use crate::core::Core;
 pub use crate::owners::Owners;
 pub use crate::progress::Progress;
 pub use crate::range::Range;
-pub use crate::rollout::{canary_place, fnv1a};
 pub use crate::session::Crowd;
 pub use baseline::Baseline;
 pub use config::Config;

@@ -122,7 +122,7 @@ impl<S: Store> Core<S> {
             if let_go.by_mode {
                 continue;
             }
-            if !self.is_off && back > 0.0 && self.now >= let_go.since + seconds(back) {
+            if !self.authority.is_off() && back > 0.0 && self.now >= let_go.since + seconds(back) {
                 returning.push(device);
             } else if self.now >= let_go.since + TRIES && self.may_open(device) {
                 self.give_up_cap(device);
@@ -180,7 +180,7 @@ impl<S: Store> Core<S> {
             return;
         };
         // While litd is off it is nobody's turn; afterwards it is.
-        let_go.by_mode |= self.is_off;
+        let_go.by_mode |= self.authority.is_off();
         if !let_go.by_mode {
             self.take_back_noted(&[device], "it has come back: taken back");
         }

@@ -1,90 +1,29 @@
-//! Who decides whether caps may be moved, and within which budget: the configuration, a lease of a
-//! fleet controller, and above all the kill switch. Modes: off (everything is let go of), observe,
-//! canary (on, on so many in a hundred nodes, by their names), on.
+//! What follows from what was decided (see [`Authority`](crate::authority::Authority)): what is let go of and taken
+//! back, leases that are granted or refused, and the budget that counts.
 
 use std::path::PathBuf;
 
-use litd_api::{DeviceState, EventKind, Lease, LeaseStatus, Mode, Problem};
+use litd_api::{DeviceState, EventKind, Lease, Mode, Problem};
 use litd_policies::Policy;
-use litd_units::{Nanos, Watts};
+use litd_units::Watts;
 
-use crate::core::{Core, seconds};
+use crate::authority::Rule;
+use crate::core::Core;
 use crate::record::Note;
 use crate::store::Store;
 
 /// A lease lasts no longer.
 const LONGEST: f64 = 86_400.0;
 
-/// A lease that was granted.
-#[derive(Debug, Clone)]
-pub(crate) struct Granted {
-    pub lease: Lease,
-    /// When it ends.
-    pub until: Nanos,
-}
-
-/// Where a node stands among a hundred: below this, of 10,000.
-#[must_use]
-pub fn canary_place(node: &str) -> u64 {
-    // Anybody can compute it.
-    fnv1a(node.as_bytes()) % 10_000
-}
-
-/// The hash FNV-1a, 64 bits.
-#[must_use]
-pub fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
 impl<S: Store> Core<S> {
     /// What litd does, and why if that is not what its configuration says.
-    pub(crate) fn mode_and_why(&self) -> (Mode, Option<String>) {
-        self.mode_with(self.lease.as_ref().map(|it| &it.lease))
-    }
-
-    /// The same, were that the lease.
-    pub(crate) fn mode_with(&self, lease: Option<&Lease>) -> (Mode, Option<String>) {
-        if let Some(why) = &self.kill_switch {
-            return (Mode::Off, Some(why.clone()));
-        }
-        if self.config.mode == Mode::Off {
-            return (Mode::Off, None);
-        }
-        let leased = lease.and_then(|it| it.mode);
-        let why = leased.and(lease);
-        let why = why.map(|it| format!("leased by {}", it.controller));
-        match leased.unwrap_or(self.config.mode) {
-            Mode::Canary => {
-                let percent = self.config.rollout.percent;
-                let place = canary_place(self.node()) as f64 / 100.0;
-                let mode = if place < percent {
-                    Mode::Steer
-                } else {
-                    Mode::Observe
-                };
-                let why = format!(
-                    "canary: {:?} is at {place:.2} of 100, and what is below {percent} is on",
-                    self.node()
-                );
-                (mode, Some(why))
-            }
-            mode => (mode, why),
-        }
-    }
-
-    /// The node's name.
-    fn node(&self) -> &str {
-        match self.config.rollout.node.as_str() {
-            "" => &self.host,
-            node => node,
-        }
+    pub(crate) fn mode_and_why(&self) -> Rule {
+        self.authority.rule(&self.config)
     }
 
     /// The host's name, for a configuration that names no node.
     pub fn set_host(&mut self, host: &str) {
-        host.clone_into(&mut self.host);
+        self.authority.set_host(host);
         self.mode_may_differ();
     }
 
@@ -114,12 +53,12 @@ impl<S: Store> Core<S> {
 
     /// Why a kill switch has litd off, while one does.
     pub fn killed(&self) -> Option<&str> {
-        self.kill_switch.as_deref()
+        self.authority.killed()
     }
 
     /// The kill switch is there, or is gone.
     pub(crate) fn kill(&mut self, why: Option<String>) {
-        if self.kill_switch == why {
+        if self.authority.killed() == why.as_deref() {
             return;
         }
         let note = match &why {
@@ -127,7 +66,7 @@ impl<S: Store> Core<S> {
             None => Note::info(EventKind::Command, "the kill switch is gone"),
         };
         self.note(note);
-        self.kill_switch = why;
+        self.authority.kill(why);
         self.mode_may_differ();
     }
 
@@ -141,11 +80,9 @@ impl<S: Store> Core<S> {
 
     /// Lets go of everything when litd is off, and takes it back when it no longer is.
     pub(crate) fn follow_mode(&mut self) {
-        let off = self.mode() == Mode::Off;
-        if off == self.is_off {
+        let Some(off) = self.authority.goes_off(&self.config) else {
             return;
-        }
-        self.is_off = off;
+        };
         let devices = self.devices.iter();
         let concerned = devices.filter(|(_, unit)| match unit.let_go {
             None => off,
@@ -176,25 +113,16 @@ impl<S: Store> Core<S> {
             .map_err(|error| Problem { error })
     }
 
-    /// Whether a lease's budget is the one in force, or a higher one than that. While litd is off none is.
-    pub(crate) fn renews(&self, lease: &Lease) -> bool {
-        let is_off = self.mode_and_why().0 == Mode::Off;
-        let in_force = self
-            .lease
-            .as_ref()
-            .filter(|it| !is_off && self.now < it.until);
-        let in_force = in_force.and_then(|it| it.lease.budget);
-        in_force
-            .zip(lease.budget)
-            .is_some_and(|(it, new)| new >= it)
-    }
-
     /// The budget of a lease for which caps may have to come down. One that is renewed as it is, or as more, lowers
     /// none: without it GPUs would hold more. Nor does one with which litd is off, which gives caps back: a full
     /// disk never stops that.
     pub(crate) fn lowers_to(&self, lease: &Lease) -> Option<Watts> {
-        let off = self.mode_with(Some(lease)).0 == Mode::Off;
+        let off = self.authority.rule_with(&self.config, Some(lease)).0 == Mode::Off;
         lease.budget.filter(|_| !off && !self.renews(lease))
+    }
+
+    fn renews(&self, lease: &Lease) -> bool {
+        self.authority.renews(lease, &self.config, self.now)
     }
 
     /// Grants a lease, or renews it.
@@ -209,16 +137,8 @@ impl<S: Store> Core<S> {
         }
         // One that ended since the last tick is nobody's rival.
         self.check_lease();
-        if let Some(rival) = self
-            .lease
-            .as_ref()
-            .filter(|it| it.lease.controller != lease.controller)
-        {
-            return problem(format!(
-                "{} holds a lease for another {:.0} s",
-                rival.lease.controller,
-                (rival.until - self.now).as_secs_f64()
-            ));
+        if let Some((rival, left)) = self.authority.rival(&lease.controller, self.now) {
+            return problem(format!("{rival} holds a lease for another {left:.0} s"));
         }
         self.check_lent(&lease)?;
         if let Some(budget) = self.lowers_to(&lease)
@@ -227,13 +147,7 @@ impl<S: Store> Core<S> {
             return problem(self.refuse_lower(&lease, &why));
         }
         let said = format!("leased to {} for {} s", lease.controller, lease.seconds);
-        let until = self.now + seconds(lease.seconds);
-        let terms = |it: &Lease| (it.mode, it.budget);
-        let renewed = self
-            .lease
-            .as_ref()
-            .is_some_and(|it| terms(&it.lease) == terms(&lease));
-        self.lease = Some(Granted { lease, until });
+        let renewed = self.authority.grant(lease, self.now);
         if !renewed {
             self.mode_may_differ();
         }
@@ -250,26 +164,21 @@ impl<S: Store> Core<S> {
     /// A lease is refused because no cap can be lowered for it. The one that its holder has goes on for as long as
     /// this one would have: were it to end, all caps would rise. Returns what is answered.
     pub(crate) fn refuse_lower(&mut self, lease: &Lease, why: &str) -> String {
-        match &mut self.lease {
-            Some(held) => {
-                // As long as it was granted for, and no longer.
-                held.until = held.until.max(self.now + seconds(held.lease.seconds));
-                let left = (held.until - self.now).as_secs_f64();
-                format!(
-                    "the lease that {} has goes on for {left:.0} s as it was: {why}",
-                    lease.controller
-                )
-            }
+        match self.authority.prolong(self.now) {
+            Some(left) => format!(
+                "the lease that {} has goes on for {left:.0} s as it was: {why}",
+                lease.controller
+            ),
             None => format!("the budget stays as it was: {why}"),
         }
     }
 
     /// A fleet controller gives its lease back.
     pub(crate) fn end_lease(&mut self) -> String {
-        match self.lease.take() {
-            Some(it) => {
+        match self.authority.end_lease() {
+            Some(controller) => {
                 self.mode_may_differ();
-                format!("the lease of {} has ended", it.lease.controller)
+                format!("the lease of {controller} has ended")
             }
             None => "there is no lease".to_owned(),
         }
@@ -277,12 +186,9 @@ impl<S: Store> Core<S> {
 
     /// A lease whose time is over.
     pub(crate) fn check_lease(&mut self) {
-        let over = |it: &&Granted| self.now >= it.until;
-        let Some(ended) = self.lease.as_ref().filter(over) else {
+        let Some(controller) = self.authority.expire_lease(self.now) else {
             return;
         };
-        let controller = ended.lease.controller.clone();
-        self.lease = None;
         let rules = match self.config.caps.safe_budget {
             Some(safe) => format!("the safe budget of {safe} rules"),
             None => "the configuration rules".to_owned(),
@@ -299,15 +205,7 @@ impl<S: Store> Core<S> {
         if self.is_leaving() {
             return self.budget_on_exit();
         }
-        let own = self.overrides.budget.or(self.config.caps.budget);
-        let caps = &self.config.caps;
-        // A lease that names none leaves the safe one as it is.
-        let lent = self.lease.as_ref().and_then(|it| it.lease.budget);
-        let lent = lent.or(caps.safe_budget);
-        let set = match (own, lent) {
-            (Some(own), Some(lent)) => Some(own.min(lent)),
-            (own, lent) => own.or(lent),
-        };
+        let set = self.authority.budget(&self.config);
         let bound = self.node.bound();
         let less = |bound: &Watts| *bound < set.unwrap_or_else(|| self.come_to_hold());
         bound.filter(less).or(set)
@@ -330,15 +228,5 @@ impl<S: Store> Core<S> {
             more.into_iter().flatten().fold(found, Watts::max)
         });
         each.sum::<Watts>() + self.each_unmanaged().sum()
-    }
-
-    pub(crate) fn lease_status(&self) -> Option<LeaseStatus> {
-        let it = self.lease.as_ref()?;
-        Some(LeaseStatus {
-            controller: it.lease.controller.clone(),
-            mode: it.lease.mode,
-            budget: it.lease.budget,
-            remaining_seconds: (it.until - self.now).as_secs_f64().max(0.0),
-        })
     }
 }

@@ -313,7 +313,7 @@ mod tests {
         }
 
         fn has_budget(&mut self, watts: f64) {
-            self.core.overrides.budget = Some(Watts(watts));
+            self.core.authority.set_budget(Some(Watts(watts)));
             self.pass(2);
             assert_eq!(self.reading.cap, Watts(watts));
         }

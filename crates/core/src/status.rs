@@ -66,7 +66,7 @@ impl<S: Store> Core<S> {
                 _ => mode,
             },
             mode_reason,
-            lease: self.lease_status(),
+            lease: self.authority.lease_status(self.now),
             policy: policy.name().to_owned(),
             budget: self.gpu_budget(),
             lent: self.lent(),
@@ -115,7 +115,7 @@ impl<S: Store> Core<S> {
                 false => "stopping: caps go back".to_owned(),
             };
         }
-        if let (true, Err(why)) = (self.is_off, self.check_mode()) {
+        if let (true, Err(why)) = (self.authority.is_off(), self.check_mode()) {
             return why;
         }
         if let Some(trouble) = self.writer.journal_trouble() {

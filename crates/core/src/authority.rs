@@ -1,0 +1,348 @@
+//! Who decides what litd may do, and within which budget: the configuration, an administrator's word until the next
+//! start, a lease of a fleet controller, and above all the kill switch. Modes: off (everything is let go of), observe,
+//! canary (on, on so many in a hundred nodes, by their names), on.
+
+use litd_api::{Lease, LeaseStatus, Mode};
+use litd_policies::Policy;
+use litd_units::{Nanos, Watts};
+
+use crate::config::{Config, Rollout};
+use crate::core::seconds;
+
+/// A lease that was granted.
+#[derive(Debug, Clone, PartialEq)]
+struct Granted {
+    lease: Lease,
+    /// When it ends.
+    until: Nanos,
+}
+
+/// What was decided besides the configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Authority {
+    /// An administrator's, until the next start.
+    budget: Option<Watts>,
+    /// Likewise.
+    policy: Option<Policy>,
+    lease: Option<Granted>,
+    /// Why a kill switch has litd off, while one does.
+    kill_switch: Option<String>,
+    /// Whether the mode was off when it was looked at last.
+    is_off: bool,
+    /// The host's name.
+    host: String,
+}
+
+/// What was decided at a moment, to be put back should what was promised be impossible.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    budget: Option<Watts>,
+    lease: Option<Granted>,
+}
+
+/// What litd does, and why if that is not what its configuration says.
+pub(crate) type Rule = (Mode, Option<String>);
+
+/// Where a node stands among a hundred: below this, of 10,000.
+#[must_use]
+pub fn canary_place(node: &str) -> u64 {
+    // Anybody can compute it.
+    fnv1a(node.as_bytes()) % 10_000
+}
+
+/// The hash FNV-1a, 64 bits.
+#[must_use]
+pub fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+impl Authority {
+    /// What rules under a configuration.
+    pub fn rule(&self, config: &Config) -> Rule {
+        self.rule_with(config, self.lease.as_ref().map(|it| &it.lease))
+    }
+
+    /// The same, were that the lease.
+    pub fn rule_with(&self, config: &Config, lease: Option<&Lease>) -> Rule {
+        if let Some(why) = &self.kill_switch {
+            return (Mode::Off, Some(why.clone()));
+        }
+        if config.mode == Mode::Off {
+            return (Mode::Off, None);
+        }
+        let leased = lease.and_then(|it| it.mode);
+        let why = leased.and(lease);
+        let why = why.map(|it| format!("leased by {}", it.controller));
+        match leased.unwrap_or(config.mode) {
+            Mode::Canary => self.as_canary(&config.rollout),
+            mode => (mode, why),
+        }
+    }
+
+    fn as_canary(&self, rollout: &Rollout) -> Rule {
+        let node = match rollout.node.as_str() {
+            "" => &self.host,
+            node => node,
+        };
+        let (percent, place) = (rollout.percent, canary_place(node) as f64 / 100.0);
+        let mode = match place < percent {
+            true => Mode::Steer,
+            false => Mode::Observe,
+        };
+        let why =
+            format!("canary: {node:?} is at {place:.2} of 100, and what is below {percent} is on");
+        (mode, Some(why))
+    }
+
+    /// The host's name, for a configuration that names no node.
+    pub fn set_host(&mut self, host: &str) {
+        host.clone_into(&mut self.host);
+    }
+
+    /// Why a kill switch has litd off, while one does.
+    pub fn killed(&self) -> Option<&str> {
+        self.kill_switch.as_deref()
+    }
+
+    /// A kill switch is there, and why; or none is.
+    pub fn kill(&mut self, why: Option<String>) {
+        self.kill_switch = why;
+    }
+
+    /// Whether the mode was off when it was looked at last.
+    pub fn is_off(&self) -> bool {
+        self.is_off
+    }
+
+    /// Looks at the mode. Returns whether litd is off from now on, if it was not so before or no longer is.
+    pub fn goes_off(&mut self, config: &Config) -> Option<bool> {
+        let off = self.rule(config).0 == Mode::Off;
+        let before = std::mem::replace(&mut self.is_off, off);
+        (before != off).then_some(off)
+    }
+
+    /// The policy that is asked for where litd steers.
+    pub fn policy(&self, config: &Config) -> Policy {
+        self.policy.unwrap_or(config.policy)
+    }
+
+    /// An administrator wants this policy until the next start.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = Some(policy);
+    }
+
+    /// The budget that was set, before what the node's leaves: the least of what an administrator says and of what the
+    /// lease says, or else the safe budget. A lease that names none leaves the safe one as it is.
+    pub fn budget(&self, config: &Config) -> Option<Watts> {
+        let own = self.budget.or(config.caps.budget);
+        let lent = self.leased_budget().or(config.caps.safe_budget);
+        [own, lent].into_iter().flatten().reduce(Watts::min)
+    }
+
+    /// The budget that an administrator has set until the next start.
+    pub fn overriding_budget(&self) -> Option<Watts> {
+        self.budget
+    }
+
+    /// An administrator wants this budget until the next start; `None`: the configured one.
+    pub fn set_budget(&mut self, budget: Option<Watts>) {
+        self.budget = budget;
+    }
+
+    /// The budget of the lease.
+    pub fn leased_budget(&self) -> Option<Watts> {
+        self.lease.as_ref().and_then(|it| it.lease.budget)
+    }
+
+    /// Whether a lease's budget is the one in force, or a higher one than that. While litd is off none is.
+    pub fn renews(&self, lease: &Lease, config: &Config, now: Nanos) -> bool {
+        let is_off = self.rule(config).0 == Mode::Off;
+        let in_force = self.lease.as_ref();
+        let in_force = in_force.filter(|it| !is_off && now < it.until);
+        let in_force = in_force.and_then(|it| it.lease.budget);
+        let both = in_force.zip(lease.budget);
+        both.is_some_and(|(it, new)| new >= it)
+    }
+
+    /// Another controller that has a lease, and for how many seconds still.
+    pub fn rival(&self, controller: &str, now: Nanos) -> Option<(&str, f64)> {
+        let it = self.lease.as_ref()?;
+        let left = (it.until - now).as_secs_f64();
+        (it.lease.controller != controller).then_some((&it.lease.controller, left))
+    }
+
+    /// Grants a lease, or renews it. Returns whether its terms are those of the one before.
+    pub fn grant(&mut self, lease: Lease, now: Nanos) -> bool {
+        let until = now + seconds(lease.seconds);
+        let terms = |it: &Lease| (it.mode, it.budget);
+        let before = self.lease.as_ref().map(|it| terms(&it.lease));
+        let is_renewed = before == Some(terms(&lease));
+        self.lease = Some(Granted { lease, until });
+        is_renewed
+    }
+
+    /// The lease, if there is one, goes on for as long as it was granted for. Returns for how many seconds.
+    pub fn prolong(&mut self, now: Nanos) -> Option<f64> {
+        let held = self.lease.as_mut()?;
+        held.until = held.until.max(now + seconds(held.lease.seconds));
+        Some((held.until - now).as_secs_f64())
+    }
+
+    /// A fleet controller gives its lease back. Returns whose it was.
+    pub fn end_lease(&mut self) -> Option<String> {
+        self.lease.take().map(|it| it.lease.controller)
+    }
+
+    /// Ends a lease whose time is over. Returns whose it was.
+    pub fn expire_lease(&mut self, now: Nanos) -> Option<String> {
+        let ended = self.lease.take_if(|it| now >= it.until)?;
+        Some(ended.lease.controller)
+    }
+
+    pub fn lease_status(&self, now: Nanos) -> Option<LeaseStatus> {
+        let it = self.lease.as_ref()?;
+        Some(LeaseStatus {
+            controller: it.lease.controller.clone(),
+            mode: it.lease.mode,
+            budget: it.lease.budget,
+            remaining_seconds: (it.until - now).as_secs_f64().max(0.0),
+        })
+    }
+
+    /// What is decided now.
+    pub fn decided(&self) -> Decided {
+        Decided {
+            budget: self.budget,
+            lease: self.lease.clone(),
+        }
+    }
+
+    /// What was decided before is again.
+    pub fn take_back(&mut self, before: Decided) {
+        (self.budget, self.lease) = (before.budget, before.lease);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    fn lease(controller: &str, mode: Option<Mode>, budget: Option<f64>) -> Lease {
+        Lease {
+            controller: controller.to_owned(),
+            seconds: 60.0,
+            mode,
+            budget: budget.map(Watts),
+        }
+    }
+
+    fn config(mode: Mode) -> Config {
+        Config {
+            mode,
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn above_all_is_the_kill_switch_and_then_a_configuration_that_says_off() {
+        let mut authority = Authority::default();
+        authority.grant(lease("fleet", Some(Mode::Steer), None), Nanos(0));
+        assert_eq!(authority.rule(&config(Mode::Off)), (Mode::Off, None));
+        assert_eq!(authority.rule(&config(Mode::Observe)).0, Mode::Steer);
+        authority.kill(Some("a file".to_owned()));
+        assert_eq!(
+            authority.rule(&config(Mode::Steer)),
+            (Mode::Off, Some("a file".to_owned()))
+        );
+        assert_eq!(authority.goes_off(&config(Mode::Steer)), Some(true));
+        assert_eq!(authority.goes_off(&config(Mode::Steer)), None);
+        authority.kill(None);
+        assert_eq!(authority.goes_off(&config(Mode::Steer)), Some(false));
+    }
+
+    #[test]
+    fn a_canary_is_on_by_the_nodes_name() {
+        let mut authority = Authority::default();
+        authority.set_host("node7");
+        let place = canary_place("node7") as f64 / 100.0;
+        let mut canary = config(Mode::Canary);
+        canary.rollout.percent = place + 0.01;
+        assert_eq!(authority.rule(&canary).0, Mode::Steer);
+        canary.rollout.percent = place;
+        assert_eq!(authority.rule(&canary).0, Mode::Observe);
+        canary.rollout.node = "another".to_owned();
+        let why = authority.rule(&canary).1.unwrap();
+        assert!(why.contains("another"), "{why}");
+    }
+
+    #[test]
+    fn the_least_budget_rules_and_the_safe_one_where_none_is_lent() {
+        let mut authority = Authority::default();
+        let mut config = config(Mode::Steer);
+        assert_eq!(authority.budget(&config), None);
+        config.caps.safe_budget = Some(Watts(3000.0));
+        assert_eq!(authority.budget(&config), Some(Watts(3000.0)));
+        authority.grant(lease("fleet", None, Some(4000.0)), Nanos(0));
+        assert_eq!(authority.budget(&config), Some(Watts(4000.0)));
+        authority.set_budget(Some(Watts(3500.0)));
+        assert_eq!(authority.budget(&config), Some(Watts(3500.0)));
+        authority.grant(lease("fleet", Some(Mode::Steer), None), Nanos(0));
+        assert_eq!(authority.budget(&config), Some(Watts(3000.0)));
+        // An administrator's word takes the place of the file's, also where it is more.
+        authority.end_lease();
+        (config.caps.budget, config.caps.safe_budget) = (Some(Watts(2000.0)), None);
+        assert_eq!(authority.budget(&config), Some(Watts(3500.0)));
+    }
+
+    #[test]
+    fn a_lease_ends_when_its_time_is_over_and_one_that_is_prolonged_lasts_as_long_again() {
+        let mut authority = Authority::default();
+        let granted = |authority: &mut Authority, at: i64| {
+            authority.grant(lease("fleet", None, Some(4000.0)), Nanos(at * SECOND))
+        };
+        assert!(!granted(&mut authority, 0));
+        assert!(granted(&mut authority, 10));
+        assert_eq!(authority.rival("fleet", Nanos(0)), None);
+        let other = authority.rival("another", Nanos(20 * SECOND));
+        assert_eq!(other, Some(("fleet", 50.0)));
+        assert_eq!(authority.expire_lease(Nanos(69 * SECOND)), None);
+        assert_eq!(authority.prolong(Nanos(60 * SECOND)), Some(60.0));
+        assert_eq!(authority.expire_lease(Nanos(119 * SECOND)), None);
+        let ended = authority.expire_lease(Nanos(120 * SECOND));
+        assert_eq!(ended.as_deref(), Some("fleet"));
+        assert_eq!(authority.leased_budget(), None);
+    }
+
+    #[test]
+    fn what_could_not_be_promised_is_as_it_was() {
+        let mut authority = Authority::default();
+        authority.grant(lease("fleet", None, Some(4000.0)), Nanos(0));
+        let before = authority.decided();
+        authority.set_budget(Some(Watts(1000.0)));
+        authority.end_lease();
+        authority.take_back(before);
+        assert_eq!(authority.budget(&Config::default()), Some(Watts(4000.0)));
+        assert_eq!(authority.overriding_budget(), None);
+    }
+
+    #[test]
+    fn a_higher_budget_renews_and_a_lower_one_does_not() {
+        let mut authority = Authority::default();
+        let config = config(Mode::Steer);
+        let asks = |authority: &Authority, watts: f64, at: i64| {
+            let lease = lease("fleet", None, Some(watts));
+            authority.renews(&lease, &config, Nanos(at * SECOND))
+        };
+        assert!(!asks(&authority, 4000.0, 0));
+        authority.grant(lease("fleet", None, Some(4000.0)), Nanos(0));
+        assert!(asks(&authority, 4000.0, 30) && asks(&authority, 5000.0, 30));
+        assert!(!asks(&authority, 3999.0, 30));
+        assert!(!asks(&authority, 4000.0, 60));
+        authority.kill(Some("a file".to_owned()));
+        assert!(!asks(&authority, 4000.0, 30));
+    }
+}
