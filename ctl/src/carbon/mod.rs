@@ -1,0 +1,31 @@
+//! `litctl carbon`: which parallel configuration trains in which hour, by the grid's carbon intensity.
+
+mod input;
+mod schedule;
+
+use clap::Subcommand;
+
+use crate::Outcome;
+
+/// Train in the configuration that suits the hour's carbon intensity, and still be in time
+///
+/// A training job divides its GPUs by tensor, pipeline and data parallelism. Some divisions draw less
+/// power, others train faster. Where the carbon intensity of electricity varies, running lean in dirty
+/// hours and fast in clean ones emits less, and the deadline is met all the same (Aboualim and Lee,
+/// carbon-aware dynamic parallelism).
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Schedule(schedule::Args),
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    match &args.command {
+        Command::Schedule(args) => schedule::run(args, json),
+    }
+}

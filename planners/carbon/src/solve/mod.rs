@@ -1,0 +1,231 @@
+//! The optimum of section 4.2, with a proof.
+//!
+//! The problem falls into one for each window `e` at whose end the job completes: the switches that are
+//! affordable there are a number, M(e) = (D - e * dt) / K rounded down. For each `e` there is a lower bound
+//! from relaxing the token budget and the number of switches (`dual`). Where that bound does not beat the
+//! best plan known, a label-setting dynamic programme searches the rest (`labels`): stage = window,
+//! state = configuration, label = (carbon, tokens, switches). Labels that another one dominates are dropped,
+//! and those whose bound does not beat the best plan. The search begins narrow, which finds good plans, and
+//! becomes wider until it drops nothing for want of room: then the best plan is the optimum. Where even the
+//! widest search has to drop labels, the least of their bounds is what is proven.
+//!
+//! Carbon and tokens are counted in integers of 2^-50 of what can be, so that sums in different order are
+//! equal and comparisons exact.
+
+mod dual;
+mod labels;
+mod scaled;
+
+use litd_units::Grams;
+
+use crate::error::Infeasible;
+use crate::job::Problem;
+use crate::plan::Plan;
+
+use dual::Dual;
+use labels::{Found, Search};
+use scaled::Scaled;
+
+/// How much work the search may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort {
+    /// Labels for each window, in the searches one after the other.
+    widths: &'static [usize],
+    /// Labels that may be made in all.
+    labels: u64,
+}
+
+impl Effort {
+    /// Until it is proven, within half a minute or so.
+    pub const EXACT: Self = Self {
+        widths: &[64, 1024, 16_384, 262_144],
+        labels: 600_000_000,
+    };
+    /// Until it is proven, within some seconds: for more than 168 hours.
+    pub const LONG: Self = Self {
+        widths: &[64, 1024, 16_384],
+        labels: 80_000_000,
+    };
+    /// A good plan soon: for decisions that are made anew every window.
+    pub const QUICK: Self = Self {
+        widths: &[48, 512],
+        labels: 2_000_000,
+    };
+
+    /// What suits a problem of so many hours.
+    #[must_use]
+    pub fn for_hours(hours: f64) -> Self {
+        match hours <= 168.0 {
+            true => Self::EXACT,
+            false => Self::LONG,
+        }
+    }
+}
+
+/// A plan and what is proven of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Solution {
+    /// The best plan found.
+    pub plan: Plan,
+    /// What it emits.
+    pub carbon: Grams,
+    /// No plan emits less.
+    pub bound: Grams,
+    /// Whether the plan is proven best, to a relative 1e-9.
+    pub optimal: bool,
+}
+
+impl Solution {
+    /// By which share of the bound the plan may be above the optimum.
+    #[must_use]
+    pub fn gap(&self) -> f64 {
+        match self.bound > Grams::ZERO {
+            true => (self.carbon - self.bound) / self.bound,
+            false if self.optimal => 0.0,
+            false => f64::INFINITY,
+        }
+    }
+}
+
+/// What proves a plan best: a relative difference of no more.
+const PROVEN: f64 = 1e-9;
+
+/// Finds the plan that emits least.
+///
+/// # Errors
+/// No plan meets the deadline.
+pub fn solve(problem: &Problem, effort: Effort) -> Result<Solution, Infeasible> {
+    problem.job().check()?;
+    let scaled = Scaled::new(problem);
+    let mut best = Best::new(&scaled);
+    let mut open = ends(&scaled, &mut best);
+    let mut budget = effort.labels;
+    for &width in effort.widths {
+        for end in &mut open {
+            if best.beats(end.bound) || end.is_searched {
+                continue;
+            }
+            let dual = end.dual(&scaled, &mut best);
+            if best.beats(end.bound) {
+                continue;
+            }
+            let search = Search::new(&scaled, &dual, end.at, width);
+            let found = search.run(&mut best, &mut budget);
+            match found {
+                Found::All => end.is_searched = true,
+                Found::Dropped(bound) => end.bound = end.bound.max(bound),
+            }
+            end.dual = Some(dual);
+        }
+        let is_done = |end: &End| end.is_searched || best.beats(end.bound);
+        if open.iter().all(is_done) || budget == 0 {
+            break;
+        }
+    }
+    let unproven = open.iter().filter(|end| !end.is_searched);
+    let bound = unproven.map(|end| end.bound).fold(f64::INFINITY, f64::min);
+    Ok(best.solution(problem, bound))
+}
+
+/// The subproblem of the plans that complete at the end of one window.
+struct End {
+    /// The number of windows until then.
+    at: usize,
+    /// No such plan has less carbon, in units.
+    bound: f64,
+    /// The multipliers, once they are refined.
+    dual: Option<Dual>,
+    is_searched: bool,
+}
+
+impl End {
+    /// The refined multipliers; refining them may raise the bound and find better plans.
+    fn dual(&mut self, scaled: &Scaled, best: &mut Best) -> Dual {
+        match self.dual.take() {
+            Some(dual) => dual,
+            None => {
+                let dual = Dual::refine(scaled, self.at, best);
+                self.bound = self.bound.max(dual.bound);
+                dual
+            }
+        }
+    }
+}
+
+/// All ends, those with the least bound first.
+fn ends(scaled: &Scaled, best: &mut Best) -> Vec<End> {
+    let bounds = dual::rough(scaled, best);
+    let possible = bounds.into_iter().enumerate();
+    let mut ends: Vec<End> = possible
+        .filter(|(_, bound)| bound.is_finite())
+        .map(|(at, bound)| End {
+            at,
+            bound,
+            dual: None,
+            is_searched: false,
+        })
+        .collect();
+    ends.sort_by(|a, b| a.bound.total_cmp(&b.bound));
+    ends
+}
+
+/// The best plan so far.
+struct Best {
+    /// Its carbon in units, more than can be where there is none.
+    units: i64,
+    plan: Option<Plan>,
+    /// What floats may be off by.
+    hair: f64,
+    grams_per_unit: f64,
+}
+
+impl Best {
+    fn new(scaled: &Scaled) -> Self {
+        Self {
+            units: i64::MAX,
+            plan: None,
+            hair: scaled.hair,
+            grams_per_unit: scaled.grams_per_unit,
+        }
+    }
+
+    /// Whether nothing with this bound can be better.
+    fn beats(&self, bound: f64) -> bool {
+        self.plan.is_some() && bound >= self.units as f64 - self.hair
+    }
+
+    /// Takes a plan that obeys all rules, if it is better.
+    fn offer(&mut self, units: i64, plan: impl FnOnce() -> Plan) {
+        if units < self.units {
+            self.units = units;
+            self.plan = Some(plan());
+        }
+    }
+
+    fn solution(self, problem: &Problem, bound: f64) -> Solution {
+        let plan = self.plan.unwrap_or_else(|| fastest(problem));
+        let carbon = plan.carbon(problem);
+        // What floats may be off by goes off the bound, not onto it.
+        let bound = Grams((bound - self.hair) * self.grams_per_unit).max(Grams::ZERO);
+        let optimal = bound >= carbon * (1.0 - PROVEN);
+        Solution {
+            bound: match optimal {
+                true => carbon,
+                false => bound,
+            },
+            plan,
+            carbon,
+            optimal,
+        }
+    }
+}
+
+/// The plan of a feasible problem that needs no search.
+fn fastest(problem: &Problem) -> Plan {
+    let job = problem.job();
+    let fastest = job.fastest();
+    Plan {
+        start: 0,
+        choices: vec![fastest; job.windows_for(job.tokens(), fastest)],
+    }
+}
