@@ -16,11 +16,10 @@ pub(super) struct Multipliers {
     pub switch: f64,
 }
 
-/// The best prices for the plans that complete at one window, and what they prove.
+/// The best prices for the plans that complete at one window.
 pub(super) struct Dual {
     /// The best prices first, then those around them.
     pub multipliers: Vec<Multipliers>,
-    pub bound: f64,
 }
 
 /// No configuration before: the job begins.
@@ -70,28 +69,28 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Goes through the first windows; tells the cheapest sequence that completes at each.
-    fn run(&mut self, prices: Multipliers, end: usize, mut tell: impl FnMut(usize, &Node)) {
+    /// Goes through the windows of a span; tells the cheapest sequence through them.
+    fn run(&mut self, prices: Multipliers, span: Span) -> Node {
         let count = self.scaled.configurations();
         self.nodes.clear();
         self.nodes.resize(count, NOWHERE);
         if let Some(running) = self.scaled.running {
             self.nodes[running].cost = 0.0;
         }
-        for window in 0..end {
+        for window in span.start..span.end {
             let carbon = self.scaled.carbon(window);
             let cheapest = cheapest(&self.nodes);
             let mut switched = self.nodes[cheapest];
             switched.cost += prices.switch;
             switched.switches += 1;
-            let may_start = self.scaled.may_start(window);
+            let begins = window == span.start && self.scaled.running.is_none();
             self.next.clear();
             for (own, stayed) in self.nodes.iter().enumerate() {
                 let (mut node, mut from) = (*stayed, own as u16);
                 if switched.cost < node.cost {
                     (node, from) = (switched, cheapest as u16);
                 }
-                if may_start && node.cost >= 0.0 {
+                if begins {
                     node = Node {
                         cost: 0.0,
                         ..NOWHERE
@@ -105,19 +104,17 @@ impl<'a> Pass<'a> {
                 self.before[window * count + own] = from;
             }
             std::mem::swap(&mut self.nodes, &mut self.next);
-            let best = &self.nodes[self::cheapest(&self.nodes)];
-            tell(window + 1, best);
         }
+        self.nodes[cheapest(&self.nodes)]
     }
 
-    /// The cheapest sequence that completes at one window. One that keeps to the rules is offered as a plan.
-    fn line(&mut self, prices: Multipliers, end: usize, best: &mut Best) -> Line {
-        let mut last = NOWHERE;
-        self.run(prices, end, |_, node| last = *node);
-        let affordable = self.scaled.affordable[end].unwrap_or(0);
+    /// The cheapest sequence through a span. One that keeps to the rules is offered as a plan.
+    fn line(&mut self, prices: Multipliers, span: Span, best: &mut Best) -> Line {
+        let last = self.run(prices, span);
+        let affordable = self.scaled.affordable[span.end].unwrap_or(0);
         if last.tokens >= self.scaled.target && last.switches <= affordable {
-            let (start, choices) = self.sequence(end);
-            offer(self.scaled, start, &choices, best);
+            let choices = self.sequence(span);
+            offer(self.scaled, span.start, &choices, best);
         }
         Line {
             base: last.cost + prices.token * last.tokens as f64,
@@ -128,22 +125,21 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The choices of the last pass, and the window of the first.
-    fn sequence(&self, end: usize) -> (usize, Vec<u16>) {
+    /// The choices of the last pass.
+    fn sequence(&self, span: Span) -> Vec<u16> {
         let count = self.scaled.configurations();
         let mut own = cheapest(&self.nodes) as u16;
-        let mut choices = Vec::with_capacity(end);
-        let mut window = end;
-        while window > 0 {
-            window -= 1;
+        let mut choices = Vec::with_capacity(span.end - span.start);
+        for window in (span.start..span.end).rev() {
             choices.push(own);
-            match self.before[window * count + usize::from(own)] {
-                BEGIN => break,
-                before => own = before,
+            let before = self.before[window * count + usize::from(own)];
+            if before == BEGIN {
+                break;
             }
+            own = before;
         }
         choices.reverse();
-        (window, choices)
+        choices
     }
 }
 
@@ -178,71 +174,136 @@ fn offer(scaled: &Scaled, start: usize, choices: &[u16], best: &mut Best) {
     }
 }
 
-/// Bounds for all windows at which a plan may complete, from a few prices of tokens; infinite where none
-/// can. Offers the best plans that come up.
-pub(super) fn rough(scaled: &Scaled, best: &mut Best) -> Vec<f64> {
-    offer_static(scaled, best);
-    let mut bounds = vec![f64::NEG_INFINITY; scaled.windows + 1];
-    let mut pass = Pass::new(scaled);
-    let mut found: Option<(f64, Multipliers, usize)> = None;
-    for token in rough_prices(scaled) {
-        let prices = Multipliers { token, switch: 0.0 };
-        pass.run(prices, scaled.windows, |end, node| {
-            let bound = node.cost + token * scaled.target as f64;
-            bounds[end] = bounds[end].max(bound);
-            let affordable = scaled.affordable[end].is_some_and(|it| node.switches <= it);
-            if affordable && node.tokens >= scaled.target {
-                let carbon = node.cost + token * node.tokens as f64;
-                if found.is_none_or(|(least, ..)| carbon < least) {
-                    found = Some((carbon, prices, end));
-                }
-            }
-        });
-    }
-    if let Some((_, prices, end)) = found {
-        pass.line(prices, end, best);
-    }
-    for (end, bound) in bounds.iter_mut().enumerate() {
-        let most = i128::from(scaled.fastest()) * end as i128;
-        if scaled.affordable[end].is_none() || most < i128::from(scaled.target) {
-            *bound = f64::INFINITY;
-        }
-    }
-    bounds
+/// The windows in which a job runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    pub start: usize,
+    /// The window after the last one.
+    pub end: usize,
 }
 
-/// Plans of one configuration throughout, from now: there is always something.
+/// A start, and what no plan that begins there and completes at a given window emits less than.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Begin {
+    pub start: usize,
+    pub bound: f64,
+    /// The price of tokens that gives the bound.
+    pub token: f64,
+}
+
+/// The starts from which plans that complete at one window can be better than the best plan: by window.
+/// The bounds are those of free switches, for which windows fall apart altogether.
+pub(super) fn begins(scaled: &Scaled, best: &mut Best) -> Vec<Vec<Begin>> {
+    offer_static(scaled, best);
+    let prices = Prices::new(scaled);
+    let latest = scaled.latest_start;
+    let to = |end: usize| {
+        let possible = (0..=latest.min(end)).filter(|&start| {
+            let most = i128::from(scaled.fastest()) * (end - start) as i128;
+            scaled.affordable[end].is_some() && most >= i128::from(scaled.target)
+        });
+        let begins = possible.map(|start| prices.highest(scaled, Span { start, end }));
+        begins.filter(|it| !best.beats(it.bound)).collect()
+    };
+    (0..=scaled.windows).map(to).collect()
+}
+
+/// Prices of tokens, and what the cheapest choices cost with each.
+struct Prices {
+    tokens: Vec<f64>,
+    /// By price and window: the sum over all windows before it.
+    sums: Vec<Vec<f64>>,
+}
+
+/// Prices of tokens on each side of what a mean token emits; neighbours differ by a factor.
+const PRICES: i32 = 56;
+const FACTOR: f64 = 1.1;
+
+impl Prices {
+    fn new(scaled: &Scaled) -> Self {
+        let count = scaled.configurations() as f64;
+        let carbon = (0..scaled.windows).flat_map(|window| scaled.carbon(window));
+        let carbon = carbon.map(|&it| it as f64).sum::<f64>() / (count * scaled.windows as f64);
+        let tokens = scaled.tokens.iter().map(|&it| it as f64).sum::<f64>() / count;
+        let mean = carbon / tokens;
+        let tokens = (-PRICES..=PRICES).map(|power| mean * FACTOR.powi(power));
+        let tokens = std::iter::once(0.0).chain(tokens).collect::<Vec<_>>();
+        let sums = tokens.iter().map(|&token| {
+            let least = |window: usize| {
+                let each = scaled.carbon(window).iter().zip(&scaled.tokens);
+                let reduced = each.map(|(carbon, own)| *carbon as f64 - token * *own as f64);
+                reduced.fold(f64::INFINITY, f64::min)
+            };
+            let mut sum = 0.0;
+            let mut sums = vec![0.0];
+            sums.extend((0..scaled.windows).map(|window| {
+                sum += least(window);
+                sum
+            }));
+            sums
+        });
+        let sums = sums.collect();
+        Self { tokens, sums }
+    }
+
+    fn bound(&self, price: usize, scaled: &Scaled, span: Span) -> f64 {
+        let sums = &self.sums[price];
+        self.tokens[price] * scaled.target as f64 + sums[span.end] - sums[span.start]
+    }
+
+    /// The price with the highest bound: bounds rise and then fall along the prices.
+    fn highest(&self, scaled: &Scaled, span: Span) -> Begin {
+        let (mut low, mut high) = (0, self.tokens.len() - 1);
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            match self.bound(middle, scaled, span) < self.bound(middle + 1, scaled, span) {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        Begin {
+            start: span.start,
+            bound: self.bound(low, scaled, span),
+            token: self.tokens[low],
+        }
+    }
+}
+
+/// Plans of one configuration throughout: there is always something.
 fn offer_static(scaled: &Scaled, best: &mut Best) {
     for (own, &tokens) in scaled.tokens.iter().enumerate() {
         let length = (scaled.target + tokens - 1) / tokens.max(1);
         let length = usize::try_from(length).unwrap_or(usize::MAX);
-        if length > scaled.windows {
-            continue;
-        }
         let switches = usize::from(scaled.running.is_some_and(|running| running != own));
-        if scaled.affordable[length].is_some_and(|it| it >= switches) {
-            offer(scaled, 0, &vec![own as u16; length], best);
+        let last = scaled.windows.checked_sub(length);
+        let starts = last.map(|last| 0..=last.min(scaled.latest_start));
+        let mut least: Option<(i64, usize)> = None;
+        for start in starts.into_iter().flatten() {
+            if scaled.affordable[start + length].is_none_or(|it| it < switches) {
+                continue;
+            }
+            let windows = start..start + length;
+            let carbon = windows.map(|window| scaled.carbon(window)[own]).sum();
+            if least.is_none_or(|(other, _)| carbon < other) {
+                least = Some((carbon, start));
+            }
+        }
+        if let Some((_, start)) = least {
+            offer(scaled, start, &vec![own as u16; length], best);
         }
     }
 }
 
-/// Prices of tokens on both sides of what a mean token emits.
-fn rough_prices(scaled: &Scaled) -> impl Iterator<Item = f64> {
-    let count = scaled.configurations() as f64;
-    let carbon = (0..scaled.windows).flat_map(|window| scaled.carbon(window));
-    let carbon = carbon.map(|&it| it as f64).sum::<f64>() / (count * scaled.windows as f64);
-    let tokens = scaled.tokens.iter().map(|&it| it as f64).sum::<f64>() / count;
-    let mean = carbon / tokens;
-    (-24..=24).map(move |power| mean * 1.25_f64.powi(power))
-}
-
 impl Dual {
-    /// The best prices for the plans that complete at one window.
-    pub fn refine(scaled: &Scaled, end: usize, best: &mut Best) -> Self {
+    /// The best prices for the plans that complete at one window, those that begin at the start of the least
+    /// bound above all.
+    pub fn refine(scaled: &Scaled, end: usize, begins: &[Begin], best: &mut Best) -> Self {
+        let least = begins.iter().min_by(|a, b| a.bound.total_cmp(&b.bound));
+        let start = least.map_or(0, |it| it.start);
         let affordable = scaled.affordable[end].unwrap_or(0);
         let mut refining = Refining {
             pass: Pass::new(scaled),
-            end,
+            span: Span { start, end },
             best,
             bound: f64::NEG_INFINITY,
             prices: Multipliers {
@@ -256,13 +317,14 @@ impl Dual {
             refining.best_switch(affordable as f64);
         }
         let Multipliers { token, switch } = refining.prices;
-        let around = [1.0, 0.8, 0.9, 0.96, 1.04, 1.1, 1.25, 1.6];
-        let mut multipliers: Vec<_> = around
-            .map(|factor| Multipliers {
-                token: token * factor,
-                switch,
-            })
+        let mut tokens = [1.0, 0.8, 0.9, 0.96, 1.04, 1.1, 1.25, 1.6]
+            .map(|it| token * it)
             .to_vec();
+        tokens.extend(spread(begins));
+        let mut multipliers: Vec<_> = tokens
+            .iter()
+            .map(|&token| Multipliers { token, switch })
+            .collect();
         if switch > 0.0 {
             multipliers.push(without);
             multipliers.extend([0.5, 2.0].map(|factor| Multipliers {
@@ -270,16 +332,26 @@ impl Dual {
                 switch: switch * factor,
             }));
         }
-        Self {
-            multipliers,
-            bound: refining.bound,
-        }
+        Self { multipliers }
     }
+}
+
+/// Some prices of tokens from the lowest to the highest that suit the starts.
+fn spread(begins: &[Begin]) -> Vec<f64> {
+    const SOME: i32 = 6;
+    let tokens = || begins.iter().map(|it| it.token).filter(|it| *it > 0.0);
+    let low = tokens().fold(f64::INFINITY, f64::min);
+    let ratio = tokens().fold(0.0, f64::max) / low;
+    if !(ratio > 1.2) {
+        return Vec::new();
+    }
+    let step = ratio.powf(1.0 / f64::from(SOME));
+    (0..=SOME).map(|it| low * step.powi(it)).collect()
 }
 
 struct Refining<'a> {
     pass: Pass<'a>,
-    end: usize,
+    span: Span,
     best: &'a mut Best,
     bound: f64,
     prices: Multipliers,
@@ -288,7 +360,7 @@ struct Refining<'a> {
 impl Refining<'_> {
     fn line(&mut self, token: f64, switch: f64) -> Line {
         let prices = Multipliers { token, switch };
-        let line = self.pass.line(prices, self.end, self.best);
+        let line = self.pass.line(prices, self.span, self.best);
         if line.bound > self.bound {
             self.bound = line.bound;
             self.prices = prices;
@@ -305,7 +377,13 @@ impl Refining<'_> {
         if low.tokens >= target {
             return low.switches as f64;
         }
-        let dirtiest = self.pass.scaled.carbon(0).iter().copied().max();
+        let dirtiest = self
+            .pass
+            .scaled
+            .carbon(self.span.start)
+            .iter()
+            .copied()
+            .max();
         let mut token = (dirtiest.unwrap_or(1).max(1) as f64) / self.pass.scaled.fastest() as f64;
         let mut high = self.line(token, switch);
         for _ in 0..60 {
@@ -362,15 +440,20 @@ impl Refining<'_> {
 pub(super) struct Rest {
     pub prices: Multipliers,
     values: Vec<f64>,
+    /// By window, where none runs before it.
+    begun: Vec<f64>,
     configurations: usize,
 }
 
 impl Rest {
-    pub fn new(scaled: &Scaled, prices: Multipliers, end: usize) -> Self {
+    /// From the first window that is asked for on.
+    pub fn new(scaled: &Scaled, prices: Multipliers, span: Span) -> Self {
+        let end = span.end;
         let count = scaled.configurations();
         let mut values = vec![0.0; (end + 1) * count];
+        let mut begun = vec![0.0; end + 1];
         let mut through = vec![0.0; count];
-        for window in (0..end).rev() {
+        for window in (span.start..end).rev() {
             let carbon = scaled.carbon(window);
             let mut least = f64::INFINITY;
             for own in 0..count {
@@ -381,12 +464,23 @@ impl Rest {
             for own in 0..count {
                 values[window * count + own] = through[own].min(least + prices.switch);
             }
+            begun[window] = least;
         }
         Self {
             prices,
             values,
+            begun,
             configurations: count,
         }
+    }
+
+    /// What a plan emits at least that begins in a window, with so many switches at most.
+    pub fn bound(&self, scaled: &Scaled, start: usize, affordable: usize) -> f64 {
+        let rest = match scaled.running {
+            Some(running) => self.from(start, running),
+            None => self.begun[start],
+        };
+        rest + self.prices.token * scaled.target as f64 - priced(self.prices.switch, affordable)
     }
 
     /// From a window on, where a configuration ran before.

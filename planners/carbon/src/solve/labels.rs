@@ -1,7 +1,7 @@
 //! The label-setting search for the plans that complete at one window.
 
 use super::Best;
-use super::dual::{Dual, Rest};
+use super::dual::{Begin, Rest};
 use super::scaled::Scaled;
 
 /// How a search ended.
@@ -39,7 +39,9 @@ const LARGEST: usize = 24_000_000;
 
 pub(super) struct Search<'a> {
     scaled: &'a Scaled,
-    rests: Vec<Rest>,
+    rests: &'a [Rest],
+    /// Where plans may begin, in order.
+    begins: &'a [Begin],
     end: usize,
     /// Where more switches than windows are affordable, they are not counted.
     affordable: Option<u32>,
@@ -49,13 +51,19 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    pub fn new(scaled: &'a Scaled, dual: &Dual, end: usize, width: usize) -> Self {
+    pub fn new(
+        scaled: &'a Scaled,
+        rests: &'a [Rest],
+        begins: &'a [Begin],
+        end: usize,
+        width: usize,
+    ) -> Self {
         let affordable = scaled.affordable[end].unwrap_or(0);
         let is_short = affordable < end;
-        let rests = dual.multipliers.iter();
         Self {
             scaled,
-            rests: rests.map(|it| Rest::new(scaled, *it, end)).collect(),
+            rests,
+            begins,
             end,
             affordable: is_short.then_some(affordable as u32),
             width,
@@ -74,9 +82,12 @@ impl<'a> Search<'a> {
                 ..BEGINNING
             });
         }
-        for window in 0..self.end {
+        let mut begins = self.begins.iter().peekable();
+        for window in self.begins.first().map_or(0, |it| it.start)..self.end {
             made.clear();
-            if self.scaled.may_start(window) {
+            let begin = begins.next_if(|it| it.start == window);
+            let is_hopeful = begin.is_some_and(|it| !best.beats(it.bound));
+            if is_hopeful && self.scaled.running.is_none() {
                 for own in 0..self.scaled.configurations() {
                     self.extend(&BEGINNING, window, own, best, &mut made);
                 }
@@ -161,7 +172,7 @@ impl<'a> Search<'a> {
             .affordable
             .map_or(0.0, |most| f64::from(most) - f64::from(label.switches));
         let mut highest = f64::NEG_INFINITY;
-        for rest in &self.rests {
+        for rest in self.rests {
             let bound = label.carbon as f64 + rest.prices.token * missing
                 - rest.prices.switch * spare
                 + rest.from(after, usize::from(label.configuration));

@@ -22,7 +22,7 @@ use crate::error::Infeasible;
 use crate::job::Problem;
 use crate::plan::Plan;
 
-use dual::Dual;
+use dual::{Begin, Dual, Rest, Span};
 use labels::{Found, Search};
 use scaled::Scaled;
 
@@ -44,7 +44,7 @@ impl Effort {
     /// Until it is proven, within some seconds: for more than 168 hours.
     pub const LONG: Self = Self {
         widths: &[64, 1024, 16_384],
-        labels: 80_000_000,
+        labels: 20_000_000,
     };
     /// A good plan soon: for decisions that are made anew every window.
     pub const QUICK: Self = Self {
@@ -102,28 +102,25 @@ pub fn solve(problem: &Problem, effort: Effort) -> Result<Solution, Infeasible> 
     let mut budget = effort.labels;
     for &width in effort.widths {
         for end in &mut open {
-            if best.beats(end.bound) || end.is_searched {
+            if end.is_done(&best) {
                 continue;
             }
-            let dual = end.dual(&scaled, &mut best);
-            if best.beats(end.bound) {
+            let rests = end.refine(&scaled, &mut best);
+            if end.is_done(&best) {
                 continue;
             }
-            let search = Search::new(&scaled, &dual, end.at, width);
-            let found = search.run(&mut best, &mut budget);
-            match found {
+            let search = Search::new(&scaled, &rests, &end.begins, end.at, width);
+            match search.run(&mut best, &mut budget) {
                 Found::All => end.is_searched = true,
-                Found::Dropped(bound) => end.bound = end.bound.max(bound),
+                Found::Dropped(bound) => end.proven = end.proven.max(bound),
             }
-            end.dual = Some(dual);
         }
-        let is_done = |end: &End| end.is_searched || best.beats(end.bound);
-        if open.iter().all(is_done) || budget == 0 {
+        if open.iter().all(|end| end.is_done(&best)) || budget == 0 {
             break;
         }
     }
     let unproven = open.iter().filter(|end| !end.is_searched);
-    let bound = unproven.map(|end| end.bound).fold(f64::INFINITY, f64::min);
+    let bound = unproven.map(End::bound).fold(f64::INFINITY, f64::min);
     Ok(best.solution(problem, bound))
 }
 
@@ -131,41 +128,64 @@ pub fn solve(problem: &Problem, effort: Effort) -> Result<Solution, Infeasible> 
 struct End {
     /// The number of windows until then.
     at: usize,
-    /// No such plan has less carbon, in units.
-    bound: f64,
+    /// Where such plans may begin.
+    begins: Vec<Begin>,
+    /// No such plan has less carbon, in units, as far as a search has shown.
+    proven: f64,
     /// The multipliers, once they are refined.
     dual: Option<Dual>,
     is_searched: bool,
 }
 
 impl End {
-    /// The refined multipliers; refining them may raise the bound and find better plans.
-    fn dual(&mut self, scaled: &Scaled, best: &mut Best) -> Dual {
-        match self.dual.take() {
-            Some(dual) => dual,
-            None => {
-                let dual = Dual::refine(scaled, self.at, best);
-                self.bound = self.bound.max(dual.bound);
-                dual
-            }
+    /// No such plan has less carbon, in units.
+    fn bound(&self) -> f64 {
+        let begins = self.begins.iter().map(|it| it.bound);
+        begins.fold(f64::INFINITY, f64::min).max(self.proven)
+    }
+
+    fn is_done(&self, best: &Best) -> bool {
+        self.is_searched || best.beats(self.bound())
+    }
+
+    /// What the rest of a plan costs at least, at the best prices. Finding them may raise the bounds and
+    /// find better plans.
+    fn refine(&mut self, scaled: &Scaled, best: &mut Best) -> Vec<Rest> {
+        let begins = &mut self.begins;
+        begins.retain(|it| !best.beats(it.bound));
+        let refine = || Dual::refine(scaled, self.at, begins, best);
+        let dual = self.dual.get_or_insert_with(refine);
+        let span = Span {
+            start: begins.first().map_or(0, |it| it.start),
+            end: self.at,
+        };
+        let prices = dual.multipliers.iter();
+        let rests: Vec<Rest> = prices.map(|it| Rest::new(scaled, *it, span)).collect();
+        let affordable = scaled.affordable[self.at].unwrap_or(0);
+        for begin in begins {
+            let bounds = rests
+                .iter()
+                .map(|it| it.bound(scaled, begin.start, affordable));
+            begin.bound = bounds.fold(begin.bound, f64::max);
         }
+        rests
     }
 }
 
-/// All ends, those with the least bound first.
+/// All ends at which a plan may complete that is better than the best one, those with the least bound first.
 fn ends(scaled: &Scaled, best: &mut Best) -> Vec<End> {
-    let bounds = dual::rough(scaled, best);
-    let possible = bounds.into_iter().enumerate();
-    let mut ends: Vec<End> = possible
-        .filter(|(_, bound)| bound.is_finite())
-        .map(|(at, bound)| End {
+    let begins = dual::begins(scaled, best).into_iter().enumerate();
+    let mut ends: Vec<End> = begins
+        .filter(|(_, begins)| !begins.is_empty())
+        .map(|(at, begins)| End {
             at,
-            bound,
+            begins,
+            proven: f64::NEG_INFINITY,
             dual: None,
             is_searched: false,
         })
         .collect();
-    ends.sort_by(|a, b| a.bound.total_cmp(&b.bound));
+    ends.sort_by(|a, b| a.bound().total_cmp(&b.bound()));
     ends
 }
 

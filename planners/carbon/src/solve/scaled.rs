@@ -86,11 +86,6 @@ impl Scaled {
         &self.carbon[window * count..(window + 1) * count]
     }
 
-    /// Whether a plan may begin in this window, where none runs yet.
-    pub fn may_start(&self, window: usize) -> bool {
-        self.running.is_none() && window <= self.latest_start
-    }
-
     /// The highest throughput.
     pub fn fastest(&self) -> i64 {
         self.tokens.iter().copied().max().unwrap_or(0)
