@@ -47,7 +47,11 @@ pub struct Args {
     #[arg(long, value_enum)]
     policy: Policy,
     /// Which emissions count
-    #[arg(long, value_name = "direct|lifecycle|marginal", default_value = "direct")]
+    #[arg(
+        long,
+        value_name = "direct|lifecycle|marginal",
+        default_value = "direct"
+    )]
     factor: Factor,
     /// The length of a window
     #[arg(long, value_name = "W", default_value = "1", value_parser = input::hours)]
@@ -150,7 +154,10 @@ fn choose(args: &Args, problem: &Problem, series: &Series) -> Result<Solution, B
             let path = path.ok_or("--forecast is missing: mpc decides with forecasts")?;
             let forecasts: Forecasts = input::parse(path)?;
             let plan = mpc(args.start, problem, &forecasts);
-            judge(problem, plan.map_err(|error| format!("{}: {error}", path.display()))?)?
+            judge(
+                problem,
+                plan.map_err(|error| format!("{}: {error}", path.display()))?,
+            )?
         }
     })
 }
@@ -307,7 +314,11 @@ fn text(args: &Args, trace: &Trace, problem: &Problem, solution: &Solution) -> S
     }
     for run in plan.runs() {
         let configuration = job.points()[run.configuration].configuration;
-        row(run.windows.start, run.windows.end, &configuration.to_string());
+        row(
+            run.windows.start,
+            run.windows.end,
+            &configuration.to_string(),
+        );
     }
     text
 }

@@ -17,6 +17,7 @@ pub mod policy;
 mod profile;
 pub mod replay;
 mod series;
+pub mod signal;
 pub mod solve;
 mod table;
 mod time;

@@ -27,12 +27,14 @@ use labels::{Found, Search};
 use scaled::Scaled;
 
 /// How much work the search may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
     /// Labels for each window, in the searches one after the other.
     widths: &'static [usize],
     /// Labels that may be made in all.
     labels: u64,
+    /// A plan that is proven so near the optimum is good enough, as a share.
+    gap: f64,
 }
 
 impl Effort {
@@ -40,16 +42,19 @@ impl Effort {
     pub const EXACT: Self = Self {
         widths: &[64, 1024, 16_384, 262_144],
         labels: 600_000_000,
+        gap: 0.0,
     };
     /// Until it is proven, within some seconds: for more than 168 hours.
     pub const LONG: Self = Self {
         widths: &[64, 1024, 16_384],
         labels: 20_000_000,
+        gap: 0.0,
     };
     /// A good plan soon: for decisions that are made anew every window.
     pub const QUICK: Self = Self {
         widths: &[48, 512],
         labels: 2_000_000,
+        gap: 1e-3,
     };
 
     /// What suits a problem of so many hours.
@@ -100,28 +105,28 @@ pub fn solve(problem: &Problem, effort: Effort) -> Result<Solution, Infeasible> 
     let mut best = Best::new(&scaled);
     let mut open = ends(&scaled, &mut best);
     let mut budget = effort.labels;
-    for &width in effort.widths {
-        for end in &mut open {
-            if end.is_done(&best) {
+    'searching: for &width in effort.widths {
+        for at in 0..open.len() {
+            if open[at].is_done(&best) {
                 continue;
             }
-            let rests = end.refine(&scaled, &mut best);
-            if end.is_done(&best) {
-                continue;
+            let rests = open[at].refine(&scaled, &mut best);
+            if best.is_within(effort.gap, || proven(&open)) {
+                break 'searching;
             }
-            let search = Search::new(&scaled, &rests, &end.begins, end.at, width);
-            match search.run(&mut best, &mut budget) {
-                Found::All => end.is_searched = true,
-                Found::Dropped(bound) => end.proven = end.proven.max(bound),
-            }
+            open[at].search(&scaled, &rests, width, &mut best, &mut budget);
         }
         if open.iter().all(|end| end.is_done(&best)) || budget == 0 {
             break;
         }
     }
-    let unproven = open.iter().filter(|end| !end.is_searched);
-    let bound = unproven.map(End::bound).fold(f64::INFINITY, f64::min);
-    Ok(best.solution(problem, bound))
+    Ok(best.solution(problem, proven(&open)))
+}
+
+/// No plan has less carbon, in units, that is not yet known.
+fn proven(ends: &[End]) -> f64 {
+    let unproven = ends.iter().filter(|end| !end.is_searched);
+    unproven.map(End::bound).fold(f64::INFINITY, f64::min)
 }
 
 /// The subproblem of the plans that complete at the end of one window.
@@ -170,6 +175,24 @@ impl End {
         }
         rests
     }
+
+    fn search(
+        &mut self,
+        scaled: &Scaled,
+        rests: &[Rest],
+        width: usize,
+        best: &mut Best,
+        budget: &mut u64,
+    ) {
+        if self.is_done(best) {
+            return;
+        }
+        let search = Search::new(scaled, rests, &self.begins, self.at, width);
+        match search.run(best, budget) {
+            Found::All => self.is_searched = true,
+            Found::Dropped(bound) => self.proven = self.proven.max(bound),
+        }
+    }
 }
 
 /// All ends at which a plan may complete that is better than the best one, those with the least bound first.
@@ -212,6 +235,11 @@ impl Best {
     /// Whether nothing with this bound can be better.
     fn beats(&self, bound: f64) -> bool {
         self.plan.is_some() && bound >= self.units as f64 - self.hair
+    }
+
+    /// Whether the best plan is so near to what is proven.
+    fn is_within(&self, gap: f64, proven: impl FnOnce() -> f64) -> bool {
+        gap > 0.0 && self.plan.is_some() && self.units as f64 <= proven() * (1.0 + gap)
     }
 
     /// Takes a plan that obeys all rules, if it is better.
