@@ -1,7 +1,13 @@
 //! `litctl carbon`: which parallel configuration trains in which hour, by the grid's carbon intensity.
 
+pub mod advise;
+mod clock;
+mod follow;
+mod http;
 mod input;
+mod run;
 mod schedule;
+mod source;
 
 use clap::Subcommand;
 
@@ -22,10 +28,16 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Command {
     Schedule(schedule::Args),
+    Advise(advise::Args),
+    Run(run::Args),
+    Follow(follow::Args),
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
     match &args.command {
         Command::Schedule(args) => schedule::run(args, json),
+        Command::Advise(args) => advise::run(args, json),
+        Command::Run(args) => run::run(args),
+        Command::Follow(args) => follow::run(args),
     }
 }

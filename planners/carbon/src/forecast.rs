@@ -113,6 +113,15 @@ impl Issued {
         Ok(Self { at: issued, values })
     }
 
+    /// The beginning of each step, and what is expected of it.
+    #[must_use]
+    pub fn values(&self) -> Vec<(Timestamp, Intensity)> {
+        let known = self.values.known();
+        known
+            .map(|(begin, value)| (at(begin), Intensity(value)))
+            .collect()
+    }
+
     /// What is expected of a window. One that the issue does not reach is as the same time of the last day
     /// that it does reach, and where there is no such day as the mean of the issue.
     fn expected(&self, from: i64, to: i64) -> f64 {

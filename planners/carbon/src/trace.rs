@@ -102,6 +102,16 @@ impl Trace {
 }
 
 impl Series {
+    /// The steps that had begun by a moment and their values, in order of time.
+    #[must_use]
+    pub fn until(&self, now: Timestamp) -> Vec<(Timestamp, Intensity)> {
+        let known = self.known();
+        let begun = known.take_while(|(begin, _)| *begin <= now.as_second());
+        begun
+            .map(|(begin, value)| (at(begin), Intensity(value)))
+            .collect()
+    }
+
     /// The mean intensity of so many windows from a moment on.
     ///
     /// # Errors
