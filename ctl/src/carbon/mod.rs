@@ -5,6 +5,7 @@ mod clock;
 mod follow;
 mod http;
 mod input;
+mod profile;
 mod run;
 mod schedule;
 mod source;
@@ -31,6 +32,7 @@ enum Command {
     Advise(advise::Args),
     Run(run::Args),
     Follow(follow::Args),
+    Profile(profile::Args),
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
@@ -39,5 +41,6 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         Command::Advise(args) => advise::run(args, json),
         Command::Run(args) => run::run(args),
         Command::Follow(args) => follow::run(args),
+        Command::Profile(args) => profile::run(args),
     }
 }

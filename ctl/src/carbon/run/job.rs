@@ -47,6 +47,15 @@ pub fn command(words: &[String], configuration: Configuration) -> Vec<String> {
     words.iter().map(filled).collect()
 }
 
+/// What the job is told in its environment.
+pub fn environment(command: &mut Command, configuration: Configuration, due: &Path) {
+    command
+        .env("LITD_TP", configuration.tp.to_string())
+        .env("LITD_PP", configuration.pp.to_string())
+        .env("LITD_DP", configuration.dp.to_string())
+        .env(VARIABLE, due);
+}
+
 /// Where the request for a checkpoint appears.
 pub fn request(folder: &Path) -> PathBuf {
     folder.join("checkpoint-due")
@@ -89,14 +98,10 @@ pub fn start(
     }
     let words = command(words, configuration);
     let (program, args) = words.split_first().ok_or("the command is missing")?;
-    let started = Command::new(program)
-        .args(args)
-        .env("LITD_TP", configuration.tp.to_string())
-        .env("LITD_PP", configuration.pp.to_string())
-        .env("LITD_DP", configuration.dp.to_string())
-        .env(VARIABLE, &due)
-        .process_group(0)
-        .spawn();
+    let mut command = Command::new(program);
+    command.args(args).process_group(0);
+    environment(&mut command, configuration, &due);
+    let started = command.spawn();
     let child = started.map_err(|error| format!("{program}: {error}"))?;
     let pid = i32::try_from(child.id()).map_err(|error| error.to_string())?;
     let process = Process::of(pid).unwrap_or(Process { pid, ticks: 0 });

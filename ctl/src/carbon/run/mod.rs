@@ -1,6 +1,6 @@
 //! `litctl carbon run`: training with the configuration of the hour.
 
-mod job;
+pub mod job;
 mod machine;
 mod state;
 
