@@ -68,9 +68,10 @@ pub struct Http {
 impl Http {
     /// For a provider at this address. Nothing is connected yet.
     pub fn new(url: Url) -> Result<Self, String> {
-        if url.is_tls {
+        if url.is_tls && !cfg!(feature = "tls") {
             return Err(format!(
-                "{url}: litctl speaks no TLS: give --url with the http:// address of a proxy on this host that does"
+                "{url}: this litctl was built without TLS: build it with --features tls, or give --url with the \
+                 http:// address of a proxy on this host that speaks it"
             ));
         }
         let runtime = Builder::new_current_thread().enable_all().build();
@@ -117,8 +118,48 @@ impl Http {
         }
         let stream = TcpStream::connect((self.url.host.as_str(), self.url.port)).await;
         let stream = stream.map_err(|error| away(error.to_string()))?;
-        let (status, body) = converse(stream, request).await.map_err(away)?;
+        let answer = match self.url.is_tls {
+            #[cfg(feature = "tls")]
+            true => {
+                converse(
+                    tls::begin(&self.url.host, stream).await.map_err(away)?,
+                    request,
+                )
+                .await
+            }
+            // Without the feature there is no such address.
+            _ => converse(stream, request).await,
+        };
+        let (status, body) = answer.map_err(away)?;
         Ok((status, body.to_vec()))
+    }
+}
+
+/// TLS with the system's certificates.
+#[cfg(feature = "tls")]
+mod tls {
+    use std::sync::Arc;
+
+    use tokio::net::TcpStream;
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream;
+    use tokio_rustls::rustls::pki_types::ServerName;
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+    pub async fn begin(host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
+        let mut roots = RootCertStore::empty();
+        let found = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
+            return Err(
+                "this host has no certificates of authorities (package ca-certificates)".into(),
+            );
+        }
+        let config = ClientConfig::builder().with_root_certificates(roots);
+        let connector = TlsConnector::from(Arc::new(config.with_no_client_auth()));
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+        let connected = connector.connect(name, stream).await;
+        connected.map_err(|error| error.to_string())
     }
 }
 

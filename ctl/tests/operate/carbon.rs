@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::LITCTL;
+use crate::lease::{Following, Node};
 use crate::standin::{Daemon, ok};
 
 const PROFILE: &str = "tp,pp,dp,power_w,tokens_per_s\n1,1,2,1000,100\n2,1,1,450,60\n1,2,1,900,55\n";
@@ -303,8 +304,8 @@ fn a_provider_in_trouble_gives_no_value_and_never_a_zero() {
 const JOB: &str = r#"
 tokens=$(cat tokens 2>/dev/null || echo 0)
 echo "$LITD_TP,$LITD_PP,$LITD_DP from $tokens" >> log
-mkdir alone || { echo "not alone" >> log; exit 1; }
-trap 'rmdir alone' EXIT
+if grep -q '^State:.[RSD]' "/proc/$(cat pid 2>/dev/null)/status" 2>/dev/null; then echo "not alone" >> log; fi
+echo $$ > pid.new && mv pid.new pid
 while [ "$tokens" -lt 60000 ]; do
   sleep 0.02
   tokens=$((tokens + 1000))
@@ -361,13 +362,17 @@ fn a_job_outlives_its_runner_and_itself() {
     let folder = folder();
     let place = folder.path();
     fs::write(place.join("job.sh"), JOB).unwrap();
-    for kill_after in [300, 450, 700] {
+    for (number, milliseconds) in [300, 450, 700].into_iter().enumerate() {
         let mut runner = start(place);
-        thread::sleep(Duration::from_millis(kill_after));
+        thread::sleep(Duration::from_millis(milliseconds));
+        if number == 1 {
+            let pid = fs::read_to_string(place.join("pid")).unwrap();
+            let killed = Command::new("kill").args(["-9", pid.trim()]).status();
+            assert!(killed.unwrap().success());
+            thread::sleep(Duration::from_millis(1500));
+        }
         runner.kill().unwrap();
         runner.wait().unwrap();
-        // What was killed can't tidy up.
-        let _ = fs::remove_dir(place.join("alone"));
     }
     let done = start(place).wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&done.stderr);
@@ -383,7 +388,8 @@ fn a_job_outlives_its_runner_and_itself() {
         .lines()
         .filter_map(|line| line.rsplit_once(' ')?.1.parse().ok())
         .collect();
-    assert!(starts.len() >= 3, "{log}");
+    assert!(starts.len() >= 4, "{log}");
+    assert!(!log.contains("not alone"), "{log}");
     assert!(
         starts.is_sorted(),
         "a start went back behind a checkpoint: {log}"
@@ -422,15 +428,6 @@ fn a_dry_run_starts_nothing() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("command  touch started-"), "{text}");
     assert!(!folder.path().join("started-1").exists() && !folder.path().join("started-2").exists());
-}
-
-struct Following(Child);
-
-impl Drop for Following {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// The budgets that were leased, without repeats.
@@ -511,6 +508,71 @@ fn a_budget_follows_the_signal_within_bounds() {
         thread::sleep(Duration::from_millis(20));
     }
     assert!(metrics().contains("litd_carbon_budget_watts 4500"));
+}
+
+/// The whole chain: the signal rises, litd's budget falls, caps follow within a second and no rule is broken; the
+/// signal is lost, and the fallback rules.
+#[test]
+fn caps_follow_the_signal() {
+    let mut node = Node::new();
+    let folder = tempfile::tempdir().unwrap();
+    let signal = folder.path().join("signal.csv");
+    let says = |value: u32| {
+        let mut text = "datetime_utc,ci_direct_g_per_kwh\n".to_owned();
+        for hour in 0..240 {
+            let (day, hour) = (1 + hour / 24, hour % 24);
+            text += &format!("2030-01-{day:02}T{hour:02}:00:00Z,{value}\n");
+        }
+        let beside = folder.path().join("new");
+        fs::write(&beside, text).unwrap();
+        fs::rename(&beside, &signal).unwrap();
+    };
+    says(50);
+    let metrics = folder.path().join("carbon.prom");
+    let mut litctl = node.litctl();
+    litctl
+        .args([
+            "carbon",
+            "follow",
+            "--lowest",
+            "5000",
+            "--highest",
+            "5600",
+            "--clean",
+            "100",
+            "--dirty",
+            "400",
+        ])
+        .args([
+            "--fallback",
+            "4900",
+            "--every",
+            "0.2",
+            "--from",
+            "2030-01-01T00:00:00Z",
+            "--speed",
+            "1000",
+        ])
+        .args(["--stale-hours", "1.1", "--trace"])
+        .arg(&signal)
+        .arg("--metrics")
+        .arg(&metrics)
+        .stderr(Stdio::null());
+    let following = Following(litctl.spawn().unwrap());
+    for (value, budget) in [(50, 5600.0), (250, 5300.0), (900, 5000.0), (100, 5600.0)] {
+        says(value);
+        node.wait_for("the budget of the signal", |it| it["budget"] == budget);
+        node.pass(1);
+        assert!(node.sum() <= budget, "{} of {budget}", node.sum());
+    }
+    fs::remove_file(&signal).unwrap();
+    node.wait_for("the fallback", |it| it["budget"] == 4900.0);
+    node.pass(1);
+    assert!(node.sum() <= 4900.0, "{}", node.sum());
+    let text = fs::read_to_string(&metrics).unwrap();
+    assert!(text.contains("litd_carbon_signal_lost 1"), "{text}");
+    drop(following);
+    node.stop();
 }
 
 /// A CPU job that logs as Megatron-LM does: 2 ms an iteration with TP=1, 4 ms with TP=2.

@@ -171,7 +171,7 @@ impl Study {
                 let of = |group: &&Group| group.setup == title && group.zone == zone.name;
                 let own = groups.iter().filter(of);
                 let bars = own.filter_map(|group| {
-                    let saving = group.saving(Policy::Fixed, Policy::Static)?;
+                    let saving = group.played_saving(Policy::Fixed, Policy::Static)?;
                     Some((group.billions, saving))
                 });
                 Savings {
@@ -179,7 +179,7 @@ impl Study {
                     bars: bars.collect(),
                 }
             });
-            let caption = format!("SIMULATED jobs, fixed start: {title}");
+            let caption = format!("SIMULATED jobs, fixed start, as run: {title}");
             let svg = figures::savings(&caption, &savings.collect::<Vec<_>>())?;
             write(out, &format!("figure4-{}.svg", number + 1), &svg)?;
         }

@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn csv_and_json_say_the_same() {
-        let csv = "\u{feff}dp,tp,pp,tokens_per_s,power_w,switch_s\n8,1,1,58000,1500,90\n1,8,1,30000,1100,90\n";
+        let csv = "\u{feff}# SIMULATED\ndp,tp,pp,tokens_per_s,power_w,switch_s\n8,1,1,58000,1500,90\n1,8,1,30000,1100,90\n";
         let profile: Profile = csv.parse().unwrap();
         assert_eq!(profile.switch(), Some(Seconds(90.0)));
         assert_eq!(profile.gpus(), 8);

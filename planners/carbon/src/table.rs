@@ -47,8 +47,10 @@ impl<'a> Table<'a> {
     pub fn read(text: &'a str, needed: &[&str]) -> Result<Self, TableError> {
         // Spreadsheets begin their files with a mark of the byte order.
         let text = text.trim_start_matches('\u{feff}');
+        // A line that begins with # is a comment, such as one that says SIMULATED.
+        let is_row = |line: &str| !line.trim().is_empty() && !line.starts_with('#');
         let mut lines = text.lines().enumerate();
-        let header = lines.find(|(_, line)| !line.trim().is_empty());
+        let header = lines.find(|(_, line)| is_row(line));
         let Some((_, header)) = header else {
             return Err(TableError::Empty(needed.join(",")));
         };
@@ -64,7 +66,7 @@ impl<'a> Table<'a> {
                 needed: needed.join(","),
             });
         }
-        let rows = lines.filter(|(_, line)| !line.trim().is_empty());
+        let rows = lines.filter(|(_, line)| is_row(line));
         let rows: Vec<Row> = rows
             .map(|(at, line)| Row {
                 line: at + 1,
