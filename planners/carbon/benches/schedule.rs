@@ -1,5 +1,6 @@
 //! How long a schedule takes: 120 hours in a second or less, a month in ten seconds and 500 MiB or less.
-//! The problems are synthetic; each limit is printed as a share of itself, the worst of all problems.
+//! The problems are synthetic; each limit is printed as a share of itself, the worst of all problems. "Hard" is
+//! half-hours, a signal that hardly varies, and switches that take as long as a window.
 
 #![allow(clippy::unwrap_used, reason = "in benches a panic is the report")]
 
@@ -9,7 +10,7 @@ mod common;
 use std::fs;
 use std::time::Instant;
 
-use common::daily;
+use common::{daily, hard};
 use litd_carbon::Start;
 use litd_carbon::solve::{Effort, solve};
 
@@ -22,6 +23,10 @@ fn main() {
     measure("168 h, any start", 10.0, many(12, 168, anytime));
     measure("744 h, fixed start", 10.0, many(8, 744, Start::Within(0)));
     measure("744 h, any start", 10.0, many(8, 744, anytime));
+    let hardest = |number: u64, hours| (0..number).map(move |seed| hard(seed, hours));
+    measure("120 h, hard", 1.0, hardest(8, 120));
+    measure("168 h, hard", 10.0, hardest(8, 168));
+    measure("744 h, hard", 10.0, hardest(4, 744));
     println!(
         "peak memory {:.0} MiB: {:.2} of 500 MiB",
         peak(),

@@ -112,3 +112,25 @@ pub fn daily(seed: u64, configurations: usize, hours: usize, start: Start) -> Pr
     let intensities = intensities(&mut draws, job.windows());
     Problem::new(job, &intensities).unwrap()
 }
+
+/// A job that is hard to schedule: half-hours, a signal that hardly varies, twelve configurations that need
+/// nearly the same energy for a token, switches that take as long as a window.
+pub fn hard(seed: u64, hours: usize) -> Problem {
+    let mut draws = Draws::new(seed);
+    let mut points = points(&mut draws, 12);
+    for (at, point) in points.iter_mut().enumerate() {
+        point.rate = TokensPerSecond(32_000.0 + 2000.0 * (at + 1) as f64);
+        point.power = Watts((point.rate.0 * 0.025 + draws.within(0.0, 40.0)).round());
+    }
+    let tokens = Tokens(56_000.0 * 3600.0 * hours as f64 / 1.25);
+    let (window, deadline) = (Seconds(1800.0), Seconds::from_hours(hours as f64));
+    let switch = Seconds([1200.0, 1800.0][draws.below(2)]);
+    let start = Start::Within(0);
+    let job = Job::new(&points, window, tokens, deadline, switch, start).unwrap();
+    let signal = (0..job.windows()).map(|at| {
+        let day = (at as f64 / 48.0 * std::f64::consts::TAU).sin();
+        Intensity(315.0 * (1.0 + 0.08 * day + draws.within(-0.05, 0.05)))
+    });
+    let signal: Vec<_> = signal.collect();
+    Problem::new(job, &signal).unwrap()
+}
