@@ -4,6 +4,7 @@ mod analyze;
 mod audit;
 mod budget;
 mod caps;
+mod carbon;
 mod control;
 mod doctor;
 mod events;
@@ -50,6 +51,7 @@ enum Command {
     Replay(replay::Args),
     Doctor(doctor::Args),
     Plan(plan::Args),
+    Carbon(carbon::Args),
     Status(status::Args),
     Top(top::Args),
     Events(events::Args),
@@ -73,7 +75,7 @@ Exit status:
   0    it was done
   1    litd can't be asked: it does not run here, or may not be asked by this user
   2    the command line or a file is wrong, or litd refuses
-doctor has its own, which its --help tells.";
+doctor and carbon advise have their own, which their --help tells.";
 /// The exit status where litd can't be asked.
 const NO_DAEMON: u8 = 1;
 /// The exit status of what was asked wrongly, or refused.
@@ -100,6 +102,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Replay(args) => replay::run(args, cli.json),
         Command::Doctor(args) => doctor::run(args, cli.json),
         Command::Plan(args) => plan::run(args, cli.json),
+        Command::Carbon(args) => carbon::run(args, cli.json),
         Command::Status(args) => status::run(args, cli.json),
         Command::Top(args) => top::run(args, cli.json),
         Command::Events(args) => events::run(args, cli.json),
@@ -125,6 +128,7 @@ fn exit_status(error: &(dyn std::error::Error + 'static)) -> u8 {
     match error.downcast_ref::<control::ControlError>() {
         Some(error) if !error.is_refusal() => NO_DAEMON,
         _ if error.is::<doctor::Findings>() => doctor::exit_status(error),
+        _ if error.is::<carbon::advise::Switch>() => carbon::advise::SWITCH,
         _ => MISTAKE,
     }
 }

@@ -1,9 +1,11 @@
 //! litlab: litd's laboratory. Whatever it prints of a node is SIMULATED.
 
+mod carbon;
 mod decide;
 mod demo;
 mod plan;
 mod replay;
+mod reproduce;
 mod simulate;
 mod study;
 
@@ -32,6 +34,8 @@ enum Command {
     Decide(decide::Args),
     Plan(plan::Args),
     Study(study::Args),
+    Carbon(carbon::Args),
+    Reproduce(reproduce::Args),
 }
 
 const EXIT: &str = "\
@@ -71,5 +75,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Decide(args) => decide::run(args, cli.json),
         Command::Plan(args) => plan::run(args, cli.json),
         Command::Study(args) => study::run(args, cli.json),
+        Command::Carbon(args) => carbon::run(args, cli.json),
+        Command::Reproduce(args) => reproduce::run(args, cli.json),
     }
 }

@@ -179,9 +179,84 @@ quantity!(
 );
 linear!(Millis);
 quantity!(
+    /// A span of planned time, in seconds with a fraction: windows, deadlines, the cost of a switch.
+    Seconds, "s"
+);
+linear!(Seconds);
+quantity!(
+    /// A mass of CO2 equivalent.
+    Grams, "g"
+);
+linear!(Grams);
+quantity!(
+    /// Carbon intensity of electricity: CO2 equivalent for each kilowatt-hour.
+    Intensity, "g/kWh"
+);
+linear!(Intensity);
+quantity!(
+    /// Training tokens.
+    Tokens, "tokens"
+);
+linear!(Tokens);
+quantity!(
+    /// The throughput of a training job, all its GPUs together.
+    TokensPerSecond, "tokens/s"
+);
+linear!(TokensPerSecond);
+quantity!(
     /// A temperature.
     Celsius, "°C"
 );
+
+impl Seconds {
+    /// So many hours.
+    #[must_use]
+    pub fn from_hours(hours: f64) -> Self {
+        Self(hours * 3600.0)
+    }
+
+    /// The same span in hours.
+    #[must_use]
+    pub fn hours(self) -> f64 {
+        self.0 / 3600.0
+    }
+}
+
+impl Joules {
+    /// The same energy in kilowatt-hours.
+    #[must_use]
+    pub fn kilowatt_hours(self) -> f64 {
+        self.0 / 3.6e6
+    }
+}
+
+impl Mul<Seconds> for Watts {
+    type Output = Joules;
+    fn mul(self, time: Seconds) -> Joules {
+        Joules(self.0 * time.0)
+    }
+}
+
+impl Mul<Intensity> for Joules {
+    type Output = Grams;
+    fn mul(self, intensity: Intensity) -> Grams {
+        Grams(self.kilowatt_hours() * intensity.0)
+    }
+}
+
+impl Mul<Seconds> for TokensPerSecond {
+    type Output = Tokens;
+    fn mul(self, time: Seconds) -> Tokens {
+        Tokens(self.0 * time.0)
+    }
+}
+
+impl Div<TokensPerSecond> for Tokens {
+    type Output = Seconds;
+    fn div(self, rate: TokensPerSecond) -> Seconds {
+        Seconds(self.0 / rate.0)
+    }
+}
 
 impl Sub for Celsius {
     type Output = Kelvins;

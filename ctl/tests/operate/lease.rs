@@ -20,7 +20,7 @@ const SAFE: f64 = 4800.0;
 const CONFIG: &str = "mode = \"steer\"\npolicy = \"gpu-realloc\"\ncaps.safe_budget = 4800\n";
 
 /// A daemon on a node, and a ConfigMap.
-struct Node {
+pub struct Node {
     daemon: Option<Daemon>,
     rig: Rig,
     folder: TempDir,
@@ -28,7 +28,7 @@ struct Node {
 }
 
 /// A program that ends with the test, at once.
-struct Following(Child);
+pub struct Following(pub Child);
 
 impl Drop for Following {
     fn drop(&mut self) {
@@ -38,7 +38,7 @@ impl Drop for Following {
 }
 
 impl Node {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let litd = litd_rig::program("litd").unwrap();
         let mut rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
@@ -67,7 +67,7 @@ impl Node {
         }
     }
 
-    fn litctl(&self) -> Command {
+    pub fn litctl(&self) -> Command {
         let mut litctl = Command::new(LITCTL);
         litctl.env("LITD_CONTROL", self.rig.layout().control());
         litctl
@@ -84,13 +84,13 @@ impl Node {
     }
 
     /// The lease, as litctl shows it.
-    fn lease(&self) -> Value {
+    pub fn lease(&self) -> Value {
         let output = self.litctl().args(["lease", "--json"]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    fn wait_for(&self, what: &str, done: impl Fn(&Value) -> bool) {
+    pub fn wait_for(&self, what: &str, done: impl Fn(&Value) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !done(&self.lease()) {
             assert!(Instant::now() < deadline, "{what}: {}", self.lease());
@@ -98,14 +98,14 @@ impl Node {
         }
     }
 
-    fn pass(&mut self, seconds: u32) {
+    pub fn pass(&mut self, seconds: u32) {
         for _ in 0..2 * seconds {
             self.rig.advance(Nanos(500_000_000)).unwrap();
         }
     }
 
     /// What all GPU caps add up to.
-    fn sum(&self) -> f64 {
+    pub fn sum(&self) -> f64 {
         let held = self.rig.ledger().held();
         held[..8].iter().copied().sum::<Watts>().0
     }
@@ -117,7 +117,7 @@ impl Node {
         assert!(self.sum() <= SAFE, "{}", self.sum());
     }
 
-    fn stop(mut self) {
+    pub fn stop(mut self) {
         let daemon = self.daemon.take().unwrap();
         self.rig.ledger().permit_found();
         daemon.ask_to_stop();

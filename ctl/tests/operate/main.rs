@@ -5,6 +5,7 @@
 
 mod audit;
 mod caps;
+mod carbon;
 mod closed_loop;
 mod control;
 mod doctor;

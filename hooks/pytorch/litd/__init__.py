@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from litd.carbon import checkpoint_due
 from litd.scope import Detached
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from litd.recording import Recorder
 
 __version__ = "0.1.0"
-__all__ = ["attach", "record"]
+__all__ = ["attach", "checkpoint_due", "record"]
 
 log = logging.getLogger("litd")
 

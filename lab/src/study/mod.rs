@@ -162,7 +162,8 @@ fn write(folder: &Path, name: &str, text: &str) -> Outcome {
     fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()).into())
 }
 
-fn bar(what: &'static str, length: usize) -> ProgressBar {
+/// How much of something is done, on standard error.
+pub fn bar(what: &'static str, length: usize) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length as u64), ProgressDrawTarget::stderr());
     bar.set_style(
         ProgressStyle::with_template("{msg:12} {bar:40} {pos}/{len} {eta}")

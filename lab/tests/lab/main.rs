@@ -3,6 +3,7 @@
 // In tests a panic is the report.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod carbon;
 mod decide;
 mod demo;
 mod mixed;

@@ -1,0 +1,207 @@
+//! `litctl carbon advise`: what to run now, for those with a launcher of their own.
+
+use std::error::Error;
+use std::fmt;
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use litd_carbon::policy::{self, MpcError};
+use litd_carbon::signal::Health;
+use litd_carbon::{Configuration, Job, Point, Profile, Start};
+use litd_units::{Seconds, Tokens};
+use serde::Serialize;
+
+use super::clock;
+use super::input;
+use super::source::{self, Signal};
+use crate::{Outcome, output};
+
+/// Say which configuration to run now
+///
+/// Asks for the signal once and decides as model-predictive control does: the first window of the plan that
+/// emits least if the forecast comes true and still meets the deadline. Without any signal all hours count
+/// alike, so that the advice is the plan of the least energy in time.
+#[derive(clap::Args)]
+#[command(after_help = EXIT)]
+pub struct Args {
+    /// Power and throughput of each configuration
+    #[arg(long, value_name = "FILE")]
+    profile: PathBuf,
+    /// What is still to be trained, such as 8e9
+    #[arg(long, value_name = "N", value_parser = input::tokens)]
+    tokens: Tokens,
+    /// By when
+    #[arg(long, value_name = "TIME", value_parser = input::moment)]
+    deadline: Timestamp,
+    /// What runs now [default: nothing]
+    #[arg(long, value_name = "TP,PP,DP", value_parser = configuration)]
+    running: Option<Configuration>,
+    /// The length of a window
+    #[arg(long, value_name = "W", default_value = "1", value_parser = input::hours)]
+    window_hours: Seconds,
+    /// K, what a switch takes [default: the profile's switch_s, or 0]
+    #[arg(long, value_name = "K", value_parser = input::seconds)]
+    switch_seconds: Option<Seconds>,
+    #[command(flatten)]
+    source: source::Source,
+    #[command(flatten)]
+    clock: clock::Pace,
+}
+
+const EXIT: &str = "\
+Exit status:
+  0    what runs now may run on
+  2    the command line or a file is wrong
+  10   another configuration is to run now: it is printed";
+/// Another configuration is to run.
+pub const SWITCH: u8 = 10;
+
+/// Reads a configuration.
+pub fn configuration(text: &str) -> Result<Configuration, &'static str> {
+    let degrees: Vec<Option<u32>> = text.split(',').map(|it| it.trim().parse().ok()).collect();
+    match degrees[..] {
+        [Some(tp), Some(pp), Some(dp)] => Ok(Configuration { tp, pp, dp }),
+        _ => Err("must be TP,PP,DP, such as 1,4,2"),
+    }
+}
+
+/// That another configuration is to run: an exit status of its own.
+#[derive(Debug)]
+pub struct Switch(Configuration);
+
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is to run now", self.0)
+    }
+}
+
+impl Error for Switch {}
+
+/// What is decided, and on what grounds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Advice {
+    pub configuration: Configuration,
+    pub switch: bool,
+    pub intensity_g_per_kwh: Option<f64>,
+    pub stale: bool,
+    pub reason: String,
+    #[serde(skip)]
+    pub number: usize,
+}
+
+/// What is to run, by its number in the profile, and how it stands.
+pub struct Standing<'a> {
+    pub points: &'a [Point],
+    pub window: Seconds,
+    pub switch: Seconds,
+    pub tokens: Tokens,
+    pub running: Option<usize>,
+    pub deadline: Timestamp,
+}
+
+/// Decides. Where the deadline can't be met any more, the fastest configuration is advised.
+pub fn advise(
+    standing: &Standing,
+    signal: &Signal,
+    now: Timestamp,
+) -> Result<Advice, Box<dyn Error>> {
+    let left = standing.deadline.duration_since(now).as_secs_f64();
+    let start = standing.running.map_or(Start::Within(0), Start::Running);
+    let fastest = || {
+        let numbers = 0..standing.points.len();
+        let faster = numbers.max_by(|&a, &b| {
+            standing.points[a]
+                .rate
+                .0
+                .total_cmp(&standing.points[b].rate.0)
+        });
+        (
+            faster.unwrap_or(0),
+            "the deadline can't be met in whole windows: the fastest configuration comes nearest",
+        )
+    };
+    let job = Job::new(
+        standing.points,
+        standing.window,
+        standing.tokens,
+        Seconds(left.max(1.0)),
+        standing.switch,
+        start,
+    )?;
+    let known = signal.outlook(now, job.window(), job.windows());
+    let (number, reason) = match policy::decide(&job, now, &known) {
+        Ok(number) => (
+            number,
+            "the first window of the plan that emits least in time",
+        ),
+        Err(MpcError::Infeasible(_)) => fastest(),
+        Err(error) => return Err(error.into()),
+    };
+    let current = signal.current(now);
+    let mut reason = reason.to_owned();
+    match &current {
+        None => {
+            let why = signal
+                .trouble()
+                .unwrap_or_else(|| "none was asked for".into());
+            reason += &format!("; there is no signal, and all hours count alike ({why})");
+        }
+        Some(current) => {
+            if let Health::Stale(why) = &current.health {
+                reason += &format!("; the signal is stale, of {} ({why})", current.begin);
+            }
+        }
+    }
+    let stale = current.as_ref().is_none_or(|it| it.health != Health::Fresh);
+    Ok(Advice {
+        configuration: standing.points[number].configuration,
+        switch: standing.running != Some(number),
+        intensity_g_per_kwh: current.map(|it| it.intensity.0),
+        stale,
+        reason,
+        number,
+    })
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    let profile: Profile = input::parse(&args.profile)?;
+    let running = args.running.map(|it| number(&profile, it)).transpose()?;
+    let mut signal = args.source.signal()?;
+    let now = args.clock.clock().now();
+    signal.poll(now);
+    let standing = Standing {
+        points: profile.points(),
+        window: args.window_hours,
+        switch: args
+            .switch_seconds
+            .or(profile.switch())
+            .unwrap_or(Seconds::ZERO),
+        tokens: args.tokens,
+        running,
+        deadline: args.deadline,
+    };
+    let advice = advise(&standing, &signal, now)?;
+    if json {
+        output::json(&advice)?;
+    } else {
+        let intensity = advice.intensity_g_per_kwh;
+        let intensity = intensity.map_or_else(|| "unknown".into(), |it| format!("{it:.0} g/kWh"));
+        output::text(&format!(
+            "run      {}\nsignal   {intensity}, {} factor\nreason   {}\n",
+            advice.configuration,
+            signal.factor(),
+            advice.reason
+        ))?;
+    }
+    match advice.switch {
+        true => Err(Box::new(Switch(advice.configuration))),
+        false => Ok(()),
+    }
+}
+
+/// A configuration's number in a profile.
+pub fn number(profile: &Profile, wanted: Configuration) -> Result<usize, String> {
+    let mut points = profile.points().iter();
+    let found = points.position(|point| point.configuration == wanted);
+    found.ok_or_else(|| format!("the profile has no {wanted}"))
+}

@@ -1,0 +1,221 @@
+//! `litctl carbon follow`: the signal becomes the node's budget.
+
+use std::path::PathBuf;
+
+use litd_api::{Command, Lease};
+use litd_carbon::signal::{Current, Health};
+use litd_units::{Intensity, Watts};
+
+use super::clock;
+use super::source::{self, Signal, replace};
+use crate::control::Socket;
+use crate::{Outcome, caps, output};
+
+/// Let litd's budget follow the carbon intensity, within bounds
+///
+/// In clean hours the node may draw --highest, in dirty ones --lowest, in between what lies in between. The
+/// budget is a lease that is renewed: if this command ends, or the signal is stale or lost, the lease has the
+/// fallback, or ends and caps.safe_budget rules. litd itself speaks to no network, and the training job is not
+/// touched. Runs until it is stopped.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The budget of dirty hours
+    #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
+    lowest: Watts,
+    /// The budget of clean hours
+    #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
+    highest: Watts,
+    /// Up to this intensity, in g/kWh, an hour is clean
+    #[arg(long, value_name = "G", value_parser = intensity)]
+    clean: Intensity,
+    /// From this intensity on it is dirty
+    #[arg(long, value_name = "G", value_parser = intensity)]
+    dirty: Intensity,
+    /// The budget while the signal is stale or lost [default: the lease ends, and caps.safe_budget rules]
+    #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
+    fallback: Option<Watts>,
+    /// Set the policy as well: gpu-red in dirty hours, gpu-realloc in clean ones
+    #[arg(long)]
+    set_policy: bool,
+    /// For how many seconds the lease is renewed
+    #[arg(long, default_value_t = 60.0, value_parser = seconds)]
+    seconds: f64,
+    /// How many seconds lie between two renewals
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    every: f64,
+    /// Write what is followed as metrics for Prometheus's node exporter (textfile collector)
+    #[arg(long, value_name = "FILE.prom")]
+    metrics: Option<PathBuf>,
+    #[command(flatten)]
+    source: source::Source,
+    #[command(flatten)]
+    clock: clock::Pace,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  litctl carbon follow --provider uk --lowest 4200 --highest 5600 --clean 80 --dirty 220
+  litctl carbon follow --trace SIGNAL.csv --lowest 4200 --highest 5600 --clean 60 --dirty 250 --fallback 4800";
+
+fn intensity(text: &str) -> Result<Intensity, &'static str> {
+    let value = text.parse().ok();
+    let value = value.filter(|it: &f64| it.is_finite() && *it >= 0.0);
+    value.map(Intensity).ok_or("must be 0 or more g/kWh")
+}
+
+fn seconds(text: &str) -> Result<f64, &'static str> {
+    let value = text.parse().ok();
+    value
+        .filter(|it| (0.1..=86_400.0).contains(it))
+        .ok_or("must be 0.1 to 86400 seconds")
+}
+
+/// What the node is to do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Wanted {
+    /// This budget, because of this intensity.
+    Follow(Watts, Intensity),
+    /// The signal is stale or lost.
+    Fallback,
+}
+
+impl Args {
+    fn wanted(&self, current: Option<&Current>) -> Wanted {
+        match current {
+            Some(current) if current.health == Health::Fresh => {
+                Wanted::Follow(self.budget(current.intensity), current.intensity)
+            }
+            _ => Wanted::Fallback,
+        }
+    }
+
+    /// Between the bounds, in proportion.
+    fn budget(&self, intensity: Intensity) -> Watts {
+        let share = (intensity - self.clean) / (self.dirty - self.clean);
+        let share = share.clamp(0.0, 1.0);
+        (self.highest + (self.lowest - self.highest) * share).cut_to(Watts(1.0))
+    }
+
+    fn policy(&self, intensity: Intensity) -> Option<&'static str> {
+        match intensity {
+            it if it >= self.dirty => Some("gpu-red"),
+            it if it <= self.clean => Some("gpu-realloc"),
+            _ => None,
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Outcome {
+    if args.lowest > args.highest {
+        return Err("--lowest must not be above --highest".into());
+    }
+    if args.clean >= args.dirty {
+        return Err("--clean must be below --dirty".into());
+    }
+    if args.every >= args.seconds {
+        return Err("--every must be less than --seconds: the lease would end in between".into());
+    }
+    let mut signal = args.source.signal()?;
+    let clock = args.clock.clock();
+    let (mut last, mut policy) = (String::new(), None);
+    loop {
+        let now = clock.now();
+        signal.poll(now);
+        let current = signal.current(now);
+        let wanted = args.wanted(current.as_ref());
+        let done = renew(args, wanted, &mut policy);
+        let mut said = match wanted {
+            Wanted::Follow(budget, intensity) => {
+                format!("{:.0} g/kWh: budget {} W", intensity.0, budget.0)
+            }
+            Wanted::Fallback => lost(args, &signal, current.as_ref()),
+        };
+        if let Err(error) = &done {
+            said = format!("not renewed: {error}");
+        }
+        // Once, not every ten seconds.
+        if said != last {
+            output::note(&said);
+        }
+        last = said;
+        if let Some(path) = &args.metrics {
+            replace(path, &metrics(args, wanted, current.as_ref(), done.is_ok()))?;
+        }
+        std::thread::sleep(std::time::Duration::from_secs_f64(args.every));
+    }
+}
+
+/// Grants the lease, and sets the policy where that changes.
+fn renew(args: &Args, wanted: Wanted, policy: &mut Option<&'static str>) -> Outcome {
+    let budget = match wanted {
+        Wanted::Follow(budget, _) => Some(budget),
+        Wanted::Fallback => args.fallback,
+    };
+    // Without a fallback nothing is renewed, and the lease ends.
+    let Some(budget) = budget else { return Ok(()) };
+    let client = args.socket.client()?;
+    client.command(&Command::Lease(Lease {
+        controller: "carbon".to_owned(),
+        seconds: args.seconds,
+        mode: None,
+        budget: Some(budget),
+    }))?;
+    let Wanted::Follow(_, intensity) = wanted else {
+        return Ok(());
+    };
+    let next = args.policy(intensity).filter(|_| args.set_policy);
+    if let Some(next) = next.filter(|next| *policy != Some(*next)) {
+        client.command(&Command::SetPolicy {
+            policy: next.to_owned(),
+        })?;
+        *policy = Some(next);
+    }
+    Ok(())
+}
+
+fn lost(args: &Args, signal: &Signal, current: Option<&Current>) -> String {
+    let why = match current.map(|it| (&it.health, it.begin)) {
+        Some((Health::Stale(why), begin)) => format!("the last value is of {begin}: {why}"),
+        _ => signal.trouble().unwrap_or_default(),
+    };
+    let then = match args.fallback {
+        Some(budget) => format!("budget {} W", budget.0),
+        None => "the lease is not renewed".to_owned(),
+    };
+    format!("signal lost, {then} ({why})")
+}
+
+/// Text of the exposition format.
+fn metrics(args: &Args, wanted: Wanted, current: Option<&Current>, renewed: bool) -> String {
+    let lost = wanted == Wanted::Fallback;
+    let mut text = format!(
+        "# HELP litd_carbon_signal_lost Whether the carbon signal is stale or lost, so that the fallback rules.\n\
+         # TYPE litd_carbon_signal_lost gauge\nlitd_carbon_signal_lost {}\n\
+         # HELP litd_carbon_lease_renewed Whether litd took the last lease.\n\
+         # TYPE litd_carbon_lease_renewed gauge\nlitd_carbon_lease_renewed {}\n",
+        u8::from(lost),
+        u8::from(renewed)
+    );
+    if let Some(current) = current {
+        text += &format!(
+            "# HELP litd_carbon_intensity_g_per_kwh The last good carbon intensity.\n\
+             # TYPE litd_carbon_intensity_g_per_kwh gauge\nlitd_carbon_intensity_g_per_kwh {}\n",
+            current.intensity.0
+        );
+    }
+    let budget = match wanted {
+        Wanted::Follow(budget, _) => Some(budget),
+        Wanted::Fallback => args.fallback,
+    };
+    if let Some(budget) = budget {
+        text += &format!(
+            "# HELP litd_carbon_budget_watts The budget that is leased.\n\
+             # TYPE litd_carbon_budget_watts gauge\nlitd_carbon_budget_watts {}\n",
+            budget.0
+        );
+    }
+    text
+}

@@ -1,0 +1,61 @@
+//! The files that carbon commands read, and the numbers that they are given.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::path::Path;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use litd_units::{Seconds, Tokens};
+
+/// A century of half-hours has some 100 MB.
+const LONGEST: u64 = 256 << 20;
+
+/// Reads and parses a regular file; the error names it.
+pub fn parse<T: FromStr<Err: Display>>(path: &Path) -> Result<T, Box<dyn Error>> {
+    let text = litd_files::text(path, LONGEST);
+    let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+    let parsed = text.parse::<T>();
+    parsed.map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// Reads a moment.
+pub fn moment(text: &str) -> Result<Timestamp, String> {
+    litd_carbon::moment(text)
+}
+
+/// Reads a number of tokens, such as 8e9.
+pub fn tokens(text: &str) -> Result<Tokens, &'static str> {
+    let tokens = text.replace('_', "").parse().ok();
+    let tokens = tokens.filter(|it: &f64| it.is_finite() && *it > 0.0);
+    tokens
+        .map(Tokens)
+        .ok_or("must be a number of tokens above 0, such as 8e9")
+}
+
+/// Reads hours above 0.
+pub fn hours(text: &str) -> Result<Seconds, &'static str> {
+    let hours = span(text)?;
+    match hours > Seconds::ZERO {
+        true => Ok(hours),
+        false => Err("must be more than 0 hours"),
+    }
+}
+
+/// Reads hours that may be 0.
+pub fn span(text: &str) -> Result<Seconds, &'static str> {
+    let hours = text.parse().ok();
+    let hours = hours.filter(|it: &f64| it.is_finite() && *it >= 0.0);
+    hours
+        .map(Seconds::from_hours)
+        .ok_or("must be a number of hours that is not negative")
+}
+
+/// Reads seconds that may be 0.
+pub fn seconds(text: &str) -> Result<Seconds, &'static str> {
+    let seconds = text.parse().ok();
+    let seconds = seconds.filter(|it: &f64| it.is_finite() && *it >= 0.0);
+    seconds
+        .map(Seconds)
+        .ok_or("must be a number of seconds that is not negative")
+}

@@ -1,0 +1,46 @@
+//! `litctl carbon`: which parallel configuration trains in which hour, by the grid's carbon intensity.
+
+pub mod advise;
+mod clock;
+mod follow;
+mod http;
+mod input;
+mod profile;
+mod run;
+mod schedule;
+mod source;
+
+use clap::Subcommand;
+
+use crate::Outcome;
+
+/// Train in the configuration that suits the hour's carbon intensity, and still be in time
+///
+/// A training job divides its GPUs by tensor, pipeline and data parallelism. Some divisions draw less
+/// power, others train faster. Where the carbon intensity of electricity varies, running lean in dirty
+/// hours and fast in clean ones emits less, and the deadline is met all the same (Aboualim and Lee,
+/// carbon-aware dynamic parallelism).
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Schedule(schedule::Args),
+    Advise(advise::Args),
+    Run(run::Args),
+    Follow(follow::Args),
+    Profile(profile::Args),
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    match &args.command {
+        Command::Schedule(args) => schedule::run(args, json),
+        Command::Advise(args) => advise::run(args, json),
+        Command::Run(args) => run::run(args),
+        Command::Follow(args) => follow::run(args),
+        Command::Profile(args) => profile::run(args),
+    }
+}

@@ -1,0 +1,163 @@
+//! The user's training job as a process.
+
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::str::FromStr;
+use std::{fs, io};
+
+use litd_carbon::Configuration;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::state::Process;
+
+/// How the job is asked to write a checkpoint and to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// A file appears, whose name the job has in `LITD_CARBON_CHECKPOINT`: `litd.checkpoint_due()` looks.
+    File,
+    /// A signal to the process that was started.
+    Signal(Signal),
+}
+
+impl FromStr for Ask {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} must be file, or signal:NAME such as signal:USR1");
+        if text == "file" {
+            return Ok(Self::File);
+        }
+        let name = text.strip_prefix("signal:").ok_or_else(wrong)?;
+        let name = format!("SIG{}", name.trim_start_matches("SIG"));
+        name.parse().map(Self::Signal).map_err(|_| wrong())
+    }
+}
+
+/// A command whose words may have {tp}, {pp} and {dp}.
+pub fn command(words: &[String], configuration: Configuration) -> Vec<String> {
+    let Configuration { tp, pp, dp } = configuration;
+    let degrees = [("{tp}", tp), ("{pp}", pp), ("{dp}", dp)];
+    let filled = |word: &String| {
+        degrees.iter().fold(word.clone(), |word, (place, degree)| {
+            word.replace(place, &degree.to_string())
+        })
+    };
+    words.iter().map(filled).collect()
+}
+
+/// What the job is told in its environment.
+pub fn environment(command: &mut Command, configuration: Configuration, due: &Path) {
+    command
+        .env("LITD_TP", configuration.tp.to_string())
+        .env("LITD_PP", configuration.pp.to_string())
+        .env("LITD_DP", configuration.dp.to_string())
+        .env(VARIABLE, due);
+}
+
+/// Where the request for a checkpoint appears.
+pub fn request(folder: &Path) -> PathBuf {
+    folder.join("checkpoint-due")
+}
+
+/// The name of the request's variable in the job's environment, by which its processes are known.
+const VARIABLE: &str = "LITD_CARBON_CHECKPOINT";
+
+/// Kills what is left of the job: ranks that outlived their launcher, or a job whose runner was killed before
+/// it could note its number. Two jobs must not write the same checkpoints.
+pub fn end_remains(folder: &Path) {
+    let mark = format!("{VARIABLE}={}", request(folder).display()).into_bytes();
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let pid = entry.file_name().to_string_lossy().parse::<i32>();
+        let Ok(pid) = pid else { continue };
+        // Other users' can't be read, and are none of ours.
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|it| it == mark) {
+            let _: Result<(), String> = tell(pid, Signal::SIGKILL);
+        }
+    }
+}
+
+/// Starts the job in a process group of its own.
+pub fn start(
+    words: &[String],
+    configuration: Configuration,
+    folder: &Path,
+) -> Result<(Child, Process), String> {
+    end_remains(folder);
+    let due = request(folder);
+    match fs::remove_file(&due) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(format!("{}: {error}", due.display()));
+        }
+        _ => (),
+    }
+    let words = command(words, configuration);
+    let (program, args) = words.split_first().ok_or("the command is missing")?;
+    let mut command = Command::new(program);
+    command.args(args).process_group(0);
+    environment(&mut command, configuration, &due);
+    let started = command.spawn();
+    let child = started.map_err(|error| format!("{program}: {error}"))?;
+    let pid = i32::try_from(child.id()).map_err(|error| error.to_string())?;
+    let process = Process::of(pid).unwrap_or(Process { pid, ticks: 0 });
+    Ok((child, process))
+}
+
+/// Asks for a checkpoint.
+pub fn ask(process: Process, how: &Ask, folder: &Path) -> Result<(), String> {
+    match how {
+        Ask::File => {
+            let due = request(folder);
+            fs::write(&due, "").map_err(|error| format!("{}: {error}", due.display()))
+        }
+        Ask::Signal(signal) => tell(process.pid, *signal),
+    }
+}
+
+/// Signals the whole process group.
+pub fn tell_all(process: Process, signal: Signal) -> Result<(), String> {
+    tell(-process.pid, signal)
+}
+
+fn tell(pid: i32, signal: Signal) -> Result<(), String> {
+    match kill(Pid::from_raw(pid), signal) {
+        // It has ended in the meantime.
+        Ok(()) | Err(nix::Error::ESRCH) => Ok(()),
+        Err(error) => Err(format!("{signal} to {pid}: {error}")),
+    }
+}
+
+/// How a process ended, in words.
+pub fn ended(status: std::process::ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(0), _) => "ended".to_owned(),
+        (Some(code), _) => format!("failed with {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended in an unknown way".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn degrees_are_filled_in() {
+        let words = ["train", "--tp={tp}", "{pp}x{dp}"].map(str::to_owned);
+        let configuration = Configuration {
+            tp: 2,
+            pp: 1,
+            dp: 4,
+        };
+        assert_eq!(command(&words, configuration), ["train", "--tp=2", "1x4"]);
+        assert_eq!("signal:USR1".parse(), Ok(Ask::Signal(Signal::SIGUSR1)));
+        assert_eq!("file".parse(), Ok(Ask::File));
+        assert!("signal:NONE".parse::<Ask>().is_err());
+        assert!("usr1".parse::<Ask>().is_err());
+    }
+}

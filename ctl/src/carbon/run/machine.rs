@@ -1,0 +1,308 @@
+//! What the runner does next: a state machine without processes, files or clocks of its own.
+
+use std::time::Duration;
+
+/// How the job's process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Child {
+    Alive,
+    /// It has ended; whether with success.
+    Ended(bool),
+}
+
+/// What is seen at one moment. Times count from any moment, on the clock that hours are counted by and on the
+/// one that patience is.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    /// The clock of windows.
+    pub hours: f64,
+    /// The clock of patience.
+    pub real: Duration,
+    pub child: Child,
+    /// Whether the last checkpoint has all tokens.
+    pub is_complete: bool,
+    /// Tokens of the last checkpoint.
+    pub tokens: f64,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Start(usize),
+    /// Ask the job to write a checkpoint and to end.
+    AskCheckpoint,
+    /// SIGTERM, then SIGKILL.
+    Terminate,
+    Kill,
+    /// It is done.
+    Finish,
+    /// It fails again and again without a new checkpoint.
+    GiveUp,
+}
+
+/// Where the job is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Phase {
+    /// Nothing runs; not before this moment of patience.
+    Down { not_before: Duration },
+    /// A configuration runs until the window ends.
+    Up { configuration: usize, until: f64 },
+    /// It was asked to end with a checkpoint.
+    Asked { until: Duration },
+    /// It was told to end.
+    Terminated { until: Duration },
+    /// It has ended for good.
+    Done,
+}
+
+/// How patient the runner is.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// For a checkpoint.
+    pub checkpoint: Duration,
+    /// The length of a window in hours.
+    pub window: f64,
+    /// Failures one after the other without a new checkpoint.
+    pub failures: u32,
+}
+
+/// After SIGTERM.
+const TERMINATED: Duration = Duration::from_secs(10);
+/// After a failure, each time twice as long.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone)]
+pub struct Machine {
+    pub phase: Phase,
+    patience: Patience,
+    failures: u32,
+    /// Tokens of the checkpoint from which the last start was.
+    started_from: f64,
+}
+
+impl Machine {
+    pub fn new(patience: Patience) -> Self {
+        Self {
+            phase: Phase::Down {
+                not_before: Duration::ZERO,
+            },
+            patience,
+            failures: 0,
+            started_from: -1.0,
+        }
+    }
+
+    /// A process of an earlier runner is still there: it is asked to end first.
+    pub fn adopt(&mut self, seen: &Seen) -> Action {
+        self.phase = Phase::Asked {
+            until: seen.real + self.patience.checkpoint,
+        };
+        Action::AskCheckpoint
+    }
+
+    /// What to do now. `decide` is asked for the configuration where one is to be chosen.
+    pub fn step<E>(
+        &mut self,
+        seen: &Seen,
+        decide: impl FnOnce() -> Result<usize, E>,
+    ) -> Result<Option<Action>, E> {
+        let has_ended = matches!(seen.child, Child::Ended(_));
+        Ok(match self.phase {
+            Phase::Done => None,
+            Phase::Down { .. } if seen.is_complete => Some(self.finish()),
+            Phase::Down { not_before } if seen.real < not_before => None,
+            Phase::Down { .. } => {
+                let configuration = decide()?;
+                self.started_from = seen.tokens;
+                self.phase = Phase::Up {
+                    configuration,
+                    until: self.end_of_window(seen),
+                };
+                Some(Action::Start(configuration))
+            }
+            Phase::Up { .. } if has_ended => self.ended(seen),
+            // It ends by itself.
+            Phase::Up { .. } if seen.is_complete => None,
+            Phase::Up {
+                configuration,
+                until,
+            } if seen.hours >= until => {
+                let next = decide()?;
+                if next == configuration {
+                    self.phase = Phase::Up {
+                        configuration,
+                        until: self.end_of_window(seen),
+                    };
+                    None
+                } else {
+                    self.phase = Phase::Asked {
+                        until: seen.real + self.patience.checkpoint,
+                    };
+                    Some(Action::AskCheckpoint)
+                }
+            }
+            Phase::Up { .. } => None,
+            Phase::Asked { .. } | Phase::Terminated { .. } if has_ended => {
+                self.down(seen, Duration::ZERO);
+                None
+            }
+            Phase::Asked { until } if seen.real >= until => {
+                self.phase = Phase::Terminated {
+                    until: seen.real + TERMINATED,
+                };
+                Some(Action::Terminate)
+            }
+            Phase::Terminated { until } if seen.real >= until => Some(Action::Kill),
+            Phase::Asked { .. } | Phase::Terminated { .. } => None,
+        })
+    }
+
+    fn end_of_window(&self, seen: &Seen) -> f64 {
+        ((seen.hours / self.patience.window + 1e-9).floor() + 1.0) * self.patience.window
+    }
+
+    /// The process has ended without being asked to.
+    fn ended(&mut self, seen: &Seen) -> Option<Action> {
+        if seen.is_complete {
+            return Some(self.finish());
+        }
+        self.failures = match seen.tokens > self.started_from {
+            true => 0,
+            false => self.failures + 1,
+        };
+        if self.failures >= self.patience.failures {
+            self.phase = Phase::Done;
+            return Some(Action::GiveUp);
+        }
+        self.down(seen, PAUSE * 2_u32.saturating_pow(self.failures.min(6)));
+        None
+    }
+
+    fn down(&mut self, seen: &Seen, pause: Duration) {
+        self.phase = Phase::Down {
+            not_before: seen.real + pause,
+        };
+    }
+
+    fn finish(&mut self) -> Action {
+        self.phase = Phase::Done;
+        Action::Finish
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine::new(Patience {
+            checkpoint: Duration::from_secs(30),
+            window: 1.0,
+            failures: 3,
+        })
+    }
+
+    fn seen(hours: f64, real: u64, child: Child) -> Seen {
+        Seen {
+            hours,
+            real: Duration::from_secs(real),
+            child,
+            is_complete: false,
+            tokens: 0.0,
+        }
+    }
+
+    fn step(machine: &mut Machine, seen: &Seen, choice: usize) -> Option<Action> {
+        machine.step(seen, || Ok::<_, ()>(choice)).unwrap()
+    }
+
+    #[test]
+    fn another_configuration_starts_once_the_checkpoint_is_written() {
+        let mut machine = machine();
+        let none = Child::Ended(true);
+        assert_eq!(
+            step(&mut machine, &seen(0.2, 0, none), 1),
+            Some(Action::Start(1))
+        );
+        assert_eq!(step(&mut machine, &seen(0.9, 1, Child::Alive), 2), None);
+        assert_eq!(
+            step(&mut machine, &seen(1.0, 2, Child::Alive), 1),
+            None,
+            "the same runs on"
+        );
+        assert_eq!(step(&mut machine, &seen(1.9, 3, Child::Alive), 2), None);
+        assert_eq!(
+            step(&mut machine, &seen(2.0, 4, Child::Alive), 2),
+            Some(Action::AskCheckpoint)
+        );
+        assert_eq!(step(&mut machine, &seen(2.1, 5, Child::Alive), 2), None);
+        assert_eq!(
+            step(&mut machine, &seen(2.1, 6, Child::Ended(true)), 2),
+            None
+        );
+        assert_eq!(
+            step(&mut machine, &seen(2.1, 6, none), 2),
+            Some(Action::Start(2))
+        );
+    }
+
+    #[test]
+    fn a_job_that_does_not_end_is_ended() {
+        let mut machine = machine();
+        step(&mut machine, &seen(0.0, 0, Child::Ended(true)), 0);
+        step(&mut machine, &seen(1.0, 1, Child::Alive), 1);
+        assert_eq!(step(&mut machine, &seen(1.0, 30, Child::Alive), 1), None);
+        assert_eq!(
+            step(&mut machine, &seen(1.0, 31, Child::Alive), 1),
+            Some(Action::Terminate)
+        );
+        assert_eq!(
+            step(&mut machine, &seen(1.0, 41, Child::Alive), 1),
+            Some(Action::Kill)
+        );
+        step(&mut machine, &seen(1.0, 42, Child::Ended(false)), 1);
+        assert_eq!(
+            step(&mut machine, &seen(1.0, 42, Child::Ended(false)), 1),
+            Some(Action::Start(1))
+        );
+    }
+
+    #[test]
+    fn crashes_are_restarted_until_none_brings_anything() {
+        let mut machine = machine();
+        let mut now = 0;
+        let mut tokens = 0.0;
+        for crash in 0..10 {
+            let mut down = seen(0.0, now, Child::Ended(false));
+            down.tokens = tokens;
+            assert_eq!(
+                step(&mut machine, &down, 0),
+                Some(Action::Start(0)),
+                "crash {crash}"
+            );
+            // Each time with a new checkpoint.
+            tokens += 1.0;
+            down.tokens = tokens;
+            assert_eq!(step(&mut machine, &down, 0), None);
+            now += 100;
+        }
+        let mut crashed = seen(0.0, now, Child::Ended(false));
+        crashed.tokens = tokens;
+        let mut actions = Vec::new();
+        for _ in 0..20 {
+            crashed.real += Duration::from_secs(100);
+            actions.extend(step(&mut machine, &crashed, 0));
+        }
+        let start = Action::Start(0);
+        assert_eq!(actions, [start, start, start, Action::GiveUp]);
+    }
+
+    #[test]
+    fn what_has_all_tokens_is_finished_and_not_started_again() {
+        let mut machine = machine();
+        let mut complete = seen(0.0, 0, Child::Ended(true));
+        complete.is_complete = true;
+        assert_eq!(step(&mut machine, &complete, 0), Some(Action::Finish));
+        assert_eq!(step(&mut machine, &complete, 0), None);
+    }
+}

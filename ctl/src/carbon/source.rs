@@ -1,0 +1,318 @@
+//! Where a live signal comes from.
+
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use jiff::{SignedDuration, Timestamp};
+use litd_carbon::signal::{self, Auth, Current, Feed, Provider, Reading, Trouble};
+use litd_carbon::{Factor, Forecasts, Known, Trace};
+use litd_units::{Intensity, Seconds};
+use serde_json::Value;
+
+use super::http::{Http, Url};
+use super::input;
+
+/// A file that is written anew, a recorded trace, or a provider.
+#[derive(Clone, clap::Args)]
+pub struct Source {
+    /// A file with the signal: CSV with datetime_utc and ci_direct_g_per_kwh, read anew each minute
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "provider",
+        conflicts_with = "provider"
+    )]
+    trace: Option<PathBuf>,
+    /// Forecasts beside it: CSV with issued_utc,lead_h,forecast_g_per_kwh
+    #[arg(long, value_name = "FILE", requires = "trace")]
+    forecast: Option<PathBuf>,
+    /// Ask a provider: electricity-maps-v3, electricity-maps-v4, watttime, uk or carbon-aware-sdk
+    #[arg(long, value_name = "NAME")]
+    provider: Option<Provider>,
+    /// The zone, region or location, as the provider calls it
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
+    /// The provider's address [default: its public one]
+    #[arg(long, value_name = "URL")]
+    url: Option<Url>,
+    /// A file with the provider's token (WattTime: user:password) [default: the systemd credential of the
+    /// provider's name]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Which emissions count [default: direct for a file, the provider's first]
+    #[arg(long, value_name = "direct|lifecycle|marginal")]
+    factor: Option<Factor>,
+    /// A value is stale so many hours after its step began
+    #[arg(long, value_name = "HOURS", default_value = "2", value_parser = input::hours)]
+    stale_hours: Seconds,
+}
+
+/// No file with a token is longer.
+const LONGEST: u64 = 64 << 10;
+
+/// A signal that is followed.
+pub struct Signal {
+    feed: Feed,
+    from: From,
+    factor: Factor,
+}
+
+enum From {
+    File {
+        trace: PathBuf,
+        forecast: Option<PathBuf>,
+    },
+    Provider {
+        provider: Provider,
+        zone: String,
+        http: Http,
+        secret: Option<String>,
+    },
+}
+
+type Fallible<T> = Result<T, Box<dyn Error>>;
+
+impl Source {
+    /// Nothing is asked yet.
+    pub fn signal(&self) -> Fallible<Signal> {
+        let stale = SignedDuration::try_from_secs_f64(self.stale_hours.0)?;
+        let (from, factor) = match (&self.trace, self.provider) {
+            (Some(trace), _) => {
+                let from = From::File {
+                    trace: trace.clone(),
+                    forecast: self.forecast.clone(),
+                };
+                (from, self.factor.unwrap_or_default())
+            }
+            (None, Some(provider)) => self.provider(provider)?,
+            (None, None) => return Err("--trace or --provider is missing".into()),
+        };
+        Ok(Signal {
+            feed: Feed::new(stale),
+            from,
+            factor,
+        })
+    }
+
+    fn provider(&self, provider: Provider) -> Fallible<(From, Factor)> {
+        let factors = provider.factors();
+        let factor = self.factor.unwrap_or(factors[0]);
+        if !factors.contains(&factor) {
+            let known: Vec<_> = factors.iter().map(ToString::to_string).collect();
+            return Err(format!("--factor: {provider} has {}", known.join(", ")).into());
+        }
+        let zone = self.zone.clone().unwrap_or_default();
+        if zone.is_empty() && provider.needs_zone() {
+            return Err(format!("--zone is missing: {provider} must be told one").into());
+        }
+        let public = || provider.url().map(str::parse).transpose();
+        let url = match &self.url {
+            Some(url) => Some(url.clone()),
+            None => public()?,
+        };
+        let url =
+            url.ok_or_else(|| format!("--url is missing: {provider} has no public address"))?;
+        let secret = match provider.auth() {
+            Auth::None => None,
+            Auth::Header | Auth::Login => Some(self.secret(provider)?),
+        };
+        let from = From::Provider {
+            provider,
+            zone,
+            http: Http::new(url)?,
+            secret,
+        };
+        Ok((from, factor))
+    }
+
+    fn secret(&self, provider: Provider) -> Fallible<String> {
+        let credential = || {
+            let folder = env::var_os("CREDENTIALS_DIRECTORY")?;
+            Some(Path::new(&folder).join(provider.to_string()))
+        };
+        let path = self.token_file.clone().or_else(credential);
+        let path = path.ok_or_else(|| {
+            format!(
+                "--token-file is missing: {provider} wants a token (or LoadCredential={provider}:…)"
+            )
+        })?;
+        let text = litd_files::text(&path, LONGEST);
+        let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(text.trim().to_owned())
+    }
+}
+
+impl Signal {
+    /// Asks, if it is time to.
+    pub fn poll(&mut self, now: Timestamp) {
+        if self.feed.is_due(now) {
+            let answer = self.from.ask(now, self.factor);
+            self.feed.take(now, answer);
+        }
+    }
+
+    /// The last good value, marked where it is stale.
+    pub fn current(&self, now: Timestamp) -> Option<Current> {
+        self.feed.current(now)
+    }
+
+    /// Why there is none newer.
+    pub fn trouble(&self) -> Option<String> {
+        self.feed.trouble().map(|it| it.text().to_owned())
+    }
+
+    /// Which emissions it counts.
+    pub fn factor(&self) -> Factor {
+        self.factor
+    }
+
+    /// What is known of so many windows from now on; where nothing is, that all are alike.
+    pub fn outlook(&self, now: Timestamp, window: Seconds, count: usize) -> Vec<Known> {
+        let reading = self.feed.reading();
+        reading.map_or_else(
+            || signal::level(now, window, count),
+            |reading| reading.outlook(now, window, count),
+        )
+    }
+}
+
+impl From {
+    fn ask(&self, now: Timestamp, factor: Factor) -> Result<Reading, Trouble> {
+        match self {
+            Self::File { trace, forecast } => {
+                let read = file(trace, forecast.as_deref(), now, factor);
+                read.map_err(|error| Trouble::Wrong(error.to_string()))
+            }
+            Self::Provider {
+                provider,
+                zone,
+                http,
+                secret,
+            } => {
+                let header = header(*provider, http, secret.as_deref())?;
+                let header = header.as_ref().map(|(name, value)| (*name, value.as_str()));
+                let mut answers = Vec::new();
+                for request in provider.requests(zone, factor, now) {
+                    match http.get(&request.path, header) {
+                        Ok(body) => answers.push(Some(body)),
+                        Err(_) if request.is_optional => answers.push(None),
+                        Err(trouble) => return Err(trouble),
+                    }
+                }
+                let bodies: Vec<_> = answers.iter().map(Option::as_deref).collect();
+                let read = provider.read(zone, factor, now, &bodies);
+                read.map_err(Trouble::Wrong)
+            }
+        }
+    }
+}
+
+/// The header with which a provider knows who asks.
+fn header(
+    provider: Provider,
+    http: &Http,
+    secret: Option<&str>,
+) -> Result<Option<(&'static str, String)>, Trouble> {
+    let Some(secret) = secret else {
+        return Ok(None);
+    };
+    if provider.auth() == Auth::Header {
+        return Ok(Some(("auth-token", secret.to_owned())));
+    }
+    let basic = format!("Basic {}", base64(secret.as_bytes()));
+    let body = http.get("/login", Some(("authorization", &basic)))?;
+    let token = serde_json::from_slice::<Value>(&body).ok();
+    let token = token.and_then(|it| Some(it.get("token")?.as_str()?.to_owned()));
+    let token = token.ok_or_else(|| Trouble::Wrong("the login's answer has no token".into()))?;
+    Ok(Some(("authorization", format!("Bearer {token}"))))
+}
+
+/// What a file says of a moment: nothing that is later than it.
+fn file(
+    trace: &Path,
+    forecast: Option<&Path>,
+    now: Timestamp,
+    factor: Factor,
+) -> Fallible<Reading> {
+    let read: Trace = input::parse(trace)?;
+    let series = read.series(factor);
+    let series = series.map_err(|error| format!("{}: {error}", trace.display()))?;
+    let known = series.until(now);
+    let Some(&(begin, value)) = known.last() else {
+        return Err(format!("{}: no value until {now}", trace.display()).into());
+    };
+    let expected = match forecast {
+        Some(path) => {
+            let forecasts: Forecasts = input::parse(path)?;
+            let issue = forecasts.newest(now);
+            issue.map_or_else(Vec::new, |issue| issue.values())
+        }
+        // Tomorrow is as today: the windows of the last day stand for those to come.
+        None => last_day(&known, series.step()),
+    };
+    Ok(Reading {
+        factor,
+        issued: now,
+        now: (begin, value),
+        is_estimated: false,
+        expected,
+    })
+}
+
+fn last_day(known: &[(Timestamp, Intensity)], step: Seconds) -> Vec<(Timestamp, Intensity)> {
+    let steps = (86_400.0 / step.0).round() as usize;
+    known[known.len().saturating_sub(steps)..].to_vec()
+}
+
+/// RFC 4648.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let three = [
+            chunk[0],
+            *chunk.get(1).unwrap_or(&0),
+            *chunk.get(2).unwrap_or(&0),
+        ];
+        let bits = u32::from_be_bytes([0, three[0], three[1], three[2]]);
+        for place in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * place) & 63) as usize];
+            text.push(if place > chunk.len() {
+                '='
+            } else {
+                char::from(letter)
+            });
+        }
+    }
+    text
+}
+
+/// Writes a file in one step: whoever reads it sees the old one or the new one.
+pub fn replace(path: &Path, text: &str) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let beside = path.with_extension("new");
+    fs::write(&beside, text).map_err(failed)?;
+    let file = fs::File::open(&beside).map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    fs::rename(&beside, path).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_the_standards() {
+        for (text, expected) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("user:pass", "dXNlcjpwYXNz"),
+        ] {
+            assert_eq!(base64(text.as_bytes()), expected);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! `litlab carbon study`: Figures 3 to 5 for any profile, zone and month.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use jiff::{SignedDuration, Timestamp};
+use litd_carbon::{Factor, Profile};
+use litd_cli::{Outcome, output};
+use litd_study::parallel;
+use litd_units::{Prices, Seconds, Tokens};
+
+use super::episode::{Episode, Policy, Workload};
+use super::figures::{self, Line, Savings};
+use super::summary::{self, Group};
+use super::synthetic::Setup;
+use super::zone::{Month, Zone, parse};
+use crate::study::bar;
+
+/// Compare the policies over a month: savings, their intervals, costs, one episode
+///
+/// Jobs of each number of tokens arrive at moments spread evenly over the month and run under each policy:
+/// best static, greedy, model-predictive control (with forecasts), and the optima that know the future, which
+/// bound what can be had. Deadlines follow the 25 % rule. Writes tables (Markdown and CSV) and pictures of the
+/// paper's Figures 3 to 5 into a folder. The jobs are SIMULATED, the traces are as recorded.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Carbon intensity of a zone; may be given more than once
+    #[arg(long, value_name = "FILE", required = true)]
+    trace: Vec<PathBuf>,
+    /// Forecasts of those zones, in the same order [default: none, and no mpc]
+    #[arg(long, value_name = "FILE")]
+    forecast: Vec<PathBuf>,
+    /// A measured profile, as litctl carbon schedule reads it [default: a SIMULATED one]
+    #[arg(long, value_name = "FILE", conflicts_with = "setup")]
+    profile: Option<PathBuf>,
+    /// A SIMULATED profile of the paper's scale
+    #[arg(long, value_enum, default_value = "gpt2")]
+    setup: Setup,
+    /// Which month
+    #[arg(long, value_name = "YEAR-MONTH")]
+    month: Month,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+/// How much is studied, and at which prices.
+#[derive(Clone, clap::Args)]
+pub struct Scope {
+    /// Billions of tokens, separated by commas
+    #[arg(long, value_name = "B,B,…", value_delimiter = ',', default_value = "1,2,3,4,5,6,7,8",
+          value_parser = billions)]
+    pub billions: Vec<f64>,
+    /// Arrivals in the month for each number of tokens
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub offsets: u64,
+    /// Which emissions count
+    #[arg(
+        long,
+        value_name = "direct|lifecycle|marginal",
+        default_value = "direct"
+    )]
+    pub factor: Factor,
+    /// What a kilowatt-hour costs where the trace has no prices (price_per_kwh)
+    #[arg(long, value_name = "PRICE", default_value_t = 0.1, value_parser = price)]
+    pub energy_price: f64,
+    /// What an hour of a GPU costs, its power aside
+    #[arg(long, value_name = "PRICE", default_value_t = 2.0, value_parser = price)]
+    pub gpu_hour: f64,
+    /// The folder to write into; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = "carbon-study")]
+    pub out: PathBuf,
+}
+
+const EXAMPLES: &str = "\
+Example:
+  litlab carbon study --trace US-CAL-CISO_2024-05_06.csv --forecast US-CAL-CISO_2024-05_06_forecast96h.csv \\
+      --month 2024-05 --billions 1,4,8";
+
+fn billions(text: &str) -> Result<f64, &'static str> {
+    match number(text) {
+        Some(it) if it > 0.0 => Ok(it),
+        _ => Err("must be a number above 0"),
+    }
+}
+
+fn price(text: &str) -> Result<f64, &'static str> {
+    number(text)
+        .filter(|it| *it >= 0.0)
+        .ok_or("must be a number that is not negative")
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.trim().parse().ok().filter(|it: &f64| it.is_finite())
+}
+
+pub type Fallible<T> = Result<T, Box<dyn Error>>;
+
+pub fn run(args: &Args) -> Outcome {
+    if !args.forecast.is_empty() && args.forecast.len() != args.trace.len() {
+        return Err("--forecast: give one for each --trace, in the same order, or none".into());
+    }
+    let profile = match &args.profile {
+        Some(path) => parse::<Profile>(path)?,
+        None => args.setup.profile()?,
+    };
+    let files = args.trace.iter().enumerate();
+    let zones = files.map(|(at, trace)| {
+        let forecast = args.forecast.get(at).map(PathBuf::as_path);
+        Zone::read(trace, forecast, args.scope.factor)
+    });
+    let zones = zones.collect::<Fallible<Vec<_>>>()?;
+    let study = Study {
+        profiles: vec![profile],
+        zones,
+        month: args.month,
+        scope: args.scope.clone(),
+    };
+    let (text, _) = study.run()?;
+    finish(&args.scope.out, &text)
+}
+
+/// Writes the tables and prints them.
+pub fn finish(out: &Path, text: &str) -> Outcome {
+    write(out, "study.md", text)?;
+    output::text(text)?;
+    output::text(&format!("\nTables and figures are in {}.\n", out.display()))
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Outcome {
+    let file = folder.join(name);
+    fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()).into())
+}
+
+/// What is studied.
+pub struct Study {
+    pub profiles: Vec<Profile>,
+    pub zones: Vec<Zone>,
+    pub month: Month,
+    pub scope: Scope,
+}
+
+impl Study {
+    /// Everything; the text of the tables and what is behind them.
+    pub fn run(&self) -> Fallible<(String, Vec<Group>)> {
+        let out = &self.scope.out;
+        fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
+        let mut text = format!(
+            "# SIMULATED jobs on recorded carbon intensity ({} factor, of GPUs alone)\n\n\
+             Deadline: 1.25 times what the fastest configuration needs, in whole hours. \"as run\": switches draw \
+             half of the mean power and move the clock, the last window ends when all is trained. Cost per t: \
+             what a tonne of avoided CO2e costs at {} per kWh and {} per GPU-hour, energy and time of training \
+             together; waiting is free.\n",
+            self.scope.factor, self.scope.energy_price, self.scope.gpu_hour
+        );
+        text += &self.signals()?;
+        let groups = self.groups()?;
+        for group in &groups {
+            let heading = format!(
+                "{}, {}, {}B tokens",
+                group.setup, group.zone, group.billions
+            );
+            text += &format!("\n## {heading}\n\n{}", summary::table(group));
+            text += &gap(group);
+        }
+        for (number, profile) in self.profiles.iter().enumerate() {
+            let title = profile.title();
+            let savings = self.zones.iter().map(|zone| {
+                let of = |group: &&Group| group.setup == title && group.zone == zone.name;
+                let own = groups.iter().filter(of);
+                let bars = own.filter_map(|group| {
+                    let saving = group.played_saving(Policy::Fixed, Policy::Static)?;
+                    Some((group.billions, saving))
+                });
+                Savings {
+                    name: zone.name.clone(),
+                    bars: bars.collect(),
+                }
+            });
+            let caption = format!("SIMULATED jobs, fixed start, as run: {title}");
+            let svg = figures::savings(&caption, &savings.collect::<Vec<_>>())?;
+            write(out, &format!("figure4-{}.svg", number + 1), &svg)?;
+        }
+        write(out, "episodes.csv", &summary::csv(&groups))?;
+        self.example()?;
+        Ok((text, groups))
+    }
+
+    /// The signals of a week, and how much they vary (Figure 3).
+    fn signals(&self) -> Fallible<String> {
+        let mut text = String::from("\n| zone | mean g/kWh | CV |\n|---|---|---|\n");
+        let mut lines = Vec::new();
+        for zone in &self.zones {
+            let hours = usize::try_from(self.month.hours())?;
+            let hour = Seconds(3600.0);
+            let windows = zone.intensity.windows(self.month.begin, hour, hours);
+            let windows = windows.map_err(|error| format!("{}: {error}", zone.name))?;
+            let values: Vec<f64> = windows.iter().map(|it| it.0).collect();
+            let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+            let squares = values.iter().map(|it| (it - mean).powi(2)).sum::<f64>();
+            let deviation = (squares / values.len().max(1) as f64).sqrt();
+            text += &format!("| {} | {mean:.1} | {:.2} |\n", zone.name, deviation / mean);
+            lines.push(Line {
+                name: zone.name.clone(),
+                values: values.into_iter().skip(168).take(168).collect(),
+            });
+        }
+        let title = format!(
+            "Carbon intensity, {} factor, second week",
+            self.scope.factor
+        );
+        write(
+            &self.scope.out,
+            "figure3.svg",
+            &figures::signals(&title, &lines)?,
+        )?;
+        Ok(text)
+    }
+
+    /// All episodes, by workload and zone.
+    fn groups(&self) -> Fallible<Vec<Group>> {
+        let prices = self.prices();
+        let mut cases = Vec::new();
+        for profile in &self.profiles {
+            for zone in &self.zones {
+                for &billions in &self.scope.billions {
+                    let tokens = Tokens(billions * 1e9);
+                    let workload = Workload::new(profile, tokens, prices);
+                    cases.push((workload, zone, billions));
+                }
+            }
+        }
+        let mut jobs = Vec::new();
+        for (case, (workload, ..)) in cases.iter().enumerate() {
+            let arrivals = arrivals(self.month, workload.deadline, self.scope.offsets)?;
+            jobs.extend(arrivals.into_iter().map(|arrival| (case, arrival)));
+        }
+        let bar = bar("episodes", jobs.len());
+        let run = |&(case, arrival): &(usize, Timestamp)| {
+            let (workload, zone, _) = &cases[case];
+            let episode = Episode::run(workload, zone, arrival);
+            episode.map_err(|error| error.to_string())
+        };
+        let done = parallel::map(&jobs, run, |count| bar.set_position(count as u64));
+        bar.finish_and_clear();
+        let mut groups: Vec<Group> = cases
+            .iter()
+            .map(|(workload, zone, billions)| Group {
+                setup: workload.profile.title(),
+                zone: zone.name.clone(),
+                billions: *billions,
+                episodes: Vec::new(),
+            })
+            .collect();
+        for ((case, _), episode) in jobs.iter().zip(done) {
+            groups[*case].episodes.push(episode?);
+        }
+        Ok(groups)
+    }
+
+    fn prices(&self) -> Prices {
+        Prices {
+            energy_per_kwh: self.scope.energy_price,
+            gpu_hour: self.scope.gpu_hour,
+        }
+    }
+
+    /// One episode under every policy (Figure 5): the first profile and zone, the most tokens.
+    fn example(&self) -> Outcome {
+        let (Some(profile), Some(zone)) = (self.profiles.first(), self.zones.first()) else {
+            return Ok(());
+        };
+        let most = self.scope.billions.iter().copied().fold(0.0, f64::max);
+        let workload = Workload::new(profile, Tokens(most * 1e9), self.prices());
+        let arrivals = arrivals(self.month, workload.deadline, 1)?;
+        let Some(&arrival) = arrivals.first() else {
+            return Ok(());
+        };
+        let episode = Episode::run(&workload, zone, arrival)?;
+        let title = format!(
+            "SIMULATED: {}, {most}B tokens, from {arrival}",
+            profile.title()
+        );
+        draw_episode(
+            &self.scope.out,
+            "figure5",
+            &title,
+            zone,
+            &workload,
+            &episode,
+        )
+    }
+}
+
+/// Draws an episode into a file.
+pub fn draw_episode(
+    out: &Path,
+    name: &str,
+    title: &str,
+    zone: &Zone,
+    workload: &Workload,
+    episode: &Episode,
+) -> Outcome {
+    let hours = workload.deadline.hours().ceil() as usize;
+    let windows = zone
+        .intensity
+        .windows(episode.arrival, Seconds(3600.0), hours)?;
+    let values: Vec<f64> = windows.iter().map(|it| it.0).collect();
+    let svg = figures::episode(title, &values, episode, workload.profile)?;
+    write(out, &format!("{name}.svg"), &svg)
+}
+
+/// Moments spread evenly over a month, such that a job with this deadline ends in it.
+fn arrivals(month: Month, deadline: Seconds, count: u64) -> Fallible<Vec<Timestamp>> {
+    let needed = deadline.hours().ceil() as u64;
+    let Some(room) = month.hours().checked_sub(needed) else {
+        let hours = month.hours();
+        return Err(format!("a job of {needed} h does not fit into a month of {hours} h").into());
+    };
+    let at = |number: u64| {
+        let hours = i64::try_from(number * room / count).unwrap_or_default();
+        month.begin + SignedDuration::from_hours(hours)
+    };
+    Ok((0..count).map(at).collect())
+}
+
+/// How far model-predictive control is from the optimum that knows the future.
+fn gap(group: &Group) -> String {
+    let gap = group.saving(Policy::Mpc, Policy::Fixed);
+    gap.map_or_else(String::new, |gap| {
+        format!(
+            "\nmpc emits {:.2} % more than the fixed-start oracle (95 %: {:.2} to {:.2}).\n",
+            -gap.mean, -gap.high, -gap.low
+        )
+    })
+}

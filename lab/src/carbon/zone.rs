@@ -1,0 +1,82 @@
+//! A zone's signal and its forecasts, from files.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::fs;
+use std::path::Path;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use litd_carbon::{Factor, Forecasts, Series, Trace};
+
+type Fallible<T> = Result<T, Box<dyn Error>>;
+
+/// What is known of a zone.
+pub struct Zone {
+    pub name: String,
+    pub intensity: Series,
+    pub marginal: Option<Series>,
+    pub prices: Option<Series>,
+    pub forecasts: Option<Forecasts>,
+}
+
+impl Zone {
+    /// Reads a zone; one whose file does not name it has the file's name.
+    pub fn read(trace: &Path, forecasts: Option<&Path>, factor: Factor) -> Fallible<Self> {
+        let read: Trace = parse(trace)?;
+        let series = read.series(factor);
+        let series = series.map_err(|error| format!("{}: {error}", trace.display()))?;
+        let stem = trace.file_stem().unwrap_or_default().to_string_lossy();
+        Ok(Self {
+            name: read.zone().map_or_else(|| stem.into_owned(), str::to_owned),
+            intensity: series.clone(),
+            marginal: read.series(Factor::Marginal).ok().cloned(),
+            prices: read.prices().cloned(),
+            forecasts: forecasts.map(parse).transpose()?,
+        })
+    }
+}
+
+/// Reads and parses a file; the error names it.
+pub fn parse<T: FromStr<Err: Display>>(path: &Path) -> Fallible<T> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let parsed = text.parse::<T>();
+    parsed.map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// A month: where it begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Month {
+    pub begin: Timestamp,
+    pub end: Timestamp,
+}
+
+impl Month {
+    pub fn hours(self) -> u64 {
+        let seconds = self.end.as_second() - self.begin.as_second();
+        u64::try_from(seconds / 3600).unwrap_or_default()
+    }
+}
+
+impl FromStr for Month {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no month: write it as 2024-05");
+        let (year, month) = text.split_once('-').ok_or_else(wrong)?;
+        let year: i32 = year.parse().map_err(|_| wrong())?;
+        let month: u32 = month.parse().map_err(|_| wrong())?;
+        let next = match month {
+            1..=11 => (year, month + 1),
+            12 => (year + 1, 1),
+            _ => return Err(wrong()),
+        };
+        let first = |(year, month): (i32, u32)| {
+            litd_carbon::moment(&format!("{year:04}-{month:02}-01T00:00:00Z"))
+        };
+        Ok(Self {
+            begin: first((year, month)).map_err(|_| wrong())?,
+            end: first(next).map_err(|_| wrong())?,
+        })
+    }
+}

@@ -1,0 +1,42 @@
+//! Why there is no plan.
+
+use jiff::Timestamp;
+use litd_units::Seconds;
+use thiserror::Error;
+
+use crate::Configuration;
+
+/// No configuration, nor any sequence of them, meets the deadline: the fastest one does not.
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
+#[error(
+    "infeasible: the fastest configuration, {fastest}, needs {:.2} h in whole windows, and the deadline is \
+     {:.2} h after the start; allow more hours or fewer tokens",
+    needed.hours(), deadline.hours()
+)]
+pub struct Infeasible {
+    /// The configuration with the highest throughput.
+    pub fastest: Configuration,
+    /// What it needs, in whole windows.
+    pub needed: Seconds,
+    /// What there is.
+    pub deadline: Seconds,
+}
+
+/// The signal has no value for a window that a plan may use. Nothing is wrapped around or made up.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "there is no carbon intensity for {missing}: the signal covers {first} to {end}, and a plan that starts at \
+     {start} may use windows until {until}; give a longer signal, an earlier start or an earlier deadline"
+)]
+pub struct Uncovered {
+    /// The beginning of the first window without a value.
+    pub missing: Timestamp,
+    /// Where the signal begins.
+    pub first: Timestamp,
+    /// Where it ends.
+    pub end: Timestamp,
+    /// Where the plan starts.
+    pub start: Timestamp,
+    /// Where the last window ends that it may use.
+    pub until: Timestamp,
+}

@@ -1,0 +1,244 @@
+//! What was expected of a signal, and when that was said.
+
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use litd_units::{Intensity, Seconds};
+use thiserror::Error;
+
+use crate::Series;
+use crate::table::{Table, TableError};
+use crate::time::{at, moment};
+
+/// A value of the signal together with the moment from which it is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Known {
+    /// When the value was issued or observed.
+    pub issued: Timestamp,
+    /// The beginning of the window that it is for.
+    pub window: Timestamp,
+    /// The mean of that window.
+    pub intensity: Intensity,
+}
+
+/// A decision was given a value that was issued after the moment of the decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error(
+    "a value for {window} that was issued at {issued} can't be used in a decision of {now}: that would be \
+     knowledge of the future"
+)]
+pub struct FromLater {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// When the value was issued.
+    pub issued: Timestamp,
+    /// The window that it is for.
+    pub window: Timestamp,
+}
+
+/// One issue of a forecast.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Issued {
+    /// When it was issued.
+    pub at: Timestamp,
+    values: Series,
+}
+
+/// Forecasts by the time of their issue: CSV with `issued_utc`, `lead_h` (the hours from issue to the
+/// beginning of the step) and `forecast_g_per_kwh`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecasts {
+    /// In order of time.
+    issues: Vec<Issued>,
+}
+
+const COLUMNS: [&str; 3] = ["issued_utc", "lead_h", "forecast_g_per_kwh"];
+/// Signals repeat by the day.
+const DAY: i64 = 86_400;
+
+impl Forecasts {
+    /// The newest issue that is known at a moment.
+    #[must_use]
+    pub fn newest(&self, now: Timestamp) -> Option<&Issued> {
+        let known = self.issues.partition_point(|issue| issue.at <= now);
+        self.issues[..known].last()
+    }
+
+    /// When the first one was issued.
+    #[must_use]
+    pub fn first(&self) -> Option<Timestamp> {
+        self.issues.first().map(|issue| issue.at)
+    }
+
+    /// What is known of so many windows at a moment, the first of which begins then: the observed value of
+    /// that window, then the newest forecast. `None` before the first issue.
+    #[must_use]
+    pub fn outlook(
+        &self,
+        now: Timestamp,
+        observed: Intensity,
+        window: Seconds,
+        count: usize,
+    ) -> Option<Vec<Known>> {
+        let issue = self.newest(now)?;
+        let length = window.0 as i64;
+        let known = (0..count as i64).map(|number| {
+            let begin = now.as_second() + number * length;
+            let (issued, intensity) = match number {
+                0 => (now, observed.0),
+                _ => (issue.at, issue.expected(begin, begin + length)),
+            };
+            Known {
+                issued,
+                window: at(begin),
+                intensity: Intensity(intensity),
+            }
+        });
+        Some(known.collect())
+    }
+}
+
+impl Issued {
+    /// From an issue's values: where each step begins, and what is expected of it.
+    ///
+    /// # Errors
+    /// There is none, or they are out of order.
+    pub fn new(issued: Timestamp, values: &[(Timestamp, Intensity)]) -> Result<Self, String> {
+        let points = values.iter().map(|(at, it)| (at.as_second(), Some(it.0)));
+        let points: Vec<_> = points.collect();
+        if points.is_empty() {
+            return Err("the forecast is empty".to_owned());
+        }
+        let values = Series::new(&points).map_err(|(_, what)| what)?;
+        Ok(Self { at: issued, values })
+    }
+
+    /// The beginning of each step, and what is expected of it.
+    #[must_use]
+    pub fn values(&self) -> Vec<(Timestamp, Intensity)> {
+        let known = self.values.known();
+        known
+            .map(|(begin, value)| (at(begin), Intensity(value)))
+            .collect()
+    }
+
+    /// What is expected of a window. One that the issue does not reach is as the same time of the last day
+    /// that it does reach, and where there is no such day as the mean of the issue.
+    fn expected(&self, from: i64, to: i64) -> f64 {
+        let behind = to - self.values.end().as_second();
+        let days = if behind > 0 {
+            (behind + DAY - 1) / DAY
+        } else {
+            0
+        };
+        let same = self.values.mean(from - days * DAY, to - days * DAY);
+        same.unwrap_or_else(|| {
+            let (mut sum, mut count) = (0.0, 0.0);
+            for (_, value) in self.values.known() {
+                sum += value;
+                count += 1.0;
+            }
+            sum / f64::max(count, 1.0)
+        })
+    }
+}
+
+impl FromIterator<Issued> for Forecasts {
+    fn from_iter<I: IntoIterator<Item = Issued>>(issues: I) -> Self {
+        let mut issues: Vec<Issued> = issues.into_iter().collect();
+        issues.sort_by_key(|issue| issue.at);
+        Self { issues }
+    }
+}
+
+impl FromStr for Forecasts {
+    type Err = TableError;
+
+    fn from_str(text: &str) -> Result<Self, TableError> {
+        let table = Table::read(text, &COLUMNS)?;
+        let [issued, lead, value] = COLUMNS.map(|name| table.column(name).unwrap_or_default());
+        // By issue: the line of each value, with its moment and itself.
+        type Values = Vec<(usize, (i64, Option<f64>))>;
+        let mut issues: Vec<(Timestamp, Values)> = Vec::new();
+        for row in table.rows() {
+            let wrong = |what: String| TableError::line(row.line, what);
+            let moment = moment(row.text(issued)).map_err(wrong)?;
+            let hours = row.number(lead, COLUMNS[1])?;
+            let hours = hours.filter(|it| (0.0..=100_000.0).contains(it));
+            let hours = hours.ok_or_else(|| {
+                wrong(format!(
+                    "lead_h {:?} must be 0 or more hours",
+                    row.text(lead)
+                ))
+            })?;
+            let number = row.number(value, table.name(value))?;
+            if number.is_some_and(|it| it < 0.0) {
+                let what = format!("{} {} must be 0 or more", COLUMNS[2], row.text(value));
+                return Err(wrong(what));
+            }
+            let at = moment.as_second() + (hours * 3600.0).round() as i64;
+            let value = (row.line, (at, number));
+            let known = issues.iter().position(|(other, _)| *other == moment);
+            match known {
+                None => issues.push((moment, vec![value])),
+                Some(issue) if issue + 1 == issues.len() => issues[issue].1.push(value),
+                Some(_) => {
+                    let what = format!("the issue of {moment} continues after another one");
+                    return Err(wrong(what));
+                }
+            }
+        }
+        let issues = issues.into_iter().map(|(at, values)| {
+            let points: Vec<_> = values.iter().map(|(_, point)| *point).collect();
+            let series = Series::new(&points);
+            let values = series.map_err(|(row, what)| TableError::line(values[row].0, what))?;
+            Ok(Issued { at, values })
+        });
+        issues.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "issued_utc,lead_h,forecast_g_per_kwh\n\
+        2024-05-01T00:00:00Z,0,10\n2024-05-01T00:00:00Z,1,20\n2024-05-01T00:00:00Z,2,30\n\
+        2024-05-02T00:00:00Z,0,40\n2024-05-02T00:00:00Z,1,50\n";
+
+    #[test]
+    fn only_what_was_issued_by_now_is_seen() {
+        let forecasts: Forecasts = TEXT.parse().unwrap();
+        let at = |text: &str| moment(text).unwrap();
+        let values = |now: &str, count| {
+            let outlook = forecasts.outlook(at(now), Intensity(7.0), Seconds(3600.0), count);
+            let outlook = outlook.unwrap();
+            assert!(outlook.iter().all(|known| known.issued <= at(now)));
+            let values = outlook.iter().map(|known| known.intensity.0);
+            values.collect::<Vec<_>>()
+        };
+        assert_eq!(values("2024-05-01T00:00:00Z", 3), [7.0, 20.0, 30.0]);
+        assert_eq!(values("2024-05-01T01:00:00Z", 3), [7.0, 30.0, 20.0]);
+        // The same hour of the day before, where the forecast ends.
+        assert_eq!(values("2024-05-01T23:00:00Z", 3), [7.0, 10.0, 20.0]);
+        assert_eq!(values("2024-05-02T00:00:00Z", 2), [7.0, 50.0]);
+        let before = at("2024-04-30T23:00:00Z");
+        assert!(
+            forecasts
+                .outlook(before, Intensity(7.0), Seconds(3600.0), 1)
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let error = |rows: &str| {
+            let text = format!("issued_utc,lead_h,forecast_g_per_kwh\n{rows}");
+            text.parse::<Forecasts>().unwrap_err().to_string()
+        };
+        assert!(error("2024-05-01T00:00:00Z,-1,10\n").contains("line 2: lead_h \"-1\""));
+        assert!(error("2024-05-01T00:00:00Z,0,-10\n").contains("must be 0 or more"));
+        let disorder = "2024-05-01T00:00:00Z,1,1\n2024-05-01T00:00:00Z,0,1\n";
+        assert!(error(disorder).contains("line 3: "));
+    }
+}

@@ -1,0 +1,244 @@
+//! What providers' answers say.
+
+use jiff::Timestamp;
+use litd_units::Intensity;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::Reading;
+use crate::Factor;
+use crate::time::moment;
+
+/// One pound in grams, and a megawatt-hour in kilowatt-hours.
+const POUNDS_PER_MWH: f64 = 453.592_37 / 1000.0;
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(body)
+        .map_err(|error| format!("the answer is not as documented: {error}"))
+}
+
+/// A number that can be an intensity.
+fn possible(value: Option<f64>) -> Result<Intensity, String> {
+    match value {
+        Some(value) if value.is_finite() && value >= 0.0 => Ok(Intensity(value)),
+        Some(value) => Err(format!("an intensity of {value} g/kWh can't be")),
+        None => Err("the answer has no value".to_owned()),
+    }
+}
+
+fn same_zone(asked: &str, answered: Option<&str>) -> Result<(), String> {
+    match answered {
+        Some(answered) if answered != asked => Err(format!(
+            "the answer is of zone {answered:?}, and {asked:?} was asked for"
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Latest {
+    zone: Option<String>,
+    carbon_intensity: Option<f64>,
+    datetime: String,
+    #[serde(default)]
+    updated_at: Option<String>,
+    #[serde(default)]
+    emission_factor_type: Option<String>,
+    #[serde(default)]
+    is_estimated: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Forecast {
+    zone: Option<String>,
+    #[serde(default)]
+    forecast: Vec<Expected>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Expected {
+    carbon_intensity: Option<f64>,
+    datetime: String,
+}
+
+pub fn electricity_maps(
+    zone: &str,
+    factor: Factor,
+    latest: &[u8],
+    forecast: Option<&[u8]>,
+) -> Result<Reading, String> {
+    let latest: Latest = parse(latest)?;
+    same_zone(zone, latest.zone.as_deref())?;
+    let answered = latest.emission_factor_type.as_deref();
+    if answered.is_some_and(|answered| answered != factor.to_string()) {
+        let answered = answered.unwrap_or_default();
+        return Err(format!(
+            "the answer has the {answered} factor, and {factor} was asked for"
+        ));
+    }
+    let begin = moment(&latest.datetime)?;
+    let issued = latest.updated_at.as_deref().map(moment).transpose()?;
+    let mut expected = Vec::new();
+    if let Some(forecast) = forecast {
+        let forecast: Forecast = parse(forecast)?;
+        same_zone(zone, forecast.zone.as_deref())?;
+        for step in forecast.forecast {
+            expected.push((moment(&step.datetime)?, possible(step.carbon_intensity)?));
+        }
+    }
+    Ok(Reading {
+        factor,
+        issued: issued.unwrap_or(begin),
+        now: (begin, possible(latest.carbon_intensity)?),
+        is_estimated: latest.is_estimated,
+        expected,
+    })
+}
+
+#[derive(Deserialize)]
+struct WattTime {
+    data: Vec<Moer>,
+    #[serde(default)]
+    meta: Meta,
+}
+
+#[derive(Deserialize)]
+struct Moer {
+    point_time: String,
+    value: Option<f64>,
+}
+
+#[derive(Default, Deserialize)]
+struct Meta {
+    region: Option<String>,
+    generated_at: Option<String>,
+    units: Option<String>,
+}
+
+pub fn watttime(region: &str, now: Timestamp, body: &[u8]) -> Result<Reading, String> {
+    let answer: WattTime = parse(body)?;
+    same_zone(region, answer.meta.region.as_deref())?;
+    if let Some(units) = answer.meta.units.filter(|it| it != "lbs_co2_per_mwh") {
+        return Err(format!(
+            "values are in {units:?}, and lbs_co2_per_mwh is known"
+        ));
+    }
+    let steps = answer.data.iter().map(|step| {
+        let value = possible(step.value)?;
+        Ok((moment(&step.point_time)?, value * POUNDS_PER_MWH))
+    });
+    let issued = answer
+        .meta
+        .generated_at
+        .as_deref()
+        .map(moment)
+        .transpose()?;
+    reading(
+        Factor::Marginal,
+        issued,
+        now,
+        steps.collect::<Result<_, String>>()?,
+    )
+}
+
+#[derive(Deserialize)]
+struct Uk {
+    data: Vec<HalfHour>,
+}
+
+#[derive(Deserialize)]
+struct HalfHour {
+    from: String,
+    intensity: UkIntensity,
+}
+
+#[derive(Deserialize)]
+struct UkIntensity {
+    forecast: Option<f64>,
+    actual: Option<f64>,
+}
+
+pub fn uk(now: Timestamp, body: &[u8]) -> Result<Reading, String> {
+    let answer: Uk = parse(body)?;
+    let steps = answer.data.iter().map(|step| {
+        let value = step.intensity.actual.or(step.intensity.forecast);
+        Ok((moment(&step.from)?, possible(value)?))
+    });
+    let steps = steps.collect::<Result<Vec<_>, String>>()?;
+    reading(Factor::Direct, Some(now), now, steps)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Sdk {
+    generated_at: Option<String>,
+    #[serde(default)]
+    forecast_data: Vec<SdkStep>,
+}
+
+#[derive(Deserialize)]
+struct SdkStep {
+    #[serde(default)]
+    location: Option<String>,
+    timestamp: String,
+    value: Option<f64>,
+}
+
+pub fn carbon_aware_sdk(
+    location: &str,
+    factor: Factor,
+    now: Timestamp,
+    body: &[u8],
+) -> Result<Reading, String> {
+    let mut answer: Vec<Sdk> = parse(body)?;
+    let first = match answer.is_empty() {
+        true => return Err("the answer has no forecast".to_owned()),
+        false => answer.swap_remove(0),
+    };
+    // The SDK answers with the region of its own provider, which need not be the location asked for; within
+    // one answer it must be one.
+    let places = || {
+        first
+            .forecast_data
+            .iter()
+            .filter_map(|it| it.location.as_deref())
+    };
+    if let Some(place) = places().next()
+        && let Some(other) = places().find(|it| *it != place)
+    {
+        return Err(format!(
+            "the answer for {location:?} has values of {place:?} and of {other:?}"
+        ));
+    }
+    let steps = first.forecast_data.iter().map(|step| {
+        let value = possible(step.value)?;
+        Ok((moment(&step.timestamp)?, value))
+    });
+    let issued = first.generated_at.as_deref().map(moment).transpose()?;
+    reading(factor, issued, now, steps.collect::<Result<_, String>>()?)
+}
+
+/// A reading of steps one of which holds now.
+fn reading(
+    factor: Factor,
+    issued: Option<Timestamp>,
+    now: Timestamp,
+    steps: Vec<(Timestamp, Intensity)>,
+) -> Result<Reading, String> {
+    let begun = steps.iter().rposition(|(begin, _)| *begin <= now);
+    // A forecast may begin with the next step.
+    let at = begun.unwrap_or(0);
+    let Some(&current) = steps.get(at) else {
+        return Err("the answer has no value".to_owned());
+    };
+    Ok(Reading {
+        factor,
+        issued: issued.unwrap_or(now),
+        now: current,
+        is_estimated: true,
+        expected: steps[at..].to_vec(),
+    })
+}

@@ -1,0 +1,256 @@
+//! The carbon intensity that a zone's electricity had.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use litd_units::{Intensity, Seconds};
+use serde::{Deserialize, Serialize};
+
+use crate::Series;
+use crate::error::Uncovered;
+use crate::table::{Table, TableError};
+use crate::time::{at, moment};
+
+/// Which emissions an intensity counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Factor {
+    /// Those of burning fuel, as the mean of all plants.
+    #[default]
+    Direct,
+    /// Those of a plant's whole life, as the mean of all plants.
+    Lifecycle,
+    /// Those of the plants that follow demand.
+    Marginal,
+}
+
+impl Factor {
+    /// All, in the order in which they are shown.
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Lifecycle, Self::Marginal];
+
+    fn column(self) -> &'static str {
+        match self {
+            Self::Direct => "ci_direct_g_per_kwh",
+            Self::Lifecycle => "ci_lifecycle_g_per_kwh",
+            Self::Marginal => "ci_marginal_g_per_kwh",
+        }
+    }
+}
+
+impl fmt::Display for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Direct => "direct",
+            Self::Lifecycle => "lifecycle",
+            Self::Marginal => "marginal",
+        })
+    }
+}
+
+impl FromStr for Factor {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = Self::ALL.into_iter();
+        let mut meant = all.filter(|it| it.to_string() == text);
+        meant.next().ok_or("must be direct, lifecycle or marginal")
+    }
+}
+
+/// A zone's recorded signals.
+///
+/// CSV with `datetime_utc` (where the step begins) and at least one of `ci_direct_g_per_kwh`,
+/// `ci_lifecycle_g_per_kwh` and `ci_marginal_g_per_kwh`; `zone` and `price_per_kwh` may be there, and
+/// other columns are not looked at. An empty field is a missing value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    zone: Option<String>,
+    /// By factor, in the order of [`Factor::ALL`].
+    intensities: [Option<Series>; 3],
+    prices: Option<Series>,
+}
+
+impl Trace {
+    /// The zone's name, where the file has it.
+    #[must_use]
+    pub fn zone(&self) -> Option<&str> {
+        self.zone.as_deref()
+    }
+
+    /// The intensity by one factor.
+    ///
+    /// # Errors
+    /// The trace has no such column; the error names it.
+    pub fn series(&self, factor: Factor) -> Result<&Series, TableError> {
+        let missing = || {
+            let column = factor.column();
+            TableError::Whole(format!(
+                "there is no column {column:?}, which the {factor} factor needs"
+            ))
+        };
+        let at = Factor::ALL.iter().position(|it| *it == factor);
+        let series = at.and_then(|at| self.intensities[at].as_ref());
+        series.ok_or_else(missing)
+    }
+
+    /// The price of a kilowatt-hour, where the trace has a column `price_per_kwh`.
+    #[must_use]
+    pub fn prices(&self) -> Option<&Series> {
+        self.prices.as_ref()
+    }
+}
+
+impl Series {
+    /// The steps that had begun by a moment and their values, in order of time.
+    #[must_use]
+    pub fn until(&self, now: Timestamp) -> Vec<(Timestamp, Intensity)> {
+        let known = self.known();
+        let begun = known.take_while(|(begin, _)| *begin <= now.as_second());
+        begun
+            .map(|(begin, value)| (at(begin), Intensity(value)))
+            .collect()
+    }
+
+    /// The mean intensity of so many windows from a moment on.
+    ///
+    /// # Errors
+    /// A window is not covered whole.
+    pub fn windows(
+        &self,
+        start: Timestamp,
+        window: Seconds,
+        count: usize,
+    ) -> Result<Vec<Intensity>, Uncovered> {
+        let (from, length) = (start.as_second(), window.0 as i64);
+        let each = (0..count as i64).map(|window| {
+            let begin = from + window * length;
+            self.mean(begin, begin + length).ok_or(begin)
+        });
+        let values = each.collect::<Result<Vec<_>, i64>>();
+        let values = values.map_err(|begin| Uncovered {
+            missing: at(begin),
+            first: self.first(),
+            end: self.end(),
+            start,
+            until: at(from + count as i64 * length),
+        })?;
+        Ok(values.into_iter().map(Intensity).collect())
+    }
+}
+
+impl FromStr for Trace {
+    type Err = TableError;
+
+    fn from_str(text: &str) -> Result<Self, TableError> {
+        let table = Table::read(text, &["datetime_utc"])?;
+        let time = table.column("datetime_utc").unwrap_or_default();
+        let mut moments = Vec::new();
+        let mut zone: Option<&str> = None;
+        for row in table.rows() {
+            let moment = moment(row.text(time));
+            let moment = moment.map_err(|what| TableError::line(row.line, what))?;
+            moments.push(moment.as_second());
+            let own = table.column("zone").map(|column| row.text(column));
+            match (zone, own) {
+                (Some(zone), Some(own)) if zone != own => {
+                    let what =
+                        format!("the zone is {own:?} and was {zone:?}: a trace has one zone");
+                    return Err(TableError::line(row.line, what));
+                }
+                _ => zone = own,
+            }
+        }
+        let column = |name: &str, negative: bool| series(&table, &moments, name, negative);
+        let [direct, lifecycle, marginal] = Factor::ALL.map(|it| column(it.column(), false));
+        let intensities = [direct?, lifecycle?, marginal?];
+        if intensities.iter().all(Option::is_none) {
+            return Err(TableError::Column {
+                column: Factor::Direct.column().to_owned(),
+                needed: Factor::ALL.map(Factor::column).join(" or "),
+            });
+        }
+        Ok(Self {
+            zone: zone.filter(|it| !it.is_empty()).map(str::to_owned),
+            intensities,
+            prices: column("price_per_kwh", true)?,
+        })
+    }
+}
+
+/// One column over time. Prices are negative at times; intensities never are.
+fn series(
+    table: &Table,
+    moments: &[i64],
+    name: &str,
+    negative: bool,
+) -> Result<Option<Series>, TableError> {
+    let Some(column) = table.column(name) else {
+        return Ok(None);
+    };
+    let mut points = Vec::with_capacity(moments.len());
+    for (row, moment) in table.rows().iter().zip(moments) {
+        let value = row.number(column, name)?;
+        if value.is_some_and(|it| it < 0.0 && !negative) {
+            let what = format!("{name} {} must be 0 or more", row.text(column));
+            return Err(TableError::line(row.line, what));
+        }
+        points.push((*moment, value));
+    }
+    let series = Series::new(&points);
+    let series = series.map_err(|(row, what)| TableError::line(table.rows()[row].line, what));
+    series.map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = "datetime_utc,zone,ci_direct_g_per_kwh,ci_lifecycle_g_per_kwh\n";
+
+    fn trace(rows: &str) -> Result<Trace, String> {
+        let text = format!("{HEADER}{rows}");
+        text.parse().map_err(|error: TableError| error.to_string())
+    }
+
+    #[test]
+    fn each_factor_has_its_own_values() {
+        let trace = trace(
+            "2024-05-01T00:00:00Z,Z,60,100\n2024-05-01T01:00:00Z,Z,70,\n2024-05-01T02:00:00Z,Z,80,120\n",
+        )
+        .unwrap();
+        let start = moment("2024-05-01T00:00:00Z").unwrap();
+        let windows = |factor, count| {
+            let series = trace.series(factor).unwrap();
+            series.windows(start, Seconds(3600.0), count)
+        };
+        let direct = windows(Factor::Direct, 3).unwrap();
+        assert_eq!(direct, [60.0, 70.0, 80.0].map(Intensity));
+        let error = windows(Factor::Lifecycle, 2).unwrap_err().to_string();
+        assert!(
+            error.contains("no carbon intensity for 2024-05-01T01:00:00Z"),
+            "{error}"
+        );
+        let error = windows(Factor::Direct, 4).unwrap_err().to_string();
+        assert!(
+            error.contains("covers 2024-05-01T00:00:00Z to 2024-05-01T03:00:00Z"),
+            "{error}"
+        );
+        let error = trace.series(Factor::Marginal).unwrap_err().to_string();
+        assert!(error.contains("ci_marginal_g_per_kwh"), "{error}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let error = |rows: &str| trace(rows).unwrap_err();
+        assert!(error("2024-05-01T00:00:00Z,Z,-1,1\n").contains("line 2: ci_direct_g_per_kwh -1"));
+        assert!(error("2024-05-01T00:00:00Z,Z,1,x\n").contains("\"x\" is no number"));
+        assert!(error("May,Z,1,1\n").contains("line 2: \"May\" is no time"));
+        let two = "2024-05-01T00:00:00Z,A,1,1\n2024-05-01T01:00:00Z,B,1,1\n";
+        assert!(error(two).contains("line 3: the zone is \"B\" and was \"A\""));
+        let twice = "2024-05-01T00:00:00Z,A,1,1\n2024-05-01T00:00:00Z,A,1,1\n";
+        assert!(
+            error(twice).contains("line 3: 2024-05-01T00:00:00Z has the time of the row before")
+        );
+    }
+}
