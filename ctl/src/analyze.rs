@@ -6,12 +6,15 @@ mod doubts;
 mod files;
 mod hosts;
 mod html;
+mod links;
 mod next;
 mod parts;
 pub mod read;
+mod stages;
 mod summary;
 mod text;
 mod time;
+mod weighed;
 mod words;
 
 use std::path::PathBuf;
@@ -20,6 +23,7 @@ use clap::ValueEnum;
 use litd_cli::traces;
 use litd_traces::formats::nccl_summary::Waits;
 use litd_traces::study::{Cause, Gain, ModelOptions, Skew, Study, gain, remove_skew, study_group};
+use litd_traces::whatif::WhatIf;
 use litd_traces::{
     AlignError, AlignOptions, AnalysisOptions, Choice, Groups, KernelClass, Report, Selection,
     Suspect, Timeline, analyse_groups, common_iterations, folder, formats, join, leads, partition,
@@ -29,6 +33,7 @@ use litd_units::{Aggregation, Watts};
 use serde::Serialize;
 
 use self::summary::Summary;
+use self::weighed::Weighed;
 use crate::{Outcome, output};
 
 /// Find the GPU that the others wait for, in the kernel traces of a job's ranks
@@ -191,11 +196,20 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let (groups, skews, mut report) = compared.map_err(|error| explained(error, &timelines))?;
     notes.extend(report.missing());
     report.notes.splice(..0, notes);
-    let study = studied((&timelines, &groups), skews, &options, args, &mut report);
+    let job = WhatIf::of(&timelines, &groups);
+    let study = studied(
+        (&timelines, &groups),
+        &job,
+        skews,
+        &options,
+        args,
+        &mut report,
+    );
     let told = study.as_ref().map_or(&timelines[..], |told| told.timelines);
     let gain = study.as_ref().and_then(|told| told.gain);
     let study = study.map(|told| told.study);
-    let first = Summary::of(&report, study.as_ref(), gain.as_ref());
+    let weighed = Weighed::of(&job, study.as_ref());
+    let first = Summary::of(&report, study.as_ref(), gain.as_ref(), &weighed);
     write_files(
         args,
         (&report, &first),
@@ -209,6 +223,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
             verdict: &first,
             study: study.as_ref(),
             gain,
+            what_if: &job,
         });
     }
     let mut text = text::render(&report, &first, options.aggregation, study.as_ref());
@@ -323,6 +338,7 @@ struct Document<'a> {
     /// Where power can help.
     #[serde(skip_serializing_if = "Option::is_none")]
     gain: Option<Gain>,
+    what_if: &'a WhatIf<'a>,
 }
 
 /// The JSON document of a summary of collectives.
@@ -346,6 +362,7 @@ struct Told<'a> {
 /// ranks wait longest, of those that are not healthy. What holds each group back goes to the report.
 fn studied<'a>(
     (timelines, groups): (&'a [Timeline], &'a Groups),
+    job: &WhatIf<'_>,
     skews: Vec<Skew>,
     options: &AnalysisOptions,
     args: &Args,
@@ -375,7 +392,8 @@ fn studied<'a>(
         match study_group(own, (group, waits), skew, &options.align, &models) {
             // Who waits for whom is the schedule of a pipeline there; a slow clock shows all the same.
             Ok(study) if group.pipeline && !study.diagnosis.clearly_slow() => studies.push(None),
-            Ok(study) => {
+            Ok(mut study) => {
+                weighed::add_alike(job, &mut study.diagnosis);
                 told.skew = several.then(|| study.skew.clone());
                 told.diagnosed(study.diagnosis.clone());
                 studies.push(Some(Told {
@@ -401,7 +419,7 @@ fn studied<'a>(
     report.tell(worst);
     let mut told = studies.into_iter().nth(worst).flatten()?;
     if told.study.diagnosis.power_helps {
-        told.gain = gain(timelines, groups, worst, &told.study);
+        told.gain = gain((timelines, job), groups, worst, &told.study);
     }
     Some(told)
 }

@@ -51,6 +51,7 @@ pub mod study;
 mod text;
 mod time;
 pub mod timeline;
+pub mod whatif;
 mod wild;
 mod window;
 

@@ -1,7 +1,7 @@
 //! What limits a kernel, as far as its name tells.
 
 /// What a kernel's length depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// Arithmetic: it follows the clock.
     Compute,

@@ -4,11 +4,15 @@ use litd_traces::study::{Cause, Diagnosis, Gain, Study, named};
 use litd_traces::{RankReport, Report};
 use litd_units::Nanos;
 
+use super::weighed::Weighed;
 use super::{hosts, parts, words};
 use crate::show::time;
 
 /// From this share of the time on it is worth a word that all ranks wait for each other, or that stages do.
 pub const MUCH: f64 = 0.02;
+
+/// From this share of the time on, what all GPUs wait for their hosts may be what these wait for another host.
+const ALL_IDLE: f64 = 0.1;
 
 /// Below this share a figure would be "0.0 %".
 const LEAST: f64 = 0.0005;
@@ -24,89 +28,35 @@ fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<String>
         true => "hardly less".into(),
         false => format!("{:.1} % less ({})", 100.0 * share, time(by)),
     };
-    // Of a rank that is slow in some iterations, or where half of the ranks are, the median tells too little.
-    let half = 2 * diagnosis.stragglers.len() >= diagnosis.ranks.len();
-    let uneven = !diagnosis.slow_in.is_empty() || half && diagnosis.ranks.len() > 2;
-    let most = diagnosis
-        .excess
-        .filter(|&most| uneven && report.groups.len() == 1 && most > gain.group);
-    if let Some(most) = most {
-        let most = format!("{:.1} % less", 100.0 * most);
-        let range = match diagnosis.slow_in.is_empty() {
-            true => format!("{:.1} to {most}", 100.0 * gain.named),
-            false => format!("about {most}"),
-        };
-        return Some(format!(
-            "with {late} as fast as the fastest all the time an iteration would take {range}, an estimate: {}.",
-            assumed(report)
-        ));
-    }
-    let stage = report.told().filter(|_| report.groups.len() > 1);
-    let (whole, first, all) = match stage {
-        None => (
-            "an iteration".to_owned(),
-            less(gain.named, gain.named_ns),
-            less(gain.group, gain.group_ns),
-        ),
-        Some(group) => {
-            let which = match group.stage {
-                Some(stage) => format!("stage {stage}"),
-                None => "this group".into(),
-            };
-            let both = |own: String, job: String| {
-                format!("{own} by itself, the whole iteration about {job}")
-            };
-            let own = less(gain.named, gain.named_ns);
-            let first = both(own, less(gain.named_iteration, gain.named_iteration_ns));
-            let own = less(gain.group, gain.group_ns);
-            let all = both(own, less(gain.iteration, gain.iteration_ns));
-            (which, first, all)
-        }
-    };
-    let alike = format!("{:.1}", 100.0 * gain.named) == format!("{:.1}", 100.0 * gain.group);
+    let first = less(gain.named_iteration, gain.named_iteration_ns);
+    let all = less(gain.iteration, gain.iteration_ns);
+    let whole = "an iteration";
+    let alike = gain.iteration - gain.named_iteration < 0.001;
     let measure = match report.told().map_or(0, |group| group.ranks.len()) {
         2 => "the other rank",
         _ => "the median rank",
     };
     let first_alone = format!("with {late} as fast as {measure} {whole} would take {first}");
-    let assumed = assumed(report);
     Some(match first == all || alike {
-        true => format!("{first_alone}; an estimate: {assumed}."),
+        true => format!("{first_alone}, an estimate."),
         false => {
-            format!("{first_alone}; with all ranks at least as fast, {all}. Estimates: {assumed}.")
+            format!("{first_alone}; with all ranks at least as fast, {all}. Both are estimates.")
         }
     })
-}
-
-/// What a gain assumes. Collectives that wait for less slow computation beside them for less; by how much,
-/// traces don't tell.
-fn assumed(report: &Report) -> &'static str {
-    /// Below this share of computation nothing is beside communication.
-    const BESIDE: f64 = 0.01;
-    let ranks = report.told().map_or(&[][..], |group| &group.ranks);
-    let own = report
-        .ranks
-        .iter()
-        .filter(|rank| ranks.contains(&rank.rank));
-    let overlap = own.filter_map(|rank| rank.overlap_ratio);
-    match overlap.reduce(f64::max) >= Some(BESIDE) {
-        true => "all other kernels take as long as now; those beside communication may gain more",
-        false => "all other kernels take as long as now",
-    }
 }
 
 /// What the others wait for the stragglers.
 pub fn of(
     report: &Report,
     study: &Study<'_>,
-    gain: Option<&Gain>,
+    (gain, weighed): (Option<&Gain>, &Weighed<'_>),
     turns: Option<[f64; 2]>,
 ) -> String {
     let diagnosis = &study.diagnosis;
     let gain = gain.and_then(|gain| gained(report, diagnosis, gain));
     let told = match (gain, in_step_matters(report, diagnosis)) {
         (Some(gain), _) => Some(gain),
-        (None, false) => mended(report, study),
+        (None, false) => mended(report, study, weighed),
         (None, true) => None,
     };
     let Some(told) = told else {
@@ -130,7 +80,7 @@ pub fn of(
 }
 
 /// What it would gain at most if what makes ranks late were mended, where that is no clock.
-fn mended(report: &Report, study: &Study<'_>) -> Option<String> {
+fn mended(report: &Report, study: &Study<'_>, weighed: &Weighed<'_>) -> Option<String> {
     let diagnosis = &study.diagnosis;
     let iterations = i64::try_from(study.waves.len().max(1)).unwrap_or(i64::MAX);
     let less = |share: f64, window: f64| {
@@ -168,42 +118,44 @@ fn mended(report: &Report, study: &Study<'_>) -> Option<String> {
                     named(&diagnosis.stragglers),
                     less(own, window)
                 ),
-                _ => "one of them alone gains hardly anything".into(),
+                _ => one_host(weighed),
             }
         ));
     }
-    // Ranks that are late one after the other are each waited for.
-    let waits = Vec::from_iter(others(report, diagnosis));
-    let waits = range(&waits, |rank| rank.exposed_wait_ns);
-    let waits = waits.filter(|_| diagnosis.stragglers.len() > 1);
-    let excess = diagnosis.excess?.max(waits.map_or(0.0, |waits| waits[0]));
-    // The first gap for a late host comes before the first kernel.
-    let late_ranks = ranks
-        .iter()
-        .filter(|rank| diagnosis.stragglers.contains(&rank.rank));
-    let excess = match diagnosis.cause {
-        Cause::HostBound => late_ranks
-            .map(|rank| hosts::with_first(rank, excess))
-            .fold(excess, f64::max),
-        _ => excess,
-    };
-    if !(LEAST..1.0).contains(&excess) {
+    let share = weighed.late.as_ref()?.share;
+    // What others wait tells more of what nothing explains.
+    if share < LEAST {
         return None;
     }
     let late = named(&diagnosis.stragglers);
-    let whole = match report.groups.len() {
-        1 => "an iteration".to_owned(),
-        _ => "an iteration of this group".to_owned(),
-    };
-    Some(format!(
-        "without what makes {late} late {whole} would take {} {}.",
-        // While others wait for a late host their own hosts catch up, and what these are late by is hidden.
-        match (diagnosis.cause, &diagnosis.stragglers[..]) {
-            (Cause::HostBound, [_]) => "up to about",
-            _ => "about",
-        },
-        less(excess, window)
-    ))
+    let mut cost = format!(
+        "without what makes {late} late an iteration would take about {}",
+        weighed.less(share)
+    );
+    // Hosts that wait for another one on the CPU leave their GPUs idle as it does.
+    let idle = ranks.iter().map(|rank| rank.time_ns.idle_launch.0 as f64);
+    let idle = idle.fold(f64::INFINITY, f64::min) / window;
+    if diagnosis.cause == Cause::HostBound && idle >= ALL_IDLE {
+        cost += &format!(
+            ", and up to {} more if the other hosts wait for that one (as for a scheduler)",
+            words::percents(idle)
+        );
+    }
+    Some(cost + ".")
+}
+
+/// What mending one host gains where all are late: launches don't tell whether the others follow it.
+fn one_host(weighed: &Weighed<'_>) -> String {
+    match (weighed.host, weighed.leader) {
+        (Some((rank, share)), _) => format!(
+            "that of rank {rank}, the latest, alone {:.1} %, or all of it if the other hosts wait for it (as for a scheduler)",
+            100.0 * share
+        ),
+        (None, Some((rank, count, all))) => format!(
+            "that of rank {rank} alone as much, if the other hosts follow it (as a scheduler): it launches first in {count} of {all} iterations"
+        ),
+        (None, None) => "one of them alone gains that only if the other hosts wait for it".into(),
+    }
 }
 
 /// Whether the first collectives, which see when recordings began, account for much of what is waited.

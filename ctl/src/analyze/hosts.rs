@@ -2,6 +2,7 @@
 //! gaps that shows, and what recordings miss of it.
 
 use litd_traces::study::named;
+use litd_traces::whatif::Stall;
 use litd_traces::{RankReport, Report};
 use litd_units::Nanos;
 
@@ -121,4 +122,12 @@ pub fn advice(ranks: &[&RankReport]) -> String {
         ),
         None => "fewer and larger launches (CUDA graphs), less work on the host between them, faster input".into(),
     }
+}
+
+/// That the hosts of all ranks are late together in some iterations.
+pub fn stall(stall: &Stall) -> String {
+    format!(
+        "Late hosts: in {} all hosts launch kernels too late, and their GPUs wait; power can't help.",
+        words::iterations(&stall.iterations)
+    )
 }

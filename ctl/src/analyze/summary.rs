@@ -9,7 +9,8 @@ use litd_traces::{GroupReport, Report};
 use serde::Serialize;
 
 use super::cost::{self, MUCH};
-use super::{certainty, doubts, hosts, next, parts, words};
+use super::weighed::{self, First, Weighed};
+use super::{certainty, doubts, hosts, links, next, parts, stages, words};
 
 /// The four answers.
 #[derive(Serialize)]
@@ -56,11 +57,60 @@ enum Other {
 
 impl Summary {
     /// Of traces. What is gained is told where power can help.
-    pub fn of(report: &Report, study: Option<&Study<'_>>, gain: Option<&Gain>) -> Self {
+    pub fn of(
+        report: &Report,
+        study: Option<&Study<'_>>,
+        gain: Option<&Gain>,
+        weighed: &Weighed<'_>,
+    ) -> Self {
         let doubts = doubts::of(report, study);
-        match study {
-            Some(study) => of_diagnosis(report, study, gain, doubts),
+        let summary = match study {
+            Some(study) => of_diagnosis(report, study, (gain, weighed), doubts),
             None => without_diagnosis(report, doubts),
+        };
+        match weighed.first() {
+            Some(first) => summary.headed_by(first, weighed, study),
+            None => summary,
+        }
+    }
+
+    /// The same where something costs more than what it tells of.
+    fn headed_by(self, first: First<'_>, weighed: &Weighed<'_>, study: Option<&Study<'_>>) -> Self {
+        let also = weighed::besides(weighed, study.map(|study| &study.diagnosis));
+        let (cause, verdict, sure, cost, next) = match first {
+            First::Link(link) => (
+                Cause::Communication,
+                links::headline(link),
+                links::sure(link),
+                links::cost(link, weighed),
+                links::next(link),
+            ),
+            First::Stage(stage) => (
+                stages::cause(stage),
+                stages::headline(stage),
+                stages::sure(stage),
+                stages::cost(stage, weighed),
+                stages::next(stage),
+            ),
+            First::Stall(stall) => (
+                Cause::HostBound,
+                hosts::stall(stall),
+                "sure: gaps are counted, and no rank is late more than the others there.".into(),
+                format!(
+                    "with hosts as fast there as in the other iterations an iteration would take {}.",
+                    weighed.less(stall.saved)
+                ),
+                "look at what all hosts wait for there: a shared file system, input, a checkpoint, logging.".into(),
+            ),
+        };
+        Self {
+            kind: Kind::Diagnosed(cause),
+            verdict: verdict + &also,
+            brief: Some(sure.clone()),
+            sure,
+            doubts: self.doubts,
+            cost,
+            next,
         }
     }
 
@@ -129,7 +179,7 @@ impl Summary {
 fn of_diagnosis(
     report: &Report,
     study: &Study<'_>,
-    gain: Option<&Gain>,
+    (gain, weighed): (Option<&Gain>, &Weighed<'_>),
     doubts: Vec<String>,
 ) -> Summary {
     let diagnosis = &study.diagnosis;
@@ -141,7 +191,7 @@ fn of_diagnosis(
             "Stages wait for each other, for up to {:.1} % of the time recorded; within its stage no rank holds the others back.",
             100.0 * most
         ),
-        None => words::headline(diagnosis),
+        None => words::headline(diagnosis, weighed.late.as_ref().and_then(weighed::when)),
     };
     let late = hosts::Late::of(report).filter(|_| stages.is_some());
     if let Some(late) = &late {
@@ -155,17 +205,28 @@ fn of_diagnosis(
             None => " That is likely, no more: it rests on one collective.".into(),
         };
     }
-    verdict += &words::also(diagnosis);
+    if let Some((rank, _)) = weighed
+        .host
+        .filter(|_| diagnosis.in_turn && diagnosis.cause == Cause::HostBound)
+    {
+        verdict += &format!(" The host of rank {rank} is the latest.");
+    }
+    verdict += &match weighed.has_others() {
+        true => weighed::besides(weighed, Some(diagnosis)),
+        false => words::also(diagnosis),
+    };
+    let inside = |group: &GroupReport| {
+        let mut late = diagnosis.stragglers.iter();
+        late.all(|rank| group.ranks.contains(rank))
+    };
     let one_of_several = report.groups.len() > 1 && stages.is_none();
+    let one_of_several = one_of_several && report.told().is_some_and(inside);
     if let Some(group) = report.told().filter(|_| one_of_several) {
         let place = match group.stage {
             Some(stage) => format!("stage {stage} of the pipeline"),
             None => format!("one of {} groups", report.groups.len()),
         };
-        verdict += &format!(
-            " That is of {place}, {}: each is compared by itself.",
-            named(&group.ranks)
-        );
+        verdict += &format!(" That is of {place} ({}).", named(&group.ranks));
     }
     if let Some(all) = report.world_size.filter(|_| report.missing().is_some()) {
         verdict += &format!(
@@ -204,9 +265,9 @@ fn of_diagnosis(
             Some(late) => format!(
                 "{} {}",
                 late.cost(report),
-                capital(&cost::of(report, study, gain, turns))
+                capital(&cost::of(report, study, (gain, weighed), turns))
             ),
-            None => cost::of(report, study, gain, turns),
+            None => cost::of(report, study, (gain, weighed), turns),
         },
         next: match &late {
             Some(late) => late.next(report),

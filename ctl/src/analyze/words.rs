@@ -13,8 +13,8 @@ use crate::show::{HEAD, percent, time};
 /// The longest name that is shown, in characters.
 const NAME: usize = 60;
 
-/// What holds the node back, in one sentence.
-pub fn headline(diagnosis: &Diagnosis) -> String {
+/// What holds the node back, in one sentence; and when, where ranks are slow at times only.
+pub fn headline(diagnosis: &Diagnosis, when: Option<String>) -> String {
     let late = named(&diagnosis.stragglers);
     let all = diagnosis.ranks.len();
     let wait = match all.saturating_sub(diagnosis.stragglers.len()) {
@@ -30,11 +30,10 @@ pub fn headline(diagnosis: &Diagnosis) -> String {
             ),
             None => "Healthy: no rank holds the others back.".into(),
         },
-        Cause::SlowClock if !diagnosis.slow_in.is_empty() => format!(
-            "Slow clock: {wait}, in {} alone; power can help.",
-            iterations(&diagnosis.slow_in)
-        ),
-        Cause::SlowClock => format!("Slow clock: {wait}; power can help."),
+        Cause::SlowClock => match when {
+            Some(when) => format!("Slow clock: {wait}, {when}; power can help."),
+            None => format!("Slow clock: {wait}; power can help."),
+        },
         Cause::HostBound if diagnosis.in_turn => {
             "Late hosts: no host launches kernels fast enough for its GPU; no rank is late more than the others by more than chance, and power can't help.".into()
         }
@@ -89,7 +88,7 @@ fn data_dependent(diagnosis: &Diagnosis, wait: &str) -> String {
 }
 
 /// Iterations by their numbers, as in "iterations 4 to 6".
-fn iterations(numbers: &[u32]) -> String {
+pub fn iterations(numbers: &[u32]) -> String {
     /// So many are named.
     const NAMED: usize = 4;
     match numbers {
@@ -188,6 +187,12 @@ fn longer(longer: &Longer, wait: &str, several: bool) -> String {
             }
         );
     }
+    if let Some(more) = longer.more_kernels() {
+        return format!(
+            "More work: {wait}, where {more} more kernels {} run in all than on the ranks far ahead of it, each as long as there.",
+            short(&longer.name)
+        );
+    }
     let (what, take) = match (longer.copies(), several) {
         (true, _) => ("Slow copies", "take"),
         (false, true) => ("Some kernels take longer", "takes"),
@@ -233,7 +238,7 @@ pub fn group(number: usize, group: &GroupReport) -> String {
         kind => format!(", {kind:?}").to_uppercase(),
     };
     let verdict = match &group.diagnosis {
-        Some(diagnosis) => format!(": {}", headline(diagnosis)),
+        Some(diagnosis) => format!(": {}", headline(diagnosis, None)),
         None => String::new(),
     };
     format!("{number}: {stage}ranks {ranks}{kind}{verdict}")

@@ -14,6 +14,7 @@ mod run;
 mod schema;
 mod study;
 mod truth;
+mod weighed;
 
 use std::fs;
 use std::io::Write;

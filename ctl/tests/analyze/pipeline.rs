@@ -214,7 +214,7 @@ fn the_longest_stage_of_a_pipeline_is_told_with_how_it_is_longer() {
         for (report, told) in [
             (
                 more,
-                "Rank 2 computes longest, by 50.0 % more than the next, in more kernels",
+                "the others wait for stage 2 (rank 2), which computes 50.0 % longer than the median stage, in more kernels",
             ),
             (
                 slow,

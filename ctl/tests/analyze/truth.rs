@@ -393,15 +393,12 @@ fn two_ranks_are_told_the_whole_gain_and_not_half_of_it() {
         let cost = said(&slow, "cost");
         let begins = "with rank 1 as fast as the other rank an iteration would take ";
         assert!(cost.starts_with(begins), "{cost}");
-        assert!(
-            cost.contains("all other kernels take as long as now"),
-            "{cost}"
-        );
+        assert!(cost.contains("an estimate"), "{cost}");
     }
 }
 
 #[test]
-fn a_gain_that_is_told_too_small_says_what_it_assumes() {
+fn a_gain_knows_of_computation_that_communication_slows() {
     // Collectives run beside computation, which is slower for it; with less waiting it is less so.
     let workload = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -410,10 +407,7 @@ fn a_gain_that_is_told_too_small_says_what_it_assumes() {
     let job = ["--workload", workload, "--contention", "1.3"];
     let slow = simulated(&job, "1,1,1,1,0.95,1,1,1");
     let [truth, told] = true_and_told(&slow, &simulated(&job, "1,1,1,1,1,1,1,1"));
-    assert!(told < truth - 0.003, "{told} of {truth}");
-    let cost = said(&slow, "cost");
-    let assumed = "those beside communication may gain more";
-    assert!(cost.contains(assumed), "{cost}");
+    assert!((told - truth).abs() < 0.003, "{told} of {truth}");
 }
 
 #[test]

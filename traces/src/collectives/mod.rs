@@ -1,7 +1,6 @@
 //! Which communication kernels of different ranks are one collective, how long each rank waits in
 //! them, and what they carry. docs/analyze.md has the definitions.
 
-pub(crate) mod replay;
 mod step;
 mod table;
 mod turns;
@@ -14,10 +13,10 @@ use litd_units::Nanos;
 use crate::groups::{Groups, POINT_TO_POINT, of_kernel};
 use crate::timeline::{Collective, Kernel, NameId, NonMax, Timeline};
 pub use table::CollectiveRow;
-pub(crate) use table::tables;
+pub(crate) use table::{carries, tables};
 pub use turns::Lag;
 pub use waits::GroupWaits;
-pub(crate) use waits::{AllWaits, waits};
+pub(crate) use waits::{AllWaits, in_one, waits};
 
 /// Kernels of different ranks that are one collective. Of millions only their places are kept.
 #[derive(Debug)]

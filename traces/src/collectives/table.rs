@@ -129,6 +129,20 @@ fn key_of(kind: &'static str, told: Option<&Collective>) -> Key {
     (kind, bytes, ranks)
 }
 
+/// What a communication kernel does, and how many bytes it carries, where the trace tells.
+pub(crate) fn carries(timeline: &Timeline, kernel: &Kernel) -> (String, Option<u64>) {
+    let told = timeline.collective_of(kernel);
+    let name = told.and_then(|told| told.name.as_deref());
+    let kind = kind_of(name.unwrap_or_else(|| timeline.name_of(kernel)));
+    let (kind, bytes, _) = key_of(kind, told);
+    // The two ends of a transfer are one thing.
+    let kind = match kind {
+        "send" | "recv" => "sendrecv",
+        kind => kind,
+    };
+    (kind.into(), bytes)
+}
+
 /// What is added up for a row.
 #[derive(Default)]
 struct Sum {

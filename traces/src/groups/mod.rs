@@ -48,6 +48,18 @@ pub struct Group {
     pub(crate) alignment: Option<Alignment>,
 }
 
+impl Group {
+    /// This group as if its timelines were all.
+    pub(crate) fn alone(&self, timelines: &[Timeline]) -> Groups {
+        let groups = Groups::one(timelines, self.alignment.clone());
+        let mut groups = groups.named(timelines, &AlignOptions::default());
+        for group in &mut groups.all {
+            group.pipeline = self.pipeline;
+        }
+        groups
+    }
+}
+
 /// All ranks, in groups of equal work.
 #[derive(Debug, Clone, Default)]
 pub struct Groups {

@@ -59,6 +59,18 @@ impl Longer {
         ratio(self.time_ns - self.ahead_ns, self.ahead_ns)
     }
 
+    /// How many more of them run than on the ranks ahead, where that and not how long each takes is why they take longer.
+    #[must_use]
+    pub fn more_kernels(&self) -> Option<usize> {
+        /// Each takes as long where it takes no more than this part longer of what all do.
+        const EACH: f64 = 0.25;
+        let [own, ahead] = self.counts;
+        let more = own.checked_sub(ahead).filter(|&more| more > 0 && ahead > 0)?;
+        let each = self.time_ns.0 as f64 / own as f64;
+        let theirs = self.ahead_ns.0 as f64 / ahead as f64;
+        (each / theirs - 1.0 <= EACH * self.more()?).then_some(more)
+    }
+
     /// Whether grids tell that they have more to do, by at least half of what they take longer.
     #[must_use]
     pub fn more_work(&self) -> Option<f64> {

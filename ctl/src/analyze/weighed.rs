@@ -1,0 +1,224 @@
+//! What holds the job back, weighed by what mending it would gain: ranks that are late, and links.
+
+use litd_traces::study::{Cause, Diagnosis, Study, named};
+use litd_traces::whatif::{Course, Link, Mended, Part, Stage, Stall, WhatIf};
+use litd_units::Nanos;
+
+use super::{links, stages, words};
+use crate::show::time;
+
+/// Less than this share of the time is not worth a word.
+pub const WORTH: f64 = 0.005;
+
+/// What ranks and links cost.
+pub struct Weighed<'a> {
+    /// Of the ranks that the others wait for, if any are named.
+    pub late: Option<Late>,
+    /// The most costly first.
+    pub links: &'a [Link],
+    pub stage: Option<&'a Stage>,
+    pub stall: Option<&'a Stall>,
+    /// The rank whose host alone costs most, and its share of the time.
+    pub host: Option<(u32, f64)>,
+    /// The rank whose host the others may follow, in how many iterations it launches first, and of how many.
+    pub leader: Option<(u32, usize, usize)>,
+    /// The rank that costs most once all of that is mended, what of it, and its share of the time.
+    pub second: Option<(u32, Part, f64)>,
+    /// What mending all of that gains, as a share of the time.
+    pub all: f64,
+    wall: Nanos,
+    iterations: i64,
+}
+
+/// What costs more than any rank.
+#[derive(Clone, Copy, PartialEq)]
+pub enum First<'a> {
+    Link(&'a Link),
+    Stage(&'a Stage),
+    Stall(&'a Stall),
+}
+
+/// What the ranks that are named cost.
+pub struct Late {
+    /// As a share of the time.
+    pub share: f64,
+    /// When their kernels are slow, where that is why they are late; ranks that are slow at the same time together.
+    pub courses: Vec<(Vec<u32>, Course)>,
+}
+
+/// What of ranks makes them late.
+pub fn part(diagnosis: &Diagnosis) -> Part {
+    match diagnosis.cause {
+        Cause::SlowClock => Part::Clock,
+        Cause::DataDependent | Cause::Communication => Part::Kernels,
+        Cause::HostBound => Part::Host,
+        Cause::Unknown if !diagnosis.longer.is_empty() => Part::Kernels,
+        _ => Part::All,
+    }
+}
+
+/// When the kernels of a rank are slow. Loads that move from rank to rank look like slow iterations, which the diagnosis
+/// tells apart.
+fn course(job: &WhatIf<'_>, diagnosis: &Diagnosis, rank: u32) -> Course {
+    match (job.course(rank), diagnosis.rank, &diagnosis.slow_in[..]) {
+        (worse @ Course::Worse(_), ..) => worse,
+        (_, _, []) => Course::Always,
+        (_, Some(_), slow) => Course::In(slow.to_vec()),
+        (course, None, _) => course,
+    }
+}
+
+/// Names all ranks that are late for the same reason as those that are named: of one host, or of one replica.
+pub fn add_alike(job: &WhatIf<'_>, diagnosis: &mut Diagnosis) {
+    if diagnosis.stragglers.is_empty() {
+        return;
+    }
+    diagnosis.stragglers = job.with_alike(&diagnosis.stragglers, part(diagnosis));
+    if diagnosis.stragglers.len() > 1 {
+        diagnosis.rank = None;
+    }
+}
+
+impl<'a> Weighed<'a> {
+    pub fn of(job: &'a WhatIf<'_>, study: Option<&Study<'_>>) -> Self {
+        let diagnosis = study.map(|study| &study.diagnosis);
+        let late = diagnosis.filter(|diagnosis| !diagnosis.stragglers.is_empty());
+        let ranks = late.map_or(Vec::new(), |diagnosis| {
+            let part = part(diagnosis);
+            let each = diagnosis.stragglers.iter();
+            each.map(|&rank| (rank, part)).collect()
+        });
+        let links = Vec::from_iter(0..job.links().len());
+        let first = Mended {
+            ranks: &ranks,
+            links: &links,
+        };
+        let all = job.share(first);
+        let late = late.map(|diagnosis| {
+            let mended = Mended {
+                ranks: &ranks,
+                links: &[],
+            };
+            let slow = matches!(diagnosis.cause, Cause::SlowClock | Cause::DataDependent);
+            let slow = diagnosis.stragglers.iter().filter(|_| slow);
+            let mut courses = Vec::<(Vec<u32>, Course)>::new();
+            for &rank in slow {
+                let course = course(job, diagnosis, rank);
+                match courses.iter_mut().find(|one| one.1 == course) {
+                    Some(same) => same.0.push(rank),
+                    None => courses.push((vec![rank], course)),
+                }
+            }
+            Late {
+                share: job.share(mended),
+                courses,
+            }
+        });
+        let known = late.is_some() || !links.is_empty();
+        let second = known.then(|| job.second(first)).flatten();
+        let iterations = study.map_or(1, |study| study.waves.len().max(1));
+        Self {
+            late,
+            links: job.links(),
+            stage: job.stage(),
+            stall: job.stall(),
+            host: job.latest_host(),
+            leader: job.leader(),
+            second,
+            all: all + second.map_or(0.0, |second| second.2),
+            wall: job.wall(),
+            iterations: i64::try_from(iterations).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// What costs more than the ranks that are named, if anything does.
+    pub fn first(&self) -> Option<First<'a>> {
+        let late = self.late.as_ref().map_or(0.0, |late| late.share);
+        let link = self
+            .links
+            .first()
+            .map(|link| (link.saved, First::Link(link)));
+        let stage = self.stage.map(|stage| (stage.saved, First::Stage(stage)));
+        let stall = self.stall.map(|stall| (stall.saved, First::Stall(stall)));
+        let all = [link, stage, stall].into_iter().flatten();
+        let most = all.max_by(|a, b| a.0.total_cmp(&b.0));
+        most.filter(|most| most.0 > late).map(|most| most.1)
+    }
+
+    /// Whether anything costs much besides what is named first.
+    pub fn has_others(&self) -> bool {
+        self.second.is_some() || !self.links.is_empty() || self.stage.is_some()
+    }
+
+    /// By how much less an iteration takes, as a share and as a time.
+    pub fn less(&self, share: f64) -> String {
+        let each = self.wall.0 as f64 * share / self.iterations as f64;
+        format!("{:.1} % less ({})", 100.0 * share, time(Nanos(each as i64)))
+    }
+}
+
+/// What there is besides what is named first, in a sentence each.
+pub fn besides(weighed: &Weighed<'_>, diagnosis: Option<&Diagnosis>) -> String {
+    let first = weighed.first();
+    let mut also = String::new();
+    let late = weighed.late.as_ref().zip(diagnosis);
+    let late = late.filter(|(late, _)| first.is_some() && late.share >= WORTH);
+    if let Some((late, diagnosis)) = late {
+        let why = match diagnosis.cause {
+            Cause::SlowClock => "whose clock is slow",
+            Cause::HostBound => "whose host is late",
+            _ => "which is late as well",
+        };
+        also += &format!(
+            " They also wait for {}, {why} ({}).",
+            named(&diagnosis.stragglers),
+            words::percents(late.share)
+        );
+    }
+    let others = weighed.links.iter();
+    let others = others.filter(|link| first != Some(First::Link(link)));
+    for link in others.take(2) {
+        let cost = words::percents(link.saved);
+        also += &format!(" Besides, {} costs {cost}.", links::short(link));
+    }
+    let stage = weighed
+        .stage
+        .filter(|stage| first != Some(First::Stage(stage)));
+    if let Some(stage) = stage {
+        let cost = words::percents(stage.saved);
+        also += &format!(" Besides, {} costs {cost}.", stages::short(stage));
+    }
+    if let Some((rank, part, share)) = weighed.second {
+        let what = match part {
+            Part::Host => "whose host is late",
+            _ => "whose kernels take longer",
+        };
+        also += &format!(
+            " Second is rank {rank}, {what}: {} more.",
+            words::percents(share)
+        );
+    }
+    also
+}
+
+/// When ranks are slow, where they are not always or not always as much.
+pub fn when(late: &Late) -> Option<String> {
+    let several = late.courses.len() > 1;
+    let each = late.courses.iter().filter_map(|(ranks, course)| {
+        let who = match several {
+            true => format!("{} ", named(ranks)),
+            false => String::new(),
+        };
+        match course {
+            Course::Always => None,
+            Course::In(numbers) => Some(format!("{who}in {} alone", words::iterations(numbers))),
+            Course::Worse([(first, less), (last, more)]) => Some(format!(
+                "{who}more and more ({} longer in iteration {first}, {} in iteration {last})",
+                words::percents(less.max(0.0)),
+                words::percents(*more)
+            )),
+        }
+    });
+    let each = Vec::from_iter(each);
+    (!each.is_empty()).then(|| each.join(", "))
+}

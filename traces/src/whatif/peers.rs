@@ -1,0 +1,442 @@
+//! What each rank would take if it were as fast as the median rank of its group: its kernels by the sums of their names in
+//! each iteration, which noise of single kernels is not in, and its host by what it does from one kernel to the next.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use super::beside::Beside;
+use super::graph::{Rank, since_mark};
+use crate::align::Alignment;
+use crate::groups::Groups;
+use crate::timeline::{NonMax, Timeline};
+
+/// Where launches of fewer kernels are known, hosts are seen by the gaps that they leave.
+const KNOWN: f64 = 0.95;
+
+/// Of each rank, in the order of the timelines.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    ranks: Vec<Of>,
+    /// Of each iteration the place of the rank that launches first after the longest common pause of its group's hosts.
+    first: Vec<usize>,
+}
+
+/// One rank.
+#[derive(Debug, Clone, Default)]
+struct Of {
+    /// The part of each of its kernels that would be saved; below zero where the median rank takes longer. Empty where the
+    /// rank has no peers.
+    kernels: Vec<f32>,
+    /// The same if its clock alone were as fast.
+    clock: Vec<f32>,
+    /// What would be saved before each, in nanoseconds.
+    host: Vec<f32>,
+    /// What the median rank's host does before each, in nanoseconds.
+    common: Vec<f32>,
+    /// What it computes and copies in each iteration, and what the median rank does, in nanoseconds.
+    iterations: Vec<(Option<u32>, [f64; 2])>,
+    /// The part of what it computes and copies that is of names which take longer, where all of it does.
+    spread: f64,
+}
+
+impl Peers {
+    pub(super) fn of(
+        timelines: &[Timeline],
+        groups: &Groups,
+        ranks: &[Rank],
+        beside: &Beside,
+    ) -> Self {
+        let mut peers = Self {
+            ranks: vec![Of::default(); timelines.len()],
+            first: Vec::new(),
+        };
+        for group in &groups.all {
+            if group.range.len() < 2 || group.pipeline {
+                continue;
+            }
+            peers.add_kernels(timelines, group.range.clone(), beside);
+            if let Some(alignment) = &group.alignment {
+                peers.add_hosts((timelines, ranks), group.range.clone(), alignment);
+            }
+        }
+        peers
+    }
+
+    /// What a kernel would take less, in nanoseconds.
+    pub(super) fn kernel(
+        &self,
+        timelines: &[Timeline],
+        (rank, kernel): (usize, usize),
+        clock: bool,
+    ) -> f64 {
+        let of = self.ranks.get(rank);
+        let shares = of.map(|of| if clock { &of.clock } else { &of.kernels });
+        let share = shares.and_then(|shares| shares.get(kernel));
+        let kernels = timelines.get(rank).map(|timeline| &timeline.kernels);
+        let length = kernels.and_then(|kernels| kernels.get(kernel));
+        match (share, length) {
+            (Some(share), Some(kernel)) => f64::from(*share) * kernel.duration().0 as f64,
+            _ => 0.0,
+        }
+    }
+
+    /// What the host of a rank would take less before a kernel, in nanoseconds.
+    pub(super) fn host(&self, rank: usize, kernel: usize) -> f64 {
+        let saved = self.ranks.get(rank).and_then(|of| of.host.get(kernel));
+        saved.map_or(0.0, |saved| f64::from(*saved))
+    }
+
+    /// By how much longer than the median rank's the kernels of a rank take, by iteration.
+    pub(super) fn iterations(&self, rank: usize) -> &[(Option<u32>, [f64; 2])] {
+        self.ranks.get(rank).map_or(&[], |of| &of.iterations)
+    }
+
+    /// The part of its computation and copies that is of names that take longer than the median rank's by much of what all do
+    /// on average: a clock slows all of them.
+    pub(super) fn spread(&self, rank: usize) -> f64 {
+        self.ranks.get(rank).map_or(0.0, |of| of.spread)
+    }
+
+    /// By how much longer than the median rank's its host takes in all, in nanoseconds.
+    pub(super) fn late(&self, rank: usize) -> f64 {
+        let host = self.ranks.get(rank).map(|of| of.host.iter());
+        host.map_or(0.0, |host| host.map(|&saved| f64::from(saved)).sum())
+    }
+
+    /// What the hosts of all ranks alike do before a kernel of a rank, in nanoseconds.
+    pub(super) fn common(&self, rank: usize, kernel: usize) -> f64 {
+        let common = self.ranks.get(rank).and_then(|of| of.common.get(kernel));
+        common.map_or(0.0, |common| f64::from(*common))
+    }
+
+    fn add_kernels(&mut self, timelines: &[Timeline], range: Range<usize>, beside: &Beside) {
+        let own = timelines.get(range.clone()).unwrap_or_default();
+        let names = Names::of(own);
+        let mut sums = Sums::<Vec<f64>>::new();
+        for (place, timeline) in own.iter().enumerate() {
+            for (at, kernel) in timeline.kernels.iter().enumerate() {
+                if kernel.class.communicates() {
+                    continue;
+                }
+                let key = (kernel.iteration, names.get(place, kernel.name.0));
+                let sum = sums.entry(key).or_insert_with(|| vec![0.0; own.len()]);
+                if let Some(sum) = sum.get_mut(place) {
+                    *sum += beside.alone(range.start + place, at, kernel);
+                }
+            }
+        }
+        let middles = sums.iter().map(|(key, each)| (*key, middle(each)));
+        let middles = Sums::<f64>::from_iter(middles);
+        let moves = moves(&sums, &middles, own.len());
+        for (place, (timeline, rank)) in own.iter().zip(range.clone()).enumerate() {
+            let mut whole = HashMap::<Option<NonMax>, [f64; 2]>::new();
+            for (key, each) in &sums {
+                let [own, theirs] = whole.entry(key.0).or_default();
+                *own += each.get(place).copied().unwrap_or(0.0);
+                *theirs += middles.get(key).copied().unwrap_or(0.0);
+            }
+            let paces = paces(&sums, &middles, place, &moves);
+            let saved = timeline.kernels.iter().map(|kernel| {
+                if kernel.class.communicates() {
+                    return (0.0, 0.0);
+                }
+                let name = names.get(place, kernel.name.0);
+                let times = times(&sums, &middles, (kernel.iteration, name), place);
+                let saved = |times: f64| (1.0 - 1.0 / times) as f32;
+                let slower = whole.get(&kernel.iteration);
+                let slower = slower.is_some_and(|[own, theirs]| own > theirs);
+                // What no other rank runs is more work, and no slow clock.
+                let all = if slower {
+                    times.map_or(1.0, saved)
+                } else {
+                    0.0
+                };
+                let pace = paces.get(&kernel.iteration).filter(|pace| **pace > 1.0);
+                let clock = pace.and_then(|pace| match moves.contains(&name) {
+                    true => Some(*pace),
+                    false => times,
+                });
+                (all, clock.map_or(0.0, saved))
+            });
+            let (kernels, clock) = saved.unzip();
+            let spread = spread(&sums, &middles, place);
+            let Some(of) = self.ranks.get_mut(rank) else {
+                continue;
+            };
+            of.spread = spread;
+            (of.kernels, of.clock) = (kernels, clock);
+            let iterations = whole.into_iter();
+            let iterations = iterations.map(|(number, both)| (number.map(NonMax::get), both));
+            of.iterations = iterations.collect();
+            of.iterations.sort_by_key(|(number, _)| *number);
+        }
+    }
+
+    fn add_hosts(
+        &mut self,
+        (timelines, ranks): (&[Timeline], &[Rank]),
+        range: Range<usize>,
+        alignment: &Alignment,
+    ) {
+        let both = range
+            .clone()
+            .filter_map(|at| Some((timelines.get(at)?, ranks.get(at)?)));
+        let both = Vec::from_iter(both);
+        let known = |(timeline, rank): &(&Timeline, &Rank)| {
+            rank.launches.len() as f64 >= KNOWN * timeline.kernels.len() as f64
+        };
+        let all = both.iter().all(known);
+        if !all && both.iter().any(known) {
+            return;
+        }
+        let spent = both.iter().map(|(timeline, rank)| match all {
+            true => Spent::by_launches(timeline, rank),
+            false => Spent::by_gaps(timeline, rank),
+        });
+        let mut spent = Vec::from_iter(spent);
+        for (at, (timeline, _)) in range.clone().zip(&both) {
+            if let Some(of) = self.ranks.get_mut(at) {
+                of.host = vec![0.0; timeline.kernels.len()];
+                of.common = vec![0.0; timeline.kernels.len()];
+            }
+        }
+        let mut first = HashMap::<Option<NonMax>, (f64, usize)>::new();
+        for row in alignment.matched() {
+            let each = row.iter().zip(&mut spent);
+            let each = Vec::from_iter(each.map(|(&kernel, spent)| spent.since(kernel)));
+            let theirs = middle(&Vec::from_iter(each.iter().map(|own| own.1)));
+            let launches = row.iter().zip(range.clone()).zip(&both);
+            let launches = launches.filter_map(|((&kernel, at), (timeline, _))| {
+                Some((timeline.launch(kernel as usize)?, at))
+            });
+            if let Some((_, at)) = launches.min().filter(|_| all) {
+                let kernel = both.first().zip(row.first());
+                let kernel = kernel.and_then(|(of, at)| of.0.kernels.get(*at as usize));
+                let longest = first.entry(kernel.and_then(|kernel| kernel.iteration));
+                let longest = longest.or_insert((theirs, at));
+                if theirs > longest.0 {
+                    *longest = (theirs, at);
+                }
+            }
+            for (((between, own), spent), at) in each.into_iter().zip(&spent).zip(range.clone()) {
+                if let Some(of) = self.ranks.get_mut(at).filter(|_| own > 0.0) {
+                    of.add_host(spent, between, (own, theirs));
+                }
+            }
+        }
+        self.first.extend(first.into_values().map(|first| first.1));
+    }
+
+    /// Of how many iterations a rank launches first after the longest common pause: its place, its number of them, and that
+    /// of all. The rank that does so most often.
+    pub(super) fn leader(&self) -> Option<(usize, usize, usize)> {
+        let mut counts = HashMap::<usize, usize>::new();
+        for &at in &self.first {
+            *counts.entry(at).or_default() += 1;
+        }
+        let most = counts.into_iter().max_by_key(|&(at, count)| (count, at));
+        most.map(|(at, count)| (at, count, self.first.len()))
+    }
+}
+
+impl Of {
+    /// Takes what the host did before some kernels, in all and on the median rank.
+    fn add_host(&mut self, spent: &Spent, between: Range<usize>, (own, theirs): (f64, f64)) {
+        let [late, common] = [(own - theirs).max(0.0), own.min(theirs)].map(|part| part / own);
+        for (kernel, time) in spent.each.get(between).unwrap_or_default() {
+            let place = *kernel as usize;
+            if let (Some(host), Some(all)) = (self.host.get_mut(place), self.common.get_mut(place))
+            {
+                *host = (time * late) as f32;
+                *all = (time * common) as f32;
+            }
+        }
+    }
+}
+
+/// What a host does before each kernel, in the order of its launches, or the gaps that it leaves.
+struct Spent {
+    /// Each kernel with that, in nanoseconds.
+    each: Vec<(u32, f64)>,
+    /// Where each kernel is among these.
+    places: Vec<usize>,
+    /// How many have been looked at.
+    until: usize,
+}
+
+impl Spent {
+    fn of(each: Vec<(u32, f64)>, kernels: usize) -> Self {
+        let mut places = vec![usize::MAX; kernels];
+        for (at, (kernel, _)) in each.iter().enumerate() {
+            if let Some(place) = places.get_mut(*kernel as usize) {
+                *place = at;
+            }
+        }
+        Self {
+            each,
+            places,
+            until: 0,
+        }
+    }
+
+    fn by_launches(timeline: &Timeline, rank: &Rank) -> Self {
+        let each = rank.launches.iter().zip(&rank.host);
+        let each = each.map(|(launch, host)| (launch.kernel, host.0 as f64));
+        Self::of(each.collect(), timeline.kernels.len())
+    }
+
+    /// How long after all that it is seen to wait for each kernel starts.
+    fn by_gaps(timeline: &Timeline, rank: &Rank) -> Self {
+        let end = |place: u32| Some(timeline.kernels.get(place as usize)?.end);
+        let kernels = (0..).zip(timeline.kernels.iter().zip(&rank.nodes));
+        let gaps = kernels.map(|(at, (kernel, node))| {
+            let ready = end(node.before).max(end(node.other));
+            let gap = ready.map_or(0, |ready| (kernel.start - ready).0);
+            (at, f64::max(gap as f64, 0.0))
+        });
+        let mut gaps = Vec::from_iter(gaps);
+        let most = gaps.iter().map(|gap| gap.1).fold(0.0, f64::max);
+        let first = timeline.kernels.first().map(|kernel| kernel.start);
+        let early = first.and_then(|first| since_mark(timeline, first));
+        if let (Some(early), Some(gap)) = (early, gaps.first_mut()) {
+            gap.1 = f64::min(early.0 as f64, most);
+        }
+        Self::of(gaps, timeline.kernels.len())
+    }
+
+    /// What came since the kernel before that was asked for: where, and how long in all.
+    fn since(&mut self, kernel: u32) -> (Range<usize>, f64) {
+        let place = self.places.get(kernel as usize).copied();
+        let next = place.filter(|&place| place < self.each.len());
+        let next = next.map_or(self.until, |place| (place + 1).max(self.until));
+        let between = self.until..next;
+        self.until = next;
+        let each = self.each.get(between.clone()).unwrap_or_default();
+        (between, each.iter().map(|one| one.1).sum())
+    }
+}
+
+/// Sums of names in iterations.
+type Sums<T> = HashMap<(Option<NonMax>, u32), T>;
+
+/// How many times as long as the median rank's the kernels of a name take on a rank in an iteration; none where the median
+/// rank has none of them.
+fn times(
+    sums: &Sums<Vec<f64>>,
+    middles: &Sums<f64>,
+    key: (Option<NonMax>, u32),
+    place: usize,
+) -> Option<f64> {
+    let own = *sums.get(&key)?.get(place)?;
+    let theirs = *middles.get(&key)?;
+    (own > 0.0 && theirs > 0.0).then(|| own / theirs)
+}
+
+/// How long a rank takes against the median rank in each iteration: the middle of its names, each weighed by its time. Those
+/// whose work moves from rank to rank don't count, unless all do.
+fn paces(
+    sums: &Sums<Vec<f64>>,
+    middles: &Sums<f64>,
+    place: usize,
+    moves: &HashSet<u32>,
+) -> HashMap<Option<NonMax>, f64> {
+    let all = middles.keys().all(|key| moves.contains(&key.1));
+    let mut each = HashMap::<Option<NonMax>, Vec<(f64, f64)>>::new();
+    for (&key, theirs) in middles {
+        let counts = all || !moves.contains(&key.1);
+        if let Some(times) = times(sums, middles, key, place).filter(|_| counts) {
+            each.entry(key.0).or_default().push((times, *theirs));
+        }
+    }
+    let paces = each.into_iter().map(|(iteration, mut names)| {
+        names.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let whole: f64 = names.iter().map(|name| name.1).sum();
+        let mut before = 0.0;
+        let middle = names.iter().find(|name| {
+            before += name.1;
+            2.0 * before >= whole
+        });
+        (iteration, middle.map_or(1.0, |name| name.0))
+    });
+    paces.collect()
+}
+
+/// The names whose work moves from rank to rank: from iteration to iteration most ranks take longer for them, and less.
+fn moves(sums: &Sums<Vec<f64>>, middles: &Sums<f64>, ranks: usize) -> HashSet<u32> {
+    /// They do so by more than this share: a standard deviation.
+    const MOVES: f64 = 0.02;
+    /// Of fewer iterations nothing is said.
+    const FEW: f64 = 3.0;
+    let mut names = HashMap::<u32, Vec<f64>>::new();
+    for place in 0..ranks {
+        let mut each = HashMap::<u32, [f64; 3]>::new();
+        for &key in middles.keys() {
+            if let Some(own) = times(sums, middles, key, place) {
+                let [count, sum, squares] = each.entry(key.1).or_default();
+                (*count, *sum, *squares) = (*count + 1.0, *sum + own, *squares + own * own);
+            }
+        }
+        for (name, [count, sum, squares]) in each {
+            if count >= FEW {
+                let variance = (squares - sum * sum / count).max(0.0) / (count - 1.0);
+                names.entry(name).or_default().push(variance.sqrt());
+            }
+        }
+    }
+    let moves = names.into_iter().filter(|(_, each)| middle(each) > MOVES);
+    moves.map(|(name, _)| name).collect()
+}
+
+/// The part of a rank's time that is of names that take longer by much of what all do on average.
+fn spread(sums: &Sums<Vec<f64>>, middles: &Sums<f64>, place: usize) -> f64 {
+    /// Less than this part of the average is not much.
+    const MUCH: f64 = 0.25;
+    let mut names = HashMap::<u32, [f64; 2]>::new();
+    for (key, each) in sums {
+        let [own, theirs] = names.entry(key.1).or_default();
+        *own += each.get(place).copied().unwrap_or(0.0);
+        *theirs += middles.get(key).copied().unwrap_or(0.0);
+    }
+    let whole = |of: usize| names.values().map(|both| both[of]).sum::<f64>();
+    let (own, theirs) = (whole(0), whole(1));
+    let longer = own / theirs.max(1.0) - 1.0;
+    let slow = names
+        .values()
+        .filter(|[own, theirs]| own / theirs.max(1.0) - 1.0 >= MUCH * longer);
+    slow.map(|both| both[0]).sum::<f64>() / own.max(1.0)
+}
+
+/// The middle one of some values, or the lower of the two in the middle: a slow rank of two is no measure of the other.
+fn middle(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let place = values.len().saturating_sub(1) / 2;
+    values.get(place).copied().unwrap_or(0.0)
+}
+
+/// The names of several timelines, with numbers that all of them share.
+struct Names {
+    numbers: Vec<Vec<u32>>,
+}
+
+impl Names {
+    fn of(timelines: &[Timeline]) -> Self {
+        let mut all = HashMap::<&str, u32>::new();
+        let numbers = timelines.iter().map(|timeline| {
+            let each = timeline.names.iter().map(|name| {
+                let next = u32::try_from(all.len()).unwrap_or(u32::MAX);
+                *all.entry(name).or_insert(next)
+            });
+            Vec::from_iter(each)
+        });
+        Self {
+            numbers: numbers.collect(),
+        }
+    }
+
+    fn get(&self, place: usize, name: u32) -> u32 {
+        let numbers = self.numbers.get(place);
+        let number = numbers.and_then(|numbers| numbers.get(name as usize));
+        number.copied().unwrap_or(u32::MAX)
+    }
+}
