@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The packages of each room, and the packages of this workspace that each may know besides those that
 /// tests alone want. Whoever adds an arrow adds it here, where it is seen.
-const ARROWS: [(&str, &[&str]); 25] = [
+const ARROWS: [(&str, &[&str]); 26] = [
     // These know nobody.
     ("litd-units", &[]),
     ("litd-diagnosis", &[]),
@@ -28,6 +28,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
     // Planners speak to the daemon through what hooks and litctl tell it.
     ("litd-profiles", &["litd-units"]),
     ("litd-planner", &["litd-profiles", "litd-units"]),
+    ("litd-inference", &["litd-units"]),
     (
         "litd-planner-server",
         &["litd-planner", "litd-profiles", "litd-units"],
@@ -80,6 +81,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
             "litd-core",
             "litd-diagnosis",
             "litd-files",
+            "litd-inference",
             "litd-planner",
             "litd-power",
             "litd-profiles",

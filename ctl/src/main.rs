@@ -14,6 +14,7 @@ mod output;
 mod packaging;
 mod plan;
 mod policy;
+mod predict;
 mod release;
 mod replay;
 mod restore;
@@ -50,6 +51,7 @@ enum Command {
     Replay(replay::Args),
     Doctor(doctor::Args),
     Plan(plan::Args),
+    Predict(predict::Args),
     Status(status::Args),
     Top(top::Args),
     Events(events::Args),
@@ -100,6 +102,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Replay(args) => replay::run(args, cli.json),
         Command::Doctor(args) => doctor::run(args, cli.json),
         Command::Plan(args) => plan::run(args, cli.json),
+        Command::Predict(args) => predict::run(args, cli.json),
         Command::Status(args) => status::run(args, cli.json),
         Command::Top(args) => top::run(args, cli.json),
         Command::Events(args) => events::run(args, cli.json),

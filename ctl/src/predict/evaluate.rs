@@ -1,0 +1,156 @@
+//! `litctl predict evaluate`: a measured table, predicted row by row.
+
+use std::path::PathBuf;
+
+use litd_inference::evaluate::{Errors, evaluate};
+use litd_inference::fit::Half;
+use litd_inference::gpu::Gpu;
+use litd_inference::kernel::{Analytic, Backend, Baseline, KernelModel};
+use litd_inference::table::{Kind, Table};
+use serde::Serialize;
+
+use super::files;
+use crate::{Outcome, output};
+
+/// Predict every row of a measured table and tell the mean absolute percentage errors
+///
+/// Nothing is fitted on the table. Its kind follows from its columns, or from its file's name where attention's
+/// columns fit two. Power counts on rows of 60 us and longer: boards average over longer than that.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The GPU on which it was measured, such as a100, h100, h200, mi300x
+    #[arg(long, value_parser = files::gpu)]
+    gpu: Gpu,
+    /// The table: CSV, gzipped or not
+    #[arg(long, value_name = "FILE")]
+    table: PathBuf,
+    /// What the rows measure, where neither columns nor name tell
+    #[arg(long, value_parser = files::kind)]
+    kind: Option<Kind>,
+    /// A calibration from `litctl predict calibrate`; without it, public specifications
+    #[arg(long, value_name = "FITTED.json")]
+    model: Option<PathBuf>,
+    /// The model of kernels
+    #[arg(long, value_enum, default_value_t = Way::Analytic, conflicts_with = "model")]
+    backend: Way,
+    /// Only one half, by shape group: what `calibrate --half train` has not seen is `test`
+    #[arg(long, value_name = "train|test", value_parser = files::half_named)]
+    half: Option<Half>,
+}
+
+/// A model of kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Way {
+    /// Tiles, waves, pages
+    Analytic,
+    /// The longer of computing and moving, both at their peaks
+    Roofline,
+    /// A line in the number of operations
+    Linear,
+    /// Analytic time, and the power limit all the while
+    Tdp,
+}
+
+/// What is printed.
+#[derive(Serialize)]
+struct Report {
+    rows: usize,
+    latency_mape: f64,
+    power_mape: Option<f64>,
+    power_rows: usize,
+    gpu: String,
+    kind: Kind,
+    model: String,
+    skipped: usize,
+    notes: Vec<String>,
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    let table = files::table(&args.table, args.kind, &args.gpu, args.half)?;
+    let mut notes = Vec::new();
+    let (model, name) = chosen(args, &table, &mut notes)?;
+    let errors = evaluate(model.as_ref(), &table);
+    let errors = errors.ok_or("no row of the table can be predicted")?;
+    let report = report(args, &table, &errors, name, notes);
+    match json {
+        true => output::json(&report),
+        false => output::text(&text(&report)),
+    }
+}
+
+fn chosen(
+    args: &Args,
+    table: &Table,
+    notes: &mut Vec<String>,
+) -> files::Fallible<(Box<dyn KernelModel>, String)> {
+    let Some(path) = &args.model else {
+        let analytic = Analytic::uncalibrated(args.gpu.clone());
+        let backend = match args.backend {
+            Way::Analytic => Backend::Analytic,
+            Way::Roofline => Backend::Roofline,
+            Way::Linear => Backend::Linear,
+            Way::Tdp => Backend::Tdp,
+        };
+        let model: Box<dyn KernelModel> = match backend {
+            Backend::Analytic => Box::new(analytic),
+            other => Box::new(Baseline::new(analytic, other)),
+        };
+        return Ok((model, "uncalibrated".to_owned()));
+    };
+    let fitted = files::fitted(path, &args.gpu)?;
+    if let Some(training) = fitted.saw(table) {
+        notes.push(format!(
+            "the model was fitted on these very rows ({}): its errors say nothing about others",
+            training.table
+        ));
+    }
+    Ok((fitted.model(), path.display().to_string()))
+}
+
+fn report(
+    args: &Args,
+    table: &Table,
+    errors: &Errors,
+    model: String,
+    notes: Vec<String>,
+) -> Report {
+    Report {
+        rows: errors.rows,
+        latency_mape: errors.latency_mape,
+        power_mape: errors.power_mape,
+        power_rows: errors.power_rows,
+        gpu: args.gpu.name.clone(),
+        kind: table.kind,
+        model,
+        skipped: table.skipped,
+        notes,
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut text = format!(
+        "{} {}, {}: {}\n  latency  {:6.1} %  mean absolute percentage error\n",
+        report.gpu,
+        report.kind,
+        report.model,
+        output::count(report.rows as u32, "row"),
+        report.latency_mape,
+    );
+    text += &match report.power_mape {
+        Some(power) => format!(
+            "  power    {power:6.1} %  over {} of 60 us and longer\n",
+            output::count(report.power_rows as u32, "row")
+        ),
+        None => "  power         -    not measured, or no row is long enough\n".to_owned(),
+    };
+    if report.skipped > 0 {
+        text += &format!(
+            "  {} without a time or of another GPU left out\n",
+            output::count(report.skipped as u32, "row")
+        );
+    }
+    for note in &report.notes {
+        text += &format!("  note: {note}\n");
+    }
+    text
+}
