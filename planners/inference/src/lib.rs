@@ -13,4 +13,5 @@ pub mod kernel;
 pub mod model;
 pub mod predict;
 pub mod spec;
+pub mod sweep;
 pub mod table;

@@ -92,6 +92,10 @@ pub struct Operator {
     /// What it is.
     pub action: Action,
     einsum: Einsum,
+    /// Every symbol of it, once.
+    symbols: Vec<Symbol>,
+    /// Whether its size depends on how tokens are routed.
+    routed: bool,
     indices: Indices,
     /// The symbol that is shared, and how.
     shared: Option<(Symbol, Way)>,
@@ -148,6 +152,12 @@ impl Program {
         Ok(program)
     }
 
+    /// Whether this specification says itself what a letter is.
+    #[must_use]
+    pub fn overrides(&self, letter: char) -> bool {
+        self.spec.overrides.iter().any(|it| it.0.0 == letter)
+    }
+
     /// The values of the symbols with this specification's overrides, checked against every operator.
     ///
     /// # Errors
@@ -162,7 +172,7 @@ impl Program {
                     symbol: unknown,
                     known: symbols.known(),
                 })?;
-            symbols.set(symbol.to_string().chars().next().unwrap_or('?'), value);
+            symbols.set(symbol.0, value);
         }
         for operator in &self.operators {
             operator.check(&symbols, degrees)?;
@@ -212,8 +222,8 @@ fn operator(op: &Op) -> Result<Operator, InterpretError> {
     };
     let shared = match sharding {
         Sharding::Replicated => None,
-        Sharding::Parallel(symbol) => match symbol.to_string().as_str() {
-            "E" | "A" => Some((symbol, Way::Expert)),
+        Sharding::Parallel(symbol) => match symbol.0 {
+            'E' | 'A' => Some((symbol, Way::Expert)),
             _ => Some((symbol, Way::Tensor)),
         },
         Sharding::Context(symbol) => Some((symbol, Way::Context)),
@@ -239,6 +249,8 @@ fn operator(op: &Op) -> Result<Operator, InterpretError> {
         label: op.label.clone(),
         action,
         einsum: einsum.clone(),
+        symbols: einsum.symbols().collect(),
+        routed: einsum.symbols().any(|it| matches!(it.0, 'E' | 'T')),
         indices,
         shared,
         also: also.filter(|it| Some(*it) != shared.map(|it| it.0)),
@@ -254,7 +266,7 @@ fn operator(op: &Op) -> Result<Operator, InterpretError> {
 
 impl Operator {
     fn check(&self, symbols: &Symbols, degrees: Degrees) -> Result<(), InterpretError> {
-        for symbol in self.einsum.symbols() {
+        for &symbol in &self.symbols {
             let Some(value) = symbols.get(symbol) else {
                 return Err(InterpretError::Unknown {
                     label: self.label.clone(),

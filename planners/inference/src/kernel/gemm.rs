@@ -77,11 +77,12 @@ pub(super) fn work(
     let mut best = (f64::INFINITY, 0.0);
     for tile in TILES {
         let tiles = shape.groups * (shape.m / tile[0]).ceil() * (shape.n / tile[1]).ceil();
+        let efficiency = limits.efficiency(constants, tile);
         for split in SPLITS {
             if split > 1.0 && (shape.k / split < SHORTEST_SUM || tiles * split > 2.0 * sms) {
                 break;
             }
-            let timed = limits.time(constants, shape, tile, tiles, split);
+            let timed = limits.time(constants, shape, tile, tiles, split, efficiency);
             if timed.0 < best.0 {
                 best = timed;
             }
@@ -115,6 +116,12 @@ struct Limits {
 }
 
 impl Limits {
+    /// Share of the peak that a tile of this intensity reaches, times the peak.
+    fn efficiency(&self, constants: &GemmConstants, [rows, columns]: [f64; 2]) -> f64 {
+        let intensity = rows * columns / (rows + columns);
+        self.compute * intensity / (intensity + constants.intensity)
+    }
+
     /// The latency with these tiles, ms, and what of it the clock sets.
     fn time(
         &self,
@@ -123,17 +130,16 @@ impl Limits {
         tile: [f64; 2],
         tiles: f64,
         split: f64,
+        efficiency: f64,
     ) -> (f64, f64) {
         let blocks = tiles * split;
         let waves = blocks / self.sms;
         let tail = constants.tail.min(1.0);
         let waves = waves.max(1.0) + tail * (waves.ceil() - waves.max(1.0)).max(0.0);
         let [rows, columns] = tile;
-        let intensity = rows * columns / (rows + columns);
-        let efficiency = intensity / (intensity + constants.intensity);
         // The innermost loop takes 32 at a time.
         let sum = (shape.k / split / 32.0).ceil() * 32.0;
-        let block = 2.0 * rows * columns * sum / (self.compute * efficiency);
+        let block = 2.0 * rows * columns * sum / efficiency;
         let computing = waves * (block + constants.prologue * 1e-3);
         // Partial sums are written and read in 32 bits.
         let partial = match split > 1.0 {

@@ -5,6 +5,7 @@
 
 mod attention;
 mod baseline;
+mod cached;
 mod collective;
 mod constants;
 mod defaults;
@@ -17,6 +18,7 @@ use litd_units::{Joules, Millis, Watts};
 use serde::{Deserialize, Serialize};
 
 pub use baseline::{Backend, Baseline};
+pub use cached::Cached;
 pub use constants::{
     CollectiveConstants, Constants, ContextConstants, GemmConstants, GenerationConstants,
     MemoryConstants, MoeConstants, PowerConstants,

@@ -37,7 +37,10 @@ impl Demand {
     pub fn power(self, gpu: &Gpu, constants: &PowerConstants) -> Watts {
         let span = gpu.power_limit - gpu.idle;
         // Exponents of at most 1 keep energy from falling when a kernel grows.
-        let raised = |share: f64, exponent: f64| share.powf(exponent.min(1.0));
+        let raised = |share: f64, exponent: f64| match share > 0.0 && exponent < 1.0 {
+            true => share.powf(exponent),
+            false => share,
+        };
         let share = constants.base
             + constants.compute * raised(self.compute, constants.compute_exponent)
             + constants.memory * raised(self.memory, constants.memory_exponent);
@@ -63,6 +66,12 @@ pub(super) fn at(gpu: &Gpu, demand: Watts, work: &Work, setting: &Setting) -> Es
     let limit = setting.power_limit.unwrap_or(gpu.power_limit);
     let limit = limit.max(gpu.idle * 1.05);
     let asked = setting.clock.unwrap_or(1.0).clamp(LOWEST_CLOCK, 1.0);
+    if rated <= limit && asked >= 1.0 {
+        return Estimate {
+            latency: Millis(work.latency),
+            power: rated,
+        };
+    }
     let above = |power: Watts| (power - gpu.idle).max(Watts(1e-3));
     // The clock that the limit allows, and the one that was asked for.
     let allowed = match rated > limit {

@@ -4,14 +4,14 @@ use litd_units::Millis;
 
 use super::{Configuration, Deployment, PredictError, Share, idle};
 use crate::interpret::Operator;
-use crate::kernel::{Collective, Estimate, Kernel, Setting, energy};
+use crate::kernel::{Collective, Estimate, Kernel, Routing, Setting, energy};
 use crate::spec::{Overlap, Symbols};
 
 /// GPUs of a node.
 const NODE: f64 = 8.0;
 
 impl Deployment<'_> {
-    /// Adds a layer's operators, `times` over.
+    /// Adds a layer's operators, `times` over. Returns the symbols of the fullest GPU, which were checked.
     pub(super) fn layer(
         &self,
         configuration: &Configuration,
@@ -19,22 +19,24 @@ impl Deployment<'_> {
         seen: f64,
         times: f64,
         shares: &mut [Share],
-    ) -> Result<(), PredictError> {
+    ) -> Result<Symbols, PredictError> {
         let degrees = configuration.degrees;
         let fullest = self.symbols(configuration, new, seen, true);
         let fullest = self.program.symbols(&fullest, degrees)?;
-        let average = match self.model.experts {
-            Some(_) => {
+        let average = match (self.model.experts, self.routing) {
+            (Some(_), Routing::PowerLaw(_)) => {
                 let average = self.symbols(configuration, new, seen, false);
                 self.program.symbols(&average, degrees)?
             }
-            None => fullest,
+            // All GPUs are alike.
+            _ => fullest,
         };
         for (at, operator) in self.program.operators.iter().enumerate() {
             let once = self.operator(operator, at, configuration, &fullest, &average);
+            // Attention's cache grows: `decode` asks for it step by step.
             shares[at].add(once, times);
         }
-        Ok(())
+        Ok(fullest)
     }
 
     /// An operator of one layer: equation 1, with the collectives around it. Energy of all GPUs.

@@ -74,6 +74,14 @@ pub enum PredictError {
     },
 }
 
+impl PredictError {
+    /// Whether a degree does not divide the model: another degree may.
+    #[must_use]
+    pub fn is_indivisible(&self) -> bool {
+        matches!(self, Self::Interpret(InterpretError::Indivisible { .. }))
+    }
+}
+
 /// What an operator takes of a phase. Energies are of all GPUs together.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Share {
@@ -247,7 +255,7 @@ impl Deployment<'_> {
         configuration.checked()?;
         let input = f64::from(configuration.input);
         let mut shares = vec![Share::default(); self.program.operators.len() + 1];
-        self.layer(configuration, input, input, self.model.layers, &mut shares)?;
+        let _ = self.layer(configuration, input, input, self.model.layers, &mut shares)?;
         self.rest(configuration, input, (1.0, 1.0), &mut shares);
         Ok(Phase { shares })
     }
@@ -268,8 +276,8 @@ impl Deployment<'_> {
         let input = f64::from(configuration.input);
         let times = self.model.layers * steps;
         let middle = input + 0.5 * output;
-        self.layer(configuration, new, middle, times, &mut shares)?;
-        self.attention_steps(configuration, new, times, &mut shares)?;
+        let symbols = self.layer(configuration, new, middle, times, &mut shares)?;
+        self.attention_steps(configuration, &symbols, times, &mut shares);
         self.rest(configuration, new, (steps, new), &mut shares);
         Ok(Phase { shares })
     }
@@ -278,10 +286,10 @@ impl Deployment<'_> {
     fn attention_steps(
         &self,
         configuration: &Configuration,
-        new: f64,
+        symbols: &Symbols,
         times: f64,
         shares: &mut [Share],
-    ) -> Result<(), PredictError> {
+    ) {
         let (input, output) = (
             f64::from(configuration.input),
             f64::from(configuration.output),
@@ -291,15 +299,15 @@ impl Deployment<'_> {
         for (at, operator) in attention {
             let mut share = Share::default();
             for (place, weight) in STEPS {
-                let seen = (input + 1.0 + place * (output - 1.0)).round();
-                let symbols = self.symbols(configuration, new, seen, true);
-                let symbols = self.program.symbols(&symbols, configuration.degrees)?;
+                let mut symbols = *symbols;
+                if !self.program.overrides('z') {
+                    symbols.set('z', (input + 1.0 + place * (output - 1.0)).round());
+                }
                 let once = self.operator(operator, at, configuration, &symbols, &symbols);
                 share.add(once, weight * times);
             }
             shares[at] = share;
         }
-        Ok(())
     }
 
     /// Both phases' metrics.
