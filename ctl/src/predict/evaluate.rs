@@ -40,7 +40,7 @@ pub struct Args {
 
 /// A model of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Way {
+pub enum Way {
     /// Tiles, waves, pages
     Analytic,
     /// The longer of computing and moving, both at their peaks
@@ -49,6 +49,18 @@ enum Way {
     Linear,
     /// Analytic time, and the power limit all the while
     Tdp,
+}
+
+impl Way {
+    /// The same, as the library names it.
+    pub fn backend(self) -> Backend {
+        match self {
+            Self::Analytic => Backend::Analytic,
+            Self::Roofline => Backend::Roofline,
+            Self::Linear => Backend::Linear,
+            Self::Tdp => Backend::Tdp,
+        }
+    }
 }
 
 /// What is printed.
@@ -85,13 +97,7 @@ fn chosen(
 ) -> files::Fallible<(Box<dyn KernelModel>, String)> {
     let Some(path) = &args.model else {
         let analytic = Analytic::uncalibrated(args.gpu.clone());
-        let backend = match args.backend {
-            Way::Analytic => Backend::Analytic,
-            Way::Roofline => Backend::Roofline,
-            Way::Linear => Backend::Linear,
-            Way::Tdp => Backend::Tdp,
-        };
-        let model: Box<dyn KernelModel> = match backend {
+        let model: Box<dyn KernelModel> = match args.backend.backend() {
             Backend::Analytic => Box::new(analytic),
             other => Box::new(Baseline::new(analytic, other)),
         };

@@ -328,6 +328,12 @@ impl Operator {
         self.action == Action::Attention
     }
 
+    /// Whether it only moves memory.
+    #[must_use]
+    pub fn is_movement(&self) -> bool {
+        self.action == Action::Movement
+    }
+
     /// Whether its size depends on how tokens are routed.
     #[must_use]
     pub fn is_routed(&self) -> bool {
