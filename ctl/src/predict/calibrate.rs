@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
+use litd_inference::engine;
 use litd_inference::evaluate::evaluate;
 use litd_inference::fit::{Fitted, Half, Measured, Sample, Training, constants, corrections, hash};
 use litd_inference::gpu::Gpu;
 use litd_inference::kernel::{Analytic, Constants};
-use litd_inference::table::Kind;
+use litd_inference::table::{Kind, Table};
 use serde::Serialize;
 
 use super::files;
@@ -55,17 +56,25 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     }
     let rows = tables.iter().flat_map(|it| &it.1.rows);
     let samples: Vec<Sample> = rows.filter_map(Sample::of).collect();
-    if samples.is_empty() {
-        return Err(
-            "the tables have no rows of single kernels, and only those can be fitted".into(),
-        );
+    let requests = tables
+        .iter()
+        .map(|it| &it.1)
+        .filter(|it| it.kind == Kind::Request);
+    let requests: Vec<&Table> = requests.collect();
+    if samples.is_empty() && requests.is_empty() {
+        let what =
+            "the tables have no rows of single kernels or requests, and only those can be fitted";
+        return Err(what.into());
     }
     let measured = Measured {
         gpu: &args.gpu,
         samples: &samples,
     };
     let shipped = Constants::shipped(args.gpu.architecture);
-    let constants = constants(&shipped, &[measured]);
+    let mut constants = constants(&shipped, &[measured]);
+    for table in requests {
+        constants = engine::fit(&constants, table);
+    }
     let analytic = Analytic::new(args.gpu.clone(), constants);
     let points = match args.analytic {
         true => Vec::new(),

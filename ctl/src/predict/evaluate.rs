@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use litd_inference::engine;
 use litd_inference::evaluate::{Errors, evaluate};
 use litd_inference::fit::Half;
 use litd_inference::gpu::Gpu;
-use litd_inference::kernel::{Analytic, Backend, Baseline, KernelModel};
+use litd_inference::kernel::{Analytic, Backend, Baseline, Constants, KernelModel};
 use litd_inference::table::{Kind, Table};
 use serde::Serialize;
 
@@ -70,6 +71,9 @@ struct Report {
     latency_mape: f64,
     power_mape: Option<f64>,
     power_rows: usize,
+    /// Of requests only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    energy_mape: Option<f64>,
     gpu: String,
     kind: Kind,
     model: String,
@@ -80,14 +84,56 @@ struct Report {
 pub fn run(args: &Args, json: bool) -> Outcome {
     let table = files::table(&args.table, args.kind, &args.gpu, args.half)?;
     let mut notes = Vec::new();
-    let (model, name) = chosen(args, &table, &mut notes)?;
-    let errors = evaluate(model.as_ref(), &table);
-    let errors = errors.ok_or("no row of the table can be predicted")?;
-    let report = report(args, &table, &errors, name, notes);
+    let report = match table.kind {
+        Kind::Request => requests(args, &table, notes)?,
+        _ => {
+            let (model, name) = chosen(args, &table, &mut notes)?;
+            let errors = evaluate(model.as_ref(), &table);
+            let errors = errors.ok_or("no row of the table can be predicted")?;
+            report(args, &table, &errors, name, notes)
+        }
+    };
     match json {
         true => output::json(&report),
         false => output::text(&text(&report)),
     }
+}
+
+/// Whole requests: kernels, and the engine around them.
+fn requests(args: &Args, table: &Table, mut notes: Vec<String>) -> files::Fallible<Report> {
+    if args.backend != Way::Analytic {
+        return Err("requests are predicted with the analytic model only".into());
+    }
+    let (constants, name) = match &args.model {
+        None => (
+            Constants::shipped(args.gpu.architecture),
+            "uncalibrated".to_owned(),
+        ),
+        Some(path) => (
+            files::fitted(path, &args.gpu)?.constants,
+            path.display().to_string(),
+        ),
+    };
+    let errors = engine::evaluate(&constants, table);
+    let errors = errors
+        .ok_or("no row is of a model that is known: `litctl predict run --help` tells which are")?;
+    if errors.unknown > 0 {
+        notes.push(format!(
+            "{} of models that are not shipped, or that their GPUs do not divide, left out",
+            output::count(errors.unknown as u32, "row")
+        ));
+    }
+    let variants: Vec<String> = engine::gpus(table).into_iter().map(|it| it.name).collect();
+    notes.push(format!("measured on {}", variants.join(", ")));
+    let common = Errors {
+        rows: errors.rows,
+        latency_mape: errors.latency_mape,
+        power_mape: Some(errors.power_mape),
+        power_rows: errors.rows,
+    };
+    let mut report = report(args, table, &common, name, notes);
+    report.energy_mape = Some(errors.energy_mape);
+    Ok(report)
 }
 
 fn chosen(
@@ -125,6 +171,7 @@ fn report(
         latency_mape: errors.latency_mape,
         power_mape: errors.power_mape,
         power_rows: errors.power_rows,
+        energy_mape: None,
         gpu: args.gpu.name.clone(),
         kind: table.kind,
         model,
@@ -149,6 +196,9 @@ fn text(report: &Report) -> String {
         ),
         None => "  power         -    not measured, or no row is long enough\n".to_owned(),
     };
+    if let Some(energy) = report.energy_mape {
+        text += &format!("  energy   {energy:6.1} %  per request\n");
+    }
     if report.skipped > 0 {
         text += &format!(
             "  {} without a time or of another GPU left out\n",

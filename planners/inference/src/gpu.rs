@@ -83,7 +83,7 @@ struct Sheet {
     mhz: f64,
     /// Dense TFLOP/s with 16, 8 and 4 bits; 0 where the GPU lacks them.
     tflops: [f64; 3],
-    /// GB/s, MB of cache, GB of memory.
+    /// GB/s, MB of cache, GiB of memory (where error correction takes a part, what is left).
     memory: [f64; 3],
     /// GB/s in one direction.
     link: f64,
@@ -100,9 +100,9 @@ const SHEETS: [Sheet; 17] = {
         Sheet { name: "a100", architecture: Ampere, sms: 108, mhz: 1410.0, tflops: [312.0, 0.0, 0.0], memory: [2039.0, 40.0, 80.0], link: 300.0, topology: Switch, watts: [400.0, 60.0] },
         Sheet { name: "a100-40gb", architecture: Ampere, sms: 108, mhz: 1410.0, tflops: [312.0, 0.0, 0.0], memory: [1555.0, 40.0, 40.0], link: 300.0, topology: Switch, watts: [400.0, 50.0] },
         Sheet { name: "a100-pcie", architecture: Ampere, sms: 108, mhz: 1410.0, tflops: [312.0, 0.0, 0.0], memory: [1935.0, 40.0, 80.0], link: 32.0, topology: Pcie, watts: [300.0, 50.0] },
-        Sheet { name: "a40", architecture: Ampere, sms: 84, mhz: 1740.0, tflops: [149.7, 0.0, 0.0], memory: [696.0, 6.0, 48.0], link: 32.0, topology: Pcie, watts: [300.0, 30.0] },
-        Sheet { name: "l4", architecture: Ada, sms: 58, mhz: 2040.0, tflops: [121.0, 242.0, 0.0], memory: [300.0, 48.0, 24.0], link: 32.0, topology: Pcie, watts: [72.0, 16.0] },
-        Sheet { name: "l40s", architecture: Ada, sms: 142, mhz: 2520.0, tflops: [362.0, 733.0, 0.0], memory: [864.0, 96.0, 48.0], link: 32.0, topology: Pcie, watts: [350.0, 35.0] },
+        Sheet { name: "a40", architecture: Ampere, sms: 84, mhz: 1740.0, tflops: [149.7, 0.0, 0.0], memory: [696.0, 6.0, 45.0], link: 32.0, topology: Pcie, watts: [300.0, 30.0] },
+        Sheet { name: "l4", architecture: Ada, sms: 58, mhz: 2040.0, tflops: [121.0, 242.0, 0.0], memory: [300.0, 48.0, 22.5], link: 32.0, topology: Pcie, watts: [72.0, 16.0] },
+        Sheet { name: "l40s", architecture: Ada, sms: 142, mhz: 2520.0, tflops: [362.0, 733.0, 0.0], memory: [864.0, 96.0, 45.0], link: 32.0, topology: Pcie, watts: [350.0, 35.0] },
         Sheet { name: "h20", architecture: Hopper, sms: 78, mhz: 1980.0, tflops: [148.0, 296.0, 0.0], memory: [4000.0, 60.0, 96.0], link: 450.0, topology: Switch, watts: [500.0, 75.0] },
         Sheet { name: "h100", architecture: Hopper, sms: 132, mhz: 1830.0, tflops: [989.4, 1978.9, 0.0], memory: [3352.0, 50.0, 80.0], link: 450.0, topology: Switch, watts: [700.0, 75.0] },
         Sheet { name: "h100-pcie", architecture: Hopper, sms: 114, mhz: 1755.0, tflops: [756.0, 1513.0, 0.0], memory: [2039.0, 50.0, 80.0], link: 64.0, topology: Pcie, watts: [350.0, 50.0] },
@@ -166,7 +166,8 @@ impl Sheet {
             peak_4: some(self.tflops[2]),
             bandwidth: bandwidth * 1e9,
             cache: cache * 1e6,
-            memory: memory * 1e9,
+            // Makers' gigabytes of device memory are powers of two.
+            memory: memory * f64::from(1_u32 << 30),
             link: self.link * 1e9,
             topology: self.topology,
             power_limit: Watts(limit),

@@ -5,6 +5,7 @@
 //! A [`Gpu`](gpu::Gpu) from a public specification and a [`KernelModel`](kernel::KernelModel) predict one
 //! kernel; [`fit`] calibrates that from a measured [`table`], and [`evaluate`](mod@evaluate) tells how far it is off.
 
+pub mod engine;
 pub mod evaluate;
 pub mod fit;
 pub mod gpu;

@@ -5,6 +5,8 @@ mod simplex;
 
 use litd_units::{Millis, Watts};
 
+pub(crate) use simplex::least;
+
 pub use file::{FileError, Fitted, Training, hash};
 
 use crate::gpu::Gpu;

@@ -10,7 +10,7 @@ const TETHER: f64 = 1e-3;
 const FARTHEST: f64 = 30.0;
 
 /// The numbers near `from` at which `cost` is least.
-pub(super) fn least(from: &[f64], cost: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+pub(crate) fn least(from: &[f64], cost: impl Fn(&[f64]) -> f64) -> Vec<f64> {
     let origin: Vec<f64> = from.iter().map(|it| it.max(1e-9).ln()).collect();
     let at = |place: &[f64]| -> Vec<f64> {
         let bounded = |(place, origin): (&f64, &f64)| {

@@ -182,6 +182,28 @@ constants!(
     }
 );
 
+constants!(
+    /// Of an engine that serves requests side by side: what whole requests take besides kernels.
+    EngineConstants {
+        /// Host time of each step, ms.
+        step,
+        /// Host time of each layer in a step, us.
+        layer,
+        /// Host time of each layer in a step for each doubling of the GPUs, us.
+        sharing,
+        /// Host time of each request in a step, us.
+        request,
+        /// Input tokens of a request, where a table does not tell.
+        input,
+        /// Share of the power above idle that GPUs draw while the host works.
+        waiting,
+        /// How much longer kernels take in an engine than alone.
+        slower,
+        /// Share of each GPU's power above idle that is drawn when kernels run in an engine.
+        power,
+    }
+);
+
 /// All constants of one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -198,6 +220,8 @@ pub struct Constants {
     pub collective: CollectiveConstants,
     /// What only moves memory.
     pub memory: MemoryConstants,
+    /// Engines.
+    pub engine: EngineConstants,
     /// Power, in the order of [`Family::ALL`].
     pub power: [PowerConstants; 6],
 }
@@ -261,6 +285,6 @@ impl Constants {
     pub fn are_sane(&self) -> bool {
         let sane = |values: Vec<f64>| values.iter().all(|it| it.is_finite() && *it > 0.0);
         let latency = Family::ALL.iter().all(|&it| sane(self.latency_vec(it)));
-        latency && self.power.iter().all(|it| sane(it.to_vec()))
+        latency && sane(self.engine.to_vec()) && self.power.iter().all(|it| sane(it.to_vec()))
     }
 }

@@ -3,10 +3,46 @@
 //! `litctl predict evaluate --half test` leaves out.
 
 use super::constants::{
-    CollectiveConstants, Constants, ContextConstants, GemmConstants, GenerationConstants,
-    MemoryConstants, MoeConstants, PowerConstants,
+    CollectiveConstants, Constants, ContextConstants, EngineConstants, GemmConstants,
+    GenerationConstants, MemoryConstants, MoeConstants, PowerConstants,
 };
 use crate::gpu::Architecture;
+
+/// Between the two below. They are from `--example engine` on the halves of mlenergy_v2_llm_a100_h100.csv by model.
+const ENGINE: EngineConstants = EngineConstants {
+    step: 6.3,
+    layer: 58.0,
+    sharing: 119.0,
+    request: 374.0,
+    input: 290.0,
+    waiting: 0.225,
+    slower: 0.82,
+    power: 0.83,
+};
+
+/// vLLM on an A100 with 40 GB.
+const ENGINE_AMPERE: EngineConstants = EngineConstants {
+    step: 6.5,
+    layer: 57.3,
+    sharing: 130.0,
+    request: 381.0,
+    input: 243.0,
+    waiting: 0.238,
+    slower: 0.781,
+    power: 0.812,
+};
+
+/// vLLM on an H100.
+const ENGINE_HOPPER: EngineConstants = EngineConstants {
+    step: 6.1,
+    layer: 59.4,
+    sharing: 108.0,
+    request: 368.0,
+    input: 343.0,
+    waiting: 0.213,
+    slower: 0.866,
+    power: 0.842,
+};
 
 const POWER: PowerConstants = PowerConstants {
     base: 0.2,
@@ -88,6 +124,7 @@ pub(super) fn prior() -> Constants {
             bandwidth: 0.8,
             launch: 2.5,
         },
+        engine: ENGINE,
         power: [POWER; 6],
     }
 }
@@ -154,6 +191,7 @@ const JOINT: Constants = Constants {
         bandwidth: 0.8,
         launch: 2.5,
     },
+    engine: ENGINE,
     power: [
         PowerConstants {
             base: 0.4548,
@@ -262,6 +300,7 @@ const AMPERE: Constants = Constants {
         bandwidth: 0.8,
         launch: 2.5,
     },
+    engine: ENGINE_AMPERE,
     power: [
         PowerConstants {
             base: 0.4548,
@@ -370,6 +409,7 @@ const HOPPER: Constants = Constants {
         bandwidth: 0.8,
         launch: 2.5,
     },
+    engine: ENGINE_HOPPER,
     power: [
         PowerConstants {
             base: 0.6561,

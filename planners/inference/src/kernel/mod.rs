@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 pub use baseline::{Backend, Baseline};
 pub use cached::Cached;
 pub use constants::{
-    CollectiveConstants, Constants, ContextConstants, GemmConstants, GenerationConstants,
-    MemoryConstants, MoeConstants, PowerConstants,
+    CollectiveConstants, Constants, ContextConstants, EngineConstants, GemmConstants,
+    GenerationConstants, MemoryConstants, MoeConstants, PowerConstants,
 };
 pub use interpolate::{Interpolating, Point, place};
 pub use moe::{Routing, loads};

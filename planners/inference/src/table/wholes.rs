@@ -13,6 +13,8 @@ use crate::kernel::{Kernel, Precision};
 pub struct Request {
     /// The model, as its publisher names it.
     pub model: String,
+    /// The GPU, which may be a variant of the one that was asked for.
+    pub gpu: Gpu,
     /// GPUs that share each layer.
     pub tp: f64,
     /// Pipeline stages.
@@ -85,9 +87,11 @@ pub(super) fn layer(record: &Record) -> Result<Option<Row>, TableError> {
 /// Requests on this GPU; none where they ran on another or nothing was measured.
 pub(super) fn request(record: &Record, gpu: &Gpu) -> Result<Option<Row>, TableError> {
     let on = record.needed(&["gpu"])?;
-    if Gpu::named(on).map(|it| it.name).as_ref() != Ok(&gpu.name) {
+    // An A100 with 40 GB counts as an A100.
+    let variant = |it: &Gpu| it.name == gpu.name || it.name.starts_with(&format!("{}-", gpu.name));
+    let Some(on) = Gpu::named(on).ok().filter(variant) else {
         return Ok(None);
-    }
+    };
     let model = record.needed(&["model"])?.to_owned();
     let (Some(energy), Some(time), Some(output)) = (
         record.positive(&["energy/req (j)"])?,
@@ -104,6 +108,7 @@ pub(super) fn request(record: &Record, gpu: &Gpu) -> Result<Option<Row>, TableEr
         line: record.line,
         subject: Subject::Request(Request {
             model: model.clone(),
+            gpu: on,
             tp: record.size(&["tp"], 1.0)?,
             pp: record.size_or(&["pp"], 1.0)?,
             batch,
