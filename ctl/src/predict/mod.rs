@@ -1,5 +1,6 @@
 //! `litctl predict`: energy and latency of language-model inference before it runs (EnergyLens).
 
+mod accuracy;
 mod calibrate;
 mod deploy;
 mod evaluate;
@@ -29,6 +30,7 @@ enum Command {
     Sweep(Box<sweep::Args>),
     Evaluate(evaluate::Args),
     Calibrate(calibrate::Args),
+    Accuracy(accuracy::Accuracy),
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
@@ -37,5 +39,6 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         Command::Sweep(args) => sweep::run(args, json),
         Command::Evaluate(args) => evaluate::run(args, json),
         Command::Calibrate(args) => calibrate::run(args, json),
+        Command::Accuracy(args) => accuracy::run(args, json),
     }
 }
