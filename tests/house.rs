@@ -121,6 +121,7 @@ const ARROWS: [(&str, &[&str]); 26] = [
             "litd-cli",
             "litd-client",
             "litd-core",
+            "litd-inference",
             "litd-planner",
             "litd-policies",
             "litd-profiles",

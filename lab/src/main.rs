@@ -4,6 +4,7 @@ mod decide;
 mod demo;
 mod plan;
 mod replay;
+mod reproduce;
 mod simulate;
 mod study;
 
@@ -32,6 +33,7 @@ enum Command {
     Decide(decide::Args),
     Plan(plan::Args),
     Study(study::Args),
+    Reproduce(reproduce::Args),
 }
 
 const EXIT: &str = "\
@@ -71,5 +73,6 @@ fn run(cli: &Cli) -> Outcome {
         Command::Decide(args) => decide::run(args, cli.json),
         Command::Plan(args) => plan::run(args, cli.json),
         Command::Study(args) => study::run(args, cli.json),
+        Command::Reproduce(args) => reproduce::run(args, cli.json),
     }
 }
