@@ -7,7 +7,7 @@ use litd_inference::interpret::Program;
 use litd_inference::kernel::{
     Analytic, Backend, Baseline, KernelModel, Library, Precision, Routing,
 };
-use litd_inference::model::Model;
+use litd_inference::model::{EngineArgs, Model};
 use litd_inference::predict::{Deployment, Extras};
 use litd_inference::spec::{Overlap, Spec, Symbol, listings};
 
@@ -20,8 +20,16 @@ const LONGEST_TEXT: u64 = 4 << 20;
 #[derive(clap::Args)]
 pub struct Deploy {
     /// A shipped model, such as llama-3-70b, qwen3-30b-a3b, mixtral-8x7b, or a Hugging Face config.json
-    #[arg(long, value_name = "NAME|config.json")]
-    model: String,
+    #[arg(
+        long,
+        value_name = "NAME|config.json",
+        required_unless_present = "engine_args"
+    )]
+    model: Option<String>,
+    /// vLLM's arguments, as text or as a file of text or JSON: model, tensor and expert parallelism, quantization, KV
+    /// cache, sequences and speculation are taken from it where they are not given here
+    #[arg(long, value_name = "TEXT|FILE", allow_hyphen_values = true)]
+    engine_args: Option<String>,
     /// The GPU, such as a100, h100, h200, mi300x
     #[arg(long, value_parser = files::gpu)]
     gpu: Gpu,
@@ -36,11 +44,11 @@ pub struct Deploy {
     #[arg(long, value_enum, default_value_t = super::evaluate::Way::Analytic, conflicts_with = "fitted")]
     backend: super::evaluate::Way,
     /// Numbers of weights and activations
-    #[arg(long, value_enum, default_value_t = Numbers::Bf16)]
-    precision: Numbers,
-    /// Bits of a number in the KV cache
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u8).range(8..=16))]
-    cache_bits: u8,
+    #[arg(long, value_enum)]
+    precision: Option<Numbers>,
+    /// Bits of a number in the KV cache; 16 unless given
+    #[arg(long, value_parser = clap::value_parser!(u8).range(8..=16))]
+    cache_bits: Option<u8>,
     /// How tokens choose experts: uniform, balanced or power_law_EXPONENT
     #[arg(long, default_value = "uniform", value_parser = routing)]
     routing: Routing,
@@ -93,6 +101,8 @@ fn routing(text: &str) -> Result<Routing, String> {
 /// What is deployed, read.
 pub struct Deployed {
     pub model: Model,
+    /// What an engine's arguments say.
+    pub engine: EngineArgs,
     pub spec: Spec,
     pub kernels: Box<dyn KernelModel>,
     /// What predictions rest on: a calibration, or public specifications.
@@ -108,17 +118,23 @@ pub struct Deployed {
 impl Deploy {
     /// Reads what the arguments name.
     pub fn read(&self) -> Fallible<Deployed> {
-        let model = model(&self.model)?;
+        let engine = self.engine()?;
+        let name = self.model.as_ref().or(engine.model.as_ref());
+        let model = model(name.ok_or("no model is given: --model, or one in --engine-args")?)?;
         let spec = self.specification(&model)?;
         let (kernels, rests_on) = self.kernels()?;
         let counts = |name: &str| !self.without.iter().any(|it| it == name || it == "all");
         Ok(Deployed {
+            precision: match self.precision {
+                Some(numbers) => numbers.precision(),
+                None => engine.precision.unwrap_or(Precision::BF16),
+            },
+            cache_bits: self.cache_bits.or(engine.cache_bits).unwrap_or(16),
             model,
+            engine,
             spec,
             kernels,
             rests_on,
-            precision: self.precision.precision(),
-            cache_bits: self.cache_bits,
             routing: self.routing,
             extras: Extras {
                 norms: counts("norms"),
@@ -133,6 +149,20 @@ impl Deploy {
                 false => Library::Nccl,
             },
         })
+    }
+
+    fn engine(&self) -> Fallible<EngineArgs> {
+        let Some(given) = &self.engine_args else {
+            return Ok(EngineArgs::default());
+        };
+        let path = Path::new(given);
+        let text = match path.is_file() {
+            true => {
+                litd_files::text(path, LONGEST_TEXT).map_err(|error| format!("{given}: {error}"))?
+            }
+            false => given.clone(),
+        };
+        Ok(EngineArgs::parse(&text).map_err(|error| format!("--engine-args: {error}"))?)
     }
 
     fn specification(&self, model: &Model) -> Fallible<Spec> {

@@ -16,18 +16,18 @@ pub struct Shape {
     deploy: deploy::Deploy,
     #[command(flatten)]
     load: Load,
-    /// Requests side by side
-    #[arg(long, default_value_t = 1)]
-    batch: u32,
+    /// Requests side by side; 1 unless given
+    #[arg(long)]
+    batch: Option<u32>,
     /// Input tokens of each
     #[arg(long, default_value_t = 512)]
     input: u32,
     /// Output tokens of each
     #[arg(long, default_value_t = 128)]
     output: u32,
-    /// GPUs that share each tensor
-    #[arg(long, default_value_t = 1)]
-    tp: u32,
+    /// GPUs that share each tensor; 1 unless given
+    #[arg(long)]
+    tp: Option<u32>,
     /// GPUs that share the experts; the same as --tp unless given
     #[arg(long)]
     ep: Option<u32>,
@@ -46,8 +46,8 @@ pub struct Shape {
 #[derive(clap::Args)]
 pub struct Load {
     /// Tokens that each decode step proposes and checks besides the next (speculative decoding)
-    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
-    pub speculate: u32,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub speculate: Option<u32>,
     /// The chance that a proposed token is kept
     #[arg(long, default_value_t = 0.7, value_name = "SHARE")]
     pub accepted: f64,
@@ -131,20 +131,22 @@ pub fn run(whole: &Whole, json: bool) -> Outcome {
     let deployed = args.deploy.read()?;
     let program = deployed.program(deploy::overlap(args.overlap_stages, args.overlap_sms))?;
     let deployment = deployed.with(&program, deployed.kernels.as_ref());
+    let engine = &deployed.engine;
+    let tp = args.tp.or(engine.tp).unwrap_or(1);
     let ep = args.ep.unwrap_or(match deployed.model.experts {
-        Some(_) => args.tp,
+        Some(_) => tp,
         None => 1,
     });
     let configuration = Configuration {
-        batch: args.batch,
+        batch: args.batch.or(engine.batch).unwrap_or(1),
         input: args.input,
         output: args.output,
         degrees: Degrees {
-            tp: args.tp,
+            tp,
             ep,
             cp: args.cp,
         },
-        speculated: args.load.speculate,
+        speculated: args.load.speculate.or(engine.speculated).unwrap_or(0),
         accepted: args.load.accepted,
         setting: Setting {
             power_limit: whole.limits.power_limit.map(limit).transpose()?,

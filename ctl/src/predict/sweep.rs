@@ -240,7 +240,7 @@ fn grid(args: &Args, deployed: &Deployed) -> Result<Grid, Box<dyn std::error::Er
         } else {
             clocks
         },
-        speculation: (args.load.speculate, args.load.accepted),
+        speculation: (args.load.speculate.unwrap_or(0), args.load.accepted),
     })
 }
 

@@ -207,3 +207,28 @@ fn what_does_not_fit_together_is_refused() {
     ]);
     assert_eq!(nan.status.code(), Some(2));
 }
+
+/// vLLM's arguments stand in for what is not given, and what is given counts.
+#[test]
+fn an_engines_arguments_say_how_it_is_deployed() {
+    let line = "vllm serve meta-llama/Meta-Llama-3-70B-Instruct --tensor-parallel-size 4 --max-num-seqs 8 --quantization fp8";
+    let by_engine = json(&["run", "--gpu", "h100", "--engine-args", line]);
+    let by_hand = json(&[
+        "run",
+        "--gpu",
+        "h100",
+        "--model",
+        "llama-3-70b",
+        "--tp",
+        "4",
+        "--batch",
+        "8",
+        "--precision",
+        "fp8",
+    ]);
+    assert_eq!(by_engine["metrics"], by_hand["metrics"]);
+    let more = json(&["run", "--gpu", "h100", "--engine-args", line, "--tp", "8"]);
+    assert_eq!(more["gpus"], 8);
+    let error = refused(&["run", "--gpu", "h100", "--engine-args", "-tp 4"]);
+    assert!(error.contains("no model is given"), "{error}");
+}

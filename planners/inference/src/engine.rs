@@ -132,13 +132,16 @@ fn served(kernels: &Kernels, engine: &EngineConstants) -> Served {
     let busy = (step.0 + thousand.0 * arriving) * engine.slower;
     let each_layer = engine.layer + engine.sharing * gpus.log2();
     // The host serves the parts of the batch that are in the pipeline's stages in turn.
-    let host = Millis(engine.step + (each_layer * layers + engine.request * batch) * 1e-3) * stages;
+    let launching = Millis(each_layer * layers * 1e-3) * stages;
+    let resting = Millis(engine.step + engine.request * batch * 1e-3) * stages;
+    let host = launching + resting;
     let token = busy + host;
     let drawn = step.1 + thousand.1 * arriving;
     // Kernels that are stretched draw less at each moment.
     let above = (drawn.0 - energy(idle, busy / engine.slower).0 * gpus).max(0.0);
     let working = energy(idle, busy).0 * gpus + above * engine.power;
-    let waiting = energy(idle + (limit - idle) * engine.waiting, host).0 * gpus;
+    let above_idle = |share: f64, time| energy(idle + (limit - idle) * share, time).0 * gpus;
+    let waiting = above_idle(engine.waiting, launching) + above_idle(engine.resting, resting);
     let each = working + waiting;
     Served {
         token,

@@ -93,7 +93,7 @@ struct Sheet {
 }
 
 #[rustfmt::skip]
-const SHEETS: [Sheet; 17] = {
+const SHEETS: [Sheet; 19] = {
     use Architecture::{Ada, Ampere, Blackwell, Cdna, Hopper};
     use Topology::{Mesh, Pcie, Switch};
     [
@@ -102,6 +102,7 @@ const SHEETS: [Sheet; 17] = {
         Sheet { name: "a100-pcie", architecture: Ampere, sms: 108, mhz: 1410.0, tflops: [312.0, 0.0, 0.0], memory: [1935.0, 40.0, 80.0], link: 32.0, topology: Pcie, watts: [300.0, 50.0] },
         Sheet { name: "a40", architecture: Ampere, sms: 84, mhz: 1740.0, tflops: [149.7, 0.0, 0.0], memory: [696.0, 6.0, 45.0], link: 32.0, topology: Pcie, watts: [300.0, 30.0] },
         Sheet { name: "l4", architecture: Ada, sms: 58, mhz: 2040.0, tflops: [121.0, 242.0, 0.0], memory: [300.0, 48.0, 22.5], link: 32.0, topology: Pcie, watts: [72.0, 16.0] },
+        Sheet { name: "a10", architecture: Ampere, sms: 72, mhz: 1695.0, tflops: [125.0, 0.0, 0.0], memory: [600.0, 6.0, 22.5], link: 32.0, topology: Pcie, watts: [150.0, 20.0] },
         Sheet { name: "l40s", architecture: Ada, sms: 142, mhz: 2520.0, tflops: [362.0, 733.0, 0.0], memory: [864.0, 96.0, 45.0], link: 32.0, topology: Pcie, watts: [350.0, 35.0] },
         Sheet { name: "h20", architecture: Hopper, sms: 78, mhz: 1980.0, tflops: [148.0, 296.0, 0.0], memory: [4000.0, 60.0, 96.0], link: 450.0, topology: Switch, watts: [500.0, 75.0] },
         Sheet { name: "h100", architecture: Hopper, sms: 132, mhz: 1830.0, tflops: [989.4, 1978.9, 0.0], memory: [3352.0, 50.0, 80.0], link: 450.0, topology: Switch, watts: [700.0, 75.0] },
@@ -110,6 +111,7 @@ const SHEETS: [Sheet; 17] = {
         Sheet { name: "gh200", architecture: Hopper, sms: 132, mhz: 1830.0, tflops: [989.4, 1978.9, 0.0], memory: [4000.0, 50.0, 96.0], link: 450.0, topology: Switch, watts: [700.0, 90.0] },
         Sheet { name: "b200", architecture: Blackwell, sms: 148, mhz: 1850.0, tflops: [2250.0, 4500.0, 9000.0], memory: [8000.0, 126.0, 180.0], link: 900.0, topology: Switch, watts: [1000.0, 140.0] },
         Sheet { name: "gb200", architecture: Blackwell, sms: 148, mhz: 1920.0, tflops: [2500.0, 5000.0, 10000.0], memory: [8000.0, 126.0, 186.0], link: 900.0, topology: Switch, watts: [1200.0, 150.0] },
+        Sheet { name: "rtx-pro-6000", architecture: Blackwell, sms: 188, mhz: 2450.0, tflops: [503.8, 1007.6, 2015.2], memory: [1792.0, 128.0, 95.0], link: 64.0, topology: Pcie, watts: [600.0, 40.0] },
         Sheet { name: "b300", architecture: Blackwell, sms: 148, mhz: 1920.0, tflops: [2250.0, 4500.0, 13500.0], memory: [8000.0, 126.0, 270.0], link: 900.0, topology: Switch, watts: [1100.0, 150.0] },
         Sheet { name: "mi300x", architecture: Cdna, sms: 304, mhz: 2100.0, tflops: [1307.4, 2614.9, 0.0], memory: [5300.0, 256.0, 192.0], link: 448.0, topology: Mesh, watts: [750.0, 140.0] },
         Sheet { name: "mi325x", architecture: Cdna, sms: 304, mhz: 2100.0, tflops: [1307.4, 2614.9, 0.0], memory: [6000.0, 256.0, 256.0], link: 448.0, topology: Mesh, watts: [1000.0, 150.0] },
@@ -118,7 +120,7 @@ const SHEETS: [Sheet; 17] = {
 };
 
 /// Names by which tables and people call the same GPU, after [`plain`].
-const ALIASES: [(&str, &str); 20] = [
+const ALIASES: [(&str, &str); 26] = [
     ("a100-sxm", "a100"),
     ("a100-sxm4", "a100"),
     ("a100-80gb", "a100"),
@@ -138,6 +140,12 @@ const ALIASES: [(&str, &str); 20] = [
     ("b300-sxm", "b300"),
     ("gb200-sxm", "gb200"),
     ("gb300", "b300"),
+    ("gb300-sxm", "b300"),
+    ("a10g", "a10"),
+    ("rtx-pro-6000-server", "rtx-pro-6000"),
+    ("rtxpro6000", "rtx-pro-6000"),
+    ("h100-nvl", "h100-pcie"),
+    ("gh200-480gb", "gh200"),
     ("mi300x-oam", "mi300x"),
 ];
 

@@ -195,8 +195,10 @@ constants!(
         request,
         /// Input tokens of a request, where a table does not tell.
         input,
-        /// Share of the power above idle that GPUs draw while the host works.
+        /// Share of the power above idle that GPUs draw while the host works on layers: it launches kernels.
         waiting,
+        /// The same while it works on requests and the step.
+        resting,
         /// How much longer kernels take in an engine than alone.
         slower,
         /// Share of each GPU's power above idle that is drawn when kernels run in an engine.

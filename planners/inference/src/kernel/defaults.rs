@@ -10,38 +10,41 @@ use crate::gpu::Architecture;
 
 /// Between the two below. They are from `--example engine` on the halves of mlenergy_v2_llm_a100_h100.csv by model.
 const ENGINE: EngineConstants = EngineConstants {
-    step: 6.3,
-    layer: 58.0,
-    sharing: 119.0,
-    request: 374.0,
+    step: 7.0,
+    layer: 75.0,
+    sharing: 225.0,
+    request: 364.0,
     input: 290.0,
-    waiting: 0.225,
-    slower: 0.82,
+    waiting: 0.07,
+    resting: 0.235,
+    slower: 0.755,
     power: 0.83,
 };
 
 /// vLLM on an A100 with 40 GB.
 const ENGINE_AMPERE: EngineConstants = EngineConstants {
-    step: 6.5,
-    layer: 57.3,
-    sharing: 130.0,
-    request: 381.0,
-    input: 243.0,
-    waiting: 0.238,
-    slower: 0.781,
-    power: 0.812,
+    step: 6.6,
+    layer: 83.0,
+    sharing: 260.0,
+    request: 375.0,
+    input: 247.0,
+    waiting: 0.072,
+    resting: 0.251,
+    slower: 0.75,
+    power: 0.799,
 };
 
 /// vLLM on an H100.
 const ENGINE_HOPPER: EngineConstants = EngineConstants {
-    step: 6.1,
-    layer: 59.4,
-    sharing: 108.0,
-    request: 368.0,
+    step: 7.5,
+    layer: 68.2,
+    sharing: 194.0,
+    request: 352.0,
     input: 343.0,
-    waiting: 0.213,
-    slower: 0.866,
-    power: 0.842,
+    waiting: 0.0695,
+    resting: 0.223,
+    slower: 0.76,
+    power: 0.857,
 };
 
 const POWER: PowerConstants = PowerConstants {

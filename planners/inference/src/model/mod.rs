@@ -2,10 +2,13 @@
 //! a Hugging Face config.json.
 
 mod config;
+mod engine_args;
 mod shipped;
 
 use serde::Serialize;
 use thiserror::Error;
+
+pub use engine_args::{EngineArgs, EngineArgsError};
 
 /// The experts of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
