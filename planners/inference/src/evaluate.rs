@@ -4,7 +4,7 @@ use litd_units::{Millis, Watts};
 use serde::Serialize;
 
 use crate::fit::STEADY;
-use crate::kernel::{Estimate, KernelModel, Setting};
+use crate::kernel::{Estimate, KernelModel};
 use crate::table::{Row, Subject, Table};
 
 /// Mean absolute percentage errors over a table.
@@ -32,10 +32,7 @@ pub struct Compared {
 /// Predicts a row of kernels. None for requests: they need a model's description.
 #[must_use]
 pub fn predict(model: &dyn KernelModel, row: &Row) -> Option<Estimate> {
-    let setting = Setting {
-        power_limit: row.limit,
-        ..Setting::default()
-    };
+    let setting = row.setting();
     match &row.subject {
         Subject::Kernel(kernel) => Some(model.predict(kernel, &setting)),
         Subject::Layer(kernels) => {

@@ -42,10 +42,7 @@ impl Sample {
                 kernel,
                 latency: row.latency,
                 power: row.power,
-                setting: Setting {
-                    power_limit: row.limit,
-                    ..Setting::default()
-                },
+                setting: row.setting(),
             }),
             Subject::Layer(_) | Subject::Request(_) => None,
         }

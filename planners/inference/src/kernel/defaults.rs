@@ -59,8 +59,9 @@ const POWER: PowerConstants = PowerConstants {
 pub(super) fn shipped(architecture: Architecture) -> Constants {
     match architecture {
         Architecture::Ampere => AMPERE,
-        Architecture::Hopper => HOPPER,
-        Architecture::Ada | Architecture::Blackwell | Architecture::Cdna => JOINT,
+        // Blackwell is nearer to Hopper than to what fits Ampere as well.
+        Architecture::Hopper | Architecture::Blackwell => HOPPER,
+        Architecture::Ada | Architecture::Cdna => JOINT,
     }
 }
 

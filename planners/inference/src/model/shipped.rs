@@ -46,7 +46,7 @@ const fn moe(name: &'static str, sizes: [u32; 7], experts: [u32; 3]) -> Sizes {
 }
 
 #[rustfmt::skip]
-const MODELS: [Sizes; 40] = [
+const MODELS: [Sizes; 43] = [
     dense("llama-2-7b", [32, 4096, 32, 32, 128, 11008, 32000]),
     dense("llama-2-13b", [40, 5120, 40, 40, 128, 13824, 32000]),
     dense("llama-2-70b", [80, 8192, 64, 8, 128, 28672, 32000]),
@@ -62,6 +62,9 @@ const MODELS: [Sizes; 40] = [
     dense("mistral-7b", [32, 4096, 32, 8, 128, 14336, 32768]),
     dense("mistral-nemo", [40, 5120, 32, 8, 128, 14336, 131_072]),
     dense("mistral-large", [88, 12288, 96, 8, 128, 28672, 32768]),
+    dense("codestral-22b", [56, 6144, 48, 8, 128, 16384, 32768]),
+    dense("deepseek-coder-33b", [62, 7168, 56, 8, 128, 19200, 32256]),
+    dense("yi-34b", [60, 7168, 56, 8, 128, 20480, 64000]),
     moe("mixtral-8x7b", [32, 4096, 32, 8, 128, 14336, 32000], [8, 2, 14336]),
     moe("mixtral-8x22b", [56, 6144, 48, 8, 128, 16384, 32768], [8, 2, 16384]),
     tied("gemma-2b", [18, 2048, 8, 1, 256, 16384, 256_000]),

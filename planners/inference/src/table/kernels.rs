@@ -25,6 +25,8 @@ pub(super) fn row(kind: Kind, record: &Record) -> Result<Option<Row>, TableError
         latency: Millis(latency),
         power: record.positive(POWER)?.map(Watts),
         limit: record.positive(LIMIT)?.map(Watts),
+        // Files of litd's own profiler have 0 where a collective took what it wanted.
+        sms: record.positive(&["sms"])?.map(|it| it.min(1e6) as u32),
         group,
     }))
 }

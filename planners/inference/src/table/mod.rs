@@ -14,7 +14,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::gpu::Gpu;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Setting};
 use columns::{Columns, Record};
 
 pub use wholes::Request;
@@ -117,8 +117,22 @@ pub struct Row {
     pub power: Option<Watts>,
     /// The power limit under which it was, if the table tells.
     pub limit: Option<Watts>,
+    /// The multiprocessors that it was given, if the table tells.
+    pub sms: Option<u32>,
     /// Rows of one group share a shape: they are held out together.
     pub group: String,
+}
+
+impl Row {
+    /// Under which conditions it was measured.
+    #[must_use]
+    pub fn setting(&self) -> Setting {
+        Setting {
+            power_limit: self.limit,
+            sms: self.sms,
+            clock: None,
+        }
+    }
 }
 
 /// A measured table.

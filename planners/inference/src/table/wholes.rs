@@ -80,6 +80,7 @@ pub(super) fn layer(record: &Record) -> Result<Option<Row>, TableError> {
         latency: Millis(latency),
         power: None,
         limit: None,
+        sms: None,
         group: format!("tokens={tokens}"),
     }))
 }
@@ -118,6 +119,7 @@ pub(super) fn request(record: &Record, gpu: &Gpu) -> Result<Option<Row>, TableEr
         latency: Millis(time * 1e3),
         power: Some(Watts(power)),
         limit: None,
+        sms: None,
         group: model,
     }))
 }
