@@ -152,9 +152,7 @@ pub struct Table {
 pub enum TableError {
     #[error("can't be read: {0}")]
     Io(#[from] std::io::Error),
-    #[error(
-        "is Parquet, which this build does not read: convert it to CSV (build with --features parquet to read it)"
-    )]
+    #[error("is Parquet, which is not read: convert it to CSV")]
     Parquet,
     #[error("has more than {} MiB: no measured table is so long", LONGEST >> 20)]
     TooLong,
