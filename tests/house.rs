@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The packages of each room, and the packages of this workspace that each may know besides those that
 /// tests alone want. Whoever adds an arrow adds it here, where it is seen.
-const ARROWS: [(&str, &[&str]); 26] = [
+const ARROWS: [(&str, &[&str]); 27] = [
     // These know nobody.
     ("litd-units", &[]),
     ("litd-diagnosis", &[]),
@@ -29,6 +29,7 @@ const ARROWS: [(&str, &[&str]); 26] = [
     ("litd-profiles", &["litd-units"]),
     ("litd-planner", &["litd-profiles", "litd-units"]),
     ("litd-carbon", &["litd-units"]),
+    ("litd-inference", &["litd-units"]),
     (
         "litd-planner-server",
         &["litd-planner", "litd-profiles", "litd-units"],
@@ -82,6 +83,7 @@ const ARROWS: [(&str, &[&str]); 26] = [
             "litd-core",
             "litd-diagnosis",
             "litd-files",
+            "litd-inference",
             "litd-planner",
             "litd-power",
             "litd-profiles",
@@ -122,6 +124,7 @@ const ARROWS: [(&str, &[&str]); 26] = [
             "litd-cli",
             "litd-client",
             "litd-core",
+            "litd-inference",
             "litd-planner",
             "litd-policies",
             "litd-profiles",

@@ -15,6 +15,7 @@ mod output;
 mod packaging;
 mod plan;
 mod policy;
+mod predict;
 mod release;
 mod replay;
 mod restore;
@@ -52,6 +53,7 @@ enum Command {
     Doctor(doctor::Args),
     Plan(plan::Args),
     Carbon(carbon::Args),
+    Predict(predict::Args),
     Status(status::Args),
     Top(top::Args),
     Events(events::Args),
@@ -103,6 +105,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Doctor(args) => doctor::run(args, cli.json),
         Command::Plan(args) => plan::run(args, cli.json),
         Command::Carbon(args) => carbon::run(args, cli.json),
+        Command::Predict(args) => predict::run(args, cli.json),
         Command::Status(args) => status::run(args, cli.json),
         Command::Top(args) => top::run(args, cli.json),
         Command::Events(args) => events::run(args, cli.json),

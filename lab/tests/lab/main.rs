@@ -9,6 +9,7 @@ mod demo;
 mod mixed;
 mod plan;
 mod replay;
+mod reproduce;
 mod simulate;
 mod study;
 

@@ -1,0 +1,168 @@
+//! `litlab reproduce`: a paper's tables and figures, its numbers beside ours.
+
+mod energylens;
+mod overlap;
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use litd_cli::{Outcome, output};
+use serde::Serialize;
+
+use crate::carbon;
+
+/// Repeat a paper's evaluation and print our numbers beside its
+///
+/// What is SIMULATED says so, and so does what cannot be compared.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    paper: Paper,
+}
+
+#[derive(Subcommand)]
+enum Paper {
+    Energylens(EnergylensArgs),
+    Carbon(carbon::ReproduceArgs),
+}
+
+/// EnergyLens: energy and latency of language-model inference, theirs, ours, the difference
+///
+/// Ours are predictions from public specifications, and SIMULATED where measurements would be needed. With
+/// --tables, what needs a calibrated model is computed too.
+#[derive(clap::Args)]
+struct EnergylensArgs {
+    /// Only items whose name contains this, such as figure-7
+    #[arg(long, value_name = "ITEM")]
+    what: Option<String>,
+    /// A folder with measured tables of kernels on an A100
+    #[arg(long, value_name = "FOLDER")]
+    tables: Option<PathBuf>,
+}
+
+/// A number of the paper, and ours.
+#[derive(Debug, Clone, Serialize)]
+pub struct Item {
+    /// Where it stands, such as figure-7a.
+    pub item: &'static str,
+    /// What it tells.
+    pub what: String,
+    /// The unit of both numbers.
+    pub unit: &'static str,
+    /// The paper's number.
+    pub theirs: Option<f64>,
+    /// Ours.
+    pub ours: Option<f64>,
+    /// Ours less theirs.
+    pub difference: Option<f64>,
+    /// Why they can't be compared, or how ours came about.
+    pub note: String,
+}
+
+impl Item {
+    /// A number beside the paper's.
+    fn compared(
+        item: &'static str,
+        what: impl Into<String>,
+        unit: &'static str,
+        theirs: f64,
+        ours: f64,
+        note: impl Into<String>,
+    ) -> Self {
+        Self {
+            item,
+            what: what.into(),
+            unit,
+            theirs: Some(theirs),
+            ours: Some(ours),
+            difference: Some(ours - theirs),
+            note: note.into(),
+        }
+    }
+
+    /// A number of ours where the paper has a curve or a sentence.
+    fn ours(
+        item: &'static str,
+        what: impl Into<String>,
+        unit: &'static str,
+        ours: f64,
+        note: impl Into<String>,
+    ) -> Self {
+        Self {
+            item,
+            what: what.into(),
+            unit,
+            theirs: None,
+            ours: Some(ours),
+            difference: None,
+            note: note.into(),
+        }
+    }
+
+    /// What can't be compared.
+    fn absent(
+        item: &'static str,
+        what: impl Into<String>,
+        unit: &'static str,
+        theirs: Option<f64>,
+        why: impl Into<String>,
+    ) -> Self {
+        Self {
+            item,
+            what: what.into(),
+            unit,
+            theirs,
+            ours: None,
+            difference: None,
+            note: format!("can't compare: {}", why.into()),
+        }
+    }
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    match &args.paper {
+        Paper::Energylens(args) => energylens(args, json),
+        Paper::Carbon(args) => carbon::reproduce(args, json),
+    }
+}
+
+fn energylens(args: &EnergylensArgs, json: bool) -> Outcome {
+    let wanted = |it: &Item| {
+        args.what
+            .as_ref()
+            .is_none_or(|what| it.item.contains(what.as_str()))
+    };
+    let items: Vec<Item> = energylens::items(args.tables.as_deref())?
+        .into_iter()
+        .filter(wanted)
+        .collect();
+    if items.is_empty() {
+        return Err("no item of the paper is called so: without --what all are printed".into());
+    }
+    match json {
+        true => output::json(&items),
+        false => output::text(&text(&items)),
+    }
+}
+
+fn text(items: &[Item]) -> String {
+    let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |it| format!("{it:.2}"));
+    let mut text =
+        "SIMULATED: ours are predictions of models; nothing was measured for them\n".to_owned();
+    for it in items {
+        text += &format!(
+            "\n{:12} {}\n{:12} theirs {}, ours {}, difference {} {}\n",
+            it.item,
+            it.what,
+            "",
+            shown(it.theirs),
+            shown(it.ours),
+            shown(it.difference),
+            it.unit
+        );
+        for line in output::wrap(&it.note, output::WIDTH - 13) {
+            text += &format!("{:12} {line}\n", "");
+        }
+    }
+    text
+}
