@@ -52,6 +52,9 @@ pub struct Deploy {
     /// How tokens choose experts: uniform, balanced or power_law_EXPONENT
     #[arg(long, default_value = "uniform", value_parser = routing)]
     routing: Routing,
+    /// Routing statistics instead: CSV with expert and tokens, from a functional run of the model
+    #[arg(long, value_name = "FILE.csv", conflicts_with = "routing")]
+    routing_statistics: Option<PathBuf>,
     /// Leave out what the listings do: norms, rope, activation, embedding, head (all: the listings alone)
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = ["norms", "rope", "activation", "embedding", "head", "all"])]
     without: Vec<String>,
@@ -110,6 +113,7 @@ pub struct Deployed {
     precision: Precision,
     cache_bits: u8,
     routing: Routing,
+    shares: Option<Vec<f64>>,
     extras: Extras,
     causal: bool,
     library: Library,
@@ -124,7 +128,10 @@ impl Deploy {
         let spec = self.specification(&model)?;
         let (kernels, rests_on) = self.kernels()?;
         let counts = |name: &str| !self.without.iter().any(|it| it == name || it == "all");
+        let statistics = self.routing_statistics.as_deref();
+        let shares = statistics.map(|path| shares(path, &model)).transpose()?;
         Ok(Deployed {
+            shares,
             precision: match self.precision {
                 Some(numbers) => numbers.precision(),
                 None => engine.precision.unwrap_or(Precision::BF16),
@@ -198,6 +205,45 @@ impl Deploy {
     }
 }
 
+/// Each expert's share of all assignments.
+fn shares(path: &Path, model: &Model) -> Fallible<Vec<f64>> {
+    let wrong = |what: String| -> Box<dyn std::error::Error> {
+        format!("{}: {what}", path.display()).into()
+    };
+    let Some(experts) = model.experts else {
+        return Err(wrong(format!("{} has no experts", model.name)));
+    };
+    let text = litd_files::text(path, LONGEST_TEXT).map_err(|error| wrong(error.to_string()))?;
+    let mut tokens = vec![0.0; experts.count as usize];
+    for (number, line) in text
+        .lines()
+        .enumerate()
+        .skip(1)
+        .filter(|it| !it.1.trim().is_empty())
+    {
+        let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+        let row = match cells.as_slice() {
+            [expert, count] => expert.parse::<usize>().ok().zip(count.parse::<f64>().ok()),
+            _ => None,
+        };
+        let known = row.filter(|it| it.0 < tokens.len() && it.1.is_finite() && it.1 >= 0.0);
+        let Some((expert, count)) = known else {
+            let what = format!(
+                "line {}: an expert of 0 to {} and its tokens are needed",
+                number + 1,
+                tokens.len() - 1
+            );
+            return Err(wrong(what));
+        };
+        tokens[expert] += count;
+    }
+    let all: f64 = tokens.iter().sum();
+    match all > 0.0 {
+        true => Ok(tokens.into_iter().map(|it| it / all).collect()),
+        false => Err(wrong("no expert has a token".to_owned())),
+    }
+}
+
 fn model(name: &str) -> Fallible<Model> {
     if !name.ends_with(".json") {
         return Ok(Model::named(name)?);
@@ -240,6 +286,7 @@ impl Deployed {
             precision: self.precision,
             cache_bits: self.cache_bits,
             routing: self.routing,
+            shares: self.shares.as_deref(),
             extras: self.extras,
             causal: self.causal,
             library: self.library,

@@ -106,6 +106,9 @@ Examples:
   litctl predict sweep --model llama-3-70b --gpu a100 --batch 1,2,4,8,16 --input 512 --output 1024 --tp 2,4,8
   litctl predict sweep --model llama-3-70b --gpu h100 --batch 8 --tp 4 --power-limit 400,500,600,700";
 
+/// No more configurations are held at once: two GiB or so.
+const MOST: usize = 2_000_000;
+
 /// A configuration as it is printed.
 #[derive(Serialize, Clone)]
 pub struct Line {
@@ -155,6 +158,11 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let deployed = args.deploy.read()?;
     let grid = grid(args, &deployed)?;
     let ways = ways(args);
+    if grid.len().saturating_mul(ways.len()) > MOST {
+        let what =
+            format!("the grid has more than {MOST} configurations: they would not fit into memory");
+        return Err(what.into());
+    }
     let mut programs = Vec::new();
     for way in &ways {
         programs.push(deployed.program(way.0)?);

@@ -232,3 +232,60 @@ fn an_engines_arguments_say_how_it_is_deployed() {
     let error = refused(&["run", "--gpu", "h100", "--engine-args", "-tp 4"]);
     assert!(error.contains("no model is given"), "{error}");
 }
+
+/// Statistics of a functional run: the GPU whose experts get most sets the latency.
+#[test]
+fn routing_statistics_slow_the_fullest_gpu() {
+    let directory = tempfile::tempdir().unwrap();
+    let statistics = |share: fn(u32) -> u32| {
+        let rows: String = (0..128).map(|it| format!("{it},{}\n", share(it))).collect();
+        write(
+            directory.path(),
+            "routing.csv",
+            &format!("expert,tokens\n{rows}"),
+        )
+    };
+    let of = |path: &str| {
+        let base = [
+            "run",
+            "--model",
+            "qwen3-30b-a3b",
+            "--gpu",
+            "a100",
+            "--tp",
+            "4",
+            "--batch",
+            "4",
+            "--input",
+            "4096",
+        ];
+        metric(
+            &json(&[&base[..], &["--routing-statistics", path]].concat()),
+            "ttft_ms",
+        )
+    };
+    let even = of(&statistics(|_| 10));
+    let skewed = of(&statistics(|it| if it < 32 { 30 } else { 10 }));
+    assert!(skewed > 1.1 * even, "{skewed} {even}");
+    let wrong = write(directory.path(), "wrong.csv", "expert,tokens\n128,1\n");
+    let error = refused(&[
+        "run",
+        "--model",
+        "qwen3-30b-a3b",
+        "--gpu",
+        "a100",
+        "--routing-statistics",
+        &wrong,
+    ]);
+    assert!(error.contains("line 2: an expert of 0 to 127"), "{error}");
+    let dense = refused(&[
+        "run",
+        "--model",
+        "llama-3-8b",
+        "--gpu",
+        "a100",
+        "--routing-statistics",
+        &wrong,
+    ]);
+    assert!(dense.contains("llama-3-8b has no experts"), "{dense}");
+}

@@ -250,3 +250,68 @@ fn measured_tables_are_near_without_calibration() {
         );
     }
 }
+
+/// The GPU is in the table's name; the half that was fitted is named by its hash.
+#[test]
+fn a_folder_of_tables_is_halved_and_predicted() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rows = "op_name,num_gpus,bytes,latency_ms\n".to_owned();
+    for size in (9..28).map(|it| f64::from(1_u32 << it)) {
+        rows += &format!("all_reduce,8,{size},{}\n", 0.02 + size * 1.75 / 200e9 * 1e3);
+    }
+    write(directory.path(), "h100_sxm_nccl.csv", &rows);
+    let lines = json(&["accuracy", directory.path().to_str().unwrap()]);
+    let line = &lines[0];
+    assert_eq!(
+        (line["gpu"].as_str(), line["rows_of"].as_str()),
+        (Some("h100"), Some("collectives"))
+    );
+    // Every second size is held out.
+    assert_eq!(
+        (
+            line["fitted_rows"].as_u64(),
+            line["tested"]["rows"].as_u64()
+        ),
+        (Some(10), Some(9))
+    );
+    assert!(
+        line["fitted_hash"]
+            .as_str()
+            .unwrap()
+            .starts_with("fnv1a64:")
+    );
+    let after = line["tested"]["latency_mape"].as_f64().unwrap();
+    assert!(
+        after < line["uncalibrated_mape"].as_f64().unwrap() && after < 10.0,
+        "{line}"
+    );
+    let unnamed = write(directory.path(), "nccl.csv", &rows);
+    assert!(refused(&["accuracy", &unnamed]).contains("its name has no GPU's"));
+}
+
+/// Requests of models that are shipped are predicted with their energy; the others are counted.
+#[test]
+fn requests_are_predicted_where_the_model_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let head = "Model,GPU,TP,PP,Energy/req (J),Avg TPOT (s),Token tput (tok/s),Avg Output Tokens,Avg BS (reqs)";
+    let rows = format!(
+        "{head}\nmeta-llama/Meta-Llama-3.1-8B-Instruct,NVIDIA A100-SXM4-40GB,1,1,59.6,0.079,1516,480,127\n\
+         nobody/unheard-of,NVIDIA A100-SXM4-40GB,1,1,59.6,0.079,1516,480,127\n\
+         meta-llama/Meta-Llama-3.1-8B-Instruct,NVIDIA H100 80GB HBM3,1,1,40,0.05,2500,480,127\n"
+    );
+    let table = write(directory.path(), "t.csv", &rows);
+    let report = json(&["evaluate", "--gpu", "a100", "--table", &table]);
+    assert_eq!(
+        (&report["kind"], &report["rows"], &report["skipped"]),
+        (&"request".into(), &1.into(), &1.into())
+    );
+    assert!(report["energy_mape"].as_f64().unwrap() < 30.0, "{report}");
+    assert!(
+        report["notes"][0]
+            .as_str()
+            .unwrap()
+            .starts_with("1 row of models that are not shipped")
+    );
+    let error = refused(&["evaluate", "--gpu", "b200", "--table", &table]);
+    assert!(error.contains("has no row of a b200"), "{error}");
+}

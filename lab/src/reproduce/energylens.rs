@@ -50,6 +50,7 @@ pub(super) fn deployment<'a>(
         precision: Precision::BF16,
         cache_bits: 16,
         routing: Routing::Uniform,
+        shares: None,
         extras: Extras::ALL,
         causal: true,
         library: Library::Nccl,

@@ -19,15 +19,15 @@ use litd_inference::sweep::{Grid, Phases, Sweep, doubling, explore, linear};
 
 /// Configurations per second on one core.
 const LIMIT: f64 = 100_000.0;
-/// GenZ's model of one decode step of Llama-3-70B on 8 GPUs, timed over a few batches.
+/// GenZ's model of a decode step of Llama-3.1-70B on 8 GPUs, timed over a few batches.
 const GENZ: &str = "
 import time
 from GenZ import decode_moddeling
-begin = time.perf_counter()
+begin = time.process_time()
 for batch in range(1, 17):
-    decode_moddeling(model='llama3_70b', batch_size=batch, input_tokens=512, output_tokens=1024,
+    decode_moddeling(model='meta-llama/Llama-3.1-70B', batch_size=batch, input_tokens=512, output_tokens=1024,
                      system_name='A100_80GB_GPU', tensor_parallel=8, bits='bf16')
-print(16 / (time.perf_counter() - begin))
+print(16 / (time.process_time() - begin))
 ";
 
 fn main() {
@@ -54,7 +54,10 @@ fn main() {
     match Command::new("python3").args(["-c", GENZ]).output() {
         Ok(output) if output.status.success() => {
             let rate = String::from_utf8_lossy(&output.stdout);
-            println!("GenZ, llama3_70b decode: {} per second", rate.trim());
+            println!(
+                "GenZ, Llama-3.1-70B decode, one core: {} per second",
+                rate.trim()
+            );
         }
         _ => println!("GenZ: python3 can't import it (pip install genz-llm)"),
     }
@@ -72,6 +75,7 @@ fn rate(name: &str, listing: &str, degrees: &[Degrees], phases: Phases) -> (f64,
         precision: Precision::BF16,
         cache_bits: 16,
         routing: Routing::Uniform,
+        shares: None,
         extras: Extras::ALL,
         causal: true,
         library: Library::Nccl,

@@ -76,6 +76,7 @@ fn kernels(request: &Request, constants: &Constants) -> Option<Kernels> {
         precision: Precision::BF16,
         cache_bits: 16,
         routing: Routing::Uniform,
+        shares: None,
         extras: Extras::ALL,
         causal: true,
         library: Library::Custom,

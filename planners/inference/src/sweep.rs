@@ -32,8 +32,15 @@ impl Grid {
     /// How many configurations there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        let lengths = self.inputs.len() * self.outputs.len();
-        self.batches.len() * lengths * self.degrees.len() * self.limits.len() * self.clocks.len()
+        let lists = [
+            self.batches.len(),
+            self.inputs.len(),
+            self.outputs.len(),
+            self.degrees.len(),
+            self.limits.len(),
+            self.clocks.len(),
+        ];
+        lists.into_iter().fold(1, usize::saturating_mul)
     }
 
     /// Whether there is none.

@@ -336,6 +336,9 @@ fn degrees_that_do_not_divide_and_unknown_symbols_are_refused() {
         error.starts_with("\"bsm,mq->bsq\": the symbol q has no value; there are A E F"),
         "{error}"
     );
+    let odd = program("x = [op(\"bsm,mHh->bsHh\")]\nr = 3");
+    let error = odd.symbols(&base, Degrees::ONE).unwrap_err().to_string();
+    assert!(error.contains("H = 32 is not K x r = 4 x 3"), "{error}");
     let inner = "a = [op(\"bsm,mf->bsf\")]\nx = [op(\"attention\", attn_eqs=a)]";
     let error = Program::new(&Spec::parse(inner).unwrap())
         .unwrap_err()

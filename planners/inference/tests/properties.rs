@@ -53,6 +53,7 @@ fn deployment<'a>(
         precision: Precision::BF16,
         cache_bits: 16,
         routing: Routing::Uniform,
+        shares: None,
         extras: Extras::ALL,
         causal: true,
         library: Library::Nccl,
@@ -219,5 +220,69 @@ proptest! {
         let metrics = Metrics::of(&configuration, &prefill, &decode);
         let request = metrics.etft_j + 128.0 * metrics.epot_j;
         prop_assert!((request / metrics.request_j - 1.0).abs() < 1e-9);
+    }
+}
+
+/// Pieces that specifications are made of, in any order, with what does not belong there.
+fn any_text() -> impl Strategy<Value = String> {
+    let pieces = [
+        "op(",
+        "\"bsm,mf->bsf\"",
+        "\"attention\"",
+        "attn_eqs",
+        "=",
+        "[",
+        "]",
+        ")",
+        ",",
+        "parallel",
+        "\"f\"",
+        "CP_dim",
+        "overlap_stage",
+        "4",
+        "i",
+        "(",
+        "2",
+        "+",
+        "*",
+        "/",
+        "r",
+        "\n",
+        "#",
+        "\"",
+        "é",
+        "->",
+        "[[op]]\n",
+        "eq = \"bsm->bsmA\"\n",
+        "[symbols]\n",
+        "1 ",
+        "'",
+        "\u{0}",
+        " ",
+    ];
+    proptest::collection::vec(0..pieces.len(), 0..40)
+        .prop_map(move |chosen| chosen.into_iter().map(|it| pieces[it]).collect())
+}
+
+proptest! {
+    /// Whatever text is given: a specification or an error, never a panic, and the error's place is in the text.
+    #[test]
+    fn any_text_is_a_specification_or_refused(text in prop_oneof![any_text(), any::<String>()]) {
+        if let Err(error) = Spec::parse(&text) {
+            prop_assert!(error.place.line <= text.lines().count().max(1) + 1, "{error}");
+        }
+    }
+
+    /// Whatever bytes are given: a table or an error. Heads are real ones, so that rows are looked at.
+    #[test]
+    fn any_bytes_are_a_table_or_refused(head in 0..4_usize, rows in prop_oneof![".*", "([0-9.,eE+-]*\n)*", "(([0-9]{1,6},){6}[0-9.]+\n)*"]) {
+        let heads = ["m,n,k,latency_ms", "batch_size,isl,step,num_heads,num_key_value_heads,head_dim,latency_ms",
+            "num_tokens,hidden_size,inter_size,topk,num_experts,distribution,latency_ms", "op_name,num_gpus,bytes,latency_ms"];
+        let text = format!("{}\n{rows}", heads[head]);
+        let gpu = Gpu::named("h200").unwrap();
+        if let Ok(table) = litd_inference::table::read(text.as_bytes(), "context.csv", None, &gpu) {
+            let errors = litd_inference::evaluate::evaluate(&Analytic::uncalibrated(gpu), &table).unwrap();
+            prop_assert!(errors.latency_mape >= 0.0 && errors.rows == table.rows.len());
+        }
     }
 }

@@ -41,6 +41,10 @@ impl Degrees {
 #[derive(Debug, Error, Clone, PartialEq)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum InterpretError {
+    #[error(
+        "H = {query} is not K x r = {kv} x {ratio}: the symbols of attention contradict each other"
+    )]
+    Contradiction { query: f64, kv: f64, ratio: f64 },
     #[error("{label:?}: the symbol {symbol} has no value; there are {known}")]
     Unknown {
         label: String,
@@ -177,7 +181,13 @@ impl Program {
         for operator in &self.operators {
             operator.check(&symbols, degrees)?;
         }
-        Ok(symbols)
+        let value = |letter| Symbol::new(letter).and_then(|it| symbols.get(it));
+        match (value('H'), value('K'), value('r')) {
+            (Some(query), Some(kv), Some(ratio)) if query != kv * ratio => {
+                Err(InterpretError::Contradiction { query, kv, ratio })
+            }
+            _ => Ok(symbols),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
-//! The shipped constants, from `cargo run --release -p litd-inference --example defaults -- GPU=TABLE ...` over
-//! the tables of ../shared/energylens (SOURCES.md there): halves by shape group, which
-//! `litctl predict evaluate --half test` leaves out.
+//! The shipped constants, from
+//! `cargo run --release -p litd-inference --example defaults -- a100=TABLE ... h200=TABLE ...` over the tables
+//! a100_sxm_*, vidur_a100_dgx_all_reduce and h200_sxm_* of ../shared/energylens (SOURCES.md there): the halves by
+//! shape group that `litctl predict evaluate --half test` leaves out. Exponents of more than 1 act as 1.
 
 use super::constants::{
     CollectiveConstants, Constants, ContextConstants, EngineConstants, GemmConstants,

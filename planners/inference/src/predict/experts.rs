@@ -43,6 +43,30 @@ impl Effective {
     }
 }
 
+impl Effective {
+    /// From routing statistics: which share of all assignments each expert got in a functional run of the
+    /// model, in the order in which GPUs take them, the same number each.
+    #[must_use]
+    pub fn measured(experts: &Experts, tokens: f64, ep: f64, shares: &[f64]) -> Self {
+        let loads: Vec<f64> = shares
+            .iter()
+            .map(|it| it * tokens * experts.top_k)
+            .collect();
+        let each = (loads.len() as f64 / ep).ceil().max(1.0) as usize;
+        let gpus: Vec<(f64, f64)> = loads.chunks(each).map(|it| counted(it, 1.0)).collect();
+        let rows = |it: &(f64, f64)| it.0 * it.1;
+        let fullest = gpus
+            .iter()
+            .copied()
+            .max_by(|a, b| rows(a).total_cmp(&rows(b)));
+        let average = counted(&loads, ep);
+        Self {
+            fullest: fullest.unwrap_or(average),
+            average,
+        }
+    }
+}
+
 fn tiled(tokens: f64) -> f64 {
     (tokens / TILE).ceil().max(1.0) * TILE
 }
@@ -71,6 +95,23 @@ mod tests {
         let effective = Effective::of(&QWEN, 1.0, 4.0, Routing::Uniform);
         assert!((effective.average.0 - 2.0).abs() < 1e-9);
         assert_eq!(effective.average.1, 16.0);
+    }
+
+    /// Of four GPUs the one whose experts got half of all tokens is waited for.
+    #[test]
+    fn statistics_show_the_fullest_gpu() {
+        let mut shares = vec![0.5 / 96.0; 128];
+        shares[..32].fill(0.5 / 32.0);
+        let effective = Effective::measured(&QWEN, 16384.0, 4.0, &shares);
+        let tokens = |(experts, tokens): (f64, f64)| experts * tokens;
+        assert!(
+            (tokens(effective.fullest) / (0.5 * 16384.0 * 8.0) - 1.0).abs() < 0.02,
+            "{effective:?}"
+        );
+        assert!(
+            tokens(effective.fullest) > 1.9 * tokens(effective.average),
+            "{effective:?}"
+        );
     }
 
     /// With many tokens all experts are active, and skew makes the fullest GPU fuller than the average (2a).

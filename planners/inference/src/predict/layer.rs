@@ -23,8 +23,9 @@ impl Deployment<'_> {
         let degrees = configuration.degrees;
         let fullest = self.symbols(configuration, new, seen, true);
         let fullest = self.program.symbols(&fullest, degrees)?;
-        let average = match (self.model.experts, self.routing) {
-            (Some(_), Routing::PowerLaw(_)) => {
+        let uneven = self.shares.is_some() || matches!(self.routing, Routing::PowerLaw(_));
+        let average = match self.model.experts {
+            Some(_) if uneven => {
                 let average = self.symbols(configuration, new, seen, false);
                 self.program.symbols(&average, degrees)?
             }

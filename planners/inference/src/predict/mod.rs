@@ -33,6 +33,8 @@ pub struct Deployment<'a> {
     pub cache_bits: u8,
     /// How tokens choose experts.
     pub routing: Routing,
+    /// Routing statistics, which count before `routing`: each expert's share of all assignments.
+    pub shares: Option<&'a [f64]>,
     /// What the listings leave out.
     pub extras: Extras,
     /// Whether prefill attention computes only what is before each token.
@@ -234,7 +236,10 @@ impl Deployment<'_> {
         }
         if let Some(experts) = &model.experts {
             let ep = f64::from(configuration.degrees.ep);
-            let effective = Effective::of(experts, batch * new, ep, self.routing);
+            let effective = match self.shares {
+                Some(shares) => Effective::measured(experts, batch * new, ep, shares),
+                None => Effective::of(experts, batch * new, ep, self.routing),
+            };
             let (active, tokens) = if fullest {
                 effective.fullest
             } else {

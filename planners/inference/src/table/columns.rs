@@ -21,15 +21,9 @@ pub(super) const HEADS: Names = &["num_heads", "num_attention_heads"];
 fn needed(kind: Kind) -> &'static [Names] {
     match kind {
         Kind::Gemm => &[&["m"], &["n"], &["k"], LATENCY],
-        Kind::ContextAttention | Kind::GenerationAttention => &[
-            BATCH,
-            &["isl"],
-            &["step"],
-            HEADS,
-            KV_HEADS,
-            &["head_dim"],
-            LATENCY,
-        ],
+        Kind::ContextAttention | Kind::GenerationAttention => {
+            &[BATCH, &["isl"], HEADS, KV_HEADS, &["head_dim"], LATENCY]
+        }
         Kind::Moe => &[
             &["num_tokens"],
             &["hidden_size"],

@@ -50,7 +50,12 @@ fn attention(kind: Kind, record: &Record) -> Result<(Kernel, String), TableError
         dim: record.size(&["head_dim"], 1.0)?,
     };
     let batch = record.size(BATCH, 1.0)?;
-    let (isl, step) = (record.size(&["isl"], 0.0)?, record.size(&["step"], 0.0)?);
+    let isl = record.size(&["isl"], 0.0)?;
+    // Tables of whole prefills leave the cached tokens out.
+    let step = match record.text(&["step"]) {
+        Some(_) => record.size(&["step"], 0.0)?,
+        None => 0.0,
+    };
     let precision = Precision {
         weights: record.precision(&["kv_cache_dtype", "kv_dtype"])?.weights,
         activations: record.precision(&["attn_dtype", "dtype"])?.activations,
@@ -122,8 +127,9 @@ fn collective(record: &Record) -> Result<(Kernel, String), TableError> {
             return Err(record.wrong(&["op_name"], &what));
         }
     };
-    // An engine's own all-reduce names its backend, or counts elements.
-    let own = record.text(ELEMENTS).is_some() && record.text(BYTES).is_none() && name.is_none();
+    // An engine's own all-reduce has a data type of its own, or counts elements and names no operation.
+    let elements = record.text(ELEMENTS).is_some() && record.text(BYTES).is_none();
+    let own = record.text(&["allreduce_dtype"]).is_some() || (elements && name.is_none());
     let library = match record.text(&["backend", "kernel_source"]) {
         Some(backend) if backend.contains("eager") => Library::CustomEager,
         Some(backend) if backend.to_lowercase().contains("nccl") => Library::Nccl,

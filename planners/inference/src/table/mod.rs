@@ -165,7 +165,7 @@ pub enum TableError {
         what: String,
     },
     #[error(
-        "has columns of no known kind: {columns}; gemm needs m, n, k; attention batch_size, isl, step, num_heads, \
+        "has columns of no known kind: {columns}; gemm needs m, n, k; attention batch_size, isl, num_heads, \
          num_key_value_heads, head_dim; moe num_tokens, hidden_size, inter_size, topk, num_experts; all-reduce num_gpus and \
          bytes or message_size, or num_workers and size; each latency_ms"
     )]
