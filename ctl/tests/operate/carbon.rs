@@ -299,6 +299,37 @@ fn a_provider_in_trouble_gives_no_value_and_never_a_zero() {
     }
 }
 
+/// A provider that takes the request and says nothing is waited for ten seconds.
+#[test]
+fn a_silent_provider_is_given_up() {
+    let folder = folder();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let deadline = (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(6)).to_string();
+    let args = [
+        "advise",
+        "--profile",
+        "profile.csv",
+        "--tokens",
+        "1.08e6",
+        "--deadline",
+        &deadline,
+        "--provider",
+        "uk",
+        "--url",
+        &url,
+        "--json",
+    ];
+    let output = litctl(folder.path(), &args);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let reason = said["reason"].as_str().unwrap();
+    assert!(
+        said["intensity_g_per_kwh"].is_null() && said["stale"] == true,
+        "{said}"
+    );
+    assert!(reason.contains("no answer within 10 s"), "{reason}");
+}
+
 /// A job of 60,000 tokens that trains a thousand each 20 ms, writes a checkpoint each time, and tells when it
 /// is not alone.
 const JOB: &str = r#"

@@ -2,6 +2,7 @@
 //! parallelism over an accelerated trace. Skipped, and said so, where no Python has PyTorch.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -100,7 +101,9 @@ fn losses(folder: &Path, python: &str) -> Vec<f64> {
 #[test]
 fn training_goes_on_over_reshards_and_kills() {
     let Some(python) = python() else {
-        println!("SKIPPED: resharding a torch job: no Python here has PyTorch");
+        // Past the capture of a test's output, so that it is seen.
+        let note = b"SKIPPED: resharding a torch job: no Python here has PyTorch\n";
+        std::io::stderr().write_all(note).unwrap();
         return;
     };
     let folder = tempfile::tempdir().unwrap();
