@@ -431,6 +431,40 @@ fn a_job_outlives_its_runner_and_itself() {
     assert_eq!(fs::read_to_string(place.join("log")).unwrap(), log);
 }
 
+/// Whoever stops litctl stops the job, which writes a checkpoint first.
+#[test]
+fn a_runner_that_is_told_to_stop_leaves_a_checkpoint_and_no_job() {
+    let folder = folder();
+    let place = folder.path();
+    fs::write(place.join("job.sh"), JOB).unwrap();
+    let runner = start(place);
+    let until = Instant::now() + Duration::from_secs(30);
+    while !place.join("tokens").exists() {
+        assert!(Instant::now() < until, "the job trains nothing");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let told = Command::new("kill")
+        .args(["-TERM", &runner.id().to_string()])
+        .status();
+    assert!(told.unwrap().success());
+    let stopped = runner.wait_with_output().unwrap();
+    let said = String::from_utf8(stopped.stderr).unwrap();
+    assert_eq!(stopped.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("started again, litctl goes on from there"),
+        "{said}"
+    );
+    let pid = fs::read_to_string(place.join("pid")).unwrap();
+    let is_there = Path::new("/proc").join(pid.trim()).join("cwd").exists();
+    assert!(!is_there, "the job outlived its runner: {said}");
+    let done = start(place).wait_with_output().unwrap();
+    assert!(done.status.success());
+    assert_eq!(
+        fs::read_to_string(place.join("tokens")).unwrap().trim(),
+        "60000"
+    );
+}
+
 #[test]
 fn a_dry_run_starts_nothing() {
     let folder = folder();
