@@ -24,6 +24,7 @@ mod show;
 mod status;
 mod top;
 mod trial;
+mod wait;
 
 #[cfg(test)]
 #[path = "../../crates/api/tests/samples/mod.rs"]

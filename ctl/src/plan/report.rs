@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use litd_api::{JobStatus, Status};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::planner::{Planner, Trouble, Url, id};
 use crate::control::{Client, Socket};
+use crate::wait::Wait;
 use crate::{Outcome, output};
 
 /// Tell the planner which GPUs can't hold their planned clocks, and when they can again
@@ -75,7 +75,7 @@ fn follow(
     client: &Client,
     tell: impl Fn(u32, f64) -> Result<(), Trouble>,
 ) -> Outcome {
-    let wait = Wait::new(args.interval)?;
+    let mut wait = Wait::new(Duration::try_from_secs_f64(args.interval)?)?;
     let (mut told, mut said, mut has_seen) = (Told::default(), String::new(), false);
     let mut silent = 0.0;
     loop {
@@ -269,36 +269,6 @@ impl Round {
         };
         let Self { told, wanted, .. } = self;
         Err(format!("planner at {host}: {told} of {wanted} ranks told: {why}{more}").into())
-    }
-}
-
-/// The time between two looks, which a signal ends.
-struct Wait {
-    runtime: tokio::runtime::Runtime,
-    interval: Duration,
-}
-
-impl Wait {
-    fn new(seconds: f64) -> Result<Self, Box<dyn std::error::Error>> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let interval = Duration::try_from_secs_f64(seconds)?;
-        Ok(Self { runtime, interval })
-    }
-
-    /// Waits. Answers whether it was told to end.
-    fn is_over(&self) -> bool {
-        self.runtime.block_on(async {
-            let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-                return true;
-            };
-            tokio::select! {
-                () = tokio::time::sleep(self.interval) => false,
-                _ = terminate.recv() => true,
-                _ = tokio::signal::ctrl_c() => true,
-            }
-        })
     }
 }
 

@@ -299,6 +299,37 @@ fn a_provider_in_trouble_gives_no_value_and_never_a_zero() {
     }
 }
 
+/// A provider that takes the request and says nothing is waited for ten seconds.
+#[test]
+fn a_silent_provider_is_given_up() {
+    let folder = folder();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let deadline = (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(6)).to_string();
+    let args = [
+        "advise",
+        "--profile",
+        "profile.csv",
+        "--tokens",
+        "1.08e6",
+        "--deadline",
+        &deadline,
+        "--provider",
+        "uk",
+        "--url",
+        &url,
+        "--json",
+    ];
+    let output = litctl(folder.path(), &args);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let reason = said["reason"].as_str().unwrap();
+    assert!(
+        said["intensity_g_per_kwh"].is_null() && said["stale"] == true,
+        "{said}"
+    );
+    assert!(reason.contains("no answer within 10 s"), "{reason}");
+}
+
 /// A job of 60,000 tokens that trains a thousand each 20 ms, writes a checkpoint each time, and tells when it
 /// is not alone.
 const JOB: &str = r#"
@@ -398,6 +429,40 @@ fn a_job_outlives_its_runner_and_itself() {
     let again = start(place).wait_with_output().unwrap();
     assert!(again.status.success());
     assert_eq!(fs::read_to_string(place.join("log")).unwrap(), log);
+}
+
+/// Whoever stops litctl stops the job, which writes a checkpoint first.
+#[test]
+fn a_runner_that_is_told_to_stop_leaves_a_checkpoint_and_no_job() {
+    let folder = folder();
+    let place = folder.path();
+    fs::write(place.join("job.sh"), JOB).unwrap();
+    let runner = start(place);
+    let until = Instant::now() + Duration::from_secs(30);
+    while !place.join("tokens").exists() {
+        assert!(Instant::now() < until, "the job trains nothing");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let told = Command::new("kill")
+        .args(["-TERM", &runner.id().to_string()])
+        .status();
+    assert!(told.unwrap().success());
+    let stopped = runner.wait_with_output().unwrap();
+    let said = String::from_utf8(stopped.stderr).unwrap();
+    assert_eq!(stopped.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("started again, litctl goes on from there"),
+        "{said}"
+    );
+    let pid = fs::read_to_string(place.join("pid")).unwrap();
+    let is_there = Path::new("/proc").join(pid.trim()).join("cwd").exists();
+    assert!(!is_there, "the job outlived its runner: {said}");
+    let done = start(place).wait_with_output().unwrap();
+    assert!(done.status.success());
+    assert_eq!(
+        fs::read_to_string(place.join("tokens")).unwrap().trim(),
+        "60000"
+    );
 }
 
 #[test]

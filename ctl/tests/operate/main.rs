@@ -15,6 +15,7 @@ mod packaging;
 mod plan;
 mod plan_report;
 mod replay;
+mod reshard;
 #[path = "../../../crates/api/tests/samples/mod.rs"]
 mod samples;
 mod standin;

@@ -1,24 +1,19 @@
 //! Pictures as SVG: the signals (Figure 3), savings by tokens (Figure 4), one episode (Figure 5).
 
-use std::error::Error;
 use std::ops::Range;
 
 use litd_carbon::{Interval, Profile};
 use litd_cli::colours::COLOURS;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::episode::Episode;
+use crate::study::figures::{Area, Drawn, FONT, around, picture};
 
-const FONT: &str = "sans-serif";
 const HEADER: i32 = 52;
 const WIDTH: u32 = 760;
 const HEIGHT: u32 = 380;
 /// Of one policy in an episode.
 const ROW: u32 = 90;
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn<T> = Result<T, Box<dyn Error>>;
 
 /// A line by hours.
 pub struct Line {
@@ -31,17 +26,6 @@ pub struct Savings {
     pub name: String,
     /// Billions of tokens, and what is saved in per cent.
     pub bars: Vec<(f64, Interval)>,
-}
-
-fn picture(size: (u32, u32), draw: impl FnOnce(&Area) -> Drawn<()>) -> Drawn<String> {
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        area.fill(&WHITE)?;
-        draw(&area)?;
-        area.present()?;
-    }
-    Ok(svg)
 }
 
 fn header<'a>(area: &Area, title: &str, names: impl Iterator<Item = &'a str>) -> Drawn<()> {
@@ -58,14 +42,9 @@ fn header<'a>(area: &Area, title: &str, names: impl Iterator<Item = &'a str>) ->
     Ok(())
 }
 
-/// The values and a twentieth more on both sides, zero among them.
-fn around(values: impl Iterator<Item = f64>) -> Range<f64> {
-    let finite = values.filter(|value| value.is_finite()).chain([0.0]);
-    let (low, high) = finite.fold((0.0_f64, 0.0_f64), |(low, high), value| {
-        (low.min(value), high.max(value))
-    });
-    let more = ((high - low) * 0.05).max(1e-3);
-    (if low < 0.0 { low - more } else { 0.0 })..high + more
+/// The values and zero.
+fn from_zero(values: impl Iterator<Item = f64>) -> Range<f64> {
+    around(values.chain([0.0]))
 }
 
 /// Carbon intensity over hours.
@@ -74,7 +53,7 @@ pub fn signals(title: &str, lines: &[Line]) -> Drawn<String> {
         let (top, body) = area.split_vertically(HEADER);
         header(&top, title, lines.iter().map(|it| it.name.as_str()))?;
         let hours = lines.iter().map(|it| it.values.len()).max().unwrap_or(1);
-        let up = around(lines.iter().flat_map(|it| it.values.iter().copied()));
+        let up = from_zero(lines.iter().flat_map(|it| it.values.iter().copied()));
         let mut chart = ChartBuilder::on(&body)
             .margin(8)
             .margin_right(20)
@@ -104,7 +83,7 @@ pub fn savings(title: &str, groups: &[Savings]) -> Drawn<String> {
         let (top, body) = area.split_vertically(HEADER);
         header(&top, title, groups.iter().map(|it| it.name.as_str()))?;
         let bars = || groups.iter().flat_map(|it| &it.bars);
-        let up = around(bars().flat_map(|(_, it)| [it.low, it.high]));
+        let up = from_zero(bars().flat_map(|(_, it)| [it.low, it.high]));
         let mut tokens: Vec<f64> = bars().map(|(tokens, _)| *tokens).collect();
         tokens.sort_by(f64::total_cmp);
         tokens.dedup();
@@ -164,7 +143,7 @@ pub fn episode(
         let mut chart = ChartBuilder::on(&first)
             .margin_right(20)
             .y_label_area_size(58)
-            .build_cartesian_2d(0.0..hours, around(intensities.iter().copied()))?;
+            .build_cartesian_2d(0.0..hours, from_zero(intensities.iter().copied()))?;
         chart
             .configure_mesh()
             .disable_x_mesh()

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 use litd_carbon::{Factor, Profile};
+use litd_cli::plan::parse;
 use litd_cli::{Outcome, output};
 use litd_study::parallel;
 use litd_units::{Prices, Seconds, Tokens};
@@ -14,7 +15,7 @@ use super::episode::{Episode, Policy, Workload};
 use super::figures::{self, Line, Savings};
 use super::summary::{self, Group};
 use super::synthetic::Setup;
-use super::zone::{Month, Zone, parse};
+use super::zone::{Month, Zone};
 use crate::study::bar;
 
 /// Compare the policies over a month: savings, their intervals, costs, one episode

@@ -1,13 +1,12 @@
 //! A zone's signal and its forecasts, from files.
 
 use std::error::Error;
-use std::fmt::Display;
-use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
 use jiff::Timestamp;
 use litd_carbon::{Factor, Forecasts, Series, Trace};
+use litd_cli::plan::parse;
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
@@ -23,7 +22,7 @@ pub struct Zone {
 impl Zone {
     /// Reads a zone; one whose file does not name it has the file's name.
     pub fn read(trace: &Path, forecasts: Option<&Path>, factor: Factor) -> Fallible<Self> {
-        let read: Trace = parse(trace)?;
+        let read = parse::<Trace>(trace)?;
         let series = read.series(factor);
         let series = series.map_err(|error| format!("{}: {error}", trace.display()))?;
         let stem = trace.file_stem().unwrap_or_default().to_string_lossy();
@@ -32,16 +31,9 @@ impl Zone {
             intensity: series.clone(),
             marginal: read.series(Factor::Marginal).ok().cloned(),
             prices: read.prices().cloned(),
-            forecasts: forecasts.map(parse).transpose()?,
+            forecasts: forecasts.map(parse::<Forecasts>).transpose()?,
         })
     }
-}
-
-/// Reads and parses a file; the error names it.
-pub fn parse<T: FromStr<Err: Display>>(path: &Path) -> Fallible<T> {
-    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let parsed = text.parse::<T>();
-    parsed.map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 /// A month: where it begins and ends.

@@ -9,7 +9,7 @@ use plotters::prelude::*;
 
 use litd_cli::colours::COLOURS;
 
-const FONT: &str = "sans-serif";
+pub const FONT: &str = "sans-serif";
 const SIZE: (u32, u32) = (640, 380);
 const HEADER: i32 = 52;
 /// A panel of bars is so wide, beside the names of what they are bars of; two bars are so high.
@@ -20,8 +20,10 @@ const ROW: u32 = 34;
 const HEADING: u32 = 22;
 const AXIS: u32 = 30;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn<T> = Result<T, Box<dyn Error>>;
+/// Where a picture is drawn.
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// A picture, or why there is none.
+pub type Drawn<T> = Result<T, Box<dyn Error>>;
 
 /// What one law did.
 pub struct Line {
@@ -44,7 +46,8 @@ fn colour(law: Law) -> RGBColor {
     }
 }
 
-fn picture(size: (u32, u32), draw: impl FnOnce(&Area) -> Drawn<()>) -> Drawn<String> {
+/// A white picture of a size, as SVG.
+pub fn picture(size: (u32, u32), draw: impl FnOnce(&Area) -> Drawn<()>) -> Drawn<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
@@ -70,7 +73,7 @@ fn header(area: &Area, title: &str) -> Drawn<()> {
 }
 
 /// The values and a twentieth more on both sides.
-fn around(values: impl Iterator<Item = f64>) -> Range<f64> {
+pub fn around(values: impl Iterator<Item = f64>) -> Range<f64> {
     let finite = values.filter(|value| value.is_finite());
     let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
         (low.min(value), high.max(value))

@@ -15,7 +15,7 @@ use litd_study::{StudyError, cases, day, next, parallel, rest};
 use self::figures::Line;
 use litd_cli::{Outcome, output};
 
-mod figures;
+pub mod figures;
 mod knobs;
 
 /// Compare the laws on simulated nodes

@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
 use jiff::{SignedDuration, Timestamp};
 use litd_carbon::signal::{Feed, Health, Provider, Reading, Trouble};
 use litd_carbon::{Factor, moment};
@@ -121,6 +125,35 @@ fn the_other_providers_are_read_in_grams() {
         asked[0].path,
         "/emissions/forecasts/current?location=west%20europe"
     );
+}
+
+/// Real answers, each hour of which has the fields of a latest one.
+#[test]
+fn recorded_answers_of_electricity_maps_are_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/carbon");
+    for number in [1, 2] {
+        let name = format!("electricitymaps_v3_history_sample_{number}.json");
+        let Ok(text) = fs::read_to_string(folder.join(&name)) else {
+            // Past the capture of a test's output, so that it is seen.
+            let note = format!("SKIPPED: ../shared/carbon/{name} is absent\n");
+            std::io::stderr().write_all(note.as_bytes()).unwrap();
+            continue;
+        };
+        let history: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let zone = history["zone"].as_str().unwrap();
+        let hours = history["history"].as_array().unwrap();
+        assert_eq!(hours.len(), 24);
+        let mut feed = Feed::new(SignedDuration::from_hours(2));
+        for hour in hours {
+            let body = hour.to_string();
+            let read = maps(zone, Factor::Lifecycle, body.as_bytes(), None).unwrap();
+            assert_eq!(read.now.1.0, hour["carbonIntensity"].as_f64().unwrap());
+            let now = read.now.0 + SignedDuration::from_mins(20);
+            feed.take(now, Ok(read.clone()));
+            let current = feed.current(now).unwrap();
+            assert_eq!((current.begin, current.health), (read.now.0, Health::Fresh));
+        }
+    }
 }
 
 fn reading(begin: &str, value: f64) -> Reading {

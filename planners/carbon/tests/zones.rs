@@ -6,6 +6,7 @@
 mod common;
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use common::{Draws, points};
@@ -23,7 +24,10 @@ fn zone(name: &str) -> Option<(Trace, Forecasts)> {
     let read =
         |suffix: &str| fs::read_to_string(folder.join(format!("{name}_2024-05_06{suffix}.csv")));
     let (Ok(trace), Ok(forecasts)) = (read(""), read("_forecast96h")) else {
-        println!("SKIPPED: {name}: ../shared/carbon has no trace or no forecasts of it");
+        // Past the capture of a test's output, so that it is seen.
+        let note =
+            format!("SKIPPED: {name}: ../shared/carbon has no trace or no forecasts of it\n");
+        std::io::stderr().write_all(note.as_bytes()).unwrap();
         return None;
     };
     Some((trace.parse().unwrap(), forecasts.parse().unwrap()))

@@ -78,6 +78,8 @@ pub struct Machine {
     failures: u32,
     /// Tokens of the checkpoint from which the last start was.
     started_from: f64,
+    /// Whether nothing is to be started any more.
+    is_stopping: bool,
 }
 
 impl Machine {
@@ -89,7 +91,18 @@ impl Machine {
             patience,
             failures: 0,
             started_from: -1.0,
+            is_stopping: false,
         }
+    }
+
+    /// The runner was told to stop: what runs is asked for a checkpoint, and nothing is started any more.
+    pub fn stop(&mut self) {
+        self.is_stopping = true;
+    }
+
+    /// Whether it has stopped because it was told to.
+    pub fn has_stopped(&self, seen: &Seen) -> bool {
+        self.is_stopping && seen.child != Child::Alive && !seen.is_complete
     }
 
     /// A process of an earlier runner is still there: it is asked to end first.
@@ -109,7 +122,9 @@ impl Machine {
         let has_ended = matches!(seen.child, Child::Ended(_));
         Ok(match self.phase {
             Phase::Done => None,
+            Phase::Up { .. } if self.is_stopping && !has_ended => Some(self.adopt(seen)),
             Phase::Down { .. } if seen.is_complete => Some(self.finish()),
+            Phase::Down { .. } if self.is_stopping => None,
             Phase::Down { not_before } if seen.real < not_before => None,
             Phase::Down { .. } => {
                 let configuration = decide()?;
@@ -295,6 +310,27 @@ mod tests {
         }
         let start = Action::Start(0);
         assert_eq!(actions, [start, start, start, Action::GiveUp]);
+    }
+
+    #[test]
+    fn a_runner_that_is_told_to_stop_waits_for_the_checkpoint() {
+        let mut machine = machine();
+        step(&mut machine, &seen(0.0, 0, Child::Ended(true)), 0);
+        machine.stop();
+        let alive = seen(0.1, 1, Child::Alive);
+        assert_eq!(step(&mut machine, &alive, 0), Some(Action::AskCheckpoint));
+        assert_eq!(step(&mut machine, &alive, 0), None, "it is asked once");
+        assert!(!machine.has_stopped(&alive));
+        assert_eq!(
+            step(&mut machine, &seen(0.1, 2, Child::Ended(true)), 0),
+            None
+        );
+        assert_eq!(
+            step(&mut machine, &seen(0.1, 3, Child::Ended(true)), 0),
+            None,
+            "nothing starts"
+        );
+        assert!(machine.has_stopped(&seen(0.1, 2, Child::Ended(true))));
     }
 
     #[test]

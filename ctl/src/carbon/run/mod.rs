@@ -22,6 +22,7 @@ use super::advise::{Advice, Standing, advise, number};
 use super::clock::{self, Clock};
 use super::input;
 use super::source::{self, Signal};
+use crate::wait::Wait;
 use crate::{Outcome, output};
 
 /// Run a training job with the configuration of the hour, from checkpoint to checkpoint
@@ -213,9 +214,17 @@ impl<'a> Runner<'a> {
             let action = machine.adopt(&seen);
             self.act(action)?;
         }
+        let mut wait = Wait::new(TICK)?;
         let mut saved = Instant::now();
         loop {
             let seen = self.see()?;
+            if machine.has_stopped(&seen) {
+                return Err(format!(
+                    "stopped with {} tokens; started again, litctl goes on from there",
+                    seen.tokens
+                )
+                .into());
+            }
             let mut reason = String::new();
             let decide = || {
                 let advice = self.advice(seen.tokens)?;
@@ -244,7 +253,10 @@ impl<'a> Runner<'a> {
                 self.state.write(&self.folder)?;
                 saved = Instant::now();
             }
-            std::thread::sleep(TICK);
+            if wait.is_over() {
+                output::note("told to stop: the job is asked for a checkpoint");
+                machine.stop();
+            }
         }
     }
 
