@@ -235,10 +235,17 @@ fn waited(report: &Report, study: &Study<'_>, turns: Option<[f64; 2]>) -> String
             per_iteration(rest.into_iter(), study)
         );
     }
-    format!(
-        "{who} in collectives for {} % of the time recorded ({each}){exposed}.{also}",
-        in_percent(own)
-    )
+    // What is waited in several at once adds up to more than all of the time.
+    match own[1] <= 1.0 {
+        true => format!(
+            "{who} in collectives for {} % of the time recorded ({each}){exposed}.{also}",
+            in_percent(own)
+        ),
+        false => format!(
+            "{who} in collectives, in several at once: {each} in all{}.{also}",
+            exposed.replace("of it", "of the time recorded")
+        ),
+    }
 }
 
 /// The least and the greatest of what some ranks wait, each as a share of its window.

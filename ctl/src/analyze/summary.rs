@@ -191,7 +191,7 @@ fn of_diagnosis(
             "Stages wait for each other, for up to {:.1} % of the time recorded; within its stage no rank holds the others back.",
             100.0 * most
         ),
-        None => words::headline(diagnosis, weighed.late.as_ref().and_then(weighed::when)),
+        None => weighed::verdict(weighed, diagnosis),
     };
     let late = hosts::Late::of(report).filter(|_| stages.is_some());
     if let Some(late) = &late {
@@ -204,12 +204,6 @@ fn of_diagnosis(
             ),
             None => " That is likely, no more: it rests on one collective.".into(),
         };
-    }
-    if let Some((rank, _)) = weighed
-        .host
-        .filter(|_| diagnosis.in_turn && diagnosis.cause == Cause::HostBound)
-    {
-        verdict += &format!(" The host of rank {rank} is the latest.");
     }
     verdict += &match weighed.has_others() {
         true => weighed::besides(weighed, Some(diagnosis)),

@@ -116,13 +116,14 @@ impl<'a> Weighed<'a> {
         });
         let known = late.is_some() || !links.is_empty();
         let second = known.then(|| job.second(first)).flatten();
+        let all_hosts = diagnosis.is_some_and(|diagnosis| diagnosis.cause == Cause::HostBound);
         let iterations = study.map_or(1, |study| study.waves.len().max(1));
         Self {
             late,
             links: job.links(),
             stage: job.stage(),
             stall: job.stall(),
-            host: job.latest_host(),
+            host: all_hosts.then(|| job.latest_host()).flatten(),
             leader: job.leader(),
             second,
             all: all + second.map_or(0.0, |second| second.2),
@@ -201,8 +202,17 @@ pub fn besides(weighed: &Weighed<'_>, diagnosis: Option<&Diagnosis>) -> String {
     also
 }
 
+/// What holds the node back, in one sentence.
+pub fn verdict(weighed: &Weighed<'_>, diagnosis: &Diagnosis) -> String {
+    let all_hosts = diagnosis.in_turn && diagnosis.cause == Cause::HostBound;
+    let latest = weighed.host.filter(|_| all_hosts);
+    let latest = latest.map(|(rank, _)| format!(" The host of rank {rank} is the latest."));
+    let when = weighed.late.as_ref().and_then(when);
+    words::headline(diagnosis, when) + &latest.unwrap_or_default()
+}
+
 /// When ranks are slow, where they are not always or not always as much.
-pub fn when(late: &Late) -> Option<String> {
+fn when(late: &Late) -> Option<String> {
     let several = late.courses.len() > 1;
     let each = late.courses.iter().filter_map(|(ranks, course)| {
         let who = match several {

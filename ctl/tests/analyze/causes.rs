@@ -151,6 +151,21 @@ fn hosts_that_are_all_late_leave_no_rank_to_blame() {
 }
 
 #[test]
+fn hosts_that_all_pause_in_one_iteration_are_told_with_it() {
+    let job = Job::eight(|[_, iteration, layer], &(of, gap, length)| {
+        let pauses = iteration == 4 && layer == 2 && of == "qkv_gemm";
+        (of, if pauses { gap + 600.0 } else { gap }, length)
+    });
+    let report = job.report();
+    let text = said(&report, "text");
+    let told = "Late hosts: in iteration 4 all hosts launch kernels too late";
+    assert!(text.starts_with(told), "{text}");
+    let cost = said(&report, "cost");
+    let told = percent(&cost, " % less");
+    assert!((told - job.truth()).abs() < 1.0, "{cost} {}", job.truth());
+}
+
+#[test]
 fn one_late_host_among_late_ones_is_named_with_what_it_costs() {
     let hosts = |late: f64| {
         Job::eight(move |[rank, iteration, layer], &(name, _, length)| {

@@ -192,6 +192,19 @@ fn one_slow_kernel_is_told_by_its_name() {
 }
 
 #[test]
+fn more_kernels_of_a_name_are_no_kernels_that_take_longer() {
+    let folder = two(|rank, _| {
+        let mut events = twenty(0.0);
+        let more = if rank == 1 { 4 } else { 0 };
+        events.extend((0..more).map(|k| compute("gemm", 800.0 + 40.0 * f64::from(k), 40.0)));
+        events
+    });
+    let text = said(&report(&[], &[folder.path()]), "text");
+    let told = "More work: the other rank waits for rank 1, where 24 more kernels gemm run in all than on the ranks far ahead of it, each as long as there.";
+    assert!(text.starts_with(told), "{text}");
+}
+
+#[test]
 fn what_is_slow_beside_the_other_kernels_is_told_with_its_stream() {
     let folder = two(|rank, _| {
         let length = if rank == 1 { 900.0 } else { 700.0 };

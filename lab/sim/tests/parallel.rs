@@ -5,6 +5,7 @@
 use litd_sim::Parallel;
 use litd_sim::parallel::Run;
 use litd_traces::study::{Cause, Gain, ModelOptions, gain, remove_skew, study_group};
+use litd_traces::whatif::WhatIf;
 use litd_traces::{AnalysisOptions, Report, Timeline, analyse_groups, partition};
 
 fn run(spec: &str, slow: Option<usize>, seed: u64) -> Vec<Timeline> {
@@ -45,7 +46,8 @@ fn analysed_with(mut timelines: Vec<Timeline>) -> (Report, Option<Gain>) {
             let study = study_group(own, (group, waits), skew, &options.align, &models);
             let study = study.unwrap();
             if study.diagnosis.power_helps {
-                gained = gain(&timelines, &groups, at, &study);
+                let job = WhatIf::of(&timelines, &groups);
+                gained = gain((&timelines, &job), &groups, at, &study);
             }
             told.diagnosed(study.diagnosis);
         }

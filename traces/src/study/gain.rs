@@ -44,6 +44,10 @@ pub fn gain(
     let ranks = own.iter().map(|timeline| (timeline.rank, Part::Clock));
     let mut all = Vec::from_iter(ranks);
     all.extend(few.iter().copied());
+    let inside = |few: &[(u32, Part)]| {
+        let mut few = few.iter();
+        few.all(|(rank, _)| own.iter().any(|timeline| timeline.rank == *rank))
+    };
     let iterations = study.waves.len().max(1) as f64;
     let gained = |job: &WhatIf<'_>, ranks: &[(u32, Part)]| {
         let saved = job.saved(Mended { ranks, links: &[] });
@@ -54,7 +58,12 @@ pub fn gain(
     let itself = itself.as_ref().unwrap_or(job);
     let (group, group_ns) = gained(itself, &all);
     let (named, named_ns) = gained(itself, &few);
-    let (iteration, iteration_ns) = gained(job, &all);
+    let (mut iteration, mut iteration_ns) = gained(job, &all);
+    // A job gains no more than the group that is sped up, where no other rank is.
+    if iteration_ns > group_ns && inside(&few) {
+        iteration *= group_ns.0 as f64 / iteration_ns.0 as f64;
+        iteration_ns = group_ns;
+    }
     let (named_iteration, named_iteration_ns) = gained(job, &few);
     Some(Gain {
         group,

@@ -13,6 +13,9 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Profilers round starts and lengths each by itself: what ends so much later than the next starts has ended before it.
 const ROUNDED: Nanos = Nanos(1_000);
 
+/// A kernel that starts no later than this after the one before on its stream waited for that alone.
+const AT_ONCE: Nanos = Nanos(2_000);
+
 /// What a kernel waits for. Places are those of kernels on the same rank.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
@@ -157,10 +160,12 @@ fn node(
     let ready = |time: Nanos| time.min(kernel.start);
     let stream = end_of(before).map(ready);
     let launch = timeline.launch(at).map(|launch| ready(launch + latency));
-    // Of several that end at once the kernel waits for those of both streams.
-    let mut other = (stream.max(launch), 0);
-    let none = other;
-    for (stream, &newest) in last.iter().enumerate() {
+    let first = stream.max(launch);
+    let mut other = (first, NONE);
+    // What starts as soon as its own stream or its launch lets it waits for no other: that one ends there is chance.
+    let at_once = first.is_some_and(|first| kernel.start - first <= AT_ONCE);
+    let streams = last.iter().enumerate().filter(|_| !at_once);
+    for (stream, &newest) in streams {
         if StreamId(u16::try_from(stream).unwrap_or(u16::MAX)) == kernel.stream {
             continue;
         }
@@ -177,10 +182,7 @@ fn node(
             }
         }
     }
-    let (ready, other) = match other == none {
-        true => (none.0, NONE),
-        false => other,
-    };
+    let (ready, other) = other;
     let slack = |one: Option<Nanos>| ready.zip(one).map(|(ready, one)| short(ready - one));
     Node {
         before,

@@ -129,10 +129,16 @@ impl WhatIf<'_> {
         most.filter(|most| most.2 >= SECOND.max(OF_FIRST * before))
     }
 
-    /// The rank whose host alone costs most, and its share of the time; none where that is little.
+    /// The rank whose host alone costs most, and its share of the time; none where that is little, or where launches are not
+    /// known.
     #[must_use]
     pub fn latest_host(&self) -> Option<(u32, f64)> {
-        let late = self.places().map(|(at, rank)| (self.peers.late(at), rank));
+        let known = |at: usize| {
+            let rank = self.ranks.get(at);
+            rank.is_some_and(|rank| !rank.launches.is_empty())
+        };
+        let places = self.places().filter(|(at, _)| known(*at));
+        let late = places.map(|(at, rank)| (self.peers.late(at), rank));
         let (_, rank) = late.max_by(|a, b| a.0.total_cmp(&b.0))?;
         let ranks = &[(rank, Part::Host)];
         let share = self.share(Mended { ranks, links: &[] });
