@@ -65,7 +65,9 @@ impl Longer {
         /// Each takes as long where it takes no more than this part longer of what all do.
         const EACH: f64 = 0.25;
         let [own, ahead] = self.counts;
-        let more = own.checked_sub(ahead).filter(|&more| more > 0 && ahead > 0)?;
+        let more = own
+            .checked_sub(ahead)
+            .filter(|&more| more > 0 && ahead > 0)?;
         let each = self.time_ns.0 as f64 / own as f64;
         let theirs = self.ahead_ns.0 as f64 / ahead as f64;
         (each / theirs - 1.0 <= EACH * self.more()?).then_some(more)
