@@ -6,6 +6,8 @@
 
 #[path = "../tests/common/mod.rs"]
 mod common;
+#[path = "../../../tests/benches/common/measured.rs"]
+mod measured;
 
 use std::fs;
 use std::time::Instant;
@@ -13,43 +15,48 @@ use std::time::Instant;
 use common::{daily, hard};
 use litd_carbon::Start;
 use litd_carbon::solve::{Effort, solve};
+use measured::{Nothing, Samples, amount};
 
-fn main() {
+fn main() -> Result<(), Nothing> {
     let many =
         |number: u64, hours, start| (0..number).map(move |seed| daily(seed, 10, hours, start));
     let anytime = Start::Within(usize::MAX);
-    measure("120 h, fixed start", 1.0, many(24, 120, Start::Within(0)));
-    measure("120 h, any start", 1.0, many(24, 120, anytime));
-    measure("168 h, any start", 10.0, many(12, 168, anytime));
-    measure("744 h, fixed start", 10.0, many(8, 744, Start::Within(0)));
-    measure("744 h, any start", 10.0, many(8, 744, anytime));
+    measure("120 h, fixed start", 1.0, many(24, 120, Start::Within(0)))?;
+    measure("120 h, any start", 1.0, many(24, 120, anytime))?;
+    measure("168 h, any start", 10.0, many(12, 168, anytime))?;
+    measure("744 h, fixed start", 10.0, many(8, 744, Start::Within(0)))?;
+    measure("744 h, any start", 10.0, many(8, 744, anytime))?;
     let hardest = |number: u64, hours| (0..number).map(move |seed| hard(seed, hours));
-    measure("120 h, hard", 1.0, hardest(8, 120));
-    measure("168 h, hard", 10.0, hardest(8, 168));
-    measure("744 h, hard", 10.0, hardest(4, 744));
-    println!(
-        "peak memory {:.0} MiB: {:.2} of 500 MiB",
-        peak(),
-        peak() / 500.0
-    );
+    measure("120 h, hard", 1.0, hardest(8, 120))?;
+    measure("168 h, hard", 10.0, hardest(8, 168))?;
+    measure("744 h, hard", 10.0, hardest(4, 744))?;
+    let peak = amount("the peak memory", peak())?;
+    println!("peak memory {peak:.0} MiB: {:.2} of 500 MiB", peak / 500.0);
+    Ok(())
 }
 
-fn measure(name: &str, limit: f64, problems: impl Iterator<Item = litd_carbon::Problem>) {
-    let (mut slowest, mut gap, mut proven, mut count) = (0.0_f64, 0.0_f64, 0, 0);
+fn measure(
+    name: &str,
+    limit: f64,
+    problems: impl Iterator<Item = litd_carbon::Problem>,
+) -> Result<(), Nothing> {
+    let (mut times, mut gap, mut proven) = (Vec::new(), 0.0_f64, 0);
     for problem in problems {
         let began = Instant::now();
         let effort = Effort::for_hours(problem.job().deadline().hours());
         let solution = solve(&problem, effort).unwrap();
-        slowest = slowest.max(began.elapsed().as_secs_f64());
+        times.push(began.elapsed().as_secs_f64());
         gap = gap.max(solution.gap());
         proven += u32::from(solution.optimal);
-        count += 1;
     }
+    let times = Samples::new(name, 4, times)?;
+    let (slowest, count) = (times.percentile(100), times.count());
     println!(
         "{name:<20} slowest {slowest:7.3} s: {:.3} of {limit} s; {proven} of {count} proven optimal, largest gap {:.5} %",
         slowest / limit,
         gap * 100.0
     );
+    Ok(())
 }
 
 /// The most memory that the process had, in MiB.

@@ -5,6 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
+#[path = "../../../tests/benches/common/measured.rs"]
+mod measured;
+
 use std::process::Command;
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -16,6 +19,7 @@ use litd_inference::model::Model;
 use litd_inference::predict::{Deployment, Extras};
 use litd_inference::spec::{Spec, listings};
 use litd_inference::sweep::{Grid, Phases, Sweep, doubling, explore, linear};
+use measured::{Nothing, amount};
 
 /// Configurations per second on one core.
 const LIMIT: f64 = 100_000.0;
@@ -30,7 +34,7 @@ for batch in range(1, 17):
 print(16 / (time.process_time() - begin))
 ";
 
-fn main() {
+fn main() -> Result<(), Nothing> {
     for (name, listing, degrees) in [
         (
             "llama-3-70b",
@@ -45,6 +49,8 @@ fn main() {
     ] {
         for phases in [Phases::Prefill, Phases::Decode] {
             let (rate, count) = rate(name, listing, &degrees, phases);
+            amount(name, count as f64)?;
+            let rate = amount(name, rate)?;
             println!(
                 "{name} {phases:?}: {count} configurations, {rate:.0} per second on one core, {:.2} of the limit of {LIMIT}",
                 rate / LIMIT
@@ -61,6 +67,7 @@ fn main() {
         }
         _ => println!("GenZ: python3 can't import it (pip install genz-llm)"),
     }
+    Ok(())
 }
 
 fn rate(name: &str, listing: &str, degrees: &[Degrees], phases: Phases) -> (f64, usize) {
