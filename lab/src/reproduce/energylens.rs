@@ -6,11 +6,10 @@ use std::path::Path;
 use litd_inference::gpu::Gpu;
 use litd_inference::interpret::{Degrees, Program};
 use litd_inference::kernel::{
-    Analytic, Backend, Baseline, Cached, Collective, Kernel, KernelModel, Library, Precision,
-    Routing, Setting,
+    Analytic, Backend, Baseline, Cached, Collective, Kernel, KernelModel, Library, Routing, Setting,
 };
 use litd_inference::model::Model;
-use litd_inference::predict::{Configuration, Deployment, Effective, Extras, Phase};
+use litd_inference::predict::{Configuration, Deployment, Effective, Phase};
 use litd_inference::spec::{Spec, listings};
 use litd_inference::sweep::{doubling, linear};
 
@@ -35,26 +34,6 @@ impl Setup {
 /// A listing, interpreted.
 pub(super) fn program(listing: &str) -> Fallible<Program> {
     Ok(Program::new(&Spec::parse(listing)?)?)
-}
-
-/// As the paper evaluates: bf16, causal prefill, NCCL's all-reduce.
-pub(super) fn deployment<'a>(
-    model: &'a Model,
-    program: &'a Program,
-    kernels: &'a dyn KernelModel,
-) -> Deployment<'a> {
-    Deployment {
-        model,
-        program,
-        kernels,
-        precision: Precision::BF16,
-        cache_bits: 16,
-        routing: Routing::Uniform,
-        shares: None,
-        extras: Extras::ALL,
-        causal: true,
-        library: Library::Nccl,
-    }
 }
 
 pub(super) fn configuration(batch: u32, input: u32, output: u32, tp: u32) -> Configuration {
@@ -156,7 +135,7 @@ fn prefill(setup: &Setup) -> Fallible<Vec<Item>> {
         Model::named("llama-3-70b")?,
         program(listings::FUSED_DENSE)?,
     );
-    let deployment = deployment(&model, &program, &setup.kernels);
+    let deployment = Deployment::of_the_paper(&model, &program, &setup.kernels);
     let phase = |batch, input, tp| deployment.prefill(&configuration(batch, input, 1, tp));
     let eight = phase(2, 4096, 8)?;
     let communication: f64 = eight.shares.iter().map(|it| it.communication_energy).sum();
@@ -235,9 +214,9 @@ fn decode(setup: &Setup) -> Fallible<Vec<Item>> {
         Model::named("llama-3-70b")?,
         program(listings::FUSED_DENSE)?,
     );
-    let deployment = self::deployment(&model, &program, &setup.kernels);
+    let deployment = self::Deployment::of_the_paper(&model, &program, &setup.kernels);
     let tdp = Baseline::new(setup.kernels.clone(), Backend::Tdp);
-    let by_tdp = self::deployment(&model, &program, &tdp);
+    let by_tdp = self::Deployment::of_the_paper(&model, &program, &tdp);
     let mut reductions = Vec::new();
     for output in linear(256, 7680, 256) {
         let each = |batch: u32| -> Fallible<f64> {
@@ -344,7 +323,7 @@ fn experts(setup: &Setup) -> Fallible<Vec<Item>> {
         Model::named("qwen3-30b-a3b")?,
         program(listings::FUSED_MOE)?,
     );
-    let deployment = deployment(&model, &program, &setup.kernels);
+    let deployment = Deployment::of_the_paper(&model, &program, &setup.kernels);
     let at = |batch: u32, input: u32, ranks: u32| Configuration {
         degrees: Degrees {
             tp: ranks,
@@ -412,7 +391,7 @@ fn fusion(setup: &Setup) -> Fallible<Vec<Item>> {
                 for tp in [2, 4, 8] {
                     let one = configuration(batch, input, 1024, tp);
                     let energy = |program| -> Fallible<f64> {
-                        let deployment = deployment(&model, program, &kernels);
+                        let deployment = Deployment::of_the_paper(&model, program, &kernels);
                         Ok(match decoding {
                             true => deployment.decode(&one)?.energy().0,
                             false => deployment.prefill(&one)?.energy().0,
@@ -451,7 +430,7 @@ fn memory(setup: &Setup) -> Fallible<Vec<Item>> {
         Model::named("llama-3-70b")?,
         program(listings::FUSED_DENSE)?,
     );
-    let deployment = deployment(&model, &program, &setup.kernels);
+    let deployment = Deployment::of_the_paper(&model, &program, &setup.kernels);
     let longest = |batch: u32| {
         let fits = |length: &u32| {
             deployment

@@ -9,13 +9,13 @@ use litd_inference::fit::{Measured, Sample, constants, corrections};
 use litd_inference::interpret::Program;
 use litd_inference::kernel::{Analytic, Cached, Constants, Interpolating, KernelModel};
 use litd_inference::model::Model;
-use litd_inference::predict::Configuration;
+use litd_inference::predict::{Configuration, Deployment};
 use litd_inference::spec::{Overlap, Spec, Symbol, listings};
 use litd_inference::sweep::{doubling, linear, pareto};
 use litd_inference::table::read;
 
 use super::Item;
-use super::energylens::{Setup, configuration, deployment};
+use super::energylens::{Setup, configuration};
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
@@ -138,7 +138,7 @@ fn choices(
 ) -> Vec<Choice> {
     let mut choices = Vec::new();
     for (variant, program) in programs.iter().enumerate() {
-        let deployment = deployment(model, program, kernels);
+        let deployment = Deployment::of_the_paper(model, program, kernels);
         for batch in doubling(16) {
             for tp in [2, 4, 8] {
                 let one = configuration(batch, input, 1, tp);
@@ -158,7 +158,8 @@ fn point(
     (variant, configuration): &Choice,
     noise: f64,
 ) -> Fallible<(f64, f64)> {
-    let phase = deployment(model, &programs[*variant], kernels).prefill(configuration)?;
+    let phase =
+        Deployment::of_the_paper(model, &programs[*variant], kernels).prefill(configuration)?;
     let seed = u64::from(configuration.batch) << 40
         | u64::from(configuration.input) << 16
         | u64::from(configuration.degrees.tp) << 8

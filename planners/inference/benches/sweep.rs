@@ -14,9 +14,9 @@ use nix::sys::resource::{UsageWho, getrusage};
 
 use litd_inference::gpu::Gpu;
 use litd_inference::interpret::{Degrees, Program};
-use litd_inference::kernel::{Analytic, Cached, Library, Precision, Routing};
+use litd_inference::kernel::{Analytic, Cached};
 use litd_inference::model::Model;
-use litd_inference::predict::{Deployment, Extras};
+use litd_inference::predict::Deployment;
 use litd_inference::spec::{Spec, listings};
 use litd_inference::sweep::{Grid, Phases, Sweep, doubling, explore, linear};
 use measured::{Nothing, amount};
@@ -75,18 +75,7 @@ fn rate(name: &str, listing: &str, degrees: &[Degrees], phases: Phases) -> (f64,
     let kernels = Analytic::uncalibrated(Gpu::named("h200").unwrap());
     let kernels = Cached::new(&kernels);
     let program = Program::new(&Spec::parse(listing).unwrap()).unwrap();
-    let deployment = Deployment {
-        model: &model,
-        program: &program,
-        kernels: &kernels,
-        precision: Precision::BF16,
-        cache_bits: 16,
-        routing: Routing::Uniform,
-        shares: None,
-        extras: Extras::ALL,
-        causal: true,
-        library: Library::Nccl,
-    };
+    let deployment = Deployment::of_the_paper(&model, &program, &kernels);
     let grid = Grid {
         batches: doubling(64),
         inputs: linear(64, 8192, 8),

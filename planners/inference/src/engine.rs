@@ -7,11 +7,9 @@ use serde::Serialize;
 use crate::fit;
 use crate::gpu::Gpu;
 use crate::interpret::{Degrees, Program};
-use crate::kernel::{
-    Analytic, Constants, EngineConstants, Library, Precision, Routing, Setting, energy,
-};
+use crate::kernel::{Analytic, Constants, EngineConstants, Library, Setting, energy};
 use crate::model::Model;
-use crate::predict::{Configuration, Deployment, Extras};
+use crate::predict::{Configuration, Deployment};
 use crate::spec::{Spec, listings};
 use crate::table::{Request, Row, Subject, Table};
 
@@ -70,16 +68,8 @@ fn kernels(request: &Request, constants: &Constants) -> Option<Kernels> {
     let program = Program::new(&Spec::parse(listing).ok()?).ok()?;
     let analytic = Analytic::new(request.gpu.clone(), *constants);
     let deployment = Deployment {
-        model: &model,
-        program: &program,
-        kernels: &analytic,
-        precision: Precision::BF16,
-        cache_bits: 16,
-        routing: Routing::Uniform,
-        shares: None,
-        extras: Extras::ALL,
-        causal: true,
         library: Library::Custom,
+        ..Deployment::of_the_paper(&model, &program, &analytic)
     };
     let tp = request.tp.clamp(1.0, 1024.0) as u32;
     // Stages of a pipeline work on parts of the batch.

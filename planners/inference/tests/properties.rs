@@ -8,7 +8,7 @@ use litd_inference::kernel::{
     Analytic, Collective, Heads, Kernel, KernelModel, Library, Precision, Routing, Setting,
 };
 use litd_inference::model::Model;
-use litd_inference::predict::{Configuration, Deployment, Extras, Metrics};
+use litd_inference::predict::{Configuration, Deployment, Metrics};
 use litd_inference::spec::{Spec, listings};
 use litd_units::Watts;
 use proptest::prelude::*;
@@ -39,25 +39,6 @@ fn program(model: &Model) -> Program {
         None => listings::FUSED_DENSE,
     };
     Program::new(&Spec::parse(listing).unwrap()).unwrap()
-}
-
-fn deployment<'a>(
-    model: &'a Model,
-    program: &'a Program,
-    kernels: &'a dyn KernelModel,
-) -> Deployment<'a> {
-    Deployment {
-        model,
-        program,
-        kernels,
-        precision: Precision::BF16,
-        cache_bits: 16,
-        routing: Routing::Uniform,
-        shares: None,
-        extras: Extras::ALL,
-        causal: true,
-        library: Library::Nccl,
-    }
 }
 
 fn configuration(batch: u32, input: u32, degrees: Degrees) -> Configuration {
@@ -194,7 +175,7 @@ proptest! {
     fn a_longer_prompt_never_costs_less((model, degrees) in any_model(), gpu in any_gpu(), batch in 1..64_u32, input in 1..8192_u32, more in 1..2048_u32) {
         let program = program(&model);
         let kernels = Analytic::uncalibrated(gpu);
-        let deployment = deployment(&model, &program, &kernels);
+        let deployment = Deployment::of_the_paper(&model, &program, &kernels);
         let (short, long) = (configuration(batch, input, degrees), configuration(batch, input + more, degrees));
         let (a, b) = (deployment.prefill(&short).unwrap(), deployment.prefill(&long).unwrap());
         prop_assert!(b.latency().0 >= a.latency().0 * (1.0 - 1e-9), "prefill {:?} {:?}", a.latency(), b.latency());
@@ -209,7 +190,7 @@ proptest! {
     fn breakdowns_add_up((model, degrees) in any_model(), gpu in any_gpu(), batch in 1..64_u32) {
         let program = program(&model);
         let kernels = Analytic::uncalibrated(gpu);
-        let deployment = deployment(&model, &program, &kernels);
+        let deployment = Deployment::of_the_paper(&model, &program, &kernels);
         let configuration = configuration(batch, 512, degrees);
         let (prefill, decode) = (deployment.prefill(&configuration).unwrap(), deployment.decode(&configuration).unwrap());
         for phase in [&prefill, &decode] {

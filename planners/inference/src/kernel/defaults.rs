@@ -9,6 +9,52 @@ use super::constants::{
 };
 use crate::gpu::Architecture;
 
+/// Power of kernels: the H200 is the only GPU whose is public.
+const POWER_OF_H200: [PowerConstants; 6] = [
+    PowerConstants {
+        base: 0.4548,
+        compute: 0.6055,
+        compute_exponent: 0.5606,
+        memory: 0.3773,
+        memory_exponent: 0.9451,
+    },
+    PowerConstants {
+        base: 0.2302,
+        compute: 0.9189,
+        compute_exponent: 0.7475,
+        memory: 0.4259,
+        memory_exponent: 0.9996,
+    },
+    PowerConstants {
+        base: 0.2994,
+        compute: 0.3031,
+        compute_exponent: 1.0,
+        memory: 0.3534,
+        memory_exponent: 0.9992,
+    },
+    PowerConstants {
+        base: 0.1323,
+        compute: 2.375,
+        compute_exponent: 0.8369,
+        memory: 1.076,
+        memory_exponent: 1.0,
+    },
+    PowerConstants {
+        base: 0.2,
+        compute: 1.0,
+        compute_exponent: 0.7,
+        memory: 0.6,
+        memory_exponent: 0.8,
+    },
+    PowerConstants {
+        base: 0.2,
+        compute: 1.0,
+        compute_exponent: 0.7,
+        memory: 0.6,
+        memory_exponent: 0.8,
+    },
+];
+
 /// Between the two below. They are from `--example engine` on the halves of mlenergy_v2_llm_a100_h100.csv by model.
 const ENGINE: EngineConstants = EngineConstants {
     step: 7.0,
@@ -197,50 +243,7 @@ const JOINT: Constants = Constants {
         launch: 2.5,
     },
     engine: ENGINE,
-    power: [
-        PowerConstants {
-            base: 0.4548,
-            compute: 0.6055,
-            compute_exponent: 0.5606,
-            memory: 0.3773,
-            memory_exponent: 0.9451,
-        },
-        PowerConstants {
-            base: 0.2302,
-            compute: 0.9189,
-            compute_exponent: 0.7475,
-            memory: 0.4259,
-            memory_exponent: 0.9996,
-        },
-        PowerConstants {
-            base: 0.2994,
-            compute: 0.3031,
-            compute_exponent: 1.0,
-            memory: 0.3534,
-            memory_exponent: 0.9992,
-        },
-        PowerConstants {
-            base: 0.1323,
-            compute: 2.375,
-            compute_exponent: 0.8369,
-            memory: 1.076,
-            memory_exponent: 1.0,
-        },
-        PowerConstants {
-            base: 0.2,
-            compute: 1.0,
-            compute_exponent: 0.7,
-            memory: 0.6,
-            memory_exponent: 0.8,
-        },
-        PowerConstants {
-            base: 0.2,
-            compute: 1.0,
-            compute_exponent: 0.7,
-            memory: 0.6,
-            memory_exponent: 0.8,
-        },
-    ],
+    power: POWER_OF_H200,
 };
 
 /// Fitted on an A100's tables from there.
@@ -306,50 +309,7 @@ const AMPERE: Constants = Constants {
         launch: 2.5,
     },
     engine: ENGINE_AMPERE,
-    power: [
-        PowerConstants {
-            base: 0.4548,
-            compute: 0.6055,
-            compute_exponent: 0.5606,
-            memory: 0.3773,
-            memory_exponent: 0.9451,
-        },
-        PowerConstants {
-            base: 0.2302,
-            compute: 0.9189,
-            compute_exponent: 0.7475,
-            memory: 0.4259,
-            memory_exponent: 0.9996,
-        },
-        PowerConstants {
-            base: 0.2994,
-            compute: 0.3031,
-            compute_exponent: 1.0,
-            memory: 0.3534,
-            memory_exponent: 0.9992,
-        },
-        PowerConstants {
-            base: 0.1323,
-            compute: 2.375,
-            compute_exponent: 0.8369,
-            memory: 1.076,
-            memory_exponent: 1.0,
-        },
-        PowerConstants {
-            base: 0.2,
-            compute: 1.0,
-            compute_exponent: 0.7,
-            memory: 0.6,
-            memory_exponent: 0.8,
-        },
-        PowerConstants {
-            base: 0.2,
-            compute: 1.0,
-            compute_exponent: 0.7,
-            memory: 0.6,
-            memory_exponent: 0.8,
-        },
-    ],
+    power: POWER_OF_H200,
 };
 
 /// Fitted on an H200's tables from there.

@@ -43,6 +43,29 @@ pub struct Deployment<'a> {
     pub library: Library,
 }
 
+impl<'a> Deployment<'a> {
+    /// As the paper evaluates: bf16, tokens spread evenly over experts, causal prefill, NCCL's all-reduce.
+    #[must_use]
+    pub fn of_the_paper(
+        model: &'a Model,
+        program: &'a Program,
+        kernels: &'a dyn KernelModel,
+    ) -> Self {
+        Self {
+            model,
+            program,
+            kernels,
+            precision: Precision::BF16,
+            cache_bits: 16,
+            routing: Routing::Uniform,
+            shares: None,
+            extras: Extras::ALL,
+            causal: true,
+            library: Library::Nccl,
+        }
+    }
+}
+
 /// One configuration of a deployment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Configuration {
