@@ -1,7 +1,6 @@
 //! What every device is to hold when nobody steers it: told to the shell whenever that changes, for
 //! programs that check the node without litd.
 
-use litd_api::DeviceState;
 use litd_power::DeviceKind;
 use litd_units::Watts;
 
@@ -32,7 +31,7 @@ pub struct Found {
 
 /// The cap found at a device, if litd answers for what it holds now.
 fn found(unit: &Unit) -> Option<Watts> {
-    unit.found.filter(|_| unit.standing != DeviceState::Foreign)
+    unit.found.filter(|_| !unit.standing.is_foreign())
 }
 
 impl<S: Store> Core<S> {

@@ -163,7 +163,7 @@ fn configured(unit: &Unit, config: &Config) -> (Watts, Watts) {
 
 /// Whether an administrator had it let go of: nothing may open it to lower its cap.
 fn is_drained(unit: &Unit) -> bool {
-    unit.let_go.is_some_and(|it| !it.by_mode)
+    unit.standing.let_go().is_some_and(|it| !it.by_mode)
 }
 
 impl<S: Store> Core<S> {
@@ -172,7 +172,7 @@ impl<S: Store> Core<S> {
     /// least, because it may be litd's again.
     pub(crate) fn bounds(&self) -> Bounds {
         let kept = |unit: &Unit| {
-            let others = !unit.is_ours() && unit.let_go.is_none();
+            let others = !unit.is_ours() && unit.standing.let_go().is_none();
             is_drained(unit) || others && !self.obeys_again(unit)
         };
         self.bounds_under(&self.config, kept)

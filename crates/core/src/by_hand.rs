@@ -4,7 +4,7 @@
 //! journal need not know: should litd die in the middle, the device holds what they asked for, or
 //! what was there before.
 
-use litd_api::{DeviceState, EventKind, Problem};
+use litd_api::{EventKind, Problem};
 use litd_policies::Limits;
 use litd_power::DeviceKind;
 use litd_units::{Nanos, Watts};
@@ -127,14 +127,14 @@ impl<S: Store> Core<S> {
                 "the driver of {name} does not say what its cap may be: try again once it does"
             )));
         };
-        if unit.standing == DeviceState::Ours && !unit.is_judged() {
+        if unit.standing.is_ours() && !unit.is_judged() {
             return Err(problem(format!(
                 "the cap of {name} has not been read twice yet, so nobody knows what goes back \
                  when litd ends: try again in some seconds"
             )));
         }
         if !unit.is_ours() || unit.device.range.is_open() {
-            let state = unit.standing.name();
+            let state = unit.standing.state().name();
             return Err(problem(format!(
                 "{name} is not litd's to set ({state}): `litctl resume {name}` first"
             )));

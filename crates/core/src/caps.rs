@@ -1,6 +1,5 @@
 //! Shares of the budget, when targets are worked out anew (by [`plan`]), and the writes that follow.
 
-use litd_api::DeviceState;
 use litd_api::audit::Intent;
 use litd_policies::Policy;
 use litd_power::Operation;
@@ -203,7 +202,7 @@ impl<S: Store> Core<S> {
     /// then is taken out again.
     pub(crate) fn try_journal(&mut self) {
         // Also those that litd has let go of, and takes back for what is asked now.
-        let theirs = |unit: &Unit| unit.standing == DeviceState::Foreign;
+        let theirs = |unit: &Unit| unit.standing.is_foreign();
         let gpus = self.devices.gpus();
         let gpus = gpus.filter(|(_, unit)| unit.is_judged() && !theirs(unit));
         let gpus: Vec<usize> = gpus.map(|(gpu, _)| gpu).collect();

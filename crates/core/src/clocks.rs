@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use litd_api::{DeviceState, EventKind, Mode, PlanStatus};
+use litd_api::{EventKind, Mode, PlanStatus};
 use litd_policies::Limits;
 use litd_power::{ClockRange, Operation, PowerError};
 use litd_units::{Hertz, Nanos};
@@ -263,7 +263,7 @@ impl<S: Store> Core<S> {
     /// The clock that a device is to be locked to now.
     fn wanted_clock(&self, device: usize, unit: &Unit) -> Option<Hertz> {
         let (pid, clock) = unit.clocks.asked?;
-        let ours = matches!(unit.standing, DeviceState::Ours | DeviceState::Foreign);
+        let ours = unit.standing.is_ours() || unit.standing.is_foreign();
         if self.stopping.is_some() || self.mode() != Mode::Steer || !ours || unit.opted_out {
             return None;
         }
@@ -283,7 +283,7 @@ impl<S: Store> Core<S> {
     /// rank is there.
     fn lingers(&self, unit: &Unit) -> bool {
         let steers = self.stopping.is_none() && self.mode() == Mode::Steer;
-        let ours = unit.standing == DeviceState::Ours && shared(unit).is_none();
+        let ours = unit.standing.is_ours() && shared(unit).is_none();
         let here = unit.job.is_some() && !unit.opted_out;
         steers && ours && here && self.now < unit.clocks.since + LINGERS
     }
@@ -324,7 +324,7 @@ impl<S: Store> Core<S> {
         let clocks = &unit.clocks;
         let waits = clocks.retry_at.is_some_and(|at| self.now < at);
         let others_first = clocks.had_turn && unit.wants_anything();
-        let given_up = unit.let_go.is_some_and(|it| it.given_up);
+        let given_up = unit.standing.let_go().is_some_and(|it| it.given_up);
         if unit.busy.is_some() || waits || others_first || given_up {
             return None;
         }

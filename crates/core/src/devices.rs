@@ -1,7 +1,6 @@
 //! The devices of the node: what they told last, what they are doing, and whose their caps are.
 //! A device does one thing at a time and may take for ever.
 
-use litd_api::DeviceState;
 use litd_policies::Limits;
 use litd_power::{CapRange, DeviceKind, Operation};
 use litd_units::{Nanos, Watts};
@@ -13,10 +12,10 @@ use crate::event::{Device, DeviceId, Effect};
 use crate::holders::Users;
 use crate::journal::Entry;
 use crate::limits::Window;
-use crate::mending::{Failed, Trust};
+use crate::mending::Trust;
 use crate::outbox::Outbox;
 use crate::range::Range;
-use crate::release::LetGo;
+use crate::standing::Standing;
 use crate::thermal::Thermal;
 
 /// A cap that measured power is to follow.
@@ -150,11 +149,9 @@ pub(crate) struct Unit {
     /// What has become of the cap that an administrator asked for by hand.
     pub by_hand: ByHand,
     /// Whose its cap is.
-    pub standing: DeviceState,
+    pub standing: Standing,
     /// Its job opted out of being steered.
     pub opted_out: bool,
-    /// It was let go of; [`DeviceState::Released`] says the same to others.
-    pub let_go: Option<LetGo>,
     /// The job that uses it.
     pub job: Option<String>,
     /// Whose processes use it.
@@ -169,9 +166,7 @@ pub(crate) struct Unit {
     pub failures: u32,
     /// Writes that have failed since one was done, however often it was read.
     pub refusals: u32,
-    /// What is known of it since it has failed, while it is faulty.
-    pub failed: Option<Failed>,
-    /// How often it was trusted again after that, before.
+    /// How often it was trusted again after it had failed, before.
     pub trust: Trust,
     /// When a failed write is tried again.
     pub retry_at: Option<Nanos>,
@@ -188,8 +183,6 @@ pub(crate) struct Unit {
     /// It was lowered, and counts with what it held before until its power is seen to follow; no
     /// rise waits for that any longer then.
     pub doubted_until: Option<Nanos>,
-    /// What it counts with because the cap that it reads was seen not to be in force, while it is faulty for that.
-    pub not_in_force: Option<Watts>,
     /// Since when it has drawn more than the cap that it reads.
     pub over_since: Option<Nanos>,
     /// Whether it has ever told what it draws.
@@ -236,9 +229,8 @@ impl Unit {
             by_hand: ByHand::default(),
             device,
             read_at: Nanos(i64::MIN),
-            standing: DeviceState::Ours,
+            standing: Standing::Ours,
             opted_out: false,
-            let_go: None,
             job: None,
             users: Users::default(),
             busy: None,
@@ -251,7 +243,6 @@ impl Unit {
             }),
             failures: 0,
             refusals: 0,
-            failed: None,
             trust: Trust::default(),
             retry_at: None,
             landing: None,
@@ -260,7 +251,6 @@ impl Unit {
             settling: None,
             thermal: Thermal::default(),
             doubted_until: None,
-            not_in_force: None,
             over_since: None,
             tells_power: false,
             impossible,
@@ -348,20 +338,14 @@ impl Unit {
         range.is_some_and(|range| cap.is_same_cap(range.default))
     }
 
-    /// It is litd's, whatever was known of it before: what failed has been mended, or is to be seen anew.
-    pub fn begins_anew(&mut self) {
-        self.standing = DeviceState::Ours;
+    /// It is litd's, whatever was known of it before: what failed has been mended, or is to be seen anew. Returns
+    /// whose it was.
+    pub fn begins_anew(&mut self) -> Standing {
+        let before = self.standing.is_taken_back();
         self.failures = 0;
         self.refusals = 0;
-        self.failed = None;
-        self.not_in_force = None;
         self.reset = None;
-    }
-
-    /// What it counts with while it is faulty because its cap is not in force.
-    pub fn counts_as_faulty(&self) -> Option<Watts> {
-        self.not_in_force
-            .filter(|_| self.standing == DeviceState::Faulty)
+        before
     }
 
     /// Whether it is known what it came with and what its cap may be.
@@ -371,7 +355,7 @@ impl Unit {
 
     /// Whether litd may move its cap.
     pub fn is_ours(&self) -> bool {
-        self.standing == DeviceState::Ours && self.is_judged()
+        self.standing.is_ours() && self.is_judged()
     }
 
     /// Whether this is how a hook would call it.
@@ -494,13 +478,17 @@ impl Devices {
     /// Whether an administrator had it let go of: its handles are to stay closed.
     pub fn is_released(&self, device: usize) -> bool {
         self.get(device)
-            .is_some_and(|unit| unit.standing == DeviceState::Released)
+            .is_some_and(|unit| unit.standing.let_go().is_some())
     }
 
     /// A cap that could not be given back to a device which was let go of is tried once more: nothing
     /// holds the other devices' caps any longer.
     pub fn try_once_more(&mut self) {
-        for let_go in self.0.iter_mut().filter_map(|unit| unit.let_go.as_mut()) {
+        for let_go in self
+            .0
+            .iter_mut()
+            .filter_map(|unit| unit.standing.let_go_mut())
+        {
             let_go.given_up = false;
         }
     }
@@ -548,7 +536,7 @@ impl Devices {
         if let Some(unit) = self.get_mut(device) {
             unit.busy = Some((operation, now));
             unit.clocks.had_turn = false;
-            if let Some(let_go) = &mut unit.let_go {
+            if let Some(let_go) = unit.standing.let_go_mut() {
                 let_go.closed = false;
             }
             let device = DeviceId(device);

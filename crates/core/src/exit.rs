@@ -1,7 +1,6 @@
 //! Which caps litd leaves behind when it stops or is off: those that were found, or, with
 //! `caps.on_exit = "hold"`, those that the safe budget allows.
 
-use litd_api::DeviceState;
 use litd_units::Watts;
 
 use crate::config::OnExit;
@@ -49,7 +48,7 @@ impl<S: Store> Core<S> {
     /// Whether a device was let go of only because litd is off, and is to stay within the safe budget:
     /// its cap is nobody else's.
     pub(crate) fn is_held_off(&self, unit: &Unit) -> bool {
-        unit.let_go.is_some_and(|it| it.held) && self.holds()
+        unit.standing.let_go().is_some_and(|it| it.held) && self.holds()
     }
 
     /// Whether a device was read since litd began to stop, if it has begun to: until then somebody else
@@ -105,7 +104,7 @@ impl<S: Store> Core<S> {
             let device = self.devices.called(&entry.address);
             let unit = device.and_then(|device| Some((device, self.devices.get(device)?)));
             unit.is_some_and(|(device, unit)| {
-                let theirs = unit.standing == DeviceState::Foreign;
+                let theirs = unit.standing.is_foreign();
                 let done = uncrossed && (theirs || self.is_back(device, unit));
                 let let_go = self.is_back_for_now(device, unit);
                 !done && !let_go && !self.is_left(device, unit)

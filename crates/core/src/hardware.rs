@@ -1,6 +1,6 @@
 //! What devices answer: caps written and read back, sensors, faults, and the hand of others.
 
-use litd_api::{DeviceState, EventKind};
+use litd_api::EventKind;
 use litd_policies::Written;
 use litd_power::{CapRange, Operation, PowerError, Reading, Reply};
 use litd_units::{Nanos, Watts};
@@ -303,11 +303,11 @@ impl<S: Store> Core<S> {
         unit.failures += 1;
         unit.refusals = unit.refusals.saturating_add(1);
         unit.has_failed_again();
-        let ours = unit.standing == DeviceState::Ours;
+        let ours = unit.standing.is_ours();
         let pause = match unit.refusals {
             // Nobody is there any more later.
             _ if ours || self.stopping.is_some() => RETRY,
-            _ if unit.standing != DeviceState::Faulty => RETRY_FAULTY,
+            _ if !unit.standing.is_faulty() => RETRY_FAULTY,
             ..=TIRELESS => RETRY_FAULTY,
             _ => RETRY_REFUSED,
         };
@@ -356,7 +356,7 @@ impl<S: Store> Core<S> {
         };
         unit.failures += 1;
         unit.has_failed_again();
-        if unit.failures == FAILURES && unit.standing == DeviceState::Ours {
+        if unit.failures == FAILURES && unit.standing.is_ours() {
             self.fault(device, &error.to_string());
         }
     }
@@ -364,6 +364,11 @@ impl<S: Store> Core<S> {
     /// A device does not do what it is told: it is given back, as far as it lets itself be, and left alone until
     /// it is mended, is reset or an administrator resumes it; only for a budget it is lowered meanwhile.
     pub(crate) fn fault(&mut self, device: usize, why: &str) {
+        self.fault_counting(device, None, why);
+    }
+
+    /// The same; `not_in_force`: what it counts with because the cap that it reads is not what limits it.
+    pub(crate) fn fault_counting(&mut self, device: usize, not_in_force: Option<Watts>, why: &str) {
         let now = self.now;
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -371,8 +376,8 @@ impl<S: Store> Core<S> {
         unit.settling = None;
         let address = unit.address().to_owned();
         // One that was never read is not litd's to touch anyway, and becomes so once it answers.
-        if unit.standing == DeviceState::Ours && unit.was_read() {
-            unit.fails(now);
+        if unit.was_read() {
+            unit.fails(now, not_in_force);
         }
         unit.has_failed_again();
         self.note(Note::warning(EventKind::Fault, why).device(&address));
@@ -383,7 +388,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn standing_changed(&mut self, device: usize) {
         let now = self.now;
         if let Some(unit) = self.devices.get_mut(device).filter(|unit| !unit.is_ours()) {
-            let state = unit.standing.name();
+            let state = unit.standing.state().name();
             unit.by_hand.fail(now, || format!("it is {state} now"));
         }
         let job = self.devices.get(device).and_then(|unit| unit.job.clone());
@@ -510,7 +515,7 @@ impl<S: Store> Core<S> {
             // Nobody's cap but theirs: what goes back is what was found last.
             unit.found = Some(cap);
             // One that was taken from litd, and is moved again: whoever did that is still there.
-            let again = unit.standing == DeviceState::Foreign;
+            let again = unit.standing.is_foreign();
             let at_default = unit.is_default(cap);
             if at_default {
                 // A reset, perhaps, or another part: nothing is written before it has said what it is.
@@ -546,12 +551,9 @@ impl<S: Store> Core<S> {
         }
         unit.settling = None;
         // What failed before answers by now, and holds what somebody meant.
-        if matches!(unit.standing, DeviceState::Ours | DeviceState::Faulty) {
-            unit.standing = DeviceState::Foreign;
-        }
-        if let Some(let_go) = &mut unit.let_go {
+        unit.standing.is_taken();
+        if unit.standing.let_go().is_some() {
             // What it holds is others' doing, and stays.
-            let_go.held = false;
             unit.found = Some(cap);
         }
         let text = format!(
@@ -566,7 +568,7 @@ impl<S: Store> Core<S> {
     /// A device that was reset is another than the one that has failed: it is litd's again, so that a budget
     /// is enforced on it. Returns whether it had failed.
     fn begin_anew(&mut self, device: usize) -> bool {
-        let is_faulty = |unit: &&mut Unit| unit.standing == DeviceState::Faulty;
+        let is_faulty = |unit: &&mut Unit| unit.standing.is_faulty();
         let Some(unit) = self.devices.get_mut(device).filter(is_faulty) else {
             return false;
         };

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use litd_api::{DeviceState, EventKind};
+use litd_api::EventKind;
 use litd_proto::{
     FromHook, Hello, Kernels, Notice, NoticeKind, Refusal, RefusalCode, Tick, ToHook, Welcome,
 };
@@ -21,6 +21,7 @@ use crate::rate::Bucket;
 use crate::record::Note;
 use crate::room::{Room, Table};
 use crate::session::{Crowd, Session, Stage};
+use crate::standing::Standing;
 use crate::store::Store;
 
 /// A hook that has not introduced itself by then is sent away.
@@ -376,7 +377,7 @@ impl<S: Store> Core<S> {
         let device = self.devices.called(&hello.gpu).ok_or_else(unknown)?;
         let unit = self.devices.get(device).filter(|unit| unit.is_gpu());
         let unit = unit.ok_or_else(unknown)?;
-        if unit.let_go.is_some() {
+        if unit.standing.let_go().is_some() {
             return Err(let_go_of(&unit.name));
         }
         if let Some(how) = divided(unit) {
@@ -833,16 +834,16 @@ impl<S: Store> Core<S> {
         let unit =
             units.find(|unit| !unit.is_ours() || unit.opted_out || shared(unit).is_some())?;
         let why = match unit.standing {
-            DeviceState::Ours if unit.opted_out => "its job opted out of being steered",
-            DeviceState::Ours if unit.is_ours() => shared(unit).unwrap_or_default(),
-            DeviceState::Ours if unit.device.range.unjudged().is_some() => {
+            Standing::Ours if unit.opted_out => "its job opted out of being steered",
+            Standing::Ours if unit.is_ours() => shared(unit).unwrap_or_default(),
+            Standing::Ours if unit.device.range.unjudged().is_some() => {
                 "its driver does not say what its cap may be"
             }
-            DeviceState::Ours => "its cap has not been read yet",
-            DeviceState::Foreign => "somebody else changed its cap",
-            DeviceState::Released if unit.let_go.is_some_and(|it| it.by_mode) => "litd is off",
-            DeviceState::Released => "an administrator took it back",
-            DeviceState::Faulty => "it does not do what it is told",
+            Standing::Ours => "its cap has not been read yet",
+            Standing::Foreign => "somebody else changed its cap",
+            Standing::Released(it) if it.by_mode => "litd is off",
+            Standing::Released(_) => "an administrator took it back",
+            Standing::Faulty(_) => "it does not do what it is told",
         };
         Some(format!("{}: {why}", unit.name))
     }

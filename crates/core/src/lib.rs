@@ -63,6 +63,7 @@ mod session;
 mod settle;
 mod settling;
 mod sockets;
+mod standing;
 mod status;
 mod steering;
 pub mod store;

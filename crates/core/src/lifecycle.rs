@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use litd_api::{AnnouncedJob, DeviceState, EventKind, Problem};
+use litd_api::{AnnouncedJob, EventKind, Problem};
 use litd_units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -312,7 +312,7 @@ impl<S: Store> Core<S> {
                 // A write of a daemon that died may still turn up, for some seconds.
                 true => Remains::Open(format!("holds {held} as found, and is watched still")),
             },
-            _ if unit.standing == DeviceState::Foreign => {
+            _ if unit.standing.is_foreign() => {
                 Remains::Others("holds what somebody else has set".to_owned())
             }
             (Some(held), Some(found))

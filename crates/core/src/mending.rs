@@ -2,7 +2,7 @@
 //! it has answered well for a while. One that refused writes, or whose cap was not in force, is not: a reset
 //! or an administrator makes it litd's again.
 
-use litd_api::{DeviceState, EventKind};
+use litd_api::EventKind;
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
@@ -33,6 +33,8 @@ pub(crate) struct Failed {
     /// again: it counts with what it would hold then until it is trusted again, so that the others' caps do not
     /// rise and fall with its answers.
     pub was_unread: bool,
+    /// What it counts with because the cap that it reads was seen not to be in force.
+    pub not_in_force: Option<Watts>,
 }
 
 /// How often a device that had failed was trusted again.
@@ -64,31 +66,25 @@ impl Trust {
 }
 
 impl Unit {
-    /// Whether it counts as failed, and is not let go of.
-    pub fn is_faulty(&self) -> bool {
-        self.standing == DeviceState::Faulty && self.let_go.is_none()
-    }
-
-    /// What is known of it since it has failed, while it counts as failed.
-    pub fn failed(&self) -> Option<Failed> {
-        self.failed.filter(|_| self.is_faulty())
-    }
-
-    /// It counts as failed from now on.
-    pub fn fails(&mut self, now: Nanos) {
-        self.standing = DeviceState::Faulty;
-        self.trust.fails(now);
-        self.failed = Some(Failed {
+    /// It counts as failed from now on, if it was litd's; because its cap is not in force, with what that comes to.
+    pub fn fails(&mut self, now: Nanos, not_in_force: Option<Watts>) {
+        let failed = Failed {
             held: None,
             answers_only: self.refusals == 0,
             well_since: None,
             was_unread: false,
-        });
+            not_in_force,
+        };
+        if self.standing.fails(failed) {
+            self.trust.fails(now);
+        } else if let Some(failed) = self.standing.failed_mut() {
+            failed.not_in_force = not_in_force.or(failed.not_in_force);
+        }
     }
 
     /// It has failed just now, once or once more.
     pub fn has_failed_again(&mut self) {
-        if let Some(failed) = &mut self.failed {
+        if let Some(failed) = self.standing.failed_mut() {
             failed.well_since = None;
             failed.answers_only &= self.refusals == 0;
         }
@@ -101,19 +97,24 @@ impl<S: Store> Core<S> {
     pub(crate) fn obeys_again(&self, unit: &Unit) -> bool {
         let is_read = self.fresh_reading(unit).is_some() && self.is_fresh(unit);
         let answers = unit.failures == 0 && !unit.overdue && unit.is_judged() && is_read;
-        unit.is_faulty() && answers && unit.not_in_force.is_none()
+        let failed = unit.standing.failed();
+        answers && failed.is_some_and(|failed| failed.not_in_force.is_none())
     }
 
     /// Whether a GPU has failed and may have been reset since it was read last, or may fall silent again and be
     /// reset then. Once litd leaves, what was read since it began to is what counts.
     pub(crate) fn may_be_reset(&self, unit: &Unit) -> bool {
-        let failed = unit.is_gpu() && unit.standing == DeviceState::Faulty;
+        let failed = unit.is_gpu() && unit.standing.is_faulty();
         failed && (self.fresh_reading(unit).is_none() || self.is_distrusted(unit))
     }
 
     /// Whether a GPU that has failed was not read for long, and has not answered well for long enough since.
     pub(crate) fn is_distrusted(&self, unit: &Unit) -> bool {
-        !self.is_leaving() && unit.failed().is_some_and(|failed| failed.was_unread)
+        !self.is_leaving()
+            && unit
+                .standing
+                .failed()
+                .is_some_and(|failed| failed.was_unread)
     }
 
     pub(crate) fn is_any_distrusted(&self) -> bool {
@@ -129,14 +130,15 @@ impl<S: Store> Core<S> {
         for device in 0..self.devices.iter().count() {
             let held = self.actuator.held(device);
             let unit = self.devices.get(device);
-            let is_kept_down = is_bound && unit.is_some_and(|it| it.is_faulty() && it.is_gpu());
+            let is_kept_down =
+                is_bound && unit.is_some_and(|it| it.standing.is_faulty() && it.is_gpu());
             let is_unread = unit.is_some_and(|unit| self.fresh_reading(unit).is_none());
             let Some(unit) = self.devices.get_mut(device) else {
                 continue;
             };
             // Of a write that failed nobody knows yet what has become of it.
             let held = held.or(unit.device.reading.map(|reading| reading.cap));
-            if let Some(failed) = &mut unit.failed {
+            if let Some(failed) = unit.standing.failed_mut() {
                 let most = [failed.held, held].into_iter().flatten().reduce(Watts::max);
                 failed.held = most.filter(|_| is_kept_down);
                 failed.was_unread |= is_unread;
@@ -161,7 +163,7 @@ impl<S: Store> Core<S> {
                 continue;
             };
             let probation = unit.trust.probation();
-            let Some(failed) = &mut unit.failed else {
+            let Some(failed) = unit.standing.failed_mut() else {
                 continue;
             };
             let since = failed.well_since.filter(|_| is_well);

@@ -32,9 +32,9 @@ impl<S: Store> Core<S> {
     /// was let go of or is being written counts with the most that it may hold, as do those that are not litd's.
     pub(crate) fn caps_on_gpus(&self) -> Watts {
         let caps = self.devices.gpus().map(|(device, unit)| {
-            let is_open = unit.let_go.is_none_or(|it| !it.closed);
+            let is_open = unit.standing.let_go().is_none_or(|it| !it.closed);
             let is_read = is_open && self.fresh_reading(unit).is_some();
-            let is_in_force = unit.counts_as_faulty().is_none();
+            let is_in_force = unit.standing.not_in_force().is_none();
             let is_settled = is_in_force && !self.actuator.is_writing(device);
             let is_known = is_read && is_settled && unit.device.range.known().is_some();
             let most = self.counts_with(device, unit);
@@ -90,7 +90,7 @@ impl<S: Store> Core<S> {
             format!(
                 "{} ({}, counts with {})",
                 unit.name,
-                unit.standing.name(),
+                unit.standing.state().name(),
                 self.counts_with(device, unit)
             )
         };

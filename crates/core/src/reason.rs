@@ -1,11 +1,11 @@
 //! Why each device holds what it is to hold, in words: as the plan has it, for the audit log and for people.
 
-use litd_api::DeviceState;
 use litd_policies::Policy;
 
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::plan::{Plan, View, Why};
+use crate::standing::Standing;
 use crate::store::Store;
 
 /// What was planned last, and what it was planned from.
@@ -90,11 +90,9 @@ impl<S: Store> Core<S> {
     fn why_back(&self, unit: &Unit) -> &'static str {
         match unit.standing {
             _ if self.stopping.is_some() => "litd stops",
-            DeviceState::Released => match unit.let_go {
-                Some(it) if it.by_mode => "litd is off",
-                _ => "an administrator had litd let go of the device",
-            },
-            DeviceState::Faulty => "the device is faulty",
+            Standing::Released(it) if it.by_mode => "litd is off",
+            Standing::Released(_) => "an administrator had litd let go of the device",
+            Standing::Faulty(_) => "the device is faulty",
             _ if unit.opted_out => "its job opted out",
             _ if self.policy() == Policy::Observe => "litd only observes",
             _ => "no job steers the device",

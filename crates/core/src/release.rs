@@ -2,7 +2,7 @@
 //! every handle is closed and nothing opens it again, so that it can be reset and its driver
 //! upgraded. Its job is watched only; the job's other devices keep their caps.
 
-use litd_api::{DeviceState, EventKind, Problem};
+use litd_api::{EventKind, Problem};
 use litd_power::Operation;
 use litd_units::{Nanos, Watts};
 
@@ -51,7 +51,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        if let Some(let_go) = &mut unit.let_go
+        if let Some(let_go) = unit.standing.let_go_mut()
             && let_go.closed
             && !(owed || let_go.given_up || let_go.held)
         {
@@ -60,22 +60,13 @@ impl<S: Store> Core<S> {
             let_go.since = now;
             return;
         }
-        let theirs = unit.standing == DeviceState::Foreign;
-        if theirs {
+        if unit.standing.is_foreign() {
             // What it holds is others' doing, and stays.
             unit.found = held;
         }
-        unit.standing = DeviceState::Released;
+        unit.standing.is_released(now, by_mode);
         // Nobody reads what its driver would tell of a reset, and another may come before it is taken back.
         unit.reset = None;
-        unit.let_go = Some(LetGo {
-            since: now,
-            given_up: false,
-            closed: false,
-            unseen_since: unit.let_go.and_then(|it| it.unseen_since),
-            by_mode,
-            held: by_mode && !theirs,
-        });
         self.turn_away(device);
         self.actuator.retry(device);
         // Its cap goes back at once: nobody's sensor is waited for.
@@ -99,7 +90,7 @@ impl<S: Store> Core<S> {
     /// A device's handles are closed.
     pub(crate) fn closed(&mut self, device: usize) {
         if let Some(unit) = self.devices.get_mut(device)
-            && let Some(let_go) = &mut unit.let_go
+            && let Some(let_go) = unit.standing.let_go_mut()
         {
             let_go.closed = true;
             let_go.unseen_since = Some(self.now);
@@ -116,7 +107,11 @@ impl<S: Store> Core<S> {
         let back = self.config.release.take_back_seconds;
         let mut returning = Vec::new();
         for device in 0..self.devices.iter().count() {
-            let Some(let_go) = self.devices.get(device).and_then(|unit| unit.let_go) else {
+            let Some(let_go) = self
+                .devices
+                .get(device)
+                .and_then(|unit| unit.standing.let_go())
+            else {
                 continue;
             };
             if let_go.by_mode {
@@ -140,7 +135,7 @@ impl<S: Store> Core<S> {
             let Some(unit) = self.devices.get(device) else {
                 continue;
             };
-            let Some(let_go) = unit.let_go.filter(|_| !self.may_open(device)) else {
+            let Some(let_go) = unit.standing.let_go().filter(|_| !self.may_open(device)) else {
                 continue;
             };
             let closing = matches!(unit.busy, Some((Operation::Release, _)));
@@ -153,7 +148,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        if let Some(let_go) = &mut unit.let_go {
+        if let Some(let_go) = unit.standing.let_go_mut() {
             let_go.given_up = true;
         }
         let address = unit.address().to_owned();
@@ -176,7 +171,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let Some(let_go) = &mut unit.let_go else {
+        let Some(let_go) = unit.standing.let_go_mut() else {
             return;
         };
         // While litd is off it is nobody's turn; afterwards it is.
@@ -205,13 +200,13 @@ impl<S: Store> Core<S> {
             let Some(unit) = self.devices.get_mut(device) else {
                 continue;
             };
-            if unit.standing == DeviceState::Ours {
+            if unit.standing.is_ours() {
                 continue;
             }
-            let unread = unit.let_go.take().is_some();
+            let before = unit.begins_anew();
+            let unread = before.let_go().is_some();
             // The entry of a cap that somebody else has changed is outdated, if it is still there.
-            let journaled = journaled && unit.standing != DeviceState::Foreign;
-            unit.begins_anew();
+            let journaled = journaled && !before.is_foreign();
             unit.settling = None;
             unit.over_since = None;
             unit.overdue = false;
@@ -243,7 +238,7 @@ impl<S: Store> Core<S> {
         let let_go = self
             .devices
             .iter()
-            .filter(|(_, unit)| unit.let_go.is_some());
+            .filter(|(_, unit)| unit.standing.let_go().is_some());
         let_go.map(|(device, unit)| (DeviceId(device), unit.address()))
     }
 
@@ -264,7 +259,7 @@ impl<S: Store> Core<S> {
 
     fn remains_open(&self, device: usize, unit: &Unit) -> Remains {
         let owed = || owed(self.actuator.held(device), unit.found);
-        match (unit.let_go, unit.busy) {
+        match (unit.standing.let_go(), unit.busy) {
             (None, _) => Remains::Others("was taken back meanwhile".to_owned()),
             (Some(LetGo { closed: true, .. }), _) => {
                 match self.is_journaled(device) || self.may_be_locked(unit) {
@@ -296,7 +291,7 @@ impl<S: Store> Core<S> {
             .filter(|unit| !unit.is_ours() || unit.opted_out)
             .peekable();
         // Without any such GPU something else keeps the job from being steered.
-        others.peek().is_some() && others.all(|unit| unit.let_go.is_some())
+        others.peek().is_some() && others.all(|unit| unit.standing.let_go().is_some())
     }
 }
 

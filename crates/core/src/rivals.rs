@@ -2,7 +2,7 @@
 //! fight them. After one foreign change no cap of the node rises; after a second the node is only
 //! observed, until an administrator says that it may be steered again.
 
-use litd_api::{DeviceState, EventKind};
+use litd_api::EventKind;
 use litd_units::Nanos;
 
 use crate::core::Core;
@@ -50,7 +50,7 @@ impl<S: Store> Core<S> {
 
     /// The device whose cap somebody else has set last, if there is one that was not resumed.
     pub(crate) fn foreign_device(&self) -> Option<&Unit> {
-        let foreign = |unit: &&Unit| unit.standing == DeviceState::Foreign;
+        let foreign = |unit: &&Unit| unit.standing.is_foreign();
         self.devices.iter().map(|(_, unit)| unit).find(foreign)
     }
 

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use litd_api::{DeviceState, EventKind, Lease, Mode, Problem};
+use litd_api::{EventKind, Lease, Mode, Problem};
 use litd_policies::Policy;
 use litd_units::Watts;
 
@@ -84,7 +84,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let devices = self.devices.iter();
-        let concerned = devices.filter(|(_, unit)| match unit.let_go {
+        let concerned = devices.filter(|(_, unit)| match unit.standing.let_go() {
             None => off,
             Some(it) => !off && it.by_mode,
         });
@@ -216,13 +216,13 @@ impl<S: Store> Core<S> {
     /// cap is not in force. And what those hold that came up after the start.
     fn come_to_hold(&self) -> Watts {
         let each = self.devices.gpus().map(|(device, unit)| {
-            let is_reset = unit.let_go.is_some() || self.may_be_reset(unit);
+            let is_reset = unit.standing.let_go().is_some() || self.may_be_reset(unit);
             let default = unit.device.range.last().filter(|_| is_reset);
-            let theirs = unit.standing == DeviceState::Foreign;
+            let theirs = unit.standing.is_foreign();
             let more = [
                 default.map(|range| range.default),
                 theirs.then(|| self.counts_with(device, unit)),
-                unit.counts_as_faulty(),
+                unit.standing.not_in_force(),
             ];
             let found = self.found_on(device, unit);
             more.into_iter().flatten().fold(found, Watts::max)

@@ -51,7 +51,7 @@ impl<S: Store> Core<S> {
         let undoing = self
             .devices
             .iter()
-            .any(|(device, unit)| unit.let_go.is_some() && self.may_open(device));
+            .any(|(device, unit)| unit.standing.let_go().is_some() && self.may_open(device));
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -180,14 +180,13 @@ impl<S: Store> Core<S> {
     /// hold before, or with what it draws if that is more, so that the others make room for it.
     fn not_in_force(&mut self, device: usize, why: &str) {
         let counts = self.actuator.counts(device);
-        let Some(unit) = self.devices.get_mut(device) else {
+        let Some(unit) = self.devices.get(device) else {
             return;
         };
         let draws = told(unit).unwrap_or(Watts::ZERO);
-        unit.not_in_force = Some(counts.max(draws));
         let backend = unit.backend().to_owned();
         self.out.error("unsettled", &backend);
-        self.fault(device, why);
+        self.fault_counting(device, Some(counts.max(draws)), why);
     }
 
     /// A driver that answers from memory does not see a limit that was changed behind its back:

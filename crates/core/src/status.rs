@@ -1,8 +1,8 @@
 //! The daemon's state at one moment, for people and for metrics.
 
 use litd_api::{
-    BuildInfo, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus, Mode, NodeStatus,
-    RankStatus, Status, Totals,
+    BuildInfo, DeviceRole, DeviceStatus, JobState, JobStatus, Mode, NodeStatus, RankStatus, Status,
+    Totals,
 };
 use litd_policies::{Policy, State};
 use litd_power::Reading;
@@ -170,7 +170,7 @@ impl<S: Store> Core<S> {
     fn device_status(&self, device: usize, unit: &Unit) -> DeviceStatus {
         let identity = &unit.device.identity;
         // What was let go of is not read: nothing is known of it now.
-        let let_go = unit.standing == DeviceState::Released && !self.is_journaled(device);
+        let let_go = unit.standing.let_go().is_some() && !self.is_journaled(device);
         let reading = self.fresh_reading(unit).filter(|_| !let_go);
         let reading = reading.unwrap_or_default();
         let limits = unit.limits(&self.config.caps);
@@ -185,7 +185,7 @@ impl<S: Store> Core<S> {
             serial: identity.serial.clone(),
             model: identity.model.clone(),
             backend: identity.backend.clone(),
-            state: unit.standing,
+            state: unit.standing.state(),
             opted_out: unit.opted_out,
             role: match job {
                 _ if !unit.is_gpu() => DeviceRole::Host,

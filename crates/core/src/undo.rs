@@ -1,7 +1,7 @@
 //! Giving back: what a predecessor left, what a job no longer needs, everything at the end. And
 //! what is kept: the distribution that a node converged to.
 
-use litd_api::{DeviceState, EventKind};
+use litd_api::EventKind;
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
@@ -205,7 +205,7 @@ impl<S: Store> Core<S> {
         if !self.recovered || self.now < self.started + LATE {
             return;
         }
-        let closed = |unit: &Unit| unit.let_go.is_some_and(|let_go| let_go.closed);
+        let closed = |unit: &Unit| unit.standing.let_go().is_some_and(|let_go| let_go.closed);
         for (device, unit) in self.devices.iter() {
             if closed(unit) {
                 self.actuator.expect_no_more(device);
@@ -267,7 +267,7 @@ impl<S: Store> Core<S> {
         let journaled = self.devices.iter();
         let journaled = journaled.filter(|&(device, _)| self.is_journaled(device));
         let (foreign, others): (Vec<_>, Vec<_>) =
-            journaled.partition(|(_, unit)| unit.standing == DeviceState::Foreign);
+            journaled.partition(|(_, unit)| unit.standing.is_foreign());
         let is_done = |&(device, unit): &(usize, &Unit)| {
             let in_use = self.stopping.is_none() && self.is_moved(device);
             !in_use && self.is_back(device, unit)
@@ -289,10 +289,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return;
         };
-        let (address, theirs) = (
-            unit.address().to_owned(),
-            unit.standing == DeviceState::Foreign,
-        );
+        let (address, theirs) = (unit.address().to_owned(), unit.standing.is_foreign());
         let back = unit.found.filter(|_| !theirs);
         let was_tried_out = self.entry(&address).is_some_and(|it| it.ours.is_empty());
         let is_out = self.forget_entry(&address);

@@ -30,7 +30,8 @@ impl<S: Store> Core<S> {
                 unit.device.range.judge(most);
             }
             let most = most.or_else(|| {
-                let as_faulty = self.devices.get(device).and_then(Unit::counts_as_faulty);
+                let unit = self.devices.get(device);
+                let as_faulty = unit.and_then(|unit| unit.standing.not_in_force());
                 let each = [self.once_reset(device), self.unread(device), as_faulty];
                 each.into_iter().flatten().reduce(Watts::max)
             });
@@ -48,7 +49,7 @@ impl<S: Store> Core<S> {
             // At a stop it is opened once more: what it holds is known when it has been read since.
             !it.held && (it.closed || since || !self.is_fresh(unit))
         };
-        let counts = unit.is_gpu() && unit.let_go.is_some_and(is_unseen);
+        let counts = unit.is_gpu() && unit.standing.let_go().is_some_and(is_unseen);
         let range = unit.device.range.last().filter(|_| counts)?;
         Some(range.default)
     }
@@ -182,7 +183,7 @@ impl<S: Store> Core<S> {
         let told = |unit: &Unit| unit.device.range.known().is_some();
         let judged = |unit: &Unit| told(unit) && unit.found.is_some();
         let mut units = self.devices.gpus().map(|(_, unit)| unit);
-        let unit = units.find(|unit| unit.let_go.is_none() && !judged(unit))?;
+        let unit = units.find(|unit| unit.standing.let_go().is_none() && !judged(unit))?;
         let what = match told(unit) {
             true => "what its cap is",
             false => "what its cap may be",

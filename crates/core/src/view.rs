@@ -11,7 +11,6 @@ use crate::plan::{
 };
 use crate::range::Range;
 use crate::store::Store;
-use litd_api::DeviceState;
 
 impl<S: Store> Core<S> {
     /// What targets are worked out from now.
@@ -72,7 +71,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn device_view(&self, device: usize, unit: &Unit) -> DeviceView {
         DeviceView {
             is_gpu: unit.is_gpu(),
-            standing: unit.standing,
+            standing: unit.standing.state(),
             is_judged: unit.is_judged(),
             is_beyond_judging: self.is_beyond_judging(unit),
             range: match unit.device.range {
@@ -103,16 +102,15 @@ impl<S: Store> Core<S> {
     }
 
     fn failed_view(&self, unit: &Unit) -> Option<FailedView> {
-        let failed = unit.failed();
-        unit.is_faulty().then(|| FailedView {
-            held: failed.and_then(|it| it.held),
-            was_unread: failed.is_some_and(|it| it.was_unread),
+        unit.standing.failed().map(|failed| FailedView {
+            held: failed.held,
+            was_unread: failed.was_unread,
             obeys_again: self.obeys_again(unit),
         })
     }
 
     pub(crate) fn let_go_view(&self, device: usize, unit: &Unit) -> Option<LetGoView> {
-        let let_go = unit.let_go?;
+        let let_go = unit.standing.let_go()?;
         let held = self.actuator.held(device);
         let found = unit.found.zip(held);
         let holds_found = found.is_some_and(|(found, held)| found.is_same_cap(held));
@@ -146,7 +144,7 @@ impl<S: Store> Core<S> {
     /// What a device that is not to be moved counts with: the most that it may hold; one whose cap
     /// is somebody else's, the limit in force where its driver tells that.
     pub(crate) fn counts_with(&self, device: usize, unit: &Unit) -> Watts {
-        let theirs = unit.standing == DeviceState::Foreign;
+        let theirs = unit.standing.is_foreign();
         let reading = self.fresh_reading(unit).filter(|_| theirs);
         let enforced = reading.and_then(|reading| reading.enforced);
         let enforced = enforced.filter(|enforced| *enforced > Watts::ZERO);
