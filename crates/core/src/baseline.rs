@@ -31,7 +31,7 @@ pub struct Found {
 
 /// The cap found at a device, if litd answers for what it holds now.
 fn found(unit: &Unit) -> Option<Watts> {
-    unit.found.filter(|_| !unit.standing.is_foreign())
+    unit.found.filter(|_| !unit.standing.is_kept())
 }
 
 impl<S: Store> Core<S> {

@@ -97,6 +97,15 @@ impl Landing {
         })
     }
 
+    /// What may be done on top of a cap that somebody else has set: all but giving back what litd had found before,
+    /// which nobody can tell from others who set that.
+    pub fn over(mut self, found: Option<Watts>) -> Option<Self> {
+        self.caps
+            .retain(|&cap| !found.is_some_and(|found| found.is_same_cap(cap)));
+        self.is_away = true;
+        (!self.caps.is_empty()).then_some(self)
+    }
+
     /// A write of a predecessor's that its log does not say to be done.
     pub fn of_log(cap: Watts, until: Nanos) -> Self {
         Self {

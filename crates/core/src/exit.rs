@@ -104,7 +104,7 @@ impl<S: Store> Core<S> {
             let device = self.devices.called(&entry.address);
             let unit = device.and_then(|device| Some((device, self.devices.get(device)?)));
             unit.is_some_and(|(device, unit)| {
-                let theirs = unit.standing.is_foreign();
+                let theirs = unit.standing.is_kept();
                 let done = uncrossed && (theirs || self.is_back(device, unit));
                 let let_go = self.is_back_for_now(device, unit);
                 !done && !let_go && !self.is_left(device, unit)

@@ -481,6 +481,7 @@ impl<S: Store> Core<S> {
                 self.devices.ask_anew(device);
                 self.begin_anew(device);
             }
+            self.overwrote(device, cap);
             return self.journal_late(device, cap);
         }
         if let Some(unit) = self.devices.get_mut(device)
@@ -492,6 +493,49 @@ impl<S: Store> Core<S> {
             return self.devices.ask_anew(device);
         }
         self.judge_moved(device, held, cap, anew);
+    }
+
+    /// Somebody else has set a cap, which stays. A write that failed, or a predecessor's, may still be done on top of
+    /// it: then theirs goes back, so it stands in the journal from now on.
+    fn is_theirs(&mut self, device: usize, theirs: Watts) {
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        // What failed before answers by now, and holds what somebody meant.
+        unit.standing.is_taken();
+        let (found, address) = (unit.found, unit.address().to_owned());
+        self.forget_entry(&address);
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        unit.landing = unit.landing.take().and_then(|it| it.over(found));
+        let Some(landing) = &unit.landing else {
+            return;
+        };
+        let late = landing.caps.iter().filter(|cap| !cap.is_same_cap(theirs));
+        let late: Vec<(usize, Watts)> = late.map(|&cap| (device, cap)).collect();
+        unit.found = Some(theirs);
+        for write in late {
+            self.journal_writes(&[write]);
+        }
+    }
+
+    /// A write that litd or a predecessor had under way was done. Where somebody else had set a cap meanwhile, that is
+    /// what goes back.
+    fn overwrote(&mut self, device: usize, cap: Watts) {
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let theirs = unit.found.filter(|found| !found.is_same_cap(cap));
+        let Some(theirs) = theirs.filter(|_| unit.standing.is_late_written()) else {
+            return;
+        };
+        let text = format!(
+            "a write of litd's that its driver had not done was done now, after somebody else had set {theirs}: that \
+             goes back, and {cap} does not stay"
+        );
+        let note = Note::warning(EventKind::Restore, text).device(unit.address());
+        self.note(note);
     }
 
     /// The driver of a device that was reset to another cap than its default has told what that is now.
@@ -511,11 +555,11 @@ impl<S: Store> Core<S> {
             return;
         };
         let address = unit.address().to_owned();
-        if !steered && !touched {
+        // One that was taken from litd, and is moved again: whoever did that is still there.
+        let again = unit.standing.is_foreign();
+        if again || !steered && !touched {
             // Nobody's cap but theirs: what goes back is what was found last.
             unit.found = Some(cap);
-            // One that was taken from litd, and is moved again: whoever did that is still there.
-            let again = unit.standing.is_foreign();
             let at_default = unit.is_default(cap);
             if at_default {
                 // A reset, perhaps, or another part: nothing is written before it has said what it is.
@@ -531,6 +575,7 @@ impl<S: Store> Core<S> {
             if is_reset {
                 self.begin_anew(device);
             } else if again {
+                self.is_theirs(device, cap);
                 self.foreign_change(device);
             }
             return;
@@ -550,8 +595,6 @@ impl<S: Store> Core<S> {
             return self.note(Note::warning(EventKind::Foreign, text).device(&address));
         }
         unit.settling = None;
-        // What failed before answers by now, and holds what somebody meant.
-        unit.standing.is_taken();
         if unit.standing.let_go().is_some() {
             // What it holds is others' doing, and stays.
             unit.found = Some(cap);
@@ -560,7 +603,7 @@ impl<S: Store> Core<S> {
             "somebody else changed the cap from {held} to {cap}: left alone until `litctl resume {address}`"
         );
         self.note(Note::warning(EventKind::Foreign, text).device(&address));
-        self.forget_entry(&address);
+        self.is_theirs(device, cap);
         self.standing_changed(device);
         self.foreign_change(device);
     }

@@ -840,7 +840,7 @@ impl<S: Store> Core<S> {
                 "its driver does not say what its cap may be"
             }
             Standing::Ours => "its cap has not been read yet",
-            Standing::Foreign => "somebody else changed its cap",
+            Standing::Foreign(_) => "somebody else changed its cap",
             Standing::Released(it) if it.by_mode => "litd is off",
             Standing::Released(_) => "an administrator took it back",
             Standing::Faulty(_) => "it does not do what it is told",

@@ -60,7 +60,7 @@ impl<S: Store> Core<S> {
             let_go.since = now;
             return;
         }
-        if unit.standing.is_foreign() {
+        if unit.standing.is_kept() {
             // What it holds is others' doing, and stays.
             unit.found = held;
         }
@@ -206,7 +206,7 @@ impl<S: Store> Core<S> {
             let before = unit.begins_anew();
             let unread = before.let_go().is_some();
             // The entry of a cap that somebody else has changed is outdated, if it is still there.
-            let journaled = journaled && !before.is_foreign();
+            let journaled = journaled && !before.is_kept();
             unit.settling = None;
             unit.over_since = None;
             unit.overdue = false;

@@ -12,12 +12,21 @@ pub(crate) enum Standing {
     /// litd's to move, as far as the device can be judged.
     #[default]
     Ours,
-    /// Somebody else's: that cap stays.
-    Foreign,
+    /// Somebody else's.
+    Foreign(Theirs),
     /// Nobody's: the device does not do what it is told.
     Faulty(Failed),
     /// Its users': litd has let go of it.
     Released(LetGo),
+}
+
+/// A cap of somebody else's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Theirs {
+    /// It is in force, and stays.
+    Kept,
+    /// A write that litd or a predecessor had under way was done after it: what they had set goes back.
+    Overwritten,
 }
 
 impl Standing {
@@ -25,7 +34,7 @@ impl Standing {
     pub fn state(&self) -> DeviceState {
         match self {
             Self::Ours => DeviceState::Ours,
-            Self::Foreign => DeviceState::Foreign,
+            Self::Foreign(_) => DeviceState::Foreign,
             Self::Faulty(_) => DeviceState::Faulty,
             Self::Released(_) => DeviceState::Released,
         }
@@ -36,7 +45,17 @@ impl Standing {
     }
 
     pub fn is_foreign(&self) -> bool {
-        matches!(self, Self::Foreign)
+        matches!(self, Self::Foreign(_))
+    }
+
+    /// Whether it holds what somebody else has set, and that is to stay.
+    pub fn is_kept(&self) -> bool {
+        matches!(self, Self::Foreign(Theirs::Kept))
+    }
+
+    /// Whether a late write has taken the place of what somebody else had set.
+    pub fn is_overwritten(&self) -> bool {
+        matches!(self, Self::Foreign(Theirs::Overwritten))
     }
 
     pub fn is_faulty(&self) -> bool {
@@ -87,17 +106,33 @@ impl Standing {
     /// Somebody else has set its cap. One that litd has let go of stays so: it is its users' anyway.
     pub fn is_taken(&mut self) {
         match self {
-            Self::Ours | Self::Faulty(_) => *self = Self::Foreign,
-            Self::Foreign => {}
+            Self::Ours | Self::Faulty(_) | Self::Foreign(_) => *self = Self::Foreign(Theirs::Kept),
             // What it holds is others' doing, and litd has nothing to keep there.
             Self::Released(let_go) => let_go.held = false,
+        }
+    }
+
+    /// A late write of litd's or of a predecessor's has taken the place of what somebody else had set. Returns
+    /// whether it was theirs.
+    pub fn is_late_written(&mut self) -> bool {
+        let was_kept = self.is_kept();
+        if was_kept {
+            *self = Self::Foreign(Theirs::Overwritten);
+        }
+        was_kept
+    }
+
+    /// What somebody else had set is back.
+    pub fn is_given_back(&mut self) {
+        if self.is_overwritten() {
+            *self = Self::Foreign(Theirs::Kept);
         }
     }
 
     /// litd lets go of it, whosever it was.
     pub fn is_released(&mut self, since: Nanos, by_mode: bool) {
         let unseen_since = self.let_go().and_then(|it| it.unseen_since);
-        let theirs = self.is_foreign();
+        let theirs = self.is_kept();
         *self = Self::Released(LetGo {
             since,
             given_up: false,

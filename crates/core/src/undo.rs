@@ -128,10 +128,15 @@ impl<S: Store> Core<S> {
         self.started + LANDING
     }
 
+    /// Whether whatever a predecessor had under way to a device read at that time has landed, but for what is late.
+    pub(crate) fn predecessors_landed(&self, asked: Nanos) -> bool {
+        !self.recovered || asked >= self.landed()
+    }
+
     /// Whether a device read at that time holds what it is read to hold: no write, of a predecessor's or
     /// one that failed, can land on it any more.
     pub(crate) fn has_landed(&self, unit: &Unit, asked: Nanos) -> bool {
-        let predecessors = !self.recovered || asked >= self.landed();
+        let predecessors = self.predecessors_landed(asked);
         let away = unit.landing.as_ref().filter(|landing| landing.is_away);
         let since_stop = self.stopping.is_some_and(|it| asked >= it.since);
         let failed = away.is_none_or(|it| asked >= it.until || it.is_inherited && since_stop);
@@ -267,7 +272,7 @@ impl<S: Store> Core<S> {
         let journaled = self.devices.iter();
         let journaled = journaled.filter(|&(device, _)| self.is_journaled(device));
         let (foreign, others): (Vec<_>, Vec<_>) =
-            journaled.partition(|(_, unit)| unit.standing.is_foreign());
+            journaled.partition(|(_, unit)| unit.standing.is_kept() && unit.landing.is_none());
         let is_done = |&(device, unit): &(usize, &Unit)| {
             let in_use = self.stopping.is_none() && self.is_moved(device);
             !in_use && self.is_back(device, unit)
@@ -289,10 +294,13 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return;
         };
-        let (address, theirs) = (unit.address().to_owned(), unit.standing.is_foreign());
+        let (address, theirs) = (unit.address().to_owned(), unit.standing.is_kept());
         let back = unit.found.filter(|_| !theirs);
         let was_tried_out = self.entry(&address).is_some_and(|it| it.ours.is_empty());
         let is_out = self.forget_entry(&address);
+        if let Some(unit) = self.devices.get_mut(device).filter(|_| is_out) {
+            unit.standing.is_given_back();
+        }
         if let Some(found) = back.filter(|_| is_out && !was_tried_out) {
             let text = format!("cap is back at {found}");
             self.note(Note::info(EventKind::Restore, text).device(&address));

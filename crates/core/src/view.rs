@@ -72,6 +72,7 @@ impl<S: Store> Core<S> {
         DeviceView {
             is_gpu: unit.is_gpu(),
             standing: unit.standing.state(),
+            is_overwritten: unit.standing.is_overwritten(),
             is_judged: unit.is_judged(),
             is_beyond_judging: self.is_beyond_judging(unit),
             range: match unit.device.range {
@@ -123,7 +124,7 @@ impl<S: Store> Core<S> {
             is_journaled: self.is_journaled(device),
             owes_undo: self.owes_undo(device, unit),
             may_be_locked: self.may_be_locked(unit),
-            is_back: holds_found && is_idle && is_read && !self.may_land_late(),
+            is_back: holds_found && is_idle && is_read && self.predecessors_landed(unit.read_at),
             held,
             left: self.left_view(device, unit),
         })

@@ -162,7 +162,7 @@ impl<'v> Draft<'v> {
     /// those that were read since: somebody else may have been there.
     fn give_all_back(&mut self) {
         for (device, unit) in self.devices() {
-            let is_theirs = unit.standing == DeviceState::Foreign;
+            let is_theirs = unit.is_theirs();
             let is_owed = unit.is_journaled && unit.may_open(None)
                 || unit.by_hand.is_some()
                 || unit.owes_undo;
@@ -274,12 +274,10 @@ impl<'v> Draft<'v> {
                 // Within the safe budget.
                 (DeviceState::Released, Some(_)) if unit.is_held_off() => {}
                 (DeviceState::Ours, Some(_)) if unit.is_ours() => {}
-                (DeviceState::Ours | DeviceState::Released | DeviceState::Faulty, Some(back))
-                    if unit.may_open(self.target(device)) && unit.is_owed() =>
-                {
+                _ if unit.is_theirs() => self.leave(device, Why::Theirs),
+                (_, Some(back)) if unit.may_open(self.target(device)) && unit.is_owed() => {
                     self.aim(device, Aim::back(back, Why::Found));
                 }
-                (DeviceState::Foreign, _) => self.leave(device, Why::Theirs),
                 _ => self.leave(device, Why::NothingOwed),
             }
         }

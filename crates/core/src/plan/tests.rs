@@ -15,6 +15,7 @@ fn gpu(held: f64) -> DeviceView {
     DeviceView {
         is_gpu: true,
         standing: DeviceState::Ours,
+        is_overwritten: false,
         is_judged: true,
         is_beyond_judging: false,
         range: RangeView::Told,
@@ -63,6 +64,15 @@ fn theirs(held: f64) -> DeviceView {
     DeviceView {
         standing: DeviceState::Foreign,
         ..gpu(held)
+    }
+}
+
+/// One that holds what litd wrote, and not what somebody else had set.
+fn overwritten(held: f64) -> DeviceView {
+    DeviceView {
+        is_overwritten: true,
+        is_journaled: true,
+        ..theirs(held)
     }
 }
 
@@ -140,8 +150,9 @@ fn view(doing: Doing, budget: Option<f64>, devices: Vec<DeviceView>) -> View {
 
 fn any_gpu() -> impl Strategy<Value = DeviceView> {
     let held = (FLOOR..=CEILING).prop_map(f64::round);
-    (held, 0..10_u8).prop_map(|(held, kind)| match kind {
+    (held, 0..11_u8).prop_map(|(held, kind)| match kind {
         0 => theirs(held),
+        10 => overwritten(held),
         1 => faulty(held, false),
         2 => faulty(held, true),
         3 => unjudged(held),
@@ -235,7 +246,7 @@ proptest! {
     fn a_plan_stays_within_limits_and_leaves_others_alone(view in any_view()) {
         for (unit, aim) in view.devices.iter().zip(&plan(&view).aims) {
             let Some(target) = aim.target else { continue };
-            prop_assert!(unit.standing != DeviceState::Foreign);
+            prop_assert!(!unit.is_theirs());
             prop_assert!(unit.is_read);
             prop_assert!((FLOOR..=CEILING).contains(&target.0), "{target}");
         }
@@ -257,7 +268,7 @@ proptest! {
                 Why::Room(Some(job)) => aim.target < wants(job),
                 Why::Share | Why::Room(None) => aim.target < unit.base() && view.set_budget.is_some(),
                 Why::HasFailed => unit.failed.is_some() && !unit.would_rise(aim.target),
-                Why::Theirs => aim.target.is_none() && unit.standing == DeviceState::Foreign,
+                Why::Theirs => aim.target.is_none() && unit.is_theirs(),
                 Why::Unread => aim.target.is_none() && !unit.is_read,
                 Why::NothingOwed => aim.target.is_none() && !unit.is_ours(),
                 Why::NoRoom => aim.target.is_none() && view.set_budget.is_some(),

@@ -171,6 +171,8 @@ pub(crate) struct DeviceView {
     pub is_gpu: bool,
     /// Whose its cap is.
     pub standing: DeviceState,
+    /// Whether a late write of litd's has taken the place of what somebody else had set: that goes back.
+    pub is_overwritten: bool,
     /// Whether it is known what it came with and what its cap may be.
     pub is_judged: bool,
     /// Whether it is no use to wait for that.
@@ -231,6 +233,11 @@ impl DeviceView {
         self.standing == DeviceState::Ours && self.is_judged
     }
 
+    /// Whether it holds what somebody else has set, and that stays.
+    pub fn is_theirs(&self) -> bool {
+        self.standing == DeviceState::Foreign && !self.is_overwritten
+    }
+
     /// Whether it was let go of only because litd is off, and is to stay within the safe budget.
     pub fn is_held_off(&self) -> bool {
         self.let_go.is_some_and(|it| it.is_held)
@@ -287,7 +294,7 @@ impl DeviceView {
     /// What the others have to leave to it while it is not moved: also for the cap that goes back to one that is
     /// let go of.
     pub fn fixed_at(&self, target: Option<Watts>) -> Watts {
-        let back = target.filter(|_| self.let_go.is_some());
+        let back = target.filter(|_| self.let_go.is_some() || self.is_overwritten);
         self.counts_with.max(back.unwrap_or(Watts::ZERO))
     }
 

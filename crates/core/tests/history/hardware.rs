@@ -141,6 +141,11 @@ pub struct Hw {
     pub natural: Vec<i64>,
     /// Whether anybody but litd has ever set it.
     pub was_taken: bool,
+    /// What anybody but litd had set when a write of litd's landed late and took its place, or when somebody set
+    /// what such a write would: nobody can tell the two apart. Until that is back.
+    pub overwritten: Vec<i64>,
+    /// Every cap that litd was told to set there, each once.
+    pub asked: Vec<i64>,
     /// Whether litd was told to write it since somebody else did.
     pub touched: bool,
     /// What it held before it was lowered, until its power was seen to follow.
@@ -326,6 +331,8 @@ impl Hw {
             quality,
             natural: vec![cap],
             was_taken: false,
+            overwritten: Vec::new(),
+            asked: Vec::new(),
             touched: false,
             owes: 0,
             lowered: (i64::MIN / 2, 0.0),
@@ -604,8 +611,10 @@ impl Hw {
 
     /// Somebody else than litd sets it.
     pub fn take_over(&mut self, cap: i64) {
-        self.cap = cap;
+        let before = std::mem::replace(&mut self.cap, cap);
         self.was_taken = true;
+        let looks_late = self.asked.contains(&cap) && self.natural.contains(&before);
+        self.overwritten = looks_late.then_some(before).into_iter().collect();
         self.natural.push(cap);
     }
 }

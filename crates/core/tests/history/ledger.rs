@@ -381,7 +381,11 @@ impl World {
                 self.broke("2 rise", text);
             }
         }
-        self.hw[device].touched = true;
+        let hw = &mut self.hw[device];
+        hw.touched = true;
+        if !hw.asked.contains(&cap) {
+            hw.asked.push(cap);
+        }
     }
 
     /// Where a driver's highest cap is below what was found, that goes back, if it is a cap at all.
@@ -442,7 +446,9 @@ impl World {
             self.broke("19 restore", text);
         } else if observing && !give_back && !self.may_watch(cap, said.found, asked) {
             self.broke("3 observe", text);
-        } else if hw.foreign && hw.foreign_seen || said.state == DeviceState::Foreign {
+        } else if hw.foreign && hw.foreign_seen
+            || said.state == DeviceState::Foreign && !hw.overwritten.contains(&cap)
+        {
             self.broke("6 foreign", text);
         } else if said.state != DeviceState::Ours
             && !give_back
@@ -578,6 +584,11 @@ impl World {
         }
         let before = std::mem::replace(&mut hw.cap, holds);
         hw.most_held = hw.most_held.max(holds);
+        if late && hw.natural.contains(&before) {
+            hw.overwritten.push(before);
+        } else if hw.overwritten.contains(&holds) {
+            hw.overwritten.clear();
+        }
         (hw.foreign, hw.foreign_seen) = (false, false);
         let over_theirs = late && hw.was_taken;
         if (holds != asked && holds != before) || over_theirs {

@@ -138,7 +138,7 @@ impl World {
     /// the device let go of since.
     pub fn land_after_all(&mut self, device: usize, cap: i64, asked: i64) {
         let hw = &self.hw[device];
-        let theirs = hw.foreign || hw.let_go || hw.absent || hw.gone || hw.op.is_some();
+        let theirs = hw.let_go || hw.absent || hw.gone || hw.op.is_some();
         let unwatched =
             !hw.hold.open || hw.hold.since.0 >= asked || self.seen.has(Fault::ClockJump);
         if theirs || unwatched || hw.cap == cap {
