@@ -283,9 +283,12 @@ impl<S: Store> Core<S> {
             reading.enforced = None;
         }
         let lowered = before.is_none_or(|before| held < before);
-        // A CPU socket's is awaited where its watts are others' meanwhile: `doubt`.
-        if unit.is_gpu() || !lowered {
+        if unit.is_gpu() {
             unit.settling = lowered.then_some(Settling { cap: held, until });
+        } else if let Some(settling) = unit.settling.as_mut().filter(|_| !lowered) {
+            // A CPU socket's is awaited while it counts with more, from `doubt` on: one that was raised, and still
+            // counts with what it could hold before, draws less than it holds now, or it does not.
+            settling.cap = held;
         }
         if sure {
             self.writer.confirmed(unit.address(), held);
@@ -470,6 +473,7 @@ impl<S: Store> Core<S> {
 
     /// A device holds another cap than litd knows of. `anew`: its energy counter says that it was reset.
     fn cap_moved(&mut self, device: usize, held: Watts, cap: Watts, anew: bool) {
+        let most = self.actuator.most_of(device);
         self.actuator.observe(device, cap);
         self.cap_settles(device);
         // What is there now is to be judged, and no longer what a reset before has made of it.
@@ -482,6 +486,8 @@ impl<S: Store> Core<S> {
                 self.begin_anew(device);
             }
             self.overwrote(device, cap);
+            // Its power has yet to follow a cap that it came to hold late, as any other.
+            self.doubt(device, most);
             return self.journal_late(device, cap);
         }
         if let Some(unit) = self.devices.get_mut(device)

@@ -106,8 +106,9 @@ impl<S: Store> Core<S> {
         let now = self.now;
         let late = |unit: &Unit| unit.is_gpu() && unit.doubted_until.is_some_and(|at| at <= now);
         let is_low = |device: usize, unit: &Unit| {
-            let target = self.actuator.target(device);
-            let low = target.zip(unit.found).is_some_and(|(it, found)| it < found);
+            let caps = [self.actuator.target(device), self.actuator.held(device)];
+            let lowest = caps.into_iter().flatten().reduce(Watts::min);
+            let low = lowest.zip(unit.found).is_some_and(|(it, found)| it < found);
             low && (self.steers() || self.enforces())
         };
         let units = self.devices.iter().filter(|(_, unit)| late(unit));

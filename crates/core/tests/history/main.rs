@@ -235,6 +235,17 @@ fn no_history_breaks_a_rule() {
     }
 }
 
+/// Histories beyond the usual ones, each of which broke a rule once.
+const BROKE_ONCE: [u64; 9] = [4602, 6199, 7889, 13107, 13821, 14791, 19574, 26760, 201_132];
+
+#[test]
+fn what_broke_a_rule_once_breaks_none_any_more() {
+    for seed in BROKE_ONCE {
+        let outcome = World::new(seed, false).run();
+        assert_eq!(outcome.broken, None, "LITD_SEED={seed}");
+    }
+}
+
 #[test]
 fn a_seed_is_a_history() {
     for seed in 0..20 {

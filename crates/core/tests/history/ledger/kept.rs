@@ -54,7 +54,10 @@ impl World {
         let theirs = hw.natural.contains(&hw.cap) || !ours(hw.cap);
         let told = hw.known != i64::MIN && !ours(hw.known);
         let replaced = matches!((&entry.serial, &hw.identity.serial), (Some(a), Some(b)) if a != b);
-        if back || theirs || told || replaced || self.ledger.rotten {
+        // What a late write has taken the place of goes back, and not what was found before that.
+        let found = micro(entry.found);
+        let outdated = !hw.overwritten.is_empty() && !hw.overwritten.contains(&found);
+        if back || theirs || told || replaced || outdated || self.ledger.rotten {
             return None;
         }
         Some(format!(
