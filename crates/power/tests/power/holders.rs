@@ -3,6 +3,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
+use std::time::{Duration, Instant};
 
 use crate::tree::gpu::{device, gpu, one};
 use crate::tree::{Tree, addresses};
@@ -66,8 +67,15 @@ fn descriptor(tree: &Tree, pid: u32, fd: u32, name: &str, told: &str) {
     tree.put(format!("proc/{pid}/fdinfo/{fd}"), told);
 }
 
+/// Asks until it is told: on a busy machine a look at all processes may take longer than whoever asks waits.
 fn told(gpu: &mut dyn PowerDomain) -> Vec<(u32, u32)> {
-    let holders = gpu.holders().unwrap().into_iter();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut holders = gpu.holders();
+    while holders.is_err() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+        holders = gpu.holders();
+    }
+    let holders = holders.unwrap().into_iter();
     holders.map(|holder| (holder.pid, holder.uid)).collect()
 }
 
