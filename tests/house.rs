@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -157,8 +157,8 @@ const ROOMS: [&str; 14] = [
     "src", "systemd", "tests", "traces",
 ];
 
-/// What each package of the workspace depends on here, tests apart.
-fn arrows() -> BTreeMap<String, BTreeSet<String>> {
+/// The packages of this workspace, as `cargo metadata` has them.
+fn packages() -> Vec<Value> {
     let metadata = Command::new(env!("CARGO"))
         .args([
             "metadata",
@@ -172,7 +172,12 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
         .unwrap();
     assert!(metadata.status.success(), "{metadata:?}");
     let metadata: Value = serde_json::from_slice(&metadata.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+/// What each package of the workspace depends on here, tests apart.
+fn arrows() -> BTreeMap<String, BTreeSet<String>> {
+    let packages = packages();
     let name = |it: &Value| it["name"].as_str().unwrap().to_owned();
     let own = BTreeSet::from_iter(packages.iter().map(name));
     let known = |package: &Value| {
@@ -222,6 +227,66 @@ fn every_package_is_a_default_member() {
     let mut members = listed("members");
     members.insert(".".to_owned());
     assert_eq!(listed("default-members"), members);
+}
+
+/// The Rust files of a folder and of those in it.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
+    let files = entries.flat_map(|path| match path.is_dir() {
+        true => sources(&path),
+        false => vec![path],
+    });
+    let rust = |path: &PathBuf| path.extension().is_some_and(|it| it == "rs");
+    files.filter(rust).collect()
+}
+
+/// Whether a comment has an example that rustdoc would compile: a block that says of no other language.
+fn has_example(text: &str) -> bool {
+    let mut inside = false;
+    text.lines().any(|line| {
+        let line = line.trim_start();
+        let comment = line
+            .strip_prefix("//!")
+            .or_else(|| line.strip_prefix("///"));
+        let Some(fence) = comment.and_then(|it| it.trim_start().strip_prefix("```")) else {
+            return false;
+        };
+        inside = !inside;
+        inside && fence != "text"
+    })
+}
+
+/// A target with `test = false` or `doctest = false` costs no program in `cargo test`, and what its sources would
+/// test is tested by nobody.
+#[test]
+fn where_no_tests_are_made_there_are_none() {
+    let mut looked = 0;
+    for package in packages() {
+        for target in package["targets"].as_array().unwrap() {
+            let kind = target["kind"][0].as_str().unwrap();
+            if !["lib", "cdylib", "bin"].contains(&kind) {
+                continue;
+            }
+            let root = Path::new(target["src_path"].as_str().unwrap());
+            let is_alone = kind == "bin" && root.with_file_name("lib.rs").exists();
+            let files = match is_alone || root.parent().unwrap().ends_with("bin") {
+                true => vec![root.to_owned()],
+                false => sources(root.parent().unwrap()),
+            };
+            for file in files {
+                let text = fs::read_to_string(&file).unwrap();
+                let has_test = text.contains("#[test]") || text.contains("proptest!");
+                let at = file.display();
+                assert!(target["test"] == true || !has_test, "{at} has a test");
+                assert!(
+                    target["doctest"] == true || !has_example(&text),
+                    "{at} has an example"
+                );
+                looked += 1;
+            }
+        }
+    }
+    assert!(looked > 400, "{looked} files");
 }
 
 #[test]

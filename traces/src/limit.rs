@@ -58,7 +58,8 @@ const MEMORY: [&str; 22] = [
 #[must_use]
 pub fn limit_of(name: &str) -> Option<Limit> {
     let name = name.to_ascii_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    let holds = |word: &&str| memchr::memmem::find(name.as_bytes(), word.as_bytes()).is_some();
+    let has = |words: &[&str]| words.iter().any(holds);
     match () {
         () if has(&FIRST_OF_ALL_MEMORY) => Some(Limit::Memory),
         () if has(&COMPUTE) => Some(Limit::Compute),

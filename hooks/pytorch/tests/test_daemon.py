@@ -40,6 +40,7 @@ ingest.socket = "{folder}/ingest.sock"
 control.socket = "{folder}/control.sock"
 metrics.listen = "127.0.0.1:0"
 state.directory = "{folder}/state"
+state.locks = "{folder}/devices"
 """
 
 

@@ -118,7 +118,7 @@ fn accuracies() -> Vec<Item> {
         ));
     }
     let why = "the accuracy of context parallelism needs measurements; Listing 5 and its all-to-alls parse, which \
-               planners/inference/tests/listings.rs holds";
+               planners/inference/tests/inference/listings.rs holds";
     items.push(Item::absent(
         "appendix-f",
         "Llama3-8B, CP2, energy",

@@ -18,9 +18,8 @@ macro_rules! tests_of {
     ($row:path; $($duty:ident)*) => {
         $(#[test]
         fn $duty() {
-            let row = $row();
-            if let Some(stand) = crate::stand::Stand::start(&row) {
-                stand.run(|stand| crate::duties::$duty(stand, &row));
+            if let Some(stand) = crate::stand::Stand::start(&$row()) {
+                stand.run(crate::duties::$duty);
             }
         })*
     };

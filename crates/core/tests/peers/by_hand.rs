@@ -4,11 +4,11 @@ use litd_api::{Command, Mode};
 use litd_core::Event;
 use litd_units::Watts;
 
-use crate::node::{Node, SECOND, alone, config};
+use crate::node::{Node, SECOND, beside, config};
 
 #[test]
 fn no_cap_goes_back_before_there_is_room_beside_one_by_hand_that_is_under_way() {
-    let _alone = alone();
+    let _beside = beside();
     let mut config = config();
     config.caps.budget = Some(Watts(1200.0));
     let mut node = Node::with_cpus(2, 1, config.clone());

@@ -5,7 +5,7 @@ use litd_power::Holder;
 use litd_proto::FromHook;
 use litd_units::{Nanos, Watts};
 
-use crate::node::{Node, SECOND, alone, config, hello, pid, reading};
+use crate::node::{Node, SECOND, beside, config, hello, pid, reading};
 
 /// The room for hooks in all, and for those of one user that are no ranks.
 const ALL: usize = 16;
@@ -32,7 +32,7 @@ fn assert_first_alone_is_closed(node: &Node, sessions: &[SessionId]) {
 
 #[test]
 fn users_who_only_hold_connections_keep_no_other_user_out() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = crowded();
     let of_user = |node: &mut Node, uid: u32| {
         let all = (0..OF_ONE).map(|_| node.connect_as(5000 + uid, uid));
@@ -65,7 +65,7 @@ fn users_who_only_hold_connections_keep_no_other_user_out() {
 
 #[test]
 fn many_users_with_one_connection_each_keep_no_rank_out() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = crowded();
     let idle: Vec<_> = (0..ALL as u32)
         .map(|user| node.connect_as(5000 + user, 2000 + user))
@@ -116,7 +116,7 @@ fn pod(number: u32, within: &str) -> Option<Home> {
 /// In Kubernetes most hooks are of one user, root: the pods tell one tenant from another.
 #[test]
 fn a_pod_keeps_no_other_pod_of_the_same_user_out() {
-    let _alone = alone();
+    let _beside = beside();
     let mut config = crowded_config();
     config.limits.connections_per_second = 4.0;
     let mut node = Node::new(2, config);
@@ -143,7 +143,7 @@ fn a_pod_keeps_no_other_pod_of_the_same_user_out() {
 /// A crowd that is told that it comes too often has nobody sent away.
 #[test]
 fn whoever_connects_too_often_takes_nobodys_place() {
-    let _alone = alone();
+    let _beside = beside();
     let mut config = crowded_config();
     config.limits.connections_per_second = 4.0;
     let mut node = Node::new(2, config);
@@ -166,7 +166,7 @@ fn whoever_connects_too_often_takes_nobodys_place() {
 
 #[test]
 fn a_hook_that_says_nothing_gives_way_to_one_of_its_own_user() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = crowded();
     let silent: Vec<_> = (0..OF_ONE as u32)
         .map(|at| node.connect_as(5000 + at, 1000))
@@ -185,7 +185,7 @@ fn a_hook_that_says_nothing_gives_way_to_one_of_its_own_user() {
 /// Each hello has the driver asked who holds the GPU, which may take as long as a reading is apart.
 #[test]
 fn hellos_without_end_do_not_keep_a_gpu_from_being_read() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = crowded();
     let mut asked = Vec::new();
     let mut reads = 0;
@@ -310,7 +310,7 @@ fn slow() -> Slow {
 
 #[test]
 fn whoever_says_nothing_goes_before_a_job_that_has_said_hello_however_many_users_he_is() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = slow();
     for user in 0..ALL as u32 {
         node.connect(5000 + user, 100_000 + user);
@@ -326,7 +326,7 @@ fn whoever_says_nothing_goes_before_a_job_that_has_said_hello_however_many_users
 
 #[test]
 fn hellos_of_many_users_keep_no_rank_out_whose_process_uses_its_gpu() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = slow();
     let told = |gpu: usize| {
         let (pid, uid) = (pid(gpu), 1000);
@@ -358,7 +358,7 @@ fn hellos_of_many_users_keep_no_rank_out_whose_process_uses_its_gpu() {
 
 #[test]
 fn a_user_of_many_ids_has_what_one_user_has() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = crowded();
     let subuid = "alice:100000:65536\n";
     let passwd = "alice:x:1000:1000::/home/alice:/bin/sh\n";
@@ -378,7 +378,7 @@ fn a_user_of_many_ids_has_what_one_user_has() {
 
 #[test]
 fn who_came_too_often_is_known_however_many_others_come() {
-    let _alone = alone();
+    let _beside = beside();
     let mut config = crowded_config();
     config.limits.connections_per_second = 1e-3;
     let mut node = Node::new(2, config);
@@ -398,7 +398,7 @@ fn who_came_too_often_is_known_however_many_others_come() {
 /// Before its process, its pod and its place are looked at.
 #[test]
 fn a_process_that_connects_without_end_is_not_heard_and_others_are() {
-    let _alone = alone();
+    let _beside = beside();
     let mut config = crowded_config();
     config.limits.connections_per_second = 4.0;
     let mut node = Node::new(2, config);

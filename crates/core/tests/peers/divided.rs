@@ -4,7 +4,7 @@ use litd_api::JobState;
 use litd_core::{Event, Reply};
 use litd_power::{PowerError, Sharing};
 
-use crate::node::{Node, SECOND, address, alone, config};
+use crate::node::{Node, SECOND, address, beside, config};
 
 fn attached() -> Node {
     let mut node = Node::new(2, config());
@@ -33,7 +33,7 @@ fn is_told(node: &Node, text: &str) -> bool {
 
 #[test]
 fn a_gpu_that_is_switched_to_mig_is_not_steered_from_the_next_minute_on() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = attached();
     a_minute(&mut node, &mut |reply| reply);
     assert!(!is_told(&node, "MIG is on"));
@@ -56,7 +56,7 @@ fn a_gpu_that_is_switched_to_mig_is_not_steered_from_the_next_minute_on() {
 
 #[test]
 fn a_driver_that_fails_to_tell_once_changes_nothing() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = attached();
     let mut failures = 0;
     a_minute(&mut node, &mut |reply| match reply {

@@ -8,7 +8,7 @@ use litd_proto::{Class, FromHook, Kernels, Tick};
 use litd_units::{Celsius, Hertz, Joules, Nanos, Watts};
 use proptest::prelude::*;
 
-use crate::node::{Node, SECOND, alone, config};
+use crate::node::{Node, SECOND, beside, config};
 
 const GPUS: usize = 2;
 
@@ -269,7 +269,7 @@ proptest! {
 
     #[test]
     fn no_number_ends_the_daemon(story in prop::collection::vec(happens(), 1..40)) {
-        let _alone = alone();
+        let _beside = beside();
         let mut node = Node::new(GPUS, config());
         let mut ranks = [None; GPUS];
         for what in &story {
@@ -286,7 +286,7 @@ proptest! {
 
 #[test]
 fn caps_that_no_device_can_hold_end_nothing() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = Node::new(GPUS, config());
     let mut ranks = [None; GPUS];
     for cap in [300.0, 1e300] {
@@ -302,6 +302,7 @@ fn caps_that_no_device_can_hold_end_nothing() {
 
 #[test]
 fn an_iteration_that_is_the_last_there_is_ends_nothing() {
+    let _beside = beside();
     let mut node = Node::new(1, config());
     let session = node.attach(0, 1);
     let tick = Tick {
@@ -319,7 +320,7 @@ fn an_iteration_that_is_the_last_there_is_ends_nothing() {
 
 #[test]
 fn a_budget_is_a_positive_number_of_watts_for_gpus_that_are_there() {
-    let _alone = alone();
+    let _beside = beside();
     let truth = &mut |reply| reply;
     for gpus in [0, 2] {
         let mut node = Node::new(gpus, config());

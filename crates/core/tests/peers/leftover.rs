@@ -3,11 +3,11 @@
 use litd_core::MemoryStore;
 use litd_units::Watts;
 
-use crate::node::{Node, SECOND, alone, config};
+use crate::node::{Node, SECOND, beside, config};
 
 #[test]
 fn a_cap_that_litd_goes_on_to_move_is_not_said_to_be_left_as_it_is() {
-    let _alone = alone();
+    let _beside = beside();
     let mut config = config();
     config.caps.budget = Some(Watts(1000.0));
     let mut first = Node::new(2, config.clone());

@@ -4,7 +4,7 @@ use litd_core::{Event, Reply, SessionId};
 use litd_power::Holder;
 use litd_proto::{FromHook, Hello};
 
-use crate::node::{Node, SECOND, alone, config, hello};
+use crate::node::{Node, SECOND, beside, config, hello};
 
 const ALICE: u32 = 1000;
 const BOB: u32 = 2000;
@@ -46,7 +46,7 @@ fn called(name: &str, gpu: usize, ranks: u32) -> Hello {
 
 #[test]
 fn a_job_whose_name_another_user_has_taken_is_another_job() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = Node::new(4, config());
     let bob = greet(&mut node, BOB, called("train", 3, 1));
     let first = greet(&mut node, ALICE, called("train", 0, 2));

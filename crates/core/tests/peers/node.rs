@@ -1,6 +1,6 @@
 //! A core with some GPUs whose drivers do as they are told, and hooks that say anything.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use litd_api::{Command, Done, Mode, Problem, Status};
 use litd_core::{
@@ -20,10 +20,17 @@ pub const RANGE: CapRange = CapRange {
     resolution: Watts(1.0),
 };
 
-/// Some tests look at the memory of the whole process: one test at a time.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Tests of this process that run now: some look at the memory of the whole process.
+static RUNNING: RwLock<()> = RwLock::new(());
+
+/// For a test that looks at the memory: no other test runs beside it.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
+    RUNNING.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For any other test: others of that kind may run beside it.
+pub fn beside() -> RwLockReadGuard<'static, ()> {
+    RUNNING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a driver may answer instead of the truth.

@@ -3,7 +3,7 @@
 use litd_core::{Event, NodeReading};
 use litd_units::Watts;
 
-use crate::node::{Node, SECOND, alone, config};
+use crate::node::{Node, SECOND, beside, config};
 
 const GPUS: usize = 8;
 
@@ -30,7 +30,7 @@ fn reserve(node: &Node) -> Watts {
 
 #[test]
 fn a_job_that_ends_leaves_its_watts_to_the_gpus() {
-    let _alone = alone();
+    let _beside = beside();
     let mut config = config();
     config.node.budget = Some(Watts(10_000.0));
     let mut node = Node::new(GPUS, config);

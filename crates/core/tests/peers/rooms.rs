@@ -6,7 +6,7 @@ use litd_core::{SessionId, Table};
 use litd_proto::{Class, FromHook, Kernels};
 use litd_units::Nanos;
 
-use crate::node::{Node, alone, config};
+use crate::node::{Node, alone, beside, config};
 
 const MIB: usize = 1 << 20;
 
@@ -91,7 +91,7 @@ fn nor_where_other_ranks_stay_whose_names_are_still_theirs() {
 
 #[test]
 fn one_rank_has_the_room_of_one_gpu_for_its_names() {
-    let _alone = alone();
+    let _beside = beside();
     let mut limits = config();
     limits.limits.name_bytes = 8 * MIB;
     let mut node = Node::new(8, limits);

@@ -4,7 +4,7 @@ use litd_api::{Command, Done, Problem};
 use litd_core::Config;
 use litd_units::Watts;
 
-use crate::node::{Node, SECOND, alone, config};
+use crate::node::{Node, SECOND, beside, config};
 
 const GPUS: usize = 8;
 
@@ -36,7 +36,7 @@ fn told(node: &Node, what: &str) -> bool {
 
 #[test]
 fn a_socket_whose_limit_can_not_be_read_takes_no_more_from_gpus_than_its_driver_tells() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = Node::with_silent(GPUS, 1, under(7500.0), CPU);
     node.unreadable = Some(CPU);
     node.speak(Watts(700.0));
@@ -49,7 +49,7 @@ fn a_socket_whose_limit_can_not_be_read_takes_no_more_from_gpus_than_its_driver_
 /// As each start has it with drivers that take their time.
 #[test]
 fn a_socket_that_is_being_read_is_waited_for() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = Node::with_silent(GPUS, 1, under(6300.0), CPU);
     node.pass(SECOND / 2);
     node.speak(Watts(600.0));
@@ -73,7 +73,7 @@ fn set_cpu(node: &mut Node, watts: f64) -> Result<Done, Problem> {
 
 #[test]
 fn a_sockets_limit_by_hand_waits_for_the_gpus_that_make_room_for_it() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = Node::with_cpus(GPUS, 1, under(7200.0));
     pass(&mut node, 10);
     let all = |node: &Node| caps(node).into_iter().sum::<Watts>() + node.cap(CPU);
@@ -91,7 +91,7 @@ fn a_sockets_limit_by_hand_waits_for_the_gpus_that_make_room_for_it() {
 
 #[test]
 fn a_sockets_limit_by_hand_leaves_the_gpus_their_floors() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = Node::with_cpus(GPUS, 1, under(3330.0));
     pass(&mut node, 10);
     let refused = set_cpu(&mut node, 750.0).unwrap_err().error;

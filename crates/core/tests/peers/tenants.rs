@@ -4,7 +4,7 @@ use litd_core::{Event, Home, MemoryStore, Owners};
 use litd_power::{Holder, Reply};
 use litd_proto::FromHook;
 
-use crate::node::{Node, alone, config, hello, pid};
+use crate::node::{Node, beside, config, hello, pid};
 
 fn cgroup(number: u32) -> String {
     format!("0::/kubepods/pod{number:08x}-aaaa-4bbb-8ccc-0123456789ab\n")
@@ -43,7 +43,7 @@ fn is_shared(home: Option<Home>, cgroups: [String; 2]) -> bool {
 
 #[test]
 fn a_gpu_that_two_pods_use_is_nobodys_though_their_user_has_one_number() {
-    let _alone = alone();
+    let _beside = beside();
     assert!(is_shared(home(1), [cgroup(1), cgroup(2)]));
     assert!(is_shared(home(1), [cgroup(1), String::new()]));
     // The containers of one pod, and two processes of one user in jobs of Slurm, are one user's.
@@ -55,7 +55,7 @@ fn a_gpu_that_two_pods_use_is_nobodys_though_their_user_has_one_number() {
     assert!(!is_shared(None, [cgroup(1), cgroup(1)]));
 }
 
-/// A job on this GPU alone, in a pod. Why it is not steered, if so.
+/// A job on this GPU beside, in a pod. Why it is not steered, if so.
 fn why_not_steered(node: &mut Node, gpu: usize, home: Option<Home>) -> Option<String> {
     let uid = 1000;
     let session = node.connect_from(pid(gpu), uid, home);
@@ -81,7 +81,7 @@ fn harmed(whose: &str) -> MemoryStore {
 
 #[test]
 fn harm_that_one_pod_tells_of_stops_no_other_pod_of_the_same_user() {
-    let _alone = alone();
+    let _beside = beside();
     let pods = "\"uid\":1000,\"pod\":\"pod-00000001-aaaa-4bbb-8ccc-0123456789ab\"";
     let mut node = Node::with_store(3, 0, config(), harmed(pods));
     assert!(why_not_steered(&mut node, 0, home(1)).is_some());
@@ -91,7 +91,7 @@ fn harm_that_one_pod_tells_of_stops_no_other_pod_of_the_same_user() {
 
 #[test]
 fn harm_of_a_subordinate_id_is_its_owners() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = Node::with_store(1, 0, config(), harmed("\"uid\":500"));
     // Its drivers tell of processes of user 1000.
     let owners = Owners::of("carol:1000:10\n", "carol:x:500:500::/:\n");

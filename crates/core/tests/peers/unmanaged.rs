@@ -6,7 +6,7 @@ use litd_api::Command;
 use litd_core::Event;
 use litd_units::Watts;
 
-use crate::node::{Node, address, alone, config};
+use crate::node::{Node, address, beside, config};
 
 /// Three GPUs; a fourth has the address between the first and the second.
 fn node() -> Node {
@@ -20,7 +20,7 @@ fn node() -> Node {
 
 #[test]
 fn a_schedulers_numbers_count_it() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = node();
     let mut begin = |gpu: &str| {
         let command = Command::BeginJob {
@@ -42,7 +42,7 @@ fn a_schedulers_numbers_count_it() {
 
 #[test]
 fn a_cap_by_hand_that_leaves_it_no_room_is_refused_at_once() {
-    let _alone = alone();
+    let _beside = beside();
     let mut node = node();
     let command = Command::SetCap {
         device: address(0),

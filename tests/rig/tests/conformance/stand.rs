@@ -82,13 +82,14 @@ impl Stand {
         })
     }
 
-    /// Does one duty, where the drivers' files are where the row wants them.
-    pub fn run(self, duty: impl FnOnce(&Self) + Send) {
+    /// Does one duty, where the drivers' files are where the row wants them. A pointer to a function, so that what
+    /// makes a thread for it is compiled once and not for each of two hundred tests.
+    pub fn run(self, duty: fn(&Self, &Row)) {
         match (self.row.drivers, &self.mount) {
             (Drivers::RocmSmi, Some(mount)) => {
-                with_sys_covered(&mount.sys(), || duty(&self)).unwrap();
+                with_sys_covered(&mount.sys(), || duty(&self, &self.row)).unwrap();
             }
-            _ => duty(&self),
+            _ => duty(&self, &self.row),
         }
     }
 

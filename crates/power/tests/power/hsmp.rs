@@ -1,0 +1,273 @@
+//! AMD EPYC sockets below made-up roots of plain files. Messages to `/dev/hsmp` need a file that
+//! answers them and are tried elsewhere.
+
+use crate::tree::{Tree, addresses, notice, only};
+use litd_power::hsmp::discover;
+use litd_power::{
+    CapRange, DeviceKind, Operation, PowerError, Reading, Reply, Search, Severity, Source,
+};
+use litd_units::Watts;
+use proptest::prelude::*;
+
+const EPYC: &str =
+    "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel name\t: AMD EPYC 9654 96-Core Processor\n";
+
+fn hwmon(n: u32) -> String {
+    format!("sys/class/hwmon/hwmon{n}")
+}
+
+fn socket(tree: &Tree, n: u32, limit: &str) {
+    let files = [
+        ("name", "amd_hsmp_hwmon"),
+        ("power1_input", "187345000"),
+        ("power1_cap", limit),
+        ("power1_cap_max", "400000000"),
+    ];
+    for (name, text) in files {
+        tree.put(format!("{}/{name}", hwmon(n)), format!("{text}\n"));
+    }
+}
+
+fn one() -> Tree {
+    let tree = Tree::new();
+    tree.put("proc/cpuinfo", EPYC);
+    socket(&tree, 3, "360000000");
+    tree
+}
+
+#[test]
+fn a_socket_is_read_in_its_units() {
+    let tree = one();
+    let mut cpu = only(discover(&tree.search()));
+    let identity = cpu.identity();
+    assert_eq!(identity.kind, DeviceKind::Cpu);
+    assert_eq!(identity.address, "cpu0");
+    assert_eq!(identity.model, "AMD EPYC 9654 96-Core Processor");
+    assert_eq!(identity.backend, "hsmp");
+    let reading = Reading {
+        cap: Watts(360.0),
+        power: Some(Watts(187.345)),
+        ..Reading::default()
+    };
+    assert_eq!(cpu.read().unwrap(), reading);
+    let range = CapRange {
+        lowest: Watts(0.0),
+        highest: Watts(400.0),
+        default: Watts(360.0),
+        resolution: Watts(1.0),
+    };
+    assert_eq!(cpu.range().unwrap(), range);
+    assert!(cpu.holders().unwrap().is_empty());
+}
+
+#[test]
+fn sockets_are_numbered_as_their_driver_made_them() {
+    let tree = one();
+    socket(&tree, 10, "310000000");
+    tree.put(format!("{}/name", hwmon(2)), "k10temp\n");
+    let caps = |tree: &Tree| {
+        let found = discover(&tree.search());
+        assert_eq!(addresses(&found), ["cpu0", "cpu1"]);
+        let domains = found.domains.into_iter();
+        domains
+            .map(|mut cpu| cpu.cap().unwrap().0)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(caps(&tree), [360.0, 310.0]);
+    // Newer drivers have a device per socket, and sensors may have come up in another order.
+    tree.link(format!("{}/device", hwmon(3)), "../../../AMDI0097:01");
+    tree.link(format!("{}/device", hwmon(10)), "../../../AMDI0097:00");
+    assert_eq!(caps(&tree), [310.0, 360.0]);
+}
+
+#[test]
+fn a_cap_is_written_in_whole_milliwatts() {
+    let tree = one();
+    let mut cpu = only(discover(&tree.search()));
+    for (asked, written) in [
+        (Watts(250.0), "250000000"),
+        (Watts(99.999_9), "99999000"),
+        (Watts(400.0), "400000000"),
+    ] {
+        let reply = Operation::Set(asked).perform(cpu.as_mut());
+        let held = Watts((asked.0 * 1000.0).floor() / 1000.0);
+        assert_eq!(reply, Reply::Set(Ok(held)));
+        assert_eq!(tree.get(format!("{}/power1_cap", hwmon(3))), written);
+    }
+}
+
+#[test]
+fn what_the_firmware_would_clamp_is_refused() {
+    let tree = one();
+    let mut cpu = only(discover(&tree.search()));
+    for asked in [0.0, 0.000_5, -1.0, 400.001, 1e9, f64::NAN, f64::INFINITY] {
+        let error = cpu.set_cap(Watts(asked)).unwrap_err();
+        assert!(
+            matches!(error, PowerError::OutOfRange { highest, .. } if highest == Watts(400.0)),
+            "{error}"
+        );
+    }
+    assert_eq!(cpu.cap().unwrap(), Watts(360.0));
+    tree.put(format!("{}/power1_cap_max", hwmon(3)), "0\n");
+    assert_eq!(cpu.set_cap(Watts(100.0)).unwrap_err().kind(), "driver");
+    assert_eq!(cpu.range().unwrap_err().kind(), "driver");
+}
+
+#[test]
+fn a_limit_that_can_not_be_read_is_a_socket_all_the_same() {
+    let tree = one();
+    tree.put(format!("{}/power1_cap", hwmon(3)), "");
+    let found = discover(&tree.search());
+    notice(&found, Severity::Error);
+    let mut cpu = only(found);
+    assert!(cpu.read().unwrap_err().to_string().contains("power1_cap"));
+    tree.put(format!("{}/power1_cap", hwmon(3)), "300000000\n");
+    assert_eq!(cpu.cap().unwrap(), Watts(300.0));
+    assert_eq!(cpu.range().unwrap().default, Watts(400.0));
+}
+
+#[test]
+fn a_socket_that_vanishes_is_gone() {
+    let tree = one();
+    let mut cpu = only(discover(&tree.search()));
+    cpu.read().unwrap();
+    cpu.release();
+    tree.remove(hwmon(3));
+    for error in [
+        cpu.read().unwrap_err(),
+        cpu.set_cap(Watts(9.0)).unwrap_err(),
+    ] {
+        assert!(matches!(error, PowerError::Gone { .. }), "{error}");
+    }
+}
+
+#[test]
+fn an_epyc_without_its_driver_is_told_what_to_load() {
+    let tree = Tree::new();
+    tree.put("proc/cpuinfo", EPYC);
+    let found = discover(&tree.search());
+    let said = notice(&found, Severity::Warning).to_string();
+    assert!(
+        said.contains("modprobe amd_hsmp") && said.contains("BIOS"),
+        "{said}"
+    );
+    assert!(said.contains("dev/hsmp"), "{said}");
+    tree.put("proc/cpuinfo", EPYC.replace("25", "23"));
+    let found = discover(&tree.search());
+    assert!(
+        notice(&found, Severity::Info)
+            .text
+            .contains("older than HSMP")
+    );
+}
+
+#[test]
+fn a_device_that_knows_no_messages_is_an_error() {
+    let tree = Tree::new();
+    tree.put("proc/cpuinfo", EPYC);
+    tree.put("dev/hsmp", "");
+    let found = discover(&tree.search());
+    assert_eq!(addresses(&found), [""; 0]);
+    assert!(
+        notice(&found, Severity::Error)
+            .text
+            .contains("does not answer")
+    );
+}
+
+#[test]
+fn other_processors_are_worth_a_word_at_most() {
+    let tree = Tree::new();
+    let found = discover(&tree.search());
+    assert!(
+        notice(&found, Severity::Info)
+            .text
+            .contains("no power limits")
+    );
+    tree.put("proc/cpuinfo", "vendor_id : GenuineIntel\n");
+    assert_eq!(discover(&tree.search()).notices, []);
+}
+
+#[test]
+fn of_two_devices_with_one_address_the_first_is_used() {
+    let tree = one();
+    let zone = "sys/class/powercap/intel-rapl:0";
+    for (name, text) in [
+        ("name", "package-0"),
+        ("constraint_0_name", "long_term"),
+        ("constraint_0_power_limit_uw", "350000000"),
+        ("energy_uj", "0"),
+    ] {
+        tree.put(format!("{zone}/{name}"), format!("{text}\n"));
+    }
+    let found = litd_power::discover(&tree.search(), Source::Cpus);
+    assert_eq!(addresses(&found), ["cpu0"]);
+    let notice = notice(&found, Severity::Error);
+    assert_eq!(notice.subject, "cpu0");
+    assert!(notice.text.contains("hsmp") && notice.text.contains("powercap"));
+    assert_eq!(only(found).identity().backend, "powercap");
+}
+
+#[test]
+fn an_absurd_range_is_the_drivers_error() {
+    let tree = one();
+    let file = format!("{}/power1_cap_max", hwmon(3));
+    tree.put(file, "18446744073709551615\n");
+    let error = only(discover(&tree.search())).range().unwrap_err();
+    assert_eq!(error.kind(), "driver", "{error}");
+}
+
+/// As in a container without anything: all sources, none of them an error.
+#[test]
+fn a_machine_with_nothing_has_nothing_and_no_error() {
+    let tree = Tree::new();
+    for root in ["", "missing"] {
+        let search = Search {
+            sys: tree.path("sys").join(root),
+            dev: tree.path("dev").join(root),
+            proc: tree.path("proc").join(root),
+            ..Search::default()
+        };
+        for source in [Source::Amd, Source::Cpus] {
+            let found = litd_power::discover(&search, source);
+            assert!(found.domains.is_empty(), "{found:?}");
+            assert!(
+                found.notices.iter().all(|n| n.severity < Severity::Error),
+                "{found:?}"
+            );
+            // What is merely empty is a node without devices; what is missing may be a mistake.
+            let told = found
+                .notices
+                .iter()
+                .any(|n| n.text.contains("is not there"));
+            assert_eq!(
+                told,
+                root == "missing" && source == Source::Amd,
+                "{found:?}"
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn any_bytes_in_any_file_are_a_reading_or_an_error(
+        file in prop::sample::select(vec!["name", "power1_cap", "power1_cap_max", "power1_input"]),
+        bytes in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..80),
+            "[0-9]{0,25}\n?".prop_map(String::into_bytes),
+        ],
+    ) {
+        let tree = one();
+        tree.put(format!("{}/{file}", hwmon(3)), &bytes);
+        for mut cpu in discover(&tree.search()).domains {
+            match cpu.read() {
+                Ok(reading) => prop_assert!(reading.cap.is_finite()),
+                Err(error) => prop_assert!(error.to_string().starts_with("cpu0")),
+            }
+            let _ = (cpu.range(), cpu.set_cap(Watts(120.0)));
+        }
+    }
+}

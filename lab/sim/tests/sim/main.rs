@@ -1,0 +1,13 @@
+//! The simulated node: its files, its physics, its steps, the traces that it writes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "in tests a panic is the report"
+)]
+
+mod files;
+mod kineto;
+mod oracle;
+mod parallel;
+mod plant;
+mod stepping;

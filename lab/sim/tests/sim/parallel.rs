@@ -1,0 +1,189 @@
+//! Jobs whose ranks do different things: the slow GPU is found among those that do the same.
+
+use litd_sim::Parallel;
+use litd_sim::parallel::Run;
+use litd_traces::study::{Cause, Gain, ModelOptions, gain, remove_skew, study_group};
+use litd_traces::whatif::WhatIf;
+use litd_traces::{AnalysisOptions, Report, Timeline, analyse_groups, partition};
+
+fn run(spec: &str, slow: Option<usize>, seed: u64) -> Vec<Timeline> {
+    let job: Parallel = spec.parse().unwrap();
+    let mut speeds = vec![1.0; job.ranks()];
+    if let Some(slow) = slow {
+        speeds[slow] -= 0.015;
+    }
+    let run = Run {
+        speeds: &speeds,
+        noise: 0.01,
+        seed,
+        iterations: 2,
+    };
+    job.run(&run).unwrap()
+}
+
+/// The report, with the diagnosis of each group.
+fn analysed(timelines: Vec<Timeline>) -> Report {
+    analysed_with(timelines).0
+}
+
+/// The same, with what the slow GPU costs, where one is found.
+fn analysed_with(mut timelines: Vec<Timeline>) -> (Report, Option<Gain>) {
+    let mut gained = None;
+    let options = AnalysisOptions::default();
+    let mut groups = partition(&mut timelines, &options.align).unwrap();
+    let ranges = groups.all.iter().map(|group| group.range.clone());
+    let skews = Vec::from_iter(ranges.map(|range| remove_skew(&mut timelines[range])));
+    groups.sort(&timelines);
+    let mut report = analyse_groups(&timelines, &groups, &options).unwrap();
+    let each = groups.all.iter().zip(skews).zip(&mut report.groups);
+    for (at, ((group, skew), told)) in each.enumerate() {
+        let own = &timelines[group.range.clone()];
+        if own.len() > 1 {
+            let waits = told.waits.as_ref();
+            let models = ModelOptions::default();
+            let study = study_group(own, (group, waits), skew, &options.align, &models);
+            let study = study.unwrap();
+            if study.diagnosis.power_helps {
+                let job = WhatIf::of(&timelines, &groups);
+                gained = gain((&timelines, &job), &groups, at, &study);
+            }
+            told.diagnosed(study.diagnosis);
+        }
+    }
+    (report, gained)
+}
+
+#[test]
+fn what_equal_clocks_gain_is_what_they_gain() {
+    println!("job      slow  told for the group  for the job  measured, in percent");
+    for (spec, slow) in [
+        ("pp2tp4", 2),
+        ("pp2tp4", 6),
+        ("pp4dp2", 3),
+        ("pp2dp4", 6),
+        ("tp8", 5),
+        ("dp8", 5),
+        ("dp8ep4", 3),
+        ("dp8ep8", 3),
+        ("cp2tp2dp2", 6),
+    ] {
+        for seed in 0..3 {
+            let (report, gain) = analysed_with(run(spec, Some(slow), seed));
+            let level = analysed(run(spec, None, seed));
+            let measured = 1.0 - level.wall_ns.0 as f64 / report.wall_ns.0 as f64;
+            let gain = gain.unwrap();
+            println!(
+                "{spec:<10} {slow} {:>14.2} {:>14.2} {:>12.2}",
+                100.0 * gain.group,
+                100.0 * gain.iteration,
+                100.0 * measured
+            );
+            // A fifth of a percent of the time, and a job gains no more than the group by itself.
+            let off = (gain.iteration - measured).abs();
+            assert!(off < 0.002, "{spec} {slow} {seed}: {gain:?}, {measured}");
+            assert!(
+                gain.iteration_ns <= gain.group_ns,
+                "{spec} {slow}: {gain:?}"
+            );
+        }
+    }
+}
+
+/// How many seeds, each with the slow GPU at another place; in the gate each place once.
+fn seeds(ranks: usize) -> u64 {
+    let asked = std::env::var("LITD_DIAGNOSIS_SEEDS").ok();
+    let asked = asked.and_then(|text| text.parse().ok());
+    asked.unwrap_or(ranks as u64)
+}
+
+#[test]
+fn a_slow_gpu_is_found_in_its_group_at_every_place() {
+    for (spec, parts) in [
+        ("pp2tp4", &[&[0, 1, 2, 3][..], &[4, 5, 6, 7]][..]),
+        ("pp4dp2", &[&[0, 1], &[2, 3], &[4, 5], &[6, 7]]),
+        ("tp2dp4", &[&[0, 1, 2, 3, 4, 5, 6, 7]]),
+        ("cp2", &[&[0, 1]]),
+        ("dp8ep4", &[&[0, 1, 2, 3, 4, 5, 6, 7]]),
+    ] {
+        let ranks = parts.iter().map(|part| part.len()).sum::<usize>();
+        let seeds = seeds(ranks);
+        let (mut found, mut told, mut wrong) = (0, 0, Vec::new());
+        for seed in 0..seeds {
+            let slow = seed as usize % ranks;
+            let report = analysed(run(spec, Some(slow), seed));
+            let groups = report.groups.iter().map(|group| &group.ranks[..]);
+            assert_eq!(Vec::from_iter(groups), parts, "{spec}");
+            let slow = u32::try_from(slow).unwrap();
+            let own = report
+                .groups
+                .iter()
+                .find(|group| group.ranks.contains(&slow));
+            let own = own.unwrap();
+            let diagnosis = own.diagnosis.as_ref().unwrap();
+            found += u64::from(own.straggler_rank == Some(slow));
+            let is_told = (diagnosis.cause, diagnosis.rank) == (Cause::SlowClock, Some(slow));
+            told += u64::from(is_told);
+            if !is_told {
+                wrong.push((seed, own.straggler_rank, diagnosis.cause, own.waits.clone()));
+            }
+            // Whom a slow GPU of another stage made late is no straggler.
+            for group in report
+                .groups
+                .iter()
+                .filter(|group| group.ranks != own.ranks)
+            {
+                let diagnosis = group.diagnosis.as_ref().unwrap();
+                assert_eq!(
+                    (diagnosis.cause, group.straggler_rank),
+                    (Cause::Healthy, None),
+                    "{spec} {seed}: {diagnosis:?}"
+                );
+            }
+        }
+        println!("{spec}: found {found}, slow clock told {told} of {seeds}");
+        assert!(
+            found * 100 >= seeds * 95,
+            "{spec}: {found} of {seeds}: {wrong:?}"
+        );
+        assert!(
+            told * 100 >= seeds * 90,
+            "{spec}: {told} of {seeds}: {wrong:?}"
+        );
+    }
+}
+
+#[test]
+fn what_a_group_exchanges_and_its_stage_are_told() {
+    use litd_traces::Exchange::{Cp, Dp, Pp, Tp};
+    let report = analysed(run("pp2tp4", None, 1));
+    let groups = report.groups.iter().map(|group| (group.kind, group.stage));
+    assert_eq!(Vec::from_iter(groups), [(Tp, Some(0)), (Tp, Some(1))]);
+    let kinds = report.communicators.iter().map(|one| one.kind);
+    assert_eq!(kinds.filter(|kind| *kind == Pp).count(), 4);
+    // The first stage waits for gradients, and that is no rank's fault.
+    assert!(
+        report
+            .ranks
+            .iter()
+            .all(|rank| rank.stage_wait_ns.unwrap().0 > 0)
+    );
+    let kind = |spec| analysed(run(spec, None, 1)).groups[0].kind;
+    assert_eq!(kind("cp2"), Cp);
+    assert_eq!(kind("pp4dp2"), Dp);
+}
+
+#[test]
+fn a_level_job_has_no_straggler() {
+    for spec in ["pp2tp4", "pp4dp2", "tp2dp4", "cp2"] {
+        for seed in 0..4 {
+            for group in analysed(run(spec, None, seed)).groups {
+                let diagnosis = group.diagnosis.unwrap();
+                assert_eq!(
+                    diagnosis.cause,
+                    Cause::Healthy,
+                    "{spec} {seed}: {diagnosis:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Model-predictive control knows what has been issued, and nothing else.
+
+use crate::common::{Draws, daily, intensities};
+use jiff::{SignedDuration, Timestamp};
+use litd_carbon::policy::{MpcError, decide, mpc};
+use litd_carbon::{Forecasts, Issued, Known, Plan, Problem, Start, moment};
+use litd_units::{Intensity, Seconds};
+
+const HOUR: Seconds = Seconds(3600.0);
+
+fn start() -> Timestamp {
+    moment("2030-01-01T00:00:00Z").unwrap()
+}
+
+fn hour(at: usize) -> Timestamp {
+    start() + SignedDuration::from_hours(at as i64)
+}
+
+/// A forecast every six hours, wrong by chance.
+fn forecasts(draws: &mut Draws, truth: &[Intensity]) -> Forecasts {
+    let issues = (0..truth.len()).step_by(6).map(|at| {
+        let until = truth.len().min(at + 30);
+        let values = (at..until).map(|it| {
+            let wrong = draws.within(0.3, 1.7);
+            (hour(it), truth[it] * wrong)
+        });
+        Issued::new(hour(at), &values.collect::<Vec<_>>()).unwrap()
+    });
+    issues.collect()
+}
+
+fn control(problem: &Problem, truth: &[Intensity], forecasts: &Forecasts) -> Plan {
+    let look = |now: Timestamp, count| {
+        let at = (now.as_second() - start().as_second()) / 3600;
+        forecasts.outlook(now, truth[at as usize], HOUR, count)
+    };
+    mpc(problem.job(), start(), look).unwrap()
+}
+
+/// Whatever is issued or observed after a decision does not change it.
+#[test]
+fn values_from_later_than_now_reach_no_decision() {
+    for seed in 0..12 {
+        let mut draws = Draws::new(seed);
+        let problem = daily(seed, 6, 36, Start::Within(0));
+        let truth = problem.intensities().to_vec();
+        let issued = forecasts(&mut draws, &truth);
+        let plan = control(&problem, &truth, &issued);
+        plan.check(&problem).unwrap();
+        for now in [0, 5, 6, 17] {
+            let other = intensities(&mut draws, truth.len());
+            let mut changed = truth.clone();
+            changed[now + 1..].copy_from_slice(&other[now + 1..]);
+            let later = forecasts(&mut draws, &changed);
+            let mixed = (0..truth.len()).step_by(6).map(|at| {
+                let from = if at <= now { &issued } else { &later };
+                from.newest(hour(at)).unwrap().clone()
+            });
+            let again = control(&problem, &changed, &mixed.collect());
+            assert_eq!(
+                again.choices[..=now],
+                plan.choices[..=now],
+                "seed {seed}, hour {now}"
+            );
+        }
+    }
+}
+
+/// A caller that knows the future is told, and not obeyed.
+#[test]
+fn a_value_issued_later_than_now_is_refused() {
+    let problem = daily(1, 4, 12, Start::Within(0));
+    let known = |issued| {
+        let values = problem.intensities().iter().enumerate();
+        let values = values.map(|(at, &intensity)| Known {
+            issued,
+            window: hour(at),
+            intensity,
+        });
+        values.collect::<Vec<_>>()
+    };
+    assert!(decide(problem.job(), start(), &known(start())).is_ok());
+    let mut leaking = known(start());
+    leaking[3].issued = start() + SignedDuration::from_secs(1);
+    let error = decide(problem.job(), start(), &leaking).unwrap_err();
+    assert!(matches!(error, MpcError::FromLater(_)), "{error}");
+}
+
+/// With a forecast that is right, the plan is as good as the optimum.
+#[test]
+fn a_perfect_forecast_gives_nearly_the_optimum() {
+    for seed in 0..6 {
+        let problem = daily(seed, 6, 24, Start::Within(0));
+        let truth = problem.intensities();
+        let values: Vec<_> = (0..truth.len()).map(|at| (hour(at), truth[at])).collect();
+        let perfect = std::iter::once(Issued::new(start(), &values).unwrap()).collect();
+        let plan = control(&problem, truth, &perfect);
+        let optimum =
+            litd_carbon::solve::solve(&problem, litd_carbon::solve::Effort::EXACT).unwrap();
+        let over = plan.carbon(&problem) / optimum.carbon - 1.0;
+        assert!(over < 2e-3, "seed {seed}: {over}");
+    }
+}

@@ -1,0 +1,80 @@
+//! The paper's zones and month, with real forecasts. The data lies beside the project and is no part of it:
+//! without it these tests say that they are skipped.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use crate::common::{Draws, points};
+use jiff::{SignedDuration, Timestamp};
+use litd_carbon::policy::{best_static, mpc};
+use litd_carbon::{Factor, Forecasts, Job, Point, Problem, Start, Trace, moment, slack_deadline};
+use litd_units::{Seconds, Tokens, TokensPerSecond, Watts};
+
+const HOUR: Seconds = Seconds(3600.0);
+const ZONES: [&str; 3] = ["US-CAL-CISO", "US-NW-PACW", "US-MIDA-PJM"];
+
+/// What a zone had and what was expected of it, or that it is skipped.
+fn zone(name: &str) -> Option<(Trace, Forecasts)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/carbon");
+    let read =
+        |suffix: &str| fs::read_to_string(folder.join(format!("{name}_2024-05_06{suffix}.csv")));
+    let (Ok(trace), Ok(forecasts)) = (read(""), read("_forecast96h")) else {
+        // Past the capture of a test's output, so that it is seen.
+        let note =
+            format!("SKIPPED: {name}: ../shared/carbon has no trace or no forecasts of it\n");
+        std::io::stderr().write_all(note.as_bytes()).unwrap();
+        return None;
+    };
+    Some((trace.parse().unwrap(), forecasts.parse().unwrap()))
+}
+
+/// Eight synthetic configurations at the paper's scale.
+fn synthetic(draws: &mut Draws) -> Vec<Point> {
+    let mut points = points(draws, 8);
+    for (at, point) in points.iter_mut().enumerate() {
+        let speed = (at + 1) as f64 / 8.0;
+        point.rate = TokensPerSecond(28_000.0 + 30_000.0 * speed + draws.within(-1500.0, 1500.0));
+        point.power = Watts(1100.0 + 400.0 * speed * speed + draws.within(-40.0, 40.0));
+    }
+    points
+}
+
+/// However wrong forecasts are (those of PACW are off by half on the first day), the deadline is met.
+#[test]
+fn control_meets_every_deadline_that_best_static_meets() {
+    for name in ZONES {
+        let Some((trace, forecasts)) = zone(name) else {
+            continue;
+        };
+        let series = trace.series(Factor::Direct).unwrap();
+        let first = moment("2024-05-01T00:00:00Z").unwrap();
+        let mut met = 0;
+        for offset in 0..64_u64 {
+            let mut draws = Draws::new(offset + 1);
+            let points = synthetic(&mut draws);
+            let begin = first + SignedDuration::from_hours(offset as i64 * 11);
+            let tokens = Tokens(1e9 * (1 + offset % 4) as f64);
+            // Every third deadline is as near as the fastest configuration lets it be.
+            let slack = [0.25, 0.1, 0.0][offset as usize % 3];
+            let deadline = slack_deadline(&points, tokens, slack);
+            let switch = Seconds([0.0, 90.0, 900.0][draws.below(3)]);
+            let start = Start::Within(0);
+            let job = Job::new(&points, HOUR, tokens, deadline, switch, start).unwrap();
+            let intensities = series.windows(begin, HOUR, job.windows()).unwrap();
+            let problem = Problem::new(job, &intensities).unwrap();
+            let Ok(reference) = best_static(&problem) else {
+                continue;
+            };
+            met += 1;
+            let look = |now: Timestamp, count| {
+                let at = (now.as_second() - begin.as_second()) / 3600;
+                forecasts.outlook(now, intensities[at as usize], HOUR, count)
+            };
+            let plan = mpc(problem.job(), begin, look).unwrap();
+            plan.check(&problem).unwrap();
+            assert!(reference.plan.check(&problem).is_ok());
+        }
+        assert!(met >= 64, "{name}: best static meets {met} deadlines");
+    }
+}
