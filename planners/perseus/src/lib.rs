@@ -8,6 +8,7 @@
 //! optimal without knowing how it was found.
 
 pub mod certificate;
+mod contract;
 mod frontier;
 mod graph;
 mod job;

@@ -6,7 +6,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::graph::{Graph, GraphError, MAX_OPERATIONS, Node};
-use litd_profiles::{Kind, MAX_STAGES};
+use litd_profiles::{Kind, MAX_STAGES, plan};
 
 /// In which order stages work on microbatches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -140,6 +140,32 @@ impl Schedule {
     /// # Errors
     /// If there is no stage or microbatch, too many, or they don't fit the schedule.
     pub fn graph(self, stages: u32, microbatches: u32) -> Result<Graph, ScheduleError> {
+        let lanes = self.lanes(stages, microbatches)?;
+        Ok(join(&lanes, stages * self.chunks())?)
+    }
+
+    /// What each GPU in a row runs in an iteration, in its order: what a plan must have.
+    ///
+    /// # Errors
+    /// As [`Self::graph`].
+    pub fn steps(
+        self,
+        stages: u32,
+        microbatches: u32,
+    ) -> Result<Vec<Vec<plan::Step>>, ScheduleError> {
+        let step = |step: &Step| plan::Step {
+            instruction: step.what.name().into(),
+            microbatch: step.microbatch,
+            chunk: step.stage / stages,
+        };
+        let lanes = self.lanes(stages, microbatches)?;
+        Ok(lanes
+            .iter()
+            .map(|it| it.iter().map(step).collect())
+            .collect())
+    }
+
+    fn lanes(self, stages: u32, microbatches: u32) -> Result<Vec<Vec<Step>>, ScheduleError> {
         let possible = 1..=MAX_SIDE;
         if !(possible.contains(&stages) && possible.contains(&microbatches)) {
             return Err(ScheduleError::Size);
@@ -156,10 +182,8 @@ impl Schedule {
         if operations > MAX_OPERATIONS as u64 {
             return Err(GraphError::TooMany(operations as usize).into());
         }
-        let lanes: Vec<Vec<Step>> = (0..stages)
-            .map(|gpu| self.lane(gpu, stages, microbatches))
-            .collect();
-        Ok(join(&lanes, stages * chunks)?)
+        let lanes = (0..stages).map(|gpu| self.lane(gpu, stages, microbatches));
+        Ok(lanes.collect())
     }
 
     /// What one GPU does, in order.

@@ -39,13 +39,11 @@ impl Plans {
         let plan = self.plan(degree);
         let graph = self.job.problem().graph();
         let moments = plan.moments(graph);
-        // Chunk c of GPU g is stage c * gpus + g.
-        let gpus = self.job.scale().gpus.max(1);
-        let mut own: Vec<usize> = (0..moments.len())
-            .filter(|&op| graph.kind(op).stage % gpus == rank.pp_rank)
-            .collect();
-        // Topological order breaks the ties of operations that take no time.
-        own.sort_by(|&a, &b| moments[a][0].0.total_cmp(&moments[b][0].0).then(a.cmp(&b)));
+        let lanes = self.job.lanes(&moments);
+        let own = lanes
+            .get(rank.pp_rank as usize)
+            .cloned()
+            .unwrap_or_default();
         let clock = |op: usize| {
             plan.operations[op]
                 .clock

@@ -1,6 +1,7 @@
 //! The time-energy frontier of a pipeline (Perseus), and the plans on it, as litctl shows them of what was
 //! measured and litlab of what it makes up ([`Costs`] is the difference).
 
+mod contract;
 pub mod frontier;
 mod input;
 pub mod lookup;
