@@ -38,6 +38,40 @@ Schedule = list[tuple[str, int]]
 """One iteration of one rank in its order: what is computed, and the clock in MHz (0: any)."""
 
 
+PLAN_VERSION = 1
+"""Of the plan contract that `plan_schedule` reads (docs/planner.md)."""
+
+
+def read_plan(path: Path, stage: int) -> Schedule:
+    """What a stage does in a plan contract, such as `litctl plan lookup --plan FILE` writes."""
+    try:
+        return plan_schedule(json.loads(path.read_text()), stage)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def plan_schedule(plan: Any, stage: int) -> Schedule:
+    """What a stage does in a plan contract. A `ValueError` names the place that is wrong."""
+    if not isinstance(plan, dict) or plan.get("version") != PLAN_VERSION:
+        raise ValueError(f"no plan contract of version {PLAN_VERSION}")
+    stages = plan.get("stages") or []
+    own = next((it for it in stages if isinstance(it, dict) and it.get("stage") == stage), None)
+    rows = own.get("instructions") if own else None
+    if not rows:
+        raise ValueError(f"the plan misses stage {stage}")
+    return [_planned(row, f"stage {stage}, instruction {at}") for at, row in enumerate(rows)]
+
+
+def _planned(row: Any, place: str) -> tuple[str, int]:
+    kind = row.get("instruction") if isinstance(row, dict) else None
+    if not isinstance(kind, str) or not kind:
+        raise ValueError(f"{place}: it has no name")
+    clock = row.get("clock_mhz") or 0
+    if isinstance(clock, bool) or not isinstance(clock, (int, float)) or not 0 <= clock <= 10_000:
+        raise ValueError(f"{place}: {clock!r} is no clock in MHz")
+    return kind, round(clock)
+
+
 class SetsClock(Protocol):
     """What sets a clock: `litd.Hook`."""
 
@@ -200,6 +234,13 @@ class Server:
         answer, headers = self._ask(f"/schedule/{self._quoted()}{query}", timeout=timeout)
         self.version = int(headers.get("plan-version") or 0)
         return [(str(kind), int(clock)) for kind, clock in answer["frequencies"]]
+
+    def plan(self, pipeline: int = 0, after: int | None = None, timeout: float = 300.0) -> Any:
+        """A pipeline's plan contract; with `after`, one that is newer, which is waited for."""
+        query = f"?pipeline={pipeline}" + ("" if after is None else f"&after={after}")
+        answer, headers = self._ask(f"/plan/{self._quoted()}{query}", timeout=timeout)
+        self.version = int(headers.get("plan-version") or 0)
+        return answer
 
     def set_straggler(self, rank: int, degree: float, delay: float = 0.0) -> None:
         """Tells that in `delay` seconds a rank will be slower by this factor; 1: no longer."""

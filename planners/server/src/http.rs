@@ -12,6 +12,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
+use litd_profiles::plan::Format;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -190,12 +191,21 @@ impl Server {
                 let after = parameter(query, "after")?.unwrap_or(0);
                 self.schedule(&id, rank, after).await
             }
-            ("register_job" | "register_rank" | "result" | "set_straggler" | "schedule", _) => {
-                Err(Failure(
-                    StatusCode::METHOD_NOT_ALLOWED,
-                    format!("not with {}", request.method()),
-                ))
+            ("plan", false) if request.method() == Method::GET => {
+                let query = request.uri().query().unwrap_or_default();
+                let pipeline = parameter(query, "pipeline")?.unwrap_or(0);
+                let pipeline =
+                    u32::try_from(pipeline).map_err(|_| unprocessable("pipeline is too large"))?;
+                let after = parameter(query, "after")?.unwrap_or(0);
+                self.plan(&id, pipeline, after).await
             }
+            (
+                "register_job" | "register_rank" | "result" | "set_straggler" | "schedule" | "plan",
+                _,
+            ) => Err(Failure(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!("not with {}", request.method()),
+            )),
             _ => Err(Failure(
                 StatusCode::NOT_FOUND,
                 format!("there is nothing at {path:?}"),
@@ -231,6 +241,34 @@ impl Server {
                 None => drop(changes.changed().await),
             }
         };
+        let schedule = self.plans().await?.schedule(&plan.rank, plan.degree);
+        Ok((json(&schedule)?.0, Some(plan.version)))
+    }
+
+    /// A pipeline's plan as a contract; with `after`, one that is newer, which is waited for.
+    async fn plan(
+        &self,
+        id: &str,
+        pipeline: u32,
+        after: u64,
+    ) -> Result<(String, Option<u64>), Failure> {
+        let mut changes = self.changes.subscribe();
+        let (version, degree) = loop {
+            changes.mark_unchanged();
+            match self
+                .state
+                .look(|registry| registry.pipeline(id, pipeline))?
+            {
+                (version, _) if version <= after => drop(changes.changed().await),
+                newer => break newer,
+            }
+        };
+        let contract = self.plans().await?.contract(degree);
+        Ok((contract.write(Format::Contract), Some(version)))
+    }
+
+    /// The plans, once they are made.
+    async fn plans(&self) -> Result<Arc<Plans>, Failure> {
         let mut plans = self.plans.clone();
         let ready = plans.wait_for(Option::is_some).await;
         let plans = ready.ok().and_then(|plans| plans.clone());
@@ -240,8 +278,7 @@ impl Server {
                 "planning was stopped".into(),
             )
         };
-        let schedule = plans.ok_or_else(stopped)?.schedule(&plan.rank, plan.degree);
-        Ok((json(&schedule)?.0, Some(plan.version)))
+        plans.ok_or_else(stopped)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Schedules from plans, made when they are first wanted.
 
 use litd_planner::{Job, Pipeline, Plan};
+use litd_profiles::plan::Contract;
 use litd_units::Millis;
 
 use crate::protocol::{FrequencySchedule, RankInfo};
@@ -31,6 +32,12 @@ impl Plans {
     fn plan(&self, degree: f64) -> Plan {
         let straggler = (degree > 1.0).then_some(self.full_speed * degree);
         self.job.lookup(straggler)
+    }
+
+    /// The plan of a pipeline beside others that are `degree` times as long, for whoever runs it.
+    #[must_use]
+    pub fn contract(&self, degree: f64) -> Contract {
+        self.job.contract(&self.plan(degree))
     }
 
     /// What a rank is to do in one iteration, beside others that are `degree` times as long.

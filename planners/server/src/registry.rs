@@ -174,6 +174,19 @@ impl Registry {
         }
     }
 
+    /// A job whose pipelines are those that are planned.
+    fn planned(&self, id: &str) -> Result<&Job, Refusal> {
+        let job = self.jobs.get(id).ok_or_else(|| unknown(id))?;
+        match job.info.pp_degree {
+            stages if stages != self.stages => refuse(format!(
+                "the job's pipelines have {stages} stages, and this server's profile has {} now: \
+                 register the job again",
+                self.stages
+            )),
+            _ => Ok(job),
+        }
+    }
+
     fn job(&mut self, id: &str, now: f64) -> Result<&mut Job, Refusal> {
         let job = self.jobs.get_mut(id).ok_or_else(|| unknown(id))?;
         job.heard = now;
@@ -238,14 +251,7 @@ impl Registry {
     /// # Errors
     /// If the job or the rank is unknown, or the job's pipelines are not those that are planned.
     pub fn plan(&self, id: &str, rank: u32) -> Result<Option<RankPlan>, Refusal> {
-        let job = self.jobs.get(id).ok_or_else(|| unknown(id))?;
-        if job.info.pp_degree != self.stages {
-            return refuse(format!(
-                "the job's pipelines have {} stages, and this server's profile has {} now: register \
-                 the job again",
-                job.info.pp_degree, self.stages
-            ));
-        }
+        let job = self.planned(id)?;
         let Some(info) = job.ranks.get(&rank) else {
             return refuse(format!("rank {rank} has not registered"));
         };
@@ -255,6 +261,21 @@ impl Registry {
             degree: job.degree_beside(info.dp_rank),
             rank: info.clone(),
         }))
+    }
+
+    /// What the plan of a whole pipeline is to be made from: its version, and how late the latest of the other
+    /// pipelines is. Nobody has to have registered.
+    ///
+    /// # Errors
+    /// If the job or the pipeline is unknown, or the job's pipelines are not those that are planned.
+    pub fn pipeline(&self, id: &str, pipeline: u32) -> Result<(u64, f64), Refusal> {
+        let job = self.planned(id)?;
+        match job.info.dp_degree {
+            count if pipeline >= count => {
+                refuse(format!("pipeline {pipeline} must be below {count}"))
+            }
+            _ => Ok((job.version, job.degree_beside(pipeline))),
+        }
     }
 
     /// Checks that a result is of a rank of the job.

@@ -15,6 +15,7 @@ mod starts;
 #[path = "server/zeus.rs"]
 mod zeus;
 
+use litd_profiles::plan::{Contract, Format};
 use serde_json::{Value, json};
 
 use crate::process::{MICROBATCHES, Server, answer, clocks, job, rank};
@@ -87,6 +88,64 @@ fn a_straggler_slows_the_other_pipeline_until_it_recovers() {
     assert_eq!(server.post(&set, &straggler(1.0)), (200, Value::Null));
     let after = ask_all(during[0].0);
     assert_eq!(after[2].1, before[2].1);
+}
+
+/// The contract of a pipeline is what its ranks' schedules are, and changes with them.
+#[test]
+fn a_pipelines_contract_has_its_ranks_schedules() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let id = server.job();
+    let schedules = server.ask_all(&id, 0);
+    let plan = |pipeline: u32, after: u64| {
+        let (status, head, body) = answer(server.send(
+            "GET",
+            &format!("/plan/{id}?pipeline={pipeline}&after={after}"),
+            "",
+        ));
+        assert_eq!(status, 200, "{body}");
+        let version = head
+            .lines()
+            .find_map(|line| line.strip_prefix("plan-version: "));
+        let (format, contract) = Contract::read(&body.to_string()).unwrap();
+        assert_eq!(format, Format::Contract);
+        assert_eq!(contract.problems(&[]), [""; 0]);
+        (version.unwrap().parse::<u64>().unwrap(), contract)
+    };
+    let same = |contract: &Contract, rank: u32, schedule: &Value| {
+        let own = &contract.stages[rank as usize % 2].instructions;
+        let own = own
+            .iter()
+            .map(|it| json!([it.instruction, it.clock.map(|it| it.0 / 1e6)]));
+        assert_eq!(
+            own.map(|it| it.to_string().replace(".0", ""))
+                .collect::<Vec<_>>(),
+            schedule["frequencies"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(Value::to_string)
+                .collect::<Vec<_>>()
+        );
+    };
+    let (version, before) = plan(1, 0);
+    assert_eq!(version, schedules[2].0);
+    same(&before, 2, &schedules[2].1);
+    same(&before, 3, &schedules[3].1);
+    let late = json!({"id": 0, "delay": 0.0, "degree": 1.2});
+    assert_eq!(server.post(&format!("/set_straggler/{id}"), &late).0, 200);
+    let (newer, during) = plan(1, version);
+    assert!(newer > version && during.totals.until > before.totals.until);
+    same(&during, 3, &server.ask(&id, 3, version).join().unwrap().1);
+    // The straggler's own pipeline goes on as it was.
+    assert_eq!(plan(0, version).1.stages, before.stages);
+    for (status, target) in [
+        (400, format!("/plan/{id}?pipeline=2")),
+        (422, format!("/plan/{id}?pipeline=x")),
+        (400, "/plan/none".to_owned()),
+    ] {
+        assert_eq!(server.get(&target).0, status, "{target}");
+    }
 }
 
 #[test]
