@@ -7,6 +7,7 @@
 //! used in the same time (section 4.1, equation 4). [`certificate::check`] proves a point
 //! optimal without knowing how it was found.
 
+pub mod baselines;
 pub mod certificate;
 mod contract;
 mod frontier;
