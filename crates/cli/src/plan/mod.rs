@@ -14,6 +14,7 @@ use litd_planner::{Job, Plan};
 use litd_units::Millis;
 
 pub use input::{Costs, Fallible, Graphing, Priced, parse};
+pub use picture::draw as draw_timeline;
 
 /// How much less energy a plan uses than another, in percent.
 #[must_use]
