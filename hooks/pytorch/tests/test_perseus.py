@@ -197,3 +197,19 @@ def test_a_job_registers_fetches_and_tells_of_stragglers() -> None:
         assert asked[-1][1] == {"id": 1, "delay": 3.0, "degree": 1.2}
         with pytest.raises(ValueError, match="404"):
             Server(url, "nobody").schedule(0)
+
+
+def test_a_job_brings_its_own_pipeline_and_profile() -> None:
+    plan = {"version": 1, "stages": [{"stage": 0, "instructions": [{"instruction": "forward"}]}]}
+    answers = {"/register_job": "job", "/profile/job": [], "/plan/job": plan}
+    with planner(answers) as (url, asked):
+        server = Server.register(url, pp=1, pipeline={"schedule": "1f1b", "microbatches": 4})
+        server.post_profile([(0, "forward", 1410, 0.03, 9.0), (1, "forward", 1410, 0.03, 9.0)])
+        assert plan_schedule(server.plan(after=3), 0) == [("forward", 0)]
+        assert server.version == 7
+    assert asked[0][1]["pipeline"] == {"schedule": "1f1b", "microbatches": 4}
+    assert asked[1:3] == [
+        ("/profile/job", {"stage": stage, "rows": [["forward", 1410, 0.03, 9.0]]})
+        for stage in (0, 1)
+    ]
+    assert asked[3][0] == "/plan/job?pipeline=0&after=3"

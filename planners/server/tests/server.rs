@@ -8,12 +8,16 @@
 
 #[path = "server/docs.rs"]
 mod docs;
+#[path = "server/models.rs"]
+mod models;
 #[path = "server/process.rs"]
 mod process;
 #[path = "server/starts.rs"]
 mod starts;
 #[path = "server/zeus.rs"]
 mod zeus;
+
+use std::io::{Read as _, Write as _};
 
 use litd_profiles::plan::{Contract, Format};
 use serde_json::{Value, json};
@@ -171,6 +175,61 @@ fn jobs_survive_a_restart() {
         (&line["job_id"], &line["iter_energy"][0]),
         (&json!(id), &json!(300.0))
     );
+}
+
+/// A server that is killed while clients register has every rank that it said it has, and no half one.
+#[test]
+fn what_was_answered_survives_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ids = Vec::new();
+    let mut told = Vec::new();
+    for round in 0..4_u64 {
+        let server = Server::start(folder.path());
+        let (status, id) = server.post("/register_job", &job(2, 64, 1));
+        assert_eq!(status, 200, "{id}");
+        let id = id.as_str().unwrap().to_owned();
+        let (sender, answered) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            for client in 0..4_u32 {
+                let (server, id, sender) = (&server, &id, sender.clone());
+                scope.spawn(move || {
+                    for number in (client..128).step_by(4) {
+                        let body = json!({"rank": number, "dp_rank": number / 2, "pp_rank": number % 2,
+                            "tp_rank": 0, "available_frequencies": [1410]});
+                        // Killed in between: no answer, and nothing is promised.
+                        let Ok(mut stream) = std::net::TcpStream::connect(&server.address) else { return };
+                        let body = body.to_string();
+                        let request = format!(
+                            "POST /register_rank/{id} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+                             content-length: {}\r\n\r\n{body}",
+                            body.len()
+                        );
+                        let mut text = String::new();
+                        let _ = stream.write_all(request.as_bytes());
+                        let _ = stream.read_to_string(&mut text);
+                        if text.starts_with("HTTP/1.1 200") {
+                            sender.send(number).unwrap();
+                        }
+                    }
+                });
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5 + 7 * round));
+            server.kill();
+        });
+        drop(sender);
+        told.push(answered.iter().collect::<Vec<u32>>());
+        ids.push(id);
+    }
+    let server = Server::start(folder.path());
+    for (id, told) in ids.iter().zip(&told) {
+        for rank in told {
+            // Only a rank that is registered can be late.
+            let late = json!({"id": rank, "delay": 1e6, "degree": 1.5});
+            let (status, said) = server.post(&format!("/set_straggler/{id}"), &late);
+            assert_eq!(status, 200, "{said}");
+        }
+    }
+    assert!(told.iter().any(|it| !it.is_empty()), "{told:?}");
 }
 
 #[test]
