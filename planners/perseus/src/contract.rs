@@ -5,19 +5,21 @@ use litd_units::{Joules, Millis, Watts};
 
 use crate::graph::Graph;
 use crate::job::{Job, Plan};
+use crate::schedule::is_constant;
 
 /// So many points of the frontier, about, go into a contract.
 const POINTS: usize = 250;
 
 impl Job {
     /// What each GPU of the row does in a plan, in its order: operations, as [`Graph::operations`] numbers
-    /// them. Chunk c of GPU g is stage c * GPUs + g of the profile.
+    /// them, without those of constant time, which have no clock. Chunk c of GPU g is stage c * GPUs + g of the profile.
     #[must_use]
     pub fn lanes(&self, moments: &[[Millis; 2]]) -> Vec<Vec<usize>> {
         let gpus = self.scale().gpus.max(1);
         let graph = self.problem().graph();
         let mut lanes = vec![Vec::new(); gpus as usize];
-        for operation in 0..moments.len() {
+        let has_clock = |operation: &usize| !is_constant(&graph.kind(*operation).instruction);
+        for operation in (0..moments.len()).filter(has_clock) {
             lanes[(graph.kind(operation).stage % gpus) as usize].push(operation);
         }
         for lane in &mut lanes {

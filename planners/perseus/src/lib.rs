@@ -22,4 +22,4 @@ pub use graph::{Arc, Graph, GraphError, Operation};
 pub use job::{Job, JobError, Pipeline, Plan, Planned, Scale};
 pub use partition::{Partition, PartitionError, partition};
 pub use problem::{Problem, ProblemError};
-pub use schedule::{Schedule, ScheduleError};
+pub use schedule::{CONSTANT, Schedule, ScheduleError, is_constant};

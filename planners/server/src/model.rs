@@ -140,8 +140,9 @@ impl Model {
         let words = |cause: &dyn std::fmt::Display| cause.to_string();
         let (spec, _) = self.profile().price(&pricing).map_err(|it| words(&it))?;
         let schedule = Schedule::named(schedule, *chunks).map_err(|it| words(&it))?;
+        let has = |kind: &Kind| spec.entry(kind).is_some();
         let graph = schedule
-            .graph(gpus, *microbatches)
+            .graph_with(gpus, *microbatches, has)
             .map_err(|it| words(&it))?;
         let scale = Scale {
             unit: pricing.unit,
