@@ -1,5 +1,6 @@
 //! `litctl plan`: the time-energy frontier of a pipeline (Perseus), and the plans on it.
 
+mod check;
 mod measured;
 mod partition;
 mod planner;
@@ -16,8 +17,8 @@ use measured::Measured;
 /// Perseus: a pipeline's iteration is a graph of forward and backward computations. Those that
 /// are not on its critical path can be slower for nothing, and while another pipeline is late
 /// all of them can. `frontier` finds the least energy for every iteration time, `lookup` the plan
-/// for a straggler, with clocks. `report` runs beside litd and tells a planner's server about
-/// stragglers.
+/// for a straggler, with clocks; both write plans that an engine follows, and `check` reads such
+/// plans. `report` runs beside litd and tells a planner's server about stragglers.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -26,6 +27,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    Check(check::Args),
     Frontier(frontier::Args<Measured>),
     Lookup(lookup::Args<Measured>),
     Timeline(timeline::Args<Measured>),
@@ -35,6 +37,7 @@ enum Command {
 
 pub fn run(args: &Args, json: bool) -> Outcome {
     match &args.command {
+        Command::Check(args) => check::run(args, json),
         Command::Frontier(args) => frontier::run(args, json),
         Command::Lookup(args) => lookup::run(args, json),
         Command::Timeline(args) => timeline::run(args, json),

@@ -1,9 +1,12 @@
 //! A planner's server, as `litctl plan report` talks to it.
 
+use std::error::Error;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
 use hyper::StatusCode;
+use hyper::header::{AUTHORIZATION, HeaderValue};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
@@ -13,6 +16,8 @@ use litd_client::{Request, converse};
 
 /// It is waited for no longer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A longer file holds no token.
+const TOKEN: u64 = 4096;
 /// So much of what it says is shown.
 const WORDS: usize = 500;
 
@@ -75,12 +80,15 @@ impl Trouble {
 pub struct Planner {
     host: String,
     job: String,
+    /// The header that says who asks, where the planner wants to know.
+    token: Option<HeaderValue>,
     runtime: Runtime,
 }
 
 impl Planner {
-    pub fn new(url: &Url, job: &str) -> std::io::Result<Self> {
+    pub fn new(url: &Url, job: &str, token: Option<&Path>) -> Result<Self, Box<dyn Error>> {
         Ok(Self {
+            token: token.map(bearer).transpose()?,
             host: url.host.clone(),
             job: job.to_owned(),
             runtime: Builder::new_current_thread().enable_all().build()?,
@@ -115,15 +123,28 @@ impl Planner {
     }
 
     async fn ask(&self, request: &Request) -> Result<(StatusCode, Vec<u8>), Trouble> {
-        let request = request
-            .to_http(&self.host)
-            .map_err(|error| Trouble::Refused(error.to_string()))?;
+        let request = request.to_http(&self.host);
+        let mut request = request.map_err(|error| Trouble::Refused(error.to_string()))?;
+        if let Some(token) = &self.token {
+            request.headers_mut().insert(AUTHORIZATION, token.clone());
+        }
         let stream = TcpStream::connect(&self.host).await;
         let stream = stream
             .map_err(|error| Trouble::Away(format!("{error} (does litd-planner listen there?)")))?;
         let (status, body) = converse(stream, request).await.map_err(Trouble::Away)?;
         Ok((status, body.to_vec()))
     }
+}
+
+/// The header with a file's token.
+fn bearer(path: &Path) -> Result<HeaderValue, Box<dyn Error>> {
+    let named = |cause: &dyn std::fmt::Display| format!("{}: {cause}", path.display());
+    let bytes = litd_files::read(path, TOKEN).map_err(|cause| named(&cause))?;
+    let token = String::from_utf8_lossy(&bytes);
+    let mut header = HeaderValue::try_from(format!("Bearer {}", token.trim()))
+        .map_err(|_| named(&"a token is a line of ASCII"))?;
+    header.set_sensitive(true);
+    Ok(header)
 }
 
 /// What an answer says, fit for a terminal.

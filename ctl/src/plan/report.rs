@@ -1,6 +1,7 @@
 //! `litctl plan report`: what litd can't level is told to the planner.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use litd_api::{JobStatus, Status};
@@ -28,6 +29,9 @@ pub struct Args {
     /// What the planner calls the job: its answer to /register_job
     #[arg(long, value_name = "ID", value_parser = id)]
     job_id: String,
+    /// The file with the planner's token, where it has one
+    #[arg(long, value_name = "FILE", env = "LITD_PLANNER_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
     /// The job as litd calls it; needed where there are several
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
@@ -52,7 +56,7 @@ const SILENCE: f64 = 30.0;
 
 pub fn run(args: &Args, json: bool) -> Outcome {
     let client = args.socket.client()?;
-    let planner = Planner::new(&args.planner, &args.job_id)?;
+    let planner = Planner::new(&args.planner, &args.job_id, args.token_file.as_deref())?;
     let tell = |rank, degree| {
         let outcome = planner.set_straggler(rank, degree);
         show(json, rank, degree, &outcome);

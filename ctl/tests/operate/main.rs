@@ -13,6 +13,7 @@ mod job;
 mod lease;
 mod packaging;
 mod plan;
+mod plan_check;
 mod plan_report;
 mod replay;
 mod reshard;

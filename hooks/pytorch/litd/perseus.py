@@ -19,10 +19,12 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import os
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from litd.threads import background
@@ -30,12 +32,45 @@ from litd.threads import background
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 log = logging.getLogger("litd")
 
 Schedule = list[tuple[str, int]]
 """One iteration of one rank in its order: what is computed, and the clock in MHz (0: any)."""
+
+
+PLAN_VERSION = 1
+"""Of the plan contract that `plan_schedule` reads (docs/planner.md)."""
+
+
+def read_plan(path: Path, stage: int) -> Schedule:
+    """What a stage does in a plan contract, such as `litctl plan lookup --plan FILE` writes."""
+    try:
+        return plan_schedule(json.loads(path.read_text()), stage)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def plan_schedule(plan: Any, stage: int) -> Schedule:
+    """What a stage does in a plan contract. A `ValueError` names the place that is wrong."""
+    if not isinstance(plan, dict) or plan.get("version") != PLAN_VERSION:
+        raise ValueError(f"no plan contract of version {PLAN_VERSION}")
+    stages = plan.get("stages") or []
+    own = next((it for it in stages if isinstance(it, dict) and it.get("stage") == stage), None)
+    rows = own.get("instructions") if own else None
+    if not rows:
+        raise ValueError(f"the plan misses stage {stage}")
+    return [_planned(row, f"stage {stage}, instruction {at}") for at, row in enumerate(rows)]
+
+
+def _planned(row: Any, place: str) -> tuple[str, int]:
+    kind = row.get("instruction") if isinstance(row, dict) else None
+    if not isinstance(kind, str) or not kind:
+        raise ValueError(f"{place}: it has no name")
+    clock = row.get("clock_mhz") or 0
+    if isinstance(clock, bool) or not isinstance(clock, (int, float)) or not 0 <= clock <= 10_000:
+        raise ValueError(f"{place}: {clock!r} is no clock in MHz")
+    return kind, round(clock)
 
 
 class SetsClock(Protocol):
@@ -162,19 +197,39 @@ class Profiler:
             writer.writerows(self.rows(stage))
 
 
+def _token() -> str:
+    """The token of the file that LITD_PLANNER_TOKEN_FILE names; none where it names none."""
+    file = os.environ.get("LITD_PLANNER_TOKEN_FILE")
+    return Path(file).read_text().strip() if file else ""
+
+
 class Server:
     """A job at `litd-planner`. What the server refuses is a `ValueError` with its words."""
 
-    def __init__(self, url: str, job: str) -> None:
+    def __init__(self, url: str, job: str, token: str | None = None) -> None:
         self._url = url.rstrip("/")
         self.job = job
+        self._token = token or _token()
         self.version = 0
         """Of the plan that was fetched last."""
 
     @classmethod
-    def register(cls, url: str, *, pp: int, dp: int = 1, tp: int = 1) -> Server:
-        """Registers a job of so many stages, pipelines and tensor-parallel GPUs per stage."""
-        body = {
+    def register(
+        cls,
+        url: str,
+        *,
+        pp: int,
+        dp: int = 1,
+        tp: int = 1,
+        token: str | None = None,
+        pipeline: dict[str, Any] | None = None,
+    ) -> Server:
+        """Registers a job of so many stages, pipelines and tensor-parallel GPUs per stage.
+
+        `pipeline` is its own schedule, such as `{"schedule": "1f1b", "microbatches": 32}`, whose
+        profile ranks post (`post_profile`); without it the server's own profile and schedule count.
+        """
+        body: dict[str, Any] = {
             "job_id": "",
             "pp_degree": pp,
             "dp_degree": dp,
@@ -182,7 +237,9 @@ class Server:
             "world_size": pp * dp * tp,
             "job_metadata": None,
         }
-        server = cls(url, "")
+        if pipeline is not None:
+            body["pipeline"] = pipeline
+        server = cls(url, "", token)
         server.job = str(server._ask("/register_job", body)[0])
         return server
 
@@ -200,6 +257,21 @@ class Server:
         answer, headers = self._ask(f"/schedule/{self._quoted()}{query}", timeout=timeout)
         self.version = int(headers.get("plan-version") or 0)
         return [(str(kind), int(clock)) for kind, clock in answer["frequencies"]]
+
+    def post_profile(self, rows: Sequence[tuple[int, str, int, float, float]]) -> None:
+        """Posts what was measured (`Profiler.rows`) of a job with a pipeline of its own."""
+        stages: dict[int, list[list[Any]]] = {}
+        for stage, *row in rows:
+            stages.setdefault(stage, []).append(row)
+        for stage, own in stages.items():
+            self._ask(f"/profile/{self._quoted()}", {"stage": stage, "rows": own})
+
+    def plan(self, pipeline: int = 0, after: int | None = None, timeout: float = 300.0) -> Any:
+        """A pipeline's plan contract; with `after`, one that is newer, which is waited for."""
+        query = f"?pipeline={pipeline}" + ("" if after is None else f"&after={after}")
+        answer, headers = self._ask(f"/plan/{self._quoted()}{query}", timeout=timeout)
+        self.version = int(headers.get("plan-version") or 0)
+        return answer
 
     def set_straggler(self, rank: int, degree: float, delay: float = 0.0) -> None:
         """Tells that in `delay` seconds a rank will be slower by this factor; 1: no longer."""
@@ -229,9 +301,10 @@ class Server:
 
     def _ask(self, path: str, body: Any = None, timeout: float = 10.0) -> tuple[Any, Any]:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self._url + path, data, {"Content-Type": "application/json"}
-        )
+        headers = {"Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(self._url + path, data, headers)
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
                 return json.loads(answer.read() or "null"), answer.headers

@@ -17,7 +17,7 @@ from litd import wire
 from litd.kernels import NameTable
 from litd.link import Link
 from litd.patience import Patience
-from litd.perseus import Controller, Profiler, Server
+from litd.perseus import Controller, Profiler, Server, plan_schedule, read_plan
 from tests import standin
 from tests.standin import StandIn, wait_for
 
@@ -65,6 +65,46 @@ def test_a_plan_that_does_not_fit_is_left_alone_until_another(
     controller.follow([("backward", 1005)])
     controller.set_speed("backward")
     assert clocks.set == [1200, 0, 1005]
+
+
+def test_a_plan_contract_is_followed(tmp_path: Path) -> None:
+    def row(kind: str, clock: object, microbatch: int = 0) -> dict[str, object]:
+        return {"instruction": kind, "microbatch": microbatch, "clock_mhz": clock}
+
+    rows = [row("forward", 1200), {"instruction": "load", "microbatch": 0}, row("backward", 1410.0)]
+    plan = {
+        "version": 1,
+        "stages": [
+            {"stage": 0, "instructions": [row("forward", 9)]},
+            {"stage": 1, "instructions": rows},
+        ],
+    }
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(plan))
+    clocks = Clocks()
+    controller = Controller(clocks, read_plan(file, 1))
+    for kind in ("forward", "load", "backward"):
+        controller.set_speed(kind)
+    assert clocks.set == [1200, 1410]
+    for wrong, said in (
+        ({**plan, "version": 2}, "no plan contract of version 1"),
+        ({"version": 1}, "misses stage 1"),
+        ({"version": 1, "stages": plan["stages"][:1]}, "misses stage 1"),
+        ({"version": 1, "stages": [{"stage": 1, "instructions": [{}]}]}, "stage 1, instruction 0"),
+        (
+            {"version": 1, "stages": [{"stage": 1, "instructions": [row("forward", "9")]}]},
+            "no clock",
+        ),
+        (
+            {"version": 1, "stages": [{"stage": 1, "instructions": [row("forward", -9)]}]},
+            "no clock",
+        ),
+    ):
+        with pytest.raises(ValueError, match=said):
+            plan_schedule(wrong, 1)
+    file.write_text("{")
+    with pytest.raises(ValueError, match=r"plan\.json"):
+        read_plan(file, 1)
 
 
 def test_the_profiler_tries_each_clock_and_writes_zeus_columns(tmp_path: Path) -> None:
@@ -157,3 +197,19 @@ def test_a_job_registers_fetches_and_tells_of_stragglers() -> None:
         assert asked[-1][1] == {"id": 1, "delay": 3.0, "degree": 1.2}
         with pytest.raises(ValueError, match="404"):
             Server(url, "nobody").schedule(0)
+
+
+def test_a_job_brings_its_own_pipeline_and_profile() -> None:
+    plan = {"version": 1, "stages": [{"stage": 0, "instructions": [{"instruction": "forward"}]}]}
+    answers = {"/register_job": "job", "/profile/job": [], "/plan/job": plan}
+    with planner(answers) as (url, asked):
+        server = Server.register(url, pp=1, pipeline={"schedule": "1f1b", "microbatches": 4})
+        server.post_profile([(0, "forward", 1410, 0.03, 9.0), (1, "forward", 1410, 0.03, 9.0)])
+        assert plan_schedule(server.plan(after=3), 0) == [("forward", 0)]
+        assert server.version == 7
+    assert asked[0][1]["pipeline"] == {"schedule": "1f1b", "microbatches": 4}
+    assert asked[1:3] == [
+        ("/profile/job", {"stage": stage, "rows": [["forward", 1410, 0.03, 9.0]]})
+        for stage in (0, 1)
+    ]
+    assert asked[3][0] == "/plan/job?pipeline=0&after=3"

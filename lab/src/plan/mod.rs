@@ -1,6 +1,5 @@
 //! `litlab plan`: Perseus on SIMULATED measurements.
 
-mod emulate;
 mod synthetic;
 
 use clap::Subcommand;
@@ -24,7 +23,8 @@ enum Command {
     Frontier(frontier::Args<Synthetic>),
     Lookup(lookup::Args<Synthetic>),
     Timeline(timeline::Args<Synthetic>),
-    Emulate(emulate::Args),
+    /// Repeat the paper's large-scale emulation (Tables 5 and 6, Figure 8), beside its numbers
+    Emulate,
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
@@ -32,6 +32,6 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         Command::Frontier(args) => frontier::run(args, json),
         Command::Lookup(args) => lookup::run(args, json),
         Command::Timeline(args) => timeline::run(args, json),
-        Command::Emulate(args) => emulate::run(args, json),
+        Command::Emulate => crate::reproduce::perseus::emulate(json),
     }
 }

@@ -2,6 +2,7 @@
 
 mod energylens;
 mod overlap;
+pub mod perseus;
 
 use std::path::PathBuf;
 
@@ -24,6 +25,7 @@ pub struct Args {
 enum Paper {
     Energylens(EnergylensArgs),
     Carbon(carbon::ReproduceArgs),
+    Perseus(perseus::Args),
 }
 
 /// EnergyLens: energy and latency of language-model inference, theirs, ours, the difference
@@ -123,6 +125,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     match &args.paper {
         Paper::Energylens(args) => energylens(args, json),
         Paper::Carbon(args) => carbon::reproduce(args, json),
+        Paper::Perseus(args) => perseus::run(args, json),
     }
 }
 

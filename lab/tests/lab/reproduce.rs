@@ -1,5 +1,6 @@
 //! `litlab reproduce`: a paper's numbers beside ours.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -85,4 +86,129 @@ fn text_says_that_it_is_simulated() {
         .output()
         .unwrap();
     assert_eq!(none.status.code(), Some(2));
+}
+
+/// docs/reproduce/perseus.md and its pictures are what the command writes, to the byte; the rows of fits
+/// need the artifact's facts.
+#[test]
+fn the_page_on_perseus_is_what_the_command_writes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let artifact = root.join("../shared/planner/kareus-artifact");
+    let (made, page) = (tempfile::tempdir().unwrap(), root.join("docs/reproduce"));
+    let output = Command::new(LITLAB)
+        .args(["--json", "reproduce", "perseus", "--out"])
+        .arg(made.path())
+        .arg("--artifact")
+        .arg(&artifact)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let items: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    for it in &items {
+        let (ours, note) = (&it["ours"], it["note"].as_str().unwrap());
+        assert_eq!(ours.is_null(), note.starts_with("can't compare: "), "{it}");
+        assert!(!note.is_empty(), "{it}");
+    }
+    // Every table and figure of the paper is there.
+    let named: BTreeSet<&str> = items.iter().filter_map(|it| it["item"].as_str()).collect();
+    let has = |name: &str| {
+        named
+            .iter()
+            .any(|it| it.trim_end_matches(['a', 'b', 'c']) == name)
+    };
+    for number in 1..=13 {
+        assert!(has(&format!("figure-{number}")), "figure {number}");
+        assert!(
+            number > 7 || has(&format!("table-{number}")),
+            "table {number}"
+        );
+    }
+    let files = |folder: &Path| -> BTreeSet<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let names = entries.map(|it| it.unwrap().file_name().into_string().unwrap());
+        names.filter(|it| it.starts_with("perseus")).collect()
+    };
+    assert_eq!(files(made.path()), files(&page));
+    let has_artifact = artifact.is_dir();
+    if !has_artifact {
+        eprintln!(
+            "SKIPPED: the rows of fits; {} is not there",
+            artifact.display()
+        );
+    }
+    for file in files(&page) {
+        let read = |folder: &Path| -> Vec<String> {
+            let text = std::fs::read_to_string(folder.join(&file)).unwrap();
+            let is_fit = |line: &&str| line.starts_with("| fit-a100-sxm");
+            text.lines()
+                .filter(|it| has_artifact || !is_fit(it))
+                .map(str::to_owned)
+                .collect()
+        };
+        let (made, page) = (read(made.path()), read(&page));
+        let differs = made.iter().zip(&page).find(|(made, page)| made != page);
+        assert_eq!(
+            (differs, made.len()),
+            (None, page.len()),
+            "{file}: write it again, as its first lines say"
+        );
+    }
+}
+
+/// Of Table 3 to 6 what the paper says beyond numbers; the one that ours contradict is named.
+#[test]
+fn trends_are_named_where_they_differ() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reproduce/perseus.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let (_, trends) = text.split_once("## Trends").unwrap();
+    let (trends, _) = trends.split_once("## Numbers").unwrap();
+    let differing: Vec<&str> = trends
+        .lines()
+        .filter(|it| it.contains("**differs**"))
+        .collect();
+    assert_eq!(differing.len(), 1, "{differing:?}");
+    assert!(
+        differing[0].contains("A100 saves more than A40"),
+        "{differing:?}"
+    );
+    assert!(
+        trends
+            .lines()
+            .filter(|it| it.contains("| the same |"))
+            .count()
+            >= 12
+    );
+}
+
+#[test]
+fn the_emulation_is_table_six() {
+    let output = Command::new(LITLAB)
+        .args(["--json", "plan", "emulate"])
+        .output()
+        .unwrap();
+    let items: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let gpt = |microbatches: &str| {
+        ours(
+            &items,
+            "table-6",
+            &format!("GPT-3 175B, A100, {microbatches} micro"),
+        )
+    };
+    let bloom = |microbatches: &str| {
+        ours(
+            &items,
+            "table-6",
+            &format!("Bloom 176B, A100, {microbatches} micro"),
+        )
+    };
+    // Bloom's last stage is the shortest: only one in eight is slowed, and it saves less.
+    for microbatches in ["12", "24", "48", "96"] {
+        assert!(bloom(microbatches) < gpt(microbatches));
+    }
+    assert!(bloom("12") > bloom("96") && gpt("12") > gpt("96"));
+    assert!(
+        items
+            .iter()
+            .any(|it| it["item"] == "table-5" && it["difference"] == 0.0)
+    );
 }

@@ -259,15 +259,22 @@ impl Job {
                     },
                 },
             );
+        self.settle(time, straggler, operations.collect())
+    }
+
+    /// The plan in which each operation does this, whoever chose it.
+    #[must_use]
+    pub fn settle(&self, time: Units, straggler: Option<Millis>, operations: Vec<Planned>) -> Plan {
+        let blocked = |time: Millis| Joules(self.scale().blocking.0 * time.0 * 1e-3);
         let mut plan = Plan {
             time,
             realised: Millis::ZERO,
             until: Millis::ZERO,
             energy: Joules::ZERO,
             pays_only_for_straggler: time > self.cheapest_alone(),
-            operations: operations.collect(),
+            operations,
         };
-        let moments = plan.moments(graph);
+        let moments = plan.moments(self.problem().graph());
         let ends = moments.iter().map(|[_, end]| *end);
         plan.realised = ends.fold(Millis::ZERO, Millis::max);
         plan.until = plan.realised.max(straggler.unwrap_or(Millis::ZERO));

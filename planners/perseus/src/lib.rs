@@ -7,7 +7,9 @@
 //! used in the same time (section 4.1, equation 4). [`certificate::check`] proves a point
 //! optimal without knowing how it was found.
 
+pub mod baselines;
 pub mod certificate;
+mod contract;
 mod frontier;
 mod graph;
 mod job;
@@ -20,4 +22,4 @@ pub use graph::{Arc, Graph, GraphError, Operation};
 pub use job::{Job, JobError, Pipeline, Plan, Planned, Scale};
 pub use partition::{Partition, PartitionError, partition};
 pub use problem::{Problem, ProblemError};
-pub use schedule::{Schedule, ScheduleError};
+pub use schedule::{CONSTANT, Schedule, ScheduleError, is_constant};

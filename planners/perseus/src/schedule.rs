@@ -1,12 +1,12 @@
 //! The graphs of the pipeline schedules that people use (section 4.4).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 use thiserror::Error;
 
 use crate::graph::{Graph, GraphError, MAX_OPERATIONS, Node};
-use litd_profiles::{Kind, MAX_STAGES};
+use litd_profiles::{Kind, MAX_STAGES, plan};
 
 /// In which order stages work on microbatches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -50,6 +50,31 @@ pub enum ScheduleError {
     Graph(#[from] GraphError),
 }
 
+/// Operations whose time no clock changes (section 4.4), with what they are. A built-in schedule has those of
+/// which the profile has a row for the stage. Loading and synchronising keep the GPU; a transfer follows upon the
+/// one before it on its link, beside the GPU's computations. None has a clock, so that none is in a plan.
+pub const CONSTANT: [(&str, &str); 4] = [
+    ("load", "a microbatch's data, before its forward"),
+    (
+        "send-forward",
+        "a microbatch's activations, to the next stage",
+    ),
+    (
+        "send-backward",
+        "a microbatch's gradients, to the stage before",
+    ),
+    (
+        "synchronize",
+        "the stage's gradients, with the other pipelines, after the last backward",
+    ),
+];
+
+/// Whether an operation of this name takes the same time at any clock.
+#[must_use]
+pub fn is_constant(instruction: &str) -> bool {
+    CONSTANT.iter().any(|(name, _)| *name == instruction)
+}
+
 const MAX_SIDE: u32 = MAX_STAGES;
 
 /// An instruction on one GPU.
@@ -67,6 +92,10 @@ enum What {
     Recompute,
     Backward,
     Weight,
+    Load,
+    SendForward,
+    SendBackward,
+    Synchronize,
 }
 
 impl What {
@@ -76,6 +105,10 @@ impl What {
             What::Recompute => "recompute",
             What::Backward => "backward",
             What::Weight => "weight",
+            What::Load => "load",
+            What::SendForward => "send-forward",
+            What::SendBackward => "send-backward",
+            What::Synchronize => "synchronize",
         }
     }
 }
@@ -140,6 +173,58 @@ impl Schedule {
     /// # Errors
     /// If there is no stage or microbatch, too many, or they don't fit the schedule.
     pub fn graph(self, stages: u32, microbatches: u32) -> Result<Graph, ScheduleError> {
+        self.graph_with(stages, microbatches, |_| false)
+    }
+
+    /// The same with the constant-time operations (section 4.4, [`CONSTANT`]) that a profile has.
+    ///
+    /// # Errors
+    /// As [`Self::graph`].
+    pub fn graph_with(
+        self,
+        stages: u32,
+        microbatches: u32,
+        has: impl Fn(&Kind) -> bool,
+    ) -> Result<Graph, ScheduleError> {
+        let has = |what: What, stage: u32| {
+            has(&Kind {
+                stage,
+                instruction: what.name().into(),
+            })
+        };
+        let mut lanes = self.lanes(stages, microbatches)?;
+        for lane in &mut lanes {
+            add_constants(lane, &has);
+        }
+        let operations = lanes.iter().map(Vec::len).sum::<usize>();
+        if 2 * operations > MAX_OPERATIONS {
+            return Err(GraphError::TooMany(operations).into());
+        }
+        Ok(join(&lanes, stages * self.chunks(), has)?)
+    }
+
+    /// What each GPU in a row runs in an iteration, in its order: what a plan must have.
+    ///
+    /// # Errors
+    /// As [`Self::graph`].
+    pub fn steps(
+        self,
+        stages: u32,
+        microbatches: u32,
+    ) -> Result<Vec<Vec<plan::Step>>, ScheduleError> {
+        let step = |step: &Step| plan::Step {
+            instruction: step.what.name().into(),
+            microbatch: step.microbatch,
+            chunk: step.stage / stages,
+        };
+        let lanes = self.lanes(stages, microbatches)?;
+        Ok(lanes
+            .iter()
+            .map(|it| it.iter().map(step).collect())
+            .collect())
+    }
+
+    fn lanes(self, stages: u32, microbatches: u32) -> Result<Vec<Vec<Step>>, ScheduleError> {
         let possible = 1..=MAX_SIDE;
         if !(possible.contains(&stages) && possible.contains(&microbatches)) {
             return Err(ScheduleError::Size);
@@ -156,10 +241,8 @@ impl Schedule {
         if operations > MAX_OPERATIONS as u64 {
             return Err(GraphError::TooMany(operations as usize).into());
         }
-        let lanes: Vec<Vec<Step>> = (0..stages)
-            .map(|gpu| self.lane(gpu, stages, microbatches))
-            .collect();
-        Ok(join(&lanes, stages * chunks)?)
+        let lanes = (0..stages).map(|gpu| self.lane(gpu, stages, microbatches));
+        Ok(lanes.collect())
     }
 
     /// What one GPU does, in order.
@@ -262,38 +345,69 @@ fn interleaved(gpu: u32, stages: u32, microbatches: u32, chunks: u32) -> Vec<Ste
     lane
 }
 
+/// What a GPU does besides: it loads before each forward, and synchronises each of its stages after everything.
+fn add_constants(lane: &mut Vec<Step>, has: &impl Fn(What, u32) -> bool) {
+    let stages: BTreeSet<u32> = lane.iter().map(|step| step.stage).collect();
+    if stages.iter().any(|stage| has(What::Load, *stage)) {
+        let with_load = std::mem::take(lane).into_iter().flat_map(|step| {
+            let loads = step.what == What::Forward && has(What::Load, step.stage);
+            let what = What::Load;
+            let load = loads.then_some(Step { what, ..step });
+            load.into_iter().chain([step])
+        });
+        *lane = with_load.collect();
+    }
+    let synchronized = stages
+        .into_iter()
+        .filter(|stage| has(What::Synchronize, *stage));
+    lane.extend(synchronized.map(|stage| Step {
+        what: What::Synchronize,
+        stage,
+        microbatch: 0,
+    }));
+}
+
 /// Each GPU does one after the other; activations go to the next stage, gradients to the one
-/// before.
-fn join(lanes: &[Vec<Step>], stages: u32) -> Result<Graph, GraphError> {
+/// before, over links that take their time where the profile has them.
+fn join(
+    lanes: &[Vec<Step>],
+    stages: u32,
+    has: impl Fn(What, u32) -> bool,
+) -> Result<Graph, GraphError> {
     let all = lanes.iter().flatten();
     let number: HashMap<Step, u64> = all.clone().copied().zip(2..).collect();
-    let nodes: Vec<Node> = all
-        .zip(2..)
-        .map(|(step, id)| Node {
-            id,
-            kind: Kind {
-                stage: step.stage,
-                instruction: step.what.name().into(),
-            },
-            microbatch: step.microbatch,
-        })
-        .collect();
+    let node = |step: &Step, id: u64| Node {
+        id,
+        kind: Kind {
+            stage: step.stage,
+            instruction: step.what.name().into(),
+        },
+        microbatch: step.microbatch,
+    };
+    let mut nodes: Vec<Node> = all.zip(2..).map(|(step, id)| node(step, id)).collect();
     let mut edges = Vec::new();
     for lane in lanes {
         let pairs = lane.windows(2);
         edges.extend(pairs.map(|pair| (number[&pair[0]], number[&pair[1]])));
     }
+    // The transfer that a link has made last.
+    let mut links: HashMap<(What, u32), u64> = HashMap::new();
     for step in lanes.iter().flatten() {
-        let next = match step.what {
-            What::Forward if step.stage + 1 < stages => step.stage + 1,
-            What::Backward if step.stage > 0 => step.stage - 1,
+        let (stage, what) = match step.what {
+            What::Forward if step.stage + 1 < stages => (step.stage + 1, What::SendForward),
+            What::Backward if step.stage > 0 => (step.stage - 1, What::SendBackward),
             _ => continue,
         };
-        let next = Step {
-            stage: next,
-            ..*step
-        };
-        edges.push((number[step], number[&next]));
+        let mut from = number[step];
+        if has(what, step.stage) {
+            let id = nodes.len() as u64 + 2;
+            nodes.push(node(&Step { what, ..*step }, id));
+            edges.push((from, id));
+            let before = links.insert((what, step.stage), id);
+            edges.extend(before.map(|before| (before, id)));
+            from = id;
+        }
+        edges.push((from, number[&Step { stage, ..*step }]));
     }
     Graph::new(&nodes, &edges)
 }

@@ -1,12 +1,13 @@
 //! What planners are given: how long each kind of operation takes at each clock and what that costs,
 //! measured ([`Profile`]) or fitted ([`Spec`]), with the curves between the measured points ([`Curve`]).
 //! Costs are effective ones: energy less what blocking would have used in the same time (Perseus,
-//! section 4.1, equation 4).
+//! section 4.1, equation 4). And what they give: the [`plan`] contract.
 
 mod curve;
 mod fit;
 mod input;
 mod kind;
+pub mod plan;
 mod profile;
 mod spec;
 pub mod synthetic;

@@ -157,10 +157,13 @@ impl Entry {
             key: key.into(),
             cause,
         };
-        if let Some(options) = &self.options {
-            check(options).map_err(wrong)?;
-        }
         let options = self.options.as_deref().unwrap_or_default();
+        // Without a choice there is nothing to be wrong about: a GPU that loads data may draw less than one
+        // that waits.
+        let has_choice = options.len() > 1 || self.a.is_some();
+        if self.options.is_some() {
+            check(options, has_choice).map_err(wrong)?;
+        }
         let points: Vec<_> = options
             .iter()
             .map(|option| (option.time, option.cost))
@@ -178,7 +181,7 @@ impl Entry {
             _ => return Err(wrong("a, b and c belong together".into())),
         };
         let least = curve.cost(curve.longest());
-        if least < Joules::ZERO {
+        if has_choice && least < Joules::ZERO {
             return Err(wrong(format!(
                 "its cost is negative at {} units: {least}",
                 curve.longest()
@@ -189,7 +192,7 @@ impl Entry {
 }
 
 /// Options must be worth having: the slower, the cheaper, and nothing for less than nothing.
-fn check(options: &[ClockOption]) -> Result<(), String> {
+fn check(options: &[ClockOption], has_choice: bool) -> Result<(), String> {
     if options.is_empty() {
         return Err("it has no option: at least one clock must have been measured".into());
     }
@@ -209,7 +212,7 @@ fn check(options: &[ClockOption]) -> Result<(), String> {
                 "the option at {megahertz} MHz has a number that can't be"
             ));
         }
-        if *cost < Joules::ZERO {
+        if has_choice && *cost < Joules::ZERO {
             return Err(format!(
                 "the option at {megahertz} MHz has a negative cost, {:e} J: waiting as long would use \
                  more energy (is the blocking power right?)",

@@ -81,6 +81,115 @@ fn voltage(clock: f64) -> f64 {
     1.0 + RISE * (clock - KNEE).max(0.0)
 }
 
+/// A GPU whose power and time by clock were fitted to what is public, for emulations. An operation of a
+/// millisecond at the full clock takes `memory + (1 - memory) * full / clock` ms, and the GPU draws
+/// `fixed + dynamic * clock / full * voltage^2`, where the voltage falls from 1 at the full clock in a line to
+/// `least_voltage` at `knee` and stays there. The numbers describe curves, not parts of a chip.
+///
+/// [`A100_SXM`](Self::A100_SXM) follows the ten frontiers that Kareus's artifact planned for Perseus, whose
+/// times, energies and mean clocks determine all five numbers. Of the other two GPUs only the Perseus paper's
+/// two averages are public, how much all clocks of least energy save (section 2.4) and by how much longer that
+/// takes (section 6.2.3), so that only `memory` and `dynamic` were fitted and the voltage's shape was taken over.
+/// `litlab reproduce perseus` prints what is left over of each.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gpu {
+    /// What it is called.
+    pub name: &'static str,
+    /// The highest clock, MHz.
+    pub full: u32,
+    /// The part of an operation's time that no clock changes.
+    pub memory: f64,
+    /// What it draws whatever the clock, W.
+    pub fixed: f64,
+    /// What it draws besides at the full clock, W.
+    pub dynamic: f64,
+    /// Where the voltage stops to fall, MHz.
+    pub knee: f64,
+    /// The voltage there, relative to that at the full clock.
+    pub least_voltage: f64,
+    /// What it draws while it waits for another GPU, W: lowtime's numbers for A100 and A40.
+    pub blocking: f64,
+}
+
+impl Gpu {
+    /// NVIDIA A100 SXM: Kareus's testbed, and the Perseus paper's emulation.
+    pub const A100_SXM: Self = Self {
+        name: "A100 SXM",
+        full: 1410,
+        memory: 0.397,
+        fixed: 182.5,
+        dynamic: 119.2,
+        knee: 933.0,
+        least_voltage: 0.3,
+        blocking: 85.0,
+    };
+    /// NVIDIA A100 PCIe: the Perseus paper's testbed of four stages.
+    pub const A100_PCIE: Self = Self {
+        name: "A100 PCIe",
+        full: 1410,
+        memory: 0.78,
+        fixed: 175.2,
+        dynamic: 64.8,
+        knee: 930.0,
+        least_voltage: 0.3,
+        blocking: 85.0,
+    };
+    /// NVIDIA A40: its testbed of eight stages.
+    pub const A40: Self = Self {
+        name: "A40",
+        full: 1740,
+        memory: 0.70,
+        fixed: 162.0,
+        dynamic: 108.0,
+        knee: 1148.0,
+        least_voltage: 0.3,
+        blocking: 70.0,
+    };
+
+    /// How much longer an operation takes at a clock than at the full one, and what the GPU draws then, W.
+    #[must_use]
+    pub fn at(&self, megahertz: f64) -> (f64, f64) {
+        let full = f64::from(self.full);
+        let slower = self.memory + (1.0 - self.memory) * full / megahertz;
+        let way = ((megahertz - self.knee) / (full - self.knee)).clamp(0.0, 1.0);
+        let voltage = self.least_voltage + way * (1.0 - self.least_voltage);
+        let power = self.fixed + self.dynamic * megahertz / full * voltage.powi(2);
+        (slower, power)
+    }
+
+    /// The profile of a pipeline whose stages have these weights: forwards and backwards that take so many
+    /// milliseconds at the full clock for a weight of 1. As Perseus's profiler does (section 5), it goes down
+    /// from the full clock in steps of 15 MHz until slower clocks cost more energy.
+    #[must_use]
+    pub fn profile(&self, weights: &[f64], [forward, backward]: [f64; 2]) -> Profile {
+        let mut rows = Vec::new();
+        for (stage, weight) in (0..).zip(weights) {
+            for (instruction, time) in [("forward", forward), ("backward", backward)] {
+                let mut before = f64::INFINITY;
+                for clock in (*CLOCKS.start()..=self.full).rev().step_by(STEP) {
+                    let (slower, power) = self.at(f64::from(clock));
+                    if slower * power > before {
+                        break;
+                    }
+                    before = slower * power;
+                    let time = Millis(time * weight * slower);
+                    let kind = Kind {
+                        stage,
+                        instruction: instruction.into(),
+                    };
+                    let measurement = Measurement {
+                        clock: Hertz(f64::from(clock) * 1e6),
+                        time,
+                        energy: Joules(power * time.0 * 1e-3),
+                    };
+                    rows.push((kind, measurement));
+                }
+            }
+        }
+        Profile::new(rows)
+    }
+}
+
 /// splitmix64.
 struct Random(u64);
 

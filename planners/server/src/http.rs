@@ -1,26 +1,33 @@
 //! The routes.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
+use litd_planner::Pipeline;
+use litd_profiles::plan::Format;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
+use crate::drift::Drifts;
+use crate::model::StageProfile;
+use crate::models::Models;
 use crate::plans::Plans;
+use crate::protocol::ProfilingResult;
 use crate::registry::{Refusal, Registry};
 use crate::state::State;
+use crate::token::Token;
 
 /// Bodies beyond so many bytes are refused: the longest has a GPU's clocks.
 const BODY: usize = 64 << 10;
@@ -45,6 +52,12 @@ pub struct Server {
     changes: watch::Sender<u64>,
     /// Results that may be read.
     results: Semaphore,
+    /// The plans of jobs with models of their own.
+    models: Arc<Models>,
+    /// What ranks measured.
+    drifts: Mutex<Drifts>,
+    /// What clients must know, if anything.
+    token: Option<Token>,
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -65,20 +78,56 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-fn now() -> f64 {
+/// The time in Unix seconds.
+pub fn now() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0.0, |since| since.as_secs_f64())
 }
 
 impl Server {
     /// A server of these jobs and plans.
-    pub fn new(state: State, plans: watch::Receiver<Option<Arc<Plans>>>) -> Self {
+    pub fn new(
+        state: State,
+        plans: watch::Receiver<Option<Arc<Plans>>>,
+        token: Option<Token>,
+    ) -> Self {
         Self {
             state: Arc::new(state),
             plans,
             changes: watch::Sender::new(0),
             results: Semaphore::new(RESULTS),
+            models: Arc::default(),
+            drifts: Mutex::default(),
+            token,
         }
+    }
+
+    /// Makes the plans of jobs with models of their own, after a start.
+    pub fn characterise_all(self: &Arc<Self>) {
+        for (id, pipeline) in self.state.look(|registry| registry.models()) {
+            self.characterise(id, pipeline);
+        }
+    }
+
+    /// Makes a job's plans in the background; whoever waits for them, or for newer ones, gets them then.
+    fn characterise(self: &Arc<Self>, id: String, pipeline: Pipeline) {
+        let server = self.clone();
+        let runtime = tokio::runtime::Handle::current();
+        self.models
+            .characterise(id, pipeline, move |id, had_plans| {
+                let id = id.to_owned();
+                runtime.spawn(async move {
+                    if had_plans {
+                        let renew = |registry: &mut Registry| {
+                            registry.new_plans(&id);
+                            Ok(())
+                        };
+                        // What can't be saved is told to who changes something next.
+                        let _ = server.state.change(renew).await;
+                    }
+                    server.changed();
+                });
+            });
     }
 
     fn changed(&self) {
@@ -130,7 +179,7 @@ impl Server {
         }
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Answer {
+    async fn respond(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
         let (status, body, version) = match self.route(request).await {
             Ok((body, version)) => (StatusCode::OK, body, version),
             Err(Failure(status, detail)) => (
@@ -143,13 +192,27 @@ impl Server {
         *answer.status_mut() = status;
         let headers = answer.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if let Some(version) = version {
             headers.insert("plan-version", HeaderValue::from(version));
         }
         answer
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Result<(String, Option<u64>), Failure> {
+    async fn route(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<(String, Option<u64>), Failure> {
+        let sent = request.headers().get(AUTHORIZATION);
+        let sent = sent.map(HeaderValue::as_bytes);
+        if self.token.as_ref().is_some_and(|token| !token.is_in(sent)) {
+            return Err(Failure(
+                StatusCode::UNAUTHORIZED,
+                "the token is missing or wrong: send it as Authorization: Bearer TOKEN".into(),
+            ));
+        }
         let path = request.uri().path().to_owned();
         let (call, id) = path
             .trim_start_matches('/')
@@ -173,7 +236,17 @@ impl Server {
                 let result = body(request, RESULT).await?;
                 let check = |registry: &mut Registry| registry.check_result(&id, &result, now());
                 self.state.look(check)?;
-                json(&self.state.add_result(id, result).await?)
+                self.state.add_result(id.clone(), result.clone()).await?;
+                self.compare(&id, &result).await?;
+                json(&())
+            }
+            ("profile", true) => {
+                let profile: StageProfile = body(request, RESULT).await?;
+                let set = |registry: &mut Registry| registry.set_profile(&id, profile, now());
+                if let Some(pipeline) = self.state.change(set).await?? {
+                    self.characterise(id, pipeline);
+                }
+                json(&())
             }
             ("set_straggler", true) => {
                 let straggler = body(request, BODY).await?;
@@ -190,12 +263,22 @@ impl Server {
                 let after = parameter(query, "after")?.unwrap_or(0);
                 self.schedule(&id, rank, after).await
             }
-            ("register_job" | "register_rank" | "result" | "set_straggler" | "schedule", _) => {
-                Err(Failure(
-                    StatusCode::METHOD_NOT_ALLOWED,
-                    format!("not with {}", request.method()),
-                ))
+            ("plan", false) if request.method() == Method::GET => {
+                let query = request.uri().query().unwrap_or_default();
+                let pipeline = parameter(query, "pipeline")?.unwrap_or(0);
+                let pipeline =
+                    u32::try_from(pipeline).map_err(|_| unprocessable("pipeline is too large"))?;
+                let after = parameter(query, "after")?.unwrap_or(0);
+                self.plan(&id, pipeline, after).await
             }
+            (
+                "register_job" | "register_rank" | "result" | "set_straggler" | "schedule" | "plan"
+                | "profile",
+                _,
+            ) => Err(Failure(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!("not with {}", request.method()),
+            )),
             _ => Err(Failure(
                 StatusCode::NOT_FOUND,
                 format!("there is nothing at {path:?}"),
@@ -231,6 +314,86 @@ impl Server {
                 None => drop(changes.changed().await),
             }
         };
+        let schedule = self.plans(id).await?.schedule(&plan.rank, plan.degree);
+        Ok((json(&schedule)?.0, Some(plan.version)))
+    }
+
+    /// A pipeline's plan as a contract; with `after`, one that is newer, which is waited for.
+    async fn plan(
+        &self,
+        id: &str,
+        pipeline: u32,
+        after: u64,
+    ) -> Result<(String, Option<u64>), Failure> {
+        let mut changes = self.changes.subscribe();
+        let (version, degree) = loop {
+            changes.mark_unchanged();
+            match self
+                .state
+                .look(|registry| registry.pipeline(id, pipeline))?
+            {
+                (version, _) if version <= after => drop(changes.changed().await),
+                newer => break newer,
+            }
+        };
+        let contract = self.plans(id).await?.contract(degree);
+        Ok((contract.write(Format::Contract), Some(version)))
+    }
+
+    /// Compares what a rank measured with what its plan expects. What all ranks of a stage see to be otherwise,
+    /// beyond noise, makes a job's own model other, and new plans.
+    async fn compare(self: &Arc<Self>, id: &str, result: &ProfilingResult) -> Result<(), Failure> {
+        let rank = result.rank;
+        let Some((plan, peers)) = self.state.look(|registry| registry.peers(id, rank)) else {
+            return Ok(());
+        };
+        let has_model = self.state.look(|registry| registry.has_model(id));
+        let plans = match has_model {
+            true => self.models.get(id),
+            false => self.plans.borrow().clone(),
+        };
+        let Some(plans) = plans else {
+            return Ok(());
+        };
+        let gpu = plan.rank.pp_rank;
+        let expected = plans.expected(gpu, plan.degree);
+        let off = {
+            let mut drifts = self.drifts.lock().unwrap_or_else(PoisonError::into_inner);
+            drifts.note(id, result, &expected, &peers)
+        };
+        for (name, off) in &off {
+            eprintln!(
+                "litd-planner: {id}: {name} of stage {gpu} takes {:.1} % of what its plan expects: {}",
+                100.0 * off.time,
+                if has_model {
+                    "new plans follow"
+                } else {
+                    "measure --profile again"
+                }
+            );
+        }
+        if off.is_empty() || !has_model {
+            return Ok(());
+        }
+        let correct = |registry: &mut Registry| registry.correct(id, gpu, &off, now());
+        if let Some(pipeline) = self.state.change(correct).await?? {
+            self.characterise(id.to_owned(), pipeline);
+        }
+        Ok(())
+    }
+
+    /// A job's plans, once they are made.
+    async fn plans(&self, id: &str) -> Result<Arc<Plans>, Failure> {
+        if self.state.look(|registry| registry.has_model(id)) {
+            let mut changes = self.changes.subscribe();
+            loop {
+                changes.mark_unchanged();
+                match self.models.get(id) {
+                    Some(plans) => return Ok(plans),
+                    None => drop(changes.changed().await),
+                }
+            }
+        }
         let mut plans = self.plans.clone();
         let ready = plans.wait_for(Option::is_some).await;
         let plans = ready.ok().and_then(|plans| plans.clone());
@@ -240,8 +403,7 @@ impl Server {
                 "planning was stopped".into(),
             )
         };
-        let schedule = plans.ok_or_else(stopped)?.schedule(&plan.rank, plan.degree);
-        Ok((json(&schedule)?.0, Some(plan.version)))
+        plans.ok_or_else(stopped)
     }
 }
 

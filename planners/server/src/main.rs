@@ -1,13 +1,18 @@
 //! litd-planner: plans for pipelines, for any client that speaks Zeus's protocol. It sets no
 //! clock and needs no privilege.
 
+mod drift;
 mod http;
+mod journal;
+mod model;
+mod models;
 mod pipeline;
 mod plans;
 mod protocol;
 mod registry;
 mod state;
 mod store;
+mod token;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -27,6 +32,7 @@ use crate::plans::Plans;
 use crate::registry::Registry;
 use crate::state::State;
 use crate::store::Store;
+use crate::token::Token;
 
 /// Writing to disk is for few threads: one writes, and what waits is written together.
 const WRITERS: usize = 4;
@@ -35,12 +41,19 @@ const WRITERS: usize = 4;
 #[derive(Parser)]
 #[command(name = "litd-planner", version, max_term_width = 100)]
 struct Cli {
-    /// Where to listen; nobody is asked who he is, so keep it within the cluster
+    /// Where to listen; for other machines than this one there must be a token
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7787", value_parser = address)]
     listen: SocketAddr,
     /// The folder in which jobs and results survive a restart
     #[arg(long, value_name = "FOLDER")]
     state: PathBuf,
+    /// The file with the token that clients must send as "Authorization: Bearer TOKEN"; without it systemd's
+    /// credential planner-token counts
+    #[arg(long, value_name = "FILE", conflicts_with = "without_token")]
+    token_file: Option<PathBuf>,
+    /// Serve whoever can connect, from other machines too
+    #[arg(long)]
+    without_token: bool,
     #[command(flatten)]
     wanted: Wanted,
 }
@@ -74,9 +87,11 @@ fn page() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
+    let token = Token::new(cli.token_file.as_deref(), cli.without_token, cli.listen)?;
     let (pipeline, basis) = cli.wanted.pipeline()?;
     let gpus = pipeline.scale().gpus;
-    let (store, registry) = Store::open(&cli.state)?;
+    let (store, mut registry) = Store::open(&cli.state)?;
+    registry.hear_all(http::now());
     let registry = resume(&store, registry.serving(gpus), &basis)?;
     let (done, plans) = watch::channel(None);
     // Characterising takes seconds, and nobody should wait for it to register.
@@ -87,12 +102,13 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
         eprintln!("litd-planner: plans for {points} iteration times, found in {seconds:.1} s");
         done.send_replace(Some(Arc::new(plans)));
     });
-    let server = Arc::new(Server::new(State::new(store, registry), plans));
+    let server = Arc::new(Server::new(State::new(store, registry), plans, token));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(WRITERS)
         .enable_all()
         .build()?;
     runtime.block_on(async {
+        server.characterise_all();
         let listener = TcpListener::bind(cli.listen).await;
         let listener = listener.map_err(|cause| format!("{}: {cause}", cli.listen))?;
         println!("listening on {}", listener.local_addr()?);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use litd_planner::{Pipeline, Scale, Schedule};
-use litd_profiles::{Pricing, Profile};
+use litd_profiles::{Kind, Pricing, Profile};
 use litd_units::{Millis, Watts};
 use serde_json::{Map, Value, json};
 
@@ -58,7 +58,8 @@ impl Wanted {
         let schedule = schedule.map_err(|cause| cause.to_string())?;
         let gpus = schedule.gpus(stages.unwrap_or(0));
         let gpus = gpus.map_err(|cause| named(&cause))?;
-        let graph = schedule.graph(gpus, self.microbatches);
+        let has = |kind: &Kind| spec.entry(kind).is_some();
+        let graph = schedule.graph_with(gpus, self.microbatches, has);
         let scale = Scale {
             unit: pricing.unit,
             blocking: pricing.blocking,

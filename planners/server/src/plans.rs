@@ -1,8 +1,12 @@
 //! Schedules from plans, made when they are first wanted.
 
+use std::collections::BTreeMap;
+
 use litd_planner::{Job, Pipeline, Plan};
+use litd_profiles::plan::Contract;
 use litd_units::Millis;
 
+use crate::drift::Expected;
 use crate::protocol::{FrequencySchedule, RankInfo};
 
 /// A pipeline's frontier, and the time that degrees are relative to.
@@ -33,19 +37,39 @@ impl Plans {
         self.job.lookup(straggler)
     }
 
+    /// The plan of a pipeline beside others that are `degree` times as long, for whoever runs it.
+    #[must_use]
+    pub fn contract(&self, degree: f64) -> Contract {
+        self.job.contract(&self.plan(degree))
+    }
+
+    /// What a GPU of the row is expected to take and use for each instruction, on average.
+    #[must_use]
+    pub fn expected(&self, gpu: u32, degree: f64) -> Expected {
+        let contract = self.contract(degree);
+        let own = contract.stages.get(gpu as usize);
+        let mut sums: BTreeMap<String, (f64, f64, f64)> = BTreeMap::new();
+        for it in own.iter().flat_map(|stage| &stage.instructions) {
+            let sum = sums.entry(it.instruction.clone()).or_default();
+            sum.0 += it.time.map_or(0.0, |it| it.0 * 1e-3);
+            sum.1 += it.energy.map_or(0.0, |it| it.0);
+            sum.2 += 1.0;
+        }
+        let mean = |(name, (time, energy, count))| (name, (time / count, energy / count));
+        sums.into_iter().map(mean).collect()
+    }
+
     /// What a rank is to do in one iteration, beside others that are `degree` times as long.
     #[must_use]
     pub fn schedule(&self, rank: &RankInfo, degree: f64) -> FrequencySchedule {
         let plan = self.plan(degree);
         let graph = self.job.problem().graph();
         let moments = plan.moments(graph);
-        // Chunk c of GPU g is stage c * gpus + g.
-        let gpus = self.job.scale().gpus.max(1);
-        let mut own: Vec<usize> = (0..moments.len())
-            .filter(|&op| graph.kind(op).stage % gpus == rank.pp_rank)
-            .collect();
-        // Topological order breaks the ties of operations that take no time.
-        own.sort_by(|&a, &b| moments[a][0].0.total_cmp(&moments[b][0].0).then(a.cmp(&b)));
+        let lanes = self.job.lanes(&moments);
+        let own = lanes
+            .get(rank.pp_rank as usize)
+            .cloned()
+            .unwrap_or_default();
         let clock = |op: usize| {
             plan.operations[op]
                 .clock

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::Shape;
+
 /// `POST /register_job`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobInfo {
@@ -18,6 +20,10 @@ pub struct JobInfo {
     pub world_size: u32,
     /// Whatever the user wants in the job's name.
     pub job_metadata: Option<String>,
+    /// The job's own schedule, whose profile is posted to `/profile/{job_id}`; without it, the server's
+    /// profile and schedule count. Zeus's client has no such thing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<Shape>,
 }
 
 /// `POST /register_rank/{job_id}`.

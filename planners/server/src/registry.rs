@@ -5,6 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use litd_planner::Pipeline;
+
+use crate::drift::Off;
+use crate::journal::Change;
+use crate::model::{Model, Row, StageProfile};
 use crate::protocol::{JobInfo, ProfilingResult, RankInfo, Straggler};
 
 /// More than anybody trains at once; a client that registers in a loop ends here.
@@ -23,24 +28,37 @@ pub struct Registry {
     /// How many stages the pipelines have that this server plans.
     #[serde(skip)]
     stages: u32,
+    /// What has changed since [`Registry::take_changes`] was called last.
+    #[serde(skip)]
+    changes: Vec<Change>,
 }
 
 /// One job.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
     info: JobInfo,
     ranks: BTreeMap<u32, RankInfo>,
     /// The ranks that have asked for their schedule.
     asked: BTreeSet<u32>,
+    #[serde(flatten)]
+    late: Late,
+    /// Its own schedule and profile, where it has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    model: Option<Model>,
+    /// When somebody asked for it or told about it last, in Unix seconds.
+    #[serde(default)]
+    heard: f64,
+}
+
+/// Who is late in a job, and how often that or its plans changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Late {
     /// How late each GPU makes its pipeline, where it does.
     degrees: BTreeMap<u32, f64>,
     /// What will be so later: when, in Unix seconds.
     pending: Vec<(f64, Straggler)>,
     /// Counts changes of plans, from 1.
     version: u64,
-    /// When somebody asked for it or told about it last, in Unix seconds.
-    #[serde(default)]
-    heard: f64,
 }
 
 /// Why a request is refused.
@@ -83,8 +101,9 @@ impl Registry {
     /// Notes that all jobs' plans are other ones now. Which jobs can have none.
     pub fn replan(&mut self) -> Vec<String> {
         let mut without = Vec::new();
-        for (id, job) in &mut self.jobs {
-            job.version += 1;
+        let planned_here = |(_, job): &(&String, &mut Job)| job.model.is_none();
+        for (id, job) in self.jobs.iter_mut().filter(planned_here) {
+            job.late.version += 1;
             if job.info.pp_degree != self.stages {
                 without.push(id.clone());
             }
@@ -98,7 +117,7 @@ impl Registry {
     /// If its degrees contradict each other or the plans, or there are too many jobs.
     pub fn register_job(
         &mut self,
-        info: JobInfo,
+        mut info: JobInfo,
         now: f64,
         name: impl Fn(u64) -> String,
     ) -> Result<String, Refusal> {
@@ -115,7 +134,12 @@ impl Registry {
                 info.world_size, info.pp_degree, info.dp_degree, info.tp_degree
             ));
         }
-        if info.pp_degree != self.stages {
+        let model = info.pipeline.take();
+        let model = model
+            .map(|shape| Model::new(shape, info.pp_degree))
+            .transpose();
+        let model = model.map_err(|why| Refusal(format!("pipeline: {why}")))?;
+        if model.is_none() && info.pp_degree != self.stages {
             return refuse(format!(
                 "pp_degree {} is not the profile's {} stages",
                 info.pp_degree, self.stages
@@ -149,11 +173,18 @@ impl Registry {
             info,
             ranks: BTreeMap::new(),
             asked: BTreeSet::new(),
-            degrees: BTreeMap::new(),
-            pending: Vec::new(),
-            version: 1,
+            late: Late {
+                degrees: BTreeMap::new(),
+                pending: Vec::new(),
+                version: 1,
+            },
+            model,
             heard: now,
         };
+        self.changes.push(Change::Job {
+            id: id.clone(),
+            job: Box::new(job.clone()),
+        });
         self.jobs.insert(id.clone(), job);
         Ok(id)
     }
@@ -166,11 +197,25 @@ impl Registry {
             Some((id, _)) => {
                 let id = id.clone();
                 self.jobs.remove(&id);
+                self.changes.push(Change::Gone { id });
                 Ok(())
             }
             None => refuse(format!(
                 "there are {MAX_JOBS} jobs already, and none has been silent for a week"
             )),
+        }
+    }
+
+    /// A job whose pipelines are those that are planned.
+    fn planned(&self, id: &str) -> Result<&Job, Refusal> {
+        let job = self.jobs.get(id).ok_or_else(|| unknown(id))?;
+        match job.info.pp_degree {
+            stages if job.model.is_none() && stages != self.stages => refuse(format!(
+                "the job's pipelines have {stages} stages, and this server's profile has {} now: \
+                 register the job again",
+                self.stages
+            )),
+            _ => Ok(job),
         }
     }
 
@@ -214,8 +259,11 @@ impl Registry {
             Some(known) if place(known) != place(&rank) => {
                 refuse(format!("rank {} is registered at another place", rank.rank))
             }
+            Some(known) if *known == rank => Ok(()),
             _ => {
-                job.ranks.insert(rank.rank, rank);
+                job.ranks.insert(rank.rank, rank.clone());
+                let id = id.to_owned();
+                self.changes.push(Change::Rank { id, rank });
                 Ok(())
             }
         }
@@ -230,7 +278,12 @@ impl Registry {
         if !job.ranks.contains_key(&rank) {
             return refuse(format!("rank {rank} has not registered"));
         }
-        Ok(job.asked.insert(rank))
+        let is_new = job.asked.insert(rank);
+        if is_new {
+            let id = id.to_owned();
+            self.changes.push(Change::Asked { id, rank });
+        }
+        Ok(is_new)
     }
 
     /// What a rank's schedule is to be made from, once all have registered and asked.
@@ -238,23 +291,131 @@ impl Registry {
     /// # Errors
     /// If the job or the rank is unknown, or the job's pipelines are not those that are planned.
     pub fn plan(&self, id: &str, rank: u32) -> Result<Option<RankPlan>, Refusal> {
-        let job = self.jobs.get(id).ok_or_else(|| unknown(id))?;
-        if job.info.pp_degree != self.stages {
-            return refuse(format!(
-                "the job's pipelines have {} stages, and this server's profile has {} now: register \
-                 the job again",
-                job.info.pp_degree, self.stages
-            ));
-        }
+        let job = self.planned(id)?;
         let Some(info) = job.ranks.get(&rank) else {
             return refuse(format!("rank {rank} has not registered"));
         };
         let is_ready = job.asked.len() == job.info.world_size as usize;
         Ok(is_ready.then(|| RankPlan {
-            version: job.version,
+            version: job.late.version,
             degree: job.degree_beside(info.dp_rank),
             rank: info.clone(),
         }))
+    }
+
+    /// What the plan of a whole pipeline is to be made from: its version, and how late the latest of the other
+    /// pipelines is. Nobody has to have registered.
+    ///
+    /// # Errors
+    /// If the job or the pipeline is unknown, or the job's pipelines are not those that are planned.
+    pub fn pipeline(&self, id: &str, pipeline: u32) -> Result<(u64, f64), Refusal> {
+        let job = self.planned(id)?;
+        match job.info.dp_degree {
+            count if pipeline >= count => {
+                refuse(format!("pipeline {pipeline} must be below {count}"))
+            }
+            _ => Ok((job.late.version, job.degree_beside(pipeline))),
+        }
+    }
+
+    /// Whether a job has a model of its own.
+    #[must_use]
+    pub fn has_model(&self, id: &str) -> bool {
+        self.jobs.get(id).is_some_and(|job| job.model.is_some())
+    }
+
+    /// Takes in what was measured of a stage. The pipeline to characterise, once all stages were measured.
+    ///
+    /// # Errors
+    /// If the job is unknown or has no schedule of its own, or the numbers make no sense together.
+    pub fn set_profile(
+        &mut self,
+        id: &str,
+        profile: StageProfile,
+        now: f64,
+    ) -> Result<Option<Pipeline>, Refusal> {
+        let job = self.job(id, now)?;
+        let gpus = job.info.pp_degree;
+        let Some(model) = &job.model else {
+            return refuse(
+                "the job was registered without a pipeline of its own: it has the server's profile",
+            );
+        };
+        let stages = model.stages(gpus);
+        if profile.stage >= stages {
+            return refuse(format!("stage {} must be below {stages}", profile.stage));
+        }
+        profile.check().map_err(Refusal)?;
+        let mut model = model.clone();
+        model.stages.insert(profile.stage, profile.rows.clone());
+        let pipeline = model.pipeline(gpus).map_err(Refusal)?;
+        job.model = Some(model);
+        let id = id.to_owned();
+        self.changes.push(Change::Profile { id, profile });
+        Ok(pipeline)
+    }
+
+    /// Makes what was measured of a GPU's stages fit what training shows now.
+    ///
+    /// # Errors
+    /// As [`Self::set_profile`].
+    pub fn correct(
+        &mut self,
+        id: &str,
+        gpu: u32,
+        off: &BTreeMap<String, Off>,
+        now: f64,
+    ) -> Result<Option<Pipeline>, Refusal> {
+        let job = self.job(id, now)?;
+        let gpus = job.info.pp_degree.max(1);
+        let stages = job.model.iter().flat_map(|it| it.stages.clone());
+        let own: Vec<(u32, Vec<Row>)> = stages.filter(|(stage, _)| stage % gpus == gpu).collect();
+        let mut pipeline = None;
+        for (stage, mut rows) in own {
+            for (name, _, time, energy) in &mut rows {
+                if let Some(off) = off.get(name) {
+                    *time *= off.time;
+                    *energy *= off.energy;
+                }
+            }
+            pipeline = self.set_profile(id, StageProfile { stage, rows }, now)?;
+        }
+        Ok(pipeline)
+    }
+
+    /// Who else is at a rank's stage, itself among them, in all pipelines; with its place and its lateness.
+    #[must_use]
+    pub fn peers(&self, id: &str, rank: u32) -> Option<(RankPlan, Vec<u32>)> {
+        let job = self.jobs.get(id)?;
+        let own = job.ranks.get(&rank)?;
+        let same = job.ranks.values().filter(|it| it.pp_rank == own.pp_rank);
+        let plan = RankPlan {
+            version: job.late.version,
+            degree: job.degree_beside(own.dp_rank),
+            rank: own.clone(),
+        };
+        let count = job.info.dp_degree * job.info.tp_degree;
+        let ranks: Vec<u32> = same.map(|it| it.rank).collect();
+        (ranks.len() == count as usize).then_some((plan, ranks))
+    }
+
+    /// Notes that a job has new plans.
+    pub fn new_plans(&mut self, id: &str) {
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.late.version += 1;
+            let (id, late) = (id.to_owned(), job.late.clone());
+            self.changes.push(Change::Late { id, late });
+        }
+    }
+
+    /// The pipelines of jobs with models of their own, which are to be characterised after a start.
+    #[must_use]
+    pub fn models(&self) -> Vec<(String, Pipeline)> {
+        let own = self.jobs.iter().filter_map(|(id, job)| {
+            let pipeline = job.model.as_ref()?.pipeline(job.info.pp_degree).ok()??;
+            Some((id.clone(), pipeline))
+        });
+        own.collect()
     }
 
     /// Checks that a result is of a rank of the job.
@@ -309,39 +470,93 @@ impl Registry {
             return refuse(format!("delay {delay} must be from 0 to 10000000 seconds"));
         }
         // What is said later about the same GPU counts.
-        job.pending.retain(|(_, other)| other.id != rank);
-        job.pending.push((now + delay, straggler));
+        job.late.pending.retain(|(_, other)| other.id != rank);
+        job.late.pending.push((now + delay, straggler));
+        let late = job.late.clone();
+        let id = id.to_owned();
+        self.changes.push(Change::Late { id, late });
         Ok(now + delay)
     }
 
     /// Lets what was announced come true. Whether a plan has changed.
     pub fn apply_due(&mut self, now: f64) -> bool {
         let mut changed = false;
-        for job in self.jobs.values_mut() {
-            let due: Vec<_> = job
+        for (id, job) in &mut self.jobs {
+            let late = &mut job.late;
+            let due: Vec<_> = late
                 .pending
                 .extract_if(.., |(when, _)| *when <= now)
                 .collect();
+            if due.is_empty() {
+                continue;
+            }
+            let before = late.degrees.clone();
             for (_, straggler) in due {
-                let before = job.degrees.clone();
                 if straggler.degree > 1.0 {
-                    job.degrees.insert(straggler.id, straggler.degree);
+                    late.degrees.insert(straggler.id, straggler.degree);
                 } else {
-                    job.degrees.remove(&straggler.id);
+                    late.degrees.remove(&straggler.id);
                 }
-                if job.degrees != before {
-                    job.version += 1;
-                    changed = true;
+            }
+            if late.degrees != before {
+                late.version += 1;
+                changed = true;
+            }
+            let (id, late) = (id.clone(), late.clone());
+            self.changes.push(Change::Late { id, late });
+        }
+        changed
+    }
+
+    /// What has changed since this was called last, for the journal.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Makes a change of the journal again.
+    pub fn apply(&mut self, change: Change) {
+        match change {
+            Change::Job { id, job } => {
+                self.jobs.insert(id, *job);
+            }
+            Change::Gone { id } => {
+                self.jobs.remove(&id);
+            }
+            Change::Rank { id, rank } => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.ranks.insert(rank.rank, rank);
+                }
+            }
+            Change::Asked { id, rank } => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.asked.insert(rank);
+                }
+            }
+            Change::Profile { id, profile } => {
+                let job = self.jobs.get_mut(&id);
+                if let Some(model) = job.and_then(|job| job.model.as_mut()) {
+                    model.stages.insert(profile.stage, profile.rows);
+                }
+            }
+            Change::Late { id, late } => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.late = late;
                 }
             }
         }
-        changed
+    }
+
+    /// Takes all jobs as heard of: the journal does not tell when each was.
+    pub fn hear_all(&mut self, now: f64) {
+        for job in self.jobs.values_mut() {
+            job.heard = now;
+        }
     }
 
     /// When the next announcement comes true.
     #[must_use]
     pub fn next_due(&self) -> Option<f64> {
-        let all = self.jobs.values().flat_map(|job| &job.pending);
+        let all = self.jobs.values().flat_map(|job| &job.late.pending);
         all.map(|(when, _)| *when).min_by(f64::total_cmp)
     }
 }
@@ -349,7 +564,7 @@ impl Registry {
 impl Job {
     /// How late the latest of the other pipelines is: what this one need not be faster than.
     fn degree_beside(&self, pipeline: u32) -> f64 {
-        let others = self.degrees.iter().filter(|(rank, _)| {
+        let others = self.late.degrees.iter().filter(|(rank, _)| {
             self.ranks
                 .get(rank)
                 .is_some_and(|rank| rank.dp_rank != pipeline)
@@ -372,6 +587,7 @@ mod tests {
             tp_degree: 1,
             world_size: 2,
             job_metadata: None,
+            pipeline: None,
         };
         registry.register_job(info, now, |later| format!("{now:09}-{later:04}"))
     }

@@ -1,8 +1,10 @@
-//! The jobs in memory and on disk: what is answered is on disk before.
+//! The jobs in memory and on disk: what is answered is on disk before. Changes are appended to a journal, many
+//! with one write where many come at once; a journal that is longer than the jobs is replaced by them.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::journal::lines;
 use crate::protocol::ProfilingResult;
 use crate::registry::{Refusal, Registry};
 use crate::store::Store;
@@ -22,6 +24,8 @@ struct Jobs {
     registry: Registry,
     /// Counts changes.
     changes: u64,
+    /// Those that are not on disk, as the journal's lines.
+    unsaved: Vec<u8>,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -36,6 +40,7 @@ impl State {
             jobs: Mutex::new(Jobs {
                 registry,
                 changes: 0,
+                unsaved: Vec::new(),
             }),
             saved: Mutex::new(0),
             store,
@@ -58,6 +63,11 @@ impl State {
         let (done, number) = {
             let mut jobs = held(&self.jobs);
             let done = change(&mut jobs.registry)?;
+            let changes = jobs.registry.take_changes();
+            match lines(&changes) {
+                Ok(lines) => jobs.unsaved.extend(lines),
+                Err(cause) => return Ok(Err(cause.into())),
+            }
             jobs.changes += 1;
             (done, jobs.changes)
         };
@@ -89,12 +99,25 @@ impl State {
         if *saved >= number {
             return Ok(());
         }
-        let (text, changes) = {
-            let jobs = held(&self.jobs);
-            (serde_json::to_vec(&jobs.registry)?, jobs.changes)
+        let (journal, changes) = {
+            let mut jobs = held(&self.jobs);
+            (std::mem::take(&mut jobs.unsaved), jobs.changes)
         };
-        self.store.save(&text)?;
+        if let Err(cause) = self.store.append(&journal) {
+            // It goes with the next one, before what has come meanwhile.
+            let mut jobs = held(&self.jobs);
+            let later = std::mem::replace(&mut jobs.unsaved, journal);
+            jobs.unsaved.extend(later);
+            return Err(cause);
+        }
         *saved = changes;
+        if self.store.is_journal_long() {
+            let jobs = held(&self.jobs);
+            let text = serde_json::to_vec(&jobs.registry)?;
+            drop(jobs);
+            // What the jobs hold beyond the journal comes again with the next change, which does no harm.
+            self.store.save(&text)?;
+        }
         Ok(())
     }
 }

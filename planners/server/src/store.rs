@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -15,10 +16,16 @@ use crate::registry::Registry;
 /// Nobody asks for more results than these bytes; who wants them moves them away.
 const MAX_RESULTS: u64 = 4 << 30;
 
+/// A journal that is shorter than this is not replaced by the jobs.
+const SHORT_JOURNAL: u64 = 1 << 20;
+
 /// A folder of its own, which no other server has at the same time.
 #[derive(Debug)]
 pub struct Store {
     jobs: PathBuf,
+    journal: PathBuf,
+    /// Open for appending, with the jobs' length when they were written last.
+    appending: Mutex<(File, u64)>,
     results: PathBuf,
     basis: PathBuf,
     /// The kernel gives the lock back however the process ends.
@@ -44,31 +51,81 @@ impl Store {
     /// the file.
     pub fn open(folder: &Path) -> Result<(Self, Registry), String> {
         fs::create_dir_all(folder).map_err(|cause| named(folder)(&cause))?;
+        let lock = lock(folder)?;
+        let (jobs, journal) = (folder.join("jobs.json"), folder.join("journal.jsonl"));
+        let (mut registry, length) = match fs::read(&jobs) {
+            Ok(bytes) => {
+                let registry = serde_json::from_slice(&bytes).map_err(|cause| {
+                    named(&jobs)(&format_args!(
+                        "not the jobs of this server ({cause}): move it away, and jobs register anew"
+                    ))
+                })?;
+                (registry, bytes.len() as u64)
+            }
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => (Registry::default(), 0),
+            Err(cause) => return Err(named(&jobs)(&cause)),
+        };
+        whole_lines(&journal).map_err(|cause| named(&journal)(&cause))?;
+        replay(&journal, &mut registry)?;
+        let mut options = OpenOptions::new();
+        let file = options.create(true).append(true).open(&journal);
+        let file = file.map_err(|cause| named(&journal)(&cause))?;
         let store = Self {
-            jobs: folder.join("jobs.json"),
+            appending: Mutex::new((file, length)),
+            jobs,
+            journal,
             results: folder.join("results.jsonl"),
             basis: folder.join("plans.json"),
-            _lock: lock(folder)?,
+            _lock: lock,
         };
         whole_lines(&store.results).map_err(|cause| named(&store.results)(&cause))?;
-        let registry = match fs::read(&store.jobs) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|cause| {
-                named(&store.jobs)(&format_args!(
-                    "not the jobs of this server ({cause}): move it away, and jobs register anew"
-                ))
-            })?,
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Registry::default(),
-            Err(cause) => return Err(named(&store.jobs)(&cause)),
-        };
         Ok((store, registry))
     }
 
-    /// Replaces the jobs on disk.
+    /// Adds changes to the journal: all of them or none.
     ///
     /// # Errors
     /// What the system says.
+    pub fn append(&self, lines: &[u8]) -> io::Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let mut held = self
+            .appending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        append(&mut held.0, lines)
+    }
+
+    /// Whether the journal is longer than the jobs.
+    pub fn is_journal_long(&self) -> bool {
+        let held = self
+            .appending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let length = held.0.metadata().map_or(0, |it| it.len());
+        length > SHORT_JOURNAL.max(held.1)
+    }
+
+    /// Replaces the jobs on disk, and empties the journal.
+    ///
+    /// # Errors
+    /// What the system says; the text names the file.
     pub fn save(&self, jobs: &[u8]) -> io::Result<()> {
-        replace(&self.jobs, jobs)
+        let mut held = self
+            .appending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let named = |path: &Path, cause: io::Error| {
+            io::Error::new(cause.kind(), format!("{}: {cause}", path.display()))
+        };
+        replace(&self.jobs, jobs).map_err(|cause| named(&self.jobs, cause))?;
+        // Before this, the changes would be made again, which does no harm.
+        held.0
+            .set_len(0)
+            .map_err(|cause| named(&self.journal, cause))?;
+        held.1 = jobs.len() as u64;
+        Ok(())
     }
 
     /// What plans are made from now and were not the last time; nothing if all is as it was.
@@ -113,20 +170,45 @@ impl Store {
     pub fn add_result(&self, job_id: &str, result: &ProfilingResult) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let mut file = options.create(true).append(true).open(&self.results)?;
-        let length = file.metadata()?.len();
-        if length > MAX_RESULTS {
+        if file.metadata()?.len() > MAX_RESULTS {
             let text = "there are enough results: move results.jsonl away";
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
         let mut line = serde_json::to_vec(&Line { job_id, result })?;
         line.push(b'\n');
-        let written = file.write_all(&line).and_then(|()| file.sync_data());
-        if written.is_err() {
-            // Half a line would spoil the next one.
-            let _ = file.set_len(length);
-        }
-        written
+        append(&mut file, &line)
     }
+}
+
+/// Adds lines to a file: all of them or none.
+fn append(file: &mut File, lines: &[u8]) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let written = file.write_all(lines).and_then(|()| file.sync_data());
+    if written.is_err() {
+        // Half a line would spoil the next one.
+        let _ = file.set_len(length);
+    }
+    written
+}
+
+/// Makes a journal's changes.
+fn replay(journal: &Path, registry: &mut Registry) -> Result<(), String> {
+    let text = match fs::read_to_string(journal) {
+        Ok(text) => text,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(cause) => return Err(named(journal)(&cause)),
+    };
+    for (number, line) in text.lines().enumerate() {
+        let change = serde_json::from_str(line).map_err(|cause| {
+            named(journal)(&format_args!(
+                "line {}: not a change of this server's jobs ({cause}): move it away, and jobs of \
+                 which it has the only word register anew",
+                number + 1
+            ))
+        })?;
+        registry.apply(change);
+    }
+    Ok(())
 }
 
 /// Takes the folder for this process alone.

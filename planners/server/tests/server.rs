@@ -8,6 +8,8 @@
 
 #[path = "server/docs.rs"]
 mod docs;
+#[path = "server/models.rs"]
+mod models;
 #[path = "server/process.rs"]
 mod process;
 #[path = "server/starts.rs"]
@@ -15,6 +17,9 @@ mod starts;
 #[path = "server/zeus.rs"]
 mod zeus;
 
+use std::io::{Read as _, Write as _};
+
+use litd_profiles::plan::{Contract, Format};
 use serde_json::{Value, json};
 
 use crate::process::{MICROBATCHES, Server, answer, clocks, job, rank};
@@ -89,6 +94,64 @@ fn a_straggler_slows_the_other_pipeline_until_it_recovers() {
     assert_eq!(after[2].1, before[2].1);
 }
 
+/// The contract of a pipeline is what its ranks' schedules are, and changes with them.
+#[test]
+fn a_pipelines_contract_has_its_ranks_schedules() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let id = server.job();
+    let schedules = server.ask_all(&id, 0);
+    let plan = |pipeline: u32, after: u64| {
+        let (status, head, body) = answer(server.send(
+            "GET",
+            &format!("/plan/{id}?pipeline={pipeline}&after={after}"),
+            "",
+        ));
+        assert_eq!(status, 200, "{body}");
+        let version = head
+            .lines()
+            .find_map(|line| line.strip_prefix("plan-version: "));
+        let (format, contract) = Contract::read(&body.to_string()).unwrap();
+        assert_eq!(format, Format::Contract);
+        assert_eq!(contract.problems(&[]), [""; 0]);
+        (version.unwrap().parse::<u64>().unwrap(), contract)
+    };
+    let same = |contract: &Contract, rank: u32, schedule: &Value| {
+        let own = &contract.stages[rank as usize % 2].instructions;
+        let own = own
+            .iter()
+            .map(|it| json!([it.instruction, it.clock.map(|it| it.0 / 1e6)]));
+        assert_eq!(
+            own.map(|it| it.to_string().replace(".0", ""))
+                .collect::<Vec<_>>(),
+            schedule["frequencies"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(Value::to_string)
+                .collect::<Vec<_>>()
+        );
+    };
+    let (version, before) = plan(1, 0);
+    assert_eq!(version, schedules[2].0);
+    same(&before, 2, &schedules[2].1);
+    same(&before, 3, &schedules[3].1);
+    let late = json!({"id": 0, "delay": 0.0, "degree": 1.2});
+    assert_eq!(server.post(&format!("/set_straggler/{id}"), &late).0, 200);
+    let (newer, during) = plan(1, version);
+    assert!(newer > version && during.totals.until > before.totals.until);
+    same(&during, 3, &server.ask(&id, 3, version).join().unwrap().1);
+    // The straggler's own pipeline goes on as it was.
+    assert_eq!(plan(0, version).1.stages, before.stages);
+    for (status, target) in [
+        (400, format!("/plan/{id}?pipeline=2")),
+        (422, format!("/plan/{id}?pipeline=x")),
+        (400, "/plan/none".to_owned()),
+    ] {
+        assert_eq!(server.get(&target).0, status, "{target}");
+    }
+}
+
 #[test]
 fn jobs_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
@@ -112,6 +175,61 @@ fn jobs_survive_a_restart() {
         (&line["job_id"], &line["iter_energy"][0]),
         (&json!(id), &json!(300.0))
     );
+}
+
+/// A server that is killed while clients register has every rank that it said it has, and no half one.
+#[test]
+fn what_was_answered_survives_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ids = Vec::new();
+    let mut told = Vec::new();
+    for round in 0..4_u64 {
+        let server = Server::start(folder.path());
+        let (status, id) = server.post("/register_job", &job(2, 64, 1));
+        assert_eq!(status, 200, "{id}");
+        let id = id.as_str().unwrap().to_owned();
+        let (sender, answered) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            for client in 0..4_u32 {
+                let (server, id, sender) = (&server, &id, sender.clone());
+                scope.spawn(move || {
+                    for number in (client..128).step_by(4) {
+                        let body = json!({"rank": number, "dp_rank": number / 2, "pp_rank": number % 2,
+                            "tp_rank": 0, "available_frequencies": [1410]});
+                        // Killed in between: no answer, and nothing is promised.
+                        let Ok(mut stream) = std::net::TcpStream::connect(&server.address) else { return };
+                        let body = body.to_string();
+                        let request = format!(
+                            "POST /register_rank/{id} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+                             content-length: {}\r\n\r\n{body}",
+                            body.len()
+                        );
+                        let mut text = String::new();
+                        let _ = stream.write_all(request.as_bytes());
+                        let _ = stream.read_to_string(&mut text);
+                        if text.starts_with("HTTP/1.1 200") {
+                            sender.send(number).unwrap();
+                        }
+                    }
+                });
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5 + 7 * round));
+            server.kill();
+        });
+        drop(sender);
+        told.push(answered.iter().collect::<Vec<u32>>());
+        ids.push(id);
+    }
+    let server = Server::start(folder.path());
+    for (id, told) in ids.iter().zip(&told) {
+        for rank in told {
+            // Only a rank that is registered can be late.
+            let late = json!({"id": rank, "delay": 1e6, "degree": 1.5});
+            let (status, said) = server.post(&format!("/set_straggler/{id}"), &late);
+            assert_eq!(status, 200, "{said}");
+        }
+    }
+    assert!(told.iter().any(|it| !it.is_empty()), "{told:?}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use litd_planner::{Frontier, Job, Point, certificate};
 use litd_profiles::Priced;
 use serde::Serialize;
 
+use super::contract::Write;
 use super::input::{Costs, Input, Loaded};
 use super::{rounding, saving, seconds};
 use crate::show::{DIM, HEAD, SIMULATED, WARNING};
@@ -28,6 +29,8 @@ pub struct Args<C: Costs> {
     /// Write every point: quant_time,cost_effective_J
     #[arg(long, value_name = "OUT.csv")]
     csv: Option<PathBuf>,
+    #[command(flatten)]
+    write: Write,
     /// Prove every point optimal with an independent check of its certificate
     #[arg(long)]
     check: bool,
@@ -76,6 +79,7 @@ pub fn run<C: Costs>(args: &Args<C>, json: bool) -> Outcome {
     if let Some(path) = &args.csv {
         write_csv(job.frontier(), path).map_err(|cause| format!("{}: {cause}", path.display()))?;
     }
+    args.write.write(&loaded, &job.lookup(None))?;
     if json {
         output::json(&report(&loaded, args.check))
     } else {

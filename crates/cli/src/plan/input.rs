@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use litd_planner::{Graph, Job, Pipeline, Point, Problem, Scale, Schedule};
-use litd_profiles::{Priced as Costed, Pricing, Rounding, Shape, Spec};
+use litd_profiles::{Kind, Priced as Costed, Pricing, Rounding, Shape, Spec};
 use litd_units::{Millis, Watts};
 
 /// Where costs come from: what was measured, or what is made up.
@@ -116,7 +116,7 @@ impl<C: Costs> Input<C> {
     pub(super) fn load(&self, quiet: bool) -> Fallible<Loaded> {
         let graphing = &self.graphing;
         let Priced { spec, kinds } = self.costs.costs(graphing)?;
-        let (graph, gpus) = graphing.graph(&kinds)?;
+        let (graph, gpus) = graphing.graph(&kinds, &spec)?;
         let scale = Scale {
             unit: Millis(graphing.unit),
             blocking: Watts(graphing.blocking),
@@ -185,7 +185,7 @@ impl Graphing {
     }
 
     /// The graph, and how many GPUs stand in a row.
-    fn graph(&self, priced: &[Costed]) -> Fallible<(Graph, u32)> {
+    fn graph(&self, priced: &[Costed], spec: &Spec) -> Fallible<(Graph, u32)> {
         if let Some(path) = &self.dag {
             let graph: Graph = parse(path)?;
             let gpus = self.stages.unwrap_or(graph.stages());
@@ -204,7 +204,8 @@ impl Graphing {
                 return Err("--stages is missing: the costs don't tell how many there are".into());
             }
         };
-        Ok((schedule.graph(gpus, microbatches)?, gpus))
+        let has = |kind: &Kind| spec.entry(kind).is_some();
+        Ok((schedule.graph_with(gpus, microbatches, has)?, gpus))
     }
 
     fn named(&self) -> Fallible<Option<Schedule>> {

@@ -8,6 +8,7 @@ use litd_profiles::Kind;
 use litd_units::{Hertz, Millis};
 use serde::Serialize;
 
+use super::contract::Write;
 use super::input::{Costs, Input, Loaded};
 use super::{rounding, saving, seconds};
 use crate::show::{HEAD, SIMULATED, mhz};
@@ -24,6 +25,8 @@ pub struct Args<C: Costs> {
     input: Input<C>,
     #[command(flatten)]
     straggler: Straggler,
+    #[command(flatten)]
+    write: Write,
 }
 
 /// How late another pipeline is.
@@ -84,6 +87,7 @@ pub fn run<C: Costs>(args: &Args<C>, json: bool) -> Outcome {
     let straggler = args.straggler.time(&loaded.job);
     let plan = loaded.job.lookup(straggler);
     let full = loaded.job.full_speed(straggler);
+    args.write.write(&loaded, &plan)?;
     if json {
         output::json(&report(&loaded, &full, &plan))
     } else {

@@ -1,6 +1,7 @@
 //! The time-energy frontier of a pipeline (Perseus), and the plans on it, as litctl shows them of what was
 //! measured and litlab of what it makes up ([`Costs`] is the difference).
 
+mod contract;
 pub mod frontier;
 mod input;
 pub mod lookup;
@@ -13,6 +14,7 @@ use litd_planner::{Job, Plan};
 use litd_units::Millis;
 
 pub use input::{Costs, Fallible, Graphing, Priced, parse};
+pub use picture::draw as draw_timeline;
 
 /// How much less energy a plan uses than another, in percent.
 #[must_use]

@@ -25,6 +25,10 @@ const MAX_BOXES: usize = 200_000;
 type Fallible = Result<(), Box<dyn Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
+/// Draws two iterations of a job, one above the other, into an SVG file.
+///
+/// # Errors
+/// There are too many operations, or the file can't be written.
 pub fn draw(file: &Path, job: &Job, plans: [&Plan; 2], simulated: bool) -> Fallible {
     let operations = job.problem().graph().operations().len();
     if operations > MAX_BOXES {

@@ -5,6 +5,7 @@
     reason = "in tests a panic is the report"
 )]
 
+mod baselines;
 mod certificate;
 mod common;
 mod optimal;

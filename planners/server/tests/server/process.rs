@@ -57,6 +57,12 @@ impl Server {
         }
     }
 
+    /// Kills it as `kill -9` does.
+    pub fn kill(&self) {
+        let id = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGKILL).unwrap();
+    }
+
     pub fn send(&self, method: &str, target: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream

@@ -133,6 +133,49 @@ fn a_profile_that_lacks_what_the_schedule_does_is_refused_at_once() {
     assert!(refusal(folder.path(), &[]).contains("profile.csv: "));
 }
 
+/// Nobody on another machine is served without a token, unless that is said to be meant.
+#[test]
+fn other_machines_need_a_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let everywhere = ["--listen", "0.0.0.0:0"];
+    let said = refusal(folder.path(), &everywhere);
+    assert!(
+        said.contains("there is no token: give --token-file FILE"),
+        "{said}"
+    );
+    drop(Server::start_with(
+        folder.path(),
+        &["--listen", "0.0.0.0:0", "--without-token"],
+    ));
+    let file = folder.path().join("token");
+    let option = ["--token-file", file.to_str().unwrap()];
+    assert!(refusal(folder.path(), &option).contains("token: No such file"));
+    std::fs::write(&file, "short\n").unwrap();
+    assert!(refusal(folder.path(), &option).contains("16 to 1024 visible ASCII"));
+    std::fs::write(&file, "0123456789abcdef\n").unwrap();
+    let server = Server::start_with(folder.path(), &option);
+    let (status, said) = server.post("/register_job", &job(2, 1, 1));
+    assert!(
+        status == 401 && said["detail"].as_str().unwrap().contains("token"),
+        "{said}"
+    );
+    let register = |token: &str| {
+        let program = "import sys; sys.path.insert(0, sys.argv[1])\n\
+                       from litd.perseus import Server\n\
+                       print(Server.register(sys.argv[2], pp=2, token=sys.argv[3]).job)";
+        let hook = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hooks/pytorch");
+        let mut python = std::process::Command::new("python3");
+        let url = format!("http://{}", server.address);
+        python.args(["-c", program, hook, &url, token]).output()
+    };
+    let Ok(output) = register("0123456789abcdef") else {
+        eprintln!("SKIPPED: no python3");
+        return;
+    };
+    assert!(output.status.success(), "{output:?}");
+    assert!(!register("0123456789abcdee").unwrap().status.success());
+}
+
 /// Chunk c of GPU g is stage c * GPUs + g of the profile.
 #[test]
 fn interleaved_gpus_get_the_clocks_of_all_their_chunks() {
