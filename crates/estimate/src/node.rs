@@ -171,13 +171,21 @@ impl<'a> Speeds<'a> {
     }
 
     fn equal_work(self) -> Result<Self, String> {
-        let apart = 1.0 + bound::slosh(&self.pace);
-        match apart <= MOST_APART {
-            true => Ok(self),
-            false => Err(format!(
-                "the slowest GPU is more than {MOST_APART} times as slow as the fastest: they do not do the same \
-                 work, or one column has several units"
+        let why = "do not do the same work, or one column has several units";
+        if bound::slosh(&self.pace) > MOST_APART - 1.0 {
+            return Err(format!(
+                "the slowest GPU is more than {MOST_APART} times as slow as the fastest: they {why}"
+            ));
+        }
+        let is_mixed = |it: &&Channel| {
+            let ends = it.values.quantile(0.05).zip(it.values.quantile(0.95));
+            ends.is_some_and(|(low, high)| high > MOST_APART * low)
+        };
+        match self.channels.iter().any(is_mixed) {
+            true => Err(format!(
+                "samples of one GPU differ by more than {MOST_APART} times: they {why}"
             )),
+            false => Ok(self),
         }
     }
 

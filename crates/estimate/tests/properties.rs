@@ -223,6 +223,21 @@ fn mixed_units_are_no_spread() {
 }
 
 #[test]
+fn a_gpu_with_two_units_is_no_spread() {
+    let mut fleet = Fleet::default();
+    for minute in 0..100 {
+        for (gpu, pace) in [("0", 2.4), ("1", 2.5)] {
+            let unit = if minute % 2 == 0 { 1.0 } else { 1000.0 };
+            let sample = paced(minute, pace * unit, 50.0);
+            fleet.add("n", gpu, &sample).unwrap();
+        }
+    }
+    let node = &Estimate::of(&fleet, None).nodes[0];
+    assert_eq!(node.spread_pct, None);
+    assert!(node.why["spread_pct"].contains("units"), "{:?}", node.why);
+}
+
+#[test]
 fn a_sample_that_comes_twice_counts_once() {
     let mut fleet = steady();
     let before = Estimate::of(&fleet, None);

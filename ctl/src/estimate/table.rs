@@ -470,3 +470,119 @@ fn number(
     damage.add(&what, place);
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use litd_estimate::Estimate;
+
+    use super::*;
+
+    fn read(text: &[u8]) -> (Fleet, Input, Option<String>) {
+        let (mut fleet, mut input) = (Fleet::default(), Input::default());
+        let rules = Rules {
+            cap: Some(Watts(300.0)),
+            ..Rules::default()
+        };
+        let path = Path::new("a.csv");
+        let error = table(text, path, &rules, &mut fleet, &mut input).err();
+        (fleet, input, error.map(|it| it.to_string()))
+    }
+
+    /// Two GPUs, twenty rows each, all that a table may have.
+    fn sound() -> Vec<u8> {
+        let mut text =
+            "host,uuid,timestamp,power.draw [W],clocks.sm [MHz],temperature.gpu,limiter,pace\n"
+                .to_owned();
+        for second in 0..20 {
+            for (gpu, clock) in [("a", 1400), ("b", 1330)] {
+                text += &format!("n,{gpu},{second},297.5 W,{clock} MHz,61,power,\"2.{clock}\"\n");
+            }
+        }
+        text.into_bytes()
+    }
+
+    /// `LITD_FUZZ`: how many tables are damaged (4,000 if not set).
+    #[test]
+    fn no_damage_makes_a_panic_or_a_zero() {
+        let count = std::env::var("LITD_FUZZ")
+            .ok()
+            .and_then(|it| it.parse().ok());
+        let sound = sound();
+        let mut state = 1_u64;
+        let mut random = |below: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below.max(1)
+        };
+        let words: [&[u8]; 16] = [
+            b"",
+            b"NaN",
+            b"-1",
+            b"0",
+            b"1e999",
+            b"\"",
+            b",",
+            b"\n",
+            b"\r\n",
+            b"[N/A]",
+            b" kW",
+            b"\xff",
+            b"9223372036854775807",
+            b"0x4",
+            b"2024-05-08T00:00:00Z",
+            b"\xef\xbb\xbf",
+        ];
+        for _ in 0..count.unwrap_or(4_000) {
+            let mut text = sound.clone();
+            for _ in 0..=random(4) {
+                let at = random(text.len());
+                let end = (at + random(12)).min(text.len());
+                match random(4) {
+                    0 => text.truncate(at),
+                    1 => {
+                        text.splice(at..end, words[random(words.len())].iter().copied());
+                    }
+                    2 => text[at..end].fill(random(256) as u8),
+                    _ => {
+                        let copied = text[at..end].to_vec();
+                        text.splice(at..at, copied);
+                    }
+                }
+            }
+            let (fleet, input, error) = read(&text);
+            let estimate = Estimate::of(&fleet, None);
+            assert_eq!(estimate.fleet.samples, fleet.seen().samples);
+            if fleet.seen().samples == 0 {
+                assert!(error.is_some() || !input.damage.kinds().is_empty());
+            }
+            for node in &estimate.nodes {
+                for value in [
+                    node.spread_pct,
+                    node.persistence,
+                    node.bound.gpu_red_power_pct,
+                ] {
+                    assert!(value.is_none_or(f64::is_finite), "{node:?}");
+                }
+                for (key, is_there) in [
+                    ("spread_pct", node.spread_pct.is_some()),
+                    ("persistence", node.persistence.is_some()),
+                    ("limiter_share", node.limiter_share.is_some()),
+                    ("repair", node.repair.is_some()),
+                ] {
+                    assert!(is_there || node.why.contains_key(key), "{key} of {node:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_takes_no_memory() {
+        let mut text = b"gpu,power_w,time\na,297,1\n".to_vec();
+        text.extend(std::iter::repeat_n(b'7', 3 << 20));
+        text.extend(b"\nb,297,1\n");
+        let (fleet, input, error) = read(&text);
+        assert_eq!((fleet.seen().samples, error), (2, None));
+        assert!(input.damage.kinds()[0].what.contains("longer than 1 MiB"));
+    }
+}
