@@ -111,7 +111,9 @@ mod tests {
         let samples = [(1_000, 1.0), (86_400_000, 2.0), (40_000_000, 3.0), (0, 4.0)];
         let of = |order: [usize; 4]| {
             let mut bins = TimeBins::default();
-            order.map(|at| bins.add(samples[at].0, samples[at].1));
+            for at in order {
+                bins.add(samples[at].0, samples[at].1);
+            }
             bins
         };
         assert_eq!(of([0, 1, 2, 3]), of([3, 2, 1, 0]));

@@ -344,11 +344,16 @@ impl NodeEstimate {
 
     fn bounds(&mut self, speeds: &Speeds<'_>, prices: Option<Prices>, power: Option<f64>) {
         let shares = speeds.gpus.iter().filter_map(|it| it.share(Limiter::Power));
-        let binds = shares.reduce(f64::max);
         // While clocks are compared at the cap only, that is when leaders may be slower.
-        let watched = if speeds.is_pace { Some(1.0) } else { binds };
+        let watched = match speeds.is_pace {
+            true => Some(1.0),
+            false => shares.reduce(f64::max),
+        };
+        let slowest = speeds.gpus[speeds.slowest()];
+        // More power helps the node only while power limits the GPU that the others wait for.
+        let binds = slowest.share(Limiter::Power);
         let red = |pace: &[f64], slope| bound::red(pace, &speeds.weights(), slope);
-        let at_ceiling = speeds.gpus[speeds.slowest()].is_at_highest_cap();
+        let at_ceiling = slowest.is_at_highest_cap();
         let raised = match at_ceiling {
             true => Some(0.0),
             false => binds,
@@ -371,10 +376,9 @@ impl NodeEstimate {
             let why = "no column tells the cap or the limiter (--cap-w): whether power limits the GPUs, so that more \
                        of it would help, is not known";
             self.why.insert("bound", why.to_owned());
-        } else {
-            let share = self.bound;
-            self.nothing_binds();
-            self.bound.gpu_red_power_pct = share.gpu_red_power_pct;
+        } else if binds.is_some_and(|it| it <= 0.0) {
+            let why = "power limits the slowest GPU in no sample: more of it would not help";
+            self.why.insert("bound", why.to_owned());
         }
         self.intervals(speeds, watched, raised);
         self.value(speeds.pace.len(), prices, power);

@@ -208,6 +208,32 @@ fn caps_at_their_ceiling_give_nothing_to_the_straggler() {
     assert!(node.why["bound"].contains("highest"), "{:?}", node.why);
 }
 
+/// A GPU that heat slows down gains nothing from watts; the others may still wait for it with less.
+#[test]
+fn a_straggler_that_power_does_not_limit_is_not_helped_by_it() {
+    let mut fleet = Fleet::default();
+    for (gpu, pace, limiter) in [
+        ("0", 1.0, Limiter::Power),
+        ("1", 1.0, Limiter::Power),
+        ("2", 1.1, Limiter::Heat),
+    ] {
+        let sample = Sample {
+            limiter: Some(limiter),
+            ..paced(0, pace, 50.0)
+        };
+        fleet.add("n", gpu, &sample).unwrap();
+    }
+    let node = &Estimate::of(&fleet, None).nodes[0];
+    assert_eq!(node.bound.gpu_realloc_throughput_pct, Some(0.0));
+    assert_eq!(node.bound.cpu_slosh_throughput_pct, Some(0.0));
+    assert!(node.bound.gpu_red_power_pct.unwrap() > 5.0);
+    assert!(
+        node.why["bound"].contains("would not help"),
+        "{:?}",
+        node.why
+    );
+}
+
 #[test]
 fn mixed_units_are_no_spread() {
     let mut fleet = Fleet::default();

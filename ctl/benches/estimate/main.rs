@@ -102,10 +102,10 @@ fn measured(path: &Path, rows: u64) -> Outcome<()> {
 
 fn main() -> Outcome<()> {
     let args = Vec::from_iter(std::env::args().skip(1).filter(|it| it != "--bench"));
-    if let [word, path, rows] = &args[..] {
-        if word == "one" {
-            return measured(Path::new(path), rows.parse()?);
-        }
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["one", path, rows] => return measured(Path::new(path), rows.parse()?),
+        [] | ["ten"] => {}
+        _ => return Err(nothing("anything", "the one word that it knows is ten").into()),
     }
     let folder = tempfile::tempdir()?;
     let one = |path: &Path, rows: u64| -> Outcome<()> {

@@ -110,10 +110,13 @@ pub fn csv(rows: impl Iterator<Item = Row>) -> String {
     text
 }
 
+/// What a row tells.
+type Value = fn(Row) -> f64;
+
 /// The same for Prometheus's backfill, by dcgm-exporter's names.
 pub fn openmetrics() -> String {
     let mut text = String::new();
-    let families: [(&str, fn(Row) -> f64); 5] = [
+    let families: [(&str, Value); 5] = [
         ("DCGM_FI_DEV_POWER_USAGE", |it| it.power()),
         ("DCGM_FI_DEV_SM_CLOCK", |it| it.clock() as f64),
         ("DCGM_FI_DEV_GPU_TEMP", |it| it.temperature() as f64),

@@ -44,20 +44,26 @@ fn longhorns_sgemm_is_as_it_was_found() {
     assert!(fleet["limiter_share"]["power"].as_f64() > Some(0.995));
     close(&fleet["persistence"], 0.999, 0.002);
     assert!(fleet["hottest_is_slowest"].as_f64() < Some(0.6));
+    let mut held_back_by_others = 0;
     for node in report["nodes"].as_array().unwrap() {
-        let bound = &node["bound"];
         let number = |value: &Value| value.as_f64().unwrap();
-        let (realloc, slosh) = (
-            &bound["gpu_realloc_throughput_pct"],
-            &bound["cpu_slosh_throughput_pct"],
-        );
+        let bound = &node["bound"];
+        let realloc = number(&bound["gpu_realloc_throughput_pct"]);
+        let slosh = number(&bound["cpu_slosh_throughput_pct"]);
+        if node["why"]["bound"].is_string() {
+            held_back_by_others += 1;
+            assert!(realloc == 0.0 && slosh == 0.0, "{node}");
+            continue;
+        }
         assert!(
-            number(realloc) + 1e-9 >= number(&node["slowest_vs_median_pct"]),
+            realloc + 1e-9 >= number(&node["slowest_vs_median_pct"]),
             "{node}"
         );
-        assert!(number(realloc) <= number(slosh) + 1e-9, "{node}");
-        close(slosh, number(&node["spread_pct"]), 1e-6);
+        assert!(realloc <= slosh + 1e-9, "{node}");
+        close(&node["spread_pct"], slosh, 1e-6);
     }
+    // One node's slowest GPU draws 247 to 260 W: something else than its cap holds it back.
+    assert_eq!(held_back_by_others, 1);
     // By clock instead of pace the same spread comes out: their exponent is -1.00.
     let columns = columns.replace("pace=time_ms", "pace=");
     let clocks = estimate(&["--csv", &path, "--columns", &columns, "--cap-w", "300"]);
