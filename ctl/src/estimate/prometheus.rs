@@ -49,7 +49,8 @@ pub struct Options {
         long = "match",
         value_name = "MATCHERS",
         requires = "prometheus",
-        default_value = ""
+        default_value = "",
+        hide_default_value = true
     )]
     matching: String,
     /// How far back from the end

@@ -2,7 +2,6 @@
 //! limits as servers do.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -151,6 +150,96 @@ struct Moods {
     token: bool,
     /// Reasons are told by counters of time, of so much a second.
     counters: Option<f64>,
+    /// Whose metrics it has.
+    exporter: Exporter,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Exporter {
+    #[default]
+    Dcgm,
+    Amd,
+    Litd,
+}
+
+impl Moods {
+    fn names(self) -> &'static [&'static str] {
+        match (self.exporter, self.counters) {
+            (Exporter::Dcgm, None) => &[
+                "DCGM_FI_DEV_POWER_USAGE",
+                "DCGM_FI_DEV_SM_CLOCK",
+                "DCGM_FI_DEV_GPU_TEMP",
+                "DCGM_FI_DEV_POWER_MGMT_LIMIT",
+                "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
+            ],
+            (Exporter::Dcgm, Some(_)) => &[
+                "DCGM_FI_DEV_POWER_USAGE",
+                "DCGM_FI_DEV_SM_CLOCK",
+                "DCGM_FI_DEV_GPU_TEMP",
+                "DCGM_FI_DEV_POWER_MGMT_LIMIT",
+                "DCGM_FI_DEV_POWER_VIOLATION",
+            ],
+            (Exporter::Amd, _) => &[
+                "gpu_package_power",
+                "gpu_clock",
+                "gpu_junction_temperature",
+                "gpu_violation_ppt_residency_percentage",
+            ],
+            (Exporter::Litd, _) => &[
+                "litd_device_power_watts",
+                "litd_device_clock_hertz",
+                "litd_device_temperature_celsius",
+                "litd_device_cap_watts",
+                "litd_device_limiter",
+                "litd_simulated",
+            ],
+        }
+    }
+
+    fn labels(self, row: Row) -> String {
+        let (host, uuid) = (row.host(), row.uuid());
+        match self.exporter {
+            Exporter::Dcgm => format!(r#""Hostname":"{host}","UUID":"{uuid}","instance":"x:9400""#),
+            Exporter::Amd => {
+                format!(
+                    r#""hostname":"{host}","serial_number":"{uuid}","gpu_id":"0","instance":"x:5000""#
+                )
+            }
+            Exporter::Litd => format!(r#""instance":"{host}","device":"{uuid}","kind":"gpu""#),
+        }
+    }
+}
+
+/// The labels by which the series of one GPU differ.
+fn variants(name: &str) -> &'static [&'static str] {
+    match name {
+        "gpu_clock" => &[r#","clock_index":"0""#, r#","clock_index":"1""#],
+        "litd_device_limiter" => &[r#","limiter":"power""#, r#","limiter":"none""#],
+        _ => &[""],
+    }
+}
+
+/// What a series of a GPU has at a moment.
+fn told(name: &str, variant: usize, row: Row, second: f64) -> Option<String> {
+    let limited = row.is_limited();
+    Some(match name {
+        "DCGM_FI_DEV_POWER_USAGE" | "gpu_package_power" | "litd_device_power_watts" => {
+            format!("{:.3}", row.power())
+        }
+        "DCGM_FI_DEV_SM_CLOCK" => row.clock().to_string(),
+        // Two dies, whose mean is the clock.
+        "gpu_clock" => (row.clock() + 2 * variant as u64 - 1).to_string(),
+        "litd_device_clock_hertz" => (row.clock() * 1_000_000).to_string(),
+        "DCGM_FI_DEV_GPU_TEMP" | "gpu_junction_temperature" | "litd_device_temperature_celsius" => {
+            row.temperature().to_string()
+        }
+        "DCGM_FI_DEV_POWER_MGMT_LIMIT" | "litd_device_cap_watts" => row.cap().to_string(),
+        "DCGM_FI_DEV_POWER_VIOLATION" => (if limited { second } else { 0.0 }).to_string(),
+        "gpu_violation_ppt_residency_percentage" => (if limited { 80 } else { 0 }).to_string(),
+        // The query asks for those that are 1.
+        "litd_device_limiter" => (limited == (variant == 0)).then(|| "1".to_owned())?,
+        _ => row.reasons().to_string(),
+    })
 }
 
 /// A stand-in for a Prometheus. How often it was asked.
@@ -216,18 +305,8 @@ fn answered(path: &str, moods: Moods) -> (&'static str, String) {
     let (place, query) = path.split_once('?').unwrap_or((path, ""));
     let pairs = query.split('&').filter_map(|it| it.split_once('='));
     let given = BTreeMap::from_iter(pairs.map(|it| (plain(it.0), plain(it.1))));
-    let reasons = match moods.counters {
-        Some(_) => "DCGM_FI_DEV_POWER_VIOLATION",
-        None => "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
-    };
     if place.ends_with("/label/__name__/values") {
-        let names = [
-            "DCGM_FI_DEV_POWER_USAGE",
-            "DCGM_FI_DEV_SM_CLOCK",
-            "DCGM_FI_DEV_GPU_TEMP",
-            "DCGM_FI_DEV_POWER_MGMT_LIMIT",
-            reasons,
-        ];
+        let names = moods.names();
         return (
             "200 OK",
             format!(
@@ -249,46 +328,73 @@ fn answered(path: &str, moods: Moods) -> (&'static str, String) {
     }
     let query = given.get("query").cloned().unwrap_or_default();
     let second = moods.counters.unwrap_or(0.0);
-    if query.starts_with("max(max_over_time(rate(") {
-        let result = format!("[{{\"metric\":{{}},\"values\":[[{end},\"{second}\"]]}}]");
-        return (
-            "200 OK",
-            format!(
-                "{{\"status\":\"success\",\"data\":{{\"resultType\":\"matrix\",\"result\":{result}}}}}"
-            ),
-        );
-    }
-    let value = |row: Row| match query.trim_start_matches("rate(").split('{').next() {
-        Some("DCGM_FI_DEV_POWER_USAGE") => format!("{:.3}", row.power()),
-        Some("DCGM_FI_DEV_SM_CLOCK") => row.clock().to_string(),
-        Some("DCGM_FI_DEV_GPU_TEMP") => row.temperature().to_string(),
-        Some("DCGM_FI_DEV_POWER_MGMT_LIMIT") => row.cap().to_string(),
-        Some("DCGM_FI_DEV_POWER_VIOLATION") => {
-            (if row.is_limited() { second } else { 0.0 }).to_string()
-        }
-        _ => row.reasons().to_string(),
+    let one = match () {
+        () if query.starts_with("max(max_over_time(rate(") => Some(second),
+        () if query.starts_with("max(litd_simulated") => Some(1.0),
+        () => None,
     };
-    let mut result = String::new();
-    for (node, gpu) in (0..NODES).flat_map(|node| (0..GPUS).map(move |gpu| (node, gpu))) {
-        let rows = (0..STEPS).map(|step| Row { node, gpu, step });
-        let rows = rows.filter(|row| (start..=end).contains(&row.time()) && row.time() % step == 0);
-        let values = rows.map(|row| format!("[{},\"{}\"]", row.time(), value(row)));
-        let values = Vec::from_iter(values).join(",");
-        let row = Row { node, gpu, step: 0 };
-        let comma = if result.is_empty() { "" } else { "," };
-        let _ = write!(
-            result,
-            "{comma}{{\"metric\":{{\"Hostname\":\"{}\",\"UUID\":\"{}\",\"instance\":\"x:9400\"}},\"values\":[{values}]}}",
-            row.host(),
-            row.uuid()
-        );
+    if let Some(value) = one {
+        return matrix(&format!(
+            r#"{{"metric":{{}},"values":[[{end},"{value}"]]}}"#
+        ));
     }
-    (
-        "200 OK",
-        format!(
-            "{{\"status\":\"success\",\"data\":{{\"resultType\":\"matrix\",\"result\":[{result}]}}}}"
-        ),
-    )
+    let name = query
+        .trim_start_matches("rate(")
+        .split('{')
+        .next()
+        .unwrap_or_default();
+    let mut result = Vec::new();
+    for at in 0..NODES * GPUS {
+        let row = |step| Row {
+            node: at / GPUS,
+            gpu: at % GPUS,
+            step,
+        };
+        for (variant, label) in variants(name).iter().enumerate() {
+            let rows = (0..STEPS).map(row);
+            let rows =
+                rows.filter(|row| (start..=end).contains(&row.time()) && row.time() % step == 0);
+            let values = rows.filter_map(|row| {
+                Some(format!(
+                    r#"[{},"{}"]"#,
+                    row.time(),
+                    told(name, variant, row, second)?
+                ))
+            });
+            let values = Vec::from_iter(values).join(",");
+            let labels = moods.labels(row(0));
+            result.push(format!(
+                r#"{{"metric":{{{labels}{label}}},"values":[{values}]}}"#
+            ));
+        }
+    }
+    matrix(&result.join(","))
+}
+
+fn matrix(result: &str) -> (&'static str, String) {
+    let body =
+        format!(r#"{{"status":"success","data":{{"resultType":"matrix","result":[{result}]}}}}"#);
+    ("200 OK", body)
+}
+
+/// AMD's exporter has no cap, a clock for each die and shares of time; litd has hertz and a label for the limiter.
+#[test]
+fn other_exporters_say_the_same() {
+    let expected = from_csv();
+    let (address, _) = stand_in(Moods {
+        exporter: Exporter::Amd,
+        ..Moods::default()
+    });
+    same(&estimate(&words(&address, &["--cap-w", "700"])), &expected);
+    let (address, _) = stand_in(Moods {
+        exporter: Exporter::Litd,
+        ..Moods::default()
+    });
+    let report = estimate(&words(&address, &[]));
+    same(&report, &expected);
+    assert_eq!(report["simulated"], true);
+    let text = String::from_utf8(litctl(&words(&address, &[])).stdout).unwrap();
+    assert!(text.starts_with("SIMULATED"), "{text}");
 }
 
 #[test]
