@@ -71,8 +71,8 @@ impl Http {
     pub fn new(url: Url) -> Result<Self, String> {
         if url.is_tls && !cfg!(feature = "tls") {
             return Err(format!(
-                "{url}: this litctl was built without TLS: build it with --features tls, or give --url with the \
-                 http:// address of a proxy on this host that speaks it"
+                "{url}: this litctl was built without TLS: build it with --features tls, or give the http:// \
+                 address of a proxy on this host that speaks it"
             ));
         }
         let runtime = Builder::new_current_thread().enable_all().build();
