@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The packages of each room, and the packages of this workspace that each may know besides those that
 /// tests alone want. Whoever adds an arrow adds it here, where it is seen.
-const ARROWS: [(&str, &[&str]); 27] = [
+const ARROWS: [(&str, &[&str]); 28] = [
     // These know nobody.
     ("litd-units", &[]),
     ("litd-diagnosis", &[]),
@@ -25,6 +25,7 @@ const ARROWS: [(&str, &[&str]); 27] = [
     ("litd-traces", &["litd-diagnosis", "litd-units"]),
     ("litd-power", &["litd-bindings", "litd-units"]),
     ("litd-api", &["litd-trial", "litd-units"]),
+    ("litd-estimate", &["litd-api", "litd-trial", "litd-units"]),
     // Planners speak to the daemon through what hooks and litctl tell it.
     ("litd-profiles", &["litd-units"]),
     ("litd-planner", &["litd-profiles", "litd-units"]),
@@ -82,6 +83,7 @@ const ARROWS: [(&str, &[&str]); 27] = [
             "litd-client",
             "litd-core",
             "litd-diagnosis",
+            "litd-estimate",
             "litd-files",
             "litd-inference",
             "litd-planner",

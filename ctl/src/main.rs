@@ -7,6 +7,7 @@ mod caps;
 mod carbon;
 mod control;
 mod doctor;
+mod estimate;
 mod events;
 mod forget;
 mod job;
@@ -22,6 +23,7 @@ mod restore;
 mod resume;
 mod show;
 mod status;
+mod svg;
 mod top;
 mod trial;
 mod wait;
@@ -50,6 +52,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Analyze(analyze::Args),
+    Estimate(estimate::Args),
     Replay(replay::Args),
     Doctor(doctor::Args),
     Plan(plan::Args),
@@ -102,6 +105,7 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> Outcome {
     match &cli.command {
         Command::Analyze(args) => analyze::run(args, cli.json),
+        Command::Estimate(args) => estimate::run(args, cli.json),
         Command::Replay(args) => replay::run(args, cli.json),
         Command::Doctor(args) => doctor::run(args, cli.json),
         Command::Plan(args) => plan::run(args, cli.json),

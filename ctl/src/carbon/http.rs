@@ -1,4 +1,4 @@
-//! One HTTP request to a provider of signals, bounded in time and size.
+//! One HTTP request to a provider of carbon signals, or to a Prometheus, bounded in time and size.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time;
 
-/// A provider is waited for no longer.
+/// A provider is waited for no longer, unless the caller says so.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// So much of what it says is shown.
 const WORDS: usize = 200;
@@ -62,6 +62,7 @@ impl fmt::Display for Url {
 /// Asks one provider; every request is a connection of its own.
 pub struct Http {
     url: Url,
+    patience: Duration,
     runtime: Runtime,
 }
 
@@ -70,22 +71,28 @@ impl Http {
     pub fn new(url: Url) -> Result<Self, String> {
         if url.is_tls && !cfg!(feature = "tls") {
             return Err(format!(
-                "{url}: this litctl was built without TLS: build it with --features tls, or give --url with the \
-                 http:// address of a proxy on this host that speaks it"
+                "{url}: this litctl was built without TLS: build it with --features tls, or give the http:// \
+                 address of a proxy on this host that speaks it"
             ));
         }
         let runtime = Builder::new_current_thread().enable_all().build();
         Ok(Self {
             url,
+            patience: PATIENCE,
             runtime: runtime.map_err(|error| error.to_string())?,
         })
     }
 
+    /// The same, but answers may take so long.
+    pub fn within(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
     /// The answer's body, with one header besides the usual ones.
     pub fn get(&self, path: &str, header: Option<(&str, &str)>) -> Result<Vec<u8>, Trouble> {
-        let asked = async { time::timeout(PATIENCE, self.ask(path, header)).await };
+        let asked = async { time::timeout(self.patience, self.ask(path, header)).await };
         let (status, body) = self.runtime.block_on(asked).unwrap_or_else(|_| {
-            let seconds = PATIENCE.as_secs();
+            let seconds = self.patience.as_secs();
             Err(Trouble::Away(format!(
                 "{}: no answer within {seconds} s",
                 self.url

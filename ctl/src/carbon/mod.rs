@@ -3,7 +3,7 @@
 pub mod advise;
 mod clock;
 mod follow;
-mod http;
+pub mod http;
 mod input;
 mod profile;
 mod run;

@@ -1,7 +1,6 @@
 //! The report as one HTML file: no script, nothing from a network; it fits a phone and paper.
 
 mod ranks;
-mod svg;
 mod time;
 
 use std::fmt::Write as _;
@@ -12,7 +11,7 @@ use litd_units::Nanos;
 
 use super::summary::Summary;
 use super::words;
-use svg::{Chart, colour, escaped};
+use crate::svg::{Chart, colour, escaped};
 
 /// The most kernels that the straggler wave draws.
 const WAVE_LINES: usize = 80;

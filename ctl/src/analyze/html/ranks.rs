@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use litd_traces::{LeadValues, RankReport, Report};
 use litd_units::Nanos;
 
-use super::svg::escaped;
 use crate::analyze::words;
 use crate::show::{or_dash, percent, time};
+use crate::svg::escaped;
 
 /// The section: groups where there are several, and a row for each rank.
 pub fn section(out: &mut String, report: &Report) {

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use litd_traces::{RankReport, Report, Split};
 use litd_units::Nanos;
 
-use super::svg::{Chart, escaped};
 use crate::analyze::{time, words};
 use crate::show::{or_dash, percent, time as of_time};
+use crate::svg::{Chart, escaped};
 
 /// A kind of time: what it is called, its colour, and how much of it there is.
 type Part = (&'static str, &'static str, fn(&Split) -> Nanos);

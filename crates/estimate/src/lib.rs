@@ -1,0 +1,32 @@
+//! What a fleet's nodes could gain at most from moving power between their GPUs, from telemetry that
+//! their owner already has. No I/O, no clock: samples go in one by one, an [`Estimate`] comes out.
+//!
+//! - [`Sample`]: one reading of one GPU; values that no GPU has are kept out of it ([`Quantity`]).
+//! - [`Fleet`]: what is kept of the samples, a few kilobytes for each GPU however many there are.
+//! - [`Estimate`]: per node and for the fleet what limits the GPUs, how far apart they are, whether
+//!   that persists, an upper bound of each policy's gain, and what the data can't tell.
+//!
+//! docs/estimate.md derives the bounds and names their assumptions.
+
+#![forbid(unsafe_code)]
+
+mod bins;
+mod bound;
+mod channel;
+mod compare;
+mod estimate;
+mod fleet;
+mod gpu;
+mod node;
+mod sample;
+mod sketch;
+
+pub use bins::{BINS, TimeBins};
+pub use bound::{Bound, LARGEST_SLOPE, SMALLEST_SLOPE};
+pub use compare::{LEAST_SLOWER, REPAIR_SIGMAS};
+pub use estimate::{Estimate, FleetEstimate, Gap, Slow, Triple};
+pub use fleet::{Fleet, Refused, Seen};
+pub use gpu::{Gpu, MOST_GPUS};
+pub use node::{Intervals, NodeEstimate, PerPolicy, Range};
+pub use sample::{NEAR_CAP, Quantity, Sample};
+pub use sketch::{BUCKETS, Sketch};

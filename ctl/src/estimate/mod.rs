@@ -1,0 +1,193 @@
+//! `litctl estimate`: what a fleet could gain at most, from telemetry that its owner already has. No litd need
+//! run anywhere.
+
+mod cell;
+mod columns;
+mod damage;
+mod exporters;
+mod html;
+mod limiter;
+mod prices;
+mod prometheus;
+mod table;
+mod text;
+mod time;
+
+use std::fs;
+use std::path::PathBuf;
+
+use litd_estimate::{Estimate, Fleet, FleetEstimate, NEAR_CAP, NodeEstimate, Seen};
+use litd_units::{Prices, Watts};
+use serde::Serialize;
+
+use crate::{Outcome, output};
+use columns::Wanted;
+use damage::Kind;
+use prices::Price;
+use table::{Input, Rules};
+
+/// Estimate what a fleet could gain at most, from telemetry that you already have
+///
+/// Reads tables of nvidia-smi, amd-smi or any monitoring, or a Prometheus with dcgm-exporter, AMD's
+/// device-metrics-exporter or litd. No litd need be installed, and nothing is changed. Tells per node and for the
+/// fleet what limits the GPUs, how far apart they are at the cap, an upper bound for each policy, GPUs to repair, and
+/// what the data can't tell.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Read tables: CSV or gzip of it, from nvidia-smi, amd-smi or others
+    #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "prometheus")]
+    csv: Vec<PathBuf>,
+    /// Which columns say what, of node, gpu, time, power_w, clock_mhz, temp_c, cap_w, max_cap_w, limiter and pace (time
+    /// per unit of work); a+b joins two, and those that nvidia-smi and amd-smi write are known
+    #[arg(
+        long,
+        value_name = "KEY=COLUMN,…",
+        default_value = "",
+        hide_default_value = true
+    )]
+    columns: Wanted,
+    /// The node of tables that have no column for it [default: the file's name]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    #[command(flatten)]
+    history: prometheus::Options,
+    /// Every GPU's cap where no column tells it, W
+    #[arg(long, value_name = "W", value_parser = watts)]
+    cap_w: Option<Watts>,
+    /// The highest cap that a GPU can be given, W: one that has it already can't be given more
+    #[arg(long, value_name = "W", value_parser = watts)]
+    max_cap_w: Option<Watts>,
+    /// What a kilowatt-hour and an hour of one GPU cost, in one currency
+    #[arg(long, value_name = "kwh=…,gpu_hour=…")]
+    price: Option<Price>,
+    /// Take the prices from [prices] of a litd.toml
+    #[arg(long, value_name = "FILE", conflicts_with = "price")]
+    config: Option<PathBuf>,
+    /// Write a page with the fleet's distribution
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  nvidia-smi --query-gpu=timestamp,index,power.draw,clocks.sm,temperature.gpu,enforced.power.limit,\\
+clocks_event_reasons.active --format=csv -l 10 > $(hostname).csv
+  litctl estimate --csv *.csv --price kwh=0.14,gpu_hour=2.50
+  litctl estimate --prometheus http://prometheus:9090 --last 7d --html fleet.html
+  litctl estimate --csv runs.csv.gz --columns node=host,gpu=uuid,time=ts,power_w=draw,pace=ms --cap-w 300";
+
+fn watts(text: &str) -> Result<Watts, String> {
+    let value = text
+        .parse::<f64>()
+        .ok()
+        .filter(|it| (1.0..=10_000.0).contains(it));
+    value
+        .map(Watts)
+        .ok_or_else(|| "must be between 1 and 10000 W".to_owned())
+}
+
+/// What was estimated, and from what.
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    simulated: bool,
+    nodes: Vec<NodeEstimate>,
+    fleet: FleetEstimate,
+    input: Source,
+    assumptions: Assumptions,
+}
+
+#[derive(Serialize)]
+struct Source {
+    rows: u64,
+    samples: u64,
+    repeated: u64,
+    earlier: u64,
+    damage: Vec<Kind>,
+}
+
+/// What the bounds rest on (docs/estimate.md).
+#[derive(Serialize)]
+struct Assumptions {
+    prices: Option<Prices>,
+    power_limits_from_share_of_cap: f64,
+    slopes: [f64; 2],
+    confidence: f64,
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    let prices = match (&args.price, &args.config) {
+        (Some(price), _) => Some(price.0),
+        (None, Some(path)) => Some(prices::configured(path)?),
+        (None, None) => None,
+    };
+    let rules = Rules {
+        wanted: args.columns.clone(),
+        node: args.node.clone(),
+        cap: args.cap_w,
+        highest_cap: args.max_cap_w,
+    };
+    let (mut fleet, mut input) = (Fleet::default(), Input::default());
+    for path in &args.csv {
+        table::file(path, &rules, &mut fleet, &mut input)?;
+    }
+    let mut simulated = false;
+    if let Some(address) = &args.history.prometheus {
+        simulated = prometheus::history(&args.history, address, &rules, &mut fleet, &mut input)?;
+    }
+    let source = source(&fleet, &input);
+    if source.samples == 0 {
+        let said = source
+            .damage
+            .iter()
+            .map(|it| format!("\n  {} x {} ({})", it.count, it.what, it.first));
+        return Err(format!(
+            "no sample of a GPU could be read{}",
+            String::from_iter(said)
+        )
+        .into());
+    }
+    let Estimate { nodes, fleet } = Estimate::of(&fleet, prices);
+    let report = Report {
+        schema: 1,
+        simulated,
+        nodes,
+        fleet,
+        input: source,
+        assumptions: Assumptions {
+            prices,
+            power_limits_from_share_of_cap: 1.0 - NEAR_CAP,
+            slopes: [litd_estimate::SMALLEST_SLOPE, litd_estimate::LARGEST_SLOPE],
+            confidence: 0.95,
+        },
+    };
+    if let Some(path) = &args.html {
+        fs::write(path, html::page(&report)).map_err(|it| format!("{}: {it}", path.display()))?;
+    }
+    match json {
+        true => output::json(&report),
+        false => output::text(&text::page(&report)),
+    }
+}
+
+fn source(fleet: &Fleet, input: &Input) -> Source {
+    let Seen {
+        samples,
+        repeated,
+        earlier,
+    } = fleet.seen();
+    let mut damage = input.damage.clone();
+    let order = "rows are earlier than the one before of their GPU; they count (a file given twice counts twice)";
+    damage.count(order, earlier, String::new);
+    let twice =
+        "rows say the same of the same moment as the one before of their GPU; they count once";
+    damage.count(twice, repeated, String::new);
+    Source {
+        rows: input.rows,
+        samples,
+        repeated,
+        earlier,
+        damage: damage.kinds(),
+    }
+}
