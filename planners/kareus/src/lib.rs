@@ -2,17 +2,28 @@
 //! (Wu, Chung and Chowdhury, "Kareus: Joint Reduction of Dynamic and Static Energy in Large Model
 //! Training").
 //!
-//! A schedule has three parts for each [`Partition`], which is a sequence of computations beside one
-//! communication: the GPU's clock, the number of SMs that the communication has, and the computation with
-//! which it starts. Together they are a [`Candidate`]. A [`Profiler`] says how long a partition takes with
-//! one, and what energy it uses.
+//! A [`Workload`] is divided into a [`Job`]: its partitions, each a sequence of computations beside one
+//! communication, and the microbatches that consist of them. A schedule of a [`Partition`] has three parts: the
+//! GPU's clock, the number of SMs that the communication has, and the computation with which it starts. Together
+//! they are a [`Candidate`], one of a [`Space`]. A [`Profiler`] says how long a partition takes with one, and
+//! what energy it uses.
 
+mod block;
 mod candidate;
+mod job;
 mod partition;
+mod partitioning;
+pub mod patterns;
 mod profile;
+mod space;
+mod workload;
 
 pub use candidate::Candidate;
+pub use job::{BACKWARD, FORWARD, Job, Microbatch};
 pub use partition::{
     Collective, CollectiveKind, Communication, Computation, Partition, Sequence, Step, Work,
 };
+pub use partitioning::{Operation, Part, PartitioningError, Repeated, partitions};
 pub use profile::{Measurement, Profiler, ProfilerError};
+pub use space::{A100, Gpu, GpuError, Space};
+pub use workload::{Model, Training, Workload, WorkloadError};
