@@ -15,6 +15,7 @@ mod partition;
 mod partitioning;
 pub mod patterns;
 mod profile;
+pub mod search;
 mod space;
 mod workload;
 
