@@ -30,7 +30,10 @@ const ARROWS: [(&str, &[&str]); 28] = [
     ("litd-planner", &["litd-profiles", "litd-units"]),
     ("litd-carbon", &["litd-units"]),
     ("litd-inference", &["litd-units"]),
-    ("litd-kareus", &["litd-units"]),
+    (
+        "litd-kareus",
+        &["litd-planner", "litd-profiles", "litd-units"],
+    ),
     (
         "litd-planner-server",
         &["litd-planner", "litd-profiles", "litd-units"],

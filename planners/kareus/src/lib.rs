@@ -10,21 +10,29 @@
 
 mod block;
 mod candidate;
+mod compose;
+mod iteration;
 mod job;
 mod partition;
 mod partitioning;
 pub mod patterns;
 mod profile;
+mod results;
 pub mod search;
 mod space;
+mod sums;
 mod workload;
 
 pub use candidate::Candidate;
+pub use compose::{Choice, Clocks, ComposeError, Execution, Method, Overlapped, microbatch};
+pub use iteration::{Iteration, IterationError, Planned};
 pub use job::{BACKWARD, FORWARD, Job, Microbatch};
 pub use partition::{
     Collective, CollectiveKind, Communication, Computation, Partition, Sequence, Step, Work,
 };
 pub use partitioning::{Operation, Part, PartitioningError, Repeated, partitions};
 pub use profile::{Measurement, Profiler, ProfilerError};
+pub use results::Results;
 pub use space::{A100, Gpu, GpuError, Space};
+pub use sums::{Sum, pareto_sums};
 pub use workload::{Model, Training, Workload, WorkloadError};
