@@ -282,7 +282,7 @@ fn missing(of: &Microbatch, missing: &str) -> ComposeError {
 fn parts<'a>(job: &'a Job, list: &[(usize, u32)], results: &Results) -> Vec<Part<'a>> {
     let part = |&(place, count): &(usize, u32)| {
         let name = job.sequences[place].name.as_str();
-        let all = results.sequence(name).iter();
+        let all = results.of_sequence(name).iter();
         Part {
             name,
             count: f64::from(count),
@@ -301,7 +301,7 @@ fn partition<'a>(
     method: Method,
 ) -> Part<'a> {
     let name = job.partitions[place].name.as_str();
-    let all = results.partition(name).iter();
+    let all = results.of_partition(name).iter();
     let allowed = all.filter(|(candidate, _)| method.allows(candidate));
     Part {
         name,

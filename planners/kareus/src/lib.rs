@@ -17,6 +17,7 @@ mod partition;
 mod partitioning;
 pub mod patterns;
 mod profile;
+mod records;
 mod results;
 pub mod search;
 mod space;
@@ -32,6 +33,7 @@ pub use partition::{
 };
 pub use partitioning::{Operation, Part, PartitioningError, Repeated, partitions};
 pub use profile::{Measurement, Profiler, ProfilerError};
+pub use records::{RecordError, Records};
 pub use results::Results;
 pub use space::{A100, Gpu, GpuError, Space};
 pub use sums::{Sum, pareto_sums};

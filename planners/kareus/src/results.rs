@@ -42,13 +42,13 @@ impl Results {
 
     /// What is known of a partition.
     #[must_use]
-    pub fn partition(&self, name: &str) -> &[(Candidate, Measurement)] {
+    pub fn of_partition(&self, name: &str) -> &[(Candidate, Measurement)] {
         self.partitions.get(name).map_or(&[], Vec::as_slice)
     }
 
     /// What is known of a sequence.
     #[must_use]
-    pub fn sequence(&self, name: &str) -> &[(Hertz, Measurement)] {
+    pub fn of_sequence(&self, name: &str) -> &[(Hertz, Measurement)] {
         self.sequences.get(name).map_or(&[], Vec::as_slice)
     }
 }
@@ -63,7 +63,7 @@ impl Profiler for Results {
         partition: &Partition,
         candidate: Candidate,
     ) -> Result<Measurement, ProfilerError> {
-        let all = Self::partition(self, &partition.name).iter();
+        let all = self.of_partition(&partition.name).iter();
         let found = all.clone().find(|(it, _)| *it == candidate);
         found.map(|(_, measured)| *measured).ok_or_else(|| {
             let partition = partition.name.clone();
@@ -79,7 +79,7 @@ impl Profiler for Results {
         sequence: &Sequence,
         clock: Hertz,
     ) -> Result<Measurement, ProfilerError> {
-        let mut all = Self::sequence(self, &sequence.name).iter();
+        let mut all = self.of_sequence(&sequence.name).iter();
         let found = all.find(|(it, _)| *it == clock);
         found.map(|(_, measured)| *measured).ok_or_else(|| {
             let sequence = sequence.name.clone();

@@ -92,12 +92,12 @@ fn instance(seed: u64) -> (Job, Results) {
 fn enumerated(job: &Job, results: &Results) -> Vec<Point> {
     let of = &job.microbatches[0];
     let mut all = Vec::new();
-    let block = &results.sequence(&job.sequences[0].name);
+    let block = &results.of_sequence(&job.sequences[0].name);
     for &(clock, _) in block.iter() {
         let sequence = |&(place, count): &(usize, u32)| {
             let name = &job.sequences[place].name;
             let (_, it) = results
-                .sequence(name)
+                .of_sequence(name)
                 .iter()
                 .find(|it| it.0 == clock)
                 .unwrap();
@@ -109,7 +109,7 @@ fn enumerated(job: &Job, results: &Results) -> Vec<Point> {
         let mut products = vec![base];
         for &(place, count) in &of.overlapped {
             let options: Vec<Point> = results
-                .partition(&job.partitions[place].name)
+                .of_partition(&job.partitions[place].name)
                 .iter()
                 .filter(|(candidate, _)| candidate.clock == clock)
                 .map(|(_, it)| [it.time.0 * f64::from(count), it.energy.0 * f64::from(count)])
@@ -156,7 +156,7 @@ fn composition_equals_the_full_product_on_1000_instances() {
 fn sum_of(job: &Job, results: &Results, choice: &Choice) -> f64 {
     let of = &job.microbatches[0];
     let sequence = |&(place, count): &(usize, u32)| {
-        let all = results.sequence(&job.sequences[place].name);
+        let all = results.of_sequence(&job.sequences[place].name);
         let (_, it) = all.iter().find(|it| it.0 == choice.clock).unwrap();
         it.time.0 * f64::from(count)
     };
@@ -171,7 +171,7 @@ fn sum_of(job: &Job, results: &Results, choice: &Choice) -> f64 {
                 .zip(candidates)
                 .map(|(&(place, count), candidate)| {
                     // Random instances have the same candidate more than once: any of them may be meant.
-                    let all = results.partition(&job.partitions[place].name);
+                    let all = results.of_partition(&job.partitions[place].name);
                     let times = all
                         .iter()
                         .filter(|it| it.0 == *candidate)
@@ -308,12 +308,12 @@ fn what_is_missing_is_named() {
     let without = |partition: &str, sequence: &str, shift: f64| {
         let mut results = Results::new(STATIC);
         for it in job.partitions.iter().filter(|it| it.name != partition) {
-            for &(candidate, measured) in complete.partition(&it.name) {
+            for &(candidate, measured) in complete.of_partition(&it.name) {
                 results.add_partition(&it.name, candidate, measured);
             }
         }
         for it in job.sequences.iter().filter(|it| it.name != sequence) {
-            for &(clock, measured) in complete.sequence(&it.name) {
+            for &(clock, measured) in complete.of_sequence(&it.name) {
                 results.add_sequence(&it.name, Hertz(clock.0 + shift), measured);
             }
         }
@@ -370,7 +370,7 @@ fn what_is_missing_is_named() {
     );
     let mut dear = Results::new(Watts(1e6));
     for it in &job.sequences {
-        for &(clock, measured) in complete.sequence(&it.name) {
+        for &(clock, measured) in complete.of_sequence(&it.name) {
             dear.add_sequence(&it.name, clock, measured);
         }
     }
