@@ -10,7 +10,9 @@
 
 mod block;
 mod candidate;
+mod compare;
 mod compose;
+mod explore;
 mod iteration;
 mod job;
 mod partition;
@@ -25,7 +27,9 @@ mod sums;
 mod workload;
 
 pub use candidate::Candidate;
+pub use compare::{IterationPoint, Reductions, reductions};
 pub use compose::{Choice, Clocks, ComposeError, Execution, Method, Overlapped, microbatch};
+pub use explore::{Searched, explore, profile_nanobatching, profile_sequences};
 pub use iteration::{Iteration, IterationError, Planned};
 pub use job::{BACKWARD, FORWARD, Job, Microbatch};
 pub use partition::{

@@ -40,6 +40,16 @@ impl Results {
         all.push((clock, measured));
     }
 
+    /// The sequences' results alone.
+    #[must_use]
+    pub fn without_partitions(&self) -> Self {
+        Self {
+            static_power: self.static_power,
+            partitions: BTreeMap::new(),
+            sequences: self.sequences.clone(),
+        }
+    }
+
     /// What is known of a partition.
     #[must_use]
     pub fn of_partition(&self, name: &str) -> &[(Candidate, Measurement)] {

@@ -10,9 +10,9 @@ use std::path::Path;
 use common::{STATIC, Sketch, exhaustive, job, llama_3b, training};
 use litd_kareus::search::{Point, frontier};
 use litd_kareus::{
-    BACKWARD, Candidate, Choice, Clocks, ComposeError, Execution, FORWARD, Iteration,
-    IterationError, Job, Measurement, Method, Microbatch, Overlapped, Results, Workload,
-    microbatch,
+    A100, BACKWARD, Candidate, Choice, Clocks, ComposeError, Execution, FORWARD, Iteration,
+    IterationError, Job, Measurement, Method, Microbatch, Overlapped, Partition, Results, Space,
+    Workload, explore, microbatch, profile_sequences,
 };
 use litd_planner::Schedule;
 use litd_units::{Hertz, Joules, Millis, Watts};
@@ -431,4 +431,34 @@ fn the_artifacts_points_are_what_their_format_says() {
         let total = point.cost.0 + 2.0 * time.0 * 1e-3 * STATIC.0;
         assert!((total - energy.0).abs() < 1e-9 * total);
     }
+}
+
+/// A search finds nearly the frontier that profiling everything gives, with a part of the measurements.
+#[test]
+fn a_searched_job_plans_nearly_as_a_profiled_one() {
+    let job = job(8, 1, true);
+    let whole = planned(
+        Method::KAREUS,
+        &exhaustive(&job, &mut Sketch { asked: 0 }),
+        &job,
+    );
+    let mut sketch = Sketch { asked: 0 };
+    let mut results = Results::new(STATIC);
+    let space = |it: &Partition| Space::searched(&A100, it).candidates().collect();
+    let mut told = 0;
+    let searches = explore(&job, &mut sketch, space, 1, &mut results, |_, most| {
+        told += 1;
+        assert_eq!(most, 224);
+    });
+    let searches = searches.unwrap();
+    assert_eq!((told, searches.len()), (sketch.asked, 4));
+    assert!(sketch.asked <= 4 * 224);
+    profile_sequences(&job, &mut sketch, &A100.clocks(2), &mut results).unwrap();
+    let searched = planned(Method::KAREUS, &results, &job);
+    let slower = searched.fastest().time / whole.fastest().time;
+    let dearer = searched.cheapest().energy / whole.cheapest().energy;
+    assert!(
+        (0.999..1.02).contains(&slower) && (0.999..1.02).contains(&dearer),
+        "{slower} {dearer}"
+    );
 }
