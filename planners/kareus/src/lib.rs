@@ -15,11 +15,13 @@ mod compose;
 mod explore;
 mod iteration;
 mod job;
+mod judge;
 mod partition;
 mod partitioning;
 pub mod patterns;
 mod profile;
 mod records;
+mod repeating;
 mod results;
 pub mod search;
 mod space;
@@ -32,12 +34,14 @@ pub use compose::{Choice, Clocks, ComposeError, Execution, Method, Overlapped, m
 pub use explore::{Searched, explore, profile_nanobatching, profile_sequences};
 pub use iteration::{Iteration, IterationError, Planned};
 pub use job::{BACKWARD, FORWARD, Job, Microbatch};
+pub use judge::{Judged, judge};
 pub use partition::{
     Collective, CollectiveKind, Communication, Computation, Partition, Sequence, Step, Work,
 };
 pub use partitioning::{Operation, Part, PartitioningError, Repeated, partitions};
 pub use profile::{Measurement, Profiler, ProfilerError};
 pub use records::{RecordError, Records};
+pub use repeating::{Repeating, repeating};
 pub use results::Results;
 pub use space::{A100, Gpu, GpuError, Space};
 pub use sums::{Sum, pareto_sums};

@@ -7,7 +7,8 @@ mod common;
 use common::{job, llama_3b, training};
 use litd_kareus::patterns::{Piece, Slot, overlaps, pieces};
 use litd_kareus::{
-    A100, CollectiveKind, Gpu, GpuError, Job, Model, Space, Step, Training, Workload,
+    A100, Collective, CollectiveKind, Gpu, GpuError, Job, Model, Operation, Part, Space, Step,
+    Training, Work, Workload, partitions, repeating,
 };
 use litd_units::Hertz;
 
@@ -139,6 +140,84 @@ fn the_work_of_a_block_is_that_of_its_parameters() {
         .sum();
     assert!((8.0 * linear / (6.0 * parameters * tokens) - 1.0).abs() < 1e-12);
     assert_eq!(model.num_hidden_layers, job.microbatches.len() as u32 * 7);
+}
+
+/// A microbatch as a trace shows it: embedding, 12 blocks, output layer.
+#[test]
+fn a_sequence_says_what_its_block_is() {
+    let compute = |name: &str, matrix: f64| Operation::Computation {
+        name: name.to_owned(),
+        part: Part::None,
+        work: Work {
+            matrix,
+            ..Work::default()
+        },
+    };
+    let collective = |kind| {
+        Operation::Collective(Collective {
+            kind,
+            bytes: 1e8,
+            group: 8,
+        })
+    };
+    let sum = || collective(CollectiveKind::AllReduce);
+    let mut block = vec![
+        compute("add", 0.0),
+        compute("norm", 0.0),
+        compute("qkv", 1.0),
+    ];
+    block.extend([
+        compute("flash", 1.0),
+        compute("proj", 1.0),
+        sum(),
+        compute("add", 0.0),
+    ]);
+    block.extend([
+        compute("norm", 0.0),
+        compute("up", 1.0),
+        compute("silu", 0.0),
+    ]);
+    block.extend([compute("down", 1.0), sum()]);
+    let mut sequence = vec![compute("embedding", 0.0), sum()];
+    for _ in 0..12 {
+        sequence.extend(block.clone());
+    }
+    sequence.extend([
+        compute("add", 0.0),
+        compute("norm", 0.0),
+        compute("head", 1.0),
+    ]);
+    let found = repeating(&sequence).unwrap();
+    assert_eq!((found.length, found.repetitions), (12, 12));
+    let own = &sequence[found.start..found.start + found.length];
+    let parts = partitions("forward", own).unwrap();
+    let mut names: Vec<Vec<&str>> = parts
+        .iter()
+        .map(|it| {
+            it.partition
+                .computations
+                .iter()
+                .map(|one| one.name.as_str())
+                .collect()
+        })
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        [
+            vec!["add_0", "qkv_0", "flash_0", "proj_0"],
+            vec!["add_0", "up_0", "silu_0", "down_0"],
+        ]
+    );
+    assert!(parts.iter().all(|it| it.count == 2));
+    assert_eq!(repeating(&sequence[..20]), None);
+    assert_eq!(repeating(&vec![sum(); 30]), None);
+    assert_eq!(repeating(&[]), None);
+    let error = partitions("forward", &[compute("norm", 0.0)])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("no communication"), "{error}");
+    assert!(partitions("forward", &[sum()]).is_err() && partitions("forward", &[]).is_err());
 }
 
 #[test]
