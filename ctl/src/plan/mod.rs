@@ -1,14 +1,17 @@
 //! `litctl plan`: the time-energy frontier of a pipeline (Perseus), and the plans on it.
 
+mod kareus;
 mod measured;
 mod partition;
 mod planner;
 mod report;
+mod sequences;
 
 use clap::Subcommand;
-use litd_cli::plan::{frontier, lookup, timeline};
+use litd_cli::plan::{frontier, kareus as joint, lookup, timeline};
 
 use crate::Outcome;
+use kareus::Recorded;
 use measured::Measured;
 
 /// Plan how fast each stage of a training pipeline computes: all that nobody waits for, slower
@@ -17,7 +20,7 @@ use measured::Measured;
 /// are not on its critical path can be slower for nothing, and while another pipeline is late
 /// all of them can. `frontier` finds the least energy for every iteration time, `lookup` the plan
 /// for a straggler, with clocks. `report` runs beside litd and tells a planner's server about
-/// stragglers.
+/// stragglers. `kareus` chooses overlap and clocks together.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -29,8 +32,10 @@ enum Command {
     Frontier(frontier::Args<Measured>),
     Lookup(lookup::Args<Measured>),
     Timeline(timeline::Args<Measured>),
+    Kareus(joint::Args<Recorded>),
     Partition(partition::Args),
     Report(report::Args),
+    Sequences(sequences::Args),
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
@@ -38,7 +43,9 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         Command::Frontier(args) => frontier::run(args, json),
         Command::Lookup(args) => lookup::run(args, json),
         Command::Timeline(args) => timeline::run(args, json),
+        Command::Kareus(args) => joint::run(args, json),
         Command::Partition(args) => partition::run(args, json),
         Command::Report(args) => report::run(args, json),
+        Command::Sequences(args) => sequences::run(args, json),
     }
 }

@@ -117,13 +117,15 @@ impl Iteration {
     }
 
     /// The fastest plan that uses no more than this, one GPU of each stage together. `None` where every plan uses
-    /// more.
+    /// more. Measured microbatches use a little more than the frontier, which is a relaxation, so plans are tried
+    /// from the first that the frontier allows.
     #[must_use]
     pub fn within_energy(&self, limit: Joules) -> Option<Planned> {
-        let points = self.units().filter(|it| it.1 <= limit);
-        points
-            .min_by_key(|it| it.0)
-            .map(|(time, _)| self.plan(time))
+        let allowed = self.units().filter(|it| it.1 <= limit);
+        let mut times: Vec<Units> = allowed.map(|it| it.0).collect();
+        times.sort_unstable();
+        let mut plans = times.into_iter().map(|time| self.plan(time));
+        plans.find(|plan| plan.energy <= limit)
     }
 
     /// The fastest plan.

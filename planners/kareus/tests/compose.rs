@@ -257,7 +257,10 @@ fn a_plan_keeps_its_time_and_its_energy_adds_up() {
     assert!(within.time <= middle && within.energy < fastest.energy);
     assert!(iteration.within_time(Millis(1.0)).is_none());
     let budget = iteration.within_energy(within.energy).unwrap();
-    assert!(budget.time <= within.time + Millis(1.0));
+    assert!(budget.energy <= within.energy && budget.time <= within.time);
+    let tight = Joules(1.01 * cheapest.energy.0);
+    let plan = iteration.within_energy(tight).unwrap();
+    assert!(plan.energy <= tight && plan.time < cheapest.time);
     assert!(iteration.within_energy(Joules(1.0)).is_none());
 }
 

@@ -3,6 +3,7 @@
 
 pub mod frontier;
 mod input;
+pub mod kareus;
 pub mod lookup;
 mod picture;
 pub mod timeline;
