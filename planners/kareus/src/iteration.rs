@@ -9,6 +9,7 @@ use crate::compose::{Choice, ComposeError, Method, microbatch};
 use crate::job::{Job, Microbatch};
 use crate::profile::Profiler as _;
 use crate::results::Results;
+use crate::slack::give_back;
 
 /// A job's iteration frontier, with what each microbatch may choose from.
 #[derive(Debug)]
@@ -146,26 +147,46 @@ impl Iteration {
     }
 
     /// The plan at a time of the frontier, with measured microbatches: each the slowest that is no slower than
-    /// planned.
+    /// planned; and then slower still where nobody waits for it, because between measured points the frontier is
+    /// a line and measured microbatches are faster than that.
     #[must_use]
     pub fn plan(&self, time: Units) -> Planned {
         let plan = self.pipeline.plan(time, None);
         let graph = self.pipeline.problem().graph();
-        let operations = plan.operations.iter().enumerate();
-        let operations = operations.map(|(operation, planned)| {
-            let kind = graph.kind(operation);
+        let kinds = graph.kinds().iter().map(|kind| {
             let own = |it: &(Microbatch, Vec<Choice>)| {
                 it.0.stage == kind.stage && it.0.instruction == kind.instruction
             };
-            let place = self.microbatches.iter().position(own).unwrap_or(0);
-            let choices = &self.microbatches[place].1;
-            let chosen = choices.iter().position(|it| it.time == planned.realised);
-            (place, chosen.unwrap_or(0))
+            self.microbatches.iter().position(own).unwrap_or(0)
         });
+        let kinds: Vec<usize> = kinds.collect();
+        let places: Vec<usize> = graph
+            .operations()
+            .iter()
+            .map(|it| kinds[it.kind as usize])
+            .collect();
+        let times: Vec<Vec<Millis>> = self
+            .microbatches
+            .iter()
+            .map(|(_, choices)| choices.iter().map(|it| it.time).collect())
+            .collect();
+        let choices: Vec<&[Millis]> = places.iter().map(|&it| times[it].as_slice()).collect();
+        let mut chosen: Vec<usize> = plan
+            .operations
+            .iter()
+            .zip(&choices)
+            .map(|(planned, all)| all.partition_point(|it| *it < planned.realised))
+            .collect();
+        let end = give_back(graph, &mut chosen, &choices);
+        let operations: Vec<(usize, usize)> = places.into_iter().zip(chosen).collect();
+        let choice = |&(place, it): &(usize, usize)| &self.microbatches[place].1[it];
+        let dynamic: Joules = operations.iter().map(|it| choice(it).dynamic).sum();
+        let scale = self.pipeline.scale();
+        let waiting = f64::from(scale.gpus) * scale.blocking.0 * end.0 * 1e-3;
         Planned {
-            time: plan.realised,
-            energy: plan.energy,
-            operations: operations.collect(),
+            time: end,
+            energy: dynamic + Joules(waiting),
+            operations,
         }
     }
 }

@@ -24,6 +24,7 @@ mod records;
 mod repeating;
 mod results;
 pub mod search;
+mod slack;
 mod space;
 mod sums;
 mod workload;

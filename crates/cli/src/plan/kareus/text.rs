@@ -183,7 +183,7 @@ fn plan_table(out: &mut String, uses: &[Use]) -> fmt::Result {
             writeln!(out, "sequential")?;
         }
         for (number, one) in it.partitions.iter().enumerate() {
-            let indent = if number == 0 { 0 } else { 49 };
+            let indent = if number == 0 { 0 } else { 50 };
             writeln!(
                 out,
                 "{:indent$}{} {} at {}",
