@@ -51,10 +51,7 @@ Example:
         }
         let mut all = Results::new(Watts(self.static_power));
         for (name, path) in files {
-            let records = read(path, name)?;
-            let named = |error| format!("{}: {error}", path.display());
-            records.add_to(&mut all, job).map_err(named)?;
-            simulated |= records.simulated();
+            simulated |= add(&mut all, job, path, name)?;
         }
         Ok((all, simulated))
     }
@@ -88,12 +85,22 @@ Example:
 /// No file of results is longer.
 const LONGEST: u64 = 256 << 20;
 
-fn read(path: &Path, name: Option<&str>) -> Fallible<Records> {
+/// Adds a file's results, and tells whether a simulator made them. Lines without a name are of `name`.
+pub(super) fn add(
+    results: &mut Results,
+    job: &Job,
+    path: &Path,
+    name: Option<&str>,
+) -> Fallible<bool> {
     let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let length = fs::metadata(path).map_err(|error| named(&error))?.len();
     if length > LONGEST {
         return Err(named(&format!("more than {} MiB", LONGEST >> 20)).into());
     }
     let text = fs::read_to_string(path).map_err(|error| named(&error))?;
-    Ok(Records::read(&text, name).map_err(|error| named(&error))?)
+    let records = Records::read(&text, name).map_err(|error| named(&error))?;
+    records
+        .add_to(results, job)
+        .map_err(|error| named(&error))?;
+    Ok(records.simulated())
 }

@@ -1,5 +1,6 @@
 //! `litctl plan`: the time-energy frontier of a pipeline (Perseus), and the plans on it.
 
+mod candidates;
 mod kareus;
 mod measured;
 mod partition;
@@ -32,6 +33,7 @@ enum Command {
     Frontier(frontier::Args<Measured>),
     Lookup(lookup::Args<Measured>),
     Timeline(timeline::Args<Measured>),
+    Candidates(candidates::Args),
     Kareus(joint::Args<Recorded>),
     Partition(partition::Args),
     Report(report::Args),
@@ -43,6 +45,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         Command::Frontier(args) => frontier::run(args, json),
         Command::Lookup(args) => lookup::run(args, json),
         Command::Timeline(args) => timeline::run(args, json),
+        Command::Candidates(args) => candidates::run(args, json),
         Command::Kareus(args) => joint::run(args, json),
         Command::Partition(args) => partition::run(args, json),
         Command::Report(args) => report::run(args, json),

@@ -199,6 +199,68 @@ fn searches_are_judged_by_all_results() {
     assert!(!few.status.success());
 }
 
+/// Whoever has a GPU asks, measures, appends and asks again, until a plan can be made.
+#[test]
+fn candidates_are_asked_for_until_nothing_is_left() {
+    let folder = folder(|it| it);
+    let path = folder.path();
+    let all = std::fs::read_to_string(path.join(RESULTS)).unwrap();
+    // What the made-up GPU says of each name, clock, SMs and launch.
+    let known: std::collections::BTreeMap<String, &str> = all
+        .lines()
+        .skip(1)
+        .map(|line| (line.split(',').take(4).collect::<Vec<_>>().join(","), line))
+        .collect();
+    let mut results = all.lines().next().unwrap().to_owned();
+    let mut asked = Vec::new();
+    loop {
+        let mut command = Command::new(LITCTL);
+        command.args(["plan", "candidates", "--job", JOB, "--static-power", "80"]);
+        if !asked.is_empty() {
+            std::fs::write(path.join("part.csv"), &results).unwrap();
+            command.args(["--results", "part.csv"]);
+        }
+        let output = command.current_dir(path).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let rows = said(&output.stdout);
+        let rows: Vec<&str> = rows.lines().skip(1).collect();
+        if rows.is_empty() {
+            assert!(
+                said(&output.stderr).contains("nothing is left to measure"),
+                "{output:?}"
+            );
+            break;
+        }
+        for row in &rows {
+            let key = row.split(',').take(4).collect::<Vec<_>>().join(",");
+            results += &format!("\n{}", known[&key]);
+        }
+        asked.push(rows.len());
+    }
+    // 96 of each of 4 partitions, and 6 sequences at 18 clocks; then up to 4 batches of 32.
+    assert_eq!(asked[..2], [4 * 96 + 6 * 18, 4 * 32]);
+    assert!(asked.len() <= 5, "{asked:?}");
+    let given = [
+        "plan",
+        "kareus",
+        "--job",
+        JOB,
+        "--results",
+        "part.csv",
+        "--static-power",
+        "80",
+    ];
+    let output = Command::new(LITCTL)
+        .args(given)
+        .current_dir(path)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success() && said(&output.stdout).contains("Kareus"),
+        "{output:?}"
+    );
+}
+
 /// A rank that computes a forward pass of 4 blocks and a backward pass of 4, as PyTorch's profiler writes it.
 fn trace(blocks: usize) -> String {
     let mut events = Vec::new();

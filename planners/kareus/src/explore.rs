@@ -47,8 +47,7 @@ pub fn explore(
             progress(partition, most);
             Ok(measured)
         };
-        // Each partition has a seed of its own.
-        let seed = seed ^ (place as u64) << 48;
+        let seed = Job::seed(seed, place);
         searches.push(Searched {
             partition: partition.name.clone(),
             candidates: candidates.len(),

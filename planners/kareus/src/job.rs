@@ -110,6 +110,12 @@ impl Job {
         })
     }
 
+    /// The seed of the search of the partition at a place: each has its own.
+    #[must_use]
+    pub fn seed(seed: u64, place: usize) -> u64 {
+        seed ^ (place as u64) << 48
+    }
+
     /// A partition's place by its name.
     #[must_use]
     pub fn places(&self) -> BTreeMap<&str, usize> {

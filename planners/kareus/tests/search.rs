@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use litd_kareus::search::{
-    Booster, Found, GROWTH, Pass, Point, Row, Settings, Staircase, Stop, frontier, search,
+    Booster, Found, GROWTH, Pass, Point, Row, Settings, Staircase, Stop, frontier, next, search,
 };
 use litd_kareus::{Candidate, Measurement};
 use litd_units::{Hertz, Joules, Millis, Watts};
@@ -223,4 +223,26 @@ fn a_small_space_is_exhausted_and_a_failure_ends_the_search() {
         if left == 12 { Err("hot") } else { Ok(toy(it)) }
     });
     assert_eq!((failed.err(), left), (Some("hot"), 12));
+}
+
+/// Whoever measures elsewhere asks, measures, and asks again: it is the same search.
+#[test]
+fn a_search_can_be_driven_from_outside() {
+    let settings = Settings::for_computations(5);
+    let whole = run(&settings, 4);
+    let mut known: Vec<(Candidate, Measurement)> = Vec::new();
+    let mut sizes = Vec::new();
+    let found = loop {
+        match next(&candidates(), Watts(80.0), &settings, 4, &known) {
+            Ok(found) => break found,
+            Err(asked) => {
+                sizes.push(asked.len());
+                // The first time somebody is interrupted in the middle of a batch.
+                let count = if sizes.len() == 1 { 10 } else { asked.len() };
+                known.extend(asked[..count].iter().map(|&(it, _)| (it, toy(it))));
+            }
+        }
+    };
+    assert_eq!(found, whole);
+    assert_eq!(sizes[..3], [96, 86, 32]);
 }

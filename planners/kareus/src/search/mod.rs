@@ -83,6 +83,44 @@ pub fn search<E>(
     seed: u64,
     mut evaluate: impl FnMut(Candidate, Pass) -> Result<Measurement, E>,
 ) -> Result<Found, E> {
+    let all = |asked: &[Asked]| asked.iter().map(|&(it, pass)| evaluate(it, pass)).collect();
+    search_batches(candidates, static_power, settings, seed, all)
+}
+
+/// A candidate that is to be evaluated, and why.
+pub type Asked = (Candidate, Pass);
+
+/// What a search whose answers so far are `known` would measure next, for whoever measures elsewhere; what it
+/// found if it is over. Candidates with an answer are not asked for again.
+///
+/// # Errors
+/// The candidates without an answer of the batch at which the search stands: the caller's work, and no failure.
+pub fn next(
+    candidates: &[Candidate],
+    static_power: Watts,
+    settings: &Settings,
+    seed: u64,
+    known: &[(Candidate, Measurement)],
+) -> Result<Found, Vec<Asked>> {
+    let answer = |it: &Candidate| known.iter().find(|(other, _)| other == it).map(|it| it.1);
+    search_batches(candidates, static_power, settings, seed, |asked| {
+        let answers: Vec<Measurement> = asked.iter().filter_map(|it| answer(&it.0)).collect();
+        if answers.len() == asked.len() {
+            return Ok(answers);
+        }
+        let open = asked.iter().filter(|it| answer(&it.0).is_none());
+        Err(open.copied().collect())
+    })
+}
+
+/// [`search`] where a whole batch is evaluated at once, with an answer for each.
+fn search_batches<E>(
+    candidates: &[Candidate],
+    static_power: Watts,
+    settings: &Settings,
+    seed: u64,
+    mut evaluate: impl FnMut(&[Asked]) -> Result<Vec<Measurement>, E>,
+) -> Result<Found, E> {
     let rows: Vec<Row> = candidates.iter().map(features).collect();
     let mut left: Vec<usize> = (0..candidates.len()).collect();
     let mut found = Found {
@@ -95,17 +133,21 @@ pub fn search<E>(
     let mut samples = Vec::new();
     for batch in 0..=settings.batches {
         let before = found.evaluated.len();
-        for &(place, pass) in &next {
-            let candidate = candidates[place];
-            let measured = evaluate(candidate, pass)?;
-            samples.push(place);
-            found.evaluated.push(Evaluated {
+        let asked: Vec<Asked> = next
+            .iter()
+            .map(|&(it, pass)| (candidates[it], pass))
+            .collect();
+        let answers = evaluate(&asked)?;
+        samples.extend(next.iter().map(|it| it.0));
+        let answered = asked.into_iter().zip(answers);
+        found
+            .evaluated
+            .extend(answered.map(|((candidate, pass), measured)| Evaluated {
                 candidate,
                 measured,
                 pass,
                 batch,
-            });
-        }
+            }));
         left.retain(|place| !next.iter().any(|(taken, _)| taken == place));
         if batch > 0 {
             found

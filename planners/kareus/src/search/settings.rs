@@ -21,6 +21,18 @@ pub enum Pass {
 impl Pass {
     /// The passes of a batch, in their order.
     pub const OF_A_BATCH: [Self; 4] = [Self::Total, Self::Dynamic, Self::Static, Self::Uncertainty];
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Initial => "initial",
+            Self::Total => "total",
+            Self::Dynamic => "dynamic",
+            Self::Static => "static",
+            Self::Uncertainty => "uncertainty",
+        }
+    }
 }
 
 /// How much is tried, and when it is enough.

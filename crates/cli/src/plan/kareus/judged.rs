@@ -134,13 +134,7 @@ fn passes(out: &mut String, it: &Judgement) -> fmt::Result {
         "beginning", it.shares[0], PAPER[0]
     )?;
     for (place, (pass, estimate)) in it.passes.iter().enumerate() {
-        let name = match pass {
-            Pass::Initial => "beginning",
-            Pass::Total => "total",
-            Pass::Dynamic => "dynamic",
-            Pass::Static => "static",
-            Pass::Uncertainty => "uncertainty",
-        };
+        let name = pass.name();
         let mean = or_dash(*estimate, |it| format!("{:+.3}", it.mean));
         let interval = or_dash(*estimate, |it| format!("{:+.3} to {:+.3}", it.low, it.high));
         let pays = match estimate {

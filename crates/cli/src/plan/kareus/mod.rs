@@ -166,11 +166,7 @@ struct PlanReport<'a> {
 /// What was given is wrong, a result is missing, or a file can't be written; in words.
 pub fn run<S: Source>(args: &Args<S>, json: bool) -> Outcome {
     let workload: Workload = read(&args.job)?;
-    let gpu = match &args.gpu {
-        Some(path) => read(path)?,
-        None => A100,
-    };
-    gpu.check()?;
+    let gpu = gpu(args.gpu.as_deref())?;
     if let Some(seeds) = args.judge {
         let job = Job::new(&workload)?;
         let (results, simulated) = args.source.everything(&job, &gpu)?;
@@ -201,6 +197,27 @@ pub fn run<S: Source>(args: &Args<S>, json: bool) -> Outcome {
         true => output::json(&report(&planning, kareus, &planned)),
         false => output::text(&text::render(&planning, kareus, &planned)),
     }
+}
+
+/// The job that a file describes.
+///
+/// # Errors
+/// It can't be read or describes none; in words, with the file's name.
+pub fn job(path: &Path) -> Fallible<Job> {
+    Ok(Job::new(&read(path)?)?)
+}
+
+/// The GPU that a file describes; an A100 without one.
+///
+/// # Errors
+/// As [`job`].
+pub fn gpu(path: Option<&Path>) -> Fallible<Gpu> {
+    let Some(path) = path else {
+        return Ok(A100);
+    };
+    let gpu: Gpu = read(path)?;
+    let named = |error| format!("{}: {error}", path.display());
+    Ok(gpu.check().map(|()| gpu).map_err(named)?)
 }
 
 /// A JSON file's content.
