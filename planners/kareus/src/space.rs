@@ -32,7 +32,7 @@ pub struct Gpu {
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum GpuError {
     #[error(
-        "a GPU has 1 to 65536 SMs, and a communication at least 1 of them, not {most} of {sms}"
+        "a GPU has 1 to {MOST_SMS} SMs, and a communication at least 1 of them, not {most} of {sms}"
     )]
     Sms { sms: u32, most: u32 },
     #[error(
@@ -47,6 +47,9 @@ pub enum GpuError {
     #[error("matrix_rate and link_rate are more than 0, and finite")]
     Rate,
 }
+
+/// No GPU has more, and all candidates still fit into memory.
+const MOST_SMS: u32 = 1024;
 
 /// The appendix's A100: 108 SMs, clocks from 210 to 1,410 MHz by 15, worth a try from 900 MHz and with up to
 /// 30 SMs for a communication. Rates are from NVIDIA's data sheet (A100 40GB SXM: 312 TFLOP/s in bf16, NVLink
@@ -94,7 +97,7 @@ impl Gpu {
     /// If numbers are 0 or less, or not in order.
     pub fn check(&self) -> Result<(), GpuError> {
         let (sms, most) = (self.sms, self.most_sms);
-        if !((1..=65_536).contains(&sms) && (1..=sms).contains(&most)) {
+        if !((1..=MOST_SMS).contains(&sms) && (1..=sms).contains(&most)) {
             return Err(GpuError::Sms { sms, most });
         }
         let [lowest, highest] = self.clocks;

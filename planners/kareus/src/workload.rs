@@ -77,8 +77,12 @@ struct Description {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum WorkloadError {
-    #[error("{0} is {1}; 1 to {LARGEST} is possible")]
-    Size(&'static str, u64),
+    #[error("{name} is {size}; 1 to {most} is possible")]
+    Size {
+        name: &'static str,
+        size: u64,
+        most: u64,
+    },
     #[error("{what} ({number}) is no multiple of {by} ({divisor})")]
     Uneven {
         what: &'static str,
@@ -107,6 +111,8 @@ pub enum WorkloadError {
 
 /// No size of a model or job is larger, and products of four such sizes are finite numbers.
 const LARGEST: u64 = 1 << 32;
+/// No model has more blocks, and so no pipeline more stages; how often partitions are executed stays countable.
+const MOST_BLOCKS: u64 = 1 << 16;
 
 impl Workload {
     /// Checks a description.
@@ -192,15 +198,17 @@ fn check_sizes(model: &Model, training: &Training) -> Result<(), WorkloadError> 
         ("training.microbatches", training.microbatches.into()),
         ("training.sequence", training.sequence),
     ];
-    let possible = |size: u64| (1..=LARGEST).contains(&size);
-    match sizes.into_iter().find(|&(_, size)| !possible(size)) {
-        Some((name, size)) => Err(WorkloadError::Size(name, size)),
-        // Only now the number of heads is known not to be 0.
-        None if !possible(model.head_dim()) => {
-            Err(WorkloadError::Size("model.head_dim", model.head_dim()))
-        }
-        None => Ok(()),
+    let check = |name, size: u64, most| match (1..=most).contains(&size) {
+        true => Ok(()),
+        false => Err(WorkloadError::Size { name, size, most }),
+    };
+    for (name, size) in sizes {
+        check(name, size, LARGEST)?;
     }
+    let blocks = model.num_hidden_layers.into();
+    check("model.num_hidden_layers", blocks, MOST_BLOCKS)?;
+    // Only now the number of heads is known not to be 0.
+    check("model.head_dim", model.head_dim(), LARGEST)
 }
 
 fn check_division(model: &Model, training: &Training) -> Result<(), WorkloadError> {

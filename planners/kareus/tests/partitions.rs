@@ -309,6 +309,8 @@ fn a_description_that_fits_no_job_is_refused() {
     assert!(layers.contains("2 stages that make 29"), "{layers}");
     let keys = error(&|model, _| model.num_key_value_heads = Some(6));
     assert!(keys.contains("model.num_key_value_heads (6)"), "{keys}");
+    let blocks = error(&|model, _| model.num_hidden_layers = u32::MAX);
+    assert!(blocks.ends_with("1 to 65536 is possible"), "{blocks}");
     let few = |model: &mut Model| model.num_key_value_heads = Some(2);
     let mut model = llama_3b();
     few(&mut model);

@@ -7,6 +7,7 @@ mod common;
 use common::{STATIC, Sketch, exhaustive, job};
 use litd_kareus::{Candidate, Profiler, ProfilerError, Records, Results};
 use litd_units::{Hertz, Joules, Millis, Watts};
+use proptest::prelude::*;
 
 const HEADER: &str = "name,frequency,sms,launch,time,energy\n";
 
@@ -156,4 +157,21 @@ fn repeated_results_count_with_their_mean_unless_they_contradict() {
         error(&apart),
         "line 3: contradicting results: +30 % time than line 2 says of the same"
     );
+}
+
+proptest! {
+    /// Whatever is in a file, it is read or refused.
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "(name,frequency,sms,launch,time,energy\n)?[ -~\n\u{feff}\u{e9}]{0,200}") {
+        let _ = read(&text);
+    }
+
+    /// A good file in which something was overwritten.
+    #[test]
+    fn no_damage_makes_the_reader_panic(at in 0_usize..120, with in "[ -~]{0,6}") {
+        let good = format!("{HEADER}forward/mlp,1410,3,norm_0,0.001,0.3\nforward/block,1410,,,0.01,3\n");
+        let at = at.min(good.len());
+        let until = (at + with.len()).min(good.len());
+        let _ = read(&format!("{}{with}{}", &good[..at], &good[until..]));
+    }
 }
