@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The packages of each room, and the packages of this workspace that each may know besides those that
 /// tests alone want. Whoever adds an arrow adds it here, where it is seen.
-const ARROWS: [(&str, &[&str]); 28] = [
+const ARROWS: [(&str, &[&str]); 29] = [
     // These know nobody.
     ("litd-units", &[]),
     ("litd-diagnosis", &[]),
@@ -31,6 +31,10 @@ const ARROWS: [(&str, &[&str]); 28] = [
     ("litd-planner", &["litd-profiles", "litd-units"]),
     ("litd-carbon", &["litd-units"]),
     ("litd-inference", &["litd-units"]),
+    (
+        "litd-kareus",
+        &["litd-planner", "litd-profiles", "litd-units"],
+    ),
     (
         "litd-planner-server",
         &["litd-planner", "litd-profiles", "litd-units"],
@@ -67,9 +71,11 @@ const ARROWS: [(&str, &[&str]); 28] = [
         "litd-cli",
         &[
             "litd-api",
+            "litd-kareus",
             "litd-planner",
             "litd-profiles",
             "litd-traces",
+            "litd-trial",
             "litd-units",
         ],
     ),
@@ -86,6 +92,7 @@ const ARROWS: [(&str, &[&str]); 28] = [
             "litd-estimate",
             "litd-files",
             "litd-inference",
+            "litd-kareus",
             "litd-planner",
             "litd-power",
             "litd-profiles",

@@ -1,15 +1,19 @@
 //! `litctl plan`: the time-energy frontier of a pipeline (Perseus), and the plans on it.
 
+mod candidates;
 mod check;
+mod kareus;
 mod measured;
 mod partition;
 mod planner;
 mod report;
+mod sequences;
 
 use clap::Subcommand;
-use litd_cli::plan::{frontier, lookup, timeline};
+use litd_cli::plan::{frontier, kareus as joint, lookup, timeline};
 
 use crate::Outcome;
+use kareus::Recorded;
 use measured::Measured;
 
 /// Plan how fast each stage of a training pipeline computes: all that nobody waits for, slower
@@ -18,7 +22,7 @@ use measured::Measured;
 /// are not on its critical path can be slower for nothing, and while another pipeline is late
 /// all of them can. `frontier` finds the least energy for every iteration time, `lookup` the plan
 /// for a straggler, with clocks; both write plans that an engine follows, and `check` reads such
-/// plans. `report` runs beside litd and tells a planner's server about stragglers.
+/// plans. `report` runs beside litd and tells a planner's server about stragglers. `kareus` chooses overlap and clocks together.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -31,8 +35,11 @@ enum Command {
     Frontier(frontier::Args<Measured>),
     Lookup(lookup::Args<Measured>),
     Timeline(timeline::Args<Measured>),
+    Candidates(candidates::Args),
+    Kareus(joint::Args<Recorded>),
     Partition(partition::Args),
     Report(report::Args),
+    Sequences(sequences::Args),
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
@@ -41,7 +48,10 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         Command::Frontier(args) => frontier::run(args, json),
         Command::Lookup(args) => lookup::run(args, json),
         Command::Timeline(args) => timeline::run(args, json),
+        Command::Candidates(args) => candidates::run(args, json),
+        Command::Kareus(args) => joint::run(args, json),
         Command::Partition(args) => partition::run(args, json),
         Command::Report(args) => report::run(args, json),
+        Command::Sequences(args) => sequences::run(args, json),
     }
 }

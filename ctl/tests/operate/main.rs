@@ -14,11 +14,14 @@ mod lease;
 mod packaging;
 mod plan;
 mod plan_check;
+mod plan_kareus;
 mod plan_report;
 mod replay;
 mod reshard;
 #[path = "../../../crates/api/tests/samples/mod.rs"]
 mod samples;
+#[path = "../../../planners/kareus/tests/common/mod.rs"]
+mod sketch;
 mod standin;
 
 /// litctl, as it was built for this test.

@@ -4,6 +4,7 @@
 mod contract;
 pub mod frontier;
 mod input;
+pub mod kareus;
 pub mod lookup;
 mod picture;
 pub mod timeline;
