@@ -37,7 +37,7 @@ Examples:
   litctl plan check --schedule 1f1b freqs_pipeline_00324.py scheds_pipeline_00324.py
 
 With --json: for one FILE one object, for several an array of them in their order. Each has kind
-(contract, freqs, scheds; null where it is none of them), stages, instructions (of all stages
+(contract, freqs, scheds; null where that can't be told), stages, instructions (of all stages
 together), microbatches, clocks_mhz (each once, lowest first), partitions (how many instructions
 have each), ok, and problems with their places.
 
@@ -103,7 +103,7 @@ fn text(path: &Path, check: &Check, plan: Option<&Contract>) -> String {
     let mut out = format!("{}: ", path.display());
     let simulated = plan.is_some_and(|plan| plan.simulated);
     // Writing to a string cannot fail.
-    if let Some(kind) = check.kind {
+    if let Some(kind) = check.kind.filter(|_| check.stages > 0) {
         let kind = match kind {
             Format::Contract => "a plan contract",
             Format::Frequencies => "a Python literal of clocks",

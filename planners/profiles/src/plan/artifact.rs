@@ -55,7 +55,8 @@ pub(super) fn read(text: &str) -> Result<(Format, Contract), PlanError> {
         let rows = items(value, &format!("stage {number}"), "a list of instructions")?;
         stage(number, rows, format)
     });
-    let mut contract = Contract::new(stages.collect::<Result<_, _>>()?);
+    let stages: Result<_, PlanError> = stages.collect();
+    let mut contract = Contract::new(stages.map_err(|why| why.of(format))?);
     for comment in &comments {
         total(&mut contract, comment);
     }

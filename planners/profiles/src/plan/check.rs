@@ -31,7 +31,7 @@ const MAX_PROBLEMS: usize = 20;
 /// What a plan holds and what is wrong with it: what `litctl plan check` prints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
-    /// The format; `None` (JSON's null) where the text is no plan.
+    /// The format; `None` (JSON's null) where it can't be told.
     pub kind: Option<Format>,
     /// How many stages there are.
     pub stages: usize,
@@ -67,7 +67,11 @@ impl Check {
     pub fn of(text: &str, engine: &[String]) -> (Self, Option<Contract>) {
         match Contract::read(text) {
             Ok((format, contract)) => (Self::new(format, &contract, engine), Some(contract)),
-            Err(error) => (Self::refused(&error), None),
+            Err(error) => {
+                let kind = error.format();
+                let refused = Self::refused(&error);
+                (Self { kind, ..refused }, None)
+            }
         }
     }
 
@@ -175,7 +179,7 @@ impl Contract {
     /// At the first difference, with its place.
     pub fn fits(&self, engine: &[Vec<Step>]) -> Result<(), PlanError> {
         if self.stages.len() != engine.len() {
-            return Err(PlanError(format!(
+            return Err(PlanError::new(format!(
                 "the plan has {} stages, and the engine runs {}",
                 self.stages.len(),
                 engine.len()
@@ -185,7 +189,7 @@ impl Contract {
             let place = |number: usize| format!("stage {}, instruction {number}", stage.stage);
             for (number, (own, step)) in stage.instructions.iter().zip(steps).enumerate() {
                 if own.step() != *step {
-                    return Err(PlanError(format!(
+                    return Err(PlanError::new(format!(
                         "{}: {}, where the engine runs {}",
                         place(number),
                         own.label(),
@@ -195,7 +199,7 @@ impl Contract {
             }
             let (own, engine) = (stage.instructions.len(), steps.len());
             if own != engine {
-                return Err(PlanError(format!(
+                return Err(PlanError::new(format!(
                     "{}: the plan has {own} instructions, and the engine runs {engine}",
                     place(own.min(engine))
                 )));

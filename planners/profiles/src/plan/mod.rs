@@ -212,12 +212,31 @@ impl fmt::Display for Position {
 
 /// Why a text is no plan, with the place.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct PlanError(String);
+#[error("{what}")]
+pub struct PlanError {
+    what: String,
+    format: Option<Format>,
+}
 
 impl PlanError {
+    fn new(what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self { what, format: None }
+    }
+
     fn at(at: Position, what: impl Into<String>) -> Self {
-        Self(format!("{at}: {}", what.into()))
+        Self::new(format!("{at}: {}", what.into()))
+    }
+
+    fn of(self, format: Format) -> Self {
+        let format = Some(format);
+        Self { format, ..self }
+    }
+
+    /// The format that the text has otherwise, where that can be told.
+    #[must_use]
+    pub fn format(&self) -> Option<Format> {
+        self.format
     }
 }
 
@@ -243,7 +262,7 @@ impl Contract {
     /// see [`Check`].
     pub fn read(text: &str) -> Result<(Format, Self), PlanError> {
         if text.len() > LONGEST {
-            return Err(PlanError(format!(
+            return Err(PlanError::new(format!(
                 "more than {} MiB are no plan",
                 LONGEST >> 20
             )));
@@ -272,7 +291,7 @@ impl Contract {
     /// If an instruction of either has no counterpart in the other; with its place.
     pub fn with_partitions(mut self, of: &Self) -> Result<Self, PlanError> {
         if self.stages.len() != of.stages.len() {
-            return Err(PlanError(format!(
+            return Err(PlanError::new(format!(
                 "{} stages with clocks, and {} with partitions",
                 self.stages.len(),
                 of.stages.len()
@@ -287,12 +306,12 @@ impl Contract {
             for own in &mut stage.instructions {
                 let key = (own.instruction.as_str(), own.microbatch, own.chunk);
                 let found = theirs.remove(&key).ok_or_else(|| {
-                    PlanError(format!("stage {at}: no partitions for {}", own.label()))
+                    PlanError::new(format!("stage {at}: no partitions for {}", own.label()))
                 })?;
                 own.partitions.clone_from(&found.partitions);
             }
             if let Some(left) = theirs.values().next() {
-                return Err(PlanError(format!(
+                return Err(PlanError::new(format!(
                     "stage {at}: no clock for {}",
                     left.label()
                 )));

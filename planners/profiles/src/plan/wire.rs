@@ -1,6 +1,6 @@
 //! The contract's JSON.
 
-use super::{Contract, PlanError, VERSION};
+use super::{Contract, Format, PlanError, VERSION};
 
 /// Whether a number need not be written.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
@@ -36,16 +36,14 @@ pub(super) fn read(text: &str) -> Result<Contract, PlanError> {
     struct Versioned {
         version: Option<serde_json::Value>,
     }
-    let json = |cause: &serde_json::Error| PlanError(format!("it is no plan: {cause}"));
+    let json = |cause: &serde_json::Error| PlanError::new(format!("it is no plan: {cause}"));
     let versioned: Versioned = serde_json::from_str(text).map_err(|cause| json(&cause))?;
     match versioned.version {
-        None => Err(PlanError(
-            "it is no plan: the key version is missing".into(),
-        )),
+        None => Err(PlanError::new("it is no plan: the key version is missing")),
         Some(version) if version == VERSION => {
-            serde_json::from_str(text).map_err(|cause| json(&cause))
+            serde_json::from_str(text).map_err(|cause| json(&cause).of(Format::Contract))
         }
-        Some(version) => Err(PlanError(format!(
+        Some(version) => Err(PlanError::new(format!(
             "its version is {version}, and only version {VERSION} is known"
         ))),
     }
