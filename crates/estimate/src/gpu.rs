@@ -29,6 +29,8 @@ pub struct Gpu {
     pub(crate) limited: [u32; LIMITERS.len()],
     /// Of how many that is known from the draw only.
     pub(crate) by_draw: u32,
+    /// In how many power may limit it.
+    pub(crate) may_be_limited: u32,
     pub(crate) power: Mean,
     /// The highest of the caps that it had, and the highest that it could have.
     pub(crate) cap: Option<f64>,
@@ -66,6 +68,8 @@ impl Gpu {
         self.by_draw = self
             .by_draw
             .saturating_add(u32::from(sample.is_judged_by_draw()));
+        let may = u32::from(sample.may_be_power_limited());
+        self.may_be_limited = self.may_be_limited.saturating_add(may);
         if let Some(power) = sample.power {
             self.power.add(power.0);
         }
@@ -101,17 +105,27 @@ impl Gpu {
         }
     }
 
+    /// In which share of the samples whose limiter is known power limits it at most; `None` if that is not
+    /// known, or if it is known by the draw only and that is below the cap, where bursts may meet it.
+    pub(crate) fn limited_at_most(&self) -> Option<f64> {
+        let share = self.share(Limiter::Power)?;
+        let known = self.samples - self.count(Limiter::Unknown);
+        let most = f64::from(self.may_be_limited) / f64::from(known.max(1));
+        match self.by_draw == 0 || share > 0.0 || self.may_be_limited == 0 {
+            true => Some(most.min(1.0)),
+            false => None,
+        }
+    }
+
+    fn count(&self, wanted: Limiter) -> u32 {
+        let pairs = LIMITERS.iter().zip(&self.limited);
+        pairs.filter(|it| *it.0 == wanted).map(|it| *it.1).sum()
+    }
+
     /// In how many of the samples whose limiter is known it is this one.
     pub(crate) fn share(&self, limiter: Limiter) -> Option<f64> {
-        let count = |wanted: Limiter| {
-            let pairs = LIMITERS.iter().zip(&self.limited);
-            pairs
-                .filter(|it| *it.0 == wanted)
-                .map(|it| *it.1)
-                .sum::<u32>()
-        };
-        let known = self.limited.iter().sum::<u32>() - count(Limiter::Unknown);
-        (known > 0).then(|| f64::from(count(limiter)) / f64::from(known))
+        let known = self.limited.iter().sum::<u32>() - self.count(Limiter::Unknown);
+        (known > 0).then(|| f64::from(self.count(limiter)) / f64::from(known))
     }
 }
 

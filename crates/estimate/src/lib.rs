@@ -28,5 +28,5 @@ pub use estimate::{Estimate, FleetEstimate, Gap, Slow, Triple};
 pub use fleet::{Fleet, Refused, Seen};
 pub use gpu::{Gpu, MOST_GPUS};
 pub use node::{Intervals, NodeEstimate, PerPolicy, Range};
-pub use sample::{NEAR_CAP, Quantity, Sample};
+pub use sample::{BURSTS, NEAR_CAP, Quantity, Sample};
 pub use sketch::{BUCKETS, Sketch};

@@ -63,6 +63,10 @@ pub struct Intervals {
     pub value_per_node_hour: Option<Range>,
 }
 
+/// Why there is no bound where only the draw tells what limits a GPU.
+const NOT_AT_CAP: &str = "the slowest GPU draws less than 93 % of its cap in all samples: power does not seem to limit \
+                          it, but bursts between two samples are not seen; a column with the limiter would tell";
+
 /// A node. What the data can't tell is `None`, and `why` has the reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct NodeEstimate {
@@ -265,7 +269,7 @@ pub(crate) fn estimate(
             ] {
                 node.why.insert(key, why.clone());
             }
-            node.nothing_binds();
+            node.nothing_binds(gpus);
         }
     }
     (node, compared)
@@ -301,14 +305,20 @@ fn percent(fraction: f64) -> f64 {
 }
 
 impl NodeEstimate {
-    /// Where power never limits a GPU, moving watts to it gains nothing, and that is known.
-    fn nothing_binds(&mut self) {
-        let share = self.limiter_share.as_ref().and_then(|it| it.get("power"));
-        if share.is_some_and(|it| *it <= 0.0) {
-            self.bound.gpu_realloc_throughput_pct = Some(0.0);
-            self.bound.cpu_slosh_throughput_pct = Some(0.0);
-            self.why
-                .insert("bound", "power limits no GPU in any sample".to_owned());
+    /// Where power is known never to limit a GPU, moving watts to it gains nothing.
+    fn nothing_binds(&mut self, gpus: &[(&str, &Gpu)]) {
+        let most = gpus.iter().map(|it| it.1.limited_at_most());
+        match most.collect::<Option<Vec<_>>>() {
+            Some(most) if most.iter().all(|it| *it <= 0.0) => {
+                self.bound.gpu_realloc_throughput_pct = Some(0.0);
+                self.bound.cpu_slosh_throughput_pct = Some(0.0);
+                let why = "power limits no GPU in any sample";
+                self.why.insert("bound", why.to_owned());
+            }
+            None if self.limiter_share.is_some() => {
+                self.why.insert("bound", NOT_AT_CAP.to_owned());
+            }
+            _ => {}
         }
     }
 
@@ -343,7 +353,7 @@ impl NodeEstimate {
     }
 
     fn bounds(&mut self, speeds: &Speeds<'_>, prices: Option<Prices>, power: Option<f64>) {
-        let shares = speeds.gpus.iter().filter_map(|it| it.share(Limiter::Power));
+        let shares = speeds.gpus.iter().filter_map(|it| it.limited_at_most());
         // While clocks are compared at the cap only, that is when leaders may be slower.
         let watched = match speeds.is_pace {
             true => Some(1.0),
@@ -351,7 +361,7 @@ impl NodeEstimate {
         };
         let slowest = speeds.gpus[speeds.slowest()];
         // More power helps the node only while power limits the GPU that the others wait for.
-        let binds = slowest.share(Limiter::Power);
+        let binds = slowest.limited_at_most();
         let red = |pace: &[f64], slope| bound::red(pace, &speeds.weights(), slope);
         let at_ceiling = slowest.is_at_highest_cap();
         let raised = match at_ceiling {
@@ -372,6 +382,8 @@ impl NodeEstimate {
             let why =
                 "the slowest GPU's cap is the highest that it can have: only gpu-red can gain";
             self.why.insert("bound", why.to_owned());
+        } else if binds.is_none() && slowest.share(Limiter::Power).is_some() {
+            self.why.insert("bound", NOT_AT_CAP.to_owned());
         } else if binds.is_none() {
             let why = "no column tells the cap or the limiter (--cap-w): whether power limits the GPUs, so that more \
                        of it would help, is not known";

@@ -10,6 +10,10 @@ use litd_units::{Celsius, Hertz, Watts};
 /// limits).
 pub const NEAR_CAP: f64 = 0.07;
 
+/// A GPU that draws less of its cap than this is not limited by it between two samples either: jobs whose
+/// bursts meet a cap draw 40 % of it and more in the mean (ResNet on A40 and V100).
+pub const BURSTS: f64 = 0.4;
+
 /// One reading of one GPU. What it does not tell is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sample {
@@ -48,6 +52,16 @@ impl Sample {
     pub fn is_judged_by_draw(&self) -> bool {
         let told = self.limiter.is_some_and(|it| it != Limiter::Unknown);
         !told && self.power.is_some() && self.cap.is_some()
+    }
+
+    /// Whether power may limit it: as its driver tells, or because it draws enough for bursts that meet its
+    /// cap between two samples.
+    #[must_use]
+    pub fn may_be_power_limited(&self) -> bool {
+        match (self.is_judged_by_draw(), self.power, self.cap) {
+            (true, Some(power), Some(cap)) => power >= cap * BURSTS,
+            _ => self.limited_by() == Limiter::Power,
+        }
     }
 
     /// A number that two equal readings have in common.

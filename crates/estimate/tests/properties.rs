@@ -234,6 +234,37 @@ fn a_straggler_that_power_does_not_limit_is_not_helped_by_it() {
     );
 }
 
+/// Where only the draw tells, bursts between two samples may meet the cap: no zero, and no bound below the truth.
+#[test]
+fn what_is_drawn_bounds_the_limiter_from_above() {
+    let drawn = |watts: [f64; 2]| {
+        let mut fleet = Fleet::default();
+        for minute in 0..100 {
+            for (gpu, pace) in [("0", 1.0), ("1", 1.1)] {
+                let sample = Sample {
+                    power: Some(Watts(watts[usize::from(minute % 4 > 0)])),
+                    ..paced(minute, pace, 50.0)
+                };
+                fleet.add("n", gpu, &sample).unwrap();
+            }
+        }
+        Estimate::of(&fleet, None).nodes.remove(0)
+    };
+    // A quarter at the cap; the rest high enough for bursts, or idle.
+    close(drawn([297.0, 200.0]).bound.cpu_slosh_throughput_pct, 10.0);
+    close(drawn([297.0, 60.0]).bound.cpu_slosh_throughput_pct, 2.5);
+    let below = drawn([200.0, 200.0]);
+    assert_eq!(below.bound.cpu_slosh_throughput_pct, None);
+    assert!(below.why["bound"].contains("bursts"), "{:?}", below.why);
+    let idle = drawn([60.0, 60.0]);
+    assert_eq!(idle.bound.cpu_slosh_throughput_pct, Some(0.0));
+    assert!(
+        idle.why["bound"].contains("would not help"),
+        "{:?}",
+        idle.why
+    );
+}
+
 #[test]
 fn mixed_units_are_no_spread() {
     let mut fleet = Fleet::default();

@@ -274,6 +274,13 @@ fn next(fleet: &FleetEstimate) -> &'static str {
         bound.cpu_slosh_throughput_pct,
     ];
     match gains.into_iter().flatten().reduce(f64::max) {
+        None if fleet
+            .limiter_share
+            .as_ref()
+            .is_some_and(|it| it.get("power") == Some(&0.0)) =>
+        {
+            "nothing, unless the GPUs do other work at other times: by what they draw, power limits none of them"
+        }
         None => "collect what is missing (docs/estimate.md has two commands for it)",
         Some(most) if most < 0.5 => "nothing: there is too little to gain",
         Some(_) => {

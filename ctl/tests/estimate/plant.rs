@@ -48,13 +48,14 @@ fn longhorns_sgemm_is_as_it_was_found() {
     for node in report["nodes"].as_array().unwrap() {
         let number = |value: &Value| value.as_f64().unwrap();
         let bound = &node["bound"];
-        let realloc = number(&bound["gpu_realloc_throughput_pct"]);
-        let slosh = number(&bound["cpu_slosh_throughput_pct"]);
-        if node["why"]["bound"].is_string() {
+        if bound["gpu_realloc_throughput_pct"].is_null() {
             held_back_by_others += 1;
-            assert!(realloc == 0.0 && slosh == 0.0, "{node}");
+            let why = node["why"]["bound"].as_str().unwrap();
+            assert!(why.contains("does not seem to limit"), "{why}");
             continue;
         }
+        let realloc = number(&bound["gpu_realloc_throughput_pct"]);
+        let slosh = number(&bound["cpu_slosh_throughput_pct"]);
         assert!(
             realloc + 1e-9 >= number(&node["slowest_vs_median_pct"]),
             "{node}"
@@ -70,22 +71,35 @@ fn longhorns_sgemm_is_as_it_was_found() {
     close(&clocks["fleet"]["spread_pct"]["median"], 3.01, 0.3);
 }
 
-/// bert (156 W) and pagerank (81 W) never meet a cap of 300 W.
+/// bert (156 W) and pagerank (81 W) never meet a cap of 300 W. Below 40 % of it that is sure; above, bursts could.
 #[test]
 fn jobs_below_their_cap_have_nothing_to_gain_from_more() {
-    for name in ["longhorn_bert.csv.gz", "longhorn_pagerank.csv.gz"] {
+    for (name, words) in [
+        ("longhorn_bert.csv.gz", "does not seem to limit"),
+        ("longhorn_pagerank.csv.gz", "power limits no GPU"),
+    ] {
         let Some(path) = recording(name) else {
             return;
         };
         let columns = "node=cabinet+node,gpu=uuid,time=ts,power_w=median_power_w,clock_mhz=median_sm_mhz,\
                        temp_c=median_temp_c";
         let report = estimate(&["--csv", &path, "--columns", columns, "--cap-w", "300"]);
-        let fleet = &report["fleet"];
-        close(&fleet["limiter_share"]["power"], 0.0, 0.0);
-        assert!(fleet["spread_pct"].is_null() && fleet["bound"]["gpu_red_power_pct"].is_null());
-        close(&fleet["bound"]["gpu_realloc_throughput_pct"], 0.0, 0.0);
-        let why = report["nodes"][0]["why"]["bound"].as_str().unwrap();
-        assert!(why.contains("power limits no GPU"), "{why}");
+        close(&report["fleet"]["limiter_share"]["power"], 0.0, 0.0);
+        assert!(report["fleet"]["spread_pct"].is_null());
+        let nodes = report["nodes"].as_array().unwrap();
+        let said = nodes
+            .iter()
+            .filter(|it| it["why"]["bound"].as_str().unwrap().contains(words));
+        assert!(said.count() * 2 > nodes.len(), "{name}");
+        for node in nodes {
+            let bound = &node["bound"];
+            assert!(bound["gpu_red_power_pct"].is_null(), "{node}");
+            let sure = node["why"]["bound"]
+                .as_str()
+                .unwrap()
+                .contains("power limits no GPU");
+            assert_eq!(bound["gpu_realloc_throughput_pct"] == 0.0, sure, "{node}");
+        }
     }
 }
 
