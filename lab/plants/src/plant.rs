@@ -69,6 +69,11 @@ pub struct Cpus {
 }
 
 /// A node that can be steered and judged. All of it is SIMULATED.
+///
+/// A law may see what an owner's tools and a hook see: [`Plant::readings`], [`Plant::starts`] and
+/// the kernels' durations and overlap of [`Plant::timeline`], caps, range and CPUs. What an
+/// [`Iteration`] says of power, [`Plant::steady`], [`Plant::node_power`] and [`Plant::optimum`] are
+/// the judge's.
 pub trait Plant {
     /// How many GPUs it has.
     fn gpu_count(&self) -> usize;
