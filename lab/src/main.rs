@@ -4,6 +4,7 @@ mod carbon;
 mod decide;
 mod demo;
 mod plan;
+mod plants;
 mod replay;
 mod reproduce;
 mod simulate;
@@ -33,6 +34,7 @@ enum Command {
     Replay(replay::Args),
     Decide(decide::Args),
     Plan(plan::Args),
+    Plants(plants::Args),
     Study(study::Args),
     Carbon(carbon::Args),
     Reproduce(reproduce::Args),
@@ -74,6 +76,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Replay(args) => replay::run(args, cli.json),
         Command::Decide(args) => decide::run(args, cli.json),
         Command::Plan(args) => plan::run(args, cli.json),
+        Command::Plants(args) => plants::run(args, cli.json),
         Command::Study(args) => study::run(args, cli.json),
         Command::Carbon(args) => carbon::run(args, cli.json),
         Command::Reproduce(args) => reproduce::run(args, cli.json),

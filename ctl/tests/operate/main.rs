@@ -20,7 +20,7 @@ mod replay;
 mod reshard;
 #[path = "../../../crates/api/tests/samples/mod.rs"]
 mod samples;
-#[path = "../../../planners/kareus/tests/common/mod.rs"]
+#[path = "../../../planners/kareus/tests/kareus/common/mod.rs"]
 mod sketch;
 mod standin;
 

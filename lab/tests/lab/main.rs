@@ -8,6 +8,7 @@ mod decide;
 mod demo;
 mod mixed;
 mod plan;
+mod plants;
 mod replay;
 mod reproduce;
 mod simulate;

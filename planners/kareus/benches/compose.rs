@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in benches a panic is the report")]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/kareus/common/mod.rs"]
 mod common;
 #[path = "../../../tests/benches/common/measured.rs"]
 mod measured;

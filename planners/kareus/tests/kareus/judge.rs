@@ -1,10 +1,6 @@
 //! Searches held against trying everything.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
-
-mod common;
-
-use common::{STATIC, Sketch, exhaustive, job};
+use crate::common::{STATIC, Sketch, exhaustive, job};
 use litd_kareus::judge;
 use litd_kareus::search::Settings;
 

@@ -1,13 +1,9 @@
 //! Composition against enumeration, and whole jobs.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
-
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::{STATIC, Sketch, exhaustive, job, llama_3b, training};
+use crate::common::{STATIC, Sketch, exhaustive, job, llama_3b, training};
 use litd_kareus::search::{Point, frontier};
 use litd_kareus::{
     A100, BACKWARD, Candidate, Choice, Clocks, ComposeError, Execution, FORWARD, Iteration,

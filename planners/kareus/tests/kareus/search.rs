@@ -1,7 +1,5 @@
 //! The search's parts against independent computations, and the search as a whole.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
-
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 
@@ -12,7 +10,7 @@ use litd_kareus::{Candidate, Measurement};
 use litd_units::{Hertz, Joules, Millis, Watts};
 use proptest::prelude::*;
 
-/// Rows, targets, weights and XGBoost's predictions of one part of the data (tests/data/trees.py).
+/// Rows, targets, weights and XGBoost's predictions of one part of the data (tests/kareus/data/trees.py).
 fn golden(split: f64) -> (Vec<Row>, Vec<f64>, Vec<f64>, Vec<f64>) {
     let (mut rows, mut targets, mut weights, mut wanted) = (vec![], vec![], vec![], vec![]);
     for line in include_str!("data/trees.csv").lines().skip(1) {

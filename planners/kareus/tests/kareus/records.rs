@@ -1,10 +1,6 @@
 //! Recorded results: what is read, what is refused, and where.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
-
-mod common;
-
-use common::{STATIC, Sketch, exhaustive, job};
+use crate::common::{STATIC, Sketch, exhaustive, job};
 use litd_kareus::{Candidate, Profiler, ProfilerError, Records, Results};
 use litd_units::{Hertz, Joules, Millis, Watts};
 use proptest::prelude::*;

@@ -1,10 +1,6 @@
 //! From a model description to partitions and candidates, against the paper's and the artifact's numbers.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
-
-mod common;
-
-use common::{job, llama_3b, training};
+use crate::common::{job, llama_3b, training};
 use litd_kareus::patterns::{Piece, Slot, overlaps, pieces};
 use litd_kareus::{
     A100, Collective, CollectiveKind, Gpu, GpuError, Job, Model, Operation, Part, Space, Step,
