@@ -15,17 +15,9 @@ use crate::limits::Window;
 use crate::mending::Trust;
 use crate::outbox::Outbox;
 use crate::range::Range;
+use crate::settling::Following;
 use crate::standing::Standing;
 use crate::thermal::Thermal;
-
-/// A cap that measured power is to follow.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Settling {
-    /// The cap.
-    pub cap: Watts,
-    /// When power has to be below it.
-    pub until: Nanos,
-}
 
 /// A cap that was read and that nobody believes yet.
 #[derive(Debug, Clone, Copy)]
@@ -185,17 +177,10 @@ pub(crate) struct Unit {
     pub keeps_until: Option<Nanos>,
     /// What has limited it since its job's last sample.
     pub window: Window,
-    /// The cap whose effect is awaited.
-    pub settling: Option<Settling>,
+    /// Whether its power follows its cap.
+    pub following: Following,
     /// How long it takes to warm up.
     pub thermal: Thermal,
-    /// It was lowered, and counts with what it held before until its power is seen to follow; no
-    /// rise waits for that any longer then.
-    pub doubted_until: Option<Nanos>,
-    /// Since when it has drawn more than the cap that it reads.
-    pub over_since: Option<Nanos>,
-    /// Whether it has ever told what it draws.
-    pub tells_power: bool,
     /// A cap that was read once and is unlike what is known: nothing is written until it has been
     /// read again.
     pub suspect: Option<Suspect>,
@@ -257,11 +242,8 @@ impl Unit {
             landing: None,
             keeps_until: None,
             window: Window::default(),
-            settling: None,
+            following: Following::default(),
             thermal: Thermal::default(),
-            doubted_until: None,
-            over_since: None,
-            tells_power: false,
             impossible,
             reset: None,
             resets: Vec::new(),

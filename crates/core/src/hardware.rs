@@ -6,7 +6,7 @@ use litd_power::{CapRange, Operation, PowerError, Reading, Reply};
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
-use crate::devices::{Heard, Reset, Settling, Unit};
+use crate::devices::{Heard, Reset, Unit};
 use crate::journal::{Entry, Undo};
 use crate::record::Note;
 use crate::store::Store;
@@ -283,12 +283,10 @@ impl<S: Store> Core<S> {
             reading.enforced = None;
         }
         let lowered = before.is_none_or(|before| held < before);
-        if unit.is_gpu() {
-            unit.settling = lowered.then_some(Settling { cap: held, until });
-        } else if let Some(settling) = unit.settling.as_mut().filter(|_| !lowered) {
-            // A CPU socket's is awaited while it counts with more, from `doubt` on: one that was raised, and still
-            // counts with what it could hold before, draws less than it holds now, or it does not.
-            settling.cap = held;
+        match unit.is_gpu() {
+            true => unit.following.gpu_holds(held, lowered.then_some(until)),
+            false if !lowered => unit.following.socket_was_raised(held),
+            false => {}
         }
         if sure {
             self.writer.confirmed(unit.address(), held);
@@ -376,7 +374,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        unit.settling = None;
+        unit.following.is_awaited_no_more();
         let address = unit.address().to_owned();
         // One that was never read is not litd's to touch anyway, and becomes so once it answers.
         if unit.was_read() {
@@ -600,7 +598,7 @@ impl<S: Store> Core<S> {
             );
             return self.note(Note::warning(EventKind::Foreign, text).device(&address));
         }
-        unit.settling = None;
+        unit.following.is_awaited_no_more();
         if unit.standing.let_go().is_some() {
             // What it holds is others' doing, and stays.
             unit.found = Some(cap);

@@ -207,8 +207,7 @@ impl<S: Store> Core<S> {
             let unread = before.let_go().is_some();
             // The entry of a cap that somebody else has changed is outdated, if it is still there.
             let journaled = journaled && !before.is_kept();
-            unit.settling = None;
-            unit.over_since = None;
+            unit.following.begins_anew();
             unit.overdue = false;
             unit.resets.clear();
             unit.trust = Trust::default();

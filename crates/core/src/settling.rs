@@ -6,7 +6,7 @@ use litd_power::ReadBack;
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
-use crate::devices::{Settling, Unit};
+use crate::devices::Unit;
 use crate::store::Store;
 
 /// Firmware regulates the mean, and a GPU's sensor is no better than this share.
@@ -28,6 +28,59 @@ fn told(unit: &Unit) -> Option<Watts> {
     (power.is_finite() && some).then_some(power)
 }
 
+/// Whether a device's power follows its cap.
+#[derive(Debug, Default)]
+pub(crate) struct Following {
+    /// The cap whose effect is awaited.
+    awaited: Option<Awaited>,
+    /// It was lowered, and counts with what it held before until its power is seen to follow; no rise waits for that
+    /// any longer then.
+    doubted_until: Option<Nanos>,
+    /// Since when it has drawn more than the cap that it reads.
+    over_since: Option<Nanos>,
+    /// Whether it has ever told what it draws.
+    tells_power: bool,
+}
+
+/// A cap that measured power is to follow.
+#[derive(Debug, Clone, Copy)]
+struct Awaited {
+    cap: Watts,
+    /// When power has to be below it.
+    until: Nanos,
+}
+
+impl Following {
+    /// A GPU holds a cap; one that was lowered has to draw no more `by` then.
+    pub fn gpu_holds(&mut self, cap: Watts, by: Option<Nanos>) {
+        self.awaited = by.map(|until| Awaited { cap, until });
+    }
+
+    /// A CPU socket was raised. Its power is awaited from [`Core::doubt`] on, while it counts with more than it holds:
+    /// what it draws shows, or does not, that it is within what it holds now.
+    pub fn socket_was_raised(&mut self, cap: Watts) {
+        if let Some(awaited) = &mut self.awaited {
+            awaited.cap = cap;
+        }
+    }
+
+    /// Whatever it draws says nothing about a cap of litd's: the device has failed, or holds somebody else's.
+    pub fn is_awaited_no_more(&mut self) {
+        self.awaited = None;
+    }
+
+    /// Whether it has yet to be seen that power follows.
+    pub fn is_awaited(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// litd takes the device back: what it drew before does not count.
+    pub fn begins_anew(&mut self) {
+        self.awaited = None;
+        self.over_since = None;
+    }
+}
+
 impl Unit {
     fn may_be_cached(&self) -> bool {
         self.device.identity.read_back == ReadBack::MayBeCached
@@ -36,7 +89,7 @@ impl Unit {
     /// Whether its cap as it was read back is not enough to go by: it tells its power, or its
     /// driver may answer from memory.
     fn is_measured(&self) -> bool {
-        !self.is_gpu() || self.may_be_cached() || self.tells_power
+        !self.is_gpu() || self.may_be_cached() || self.following.tells_power
     }
 }
 
@@ -62,9 +115,9 @@ impl<S: Store> Core<S> {
         if unit.by_hand.asked().is_some() || held >= most || !unit.is_measured() {
             return;
         }
-        unit.doubted_until = Some(until);
+        unit.following.doubted_until = Some(until);
         if !unit.is_gpu() {
-            unit.settling = Some(Settling { cap: held, until });
+            unit.following.awaited = Some(Awaited { cap: held, until });
         }
         self.actuator.doubt(device, most);
         self.devices.want_read(device);
@@ -78,7 +131,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        unit.tells_power |= told(unit).is_some_and(|power| power > Watts::ZERO);
+        unit.following.tells_power |= told(unit).is_some_and(|power| power > Watts::ZERO);
         // A CPU socket's is `check_settling`'s: there it must be gone to the last watt.
         let margin = if unit.may_be_cached() {
             CERTAIN
@@ -87,7 +140,7 @@ impl<S: Store> Core<S> {
         };
         let within = told(unit).is_some_and(|power| power <= held * (1.0 + margin));
         if unit.is_gpu() && within {
-            unit.doubted_until = None;
+            unit.following.doubted_until = None;
             self.actuator.believe(device);
         }
     }
@@ -95,7 +148,7 @@ impl<S: Store> Core<S> {
     /// Nobody waits for a device's power any more: what was found goes back.
     pub(crate) fn believe(&mut self, device: usize) {
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.doubted_until = None;
+            unit.following.doubted_until = None;
         }
         self.actuator.believe(device);
     }
@@ -104,7 +157,8 @@ impl<S: Store> Core<S> {
     /// ever. What a loop or the budget holds below that does.
     pub(crate) fn expire_doubts(&mut self) {
         let now = self.now;
-        let late = |unit: &Unit| unit.is_gpu() && unit.doubted_until.is_some_and(|at| at <= now);
+        let late =
+            |unit: &Unit| unit.is_gpu() && unit.following.doubted_until.is_some_and(|at| at <= now);
         let is_low = |device: usize, unit: &Unit| {
             let caps = [self.actuator.target(device), self.actuator.held(device)];
             let lowest = caps.into_iter().flatten().reduce(Watts::min);
@@ -126,6 +180,7 @@ impl<S: Store> Core<S> {
         let late = |&(device, unit): &(usize, &Unit)| {
             // What was raised again since pays for nobody.
             let until = unit
+                .following
                 .doubted_until
                 .filter(|_| self.actuator.is_doubted(device));
             until.is_some_and(|until| until <= self.now)
@@ -148,7 +203,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let Some(Settling { cap, until }) = unit.settling else {
+        let Some(Awaited { cap, until }) = unit.following.awaited else {
             return;
         };
         let caps = &self.config.caps;
@@ -158,7 +213,7 @@ impl<S: Store> Core<S> {
         let seconds = caps.settle_seconds;
         let why = match told(unit) {
             Some(power) if power <= cap * (1.0 + margin) => {
-                unit.settling = None;
+                unit.following.awaited = None;
                 if !is_gpu {
                     self.believe(device);
                 }
@@ -205,12 +260,12 @@ impl<S: Store> Core<S> {
         };
         let power = told(unit).filter(|power| *power > held * (1.0 + margin));
         let Some(power) = power.filter(|_| unit.may_be_cached() && touched) else {
-            unit.over_since = None;
+            unit.following.over_since = None;
             return;
         };
-        let since = *unit.over_since.get_or_insert(now);
-        if unit.is_ours() && unit.settling.is_none() && now >= since + patience {
-            unit.over_since = None;
+        let since = *unit.following.over_since.get_or_insert(now);
+        if unit.is_ours() && !unit.following.is_awaited() && now >= since + patience {
+            unit.following.over_since = None;
             let text = format!(
                 "has drawn {power:.1} for {:.0} s and reads a cap of {held}: another limit is in force than the driver says",
                 Nanos(patience.0).as_secs_f64()

@@ -25,7 +25,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let lent = self.jobs.values().any(|job| job.counts_on(device));
-        if unit.is_gpu() || unit.settling.is_some() || !lent {
+        if unit.is_gpu() || unit.following.is_awaited() || !lent {
             return;
         }
         let (Some(held), Some(found)) = (held, unit.found) else {
