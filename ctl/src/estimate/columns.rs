@@ -164,7 +164,7 @@ pub struct Columns {
     pub flags: Vec<(usize, Limiter)>,
 }
 
-/// A head's name in lower case, and its unit: "power.draw [W]".
+/// A head's name in lower case, and its unit: `power.draw [W]`.
 fn parts(head: &str) -> (String, String) {
     let (name, unit) = match head.trim().split_once('[') {
         Some((name, unit)) => (name, unit.trim_end().trim_end_matches(']')),
