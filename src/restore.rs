@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use litd_api::DeviceState;
+use litd_api::{DeviceState, DeviceStatus};
 use litd_core::config::OnExit;
-use litd_core::journal::{Journal, JournalError, Recovered};
+use litd_core::journal::{Entry, Journal, JournalError, Recovered, Undo};
 use litd_core::{AboveSafe, Core};
 use thiserror::Error;
 
@@ -452,13 +452,19 @@ pub(crate) fn left_by(
         );
     }
     let here = |address: &str| status.devices.iter().find(|it| it.address == address);
+    // A late write is done on top of what somebody else had set.
+    let is_ours = |device: &DeviceStatus, entry: &Entry| {
+        let undo = device.cap.map(|cap| entry.undo(cap));
+        matches!(undo, Some(Undo::Write(_)))
+    };
     let (mut owed, mut gone) = (BTreeSet::new(), BTreeSet::new());
     let mut uncrossed = BTreeSet::new();
     for entry in opened.entries() {
         let address = entry.address.clone();
         match here(&address) {
             None => drop(gone.insert(address)),
-            Some(device) if device.state == DeviceState::Foreign || held.contains(&address) => {}
+            Some(device) if device.state == DeviceState::Foreign && !is_ours(device, entry) => {}
+            Some(_) if held.contains(&address) => {}
             Some(_) if late.contains(&address) => {}
             Some(device) => {
                 let held = device.found.zip(device.cap);

@@ -402,6 +402,7 @@ impl<S: Store> Core<S> {
         self.check_devices();
         self.check_failed();
         self.forget_late_of_closed();
+        self.journal_overwritten();
         self.check_sockets();
         self.check_let_go();
         self.check_journal();

@@ -332,7 +332,7 @@ impl Unit {
     /// It is litd's, whatever was known of it before: what failed has been mended, or is to be seen anew. Returns
     /// whose it was.
     pub fn begins_anew(&mut self) -> Standing {
-        let before = self.standing.is_taken_back();
+        let before = self.standing.take_back();
         self.failures = 0;
         self.refusals = 0;
         self.reset = None;

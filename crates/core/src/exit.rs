@@ -105,7 +105,9 @@ impl<S: Store> Core<S> {
             let unit = device.and_then(|device| Some((device, self.devices.get(device)?)));
             unit.is_some_and(|(device, unit)| {
                 let theirs = unit.standing.is_kept();
-                let done = uncrossed && (theirs || self.is_back(device, unit));
+                // What somebody else has set stays, and with it an entry while a late write may be done on top of it.
+                let stays = theirs && self.is_fresh(unit);
+                let done = stays || uncrossed && (theirs || self.is_back(device, unit));
                 let let_go = self.is_back_for_now(device, unit);
                 !done && !let_go && !self.is_left(device, unit)
             })

@@ -140,6 +140,7 @@ impl<S: Store> Core<S> {
                 self.wrote_by_hand(device, told);
             }
             self.actuator.written(device, None);
+            self.expect_late(device, wanted);
             self.tell_unexplained(device, wanted, held);
             return self.look_again(device, held);
         }
@@ -285,7 +286,10 @@ impl<S: Store> Core<S> {
         let lowered = before.is_none_or(|before| held < before);
         match unit.is_gpu() {
             true => unit.following.gpu_holds(held, lowered.then_some(until)),
-            false if !lowered => unit.following.socket_was_raised(held),
+            false if !lowered && !self.actuator.is_doubted(device) => {
+                unit.following.stop_awaiting();
+            }
+            false if !lowered => unit.following.socket_holds_more(held),
             false => {}
         }
         if sure {
@@ -308,7 +312,7 @@ impl<S: Store> Core<S> {
         let pause = match unit.refusals {
             // Nobody is there any more later.
             _ if ours || self.stopping.is_some() => RETRY,
-            _ if !unit.standing.is_faulty() => RETRY_FAULTY,
+            _ if unit.standing.let_go().is_some() => RETRY_FAULTY,
             ..=TIRELESS => RETRY_FAULTY,
             _ => RETRY_REFUSED,
         };
@@ -374,7 +378,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        unit.following.is_awaited_no_more();
+        unit.following.stop_awaiting();
         let address = unit.address().to_owned();
         // One that was never read is not litd's to touch anyway, and becomes so once it answers.
         if unit.was_read() {
@@ -499,15 +503,15 @@ impl<S: Store> Core<S> {
         self.judge_moved(device, held, cap, anew);
     }
 
-    /// Somebody else has set a cap, which stays. A write that failed, or a predecessor's, may still be done on top of
-    /// it: then theirs goes back, so it stands in the journal from now on.
-    fn is_theirs(&mut self, device: usize, theirs: Watts) {
+    /// Somebody else has set a cap, which stays; `found` was to go back before. A write that failed, or a
+    /// predecessor's, may still be done on top of it: then theirs goes back, so it stands in the journal from now on.
+    fn leave_to_them(&mut self, device: usize, found: Option<Watts>, theirs: Watts) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
         // What failed before answers by now, and holds what somebody meant.
-        unit.standing.is_taken();
-        let (found, address) = (unit.found, unit.address().to_owned());
+        unit.standing.take();
+        let address = unit.address().to_owned();
         self.forget_entry(&address);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -530,8 +534,10 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let theirs = unit.found.filter(|found| !found.is_same_cap(cap));
-        let Some(theirs) = theirs.filter(|_| unit.standing.is_late_written()) else {
+        // Without such a write under way `found` is not theirs, but what was there before.
+        let theirs = unit.found.filter(|_| unit.landing.is_some());
+        let theirs = theirs.filter(|theirs| !theirs.is_same_cap(cap));
+        let Some(theirs) = theirs.filter(|_| unit.standing.overwrite()) else {
             return;
         };
         let text = format!(
@@ -560,7 +566,7 @@ impl<S: Store> Core<S> {
         };
         let address = unit.address().to_owned();
         // One that was taken from litd, and is moved again: whoever did that is still there.
-        let again = unit.standing.is_foreign();
+        let (again, found) = (unit.standing.is_foreign(), unit.found);
         if again || !steered && !touched {
             // Nobody's cap but theirs: what goes back is what was found last.
             unit.found = Some(cap);
@@ -579,7 +585,7 @@ impl<S: Store> Core<S> {
             if is_reset {
                 self.begin_anew(device);
             } else if again {
-                self.is_theirs(device, cap);
+                self.leave_to_them(device, found, cap);
                 self.foreign_change(device);
             }
             return;
@@ -598,7 +604,7 @@ impl<S: Store> Core<S> {
             );
             return self.note(Note::warning(EventKind::Foreign, text).device(&address));
         }
-        unit.following.is_awaited_no_more();
+        unit.following.stop_awaiting();
         if unit.standing.let_go().is_some() {
             // What it holds is others' doing, and stays.
             unit.found = Some(cap);
@@ -607,7 +613,7 @@ impl<S: Store> Core<S> {
             "somebody else changed the cap from {held} to {cap}: left alone until `litctl resume {address}`"
         );
         self.note(Note::warning(EventKind::Foreign, text).device(&address));
-        self.is_theirs(device, cap);
+        self.leave_to_them(device, found, cap);
         self.standing_changed(device);
         self.foreign_change(device);
     }

@@ -305,6 +305,9 @@ impl<S: Store> Core<S> {
             return Remains::Open("its clocks are not free yet".to_owned());
         }
         match (held, unit.found) {
+            _ if unit.standing.is_kept() => {
+                Remains::Others("holds what somebody else has set".to_owned())
+            }
             (_, None) => Remains::Others("its cap was never read, nor set".to_owned()),
             (Some(held), Some(found)) if held.is_same_cap(found) => match self.is_journaled(device)
             {
@@ -312,9 +315,6 @@ impl<S: Store> Core<S> {
                 // A write of a daemon that died may still turn up, for some seconds.
                 true => Remains::Open(format!("holds {held} as found, and is watched still")),
             },
-            _ if unit.standing.is_foreign() => {
-                Remains::Others("holds what somebody else has set".to_owned())
-            }
             (Some(held), Some(found))
                 if self.actuator.is_settled(device) && self.set_budget().is_some() =>
             {

@@ -93,6 +93,9 @@ impl<S: Store> Core<S> {
             Standing::Released(it) if it.by_mode => "litd is off",
             Standing::Released(_) => "an administrator had litd let go of the device",
             Standing::Faulty(_) => "the device is faulty",
+            Standing::Foreign(_) => {
+                "a late write of litd's was done on top of what somebody else had set"
+            }
             _ if unit.opted_out => "its job opted out",
             _ if self.policy() == Policy::Observe => "litd only observes",
             _ => "no job steers the device",

@@ -31,7 +31,7 @@ pub(crate) struct LetGo {
     pub unseen_since: Option<Nanos>,
     /// litd is off: it is taken back when it no longer is.
     pub by_mode: bool,
-    /// It was let go of because litd is off, and nobody else has set its cap: what it holds is litd's to
+    /// It was let go of because litd is off, and what somebody else has set is not in force there: what it holds is litd's to
     /// keep within the safe budget, should that be what litd leaves behind.
     pub held: bool,
 }
@@ -64,7 +64,7 @@ impl<S: Store> Core<S> {
             // What it holds is others' doing, and stays.
             unit.found = held;
         }
-        unit.standing.is_released(now, by_mode);
+        unit.standing.release(now, by_mode);
         // Nobody reads what its driver would tell of a reset, and another may come before it is taken back.
         unit.reset = None;
         self.turn_away(device);
@@ -205,13 +205,13 @@ impl<S: Store> Core<S> {
             }
             let before = unit.begins_anew();
             let unread = before.let_go().is_some();
-            // The entry of a cap that somebody else has changed is outdated, if it is still there.
+            // The entry of a cap that somebody else has set is about late writes, or outdated.
             let journaled = journaled && !before.is_kept();
             unit.following.begins_anew();
             unit.overdue = false;
             unit.resets.clear();
             unit.trust = Trust::default();
-            if !journaled && !writing {
+            if !journaled && !writing && !before.is_overwritten() {
                 // What is there now was set by somebody who meant it, but for a cap that was to be
                 // set by hand, was given up and lands late. Where nothing was read meanwhile, that
                 // has to be seen first.

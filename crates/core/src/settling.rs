@@ -56,16 +56,16 @@ impl Following {
         self.awaited = by.map(|until| Awaited { cap, until });
     }
 
-    /// A CPU socket was raised. Its power is awaited from [`Core::doubt`] on, while it counts with more than it holds:
-    /// what it draws shows, or does not, that it is within what it holds now.
-    pub fn socket_was_raised(&mut self, cap: Watts) {
+    /// A CPU socket was raised, and still counts with more than it holds: its power is to be within what it holds
+    /// now.
+    pub fn socket_holds_more(&mut self, cap: Watts) {
         if let Some(awaited) = &mut self.awaited {
             awaited.cap = cap;
         }
     }
 
     /// Whatever it draws says nothing about a cap of litd's: the device has failed, or holds somebody else's.
-    pub fn is_awaited_no_more(&mut self) {
+    pub fn stop_awaiting(&mut self) {
         self.awaited = None;
     }
 
@@ -153,8 +153,8 @@ impl<S: Store> Core<S> {
         self.actuator.believe(device);
     }
 
-    /// What is back at the cap found, or above, pays for nobody's rise: no sensor is waited for for
-    /// ever. What a loop or the budget holds below that does.
+    /// What is back at the cap found, or above, pays for nobody's rise, so its sensor is not waited for for ever. What
+    /// a loop or the budget holds below that does, and so does a device that has failed down there.
     pub(crate) fn expire_doubts(&mut self) {
         let now = self.now;
         let late =
@@ -178,11 +178,12 @@ impl<S: Store> Core<S> {
     /// A device whose power has not followed its cap in time: no rise waits for it any longer.
     pub(crate) fn unfollowed(&self) -> Option<String> {
         let late = |&(device, unit): &(usize, &Unit)| {
-            // What was raised again since pays for nobody.
+            // What was raised again since pays for nobody; and for one that has failed no rise waits: it counts with
+            // what it could hold.
             let until = unit
                 .following
                 .doubted_until
-                .filter(|_| self.actuator.is_doubted(device));
+                .filter(|_| self.actuator.is_doubted(device) && unit.standing.is_ours());
             until.is_some_and(|until| until <= self.now)
         };
         let (device, unit) = self.devices.iter().find(late)?;

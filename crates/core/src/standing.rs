@@ -1,4 +1,4 @@
-//! Whose a device's cap is. Each state has what only it needs, and is left and entered by its name only.
+//! Whose a device's cap is. Each state has what only it needs, and the methods that change it are its transitions.
 
 use litd_api::DeviceState;
 use litd_units::{Nanos, Watts};
@@ -21,7 +21,7 @@ pub(crate) enum Standing {
 }
 
 /// A cap of somebody else's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Theirs {
     /// It is in force, and stays.
     Kept,
@@ -104,7 +104,7 @@ impl Standing {
     }
 
     /// Somebody else has set its cap. One that litd has let go of stays so: it is its users' anyway.
-    pub fn is_taken(&mut self) {
+    pub fn take(&mut self) {
         match self {
             Self::Ours | Self::Faulty(_) | Self::Foreign(_) => *self = Self::Foreign(Theirs::Kept),
             // What it holds is others' doing, and litd has nothing to keep there.
@@ -114,7 +114,7 @@ impl Standing {
 
     /// A late write of litd's or of a predecessor's has taken the place of what somebody else had set. Returns
     /// whether it was theirs.
-    pub fn is_late_written(&mut self) -> bool {
+    pub fn overwrite(&mut self) -> bool {
         let was_kept = self.is_kept();
         if was_kept {
             *self = Self::Foreign(Theirs::Overwritten);
@@ -123,14 +123,14 @@ impl Standing {
     }
 
     /// What somebody else had set is back.
-    pub fn is_given_back(&mut self) {
+    pub fn give_back(&mut self) {
         if self.is_overwritten() {
             *self = Self::Foreign(Theirs::Kept);
         }
     }
 
     /// litd lets go of it, whosever it was.
-    pub fn is_released(&mut self, since: Nanos, by_mode: bool) {
+    pub fn release(&mut self, since: Nanos, by_mode: bool) {
         let unseen_since = self.let_go().and_then(|it| it.unseen_since);
         let theirs = self.is_kept();
         *self = Self::Released(LetGo {
@@ -144,7 +144,7 @@ impl Standing {
     }
 
     /// It is litd's, whatever was known of it before. Returns what it was.
-    pub fn is_taken_back(&mut self) -> Self {
+    pub fn take_back(&mut self) -> Self {
         std::mem::take(self)
     }
 

@@ -190,6 +190,17 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// What a late write has overwritten is in the journal, also where it could not be written down at first.
+    pub(crate) fn journal_overwritten(&mut self) {
+        for device in 0..self.devices.iter().count() {
+            let unit = self.devices.get(device);
+            let is_owed = unit.is_some_and(|unit| unit.standing.is_overwritten());
+            if let Some(held) = self.actuator.held(device).filter(|_| is_owed) {
+                self.journal_late(device, held);
+            }
+        }
+    }
+
     /// What was asked of a device so long ago that nothing is under way to it any more is forgotten once it
     /// was read since.
     pub(crate) fn forget_late(&mut self, device: usize, asked: Nanos) {
@@ -226,6 +237,10 @@ impl<S: Store> Core<S> {
         // Also one that was let go of and taken back since: its entry is another one.
         let late = unit.landing.as_ref();
         let lands = late.is_some_and(|it| it.caps.iter().any(|late| late.is_same_cap(cap)));
+        if unit.standing.is_kept() {
+            // Its entry may be outdated, and not crossed out because the disk failed: only what may land is litd's.
+            return lands;
+        }
         match self.entry(unit.address()).map(|entry| entry.undo(cap)) {
             Some(Undo::Write(_)) => true,
             Some(Undo::Nothing) => late.is_some(),
@@ -263,7 +278,7 @@ impl<S: Store> Core<S> {
     }
 
     /// A device that holds what was found, and that no loop needs, leaves the journal, and so does one whose cap
-    /// somebody else has changed: its entry is still there only if the journal could not be written then. What could
+    /// somebody else has changed, once nothing of litd's may land on it any more. What could
     /// not be crossed out is tried again once a second.
     pub(crate) fn tidy_journal(&mut self) {
         if self.may_land_late() || self.writer.entries().is_empty() {
@@ -299,7 +314,7 @@ impl<S: Store> Core<S> {
         let was_tried_out = self.entry(&address).is_some_and(|it| it.ours.is_empty());
         let is_out = self.forget_entry(&address);
         if let Some(unit) = self.devices.get_mut(device).filter(|_| is_out) {
-            unit.standing.is_given_back();
+            unit.standing.give_back();
         }
         if let Some(found) = back.filter(|_| is_out && !was_tried_out) {
             let text = format!("cap is back at {found}");
@@ -321,14 +336,14 @@ impl<S: Store> Core<S> {
         view.is_some_and(|it| it.is_back_for_now(target))
     }
 
-    /// The devices, by address, that were let go of and hold what was found, and whose entries stay in the
-    /// undo journal because a write that failed may still be done.
+    /// The devices, by address, that were let go of and hold what was found, or hold what somebody else has set, and
+    /// whose entries stay in the undo journal because a write that failed may still be done.
     #[must_use]
     pub fn may_land_on_exit(&self) -> Vec<String> {
         let units = self.devices.iter();
         let left = units.filter(|&(device, unit)| {
             let may_land = self.is_journaled(device) && unit.landing.is_some();
-            may_land && self.is_back_for_now(device, unit)
+            may_land && (unit.standing.is_kept() || self.is_back_for_now(device, unit))
         });
         left.map(|(_, unit)| unit.address().to_owned()).collect()
     }

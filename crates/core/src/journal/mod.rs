@@ -5,7 +5,7 @@
 //!   time ([`Journal::begin_all`]);
 //! - the value is on disk before it is written ([`Journal::intend`]); if that fails, the caller
 //!   does not write;
-//! - a device leaves the journal only once it is back, or somebody else's
+//! - a device leaves the journal only once it is back, or somebody else's with nothing of litd's under way to it
 //!   ([`Journal::released`]).
 //!
 //! After a crash [`Entry::undo`] says what is to be done about each device. The journal goes on

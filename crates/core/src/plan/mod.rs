@@ -296,7 +296,7 @@ impl<'v> Draft<'v> {
         }
     }
 
-    /// A GPU that was let go of, or that nobody can judge when litd is to leave the safe budget behind, goes back to
+    /// A GPU that was let go of, that holds a late write instead of what somebody else had set, or that nobody can judge when litd is to leave the safe budget behind, goes back to
     /// what was found only where a budget that was set leaves room for that, with all other GPUs at their floors, or
     /// at what was found where that is less.
     fn leave_without_room(&mut self) {
@@ -304,7 +304,7 @@ impl<'v> Draft<'v> {
             return;
         }
         let rises = |&(device, unit): &(usize, &DeviceView)| {
-            let back = unit.let_go.is_some() && !unit.is_held_off();
+            let back = unit.is_overwritten || unit.let_go.is_some() && !unit.is_held_off();
             let unjudged = self.view.leaves() && matches!(unit.range, RangeView::Untold(_));
             (back || unjudged) && unit.would_rise(self.target(device))
         };

@@ -303,7 +303,7 @@ impl DeviceView {
         let found = self.came_with();
         let Account { held, counts, .. } = self.account;
         // Not litd's to move, and nothing of litd's to undo: what it holds is others' doing.
-        // An entry of a foreign cap is one that could not be taken out of the journal yet.
+        // An entry of a foreign cap is about late writes, or could not be taken out of the journal yet.
         let owed = self.is_owed();
         let is_stuck = self.standing == DeviceState::Faulty || self.is_beyond_judging;
         let holds = match self.standing {

@@ -164,6 +164,10 @@ impl World {
         }
         let (now, clock) = (self.now, self.clock().0);
         self.meets(device, op);
+        // What can't be crossed out at once, because the disk fails, is crossed out for what was told now.
+        if let Some(entry) = self.entry(device) {
+            self.told_twice(&entry);
+        }
         let lets_go = self.hw.iter().any(|hw| hw.is_gpu() && hw.let_go);
         let lets_go = lets_go && self.hw[device].is_gpu();
         let journaled = self.is_in_journal(device);

@@ -34,6 +34,8 @@ impl World {
         }
         let hw = &mut self.hw[device];
         (hw.foreign, hw.foreign_seen) = (true, true);
+        // What was wanted may be done after all, on top of it.
+        hw.failed_at = Some(now);
         // What others have taken is nobody's to wait for.
         (hw.owes, hw.report_due) = (0, Some(now + AT_ONCE));
         if !hw.natural.contains(&held) {
