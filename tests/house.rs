@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The packages of each room, and the packages of this workspace that each may know besides those that
 /// tests alone want. Whoever adds an arrow adds it here, where it is seen.
-const ARROWS: [(&str, &[&str]); 28] = [
+const ARROWS: [(&str, &[&str]); 29] = [
     // These know nobody.
     ("litd-units", &[]),
     ("litd-diagnosis", &[]),
@@ -102,6 +102,7 @@ const ARROWS: [(&str, &[&str]); 28] = [
     ),
     // What is SIMULATED, and what only tests need. The laboratory knows everyone.
     ("litd-sim", &["litd-traces", "litd-units"]),
+    ("litd-overlap", &["litd-kareus", "litd-sim", "litd-units"]),
     (
         "litd-study",
         &["litd-policies", "litd-sim", "litd-traces", "litd-units"],
@@ -149,8 +150,9 @@ const ARROWS: [(&str, &[&str]); 28] = [
 const SHIPPED: [&str; 3] = ["litd", "litctl", "litd-planner-server"];
 
 /// What that is.
-const SIMULATED: [&str; 6] = [
+const SIMULATED: [&str; 7] = [
     "litd-sim",
+    "litd-overlap",
     "litd-study",
     "litd-rig",
     "litd-rig-nvml",
