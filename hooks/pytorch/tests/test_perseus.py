@@ -72,13 +72,11 @@ def test_a_plan_contract_is_followed(tmp_path: Path) -> None:
         return {"instruction": kind, "microbatch": microbatch, "clock_mhz": clock}
 
     rows = [row("forward", 1200), {"instruction": "load", "microbatch": 0}, row("backward", 1410.0)]
-    plan = {
-        "version": 1,
-        "stages": [
-            {"stage": 0, "instructions": [row("forward", 9)]},
-            {"stage": 1, "instructions": rows},
-        ],
-    }
+    stages = [
+        {"stage": 0, "instructions": [row("forward", 9)]},
+        {"stage": 1, "instructions": rows},
+    ]
+    plan = {"version": 1, "stages": stages}
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(plan))
     clocks = Clocks()
@@ -89,7 +87,7 @@ def test_a_plan_contract_is_followed(tmp_path: Path) -> None:
     for wrong, said in (
         ({**plan, "version": 2}, "no plan contract of version 1"),
         ({"version": 1}, "misses stage 1"),
-        ({"version": 1, "stages": plan["stages"][:1]}, "misses stage 1"),
+        ({"version": 1, "stages": stages[:1]}, "misses stage 1"),
         ({"version": 1, "stages": [{"stage": 1, "instructions": [{}]}]}, "stage 1, instruction 0"),
         (
             {"version": 1, "stages": [{"stage": 1, "instructions": [row("forward", "9")]}]},
