@@ -22,7 +22,8 @@ use measured::Measured;
 /// are not on its critical path can be slower for nothing, and while another pipeline is late
 /// all of them can. `frontier` finds the least energy for every iteration time, `lookup` the plan
 /// for a straggler, with clocks; both write plans that an engine follows, and `check` reads such
-/// plans. `report` runs beside litd and tells a planner's server about stragglers. `kareus` chooses overlap and clocks together.
+/// plans. `report` runs beside litd and tells a planner's server about stragglers. `kareus` chooses
+/// overlap and clocks together.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
