@@ -634,8 +634,11 @@ fn caps_follow_the_signal() {
     node.wait_for("the fallback", |it| it["budget"] == 4900.0);
     node.pass(1);
     assert!(node.sum() <= 4900.0, "{}", node.sum());
-    let text = fs::read_to_string(&metrics).unwrap();
-    assert!(text.contains("litd_carbon_signal_lost 1"), "{text}");
+    // The file is written once the lease has been answered.
+    node.wait_for("the metrics to say so", |_| {
+        let text = fs::read_to_string(&metrics).unwrap();
+        text.contains("litd_carbon_signal_lost 1")
+    });
     drop(following);
     node.stop();
 }
