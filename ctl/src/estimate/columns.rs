@@ -199,7 +199,9 @@ impl Columns {
             let found = known.iter().map(places).find(|it| !it.is_empty());
             let found = found.map(|it| {
                 only(head, &it, || {
-                    format!("say which is {key}, or {key}= for neither, with --columns")
+                    format!(
+                        "rename one, or tell with --columns which is {key}, or {key}= for neither"
+                    )
                 })
             });
             Ok(Vec::from_iter(found.transpose()?))
