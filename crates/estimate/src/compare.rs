@@ -2,6 +2,10 @@
 
 use crate::bins::TimeBins;
 
+/// Slowness persists if the halves of the time correlate by this much or more: then half of what the GPUs
+/// differ by in one half (0.7 squared) is what they differ by in the other.
+pub const PERSISTS: f64 = 0.7;
+
 /// A GPU is to be repaired if it is slower than its node's median by more than so many robust standard
 /// deviations of all GPUs of the fleet, in both halves of the time ...
 pub const REPAIR_SIGMAS: f64 = 3.5;
@@ -42,9 +46,40 @@ pub(crate) fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     (scale > 1e-18 * count).then(|| (sums.2 / scale).clamp(-1.0, 1.0))
 }
 
-/// Logarithms of the paces of a node's GPUs in the first and second half of the samples, less the node's
-/// median in each half. `None` where a GPU has no sample in one of them.
-pub(crate) fn halves(bins: &[&TimeBins]) -> Option<Vec<(f64, f64)>> {
+/// How much slower than its node's median a GPU is, in logarithms, in the first and in the second half of the
+/// time; `None` if it was not seen in both.
+pub(crate) type Halves = Option<(f64, f64)>;
+
+/// [`Halves`] of each of a node's GPUs. The cut is where half of the samples of all GPUs are before it. A GPU's
+/// pace in a half is the median of its stretches of time there, so that one stray reading, which spoils one
+/// stretch, does not decide it.
+pub(crate) fn halves(bins: &[&TimeBins]) -> Vec<Halves> {
+    let of = |rows: &[Vec<(f64, u32)>]| {
+        let gpu = |at: usize| {
+            let seen = rows.iter().filter_map(|row| row.get(at));
+            let seen = seen.filter(|it| it.1 > 0);
+            median(&Vec::from_iter(seen.map(|it| it.0 / f64::from(it.1))))
+        };
+        Vec::from_iter((0..bins.len()).map(gpu))
+    };
+    let Some((first, second)) = cut(bins) else {
+        return vec![None; bins.len()];
+    };
+    let pairs = of(&first).into_iter().zip(of(&second));
+    let pairs = Vec::from_iter(pairs.map(|(first, second)| first.zip(second)));
+    let seen = || pairs.iter().flatten();
+    let middle = |half: fn(&(f64, f64)) -> f64| median(&Vec::from_iter(seen().map(half)));
+    let (Some(first), Some(second)) = (middle(|it| it.0), middle(|it| it.1)) else {
+        return pairs;
+    };
+    let deviation = |it: (f64, f64)| (it.0 - first, it.1 - second);
+    pairs.into_iter().map(|it| it.map(deviation)).collect()
+}
+
+/// The rows of each half of the time: see [`TimeBins::aligned`].
+type Rows = Vec<Vec<(f64, u32)>>;
+
+fn cut(bins: &[&TimeBins]) -> Option<(Rows, Rows)> {
     let rows = TimeBins::aligned(bins);
     let counts = Vec::from_iter(
         rows.iter()
@@ -59,14 +94,7 @@ pub(crate) fn halves(bins: &[&TimeBins]) -> Option<Vec<(f64, f64)>> {
     });
     let (_, cut) = cuts.take(counts.len().saturating_sub(1)).min()?;
     let (first, second) = rows.split_at_checked(cut)?;
-    let (first, second) = (deviations(first)?, deviations(second)?);
-    Some(first.into_iter().zip(second).collect())
-}
-
-fn deviations(rows: &[Vec<(f64, u32)>]) -> Option<Vec<f64>> {
-    let means = means(rows.iter())?;
-    let middle = median(&means)?;
-    Some(means.into_iter().map(|it| it - middle).collect())
+    Some((first.to_vec(), second.to_vec()))
 }
 
 /// The mean of each GPU over rows; `None` if one has no value in them.
@@ -116,9 +144,13 @@ mod tests {
         };
         let a = of(&[1.0; 24]);
         let b = of(&[vec![1.0; 12], vec![3.0; 12]].concat());
-        let halves = halves(&[&a, &b]).unwrap();
-        assert_eq!(halves, [(0.0, -1.0), (0.0, 1.0)]);
-        assert_eq!(super::halves(&[&of(&[1.0])]), None);
-        assert_eq!(super::halves(&[]), None);
+        let halves = halves(&[&a, &b]);
+        assert_eq!(halves, [Some((0.0, -1.0)), Some((0.0, 1.0))]);
+        assert_eq!(super::halves(&[&of(&[1.0])]), [None]);
+        assert_eq!(super::halves(&[]), []);
+        // A GPU that was not seen in one half takes nothing from the others.
+        let late = of(&[1.0]);
+        assert_eq!(super::halves(&[&a, &b, &late])[..2], halves);
+        assert_eq!(super::halves(&[&a, &b, &late])[2], None);
     }
 }

@@ -9,7 +9,10 @@ use serde::Serialize;
 use crate::bound::Bound;
 use crate::compare::{correlation, quantile, repair_limit};
 use crate::fleet::Fleet;
-use crate::node::{self, Compared, Intervals, NodeEstimate, PerPolicy, Range};
+use crate::node::{self, Compared, Intervals, NOT_IN_BOTH_HALVES, NodeEstimate, PerPolicy, Range};
+
+/// The fleet's intervals need so many nodes: of fewer nobody knows how nodes differ.
+const LEAST_NODES: usize = 4;
 
 /// The value below which a tenth, half and nine tenths of the nodes lie.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -136,8 +139,8 @@ impl FleetEstimate {
         };
         self.spread_pct = Triple::of(&known(|it| it.spread_pct));
         self.slowest_vs_median_pct = Triple::of(&known(|it| it.slowest_vs_median_pct));
-        let halves = compared.iter().filter_map(|it| it.halves.as_ref());
-        let pairs = Vec::from_iter(halves.flatten().copied());
+        let halves = compared.iter().flat_map(|it| &it.halves);
+        let pairs = Vec::from_iter(halves.copied().flatten());
         let persistence = correlation(&pairs).filter(|_| pairs.len() >= 3);
         self.persistence = persistence.map(|it| (it * 1e8).round() / 1e8);
         let hottest = nodes
@@ -209,9 +212,11 @@ impl FleetEstimate {
     fn intervals(&mut self, nodes: &[NodeEstimate]) {
         let around = |middle: Option<f64>, value: &dyn Fn(&NodeEstimate) -> Option<f64>| {
             let values = Vec::from_iter(nodes.iter().filter_map(value));
+            if values.len() < LEAST_NODES {
+                return None;
+            }
             let half = Mean::of(&values, 0.95)?.half_width();
-            let middle = middle?;
-            Some(Range((middle - half).max(0.0), middle + half))
+            Some(Range::around(middle?, half))
         };
         let values = self.values;
         let largest = self.value_per_node_hour;
@@ -220,7 +225,8 @@ impl FleetEstimate {
             slowest_vs_median_pct: None,
             gpu_red_power_pct: around(self.bound.gpu_red_power_pct, &|it| {
                 it.bound.gpu_red_power_pct
-            }),
+            })
+            .map(Range::of_a_whole),
             gpu_realloc_throughput_pct: around(self.bound.gpu_realloc_throughput_pct, &|it| {
                 it.bound.gpu_realloc_throughput_pct
             }),
@@ -247,25 +253,28 @@ impl FleetEstimate {
         let mut found = Vec::new();
         let mut known = false;
         for (node, compared) in nodes.iter_mut().zip(compared) {
-            let halves = match &compared.halves {
-                Some(halves) if compared.slower.len() >= 3 => halves,
-                _ if compared.slower.is_empty() => continue,
-                Some(_) => {
-                    let why = "of two GPUs nobody can tell which is the odd one".to_owned();
-                    node.why.insert("repair", why);
-                    continue;
-                }
-                None => {
-                    let why = "no GPU was seen in both halves of a time (time= names its column)"
-                        .to_owned();
-                    node.why.insert("repair", why);
-                    continue;
-                }
+            let seen = compared.halves.iter().flatten().count();
+            let all = compared.slower.len();
+            let why = match seen {
+                _ if all == 0 => continue,
+                0 => Some(NOT_IN_BOTH_HALVES.to_owned()),
+                1 | 2 => Some("of two GPUs nobody can tell which is the odd one".to_owned()),
+                _ if seen < all => Some(format!(
+                    "{seen} of {all} GPUs were seen in both halves of the time: the others are not judged"
+                )),
+                _ => None,
             };
+            if let Some(why) = why {
+                node.why.insert("repair", why);
+            }
+            if seen < 3 {
+                continue;
+            }
             known = true;
-            let all = compared.slower.iter().zip(halves);
+            let all = compared.slower.iter().zip(&compared.halves);
             let slow = all.filter(|((_, slower), halves)| {
-                *slower > limit && halves.0 > limit && halves.1 > limit
+                let both = |it: (f64, f64)| it.0 > limit && it.1 > limit;
+                *slower > limit && halves.is_some_and(both)
             });
             let slow = Vec::from_iter(slow.map(|it| Slow {
                 node: node.node.clone(),
@@ -301,6 +310,12 @@ fn gaps(nodes: &[NodeEstimate], compared: &[Compared]) -> Vec<Gap> {
         let why = "no column tells the limiter: power counts as it where a GPU draws 93 % of its cap or more; bursts \
                    that meet a cap between two samples are not seen";
         counted.insert(("limiter_share", why), by_draw);
+    }
+    let bounds = |it: &&NodeEstimate| it.bound != Bound::default();
+    let bounded = nodes.iter().filter(bounds).count();
+    if (1..LEAST_NODES).contains(&bounded) {
+        let why = "the fleet's intervals take 4 nodes that have a bound";
+        counted.insert(("intervals", why), bounded);
     }
     let gaps = counted.into_iter().map(|((what, why), nodes)| Gap {
         what,

@@ -23,10 +23,10 @@ mod sketch;
 
 pub use bins::{BINS, TimeBins};
 pub use bound::{Bound, LARGEST_SLOPE, SMALLEST_SLOPE};
-pub use compare::{LEAST_SLOWER, REPAIR_SIGMAS};
+pub use compare::{LEAST_SLOWER, PERSISTS, REPAIR_SIGMAS};
 pub use estimate::{Estimate, FleetEstimate, Gap, Slow, Triple};
 pub use fleet::{Fleet, Refused, Seen};
 pub use gpu::{Gpu, MOST_GPUS};
-pub use node::{Intervals, NodeEstimate, PerPolicy, Range};
+pub use node::{HIGHEST_CAP_UNKNOWN, Intervals, LEAST_SAMPLES, NodeEstimate, PerPolicy, Range};
 pub use sample::{BURSTS, NEAR_CAP, Quantity, Sample};
 pub use sketch::{BUCKETS, Sketch};

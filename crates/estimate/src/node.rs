@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::bins::TimeBins;
 use crate::bound::{self, Bound, SMALLEST_SLOPE};
 use crate::channel::Channel;
-use crate::compare::{correlation, halves, means, median};
+use crate::compare::{Halves, correlation, halves, means, median};
 use crate::gpu::{Gpu, LIMITERS};
 
 /// GPUs that differ by a larger factor do not do the same work, or their columns have other units.
@@ -22,9 +22,30 @@ const LEAST_BINS: usize = 4;
 /// A cap that is below the highest by less than this share is the highest.
 const SAME_CAP: f64 = 0.005;
 
+/// A GPU with fewer samples than this share of the median GPU's of its node is not compared: a few stray
+/// readings would decide the node's spread and bounds.
+pub const LEAST_SAMPLES: f64 = 0.1;
+
+/// Why bounds of throughput hold under a condition only.
+pub const HIGHEST_CAP_UNKNOWN: &str = "no column tells the highest cap (power.max_limit, --max-cap-w): gpu-realloc and \
+    cpu-slosh count only if caps can rise above the one that was found; if caps are at the highest already, only \
+    gpu-red can gain";
+
 /// Lower and upper end of a 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Range(pub f64, pub f64);
+
+impl Range {
+    /// So far on both sides, but not below zero.
+    pub(crate) fn around(middle: f64, half: f64) -> Self {
+        Self((middle - half).max(0.0), middle + half)
+    }
+
+    /// Of a share in per cent, which is not above 100.
+    pub(crate) fn of_a_whole(self) -> Self {
+        Self(self.0.min(100.0), self.1.min(100.0))
+    }
+}
 
 /// One number for each policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -66,6 +87,10 @@ pub struct Intervals {
 /// Why there is no bound where only the draw tells what limits a GPU.
 const NOT_AT_CAP: &str = "the slowest GPU draws less than 93 % of its cap in all samples: power does not seem to limit \
                           it, but bursts between two samples are not seen; a column with the limiter would tell";
+
+/// Why nothing is said about the halves of the time.
+pub(crate) const NOT_IN_BOTH_HALVES: &str =
+    "no GPU was seen in both halves of a time (time= names its column)";
 
 /// A node. What the data can't tell is `None`, and `why` has the reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -116,7 +141,7 @@ pub(crate) struct Compared {
     /// Names of the GPUs that are compared, by how much (in logarithms) each is slower than the median, and
     /// the same in the halves of the time, if they are known.
     pub slower: Vec<(String, f64)>,
-    pub halves: Option<Vec<(f64, f64)>>,
+    pub halves: Vec<Halves>,
     /// Mean draw of all GPUs together, W.
     pub power: Option<f64>,
     pub by_draw: bool,
@@ -129,6 +154,8 @@ struct Speeds<'a> {
     channels: Vec<&'a Channel>,
     pace: Vec<f64>,
     is_pace: bool,
+    /// Of the GPUs that have too few samples to be compared, how many each has.
+    too_few: Vec<u32>,
 }
 
 impl<'a> Speeds<'a> {
@@ -145,12 +172,20 @@ impl<'a> Speeds<'a> {
             channels: Vec::new(),
             pace: Vec::new(),
             is_pace,
+            too_few: Vec::new(),
         };
+        let counts = gpus.iter().filter_map(|it| channel(it.1));
+        let counts = counts.map(|it| f64::from(it.values.count()));
+        let least = LEAST_SAMPLES * median(&Vec::from_iter(counts)).unwrap_or(0.0);
         for (name, gpu) in gpus {
             let known = channel(gpu).and_then(|it| Some((it, it.values.median()?)));
             let Some((channel, value)) = known else {
                 continue;
             };
+            if f64::from(channel.values.count()) < least {
+                speeds.too_few.push(channel.values.count());
+                continue;
+            }
             speeds.names.push(name);
             speeds.gpus.push(gpu);
             speeds.channels.push(channel);
@@ -164,14 +199,31 @@ impl<'a> Speeds<'a> {
             1 => Err(format!(
                 "one of {} GPUs has samples to compare: {}",
                 gpus.len(),
-                if is_pace {
-                    "the others have no pace"
-                } else {
-                    "power limits no other"
+                match speeds.left_out(gpus.len()) {
+                    Some(why) => why,
+                    None if is_pace => "the others have no pace".to_owned(),
+                    None => "power limits no other".to_owned(),
                 },
             )),
             _ => speeds.equal_work(),
         }
+    }
+
+    /// Which GPUs have too few samples, in words.
+    fn left_out(&self, gpus: usize) -> Option<String> {
+        let most = self.too_few.iter().max()?;
+        let at_cap = if self.is_pace { "" } else { " at the cap" };
+        let (have, up_to) = match self.too_few.len() {
+            1 => ("has", ""),
+            _ => ("have", "up to "),
+        };
+        let samples = if *most == 1 { "sample" } else { "samples" };
+        Some(format!(
+            "{} of {gpus} GPUs {have} {up_to}{most} {samples}{at_cap}: not compared (fewer than {} % of what the median \
+             GPU of the node has)",
+            self.too_few.len(),
+            100.0 * LEAST_SAMPLES
+        ))
     }
 
     fn equal_work(self) -> Result<Self, String> {
@@ -343,11 +395,15 @@ impl NodeEstimate {
                     .insert("hottest_is_slowest", "all GPUs are equally fast".to_owned());
             }
             Some(temperatures) => {
-                let hottest = temperatures
-                    .iter()
-                    .copied()
-                    .fold(f64::NEG_INFINITY, f64::max);
-                self.hottest_is_slowest = Some(temperatures[speeds.slowest()] >= hottest);
+                let all = || temperatures.iter().copied();
+                let hottest = all().fold(f64::NEG_INFINITY, f64::max);
+                if all().all(|it| it >= hottest) {
+                    self.why
+                        .insert("hottest_is_slowest", "all GPUs are equally hot".to_owned());
+                } else {
+                    let slowest = temperatures.get(speeds.slowest());
+                    self.hottest_is_slowest = slowest.map(|it| *it >= hottest);
+                }
             }
         }
     }
@@ -391,12 +447,14 @@ impl NodeEstimate {
         } else if binds.is_some_and(|it| it <= 0.0) {
             let why = "power limits the slowest GPU in no sample: more of it would not help";
             self.why.insert("bound", why.to_owned());
+        } else if slowest.cap.zip(slowest.highest_cap).is_none() {
+            self.why.insert("bound", HIGHEST_CAP_UNKNOWN.to_owned());
         }
         self.intervals(speeds, watched, raised);
-        self.value(speeds.pace.len(), prices, power);
+        self.value(speeds, prices, power);
     }
 
-    fn value(&mut self, compared: usize, prices: Option<Prices>, power: Option<f64>) {
+    fn value(&mut self, speeds: &Speeds<'_>, prices: Option<Prices>, power: Option<f64>) {
         self.watts = PerPolicy {
             gpu_red: self
                 .bound
@@ -409,9 +467,13 @@ impl NodeEstimate {
             self.why
                 .insert("watts", "no column tells the power of all GPUs".to_owned());
         }
-        if compared < self.gpus {
-            let why = format!("{compared} of {} GPUs are compared", self.gpus);
-            self.why.insert("gpus", why);
+        let compared = speeds.pace.len();
+        let others = (compared + speeds.too_few.len() < self.gpus)
+            .then(|| format!("{compared} of {} GPUs are compared", self.gpus));
+        let left_out = speeds.left_out(self.gpus).into_iter().chain(others);
+        let left_out = Vec::from_iter(left_out).join("; ");
+        if !left_out.is_empty() {
+            self.why.insert("gpus", left_out);
         }
         let Some(prices) = prices else {
             let why = "no prices: give --price kwh=...,gpu_hour=...".to_owned();
@@ -482,7 +544,7 @@ impl NodeEstimate {
             let whole = of(&all);
             let pseudo = each.iter().map(|it| count * whole - (count - 1.0) * of(it));
             let half = Mean::of(&Vec::from_iter(pseudo), 0.95)?.half_width() * scale * 100.0;
-            Some(Range((value - half).max(0.0), value + half))
+            Some(Range::around(value, half))
         };
         let slowest = |pace: &[f64]| pace.iter().copied().fold(0.0, f64::max);
         let versus = |pace: &[f64]| slowest(pace) / median(pace).unwrap_or(f64::NAN) - 1.0;
@@ -492,7 +554,8 @@ impl NodeEstimate {
             slowest_vs_median_pct: around(self.slowest_vs_median_pct, Some(1.0), &versus),
             gpu_red_power_pct: around(bound.gpu_red_power_pct, watched, &|pace| {
                 bound::red(pace, &weights, SMALLEST_SLOPE)
-            }),
+            })
+            .map(Range::of_a_whole),
             gpu_realloc_throughput_pct: around(
                 bound.gpu_realloc_throughput_pct,
                 raised,
@@ -503,18 +566,25 @@ impl NodeEstimate {
         };
     }
 
-    fn persists(&mut self, speeds: &Speeds<'_>) -> Option<Vec<(f64, f64)>> {
+    fn persists(&mut self, speeds: &Speeds<'_>) -> Vec<Halves> {
         let halves = halves(&speeds.bins());
-        let why = match &halves {
-            None => "no GPU was seen in both halves of a time (time= names its column)",
-            Some(halves) if halves.len() < 3 => "two GPUs are too few for a correlation",
-            Some(halves) => {
-                self.persistence = correlation(halves).map(|it| (it * 1e8).round() / 1e8);
-                "the GPUs do not differ"
+        let seen = Vec::from_iter(halves.iter().copied().flatten());
+        let why = match seen.len() {
+            0 => NOT_IN_BOTH_HALVES.to_owned(),
+            few @ (1 | 2) if few < halves.len() => {
+                let all = halves.len();
+                format!(
+                    "{few} of {all} GPUs were seen in both halves of the time: a correlation takes three"
+                )
+            }
+            1 | 2 => "two GPUs are too few for a correlation".to_owned(),
+            _ => {
+                self.persistence = correlation(&seen).map(|it| (it * 1e8).round() / 1e8);
+                "the GPUs do not differ".to_owned()
             }
         };
         if self.persistence.is_none() {
-            self.why.insert("persistence", why.to_owned());
+            self.why.insert("persistence", why);
         }
         halves
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 use litd_api::Limiter;
-use litd_estimate::{BUCKETS, Estimate, Fleet, Sample, Sketch};
+use litd_estimate::{BUCKETS, Estimate, Fleet, HIGHEST_CAP_UNKNOWN, Sample, Sketch};
 use litd_units::{Celsius, Hertz, Prices, Watts};
 use proptest::prelude::*;
 
@@ -110,6 +110,153 @@ fn a_slow_gpu_is_named_if_it_is_slow_all_the_time() {
         [vec![], vec!["5".to_owned()], vec![]]
     );
     assert_eq!(estimate.fleet.repair.unwrap().len(), 1);
+}
+
+/// Eight GPUs for an hour, the last 6 % slower than the first.
+fn eight() -> Fleet {
+    let mut fleet = Fleet::default();
+    for minute in 0..60 {
+        for gpu in 0..8 {
+            let pace = 100.0 + f64::from(gpu) + if gpu == 7 { 6.0 } else { 0.0 };
+            let sample = paced(minute, pace, 60.0 + f64::from(gpu));
+            fleet.add("n", &gpu.to_string(), &sample).unwrap();
+        }
+    }
+    fleet
+}
+
+#[test]
+fn a_gpu_with_one_sample_does_not_decide_its_node() {
+    let before = Estimate::of(&eight(), None);
+    let mut fleet = eight();
+    fleet.add("n", "stray", &paced(3, 400.0, 60.0)).unwrap();
+    let after = Estimate::of(&fleet, None);
+    let (before, after) = (&before.nodes[0], &after.nodes[0]);
+    assert_eq!(after.gpus, 9);
+    assert!(
+        after.why["gpus"].starts_with("1 of 9 GPUs has 1 sample: not compared"),
+        "{:?}",
+        after.why
+    );
+    assert_eq!(before.spread_pct, after.spread_pct);
+    assert_eq!(before.bound, after.bound);
+    assert!(after.persistence.is_some() && after.repair.is_some());
+    assert_eq!(
+        (before.persistence, &before.repair),
+        (after.persistence, &after.repair)
+    );
+    // Where one is left, nothing is compared, and that is said.
+    let mut fleet = Fleet::default();
+    for minute in 0..60 {
+        fleet.add("n", "a", &paced(minute, 100.0, 60.0)).unwrap();
+    }
+    fleet.add("n", "b", &paced(3, 110.0, 60.0)).unwrap();
+    let node = &Estimate::of(&fleet, None).nodes[0];
+    assert_eq!(node.spread_pct, None);
+    assert!(
+        node.why["spread_pct"].contains("1 of 2 GPUs has 1 sample"),
+        "{:?}",
+        node.why
+    );
+}
+
+#[test]
+fn a_gpu_that_came_late_leaves_the_others_judged() {
+    let mut fleet = eight();
+    for minute in 40..60 {
+        fleet.add("n", "late", &paced(minute, 103.0, 60.0)).unwrap();
+    }
+    let node = &Estimate::of(&fleet, None).nodes[0];
+    close(node.persistence, 1.0);
+    assert!(node.repair.is_some());
+    assert!(
+        node.why["repair"].contains("8 of 9 GPUs were seen in both halves"),
+        "{:?}",
+        node.why
+    );
+}
+
+#[test]
+fn one_stray_reading_leaves_persistence() {
+    let mut fleet = eight();
+    fleet.add("n", "2", &paced(7, 1e9, 62.0)).unwrap();
+    close(Estimate::of(&fleet, None).nodes[0].persistence, 1.0);
+}
+
+#[test]
+fn a_highest_cap_that_nobody_tells_is_said_beside_the_bounds() {
+    let unknown = Estimate::of(&eight(), None);
+    assert!(unknown.nodes[0].bound.cpu_slosh_throughput_pct > Some(10.0));
+    assert_eq!(unknown.nodes[0].why["bound"], HIGHEST_CAP_UNKNOWN);
+    let said = |it: &Estimate| {
+        it.fleet
+            .cannot_tell
+            .iter()
+            .any(|it| it.why == HIGHEST_CAP_UNKNOWN)
+    };
+    assert!(said(&unknown));
+    let mut told = Fleet::default();
+    for gpu in 0..8 {
+        let highest_cap = Some(Watts(400.0));
+        let sample = paced(0, 100.0 + f64::from(gpu), 60.0);
+        told.add(
+            "n",
+            &gpu.to_string(),
+            &Sample {
+                highest_cap,
+                ..sample
+            },
+        )
+        .unwrap();
+    }
+    assert!(!said(&Estimate::of(&told, None)));
+}
+
+#[test]
+fn equally_hot_gpus_have_no_hottest() {
+    let mut fleet = Fleet::default();
+    for (gpu, pace) in ["a", "b", "c"].iter().zip([100.0, 101.0, 105.0]) {
+        fleet.add("n", gpu, &paced(0, pace, 60.0)).unwrap();
+    }
+    let estimate = Estimate::of(&fleet, None);
+    assert_eq!(estimate.nodes[0].hottest_is_slowest, None);
+    assert_eq!(
+        estimate.nodes[0].why["hottest_is_slowest"],
+        "all GPUs are equally hot"
+    );
+    assert_eq!(estimate.fleet.hottest_is_slowest, None);
+}
+
+#[test]
+fn intervals_take_four_nodes_and_end_at_all_power() {
+    let of = |nodes: u32| {
+        let mut fleet = Fleet::default();
+        for node in 0..nodes {
+            let slow = if node % 2 == 0 { 100.0 } else { 900.0 };
+            for (gpu, pace) in ["a", "b"].iter().zip([100.0, slow]) {
+                fleet
+                    .add(&node.to_string(), gpu, &paced(0, pace, 60.0))
+                    .unwrap();
+            }
+        }
+        Estimate::of(&fleet, Some(PRICES)).fleet
+    };
+    let three = of(3);
+    assert_eq!(three.intervals, litd_estimate::Intervals::default());
+    let why = three
+        .cannot_tell
+        .iter()
+        .find(|it| it.why.contains("4 nodes"));
+    assert_eq!(why.map(|it| (it.what, it.nodes)), Some(("intervals", 3)));
+    let four = of(4);
+    assert!(four.intervals.cpu_slosh_throughput_pct.is_some());
+    let red = four.intervals.gpu_red_power_pct.unwrap();
+    assert!(red.1 <= 100.0, "{red:?}");
+    assert!(
+        four.cannot_tell
+            .iter()
+            .all(|it| !it.why.contains("4 nodes"))
+    );
 }
 
 #[test]

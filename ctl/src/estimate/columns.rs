@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use litd_api::Limiter;
 
+use super::damage::{listed, shown};
 use super::limiter;
 
 /// What a column can say, in the words of `--columns`.
@@ -97,6 +98,9 @@ const KNOWN: [(&str, &[&str]); 10] = [
             "power_cap",
             "power_limit",
             "limit_w",
+            // amd-smi monitor's PWR_CAP: the current one.
+            "max_power",
+            "pwr_cap",
         ],
     ),
     (
@@ -188,8 +192,19 @@ impl Columns {
                 .iter()
                 .find(|it| it.0 == key)
                 .map_or(&[][..], |it| it.1);
-            let place = |known: &&str| names.iter().position(|it| it.0 == **known);
-            Ok(Vec::from_iter(known.iter().find_map(place)))
+            let places = |known: &&str| {
+                let named = |it: &(usize, &(String, String))| it.1.0 == **known;
+                Vec::from_iter(names.iter().enumerate().filter(named).map(|it| it.0))
+            };
+            let found = known.iter().map(places).find(|it| !it.is_empty());
+            let found = found.map(|it| {
+                only(head, &it, || {
+                    format!(
+                        "rename one, or tell with --columns which is {key}, or {key}= for neither"
+                    )
+                })
+            });
+            Ok(Vec::from_iter(found.transpose()?))
         };
         let numbers = |key: &str| -> Result<Vec<Numbers>, String> {
             let numbered = |at: usize| Numbers {
@@ -234,7 +249,7 @@ impl Columns {
         if columns.gpu.is_empty() {
             return Err(format!(
                 "no column names the GPU: say which with --columns gpu=...; there are {}",
-                head.join(", ")
+                listed(head)
             ));
         }
         Ok(columns)
@@ -264,14 +279,41 @@ fn dies(head: &[String], names: &[(String, String)]) -> Vec<Numbers> {
 
 /// The column that the command line names: as the table writes it, or but for capitals and unit.
 fn named(head: &[String], names: &[(String, String)], wanted: &str) -> Result<usize, String> {
-    let exact = head.iter().position(|it| it.trim() == wanted);
-    let nearly = || names.iter().position(|it| it.0 == parts(wanted).0);
-    exact.or_else(nearly).ok_or_else(|| {
-        format!(
+    let exact = head.iter().enumerate().filter(|it| it.1.trim() == wanted);
+    let exact = Vec::from_iter(exact.map(|it| it.0));
+    let name = parts(wanted).0;
+    let nearly = names.iter().enumerate().filter(|it| it.1.0 == name);
+    let nearly = Vec::from_iter(nearly.map(|it| it.0));
+    match (exact.is_empty(), nearly.is_empty()) {
+        (true, true) => Err(format!(
             "--columns: there is no column {wanted:?}, but {}",
-            head.join(", ")
-        )
-    })
+            listed(head)
+        )),
+        (true, false) => only(head, &nearly, || "name it as the head does".to_owned()),
+        (false, _) => only(head, &exact, || "rename one".to_owned()),
+    }
+}
+
+/// The one place at which a name stands in the head; two columns of one name are not guessed between.
+fn only(head: &[String], places: &[usize], advice: impl Fn() -> String) -> Result<usize, String> {
+    match places {
+        [] => Err("there is no such column".to_owned()),
+        [place] => Ok(*place),
+        [first, second, ..] => {
+            let name = |at: &usize| {
+                head.get(*at)
+                    .map_or_else(String::new, |it| shown(it.trim()))
+            };
+            Err(format!(
+                "columns {} ({}) and {} ({}) have one name: {}",
+                first + 1,
+                name(first),
+                second + 1,
+                name(second),
+                advice()
+            ))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use litd_traces::printable;
 use serde::Serialize;
 
 /// Kinds of damage are few; where words of the input make more, these are one kind.
 const MOST_KINDS: usize = 200;
-/// So much of a value is shown.
+/// So much of a value is shown; a GPU's UUID is as long.
 const SHOWN: usize = 40;
+/// So many names are listed.
+const LISTED: usize = 40;
 
 /// One kind of damage.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -65,10 +68,19 @@ impl Damage {
     }
 }
 
-/// A value of the input, fit for a terminal.
+/// A value or a name of the input, fit for a terminal: cut where it is long.
 pub fn shown(text: &str) -> String {
-    let plain = text
-        .chars()
-        .map(|it| if it.is_control() { '\u{FFFD}' } else { it });
-    plain.take(SHOWN).collect()
+    let cut = text.char_indices().nth(SHOWN);
+    match cut.and_then(|it| text.get(..it.0)) {
+        None => printable(text),
+        Some(begin) => format!("{}…", printable(begin)),
+    }
+}
+
+/// Names of columns in a row, not too many.
+pub fn listed(names: &[String]) -> String {
+    let first = names.iter().take(LISTED).map(|it| shown(it.trim()));
+    let rest = names.len().saturating_sub(LISTED);
+    let rest = (rest > 0).then(|| format!("and {rest} more"));
+    Vec::from_iter(first.chain(rest)).join(", ")
 }

@@ -7,6 +7,7 @@ mod damage;
 mod exporters;
 mod html;
 mod limiter;
+mod names;
 mod prices;
 mod prometheus;
 mod table;
@@ -14,9 +15,10 @@ mod text;
 mod time;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use litd_estimate::{Estimate, Fleet, FleetEstimate, NEAR_CAP, NodeEstimate, Seen};
+use litd_estimate::{Estimate, Fleet, FleetEstimate, Gap, NEAR_CAP, NodeEstimate, Seen};
+use litd_traces::printable;
 use litd_units::{Prices, Watts};
 use serde::Serialize;
 
@@ -47,7 +49,8 @@ pub struct Args {
         hide_default_value = true
     )]
     columns: Wanted,
-    /// The node of tables that have no column for it [default: the file's name]
+    /// The node of tables that have no column for it [default: the file's name, with as many of its folders as tell
+    /// files of one name apart]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     #[command(flatten)]
@@ -72,7 +75,7 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   nvidia-smi --query-gpu=timestamp,index,power.draw,clocks.sm,temperature.gpu,enforced.power.limit,\\
-clocks_event_reasons.active --format=csv -l 10 > $(hostname).csv
+power.max_limit,clocks_event_reasons.active --format=csv -l 10 > $(hostname).csv
   litctl estimate --csv *.csv --price kwh=0.14,gpu_hour=2.50
   litctl estimate --prometheus http://prometheus:9090 --last 7d --html fleet.html
   litctl estimate --csv runs.csv.gz --columns node=host,gpu=uuid,time=ts,power_w=draw,pace=ms --cap-w 300";
@@ -85,6 +88,31 @@ fn watts(text: &str) -> Result<Watts, String> {
     value
         .map(Watts)
         .ok_or_else(|| "must be between 1 and 10000 W".to_owned())
+}
+
+/// What no telemetry of this kind can tell.
+const STANDING: [(&str, &str); 3] = [
+    (
+        "bound",
+        "Whether the GPUs of a node wait for each other: only traces show that (litctl analyze). A bound is what could \
+         be gained if they do.",
+    ),
+    (
+        "spread_pct",
+        "Whether they did equal work: the GPUs of a node are compared as if they had.",
+    ),
+    (
+        "limiter_share",
+        "Bursts between two samples, which pass a cap by 5 to 43 % for tens of milliseconds.",
+    ),
+];
+
+fn standing(nodes: usize) -> impl Iterator<Item = Gap> {
+    STANDING.iter().map(move |(what, why)| Gap {
+        what,
+        why: (*why).to_owned(),
+        nodes,
+    })
 }
 
 /// What was estimated, and from what.
@@ -122,6 +150,9 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         (None, Some(path)) => Some(prices::configured(path)?),
         (None, None) => None,
     };
+    if let Some(page) = &args.html {
+        refuse_input(page, args.csv.iter().chain(&args.config))?;
+    }
     let rules = Rules {
         wanted: args.columns.clone(),
         node: args.node.clone(),
@@ -129,8 +160,8 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         highest_cap: args.max_cap_w,
     };
     let (mut fleet, mut input) = (Fleet::default(), Input::default());
-    for path in &args.csv {
-        table::file(path, &rules, &mut fleet, &mut input)?;
+    for (path, name) in args.csv.iter().zip(names::of_files(&args.csv)) {
+        table::file(path, &name, &rules, &mut fleet, &mut input)?;
     }
     let mut simulated = false;
     if let Some(address) = &args.history.prometheus {
@@ -148,7 +179,8 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         )
         .into());
     }
-    let Estimate { nodes, fleet } = Estimate::of(&fleet, prices);
+    let Estimate { nodes, mut fleet } = Estimate::of(&fleet, prices);
+    fleet.cannot_tell.extend(standing(fleet.nodes));
     let report = Report {
         schema: 1,
         simulated,
@@ -168,6 +200,21 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     match json {
         true => output::json(&report),
         false => output::text(&text::page(&report)),
+    }
+}
+
+/// The page must not take the place of what it is made from, by whichever path or link either is named.
+fn refuse_input<'a>(page: &Path, inputs: impl Iterator<Item = &'a PathBuf>) -> Result<(), String> {
+    let Ok(place) = fs::canonicalize(page) else {
+        return Ok(());
+    };
+    let is_page = |it: &&PathBuf| fs::canonicalize(it).is_ok_and(|it| it == place);
+    match { inputs }.find(is_page) {
+        None => Ok(()),
+        Some(_) => Err(format!(
+            "--html {} would be written over what is read: name another file",
+            printable(&page.display().to_string())
+        )),
     }
 }
 

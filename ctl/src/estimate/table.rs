@@ -8,6 +8,7 @@ use std::path::Path;
 use flate2::bufread::MultiGzDecoder;
 use litd_api::Limiter;
 use litd_estimate::{Fleet, Quantity, Sample};
+use litd_traces::printable;
 use litd_units::{Celsius, Hertz, Watts};
 
 use super::cell::{self, Cell};
@@ -43,12 +44,18 @@ pub struct Input {
     pub damage: Damage,
 }
 
-/// Reads a file into the fleet.
+/// Reads a file into the fleet; it is of the `node`, where no column and no rule names another.
 ///
 /// # Errors
 /// It can't be opened, or it is no table in which columns say what is needed. What is damaged is counted.
-pub fn file(path: &Path, rules: &Rules, fleet: &mut Fleet, read: &mut Input) -> Fallible<()> {
-    let name = path.display().to_string();
+pub fn file(
+    path: &Path,
+    node: &str,
+    rules: &Rules,
+    fleet: &mut Fleet,
+    read: &mut Input,
+) -> Fallible<()> {
+    let name = printable(&path.display().to_string());
     let failed = |error: io::Error| format!("{name}: {error}");
     let file = litd_files::open(path, OpenOptions::new().read(true)).map_err(failed)?;
     let mut file = BufReader::with_capacity(CHUNK, file);
@@ -56,29 +63,19 @@ pub fn file(path: &Path, rules: &Rules, fleet: &mut Fleet, read: &mut Input) -> 
     match is_gzip {
         true => {
             let unpacked = BufReader::with_capacity(CHUNK, MultiGzDecoder::new(file));
-            table(unpacked, path, rules, fleet, read)
+            table(unpacked, (name, node), rules, fleet, read)
         }
-        false => table(file, path, rules, fleet, read),
+        false => table(file, (name, node), rules, fleet, read),
     }
-}
-
-/// The name of the node that a file is of.
-fn stem(path: &Path) -> String {
-    let name = path
-        .file_name()
-        .map_or_else(String::new, |it| it.to_string_lossy().into_owned());
-    let plain = name.strip_suffix(".gz").unwrap_or(&name);
-    plain.strip_suffix(".csv").unwrap_or(plain).to_owned()
 }
 
 fn table(
     mut source: impl BufRead,
-    path: &Path,
+    (name, node): (String, &str),
     rules: &Rules,
     fleet: &mut Fleet,
     read: &mut Input,
 ) -> Fallible<()> {
-    let name = path.display().to_string();
     let mut lines = Lines::default();
     let head = loop {
         match lines.next(&mut source) {
@@ -106,7 +103,7 @@ fn table(
         file: &name,
         columns,
         width: heads.len(),
-        node: rules.node.clone().unwrap_or_else(|| stem(path)),
+        node: rules.node.clone().unwrap_or_else(|| node.to_owned()),
         rules,
         moment: (String::new(), None),
         names: (String::new(), String::new()),
@@ -440,7 +437,7 @@ fn number(
     damage: &mut Damage,
 ) -> Option<f64> {
     let place = || format!("{at}: {:?}", shown(text));
-    let name = &column.name;
+    let name = shown(&column.name);
     let what = match cell::read(text, quantity, &column.unit) {
         Cell::Value(value) => return Some(value),
         Cell::Converted(value, unit) => {
@@ -483,8 +480,8 @@ mod tests {
             cap: Some(Watts(300.0)),
             ..Rules::default()
         };
-        let path = Path::new("a.csv");
-        let error = table(text, path, &rules, &mut fleet, &mut input).err();
+        let file = ("a.csv".to_owned(), "a");
+        let error = table(text, file, &rules, &mut fleet, &mut input).err();
         (fleet, input, error.map(|it| it.to_string()))
     }
 

@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Write as _};
 
-use litd_estimate::{FleetEstimate, NodeEstimate, Range, Triple};
+use litd_estimate::{FleetEstimate, HIGHEST_CAP_UNKNOWN, NodeEstimate, PERSISTS, Range, Triple};
 
-use super::Report;
 use super::damage::shown;
+use super::{Report, STANDING};
 use crate::output::{WIDTH, count, wrap};
 use crate::show::{ABSENT, HEAD, SIMULATED, WARNING};
 
@@ -69,7 +69,8 @@ fn write_page(out: &mut String, report: &Report) -> fmt::Result {
         more(out, slow.len(), "GPU")?;
     }
     writeln!(out, "\n{HEAD}What the data can't tell{HEAD:#}")?;
-    for gap in fleet.cannot_tell.iter().take(LISTED) {
+    let own = fleet.cannot_tell.len().saturating_sub(STANDING.len());
+    for gap in fleet.cannot_tell.iter().take(own.min(LISTED)) {
         listed(
             out,
             &format!(
@@ -80,8 +81,8 @@ fn write_page(out: &mut String, report: &Report) -> fmt::Result {
             ),
         )?;
     }
-    more(out, fleet.cannot_tell.len(), "reason")?;
-    for limit in ALWAYS {
+    more(out, own, "reason")?;
+    for (_, limit) in STANDING {
         listed(out, limit)?;
     }
     if !report.input.damage.is_empty() {
@@ -97,14 +98,6 @@ fn write_page(out: &mut String, report: &Report) -> fmt::Result {
     }
     Ok(())
 }
-
-/// What no telemetry of this kind can tell.
-const ALWAYS: [&str; 3] = [
-    "Whether the GPUs of a node wait for each other: only traces show that (litctl analyze). A bound is what could be \
-     gained if they do.",
-    "Whether they did equal work: the GPUs of a node are compared as if they had.",
-    "Bursts between two samples, which pass a cap by 5 to 43 % for tens of milliseconds.",
-];
 
 fn answered(out: &mut String, label: &str, answer: &str) -> fmt::Result {
     for (at, line) in wrap(answer, WIDTH - INDENT).iter().enumerate() {
@@ -186,10 +179,31 @@ fn verdict(fleet: &FleetEstimate) -> String {
             "{size}: what moving power could gain can't be told from this data; see below why."
         ),
         _ => format!(
-            "{size} could gain at most: {}. These are upper bounds, one policy at a time, and no predictions.",
-            parts.join("; ")
+            "{size} could gain at most: {}. These are upper bounds, one policy at a time, and no predictions.{}",
+            parts.join("; "),
+            if_caps_can_rise(fleet)
         ),
     }
+}
+
+/// Whether no column tells the highest cap of a node that has bounds of throughput.
+fn may_be_at_highest(fleet: &FleetEstimate) -> bool {
+    let mut gaps = fleet.cannot_tell.iter();
+    gaps.any(|it| it.why == HIGHEST_CAP_UNKNOWN)
+}
+
+fn if_caps_can_rise(fleet: &FleetEstimate) -> String {
+    if !may_be_at_highest(fleet) {
+        return String::new();
+    }
+    let left = match fleet.bound.gpu_red_power_pct {
+        Some(red) => format!("gpu-red's {red:.1} % of power is all"),
+        None => "nothing is".to_owned(),
+    };
+    format!(
+        " Throughput counts only if caps can rise: no column tells the highest cap (power.max_limit, --max-cap-w); if \
+         caps are at the highest already, {left} that is left."
+    )
 }
 
 fn worth(report: &Report) -> String {
@@ -201,9 +215,16 @@ fn worth(report: &Report) -> String {
         };
     };
     let values = fleet.values;
+    let left = match may_be_at_highest(fleet) {
+        true => format!(
+            ", or {} (gpu-red's) if caps can't rise",
+            number(values.gpu_red, 3)
+        ),
+        false => String::new(),
+    };
     format!(
-        "at most {most:.3}{} per node-hour (gpu-red {}, gpu-realloc {}, cpu-slosh {}), before what it costs to run \
-         litd and a trial",
+        "at most {most:.3}{} per node-hour{left} (gpu-red {}, gpu-realloc {}, cpu-slosh {}), before what it costs to \
+         run litd and a trial",
         within(fleet.intervals.value_per_node_hour, 3),
         number(values.gpu_red, 3),
         number(values.gpu_realloc, 3),
@@ -234,10 +255,16 @@ fn spread(fleet: &FleetEstimate) -> String {
         triple(half)
     );
     if let Some(persistence) = fleet.persistence {
-        let _ = write!(
-            text,
-            "; it persists: halves of the time correlate {persistence:.3}"
-        );
+        let _ = match persistence >= PERSISTS {
+            true => write!(
+                text,
+                "; it persists: halves of the time correlate {persistence:.3}"
+            ),
+            false => write!(
+                text,
+                "; it does not persist: halves of the time correlate {persistence:.3}, less than {PERSISTS}"
+            ),
+        };
     }
     if let (Some(share), Some(chance)) =
         (fleet.hottest_is_slowest, fleet.hottest_is_slowest_by_chance)

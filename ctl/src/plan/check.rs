@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use litd_cli::show::{SIMULATED, WARNING};
 use litd_planner::Schedule;
 use litd_profiles::plan::{Check, Contract, Format};
+use litd_traces::printable;
 
 use crate::{Outcome, output};
 
@@ -42,6 +43,9 @@ together), microbatches, clocks_mhz (each once, lowest first), partitions (how m
 have each), ok, and problems with their places.
 
 The exit status is 2 if a plan has a problem.";
+
+/// So much of a partition's name is shown.
+const NAME: usize = 64;
 
 /// No plan is longer.
 const LONGEST: u64 = 64 << 20;
@@ -100,7 +104,7 @@ fn check(path: &Path, engine: &[String], schedule: Option<Schedule>) -> (Check, 
 }
 
 fn text(path: &Path, check: &Check, plan: Option<&Contract>) -> String {
-    let mut out = format!("{}: ", path.display());
+    let mut out = format!("{}: ", printable(&path.display().to_string()));
     let simulated = plan.is_some_and(|plan| plan.simulated);
     // Writing to a string cannot fail.
     if let Some(kind) = check.kind.filter(|_| check.stages > 0) {
@@ -138,6 +142,7 @@ fn text(path: &Path, check: &Check, plan: Option<&Contract>) -> String {
         let _ = writeln!(out, "  one clock, {only} MHz");
     }
     for (name, count) in &check.partitions {
+        let name = String::from_iter(printable(name).chars().take(NAME));
         let _ = writeln!(
             out,
             "  partition {name} in {}",

@@ -7,6 +7,7 @@
 mod damaged;
 mod golden;
 mod made;
+mod newcomer;
 mod plant;
 mod prometheus;
 mod tables;

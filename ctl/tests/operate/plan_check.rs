@@ -264,3 +264,36 @@ fn people_are_told_what_is_wrong_and_where() {
     let (found, _) = check(folder, "load.py --instruction load");
     assert!(!found.to_string().contains("no engine runs"), "{found}");
 }
+
+#[test]
+fn a_plan_that_contradicts_itself_and_moves_cursors_is_refused() {
+    let folder = folder();
+    let folder = folder.path();
+    let common = "--profile profile.csv --microbatches 4 --schedule 1f1b";
+    let made = plan(folder, &format!("frontier {common} --plan plan.json"));
+    assert!(made.status.success(), "{made:?}");
+    let text = std::fs::read_to_string(folder.join("plan.json")).unwrap();
+    let mut document: Value = serde_json::from_str(&text).unwrap();
+    document["totals"]["time_ms"] = json!(1);
+    document["totals"]["energy_j"] = json!(1);
+    document["frontier"]["points"].as_array_mut().unwrap()[0][1] = json!(0.1);
+    document["stages"][0]["instructions"][0]["partitions"] =
+        json!([{"name": "x\u{1b}[31m\n", "launch": "y\u{1b}", "sms": 1, "threads": 32}]);
+    std::fs::write(folder.join("a\u{1b}b.json"), document.to_string()).unwrap();
+    let output = plan(folder, "check a\u{1b}b.json");
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stdout).unwrap();
+    for words in [
+        "time_ms is 1, and the instructions of stage",
+        "energy_j is 1, and all instructions together use",
+        "frontier: its energy",
+        "partition x",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(
+        !said.contains("\u{1b}[31m\n") && !said.contains("y\u{1b}"),
+        "{said:?}"
+    );
+    assert!(said.starts_with("a\u{fffd}b.json: "), "{said:?}");
+}

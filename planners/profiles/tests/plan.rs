@@ -418,6 +418,121 @@ fn what_is_wrong_is_said_with_its_place() {
     );
 }
 
+/// Two stages of 90 ms and 27 J each, with a frontier that has its least energy at 240 ms.
+fn expected() -> Contract {
+    let mut plan = one_forward_one_backward(2, 1);
+    for stage in &mut plan.stages {
+        for (own, time) in stage.instructions.iter_mut().zip([30.0, 60.0]) {
+            (own.time, own.energy) = (Some(Millis(time)), Some(Joules(0.3 * time)));
+        }
+    }
+    plan.blocking = Some(Watts(75.0));
+    plan.totals.time = Some(Millis(200.0));
+    plan.totals.until = Some(Millis(200.0));
+    plan.totals.energy = Some(Joules(70.5));
+    let points = [(180.0, 75.0), (200.0, 70.5), (240.0, 70.0), (400.0, 80.0)];
+    plan.frontier = Some(Origin {
+        unit: Millis(1.0),
+        time: Millis(200.0),
+        shortest: Millis(180.0),
+        longest: Millis(400.0),
+        cheapest: Millis(240.0),
+        full_clock: Millis(180.0),
+        points: points.map(|it| (Millis(it.0), Joules(it.1))).to_vec(),
+    });
+    plan
+}
+
+#[test]
+fn totals_that_cannot_be_true_are_said() {
+    assert_eq!(expected().problems(&[]), [""; 0]);
+    type Spoil<'a> = &'a dyn Fn(&mut Contract, &mut Origin);
+    let cases: [(Spoil, &str); 7] = [
+        (
+            &|it, _| it.totals.time = Some(Millis(89.0)),
+            "time_ms is 89, and the instructions of stage",
+        ),
+        (
+            &|it, _| it.totals.until = Some(Millis(190.0)),
+            "until_ms is 190, before the iteration's own end at 200 ms",
+        ),
+        (
+            &|it, _| it.totals.energy = Some(Joules(53.0)),
+            "energy_j is 53, and all instructions together use 54 J",
+        ),
+        (
+            &|_, it| it.shortest = Millis(500.0),
+            "its shortest time, 500 ms, is longer than its longest, 400 ms",
+        ),
+        (
+            &|_, it| it.points.reverse(),
+            "not in order of time: 240 ms comes after 400 ms",
+        ),
+        (
+            &|_, it| it.points[0].1 = Joules(60.0),
+            "its energy rises from 180 to 200 ms",
+        ),
+        (
+            &|_, it| it.points[3].1 = Joules(120.0),
+            "its energy without waiting rises from 240 to 400 ms",
+        ),
+    ];
+    for (spoil, wanted) in cases {
+        let mut plan = expected();
+        let mut origin = plan.frontier.take().unwrap();
+        spoil(&mut plan, &mut origin);
+        plan.frontier = Some(origin);
+        let said = plan.problems(&[]).join("; ");
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    // Numbers that are rounded contradict nothing.
+    let mut plan = expected();
+    plan.totals.time = Some(Millis(89.5));
+    plan.totals.energy = Some(Joules(53.9));
+    assert_eq!(plan.problems(&[]), [""; 0]);
+}
+
+#[test]
+fn names_move_no_cursor_and_do_not_fill_the_page() {
+    let odd = |it: char| it.is_control() || it == '\u{202e}';
+    let mut plan = one_forward_one_backward(2, 1);
+    plan.stages[0].instructions[0].instruction = "evil\u{1b}[31m\n\u{202e}ok".into();
+    plan.stages[1].instructions[0].instruction = "a".repeat(100_000);
+    plan.stages[1].instructions[1].partitions.push(Partition {
+        name: format!("{}\u{9b}", "b".repeat(50)),
+        launch: "c\u{7}".repeat(1_000),
+        end: None,
+        sms: 12,
+        threads: 1024,
+    });
+    let said = plan.problems(&[]);
+    assert!(
+        said.iter().any(|it| it.contains("evil\\u{1b}[31m\\n")),
+        "{said:?}"
+    );
+    assert!(
+        said.iter().any(|it| it.contains("no engine runs \"aaa")),
+        "{said:?}"
+    );
+    for problem in &said {
+        assert!(
+            !problem.contains(odd) && problem.len() < 1_500,
+            "{problem:?}"
+        );
+    }
+    // Words of a text that is no plan come back in its refusal.
+    let unknown = format!(
+        "{{\"version\": 1, \"x\u{7f}\u{202e}{}\": 2}}",
+        "y".repeat(100_000)
+    );
+    let problems = check(&unknown).problems.concat();
+    assert!(
+        problems.contains("unknown field") && !problems.contains(odd),
+        "{problems:?}"
+    );
+    assert!(problems.len() < 1_500, "{}", problems.len());
+}
+
 #[test]
 fn a_plan_is_compared_with_what_the_engine_runs() {
     let plan = one_forward_one_backward(3, 4);

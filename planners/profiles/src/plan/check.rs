@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use litd_units::Hertz;
 use serde::Serialize;
 
-use super::{Contract, Format, Instruction, Partition, PlanError, Stage};
+use super::totals;
+use super::{
+    Contract, Format, Instruction, LONGEST_MESSAGE, Partition, PlanError, Stage, escaped, shown,
+};
 
 /// The instructions that engines run and litd's schedules have, with what they are. An engine's own names
 /// are told to [`Check::new`].
@@ -23,8 +26,8 @@ const MAX_SMS: u32 = 1024;
 /// A block of CUDA has at most so many threads, in whole warps.
 const MAX_THREADS: u32 = 1024;
 const WARP: u32 = 32;
-/// How far power may be from energy by time.
-const TOLERANCE: f64 = 0.01;
+/// How far numbers that say the same may be apart: power from energy by time, totals from sums.
+pub(super) const TOLERANCE: f64 = 0.01;
 /// More than so many problems are counted only.
 const MAX_PROBLEMS: usize = 20;
 
@@ -135,6 +138,7 @@ struct Problems {
 
 impl Problems {
     fn add(&mut self, problem: String) {
+        let problem = escaped(&problem, LONGEST_MESSAGE);
         match self.kept.len() < MAX_PROBLEMS {
             true => self.kept.push(problem),
             false => self.more += 1,
@@ -278,6 +282,7 @@ impl Contract {
                 );
             }
         }
+        totals::contradictions(self).for_each(|it| problems.add(it));
     }
 }
 
@@ -297,7 +302,7 @@ fn check_stage(stage: &Stage, engine: &[String], problems: &mut Problems) {
         let name = own.instruction.as_str();
         let is_known = INSTRUCTIONS.iter().any(|(known, _)| *known == name);
         if !is_known && !engine.iter().any(|known| known == name) {
-            add(format!("no engine runs {name:?}"));
+            add(format!("no engine runs \"{}\"", shown(name)));
         }
         let has = |what: &str| done.contains(&(what, own.microbatch, own.chunk));
         if has(name) {
@@ -399,9 +404,12 @@ impl Partition {
             threads,
         } = self;
         let what = if !is_slot(launch) {
-            format!("{launch:?} is no place to launch it, such as norm_0")
+            format!(
+                "\"{}\" is no place to launch it, such as norm_0",
+                shown(launch)
+            )
         } else if let Some(end) = end.as_ref().filter(|end| !is_slot(end)) {
-            format!("{end:?} is no place to end it, such as attn_0")
+            format!("\"{}\" is no place to end it, such as attn_0", shown(end))
         } else if !(1..=MAX_SMS).contains(sms) {
             format!("{sms} SMs, not 1 to {MAX_SMS}")
         } else if !(1..=MAX_THREADS).contains(threads) || threads % WARP != 0 {
@@ -413,7 +421,7 @@ impl Partition {
         } else {
             return None;
         };
-        Some(format!("partition {name}: {what}"))
+        Some(format!("partition {}: {what}", shown(name)))
     }
 }
 

@@ -13,6 +13,7 @@
 mod artifact;
 mod check;
 mod literal;
+mod totals;
 mod wire;
 
 use std::fmt;
@@ -220,7 +221,7 @@ pub struct PlanError {
 
 impl PlanError {
     fn new(what: impl Into<String>) -> Self {
-        let what = what.into();
+        let what = escaped(&what.into(), LONGEST_MESSAGE);
         Self { what, format: None }
     }
 
@@ -329,6 +330,32 @@ impl Contract {
     }
 }
 
+/// So much of a name is shown in messages.
+const SHOWN: usize = 64;
+/// A message is no longer.
+const LONGEST_MESSAGE: usize = 400;
+
+/// A name of a plan as messages have it: escaped, because a file must not be able to forge lines of a message or
+/// to send a terminal escape sequences, and cut where it is long.
+fn shown(name: &str) -> String {
+    escaped(name, SHOWN)
+}
+
+fn escaped(text: &str, longest: usize) -> String {
+    let mut plain = String::new();
+    for (at, letter) in text.chars().enumerate() {
+        match letter {
+            _ if at >= longest => {
+                plain.push('…');
+                break;
+            }
+            '"' | '\'' | '\\' => plain.push(letter),
+            _ => plain.extend(letter.escape_debug()),
+        }
+    }
+    plain
+}
+
 impl Instruction {
     /// What it is called in messages.
     fn label(&self) -> String {
@@ -338,6 +365,7 @@ impl Instruction {
             chunk,
             ..
         } = self;
+        let instruction = shown(instruction);
         match chunk {
             0 => format!("{instruction} of microbatch {microbatch}"),
             _ => format!("{instruction} of microbatch {microbatch}, chunk {chunk}"),
