@@ -224,7 +224,7 @@ pub fn items(what: Option<&str>) -> Fallible<Vec<Item>> {
 fn table_1(items: &mut Vec<Item>) -> Fallible<()> {
     let ours = litd_overlap::paper::table_1(litd_overlap::gpu::A100)?;
     for (ours, theirs) in ours.iter().zip(&litd_overlap::paper::TABLE_1) {
-        let note = "the simulator without noise and without a search; its matrix rate and energy were fitted to the \
+        let note = "SIMULATED without noise and without a search; its matrix rate and energy were fitted to the \
                     first row";
         let what = |it: &str| format!("{}: {it}", theirs.system);
         let compared = |name: &str, unit, theirs, ours| {
@@ -311,15 +311,14 @@ impl Frontiers {
     }
 }
 
-const SETTING: &str = "planned on the simulated A100, microbatches searched with seed 1";
+const SETTING: &str = "planned on the SIMULATED A100, microbatches searched with seed 1";
 
 /// A number beside the paper's, either of which may be absent.
 fn beside(item: &'static str, what: String, theirs: Option<f64>, ours: Option<f64>) -> Item {
     match (theirs, ours) {
         (Some(theirs), Some(ours)) => Item::compared(item, what, "%", theirs, ours, SETTING),
         (None, Some(ours)) => {
-            let note =
-                "the paper has none: no configuration satisfies it, or memory was not enough";
+            let note = "SIMULATED; the paper has none: no configuration satisfies it, or memory was not enough";
             Item::ours(item, what, "%", ours, note)
         }
         (theirs, None) => {

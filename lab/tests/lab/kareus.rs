@@ -141,6 +141,7 @@ fn the_papers_tables_stand_beside_what_is_simulated() {
         let [theirs, ours, difference] =
             ["theirs", "ours", "difference"].map(|key| it[key].as_f64().unwrap());
         assert!((ours - theirs - difference).abs() < 1e-9, "{it}");
+        assert!(it["note"].as_str().unwrap().contains("SIMULATED"), "{it}");
         // What lacks a part is no better than the whole.
         assert!(ours >= 0.0, "{it}");
     }
