@@ -137,6 +137,8 @@ const ARROWS: [(&str, &[&str]); 31] = [
             "litd-client",
             "litd-core",
             "litd-inference",
+            "litd-kareus",
+            "litd-overlap",
             "litd-planner",
             "litd-plants",
             "litd-policies",

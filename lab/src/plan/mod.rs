@@ -1,11 +1,13 @@
-//! `litlab plan`: Perseus on SIMULATED measurements.
+//! `litlab plan`: Perseus and Kareus on SIMULATED measurements.
 
+pub mod kareus;
 mod synthetic;
 
 use clap::Subcommand;
 use litd_cli::Outcome;
-use litd_cli::plan::{frontier, lookup, timeline};
+use litd_cli::plan::{frontier, kareus as joint, lookup, timeline};
 
+use kareus::Simulated;
 use synthetic::Synthetic;
 
 /// Plan how fast each stage of a training pipeline computes, on SIMULATED measurements
@@ -25,6 +27,7 @@ enum Command {
     Timeline(timeline::Args<Synthetic>),
     /// Repeat the paper's large-scale emulation (Tables 5 and 6, Figure 8), beside its numbers
     Emulate,
+    Kareus(joint::Args<Simulated>),
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
@@ -33,5 +36,6 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         Command::Lookup(args) => lookup::run(args, json),
         Command::Timeline(args) => timeline::run(args, json),
         Command::Emulate => crate::reproduce::perseus::emulate(json),
+        Command::Kareus(args) => joint::run(args, json),
     }
 }

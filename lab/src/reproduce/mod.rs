@@ -1,6 +1,7 @@
 //! `litlab reproduce`: a paper's tables and figures, its numbers beside ours.
 
 mod energylens;
+mod kareus;
 mod overlap;
 pub mod perseus;
 
@@ -26,6 +27,7 @@ enum Paper {
     Energylens(EnergylensArgs),
     Carbon(carbon::ReproduceArgs),
     Perseus(perseus::Args),
+    Kareus(KareusArgs),
 }
 
 /// EnergyLens: energy and latency of language-model inference, theirs, ours, the difference
@@ -40,6 +42,16 @@ struct EnergylensArgs {
     /// A folder with measured tables of kernels on an A100
     #[arg(long, value_name = "FOLDER")]
     tables: Option<PathBuf>,
+}
+
+/// Kareus: overlap and clocks of training iterations together, theirs, ours, the difference
+///
+/// Ours are planned on a SIMULATED A100.
+#[derive(clap::Args)]
+struct KareusArgs {
+    /// Only items whose name contains this, such as table-8; the others are not planned, so it takes less time
+    #[arg(long, value_name = "ITEM")]
+    what: Option<String>,
 }
 
 /// A number of the paper, and ours.
@@ -124,21 +136,23 @@ impl Item {
 pub fn run(args: &Args, json: bool) -> Outcome {
     match &args.paper {
         Paper::Energylens(args) => energylens(args, json),
+        Paper::Kareus(args) => {
+            let what = args.what.as_deref();
+            printed(kareus::items(what)?, what, json)
+        }
         Paper::Carbon(args) => carbon::reproduce(args, json),
         Paper::Perseus(args) => perseus::run(args, json),
     }
 }
 
 fn energylens(args: &EnergylensArgs, json: bool) -> Outcome {
-    let wanted = |it: &Item| {
-        args.what
-            .as_ref()
-            .is_none_or(|what| it.item.contains(what.as_str()))
-    };
-    let items: Vec<Item> = energylens::items(args.tables.as_deref())?
-        .into_iter()
-        .filter(wanted)
-        .collect();
+    let items = energylens::items(args.tables.as_deref())?;
+    printed(items, args.what.as_deref(), json)
+}
+
+/// The items that are asked for.
+fn printed(mut items: Vec<Item>, what: Option<&str>, json: bool) -> Outcome {
+    items.retain(|it| what.is_none_or(|what| it.item.contains(what)));
     if items.is_empty() {
         return Err("no item of the paper is called so: without --what all are printed".into());
     }

@@ -6,6 +6,7 @@
 mod carbon;
 mod decide;
 mod demo;
+mod kareus;
 mod mixed;
 mod plan;
 mod plants;
