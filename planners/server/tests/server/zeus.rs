@@ -51,14 +51,19 @@ fn the_unmodified_zeus_client_follows_its_schedule_on_the_gpus() {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     // It asked NVML for the clocks that there are; the state has what it told the server.
-    let state = std::fs::read(folder.path().join("state/jobs.json")).unwrap();
-    let state: Value = serde_json::from_slice(&state).unwrap();
-    let jobs = state["jobs"].as_object().unwrap();
-    let (id, job) = jobs.iter().next().unwrap();
+    let journal = std::fs::read_to_string(folder.path().join("state/journal.jsonl")).unwrap();
+    let lines = journal
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let registered: Vec<Value> = lines.map(|mut line: Value| line["rank"].take()).collect();
+    let registered: Vec<&Value> = registered.iter().filter(|it| !it.is_null()).collect();
+    let id = registered[0]["id"].as_str().unwrap();
     let gpus = rig.hardware().nvidia().gpus.clone();
     let mut changes = 0;
     for rank in 0..ONE_FORWARD_ONE_BACKWARD.len() {
-        let known = &job["ranks"][rank.to_string()]["available_frequencies"];
+        let mut infos = registered.iter().map(|it| &it["rank"]);
+        let info = infos.find(|info| info["rank"] == rank).unwrap();
+        let known = &info["available_frequencies"];
         assert_eq!((&known[0], &known[1]), (&1980.into(), &1965.into()));
         // What it was told is told again.
         let told = clocks(&server.ask(id, rank as u32, 0).join().unwrap().1);
