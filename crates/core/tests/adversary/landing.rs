@@ -31,6 +31,36 @@ fn stopped_after_a_minute(mut node: Node) {
     node.all_hold(700.0);
 }
 
+/// Somebody else sets a cap before it lands: that goes back.
+#[test]
+fn on_top_of_somebody_elses_cap() {
+    let mut node = failed_write(12);
+    // Tried once more, it is done at once.
+    node.pass(3.0);
+    node.gpus[1].cap = Watts(500.0);
+    node.pass(6.0);
+    assert_eq!(node.gpus[1].cap, Watts(500.0));
+    node.pass(20.0);
+    assert_eq!(node.gpus[1].cap, Watts(500.0), "the late write stays");
+    assert!(node.stop(), "the stop does not come to an end");
+    assert_eq!(node.gpus[1].cap, Watts(500.0));
+}
+
+/// The same, and litd stops before it lands: it doesn't wait, and the next start gives theirs back.
+#[test]
+fn on_top_of_somebody_elses_cap_after_a_stop() {
+    let mut node = failed_write(12);
+    // Tried once more, it is done at once.
+    node.pass(3.0);
+    node.gpus[1].cap = Watts(500.0);
+    node.pass(4.0);
+    assert!(node.stop(), "the stop does not come to an end");
+    node.pass(20.0);
+    node.start();
+    node.pass(5.0);
+    assert_eq!(node.gpus[1].cap, Watts(500.0), "the late write stays");
+}
+
 /// Released at once, resumed after it landed.
 #[test]
 fn while_released() {
