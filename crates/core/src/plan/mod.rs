@@ -296,9 +296,9 @@ impl<'v> Draft<'v> {
         }
     }
 
-    /// A GPU that was let go of, that holds a late write instead of what somebody else had set, or that nobody can judge when litd is to leave the safe budget behind, goes back to
-    /// what was found only where a budget that was set leaves room for that, with all other GPUs at their floors, or
-    /// at what was found where that is less.
+    /// A GPU that was let go of, that holds a late write instead of what somebody else had set, or that nobody can
+    /// judge when litd is to leave the safe budget behind, goes back to what was found only where a budget that was
+    /// set leaves room for that, with all other GPUs at their floors, or at what was found where that is less.
     fn leave_without_room(&mut self) {
         if self.view.set_budget.is_none() {
             return;
