@@ -60,7 +60,7 @@ fn the_unmodified_zeus_client_follows_its_schedule_on_the_gpus() {
     let id = registered[0]["id"].as_str().unwrap();
     let gpus = rig.hardware().nvidia().gpus.clone();
     let mut changes = 0;
-    for rank in 0..ONE_FORWARD_ONE_BACKWARD.len() {
+    for (rank, gpu) in gpus[..ONE_FORWARD_ONE_BACKWARD.len()].iter().enumerate() {
         let mut infos = registered.iter().map(|it| &it["rank"]);
         let info = infos.find(|info| info["rank"] == rank).unwrap();
         let known = &info["available_frequencies"];
@@ -75,9 +75,9 @@ fn the_unmodified_zeus_client_follows_its_schedule_on_the_gpus() {
         let mut wanted: Vec<_> = wanted.iter().map(|&clock| Some((clock, clock))).collect();
         changes += wanted.len() - 2;
         wanted.push(None);
-        assert_eq!(gpus[rank].locks, wanted, "rank {rank}");
+        assert_eq!(gpu.locks, wanted, "rank {rank}");
         let memory = vec![Some((FASTEST_MEMORY, FASTEST_MEMORY)), None];
-        assert_eq!(gpus[rank].memory_locks, memory, "rank {rank}");
+        assert_eq!(gpu.memory_locks, memory, "rank {rank}");
     }
     assert!(
         changes > 0,
