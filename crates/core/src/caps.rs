@@ -136,7 +136,7 @@ impl<S: Store> Core<S> {
     fn write_later(&mut self, device: usize) {
         self.actuator.not_written(device);
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.retry_at = Some(self.now + JOURNAL_RETRY);
+            unit.answering.retries_at(self.now + JOURNAL_RETRY);
         }
     }
 

@@ -323,9 +323,9 @@ impl<S: Store> Core<S> {
         let unit = self.devices.get(device)?;
         let clocks = &unit.clocks;
         let waits = clocks.retry_at.is_some_and(|at| self.now < at);
-        let others_first = clocks.had_turn && unit.wants_anything();
+        let others_first = clocks.had_turn && unit.answering.wants_anything();
         let given_up = unit.standing.let_go().is_some_and(|it| it.given_up);
-        if unit.busy.is_some() || waits || others_first || given_up {
+        if !unit.answering.is_free() || waits || others_first || given_up {
             return None;
         }
         let wanted = self.wanted_clock(device, unit);

@@ -308,7 +308,10 @@ impl<S: Store> Core<S> {
     /// When [`Event::Time`] is due at the latest.
     #[must_use]
     pub fn deadline(&self) -> Nanos {
-        let retries = self.devices.iter().filter_map(|(_, unit)| unit.retry_at);
+        let retries = self
+            .devices
+            .iter()
+            .filter_map(|(_, unit)| unit.answering.retry_at());
         let units = self.devices.iter();
         let slow = units.filter_map(|(device, unit)| self.overdue_at(device, unit));
         // What is past has been dealt with; if it could not be, the next round will see.
@@ -423,7 +426,9 @@ impl<S: Store> Core<S> {
 
     /// Whether a write is tried anew in a moment, and the disk with it.
     pub(crate) fn waits_for_disk(&self) -> bool {
-        self.devices.iter().any(|(_, unit)| unit.retry_at.is_some())
+        self.devices
+            .iter()
+            .any(|(_, unit)| unit.answering.retry_at().is_some())
     }
 
     /// Whether the journal is the file that litd has written, and whether trouble with it is over.
@@ -475,15 +480,14 @@ impl<S: Store> Core<S> {
     /// What is wanted now is another thing than what devices have refused, however often: they are tried at once.
     pub(crate) fn try_refused(&mut self) {
         for (_, unit) in self.devices.iter_mut() {
-            unit.retry_at = unit.retry_at.map(|at| at.min(self.now));
+            unit.answering.retries_now(self.now);
         }
     }
 
     fn retry_writes(&mut self) {
         let now = self.now;
         for (device, unit) in self.devices.iter_mut() {
-            if unit.retry_at.is_some_and(|at| at <= now) {
-                unit.retry_at = None;
+            if unit.answering.is_to_retry(now) {
                 self.actuator.retry(device);
             }
         }
@@ -492,9 +496,9 @@ impl<S: Store> Core<S> {
     /// When the others no longer wait for a device that is to hold something else, and that is busy or
     /// tells one cap after the other.
     fn overdue_at(&self, device: usize, unit: &Unit) -> Option<Nanos> {
-        let suspect = unit.suspect.filter(|_| unit.was_read());
-        let busy = unit.busy.map(|(_, since)| since);
-        let since = suspect.and_then(|it| it.since).or(busy)?;
+        let suspect = unit.unbelieved.since().filter(|_| unit.was_read());
+        let busy = unit.answering.doing().map(|(_, since)| since);
+        let since = suspect.or(busy)?;
         let waited_for = !self.actuator.is_settled(device) && !self.actuator.has_failed(device);
         waited_for.then_some(since + SLOW)
     }

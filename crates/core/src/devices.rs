@@ -1,10 +1,10 @@
-//! The devices of the node: what they told last, what they are doing, and whose their caps are.
-//! A device does one thing at a time and may take for ever.
+//! The devices of the node: what they told last, and whose their caps are.
 
 use litd_policies::Limits;
 use litd_power::{CapRange, DeviceKind, Operation};
 use litd_units::{Nanos, Watts};
 
+use crate::answering::Answering;
 use crate::by_hand::ByHand;
 use crate::clocks::Clocks;
 use crate::config::Caps;
@@ -15,29 +15,11 @@ use crate::limits::Window;
 use crate::mending::Trust;
 use crate::outbox::Outbox;
 use crate::range::Range;
+use crate::resets::Resets;
 use crate::settling::Following;
 use crate::standing::Standing;
 use crate::thermal::Thermal;
-
-/// A cap that was read and that nobody believes yet.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Suspect {
-    /// The cap.
-    pub cap: Watts,
-    /// Since when no reading of the device is believed; `None`: nothing was known of it before.
-    pub since: Option<Nanos>,
-    /// Whether readings have contradicted each other since then: nobody can judge what it holds.
-    pub is_contradicted: bool,
-}
-
-/// What a reset has made of a device's cap.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Reset {
-    /// What it held before.
-    pub held: Watts,
-    /// What it came up with.
-    pub cap: Watts,
-}
+use crate::unbelieved::Unbelieved;
 
 /// A write that failed may be done all the same.
 #[derive(Debug, Clone)]
@@ -123,19 +105,6 @@ impl Landing {
     }
 }
 
-/// What a reading that is unlike all that is known comes to.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Heard {
-    /// It is the first of its kind: the device is to be read again.
-    Once,
-    /// The reading before said the same: it is to be believed.
-    Twice,
-    /// The reading before said something else that was not believed either.
-    Otherwise,
-    /// The readings have contradicted each other before, and go on to: the last one said this.
-    OtherwiseAgain(Watts),
-}
-
 /// One device.
 #[derive(Debug)]
 pub(crate) struct Unit {
@@ -157,20 +126,10 @@ pub(crate) struct Unit {
     pub job: Option<String>,
     /// Whose processes use it.
     pub users: Users,
-    /// What it is doing, and since when.
-    pub busy: Option<(Operation, Nanos)>,
-    /// Whether it had not answered for too long in the last round.
-    pub late: bool,
-    /// Whether it has been reported as not answering.
-    pub overdue: bool,
-    /// What has failed in a row, readings and writes.
-    pub failures: u32,
-    /// Writes that have failed since one was done, however often it was read.
-    pub refusals: u32,
+    /// How it answers.
+    pub answering: Answering,
     /// How often it was trusted again after it had failed, before.
     pub trust: Trust,
-    /// When a failed write is tried again.
-    pub retry_at: Option<Nanos>,
     /// A write that failed, and that may be done all the same.
     pub landing: Option<Landing>,
     /// A CPU socket needed what it lent: it keeps it until then.
@@ -181,29 +140,12 @@ pub(crate) struct Unit {
     pub following: Following,
     /// How long it takes to warm up.
     pub thermal: Thermal,
-    /// A cap that was read once and is unlike what is known: nothing is written until it has been
-    /// read again.
-    pub suspect: Option<Suspect>,
-    /// A cap that was read last and that its driver's range does not admit: one of the two is wrong.
-    pub impossible: Option<Watts>,
-    /// It was reset to a cap that is not the default known of it, and its driver has yet to tell what that is now.
-    pub reset: Option<Reset>,
-    /// When it was reset of late.
-    pub resets: Vec<Nanos>,
+    /// What it has told and nobody believes yet.
+    pub unbelieved: Unbelieved,
+    /// When it was reset.
+    pub resets: Resets,
     /// What its clocks are locked to.
     pub clocks: Clocks,
-    wanted: Wanted,
-}
-
-/// What a device is to do when it is free.
-#[derive(Debug, Clone, Copy, Default)]
-struct Wanted {
-    read: bool,
-    identity: bool,
-    holders: bool,
-    release: bool,
-    /// Holders were asked for last: a reading that is wanted comes first now.
-    reads_first: bool,
 }
 
 impl Unit {
@@ -227,41 +169,17 @@ impl Unit {
             opted_out: false,
             job: None,
             users: Users::default(),
-            busy: None,
-            late: false,
-            overdue: false,
-            suspect: first.filter(|&cap| range.admits(cap)).map(|cap| Suspect {
-                cap,
-                since: None,
-                is_contradicted: false,
-            }),
-            failures: 0,
-            refusals: 0,
+            answering: Answering::default(),
+            unbelieved: Unbelieved::first(first.filter(|&cap| range.admits(cap)), impossible),
             trust: Trust::default(),
-            retry_at: None,
             landing: None,
             keeps_until: None,
             window: Window::default(),
             following: Following::default(),
             thermal: Thermal::default(),
-            impossible,
-            reset: None,
-            resets: Vec::new(),
+            resets: Resets::default(),
             clocks: Clocks::default(),
-            wanted: Wanted::default(),
         }
-    }
-
-    /// Whether there is anything that it is to do when it is free.
-    pub fn wants_anything(&self) -> bool {
-        let Wanted {
-            read,
-            identity,
-            holders,
-            release,
-            reads_first: _,
-        } = self.wanted;
-        read || identity || holders || release
     }
 
     /// Its address.
@@ -277,31 +195,6 @@ impl Unit {
     /// Whether it is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.device.identity.kind == DeviceKind::Gpu
-    }
-
-    /// A cap was read that is not to be believed before it is read again.
-    pub fn suspect(&mut self, cap: Watts, now: Nanos) -> Heard {
-        let before = self.suspect;
-        let heard = match before {
-            Some(before) if before.cap.is_same_cap(cap) => Heard::Twice,
-            Some(before) if before.since.is_some() => match before.is_contradicted {
-                true => Heard::OtherwiseAgain(before.cap),
-                false => Heard::Otherwise,
-            },
-            _ => Heard::Once,
-        };
-        self.suspect = Some(Suspect {
-            cap,
-            since: before.and_then(|it| it.since).or(Some(now)),
-            is_contradicted: heard == Heard::Otherwise
-                || before.is_some_and(|it| it.is_contradicted),
-        });
-        heard
-    }
-
-    /// Whether what is read of it contradicts itself: it may hold whatever it can hold.
-    pub fn contradicts_itself(&self) -> bool {
-        self.suspect.is_some_and(|it| it.is_contradicted)
     }
 
     /// Whether its cap was read since litd started: until then nobody knows whose the cap is that it
@@ -333,9 +226,8 @@ impl Unit {
     /// whose it was.
     pub fn begins_anew(&mut self) -> Standing {
         let before = self.standing.take_back();
-        self.failures = 0;
-        self.refusals = 0;
-        self.reset = None;
+        self.answering.begins_anew();
+        self.resets.stop_waiting();
         before
     }
 
@@ -462,7 +354,7 @@ impl Devices {
 
     /// Whether a device is doing nothing.
     pub fn is_free(&self, device: usize) -> bool {
-        let free = |unit: &Unit| unit.busy.is_none() && unit.suspect.is_none();
+        let free = |unit: &Unit| unit.answering.is_free() && !unit.unbelieved.is_suspect();
         self.get(device).is_some_and(free)
     }
 
@@ -486,13 +378,13 @@ impl Devices {
 
     pub fn want_read(&mut self, device: usize) {
         if let Some(unit) = self.get_mut(device) {
-            unit.wanted.read = true;
+            unit.answering.want_read();
         }
     }
 
     pub fn want_identity(&mut self, device: usize) {
         if let Some(unit) = self.get_mut(device) {
-            unit.wanted.identity = true;
+            unit.answering.want_identity();
         }
     }
 
@@ -501,13 +393,13 @@ impl Devices {
     pub fn ask_anew(&mut self, device: usize) {
         if let Some(unit) = self.get_mut(device) {
             unit.device.range.ask_anew();
-            unit.wanted.identity = true;
+            unit.answering.want_identity();
         }
     }
 
     pub fn want_holders(&mut self, device: usize) {
         if let Some(unit) = self.get_mut(device) {
-            unit.wanted.holders = true;
+            unit.answering.want_holders();
         }
     }
 
@@ -515,17 +407,14 @@ impl Devices {
     /// more, and asking would open it again.
     pub fn want_closed(&mut self, device: usize, open: bool) {
         if let Some(unit) = self.get_mut(device) {
-            unit.wanted = Wanted {
-                release: unit.wanted.release || open,
-                ..Wanted::default()
-            };
+            unit.answering.want_closed(open);
         }
     }
 
     /// Has a free device do something.
     pub fn begin(&mut self, device: usize, operation: Operation, now: Nanos, out: &mut Outbox) {
         if let Some(unit) = self.get_mut(device) {
-            unit.busy = Some((operation, now));
+            unit.answering.begins(operation, now);
             unit.clocks.had_turn = false;
             if let Some(let_go) = unit.standing.let_go_mut() {
                 let_go.closed = false;
@@ -538,24 +427,10 @@ impl Devices {
     /// Has all free devices do what is wanted of them.
     pub fn begin_wanted(&mut self, now: Nanos, out: &mut Outbox) {
         for device in 0..self.0.len() {
-            let Some(unit) = self.0.get_mut(device).filter(|unit| unit.busy.is_none()) else {
-                continue;
-            };
-            let wanted = &mut unit.wanted;
-            let operation = if std::mem::take(&mut wanted.identity) {
-                Operation::Identify
-            } else if wanted.holders && !(wanted.reads_first && wanted.read) {
-                (wanted.holders, wanted.reads_first) = (false, true);
-                Operation::Holders
-            } else if std::mem::take(&mut wanted.read) {
-                wanted.reads_first = false;
-                Operation::Read
-            } else if std::mem::take(&mut wanted.release) {
-                Operation::Release
-            } else {
-                continue;
-            };
-            self.begin(device, operation, now, out);
+            let unit = self.get_mut(device);
+            if let Some(operation) = unit.and_then(|it| it.answering.take_wanted()) {
+                self.begin(device, operation, now, out);
+            }
         }
     }
 }

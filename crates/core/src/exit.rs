@@ -70,7 +70,9 @@ impl<S: Store> Core<S> {
     /// waited for: nobody knows what it holds or may hold.
     pub(crate) fn is_within(&self) -> bool {
         let may_answer = |device: usize, unit: &Unit| {
-            unit.failures < FAILURES && !unit.overdue && self.may_open(device)
+            unit.answering.failures() < FAILURES
+                && !unit.answering.is_overdue()
+                && self.may_open(device)
         };
         let mut gpus = self.devices.gpus();
         gpus.all(|(device, unit)| {

@@ -6,10 +6,12 @@ use litd_power::{CapRange, Operation, PowerError, Reading, Reply};
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
-use crate::devices::{Heard, Reset, Unit};
+use crate::devices::Unit;
 use crate::journal::{Entry, Undo};
 use crate::record::Note;
+use crate::resets::Reset;
 use crate::store::Store;
+use crate::unbelieved::Heard;
 
 /// A failed write is tried again after so long.
 const RETRY: Nanos = Nanos(1_000_000_000);
@@ -27,39 +29,16 @@ const TIRELESS: u32 = 12;
 /// So many failures in a row make a device faulty.
 pub(crate) const FAILURES: u32 = 3;
 
-/// So many resets within [`RESETS_WITHIN`] that no energy counter shows are no resets: somebody sets the
-/// default cap.
-const RESETS: usize = 2;
-
-const RESETS_WITHIN: Nanos = Nanos(600_000_000_000);
-
 impl<S: Store> Core<S> {
-    /// Whether a reply is to what the device was asked.
-    fn answers(operation: Operation, reply: &Reply) -> bool {
-        matches!(
-            (operation, reply),
-            (Operation::Read, Reply::Read(_))
-                | (Operation::Set(_), Reply::Set(_))
-                | (Operation::Identify, Reply::Identity(_))
-                | (Operation::Holders, Reply::Holders(_))
-                | (Operation::Clocks(_), Reply::Clocks(_))
-                | (Operation::HighestClock, Reply::HighestClock(_))
-                | (Operation::Release, Reply::Released)
-        )
-    }
-
     pub(crate) fn replied(&mut self, device: usize, reply: Reply) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let Some((operation, asked)) = unit.busy.take() else {
+        let Some(answer) = unit.answering.answered(&reply) else {
             return;
         };
-        if !Self::answers(operation, &reply) {
-            unit.busy = Some((operation, asked));
-            return;
-        }
-        if std::mem::take(&mut unit.overdue) {
+        let (operation, asked) = (answer.operation, answer.asked);
+        if answer.was_overdue {
             let note = Note::info(EventKind::Fault, "answers again").device(unit.address());
             self.note(note);
         }
@@ -101,7 +80,7 @@ impl<S: Store> Core<S> {
 
     fn waits_for_retry(&self, device: usize) -> bool {
         let unit = self.devices.get(device);
-        unit.is_some_and(|unit| unit.retry_at.is_some())
+        unit.is_some_and(|unit| unit.answering.retry_at().is_some())
     }
 
     pub(crate) fn count_error(&mut self, device: usize, error: &PowerError) {
@@ -229,8 +208,8 @@ impl<S: Store> Core<S> {
     /// because a single reading may be wrong.
     fn look_again(&mut self, device: usize, seen: Watts) {
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.suspect(seen, self.now);
-            unit.retry_at = Some(self.now + RETRY);
+            unit.unbelieved.hears(seen, self.now);
+            unit.answering.retries_at(self.now + RETRY);
         }
         self.actuator.suspect(device, seen);
         self.devices.want_read(device);
@@ -260,7 +239,7 @@ impl<S: Store> Core<S> {
             (None, Some(_)) if unit.was_read() && unit.reads(cap) => false,
             // Two looks for the cap that everything is undone to, and before that is taken for done.
             (None, Some(entry)) => !matches!(entry.undo(cap), Undo::Write(_)) || !unit.was_read(),
-            (None, None) => !unit.was_read() || unit.suspect.is_some(),
+            (None, None) => !unit.was_read() || unit.unbelieved.is_suspect(),
         }
     }
 
@@ -274,10 +253,8 @@ impl<S: Store> Core<S> {
         };
         let sure = !may_land_late && unit.landing.is_none();
         // Whatever a reset had made of its cap, litd has written since.
-        unit.reset = None;
-        unit.refusals = 0;
-        unit.failures = 0;
-        unit.retry_at = None;
+        unit.resets.stop_waiting();
+        unit.answering.has_written();
         if let Some(reading) = &mut unit.device.reading {
             reading.cap = held;
             // What the driver enforced of the cap before says nothing about this one.
@@ -305,21 +282,21 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        unit.failures += 1;
-        unit.refusals = unit.refusals.saturating_add(1);
+        unit.answering.has_refused();
         unit.has_failed_again();
         let ours = unit.standing.is_ours();
-        let pause = match unit.refusals {
+        let pause = match unit.answering.refusals() {
             // Nobody is there any more later.
             _ if ours || self.stopping.is_some() => RETRY,
             _ if unit.standing.let_go().is_some() => RETRY_FAULTY,
             ..=TIRELESS => RETRY_FAULTY,
             _ => RETRY_REFUSED,
         };
-        unit.retry_at = Some(now + pause);
+        unit.answering.retries_at(now + pause);
         // What it holds is to be known before it is written to again.
-        let first = unit.failures == 1 && unit.refusals <= FAILURES;
-        let (address, failures) = (unit.address().to_owned(), unit.failures);
+        let (failures, refusals) = (unit.answering.failures(), unit.answering.refusals());
+        let first = failures == 1 && refusals <= FAILURES;
+        let address = unit.address().to_owned();
         self.devices.want_read(device);
         if ours && failures >= FAILURES {
             let text = format!("failed {failures} times in a row: {why}");
@@ -336,7 +313,8 @@ impl<S: Store> Core<S> {
         let Some(error) = self.misread(device, cause) else {
             return;
         };
-        let failures = self.devices.get(device).map_or(0, |unit| unit.failures);
+        let unit = self.devices.get(device);
+        let failures = unit.map_or(0, |unit| unit.answering.failures());
         if failures >= FAILURES {
             self.range_refused(device, &error);
         }
@@ -359,9 +337,9 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        unit.failures += 1;
+        unit.answering.has_failed_to_read();
         unit.has_failed_again();
-        if unit.failures == FAILURES && unit.standing.is_ours() {
+        if unit.answering.failures() == FAILURES && unit.standing.is_ours() {
             self.fault(device, &error.to_string());
         }
     }
@@ -411,7 +389,7 @@ impl<S: Store> Core<S> {
         };
         if !unit.device.range.admits(reading.cap) {
             let belies = unit.device.range.is_belied_by(reading.cap);
-            unit.impossible = belies.then_some(reading.cap);
+            unit.unbelieved.hears_beyond(belies.then_some(reading.cap));
             return self.read_impossible(device, reading.cap);
         }
         let now = self.now;
@@ -420,15 +398,13 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let heard = unit.suspect(reading.cap, now);
+        let heard = unit.unbelieved.hears(reading.cap, now);
         if moved && heard != Heard::Twice {
             return self.disbelieve(device, reading.cap, heard);
         }
-        unit.suspect = None;
-        unit.impossible = None;
-        let failed_reads = !self.actuator.has_failed(device) && unit.failures > 0;
-        if failed_reads {
-            unit.failures = 0;
+        unit.unbelieved.settle();
+        if !self.actuator.has_failed(device) {
+            unit.answering.has_read();
         }
         let last = unit.device.reading.replace(reading);
         unit.read_at = asked;
@@ -479,7 +455,8 @@ impl<S: Store> Core<S> {
         self.actuator.observe(device, cap);
         self.cap_settles(device);
         // What is there now is to be judged, and no longer what a reset before has made of it.
-        let before = self.devices.get_mut(device).and_then(|it| it.reset.take());
+        let unit = self.devices.get_mut(device);
+        let before = unit.and_then(|unit| unit.resets.judged());
         let (held, anew) = before.map_or((held, anew), |reset| (reset.held, true));
         if self.landed_by_hand(device, cap) || self.is_leftover(device, cap) {
             if anew {
@@ -497,7 +474,7 @@ impl<S: Store> Core<S> {
             && !unit.is_default(cap)
         {
             // It may have another default since it was reset: whose cap this is tells its driver.
-            unit.reset = Some(Reset { held, cap });
+            unit.resets.waits_for_driver(Reset { held, cap });
             return self.devices.ask_anew(device);
         }
         self.judge_moved(device, held, cap, anew);
@@ -550,7 +527,8 @@ impl<S: Store> Core<S> {
 
     /// The driver of a device that was reset to another cap than its default has told what that is now.
     pub(crate) fn judge_reset(&mut self, device: usize) {
-        let reset = self.devices.get_mut(device).and_then(|it| it.reset.take());
+        let unit = self.devices.get_mut(device);
+        let reset = unit.and_then(|unit| unit.resets.judged());
         if let Some(Reset { held, cap }) = reset {
             self.judge_moved(device, held, cap, true);
         }
@@ -590,13 +568,9 @@ impl<S: Store> Core<S> {
             }
             return;
         }
-        unit.resets.retain(|&at| now < at + RESETS_WITHIN);
         // Its user can have his GPU reset as often as he likes: left alone at its default it would take from
         // the others' GPUs what it has too much.
-        if unit.is_default(cap) && (anew || unit.resets.len() < RESETS) {
-            if !anew {
-                unit.resets.push(now);
-            }
+        if unit.is_default(cap) && unit.resets.may_be_reset(anew, now) {
             self.devices.ask_anew(device);
             self.begin_anew(device);
             let text = format!(
@@ -640,21 +614,9 @@ impl<S: Store> Core<S> {
         let now = self.now;
         let mut silent = Vec::new();
         for (device, unit) in self.devices.iter_mut() {
-            let late = unit.busy.is_some_and(|(operation, since)| {
-                // Who uses a GPU stands in procfs, where any user can make it take longer.
-                let times = if operation == Operation::Holders {
-                    3
-                } else {
-                    1
-                };
-                now >= since + Nanos(patience.0.saturating_mul(times))
-            });
-            // In two rounds: after a pause of the whole daemon its answer may be waiting.
-            if late && unit.late && !unit.overdue {
-                unit.overdue = true;
+            if unit.answering.becomes_overdue(now, patience) {
                 silent.push((device, unit.backend().to_owned()));
             }
-            unit.late = late;
         }
         for (device, backend) in silent {
             self.out.error("timeout", &backend);

@@ -68,7 +68,11 @@ impl<S: Store> Core<S> {
         // What was read before the device was let go of says nothing of it now.
         let read = unit.device.range.unjudged().is_some() || unit.found.is_some();
         let belied = read && held.is_some_and(|held| !told.admits(held));
-        let belied = belied || unit.impossible.is_some_and(|held| !told.admits(held));
+        let belied = belied
+            || unit
+                .unbelieved
+                .impossible()
+                .is_some_and(|held| !told.admits(held));
         match told {
             Range::Told(_) if !belied => unit.device.range = told,
             // Both can't be true, or the range has no room: the driver is asked again.

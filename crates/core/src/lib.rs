@@ -19,6 +19,7 @@
 
 mod admin;
 mod ailing;
+mod answering;
 mod authority;
 pub mod baseline;
 pub mod budget;
@@ -56,6 +57,7 @@ mod rate;
 mod reason;
 mod record;
 mod release;
+mod resets;
 mod rivals;
 mod rollout;
 pub mod room;
@@ -71,6 +73,7 @@ mod tenant;
 mod thermal;
 mod ticks;
 mod trial;
+mod unbelieved;
 mod undo;
 mod unjudged;
 mod unmanaged;

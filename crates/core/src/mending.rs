@@ -70,7 +70,7 @@ impl Unit {
     pub fn fails(&mut self, now: Nanos, not_in_force: Option<Watts>) {
         let failed = Failed {
             held: None,
-            answers_only: self.refusals == 0,
+            answers_only: self.answering.refusals() == 0,
             well_since: None,
             was_unread: false,
             not_in_force,
@@ -86,7 +86,7 @@ impl Unit {
     pub fn has_failed_again(&mut self) {
         if let Some(failed) = self.standing.failed_mut() {
             failed.well_since = None;
-            failed.answers_only &= self.refusals == 0;
+            failed.answers_only &= self.answering.refusals() == 0;
         }
     }
 }
@@ -96,7 +96,10 @@ impl<S: Store> Core<S> {
     /// answer now, or was not read of late, may hold anything.
     pub(crate) fn obeys_again(&self, unit: &Unit) -> bool {
         let is_read = self.fresh_reading(unit).is_some() && self.is_fresh(unit);
-        let answers = unit.failures == 0 && !unit.overdue && unit.is_judged() && is_read;
+        let answers = unit.answering.failures() == 0
+            && !unit.answering.is_overdue()
+            && unit.is_judged()
+            && is_read;
         let failed = unit.standing.failed();
         answers && failed.is_some_and(|failed| failed.not_in_force.is_none())
     }
@@ -155,7 +158,8 @@ impl<S: Store> Core<S> {
         for device in 0..self.devices.iter().count() {
             let now = self.now;
             let is_well = |unit: &Unit| {
-                let is_sure = !self.actuator.has_failed(device) && !unit.contradicts_itself();
+                let is_sure =
+                    !self.actuator.has_failed(device) && !unit.unbelieved.contradicts_itself();
                 is_sure && unit.is_gpu() && self.obeys_again(unit)
             };
             let is_well = self.devices.get(device).is_some_and(is_well);

@@ -66,7 +66,7 @@ impl<S: Store> Core<S> {
         }
         unit.standing.release(now, by_mode);
         // Nobody reads what its driver would tell of a reset, and another may come before it is taken back.
-        unit.reset = None;
+        unit.resets.stop_waiting();
         self.turn_away(device);
         self.actuator.retry(device);
         // Its cap goes back at once: nobody's sensor is waited for.
@@ -138,7 +138,7 @@ impl<S: Store> Core<S> {
             let Some(let_go) = unit.standing.let_go().filter(|_| !self.may_open(device)) else {
                 continue;
             };
-            let closing = matches!(unit.busy, Some((Operation::Release, _)));
+            let closing = matches!(unit.answering.doing(), Some((Operation::Release, _)));
             self.devices.want_closed(device, !let_go.closed && !closing);
         }
     }
@@ -152,7 +152,7 @@ impl<S: Store> Core<S> {
             let_go.given_up = true;
         }
         let address = unit.address().to_owned();
-        let why = if unit.failures > 0 || unit.busy.is_some() {
+        let why = if unit.answering.failures() > 0 || !unit.answering.is_free() {
             "its driver did not take it"
         } else {
             "the other devices' caps leave no room for it below the budget"
@@ -208,8 +208,8 @@ impl<S: Store> Core<S> {
             // The entry of a cap that somebody else has set is about late writes, or outdated.
             let journaled = journaled && !before.is_kept();
             unit.following.begins_anew();
-            unit.overdue = false;
-            unit.resets.clear();
+            unit.answering.give_time();
+            unit.resets.forget();
             unit.trust = Trust::default();
             if !journaled && !writing && !before.is_overwritten() {
                 // What is there now was set by somebody who meant it, but for a cap that was to be
@@ -258,7 +258,7 @@ impl<S: Store> Core<S> {
 
     fn remains_open(&self, device: usize, unit: &Unit) -> Remains {
         let owed = || owed(self.actuator.held(device), unit.found);
-        match (unit.standing.let_go(), unit.busy) {
+        match (unit.standing.let_go(), unit.answering.doing()) {
             (None, _) => Remains::Others("was taken back meanwhile".to_owned()),
             (Some(LetGo { closed: true, .. }), _) => {
                 match self.is_journaled(device) || self.may_be_locked(unit) {

@@ -349,7 +349,7 @@ impl<S: Store> Core<S> {
     }
 
     fn reads_back(&self, device: usize, unit: &Unit) -> bool {
-        let settled = self.actuator.is_settled(device) && unit.busy.is_none();
+        let settled = self.actuator.is_settled(device) && unit.answering.is_free();
         let held = unit.found.zip(self.actuator.held(device));
         settled && held.is_some_and(|(found, held)| found.is_same_cap(held))
     }

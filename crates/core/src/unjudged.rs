@@ -73,7 +73,7 @@ impl<S: Store> Core<S> {
         let unread = |(device, unit): (usize, &Unit)| {
             let told = unit.device.range.known().is_some();
             let read = unit.was_read() && (holds.is_none() || self.is_fresh(unit));
-            told && !read && unit.failures == 0 && self.may_open(device)
+            told && !read && unit.answering.failures() == 0 && self.may_open(device)
         };
         self.now < since + TELEMETRY && self.devices.iter().any(unread)
     }
@@ -81,14 +81,15 @@ impl<S: Store> Core<S> {
     /// Whether what was read of a device last is not believed and no other reading will decide it soon: it
     /// contradicts the one before, or none has come since.
     fn is_incredible(&self, unit: &Unit) -> bool {
-        let since = unit.suspect.and_then(|it| it.since);
-        unit.contradicts_itself() || since.is_some_and(|since| self.now >= since + SLOW)
+        let since = unit.unbelieved.since();
+        unit.unbelieved.contradicts_itself() || since.is_some_and(|since| self.now >= since + SLOW)
     }
 
     /// Whether it is no use to wait for a device to be judged: its driver does not say what its cap may
     /// be, or has failed to read it, or takes too long to.
     pub(crate) fn is_beyond_judging(&self, unit: &Unit) -> bool {
-        let unread = !unit.was_read() && (unit.failures >= FAILURES || unit.overdue);
+        let unread = !unit.was_read()
+            && (unit.answering.failures() >= FAILURES || unit.answering.is_overdue());
         unread || unit.device.range.known().is_none()
     }
 
@@ -117,7 +118,7 @@ impl<S: Store> Core<S> {
         // Nothing is known of it or of any other: nothing is left beside it.
         let bound = bound.unwrap_or(Range::NEVER_TOLD.unjudged().unwrap_or_default());
         let read = unit.device.reading.map(|reading| reading.cap);
-        let read = [read, unit.impossible].into_iter().flatten();
+        let read = [read, unit.unbelieved.impossible()].into_iter().flatten();
         read.fold(bound, Watts::max)
     }
 

@@ -85,8 +85,8 @@ impl<S: Store> Core<S> {
             back: unit.back(),
             by_hand: unit.by_hand.asked(),
             is_read: unit.was_read() && self.is_fresh(unit),
-            is_reset: unit.reset.is_some(),
-            is_overdue: unit.overdue,
+            is_reset: unit.resets.is_waiting(),
+            is_overdue: unit.answering.is_overdue(),
             is_journaled: self.is_journaled(device),
             owes_undo: self.owes_undo(device, unit),
             let_go: self.let_go_view(device, unit),
@@ -115,7 +115,7 @@ impl<S: Store> Core<S> {
         let held = self.actuator.held(device);
         let found = unit.found.zip(held);
         let holds_found = found.is_some_and(|(found, held)| found.is_same_cap(held));
-        let is_idle = unit.busy.is_none() && !self.actuator.is_writing(device);
+        let is_idle = unit.answering.is_free() && !self.actuator.is_writing(device);
         let is_read = unit.read_at >= let_go.since && self.is_fresh(unit);
         Some(LetGoView {
             given_up: let_go.given_up,

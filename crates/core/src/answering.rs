@@ -1,0 +1,259 @@
+//! How a device answers: what it is doing, what it is to do next, and what has failed of late. A device does one
+//! thing at a time and may take for ever.
+
+use litd_power::{Operation, Reply};
+use litd_units::Nanos;
+
+/// What a device is doing.
+#[derive(Debug, Clone, Copy, Default)]
+enum Doing {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// What it was asked, since then.
+    Asked(Operation, Nanos, Delay),
+}
+
+/// For how long a device has been asked for something.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Delay {
+    /// Not for too long, as far as the last round saw.
+    Usual,
+    /// For too long in the last round. After a pause of the whole daemon its answer may be waiting.
+    Late,
+    /// For too long in two rounds: that was reported.
+    Overdue,
+}
+
+/// What a device has answered to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    /// What it was asked.
+    pub operation: Operation,
+    /// When.
+    pub asked: Nanos,
+    /// Whether it had been reported as not answering.
+    pub was_overdue: bool,
+}
+
+/// What a device is to do when it is free.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wanted {
+    read: bool,
+    identity: bool,
+    holders: bool,
+    release: bool,
+    /// Holders were asked for last: a reading that is wanted comes first now.
+    reads_first: bool,
+}
+
+/// How a device answers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Answering {
+    doing: Doing,
+    wanted: Wanted,
+    /// What has failed in a row, readings and writes.
+    failures: u32,
+    /// Writes that have failed since one was done, however often it was read.
+    refusals: u32,
+    /// When a failed write is tried again.
+    retry_at: Option<Nanos>,
+}
+
+/// Whether a reply is one to an operation. Another can only be a mistake of the shell's.
+fn answers(operation: Operation, reply: &Reply) -> bool {
+    matches!(
+        (operation, reply),
+        (Operation::Read, Reply::Read(_))
+            | (Operation::Set(_), Reply::Set(_))
+            | (Operation::Identify, Reply::Identity(_))
+            | (Operation::Holders, Reply::Holders(_))
+            | (Operation::Clocks(_), Reply::Clocks(_))
+            | (Operation::HighestClock, Reply::HighestClock(_))
+            | (Operation::Release, Reply::Released)
+    )
+}
+
+impl Answering {
+    /// Whether it is doing nothing.
+    pub fn is_free(&self) -> bool {
+        matches!(self.doing, Doing::Nothing)
+    }
+
+    /// What it is doing, and since when.
+    pub fn doing(&self) -> Option<(Operation, Nanos)> {
+        match self.doing {
+            Doing::Nothing => None,
+            Doing::Asked(operation, since, _) => Some((operation, since)),
+        }
+    }
+
+    /// It is asked for this, at `now`.
+    pub fn begins(&mut self, operation: Operation, now: Nanos) {
+        self.doing = Doing::Asked(operation, now, Delay::Usual);
+    }
+
+    /// It answers: it is free again, if that is an answer to what it was asked.
+    pub fn answered(&mut self, reply: &Reply) -> Option<Answer> {
+        let Doing::Asked(operation, asked, delay) = self.doing else {
+            return None;
+        };
+        if !answers(operation, reply) {
+            return None;
+        }
+        self.doing = Doing::Nothing;
+        Some(Answer {
+            operation,
+            asked,
+            was_overdue: delay == Delay::Overdue,
+        })
+    }
+
+    /// Once a second: whether it has just become overdue, because it was asked for longer than `patience` in the
+    /// last round, too.
+    pub fn becomes_overdue(&mut self, now: Nanos, patience: Nanos) -> bool {
+        let Doing::Asked(operation, since, delay) = &mut self.doing else {
+            return false;
+        };
+        // Who uses a GPU stands in procfs, where any user can make it take longer.
+        let times = match operation {
+            Operation::Holders => 3,
+            _ => 1,
+        };
+        let is_late = now >= *since + Nanos(patience.0.saturating_mul(times));
+        let before = *delay;
+        *delay = match before {
+            Delay::Overdue => Delay::Overdue,
+            Delay::Late if is_late => Delay::Overdue,
+            _ if is_late => Delay::Late,
+            _ => Delay::Usual,
+        };
+        before != Delay::Overdue && *delay == Delay::Overdue
+    }
+
+    /// Whether it was reported as not answering, and has not answered since.
+    pub fn is_overdue(&self) -> bool {
+        matches!(self.doing, Doing::Asked(_, _, Delay::Overdue))
+    }
+
+    /// That it does not answer is to be reported anew, if it goes on.
+    pub fn give_time(&mut self) {
+        if let Doing::Asked(_, _, delay @ Delay::Overdue) = &mut self.doing {
+            *delay = Delay::Late;
+        }
+    }
+
+    /// How many readings and writes have failed in a row.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// How many writes have failed since one was done.
+    pub fn refusals(&self) -> u32 {
+        self.refusals
+    }
+
+    /// A reading has failed.
+    pub fn has_failed_to_read(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// A write has failed.
+    pub fn has_refused(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        self.refusals = self.refusals.saturating_add(1);
+    }
+
+    /// A reading is believed.
+    pub fn has_read(&mut self) {
+        self.failures = 0;
+    }
+
+    /// A write was done.
+    pub fn has_written(&mut self) {
+        self.begins_anew();
+        self.retry_at = None;
+    }
+
+    /// What has failed does not count any more.
+    pub fn begins_anew(&mut self) {
+        self.failures = 0;
+        self.refusals = 0;
+    }
+
+    /// When a failed write is tried again.
+    pub fn retry_at(&self) -> Option<Nanos> {
+        self.retry_at
+    }
+
+    /// A failed write is tried again then.
+    pub fn retries_at(&mut self, at: Nanos) {
+        self.retry_at = Some(at);
+    }
+
+    /// A failed write is not waited for any longer.
+    pub fn retries_now(&mut self, now: Nanos) {
+        self.retry_at = self.retry_at.map(|at| at.min(now));
+    }
+
+    /// Whether it is time to try a failed write again; it is, once.
+    pub fn is_to_retry(&mut self, now: Nanos) -> bool {
+        self.retry_at.take_if(|at| *at <= now).is_some()
+    }
+
+    /// It is to be read.
+    pub fn want_read(&mut self) {
+        self.wanted.read = true;
+    }
+
+    /// It is to say what it is and what its cap may be.
+    pub fn want_identity(&mut self) {
+        self.wanted.identity = true;
+    }
+
+    /// It is to say who uses it.
+    pub fn want_holders(&mut self) {
+        self.wanted.holders = true;
+    }
+
+    /// It is to be closed, if it is `open`, and to do nothing else: asking would open it again.
+    pub fn want_closed(&mut self, open: bool) {
+        self.wanted = Wanted {
+            release: self.wanted.release || open,
+            ..Wanted::default()
+        };
+    }
+
+    /// Whether there is anything that it is to do when it is free.
+    pub fn wants_anything(&self) -> bool {
+        let Wanted {
+            read,
+            identity,
+            holders,
+            release,
+            reads_first: _,
+        } = self.wanted;
+        read || identity || holders || release
+    }
+
+    /// What it is to do now, if it is free: that is wanted no more.
+    pub fn take_wanted(&mut self) -> Option<Operation> {
+        if !self.is_free() {
+            return None;
+        }
+        let wanted = &mut self.wanted;
+        if std::mem::take(&mut wanted.identity) {
+            Some(Operation::Identify)
+        } else if wanted.holders && !(wanted.reads_first && wanted.read) {
+            (wanted.holders, wanted.reads_first) = (false, true);
+            Some(Operation::Holders)
+        } else if std::mem::take(&mut wanted.read) {
+            wanted.reads_first = false;
+            Some(Operation::Read)
+        } else if std::mem::take(&mut wanted.release) {
+            Some(Operation::Release)
+        } else {
+            None
+        }
+    }
+}
