@@ -1,11 +1,16 @@
 //! litlab: litd's laboratory. Whatever it prints of a node is SIMULATED.
 
+#[cfg(feature = "planners")]
 mod carbon;
 mod decide;
 mod demo;
+#[cfg(feature = "planners")]
 mod plan;
+#[cfg(feature = "planners")]
 mod plants;
+#[cfg(feature = "recorded")]
 mod replay;
+#[cfg(feature = "planners")]
 mod reproduce;
 mod simulate;
 mod study;
@@ -31,12 +36,17 @@ struct Cli {
 enum Command {
     Demo(demo::Args),
     Simulate(simulate::Args),
+    #[cfg(feature = "recorded")]
     Replay(replay::Args),
     Decide(decide::Args),
+    #[cfg(feature = "planners")]
     Plan(plan::Args),
+    #[cfg(feature = "planners")]
     Plants(plants::Args),
     Study(study::Args),
+    #[cfg(feature = "planners")]
     Carbon(carbon::Args),
+    #[cfg(feature = "planners")]
     Reproduce(reproduce::Args),
 }
 
@@ -73,12 +83,17 @@ fn run(cli: &Cli) -> Outcome {
     match &cli.command {
         Command::Demo(args) => demo::run(args, cli.json),
         Command::Simulate(args) => simulate::run(args, cli.json),
+        #[cfg(feature = "recorded")]
         Command::Replay(args) => replay::run(args, cli.json),
         Command::Decide(args) => decide::run(args, cli.json),
+        #[cfg(feature = "planners")]
         Command::Plan(args) => plan::run(args, cli.json),
+        #[cfg(feature = "planners")]
         Command::Plants(args) => plants::run(args, cli.json),
         Command::Study(args) => study::run(args, cli.json),
+        #[cfg(feature = "planners")]
         Command::Carbon(args) => carbon::run(args, cli.json),
+        #[cfg(feature = "planners")]
         Command::Reproduce(args) => reproduce::run(args, cli.json),
     }
 }

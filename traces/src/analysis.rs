@@ -13,12 +13,12 @@ use crate::class::{self, Suspect};
 use crate::collectives::{AllWaits, CollectiveRow, GroupWaits, matched, tables, waits};
 use crate::groups::{Communicator, Exchange, Group, Groups};
 use crate::idle::idle;
-use crate::leads::{self, Aggregation, Leads, aggregate};
+use crate::leads::{self, Aggregation, LeadValues, Leads};
 use crate::limit::limit_of;
 use crate::marks::marks;
 use crate::pace::{Overlap, Pace, paces};
 use crate::skew::{self, Skew};
-use crate::spans::Spans;
+use crate::spans::{Spans, ratio};
 use crate::study::Diagnosis;
 use crate::time::{self, Gaps, Split, TopKernel};
 use crate::timeline::{Kernel, KernelClass, NonMax, Timeline};
@@ -205,40 +205,6 @@ pub struct RankReport {
     /// What may tell why it is late.
     #[serde(skip)]
     pub marks: Marks,
-}
-
-/// The lead values of one rank under each aggregation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct LeadValues {
-    /// Sum over the matched kernels, in nanoseconds.
-    pub sum_ns: Nanos,
-    /// The largest, in nanoseconds.
-    pub max_ns: Nanos,
-    /// That of the last matched kernel, in nanoseconds.
-    pub last_ns: Nanos,
-}
-
-impl LeadValues {
-    /// From by how much a rank led in each matched kernel, with the one that started last at the
-    /// end.
-    pub(crate) fn of(leads: &[Nanos]) -> Self {
-        let value = |how| aggregate(leads, how).unwrap_or_default();
-        Self {
-            sum_ns: value(Aggregation::Sum),
-            max_ns: value(Aggregation::Max),
-            last_ns: value(Aggregation::Last),
-        }
-    }
-
-    /// The lead value under one aggregation.
-    #[must_use]
-    pub fn get(&self, aggregation: Aggregation) -> Nanos {
-        match aggregation {
-            Aggregation::Sum => self.sum_ns,
-            Aggregation::Max => self.max_ns,
-            Aggregation::Last => self.last_ns,
-        }
-    }
 }
 
 impl Report {
@@ -564,11 +530,6 @@ pub(crate) fn communication(timeline: &Timeline) -> Spans {
     let kernels = timeline.kernels.iter();
     let communication = kernels.filter(|kernel| kernel.class.communicates());
     Spans::union(communication.map(|kernel| (kernel.start, kernel.end)))
-}
-
-/// `None` if there is nothing to divide by.
-pub(crate) fn ratio(part: Nanos, whole: Nanos) -> Option<f64> {
-    (whole > Nanos::ZERO).then(|| part.0 as f64 / whole.0 as f64)
 }
 
 /// How long a GPU that ran these kernels had nothing to do; they come in the order of their starts.

@@ -6,6 +6,7 @@ use std::ops::Sub;
 
 pub use litd_units::Aggregation;
 use litd_units::Nanos;
+use serde::Serialize;
 
 use crate::align::{AlignError, AlignOptions, Alignment, align};
 use crate::timeline::Timeline;
@@ -122,5 +123,39 @@ impl Leads<'_> {
             .filter(|&(_, value)| value == least);
         let (position, _) = stragglers.next()?;
         stragglers.next().is_none().then_some(position)
+    }
+}
+
+/// The lead values of one rank under each aggregation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LeadValues {
+    /// Sum over the matched kernels, in nanoseconds.
+    pub sum_ns: Nanos,
+    /// The largest, in nanoseconds.
+    pub max_ns: Nanos,
+    /// That of the last matched kernel, in nanoseconds.
+    pub last_ns: Nanos,
+}
+
+impl LeadValues {
+    /// From by how much a rank led in each matched kernel, with the one that started last at the
+    /// end.
+    pub(crate) fn of(leads: &[Nanos]) -> Self {
+        let value = |how| aggregate(leads, how).unwrap_or_default();
+        Self {
+            sum_ns: value(Aggregation::Sum),
+            max_ns: value(Aggregation::Max),
+            last_ns: value(Aggregation::Last),
+        }
+    }
+
+    /// The lead value under one aggregation.
+    #[must_use]
+    pub fn get(&self, aggregation: Aggregation) -> Nanos {
+        match aggregation {
+            Aggregation::Sum => self.sum_ns,
+            Aggregation::Max => self.max_ns,
+            Aggregation::Last => self.last_ns,
+        }
     }
 }

@@ -3,9 +3,9 @@
 use litd_diagnosis::Marks;
 use litd_units::Nanos;
 
-use crate::analysis::ratio;
 use crate::pace::Pace;
 use crate::skew::Skew;
+use crate::spans::ratio;
 
 /// The marks of all ranks, from their paces, how long each idled ([`idle`](crate::idle::idle())),
 /// and what their collectives say, over an iteration (or several) of this length.

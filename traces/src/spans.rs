@@ -116,6 +116,11 @@ impl Walk<'_> {
     }
 }
 
+/// `None` if there is nothing to divide by.
+pub(crate) fn ratio(part: Nanos, whole: Nanos) -> Option<f64> {
+    (whole > Nanos::ZERO).then(|| part.0 as f64 / whole.0 as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

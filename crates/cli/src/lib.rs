@@ -4,9 +4,11 @@
 pub mod colours;
 pub mod draw;
 pub mod output;
+#[cfg(feature = "plan")]
 pub mod plan;
 pub mod show;
 pub mod status;
+#[cfg(feature = "traces")]
 pub mod traces;
 
 #[cfg(test)]

@@ -16,7 +16,9 @@ use litd_policies::{Config, Policy};
 use litd_sim::Scenario;
 
 use daemon::OverSockets;
-pub use daemon::{is_called_litd, program as daemon_program};
+pub use daemon::is_called_litd;
+#[cfg(feature = "recorded")]
+pub use daemon::program as daemon_program;
 use in_process::InProcess;
 use litd_cli::{Outcome, output};
 use run::{Frame, Run, Summary, Watched};

@@ -1,7 +1,6 @@
 //! The laws in closed loop with the simulated node. Everything here is SIMULATED: it tests the
 //! code, not the effect.
 //!
-//! - [`calibration`]: how near a scenario is to the node that the paper measured;
 //! - [`closed_loop`]: plant, controller and the wire between them;
 //! - [`optimum`]: the best caps there are, found without knowing what the plant is made of;
 //! - [`run`]: one law on one node against that;
@@ -14,7 +13,6 @@
 //! - [`report`] writes tables;
 //! - [`parallel`]: work over all cores.
 
-pub mod calibration;
 pub mod cases;
 pub mod closed_loop;
 pub mod day;

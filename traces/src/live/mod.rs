@@ -17,8 +17,7 @@ use litd_diagnosis::Marks;
 use litd_units::Nanos;
 
 use crate::align::{AlignError, AlignOptions, Matches, Sequence, Sequences, match_sequences};
-use crate::analysis::LeadValues;
-use crate::leads::last_in;
+use crate::leads::{LeadValues, last_in};
 use crate::limit::Limit;
 use crate::marks::marks;
 use crate::pace::{Overlap, paces};

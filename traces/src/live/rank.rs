@@ -9,11 +9,11 @@ use litd_units::Nanos;
 
 use super::{Live, LiveError, LiveKernel};
 use crate::align::{Item, Selection};
-use crate::analysis::ratio;
 use crate::idle::idle;
 use crate::limit::Limit;
 use crate::skew::{Lists, Sync, kind_of};
 use crate::spans::Spans;
+use crate::spans::ratio;
 use crate::timeline::{KernelClass, NameId, NameTable};
 
 /// So many streams are looked through before a hash is made.

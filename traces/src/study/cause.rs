@@ -13,12 +13,13 @@ use super::measure::{Measure, hangs_on_one, once_in_step, spread};
 use super::names::{self, Kinds};
 use super::turns::{self, Nobody};
 use super::{artefact, equal};
-use crate::analysis::{idle_of, ratio, wall_time};
+use crate::analysis::{idle_of, wall_time};
 use crate::collectives::GroupWaits;
 use crate::idle;
 use crate::marks::marks;
 use crate::pace::paces;
 use crate::skew::Skew;
+use crate::spans::ratio;
 use crate::time::{Split, launches_known};
 use crate::timeline::{Kernel, NonMax, Timeline};
 

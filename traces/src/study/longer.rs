@@ -8,9 +8,9 @@ use litd_units::Nanos;
 use serde::Serialize;
 
 use super::cause::Runs;
-use crate::analysis::ratio;
 use crate::gather::shortened;
 use crate::spans::Spans;
+use crate::spans::ratio;
 use crate::timeline::{Kernel, KernelClass, StreamId, Timeline};
 
 /// Together they explain a rank's lateness if they take longer by at least this share of it.

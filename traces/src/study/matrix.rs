@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use litd_units::Nanos;
 
 use crate::align::{AlignError, AlignOptions, Alignment, LeftOut, Selection, align};
-use crate::analysis::{communication, ratio};
+use crate::analysis::communication;
 use crate::class::exchange;
+use crate::spans::ratio;
 use crate::timeline::{Kernel, NonMax, Timeline};
 
 /// What each GPU did with each matched computation kernel, kernels in the order in which the last

@@ -2,8 +2,9 @@
 
 use litd_units::Nanos;
 
-use crate::analysis::{least, ratio};
+use crate::analysis::least;
 use crate::collectives::GroupWaits;
+use crate::spans::ratio;
 
 /// Leads below this share of an iteration hold nobody back.
 const LEVEL: f64 = 0.004;

@@ -8,10 +8,13 @@
 
 use std::error::Error;
 
+mod paper;
+
 use litd_sim::Scenario;
 use litd_sim::rng::Rng;
-use litd_study::calibration::{Row, misfit, rows};
 use litd_units::Watts;
+
+use paper::{Row, misfit, rows};
 
 /// Seeds of a report; a fit uses the first two.
 const SEEDS: [u64; 4] = [1, 2, 3, 4];

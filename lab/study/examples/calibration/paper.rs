@@ -6,7 +6,7 @@ use litd_sim::{Plant, Scenario};
 use litd_traces::study::{ModelOptions, predict};
 use litd_units::{Millis, Watts};
 
-use crate::StudyError;
+use litd_study::StudyError;
 
 /// Table II: what the paper measured with.
 const WINDOW: u32 = 3;
