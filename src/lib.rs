@@ -24,6 +24,7 @@ pub mod hub;
 mod ingest;
 mod kill_switch;
 mod listening;
+mod lock;
 pub mod lock_holders;
 pub mod locks;
 mod logging;

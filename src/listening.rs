@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockopt, listen, socket,
 };
 use thiserror::Error;
 use tokio::net::UnixListener;
@@ -24,6 +25,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::config::Permissions;
+use crate::lock;
 use crate::passed::{self, Closers, Connection};
 use crate::server::{self, own_by};
 use litd_files as files;
@@ -271,11 +273,18 @@ impl Place {
     }
 }
 
-/// Connects to a socket and leaves. It never waits, also if whoever listens there accepts nobody.
+/// Connects to a socket and leaves. It never waits, also if whoever listens there accepts nobody. One that is being
+/// killed and can't end listens for nobody.
 fn knock(path: &Path) -> Result<(), Errno> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let visitor = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    connect(visitor.as_raw_fd(), &UnixAddr::new(path)?)
+    connect(visitor.as_raw_fd(), &UnixAddr::new(path)?)?;
+    let listener = getsockopt(&visitor, PeerCredentials)?;
+    let is_dying = u32::try_from(listener.pid()).is_ok_and(lock::is_dying);
+    match is_dying {
+        true => Err(Errno::ECONNREFUSED),
+        false => Ok(()),
+    }
 }
 
 /// Removes sockets' files when it is dropped.

@@ -1,7 +1,7 @@
 //! Who holds litd's locks, as the kernel tells. Nothing is opened or locked to see that: a lock that
 //! was tried, if only for a moment, would keep a daemon from starting in that moment.
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -70,21 +70,26 @@ impl Held {
         self.of_file(state::lock(directory))
     }
 
-    fn of_file(&self, file: PathBuf) -> Option<Holder> {
-        let it = fs::symlink_metadata(&file).ok()?;
+    /// The process that has a file locked.
+    #[must_use]
+    pub fn pid_of(&self, file: &Metadata) -> Option<u32> {
         let id = format!(
             "{:02x}:{:02x}:{}",
-            major(it.dev()),
-            minor(it.dev()),
-            it.ino()
+            major(file.dev()),
+            minor(file.dev()),
+            file.ino()
         );
-        let pid = self.list.lines().find_map(|line| {
+        self.list.lines().find_map(|line| {
             // 7: FLOCK ADVISORY WRITE 4711 00:1a:815 0 EOF; of one that waits: 7: -> FLOCK ...
             let mut words = line.split_whitespace().skip(1);
             let is_lock = words.next() == Some("FLOCK");
             let (pid, place) = (words.nth(2)?, words.next()?);
             (is_lock && place == id).then(|| pid.parse().ok())?
-        })?;
+        })
+    }
+
+    fn of_file(&self, file: PathBuf) -> Option<Holder> {
+        let pid = self.pid_of(&fs::symlink_metadata(&file).ok()?)?;
         let name = fs::read_to_string(self.proc.join(format!("{pid}/comm"))).ok();
         let name = name.map(|name| name.trim_end().escape_debug().to_string());
         let state = None;

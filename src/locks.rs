@@ -29,6 +29,7 @@ use nix::fcntl::OFlag;
 use nix::unistd::Uid;
 use thiserror::Error;
 
+use crate::lock::{self, Locked};
 use crate::state::named;
 use litd_files as files;
 
@@ -301,16 +302,15 @@ fn lock_all(
 fn lock(directory: &Path, state: &Path, address: &str) -> Result<File, Refusal> {
     let path = file(directory, address);
     let failed = |error: io::Error| Refusal::Io(named(&path, &error).to_string());
-    let mut file = open(&path).map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
+    let locked = lock::lock(&path, || open(&path)).map_err(failed)?;
+    let mut file = match locked {
+        Locked::Ours(file) => file,
+        Locked::Taken(file) => {
             let address = address.to_owned();
             let holder = holder(file);
             return Err(Refusal::Taken(Taken { address, holder }));
         }
-        Err(TryLockError::Error(error)) => return Err(failed(error)),
-    }
+    };
     let about = format!("{} {}\n", std::process::id(), state.display());
     file.set_len(0)
         .and_then(|()| file.rewind())
@@ -448,7 +448,10 @@ impl Remembered {
             .read(true)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(directory.join(&self.address));
-        file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+        file.is_ok_and(|file| {
+            let locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+            locked && !lock::is_held_by_the_dying(&file)
+        })
     }
 }
 

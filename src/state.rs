@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::audit::AuditFiles;
 use crate::baseline::born;
+use crate::lock::{self, Locked};
 use crate::locks::DeviceLocks;
 use crate::syncer::{PATIENCE, Synced, Syncer};
 use litd_files as files;
@@ -93,16 +94,25 @@ impl Lock {
             Err(cause) if directory.exists() => return Ok(Self::nothing(&path, &cause)),
             _ => {}
         }
-        let opened = match files::open_own(&path, private().read(true)) {
-            Ok(file) => Ok(file),
-            // It can be locked without being written; so can a directory that has no such file.
-            Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => Err(cause),
-            Err(cause) => files::open_own(&path, OpenOptions::new().read(true))
-                .or_else(|_| File::open(directory))
-                .map_err(|_| cause),
+        let open = || match files::open_own(&path, private().read(true)) {
+            // It can be locked without being written.
+            Err(cause) if cause.kind() != io::ErrorKind::InvalidInput => {
+                files::open_own(&path, OpenOptions::new().read(true)).map_err(|_| cause)
+            }
+            opened => opened,
         };
-        let mut file = match opened {
-            Ok(file) => file,
+        let locked = match lock::lock(&path, open) {
+            Err(cause) if cause.kind() != io::ErrorKind::InvalidInput => {
+                lock_directory(directory).map_err(|_| cause)
+            }
+            locked => locked,
+        };
+        let mut file = match locked {
+            Ok(Locked::Ours(file)) => file,
+            Ok(Locked::Taken(file)) => {
+                let holder = holder(file);
+                return Err(StateError::Held { file: path, holder });
+            }
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { _held: None });
             }
@@ -112,14 +122,6 @@ impl Lock {
             }
             Err(cause) => return Ok(Self::nothing(&path, &cause)),
         };
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let holder = holder(file);
-                return Err(StateError::Held { file: path, holder });
-            }
-            Err(TryLockError::Error(cause)) => return Ok(Self::nothing(&path, &cause)),
-        }
         // Who holds it, and when that started, is for people and for litd-check; the lock is the kernel's.
         let started = born("self").unwrap_or_default();
         let _ = file
@@ -136,6 +138,16 @@ impl Lock {
             path.display()
         );
         Self { _held: None }
+    }
+}
+
+/// A directory that can have no such file can be locked itself.
+fn lock_directory(directory: &Path) -> io::Result<Locked> {
+    let file = File::open(directory)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Locked::Ours(file)),
+        Err(TryLockError::WouldBlock) => Ok(Locked::Taken(file)),
+        Err(TryLockError::Error(cause)) => Err(cause),
     }
 }
 

@@ -143,9 +143,7 @@ impl<S: Store> Core<S> {
 
     fn ask_budget(&mut self, watts: Option<Watts>) -> Result<String, Problem> {
         if let Some(budget) = watts {
-            if self.gpus() == 0 {
-                return Err(problem("this node has no GPU to keep a budget with"));
-            }
+            self.check_has_gpu()?;
             self.bounds().check_by_hand(budget).map_err(problem)?;
             self.check_enforced(self.mode_and_why())?;
             let as_it_was = |why| problem(format!("the budget stays as it was: {why}"));
@@ -160,6 +158,18 @@ impl<S: Store> Core<S> {
             (Some(budget), _) => format!("budget is {budget}"),
             (None, _) => format!("budget is {} again", self.gpu_budget()),
         })
+    }
+
+    /// A budget that there is nothing to enforce it on is refused.
+    pub(crate) fn check_has_gpu(&self) -> Result<(), Problem> {
+        let unread = self.unmanaged().len();
+        match (self.gpus(), unread) {
+            (0, 0) => Err(problem("this node has no GPU to keep a budget with")),
+            (0, _) => Err(problem(format!(
+                "litd reads none of this node's GPUs ({unread} are on the bus), so it can keep no budget"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// A budget that nothing would enforce is refused.

@@ -105,6 +105,7 @@ impl<S: Store> Core<S> {
         let Some(budget) = lease.budget else {
             return Ok(());
         };
+        self.check_has_gpu()?;
         if self.renews(lease) && budget.is_finite() {
             return Ok(());
         }

@@ -11,6 +11,10 @@ use crate::core::Core;
 use crate::record::Note;
 use crate::store::Store;
 
+/// No GPU of today takes more. One that litd does not read counts with it where no GPU of the node has told what its
+/// cap may be.
+const UNTOLD: Watts = Watts(1500.0);
+
 impl<S: Store> Core<S> {
     /// These GPUs, by address, are on the bus and not litd's.
     pub(crate) fn unmanaged_now(&mut self, addresses: BTreeSet<String>) {
@@ -57,6 +61,6 @@ impl<S: Store> Core<S> {
             .gpus()
             .map(|(_, unit)| unit.device.range.last());
         let highest = ranges.flatten().map(|range| range.highest);
-        highest.reduce(Watts::max).unwrap_or(Watts::ZERO)
+        highest.reduce(Watts::max).unwrap_or(UNTOLD)
     }
 }

@@ -351,7 +351,7 @@ impl Hw {
             users_told: false,
             let_go: false,
             clocks: None,
-            clocks_epoch: 0,
+            clocks_epoch: u32::MAX,
             clocks_taken: false,
             is_clockless: false,
             wishes: Vec::new(),

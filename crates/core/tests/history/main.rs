@@ -236,7 +236,10 @@ fn no_history_breaks_a_rule() {
 }
 
 /// Histories beyond the usual ones, each of which broke a rule once.
-const BROKE_ONCE: [u64; 9] = [4602, 6199, 7889, 13107, 13821, 14791, 19574, 26760, 201_132];
+const BROKE_ONCE: [u64; 17] = [
+    4602, 6199, 7889, 13107, 13495, 13821, 14791, 16672, 19574, 22019, 26760, 100_241, 201_132,
+    201_558, 303_569, 304_332, 305_465,
+];
 
 #[test]
 fn what_broke_a_rule_once_breaks_none_any_more() {

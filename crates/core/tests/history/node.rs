@@ -26,8 +26,10 @@ pub struct Heard {
     more: u32,
     /// Until when no cap rises, by the daemon's clock.
     short_until: i64,
-    /// The BMC's limit, and how often in a row it was told.
-    cap: Option<(Watts, u32)>,
+    /// The BMC's limit, as it was told last.
+    cap: Option<Watts>,
+    /// The limit that counts: it moves only as far as two tellings in a row agree.
+    limit: Option<Watts>,
     /// What litd says is left to the GPUs.
     bound: Option<Watts>,
     /// What is left to them, and since when.
@@ -66,8 +68,8 @@ impl World {
             1 => Some(Watts(self.rng.pick(&[f64::NAN, -1e9, 0.0, 1e30]))),
             _ => Some(caps * (0.2 + 0.9 * self.rng.unit())),
         };
-        let cap = self.ledger.node.cap.map(|(cap, _)| cap);
-        let cap = match cap {
+        let before = self.ledger.node.cap;
+        let cap = match before {
             None if self.rng.chance(0.1) => Some(caps * (0.9 + 0.4 * self.rng.unit())),
             Some(_) if self.rng.chance(0.05) => None,
             cap => cap,
@@ -87,7 +89,11 @@ impl World {
         if alarm {
             node.short_until = clock + SHORT;
         }
-        node.cap = cap.map(|cap| (cap, node.cap.map_or(1, |(_, times)| times + 1)));
+        let none = Watts(f64::INFINITY);
+        let [last, told] = [before, cap].map(|it| it.unwrap_or(none));
+        let limit = node.limit.unwrap_or(none).max(last.min(told));
+        let limit = limit.min(last.max(told));
+        (node.cap, node.limit) = (cap, Some(limit).filter(|&it| it < none));
         self.needs_no_rank();
         self.tell(Event::NodePower(reading));
         if self.ledger.node.more > 0 {
@@ -159,7 +165,9 @@ impl World {
             let after = match device.state {
                 DeviceState::Released => hw.range_told.map_or(found, |it| found.max(it.default)),
                 // Nor does anybody know what one holds whose driver tells no range.
-                _ if hw.range_told.is_none() => found.max(highest),
+                _ if hw.range_told.is_none() || hw.range_unknown_since.is_some() => {
+                    found.max(highest)
+                }
                 // What somebody else has set stays.
                 DeviceState::Foreign => found.max(whole(hw.cap.max(hw.known))),
                 state => found.max(whole(self.failed_with(hw, state))),
@@ -186,8 +194,7 @@ impl World {
     /// What the node may draw, without what is not GPU's, is what litd leaves to them.
     pub fn check_node(&mut self) {
         let Some(status) = self.status() else { return };
-        let bmc = self.ledger.node.cap.filter(|&(_, times)| times >= 2);
-        let budgets = [self.config.node.budget, bmc.map(|(cap, _)| cap)];
+        let budgets = [self.config.node.budget, self.ledger.node.limit];
         let budget = budgets.into_iter().flatten().map(micro).min();
         let measured = status.node.measured.as_ref().and_then(|it| it.reserve);
         let reserves = [self.config.node.reserve, measured];

@@ -170,7 +170,7 @@ impl World {
         }
         let lets_go = self.hw.iter().any(|hw| hw.is_gpu() && hw.let_go);
         let lets_go = lets_go && self.hw[device].is_gpu();
-        let journaled = self.is_in_journal(device);
+        let journaled = self.entry(device).is_some();
         let (judged, weight) = (self.hw[device].is_judged(), self.weight(device));
         let hw = &mut self.hw[device];
         hw.op = None;
@@ -282,7 +282,7 @@ impl World {
             Operation::HighestClock => Reply::HighestClock(hw.highest_clock(now)),
             Operation::Clocks(_) => Reply::Clocks(self.results.remove(&serial).unwrap_or(Ok(()))),
             Operation::Release => {
-                hw.hold.open = false;
+                (hw.hold.open, hw.looked_at) = (false, false);
                 Reply::Released
             }
         };

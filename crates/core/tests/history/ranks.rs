@@ -85,7 +85,14 @@ impl World {
                 welcome.directive
             }
             Ok(ToHook::Directive(directive)) => directive,
-            Ok(ToHook::Refusal(_) | ToHook::Unknown) => return,
+            // Its session is over from now on.
+            Ok(ToHook::Refusal(_)) => {
+                if let Some(rank) = it.rank {
+                    self.hooks.ranks[rank].welcomed = false;
+                }
+                return;
+            }
+            Ok(ToHook::Unknown) => return,
             Err(error) => return self.broke("protocol", error.to_string()),
         };
         if let Some(rank) = it.rank {

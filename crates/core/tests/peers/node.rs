@@ -306,6 +306,12 @@ impl Node {
         self.core.status()
     }
 
+    /// The texts of what litd has told.
+    pub fn events(&self) -> Vec<String> {
+        let told = self.core.events(0).events.into_iter();
+        told.map(|event| event.text).collect()
+    }
+
     pub fn counted(&self, label: &str) -> u64 {
         let refused = self.status().totals.refused;
         let of_kind = refused.iter().filter(|it| it.kind == label);

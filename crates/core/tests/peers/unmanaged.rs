@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use litd_api::Command;
+use litd_api::{Command, Lease};
 use litd_core::Event;
 use litd_units::Watts;
 
@@ -16,6 +16,36 @@ fn node() -> Node {
     let missing = address(0).replace(":00.0", ":08.0");
     node.sound(Event::Unmanaged(BTreeSet::from([missing])));
     node
+}
+
+/// A node whose GPUs are all on the bus and none of which answered when litd looked for devices.
+#[test]
+fn no_budget_is_promised_where_no_gpu_answers() {
+    let _beside = beside();
+    let mut config = config();
+    config.caps.budget = Some(Watts(4800.0));
+    let mut node = Node::new(0, config);
+    node.sound(Event::Unmanaged((0..8).map(address).collect()));
+    let lease = Lease {
+        controller: "rack".to_owned(),
+        seconds: 60.0,
+        mode: None,
+        budget: Some(Watts(4000.0)),
+    };
+    let asked = [
+        Command::SetBudget {
+            watts: Some(Watts(4000.0)),
+        },
+        Command::Lease(lease),
+    ];
+    for command in asked {
+        let refused = node.command(command, &mut |reply| reply).unwrap_err();
+        assert!(refused.error.contains("reads none"), "{}", refused.error);
+    }
+    // The one in the file is not kept, and that is told.
+    (0..15).for_each(|_| node.pass(1_000_000_000));
+    let told = node.events();
+    assert!(told.iter().any(|it| it.contains("is not kept")), "{told:?}");
 }
 
 #[test]

@@ -147,6 +147,16 @@ impl World {
         if (0..self.hw.len()).any(rises) {
             return true;
         }
+        // Caps that a budget had let rise above what was found come down with it, and what a planned clock needs
+        // nobody has to have measured by then.
+        let keeps = |at: usize| match self.hw[at].clocks_epoch == self.epoch {
+            true => self.hw[at].cap,
+            false => self.bounds(at, said[at].found).floor,
+        };
+        let gpus = (0..self.hw.len()).filter(|&at| self.hw[at].is_gpu());
+        if gpus.map(keeps).sum::<i64>() > self.limit_of(said) {
+            return true;
+        }
         let room = self.budget_set().is_none() && self.policy() != Policy::CpuSlosh;
         !room || !self.is_calm()
     }

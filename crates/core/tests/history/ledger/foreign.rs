@@ -24,6 +24,8 @@ impl World {
         let now = self.now;
         if let Reply::Set(Err(PowerError::Changed { .. })) = reply {
             let hw = &mut self.hw[device];
+            // Who has set the very cap that was asked for can't be told from litd.
+            hw.foreign &= hw.cap != micro(wanted);
             hw.foreign_seen |= hw.foreign;
             return;
         }

@@ -1,0 +1,188 @@
+//! Locks of a daemon that is being killed and can't end, because a call to a driver that hangs keeps one of its
+//! threads in the kernel. Its locks stay until that driver answers, perhaps until the node boots, and meanwhile nobody
+//! would give back the other devices' caps. Such a process runs no instruction of its own any more: it can only finish
+//! the call that it is in, and the undo journal names what that may write. So whoever finds a lock with it puts a
+//! file of its own, locked, in the lock's place.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+use nix::libc::SIGKILL;
+
+use crate::lock_holders::Held;
+use litd_files as files;
+
+/// A lock's file, locked, or why it can't be.
+#[derive(Debug)]
+pub enum Locked {
+    /// It is ours.
+    Ours(File),
+    /// Another process has it: the file, to read what that wrote down about itself.
+    Taken(File),
+}
+
+/// So often a lock's file is opened anew because somebody has put another one in its place meanwhile.
+const TRIES: usize = 8;
+
+/// Locks a file, which `open` opens; takes the place of a process that has it, is being killed and can't end.
+///
+/// # Errors
+/// What `open` says, or what the system says of locking it.
+pub fn lock(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Locked> {
+    let mut file = open()?;
+    for _ in 0..TRIES {
+        match file.try_lock() {
+            Ok(()) if files::still_at(&file, path).is_some() => return Ok(Locked::Ours(file)),
+            // Another daemon has put its own in this one's place.
+            Ok(()) => file = open()?,
+            Err(TryLockError::WouldBlock) => {
+                let new = match is_held_by_the_dying(&file) {
+                    true => take_place(path, &open)?,
+                    false => None,
+                };
+                return Ok(new.map_or(Locked::Taken(file), Locked::Ours));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Ok(Locked::Taken(file))
+}
+
+/// Puts a locked file in the place of one whose holder is being killed. Of several who do that one comes first, and
+/// the others find its lock.
+fn take_place(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Option<File>> {
+    let Some(directory) = path.parent() else {
+        return Ok(None);
+    };
+    // Nobody else does the same while this is locked.
+    let turn = File::open(directory)?;
+    if turn.try_lock().is_err() {
+        return Ok(None);
+    }
+    let there = open()?;
+    match there.try_lock() {
+        Ok(()) => return Ok(Some(there)),
+        Err(TryLockError::WouldBlock) if is_held_by_the_dying(&there) => {}
+        Err(_) => return Ok(None),
+    }
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+        return Ok(None);
+    };
+    let beside = path.with_file_name(format!("{name}.new"));
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let new = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(OFlag::O_NOFOLLOW.bits())
+        .open(&beside)?;
+    new.try_lock().map_err(io::Error::from)?;
+    fs::rename(&beside, path)?;
+    log::warn!(
+        "{}: the process that has this lock is being killed and can't end, because a driver does not answer: its \
+         place is taken",
+        path.display()
+    );
+    Ok(Some(new))
+}
+
+/// Whether the process that has a file locked is being killed, and does not run any more.
+pub fn is_held_by_the_dying(file: &File) -> bool {
+    // What a process writes into its lock may be old; this is the kernel's word.
+    let holder = file.metadata().ok();
+    let holder = holder.and_then(|about| Held::now(Path::new("/proc")).pid_of(&about));
+    holder.is_some_and(is_dying)
+}
+
+/// Whether every thread of a process has ended or is to be killed as soon as the kernel lets it go.
+pub fn is_dying(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
+    let mut any = false;
+    for thread in threads {
+        let status = thread.and_then(|thread| fs::read_to_string(thread.path().join("status")));
+        match status {
+            Ok(status) if ends(&status) => any = true,
+            // It has ended since.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => any = true,
+            _ => return false,
+        }
+    }
+    any
+}
+
+/// Whether a thread has ended or has SIGKILL pending, by its `status` in procfs.
+fn ends(status: &str) -> bool {
+    let field = |name: &str| {
+        let mut lines = status.lines();
+        lines
+            .find_map(|line| line.strip_prefix(name))
+            .map(str::trim)
+    };
+    let has_ended = field("State:").is_some_and(|state| state.starts_with(['Z', 'X']));
+    let is_killed = ["SigPnd:", "ShdPnd:"].iter().any(|name| {
+        let pending = field(name).and_then(|mask| u64::from_str_radix(mask, 16).ok());
+        pending.is_some_and(|mask| mask & 1 << (SIGKILL - 1) != 0)
+    });
+    has_ended || is_killed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_killed_and_hangs_is_told_from_who_runs() {
+        let status = |state: &str, own: &str, shared: &str| {
+            format!("Name:\tlitd\nState:\t{state}\nSigPnd:\t{own}\nShdPnd:\t{shared}\n")
+        };
+        let none = "0000000000000000";
+        let killed = "0000000000000100";
+        assert!(ends(&status("D (disk sleep)", killed, none)));
+        assert!(ends(&status("D (disk sleep)", none, killed)));
+        assert!(ends(&status("Z (zombie)", none, none)));
+        // It hangs, and may go on; so may one that is stopped, or that other signals wait for.
+        assert!(!ends(&status("D (disk sleep)", none, none)));
+        assert!(!ends(&status("T (stopped)", "0000000000004000", none)));
+        assert!(!ends(""));
+        assert!(!is_dying(std::process::id()));
+    }
+
+    #[test]
+    fn the_kernel_says_who_has_a_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let open = || File::create(&path);
+        let held = open().unwrap();
+        held.try_lock().unwrap();
+        let pid = Held::now(Path::new("/proc")).pid_of(&held.metadata().unwrap());
+        // Some file systems have other numbers there than the kernel: then nobody's place is taken.
+        assert!(pid.is_none_or(|pid| pid == std::process::id()));
+        assert!(!is_held_by_the_dying(&held));
+        assert!(matches!(lock(&path, open), Ok(Locked::Taken(_))));
+        drop(held);
+        assert!(matches!(lock(&path, open), Ok(Locked::Ours(_))));
+    }
+
+    /// Another daemon has put its own file in the place of the one that was opened.
+    #[test]
+    fn a_lock_that_lies_nowhere_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let old = File::create(&path).unwrap();
+        let opened = std::cell::Cell::new(Some(old));
+        let open = || opened.take().map_or_else(|| File::open(&path), Ok);
+        fs::rename(&path, directory.path().join("old")).unwrap();
+        let new = File::create(&path).unwrap();
+        new.try_lock().unwrap();
+        assert!(matches!(lock(&path, open), Ok(Locked::Taken(_))));
+    }
+}
