@@ -165,12 +165,7 @@ impl<S: Steered> ClosedLoop<S> {
         let power: Watts = ran.iter().map(|it| it.gpus).sum();
         let aggregation = self.config.detection.aggregation;
         let mut observed = observe::sample(&mut self.plant, &self.names, aggregation)?;
-        // What the driver says, whatever the GPU does.
-        for (device, gpu) in observed.sample.gpus.iter_mut().enumerate() {
-            gpu.cap = self.ledger.most_of(device);
-        }
-        change(&mut observed.sample);
-        let decision = self.controller.step(&observed.sample);
+        let decision = self.decide(&mut observed, change);
         if let Some(caps) = &decision.apply {
             self.write(caps)?;
         }
@@ -181,6 +176,20 @@ impl<S: Steered> ClosedLoop<S> {
             iteration_time: time / f64::from(iterations),
             ran,
         })
+    }
+
+    /// What the loop makes of a sample, before anything is written.
+    pub fn decide(
+        &mut self,
+        observed: &mut Observed,
+        change: impl FnOnce(&mut litd_policies::Sample),
+    ) -> Decision {
+        // What the driver says, whatever the GPU does.
+        for (device, gpu) in observed.sample.gpus.iter_mut().enumerate() {
+            gpu.cap = self.ledger.most_of(device);
+        }
+        change(&mut observed.sample);
+        self.controller.step(&observed.sample)
     }
 
     /// Lets the node run without a sample: for so long, and so many iterations.

@@ -1,47 +1,94 @@
 //! What a node does without a law, iteration by iteration, and how a law's node compares with it:
 //! the same noise in the same iteration, so that differences are the caps'.
 
+use litd_policies::Config;
+use litd_traces::Aggregation;
 use litd_trial::{Estimate, Prices};
 
+use crate::StudyError;
+use crate::observe::{self, Names, Observed};
 use crate::steered::{Ran, Steered};
 
-/// A node that nobody steers, as far as it has run.
+/// How often a node that nobody steers is kept as it is, in samples.
+const KEPT: usize = 10;
+
+/// A node that nobody steers, as far as it has run, and what its loop would have seen. A law's node
+/// is the same as long as the law has not moved a cap, so that laws begin with this one.
 #[derive(Debug, Clone)]
 pub struct Course<S> {
     plant: S,
     ran: Vec<Ran>,
-    /// How it was after so many iterations.
-    at: usize,
-    kept: S,
+    names: Names,
+    aggregation: Aggregation,
+    period: usize,
+    samples: Vec<Observed>,
+    /// As it was after every so many samples.
+    kept: Vec<S>,
 }
 
 impl<S: Steered> Course<S> {
-    /// Of a plant as it is now; how it is after `at` iterations is kept.
-    pub fn of(plant: S, at: usize) -> Self {
+    /// Of a plant as it is now, for a loop with these knobs.
+    pub fn of(plant: S, config: &Config) -> Self {
         Self {
-            kept: plant.clone(),
+            kept: vec![plant.clone()],
+            names: Names::of(&plant),
+            aggregation: config.detection.aggregation,
+            period: config.calibration.sampling_period.max(1) as usize,
             plant,
             ran: Vec::new(),
-            at,
+            samples: Vec::new(),
         }
     }
 
-    /// These iterations, counted from 0; it runs on where they have not been run yet.
-    pub fn between(&mut self, from: usize, to: usize) -> &[Ran] {
+    fn run_until(&mut self, to: usize) -> Result<(), StudyError> {
         while self.ran.len() < to {
             let ran = self.plant.iterate();
             self.ran.push(ran);
-            if self.ran.len() == self.at {
-                self.kept = self.plant.clone();
+            if self.ran.len().is_multiple_of(self.period) {
+                let sample = observe::sample(&mut self.plant, &self.names, self.aggregation)?;
+                self.samples.push(sample);
+            }
+            if self.ran.len().is_multiple_of(self.period * KEPT) {
+                self.kept.push(self.plant.clone());
             }
         }
-        self.ran.get(from..to).unwrap_or_default()
+        Ok(())
     }
 
-    /// The node after the iterations that were to be kept: the same noise lies before it.
-    pub fn kept(&mut self) -> &S {
-        self.between(0, self.at);
-        &self.kept
+    /// These iterations, counted from 0; it runs on where they have not been run yet.
+    ///
+    /// # Errors
+    /// An iteration can't be analysed.
+    pub fn between(&mut self, from: usize, to: usize) -> Result<&[Ran], StudyError> {
+        self.run_until(to)?;
+        Ok(self.ran.get(from..to).unwrap_or_default())
+    }
+
+    /// What a loop sees of it at the end of this sampling period, counted from 1.
+    ///
+    /// # Errors
+    /// An iteration can't be analysed.
+    pub fn sample(&mut self, period: usize) -> Result<Option<Observed>, StudyError> {
+        self.run_until(period * self.period)?;
+        let at = period.checked_sub(1).and_then(|at| self.samples.get(at));
+        Ok(at.cloned())
+    }
+
+    /// The node after so many sampling periods: the same noise lies before it.
+    ///
+    /// # Errors
+    /// An iteration can't be analysed.
+    pub fn after(&mut self, periods: usize) -> Result<S, StudyError> {
+        self.run_until(periods * self.period)?;
+        let kept = periods / KEPT;
+        let mut plant = self.kept.get(kept).unwrap_or(&self.plant).clone();
+        for _ in kept * KEPT..periods {
+            for _ in 0..self.period {
+                plant.iterate();
+            }
+            plant.readings();
+        }
+        Ok(plant)
     }
 }
 

@@ -14,7 +14,7 @@ pub mod summary;
 pub mod trial;
 
 use litd_policies::config::Mitigation;
-use litd_policies::{Config, Law, Plan, PlanError, Policy, Sample};
+use litd_policies::{Config, Decision, Law, Plan, PlanError, Policy, Sample};
 use litd_trial::{Estimate, Prices, Verdict};
 use litd_units::{Millis, Watts};
 
@@ -202,7 +202,7 @@ impl<'a, S: Steered> Judged<'a, S> {
             settings,
             found: devices.map(|it| plant.cap(it).ok()).collect(),
             start: plant.gpu_caps(),
-            without: Course::of(plant.clone(), settings.iterations),
+            without: Course::of(plant.clone(), &settings.config),
             plant,
             seed,
         }
@@ -285,12 +285,12 @@ impl<'a, S: Steered> Judged<'a, S> {
         let differs = driven.holds() != self.found;
         let run = driven.ran.len();
         let (slowest, energy_time_run) = {
-            let without = self.without.between(0, run);
+            let without = self.without.between(0, run)?;
             let slowest = course::slowest(&driven.ran, without, WINDOW);
             (slowest, course::energy_time(&driven.ran, without))
         };
-        let held = self.hold(&mut driven.plant, run, moved);
-        let without = self.without.between(run, run + held.len());
+        let held = self.hold(&mut driven.plant, run, moved)?;
+        let without = self.without.between(run, run + held.len())?;
         let nothing = zero(without.len());
         let longer = course::batches(&held, without, course::longer).unwrap_or(nothing);
         let prices = self.settings.prices;
@@ -323,15 +323,15 @@ impl<'a, S: Steered> Judged<'a, S> {
     }
 
     /// How the node goes on under the caps that it holds.
-    fn hold(&mut self, plant: &mut S, run: usize, moved: bool) -> Vec<Ran> {
+    fn hold(&mut self, plant: &mut S, run: usize, moved: bool) -> Result<Vec<Ran>, StudyError> {
         let mut held: Vec<Ran> = Vec::new();
         for times in [1, LONGER] {
             let until = self.settings.held * times;
-            let without = self.without.between(run, run + until);
+            let without = self.without.between(run, run + until)?;
             match moved {
                 true => held.extend((held.len()..until).map(|_| plant.iterate())),
                 // The same node under the same caps: the same iterations.
-                false => return without.to_vec(),
+                false => return Ok(without.to_vec()),
             }
             let Some(it) = course::batches(&held, without, course::longer) else {
                 break;
@@ -341,24 +341,15 @@ impl<'a, S: Steered> Judged<'a, S> {
                 break;
             }
         }
-        held
+        Ok(held)
     }
 
     fn drive(&mut self, hand: Hand, prospect: &Prospect) -> Result<Driven<S>, StudyError> {
-        let idle = |this: &mut Self| {
-            let ran = this.without.between(0, this.settings.iterations).to_vec();
-            Driven {
-                plant: this.plant.clone(),
-                ran,
-                changes: Vec::new(),
-                why: prospect.nothing.clone().unwrap_or_default(),
-            }
-        };
         match hand {
-            Hand::Idle => Ok(idle(self)),
-            Hand::Law(_) if prospect.nothing.is_some() => Ok(idle(self)),
+            Hand::Idle => self.idle(prospect),
+            Hand::Law(_) if prospect.nothing.is_some() => self.idle(prospect),
             Hand::Law(law) => self.steer(law, prospect),
-            Hand::Best if prospect.best.caps == self.start => Ok(idle(self)),
+            Hand::Best if prospect.best.caps == self.start => self.idle(prospect),
             Hand::Best => self.set_best(prospect),
             Hand::Planted(rule) => self.follow(rule),
         }
@@ -370,34 +361,78 @@ impl<'a, S: Steered> Judged<'a, S> {
         ClosedLoop::on(self.plant.clone(), plan, None, config)
     }
 
-    fn steer(&self, law: Law, prospect: &Prospect) -> Result<Driven<S>, StudyError> {
+    fn idle(&mut self, prospect: &Prospect) -> Result<Driven<S>, StudyError> {
+        let run = self.settings.iterations;
+        Ok(Driven {
+            plant: self.plant.clone(),
+            ran: self.without.between(0, run)?.to_vec(),
+            changes: Vec::new(),
+            why: prospect.nothing.clone().unwrap_or_default(),
+        })
+    }
+
+    fn steer(&mut self, law: Law, prospect: &Prospect) -> Result<Driven<S>, StudyError> {
         let period = self.settings.config.calibration.sampling_period;
         let mut closed = self.closed(prospect.plan.clone(), law)?;
-        let (mut ran, mut changes, mut why) = (Vec::new(), Vec::new(), String::new());
+        let mut told = Told::default();
+        let mut ran = self.until_moved(&mut closed, &mut told)?;
         while ran.len() < self.settings.iterations {
-            let step = closed.period(period)?;
-            ran.extend(step.ran);
-            if !matches!(step.decision.why, litd_policies::Why::Collecting { .. }) {
-                why = step.decision.why.to_string();
-            }
-            if step.decision.apply.is_some() {
-                changes.push((ran.len(), why.clone()));
+            if told.moved {
                 ran.extend(closed.rest(SETTLE.0, SETTLE.1));
             }
+            let step = closed.period(period)?;
+            ran.extend(step.ran);
+            told.hears(&step.decision, ran.len());
+        }
+        if told.moved {
+            ran.extend(closed.rest(SETTLE.0, SETTLE.1));
         }
         Ok(Driven {
             plant: closed.plant,
             ran,
-            changes,
-            why,
+            changes: told.changes,
+            why: told.why,
         })
+    }
+
+    /// Shows a loop the node that nobody steers, which is its own until it moves a cap; and gives it
+    /// the node as it is then. Returns the iterations until then.
+    fn until_moved(
+        &mut self,
+        closed: &mut ClosedLoop<S>,
+        told: &mut Told,
+    ) -> Result<Vec<Ran>, StudyError> {
+        let period = self.settings.config.calibration.sampling_period.max(1) as usize;
+        // A plan that begins elsewhere has a node of its own from the start.
+        let same = closed.caps() == self.start;
+        let mut periods = 0;
+        while same && !told.moved && periods * period < self.settings.iterations {
+            let Some(mut observed) = self.without.sample(periods + 1)? else {
+                break;
+            };
+            periods += 1;
+            let decision = closed.decide(&mut observed, |_| {});
+            told.hears(&decision, periods * period);
+            if let Some(caps) = &decision.apply {
+                let mut plant = self.without.after(periods)?;
+                // What the ledger has written so far: CPU sockets that begin lower.
+                for device in self.start.len()..self.found.len() {
+                    plant.set(device, closed.plant.cap(device)?)?;
+                }
+                closed.plant = plant;
+                closed.write(caps)?;
+            }
+        }
+        Ok(self.without.between(0, periods * period)?.to_vec())
     }
 
     /// Sets the optimum at the end of a run, with heat settled at once: it has no way there.
     fn set_best(&mut self, prospect: &Prospect) -> Result<Driven<S>, StudyError> {
         let run = self.settings.iterations;
-        let mut plant = self.without.kept().clone();
-        let ran = self.without.between(0, run).to_vec();
+        let period = self.settings.config.calibration.sampling_period.max(1) as usize;
+        let run = run.next_multiple_of(period);
+        let mut plant = self.without.after(run / period)?;
+        let ran = self.without.between(0, run)?.to_vec();
         let unit = plant
             .node()
             .gpus
@@ -440,6 +475,27 @@ impl<'a, S: Steered> Judged<'a, S> {
             changes,
             why: String::new(),
         })
+    }
+}
+
+/// What a loop has said so far.
+#[derive(Debug, Default)]
+struct Told {
+    changes: Vec<(usize, String)>,
+    why: String,
+    /// Whether it moved caps the last time.
+    moved: bool,
+}
+
+impl Told {
+    fn hears(&mut self, decision: &Decision, iterations: usize) {
+        if !matches!(decision.why, litd_policies::Why::Collecting { .. }) {
+            self.why = decision.why.to_string();
+        }
+        self.moved = decision.apply.is_some();
+        if self.moved {
+            self.changes.push((iterations, self.why.clone()));
+        }
     }
 }
 
