@@ -451,7 +451,7 @@ fn nodes(verdicts: &[&Verdicts]) -> String {
                 percent(row.gain),
                 percent(row.regret),
                 percent(row.longer.mean),
-                percent(row.energy_time.max(row.energy_time_run)),
+                percent(row.energy_time),
                 row.value.mean,
                 row.adjustments,
                 trial::name(row.trial)
