@@ -109,7 +109,14 @@ const ARROWS: [(&str, &[&str]); 31] = [
     ("litd-overlap", &["litd-kareus", "litd-sim", "litd-units"]),
     (
         "litd-study",
-        &["litd-policies", "litd-sim", "litd-traces", "litd-units"],
+        &[
+            "litd-plants",
+            "litd-policies",
+            "litd-sim",
+            "litd-traces",
+            "litd-trial",
+            "litd-units",
+        ],
     ),
     (
         "litd-rig",

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use litd_policies::{Law, Policy};
 use litd_study::harm::{RandomNode, Verdict};
+use litd_study::judge::nodes::Named;
 use litd_study::report::{self, Row};
 use litd_study::run::{self, Case, Reference, Settings};
 use litd_study::{StudyError, cases, day, next, parallel, rest};
@@ -15,6 +16,7 @@ use litd_study::{StudyError, cases, day, next, parallel, rest};
 use self::figures::Line;
 use litd_cli::{Outcome, output};
 
+mod family;
 pub mod figures;
 mod knobs;
 
@@ -36,17 +38,21 @@ pub struct Args {
     /// What to study; may be given more than once [default: all]
     #[arg(long, value_name = "PART")]
     part: Vec<Part>,
-    /// Only this node or event of levelling, loud and tracking
+    /// Only this node or event of family (beside its draws), levelling, loud and tracking
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// How many random nodes for `harm`
     #[arg(long, value_name = "N", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(1..))]
     nodes: u64,
+    #[command(flatten, next_help_heading = "Options of --part family")]
+    family: family::Options,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
+    /// Both laws on plants that nobody wrote for them, and on all calibrated nodes
+    Family,
     /// Both laws on the nodes, at 1 % kernel noise and 0.5 % iteration noise
     Levelling,
     /// The same at 3 % kernel noise
@@ -66,7 +72,8 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
+        Self::Family,
         Self::Levelling,
         Self::Loud,
         Self::Tracking,
@@ -96,13 +103,18 @@ fn check_node(args: &Args, parts: &[Part]) -> Outcome {
     let mut names = BTreeSet::new();
     for part in parts {
         names.extend(part.cases()?.into_iter().map(|case| case.name));
+        if *part == Part::Family {
+            names.extend(Named::with_a_name().iter().map(|it| it.name().to_owned()));
+        }
     }
     if names.contains(wanted) {
         return Ok(());
     }
     let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
     Err(match names.is_empty() {
-        true => "--node: only levelling, loud and tracking have nodes to choose from".into(),
+        true => {
+            "--node: only family, levelling, loud and tracking have nodes to choose from".into()
+        }
         false => format!("--node: {wanted:?} is none of {}", names.join(", ")).into(),
     })
 }
@@ -110,14 +122,24 @@ fn check_node(args: &Args, parts: &[Part]) -> Outcome {
 const EXAMPLES: &str = "\
 Examples:
   litlab study                            everything, into ./study
+  litlab study --part family --full       10,000 draws of the family of plants
+  litlab study --part family --draw 17    one of them, and why it ends as it does
   litlab study --part levelling --node default --seeds 20
   litlab study --part harm --nodes 10000";
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
 pub fn run(args: &Args, json: bool) -> Outcome {
-    if json {
-        return Err("a study has no JSON: read the CSV files that it writes".into());
+    if json && args.part != [Part::Family] {
+        let text = "only --part family has JSON: of the others read the CSV files";
+        return Err(text.into());
+    }
+    if let (Some(_), [Part::Family]) = (args.family.draw(), args.part.as_slice()) {
+        let (text, report) = family::study(args)?;
+        return match json {
+            true => output::json(&report),
+            false => output::text(&text),
+        };
     }
     let out = &args.out;
     fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
@@ -127,9 +149,13 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         &args.part
     };
     check_node(args, parts)?;
+    if json {
+        return output::json(&family::study(args)?.1);
+    }
     let mut text = String::from("# SIMULATED: the laws on simulated nodes\n");
     for part in parts {
         text += &match part {
+            Part::Family => family::study(args)?.0,
             Part::Levelling => {
                 let title = "1 % kernel noise, 0.5 % iteration noise";
                 compare(args, "levelling", title, &part.cases()?)?

@@ -1,19 +1,20 @@
 //! The loop in one process: the plant, the controller, and the wire between them.
 
 use litd_policies::{
-    Actuator, CapVector, Config, Controller, Cpu, Decision, Limits, Node, Plan, PlanError, Policy,
+    Actuator, CapVector, Config, Controller, Decision, Node, Plan, PlanError, Policy,
 };
-use litd_sim::{CpuSpec, Plant, Scenario};
+use litd_sim::{Plant, Scenario};
 use litd_units::{Millis, Watts};
 
 use crate::StudyError;
 use crate::observe::{self, Names, Observed};
+use crate::steered::{Ran, Steered};
 
 /// A simulated node and its loop.
 #[derive(Debug, Clone)]
-pub struct ClosedLoop {
+pub struct ClosedLoop<S = Plant> {
     /// The node.
-    pub plant: Plant,
+    pub plant: S,
     controller: Controller,
     config: Config,
     /// The daemon's own ledger of writes: GPUs, then the CPUs that the plan touches.
@@ -39,14 +40,20 @@ pub enum Wiring {
 
 impl Wiring {
     /// Which GPU really gets which cap.
-    fn really(self, plant: &Plant, gpu: usize, wanted: Watts, start: Watts) -> (usize, Watts) {
-        let limits = plant.cap_limits();
+    fn really(
+        self,
+        plant: &impl Steered,
+        gpu: usize,
+        wanted: Watts,
+        start: Watts,
+    ) -> (usize, Watts) {
+        let (lowest, highest) = plant.range();
         match self {
             Self::Straight => (gpu, wanted),
             Self::Ignored => (gpu, start),
             Self::Reversed => {
                 let mirrored = start + start - wanted;
-                (gpu, mirrored.max(limits.driver_min).min(limits.tdp))
+                (gpu, mirrored.max(lowest).min(highest))
             }
             Self::Swapped => ((gpu + 1) % plant.gpu_count(), wanted),
         }
@@ -64,29 +71,16 @@ pub struct Step {
     pub power: Watts,
     /// Mean wall time of an iteration.
     pub iteration_time: Millis,
+    /// The iterations.
+    pub ran: Vec<Ran>,
 }
 
 /// The node as the loop sees it.
-#[must_use]
-pub fn node(scenario: &Scenario) -> Node {
-    let caps = &scenario.caps;
-    let gpu = Limits {
-        floor: caps.floor,
-        ceiling: caps.tdp,
-        resolution: caps.resolution,
-    };
-    let cpu = |cpu: &CpuSpec| Cpu {
-        limits: Limits {
-            floor: cpu.floor,
-            ceiling: cpu.limit,
-            resolution: caps.resolution,
-        },
-        draw: cpu.draw,
-    };
-    Node {
-        gpus: vec![gpu; scenario.gpus.len()],
-        cpus: scenario.cpus.iter().map(cpu).collect(),
-    }
+///
+/// # Errors
+/// The scenario makes no sense.
+pub fn node(scenario: &Scenario) -> Result<Node, StudyError> {
+    Ok(Plant::new(scenario, 0)?.node())
 }
 
 impl ClosedLoop {
@@ -103,7 +97,8 @@ impl ClosedLoop {
     ) -> Result<Self, StudyError> {
         let mut config = config.clone();
         config.mitigation.initial_cap = scenario.caps.initial;
-        let node = node(scenario);
+        let plant = Plant::new(scenario, seed)?;
+        let node = plant.node();
         // No headroom is an answer: the node is watched as it is, and nothing is written.
         let (plan, nothing) = match Plan::new(policy, &node, &config.mitigation) {
             Ok(plan) => (plan, None),
@@ -113,7 +108,22 @@ impl ClosedLoop {
             ),
             Err(error) => return Err(error.into()),
         };
-        let plant = Plant::new(scenario, seed)?;
+        Self::on(plant, plan, nothing, config)
+    }
+}
+
+impl<S: Steered> ClosedLoop<S> {
+    /// A plant and a loop that follows this plan, in thermal steady state under the caps that it
+    /// starts from. `nothing` says why it only observes, where that is known.
+    ///
+    /// # Errors
+    /// A device does not take its cap.
+    pub fn on(
+        plant: S,
+        plan: Plan,
+        nothing: Option<String>,
+        config: Config,
+    ) -> Result<Self, StudyError> {
         let mut closed = Self {
             ledger: ledger(&plant, &plan)?,
             names: Names::of(&plant),
@@ -150,19 +160,12 @@ impl ClosedLoop {
         iterations: u32,
         change: impl FnOnce(&mut litd_policies::Sample),
     ) -> Result<Step, StudyError> {
-        let (mut time, mut power) = (Millis::ZERO, Watts::ZERO);
-        for _ in 0..iterations {
-            time += self.plant.run_iteration().length;
-            power += self.plant.gpu_power();
-        }
-        let mut observed =
-            observe::sample(&self.plant, &self.names, self.config.detection.aggregation)?;
-        // What the driver says, whatever the GPU does.
-        for (device, gpu) in observed.sample.gpus.iter_mut().enumerate() {
-            gpu.cap = self.ledger.most_of(device);
-        }
-        change(&mut observed.sample);
-        let decision = self.controller.step(&observed.sample);
+        let ran: Vec<Ran> = (0..iterations).map(|_| self.plant.iterate()).collect();
+        let time: Millis = ran.iter().map(|it| it.time).sum();
+        let power: Watts = ran.iter().map(|it| it.gpus).sum();
+        let aggregation = self.config.detection.aggregation;
+        let mut observed = observe::sample(&mut self.plant, &self.names, aggregation)?;
+        let decision = self.decide(&mut observed, change);
         if let Some(caps) = &decision.apply {
             self.write(caps)?;
         }
@@ -171,7 +174,33 @@ impl ClosedLoop {
             decision,
             power: power / f64::from(iterations),
             iteration_time: time / f64::from(iterations),
+            ran,
         })
+    }
+
+    /// What the loop makes of a sample, before anything is written.
+    pub fn decide(
+        &mut self,
+        observed: &mut Observed,
+        change: impl FnOnce(&mut litd_policies::Sample),
+    ) -> Decision {
+        // What the driver says, whatever the GPU does.
+        for (device, gpu) in observed.sample.gpus.iter_mut().enumerate() {
+            gpu.cap = self.ledger.most_of(device);
+        }
+        change(&mut observed.sample);
+        self.controller.step(&observed.sample)
+    }
+
+    /// Lets the node run without a sample: for so long, and so many iterations.
+    pub fn rest(&mut self, time: Millis, iterations: u32) -> Vec<Ran> {
+        let (mut ran, mut passed) = (Vec::new(), Millis::ZERO);
+        while passed < time || ran.len() < iterations as usize {
+            let it = self.plant.iterate();
+            passed += it.time;
+            ran.push(it);
+        }
+        ran
     }
 
     /// Why there is nothing to do, where that is known from the start.
@@ -194,7 +223,7 @@ impl ClosedLoop {
     /// The cap of each GPU.
     #[must_use]
     pub fn caps(&self) -> Vec<Watts> {
-        self.plant.gpus().map(|gpu| gpu.cap).collect()
+        self.plant.gpu_caps()
     }
 
     /// Writes caps as the daemon does, in the order that its ledger gives. The simulated devices have no faults
@@ -229,36 +258,20 @@ impl ClosedLoop {
     /// Sets one device's cap, along whatever lies between the driver and the device.
     fn set(&mut self, device: usize, wanted: Watts) -> Result<(), StudyError> {
         let plant = &mut self.plant;
-        let set = match device.checked_sub(plant.gpu_count()) {
-            None => {
-                let start = self.controller.plan().start().watts(device);
-                let start = start.unwrap_or(wanted);
-                let (gpu, cap) = self.wiring.really(plant, device, wanted, start);
-                plant.set_gpu_cap(gpu, cap)
-            }
-            Some(cpu) => plant.set_cpu_limit(cpu, wanted),
-        };
-        set.map(|_| ())
-            .map_err(|error| StudyError::Write(format!("device {device}: {error}")))
+        if device >= plant.gpu_count() {
+            return plant.set(device, wanted);
+        }
+        let start = self.controller.plan().start().watts(device);
+        let start = start.unwrap_or(wanted);
+        let (gpu, cap) = self.wiring.really(plant, device, wanted, start);
+        plant.set(gpu, cap)
     }
 }
 
 /// The ledger of the plan's devices, with the caps that they hold.
-fn ledger(plant: &Plant, plan: &Plan) -> Result<Actuator, StudyError> {
-    let held = found(plant, plan)?;
+fn ledger(plant: &impl Steered, plan: &Plan) -> Result<Actuator, StudyError> {
+    let held = (0..plan.start().len()).map(|device| plant.cap(device));
+    let held = held.collect::<Result<Vec<_>, _>>()?;
     let lines = Vec::from_iter(held.into_iter().map(|cap| (Some(cap), cap)));
     Ok(Actuator::new(&lines, Watts::ZERO))
-}
-
-/// The caps that the plan's devices hold.
-fn found(plant: &Plant, plan: &Plan) -> Result<Vec<Watts>, StudyError> {
-    let gpus = plan.tdp().len();
-    (0..plan.start().len())
-        .map(|device| {
-            Ok(match device.checked_sub(gpus) {
-                None => plant.gpu_cap(device)?,
-                Some(cpu) => plant.cpu_limit(cpu)?,
-            })
-        })
-        .collect()
 }

@@ -75,7 +75,7 @@ pub fn run(law: Law, seed: u64, optima: &[Millis]) -> Result<Vec<Hour>, StudyErr
         let budget = Watts(budget) * gpus as f64;
         let mut adjustments = 0;
         if at > 0 {
-            let (node, knobs) = (node(&scenario), &config.mitigation);
+            let (node, knobs) = (node(&scenario)?, &config.mitigation);
             let plan = Plan::within(Policy::GpuRealloc, &node, knobs, Some(budget))?;
             if let Some(caps) = closed.controller_mut().replan(plan).apply {
                 closed.write(&caps)?;

@@ -1,12 +1,14 @@
 //! The laws in closed loop with the simulated node. Everything here is SIMULATED: it tests the
 //! code, not the effect.
 //!
+//! - [`steered`]: a plant as the loop has it, whoever wrote it;
 //! - [`closed_loop`]: plant, controller and the wire between them;
 //! - [`optimum`]: the best caps there are, found without knowing what the plant is made of;
 //! - [`run`]: one law on one node against that;
 //! - [`tracking`]: what happens to a node that was level;
 //! - [`cases`]: the nodes of the study, and the knobs of its sensitivities;
 //! - [`harm`]: random nodes, broken ones too, that must not be worse off;
+//! - [`judge`]: what a law is worth on a node that nobody wrote for it;
 //! - [`day`]: a budget that changes by the hour;
 //! - [`next`]: what more could be done with caps on a level node;
 //! - [`rest`]: a level node, which is to be left alone;
@@ -17,6 +19,7 @@ pub mod cases;
 pub mod closed_loop;
 pub mod day;
 pub mod harm;
+pub mod judge;
 pub mod next;
 pub mod observe;
 pub mod optimum;
@@ -24,6 +27,7 @@ pub mod parallel;
 pub mod report;
 pub mod rest;
 pub mod run;
+pub mod steered;
 pub mod tracking;
 
 use thiserror::Error;
@@ -48,6 +52,12 @@ pub enum StudyError {
     /// Leads that are none.
     #[error(transparent)]
     Leads(#[from] litd_policies::LeadError),
+    /// A scenario.
+    #[error(transparent)]
+    Scenario(#[from] litd_sim::ScenarioError),
+    /// There is no such node.
+    #[error("there is no plant {0}; `litlab plants list` names those there are")]
+    NoNode(String),
     /// A write of caps.
     #[error("a simulated device did not take a cap: {0}")]
     Write(String),

@@ -109,7 +109,7 @@ fn probe(case: &Case, plan: &Plan, iterations: u32, disturbed: bool) -> Result<P
 fn plan(case: &Case, config: &Config) -> Result<Plan, StudyError> {
     let mut knobs = config.mitigation.clone();
     knobs.initial_cap = case.scenario.caps.initial;
-    Ok(Plan::new(case.policy, &node(&case.scenario), &knobs)?)
+    Ok(Plan::new(case.policy, &node(&case.scenario)?, &knobs)?)
 }
 
 /// The optimum of a case: the least power at the start's speed and the configured loss for

@@ -6,6 +6,8 @@
     reason = "in tests a panic is the report"
 )]
 
+mod judge;
+
 use litd_policies::{Law, Policy};
 use litd_study::harm::RandomNode;
 use litd_study::run::{self, Settings};
