@@ -38,24 +38,38 @@ impl<S: Store> Core<S> {
     /// Tells the baseline if it has changed, before anything is written.
     pub(crate) fn tell_baseline(&mut self) {
         let budget = self.set_budget().is_some();
-        let now = self.devices.iter().filter_map(|(_, unit)| {
-            let cap = found(unit)?;
-            Some((unit.address(), cap))
-        });
         let told = self.baseline.devices.iter();
-        let told = told.map(|it| (it.address.as_str(), it.cap));
-        if self.baseline.budget == budget && now.eq(told) {
+        let told = told.map(|it| (it.kind, it.address.as_str(), it.cap));
+        if self.baseline.budget == budget && self.all_found().eq(told) {
             return;
         }
-        let devices = self.devices.iter().filter_map(|(_, unit)| {
-            Some(Found {
-                kind: unit.device.identity.kind,
-                address: unit.address().to_owned(),
-                cap: found(unit)?,
-            })
+        let devices = self.all_found().map(|(kind, address, cap)| Found {
+            kind,
+            address: address.to_owned(),
+            cap,
         });
         let devices = devices.collect();
         self.baseline = Baseline { budget, devices };
         self.out.push(Effect::Baseline(self.baseline.clone()));
+    }
+
+    /// The devices whose caps litd answers for. One that was left with a cap of litd's and is not here is one of
+    /// them: it may be there for others.
+    fn all_found(&self) -> impl Iterator<Item = (DeviceKind, &str, Watts)> {
+        let here = self.devices.iter().filter_map(|(_, unit)| {
+            let cap = found(unit)?;
+            Some((unit.device.identity.kind, unit.address(), cap))
+        });
+        let left = self.writer.entries_of_this_boot();
+        let gone = left.filter(|entry| self.devices.called(&entry.address).is_none());
+        here.chain(gone.map(|entry| {
+            let is_socket = entry.address.starts_with("cpu");
+            let kind = if is_socket {
+                DeviceKind::Cpu
+            } else {
+                DeviceKind::Gpu
+            };
+            (kind, entry.address.as_str(), entry.found)
+        }))
     }
 }

@@ -70,6 +70,13 @@ impl<S: Store> Writer<S> {
         self.journal.entries()
     }
 
+    /// The same, but for what an earlier boot left: drivers began with their own caps since.
+    pub fn entries_of_this_boot(&self) -> impl Iterator<Item = &Entry> {
+        let boot = self.journal.boot_id();
+        let entries = self.journal.entries().iter();
+        entries.filter(move |entry| entry.boot_id == boot)
+    }
+
     /// What the journal says of a device.
     pub fn entry(&self, address: &str) -> Option<&Entry> {
         let mut entries = self.journal.entries().iter();
