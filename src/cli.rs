@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use litd_power::rocm_smi;
+use litd_power::{nvml, rocm_smi};
 
 use crate::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
 use crate::daemon::{self, DaemonError, Options};
@@ -59,6 +59,9 @@ pub fn main(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Exit
     let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
     if args.get(1).is_some_and(|name| name == rocm_smi::COMMAND) {
         return rocm_smi::serve(args.into_iter().skip(2));
+    }
+    if args.get(1).is_some_and(|name| name == nvml::LOOK) {
+        return nvml::look(args.into_iter().skip(2));
     }
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,

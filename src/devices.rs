@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use litd_core::{Device, DeviceId, Operation, Range, Reply};
-use litd_power::{Inventory, Notice, PowerDomain, PowerError, Search, Severity, Source, Worker};
+use litd_power::{
+    DeviceKind, Inventory, Notice, PowerDomain, PowerError, Search, Severity, Source, Worker,
+};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -30,6 +32,9 @@ pub enum DiscoveryError {
     #[error("no thread for a device: {0}")]
     Thread(#[from] io::Error),
 }
+
+/// So much of the time for finding devices they themselves have.
+const PART: f64 = 0.8;
 
 /// A device's answer.
 pub type Report = (DeviceId, Reply);
@@ -77,6 +82,13 @@ pub async fn discover(shell: &Shell, patience: Duration) -> Result<Found, Discov
             let on_the_bus = litd_power::gpus_on_the_bus(&where_to);
             let found = search(&where_to, patience).await?;
             tell(&found);
+            if !has_gpu(&found) && !on_the_bus.is_empty() {
+                log::error!(
+                    "none of the GPUs on the bus can be used: {}: litd keeps no budget with them, and looks whether \
+                     that changes; `litctl doctor` tells what is missing",
+                    Vec::from_iter(on_the_bus.iter().map(String::as_str)).join(", ")
+                );
+            }
             // Of one that is of no use to litd its driver, or the lack of one, has said why.
             let told = found.notices.iter().map(|it| &it.subject);
             known.extend(told.filter(|it| on_the_bus.contains(*it)).cloned());
@@ -136,19 +148,22 @@ async fn stand_in(
     }
 }
 
-/// Real devices. A source that does not answer in time goes without its devices.
+/// Real devices. Each is looked at on a thread of its own, and is found all the same if it does not answer in
+/// time; only a source that does not even list its devices goes without them.
 ///
 /// # Errors
 /// The system gives no thread.
 pub async fn search(search: &Search, patience: Duration) -> io::Result<Inventory> {
     let mut found = Inventory::default();
     let deadline = Instant::now() + patience;
+    // What devices do not answer in time is to be told in time.
+    let each = patience.mul_f64(PART);
     let mut searches = Vec::with_capacity(Source::ALL.len());
     for source in Source::ALL {
         let search = search.clone();
         searches.push((
             source,
-            aside(move || litd_power::discover(&search, source))?,
+            aside(move || litd_power::discover_within(&search, source, each))?,
         ));
     }
     for (source, inventory) in searches {
@@ -166,6 +181,11 @@ pub async fn search(search: &Search, patience: Duration) -> io::Result<Inventory
     }
     found.sort();
     Ok(found)
+}
+
+fn has_gpu(found: &Inventory) -> bool {
+    let mut devices = found.domains.iter().map(|it| it.identity());
+    devices.any(|it| it.kind == DeviceKind::Gpu)
 }
 
 /// Asks on a thread of its own, because a driver may block.
@@ -224,7 +244,8 @@ impl Devices {
     ) {
         let deadline = Instant::now() + patience;
         for (worker, unanswered) in self.workers.iter().zip(&mut self.unanswered) {
-            for question in [Operation::Range, Operation::Read] {
+            // A device that was not looked at in time may say by now what it is.
+            for question in [Operation::Identify, Operation::Read] {
                 *unanswered += u32::from(worker.submit(question).is_ok());
             }
         }
@@ -235,13 +256,19 @@ impl Devices {
             };
             self.unanswered[index] -= 1;
             match reply {
-                Reply::Range(Ok(range)) => inventory[index].range = range.into(),
+                Reply::Identity(Ok((identity, range))) => {
+                    let device = &mut inventory[index];
+                    device.range = range.into();
+                    if identity.address == device.identity.address {
+                        device.identity = identity;
+                    }
+                }
                 Reply::Read(Ok(reading)) => inventory[index].reading = Some(reading),
-                Reply::Range(Err(error)) | Reply::Read(Err(error)) => {
+                Reply::Identity(Err(error)) | Reply::Read(Err(error)) => {
                     log::error!("not steered until its driver answers: {error}");
                 }
                 Reply::Set(_)
-                | Reply::Identity(_)
+                | Reply::Range(_)
                 | Reply::Holders(_)
                 | Reply::HighestClock(_)
                 | Reply::Clocks(_)

@@ -5,6 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use litd_core::DeviceId;
@@ -26,6 +29,8 @@ pub struct Presence {
     /// The GPUs, by address, that are litd's or that it can't use.
     known: BTreeSet<String>,
     next_look: Option<Instant>,
+    /// GPUs that may be none with a cap of their own: a thread has asked the driver of each, or still asks.
+    asked: BTreeMap<String, Arc<AtomicBool>>,
 }
 
 impl Presence {
@@ -41,6 +46,7 @@ impl Presence {
             search,
             known: known.into_iter().map(lower).collect(),
             next_look: None,
+            asked: BTreeMap::new(),
         }
     }
 
@@ -52,8 +58,15 @@ impl Presence {
             return None;
         }
         self.next_look = Some(now + LOOK);
-        let all = litd_power::gpus_on_the_bus(search);
-        Some(all.difference(&self.known).cloned().collect())
+        let mut all = litd_power::gpus_on_the_bus(search);
+        all.retain(|address| !self.known.contains(address));
+        // One that is gone may be another when it comes back.
+        self.asked.retain(|address, _| all.contains(address));
+        all.retain(|address| {
+            !litd_power::may_lack_a_cap(search, address)
+                || !lacks_a_cap(search, address, &mut self.asked)
+        });
+        Some(all)
     }
 
     /// Those of the devices let go of, by address, that have come back since they were looked at
@@ -81,6 +94,26 @@ impl Presence {
         let mark = |path: &Path| Some(path.metadata().ok()?.ino());
         Some((mark(&directory)?, mark(&directory.join("driver"))?))
     }
+}
+
+/// Whether a GPU's driver has said that it has no cap of its own. A thread asks it, once: until it has answered the
+/// GPU counts as one that has.
+fn lacks_a_cap(
+    search: &Search,
+    address: &str,
+    asked: &mut BTreeMap<String, Arc<AtomicBool>>,
+) -> bool {
+    if let Some(lacks) = asked.get(address) {
+        return lacks.load(Ordering::Acquire);
+    }
+    let lacks = Arc::new(AtomicBool::new(false));
+    let (told, search, gpu) = (lacks.clone(), search.clone(), address.to_owned());
+    let ask = move || told.store(litd_power::lacks_a_cap(&search, &gpu), Ordering::Release);
+    let thread = thread::Builder::new().name("litd-die".to_owned());
+    if thread.spawn(ask).is_ok() {
+        asked.insert(address.to_owned(), lacks);
+    }
+    false
 }
 
 #[cfg(test)]

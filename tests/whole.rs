@@ -40,6 +40,8 @@ mod floods;
 mod floors;
 #[path = "whole/fuzz.rs"]
 mod fuzz;
+#[path = "whole/hanging.rs"]
+mod hanging;
 #[path = "whole/hold.rs"]
 mod hold;
 #[path = "whole/jobs.rs"]

@@ -147,7 +147,7 @@ pub fn search(library: &Path, program: &Path) -> Search {
         nvidia: NvidiaBackEnd::Off,
         cpus: false,
         rocm_smi_library: library.to_owned(),
-        rocm_smi_program: program.to_owned(),
+        own_program: program.to_owned(),
         ..Search::default()
     }
 }

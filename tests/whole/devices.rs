@@ -1,12 +1,12 @@
 //! Devices that refuse, lie, block, vanish, are reset, or are somebody else's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use litd_api::{Command, DeviceState, EventKind, JobState};
 use litd_rig::{Fault, Job, Ledger};
 use litd_units::Watts;
 
-use crate::stand::{GPUS, LITD, Stand, quick, wait_for};
+use crate::stand::{GPUS, Stand, quick, wait_for};
 
 /// The straggler of the scenario: gpu-realloc raises its cap.
 const RAISED: usize = 4;
@@ -375,42 +375,4 @@ fn after_a_foreign_cap_no_idle_gpu_rises_until_it_is_resumed() {
     let lower = |device: &usize| stand.held()[*device] <= held[*device];
     let not_risen: Vec<usize> = (0..GPUS).filter(lower).collect();
     assert!(not_risen.len() <= 1, "{:?}", stand.held());
-}
-
-/// systemd gives `litd restore` 45 s and a start 60 s, however patient litd is with its devices otherwise.
-#[test]
-fn one_device_that_hangs_keeps_neither_restore_nor_a_start_however_patient_litd_is() {
-    const HUNG: usize = 3;
-    let mut stand = Stand::real("caps.answer_seconds = 600.0\ncaps.budget = 4400\n");
-    wait_for("a budget that is kept", || stand.sum() <= Watts(4400.0));
-    stand
-        .rig
-        .hardware()
-        .inject(HUNG, Fault::Block(Duration::from_secs(3600)));
-    stand.kill();
-    let began = Instant::now();
-    let config = stand.rig.layout().config();
-    let mut restoring = std::process::Command::new(LITD)
-        .args(["restore", "--config"])
-        .arg(config)
-        .spawn()
-        .unwrap();
-    let others_are_back = |stand: &Stand| {
-        let (held, found) = (stand.held(), stand.rig.ledger().found());
-        (0..GPUS).all(|gpu| gpu == HUNG || held[gpu] == found[gpu])
-    };
-    wait_for("the others' caps", || others_are_back(&stand));
-    while restoring.try_wait().unwrap().is_none() {
-        assert!(began.elapsed() < Duration::from_secs(45), "systemd ends it");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let began = Instant::now();
-    stand.start();
-    assert!(
-        began.elapsed() < Duration::from_secs(30),
-        "{}",
-        stand.said()
-    );
-    stand.rig.hardware().heal(HUNG);
-    stand.kill();
 }

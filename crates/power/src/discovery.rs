@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,9 +30,9 @@ pub struct Search {
     pub nvml_library: PathBuf,
     /// ROCm SMI: a name that the dynamic linker finds, or a path.
     pub rocm_smi_library: PathBuf,
-    /// The program that calls [`rocm_smi::serve`] when its first argument is
-    /// [`rocm_smi::COMMAND`].
-    pub rocm_smi_program: PathBuf,
+    /// The program that calls [`rocm_smi::serve`] when its first argument is [`rocm_smi::COMMAND`], and
+    /// [`nvml::look`] when it is [`nvml::LOOK`].
+    pub own_program: PathBuf,
     /// Where is kept what has to survive the process: a directory of the daemon's alone, emptied when the
     /// node boots. Nothing is kept if there is none.
     pub kept: Option<PathBuf>,
@@ -49,7 +50,7 @@ impl Default for Search {
             nvml_library: "libnvidia-ml.so.1".into(),
             rocm_smi_library: "librocm_smi64.so.1".into(),
             // This one, also after its file was replaced by another version.
-            rocm_smi_program: "/proc/self/exe".into(),
+            own_program: "/proc/self/exe".into(),
             kept: None,
         }
     }
@@ -224,10 +225,21 @@ fn order(a: &dyn PowerDomain, b: &dyn PowerDomain) -> Ordering {
     key(a).cmp(&key(b))
 }
 
-/// Finds the devices of one source. It may block for as long as a driver likes.
+/// So long back ends wait for a driver that they ask what it has, where nobody says otherwise.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Finds the devices of one source, waiting for each only as long as is usual.
 #[must_use]
 pub fn discover(search: &Search, source: Source) -> Inventory {
-    let mut found = found_by(search, source);
+    discover_within(search, source, PATIENCE)
+}
+
+/// Finds the devices of one source. Each is looked at on a thread of its own, and one that does not answer
+/// within `patience` is among them all the same, if it is known without asking it: whoever uses it waits for
+/// its driver. What a driver serves for all of its devices at once may still block.
+#[must_use]
+pub fn discover_within(search: &Search, source: Source, patience: Duration) -> Inventory {
+    let mut found = found_by(search, source, patience);
     if source == Source::ALL[0] {
         found.notices.extend(missing_roots(search));
     }
@@ -248,20 +260,20 @@ fn missing_roots(search: &Search) -> impl Iterator<Item = Notice> {
     })
 }
 
-fn found_by(search: &Search, source: Source) -> Inventory {
+fn found_by(search: &Search, source: Source, patience: Duration) -> Inventory {
     match source {
         Source::Amd => match search.amd {
-            AmdBackEnd::Amdgpu => amdgpu::discover(search),
-            AmdBackEnd::RocmSmi => rocm_smi::discover(search),
+            AmdBackEnd::Amdgpu => amdgpu::discover_within(search, patience),
+            AmdBackEnd::RocmSmi => rocm_smi::discover_within(search, patience),
             AmdBackEnd::Off => Inventory::default(),
         },
         Source::Nvidia => match search.nvidia {
-            NvidiaBackEnd::Nvml => nvml::discover(search),
+            NvidiaBackEnd::Nvml => nvml::discover_within(search, patience),
             NvidiaBackEnd::Off => Inventory::default(),
         },
         Source::Cpus if search.cpus => {
-            let mut found = powercap::discover(search);
-            found.extend(hsmp::discover(search));
+            let mut found = powercap::discover_within(search, patience / 2);
+            found.extend(hsmp::discover_within(search, patience / 2));
             found
         }
         Source::Cpus => Inventory::default(),

@@ -18,6 +18,7 @@ mod domain;
 mod error;
 mod holder;
 pub mod hsmp;
+mod late;
 mod node;
 pub mod nvml;
 mod operation;
@@ -28,9 +29,10 @@ pub mod simulated;
 mod sysfs;
 mod worker;
 
-pub use bus::gpus_on_the_bus;
+pub use bus::{gpus_on_the_bus, lacks_a_cap, may_lack_a_cap};
 pub use discovery::{
     AmdBackEnd, Inventory, Notice, NvidiaBackEnd, Search, Severity, Source, discover,
+    discover_within,
 };
 pub use domain::{
     CapRange, ClockRange, DeviceKind, Identity, PowerDomain, ReadBack, Reading, Sharing, Throttle,

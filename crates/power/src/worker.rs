@@ -15,7 +15,7 @@ use crate::operation::{Operation, Reply};
 
 /// Opening NVML alone takes 100 KiB, and what a vendor's library takes is not ours to know. 2 MiB,
 /// as is usual, would show in the daemon's address space: a node has up to 18 of these threads.
-const STACK: usize = 1024 * 1024;
+pub(crate) const STACK: usize = 1024 * 1024;
 
 /// The domain's thread has ended, which it does only if its driver panicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

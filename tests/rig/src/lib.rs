@@ -37,7 +37,7 @@ pub use hardware::{Hardware, Residency, SharedHardware, gpu_address};
 pub use job::{Job, JobError, JobSpec, OtherNodes, RankState, Told};
 pub use ledger::{Author, Entry, Ledger};
 pub use node::Node;
-pub use nvidia::{NvidiaDriver, NvidiaGpu, install_nvml};
+pub use nvidia::{NvidiaDriver, NvidiaGpu, install_nvidia_bus, install_nvml};
 pub use program::program;
 pub use refused::Refused;
 pub use rig::{Rig, RigError};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use litd_power::simulated::{Answer, Cause, LONGEST_LINE, Refusal, Request};
 use litd_rig_nvml as nvml;
@@ -160,6 +161,9 @@ impl Shared {
             client.gpu = Some(device.to_owned());
             lock(&self.hardware).attach(device);
         }
+        if request == nvml::Request::Init {
+            self.wait_for_init();
+        }
         let answer = self.delayed(request.device(), |hardware| hardware.answer_nvml(&request));
         match request {
             nvml::Request::Init => client.session = matches!(answer, nvml::Answer::Boards(_)),
@@ -167,6 +171,15 @@ impl Shared {
             _ => {}
         }
         serde_json::to_vec(&answer)
+    }
+
+    /// For as long as the driver takes to begin a session, or until it takes another time.
+    fn wait_for_init(&self) {
+        let takes = || lock(&self.hardware).nvidia().init_takes;
+        let (wanted, began) = (takes(), Instant::now());
+        while began.elapsed() < wanted && takes() == wanted && !self.stop.load(Ordering::Acquire) {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Answers one request, when the device's fault lets it.

@@ -3,7 +3,9 @@
 use std::env;
 use std::fs;
 use std::io;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use litd_power::{DeviceKind, Reading, Sharing, Throttle};
 use litd_rig_nvml::{Answer, Board, Request, Sensors, code};
@@ -41,6 +43,33 @@ pub fn install_nvml(directory: &Path, socket: &Path) -> io::Result<PathBuf> {
     Ok(library)
 }
 
+/// Puts into `directory` what the PCI bus shows of these GPUs in `/sys` while the driver has them: files of the
+/// bus's own, and none of the driver's.
+///
+/// # Errors
+/// They can't be made.
+pub fn install_nvidia_bus(
+    directory: &Path,
+    addresses: impl IntoIterator<Item = String>,
+) -> io::Result<PathBuf> {
+    let sys = directory.join("nvidia-sys");
+    let driver = sys.join("bus/pci/drivers/nvidia");
+    fs::create_dir_all(&driver)?;
+    for address in addresses {
+        let device = sys.join("bus/pci/devices").join(address);
+        fs::create_dir_all(&device)?;
+        for (name, text) in [
+            ("vendor", "0x10de"),
+            ("device", "0x2330"),
+            ("class", "0x030200"),
+        ] {
+            fs::write(device.join(name), format!("{text}\n"))?;
+        }
+        symlink(&driver, device.join("driver"))?;
+    }
+    Ok(sys)
+}
+
 /// Cargo puts it beside the program that depends on this crate, or into `deps` there.
 fn built() -> io::Result<PathBuf> {
     let program = env::current_exe()?;
@@ -58,6 +87,8 @@ fn built() -> io::Result<PathBuf> {
 pub struct NvidiaDriver {
     /// What `nvmlInit` returns, if no session.
     pub refuses: Option<u32>,
+    /// How long `nvmlInit` takes.
+    pub init_takes: Duration,
     /// Settings of each GPU.
     pub gpus: Vec<NvidiaGpu>,
     sessions: u64,
@@ -161,6 +192,7 @@ impl Hardware {
         };
         match request {
             Request::Init => return self.begin(),
+            Request::Open { .. } => {}
             Request::Shutdown => {
                 let driver = self.nvidia_mut();
                 driver.clients = driver.clients.saturating_sub(1);

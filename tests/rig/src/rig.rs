@@ -11,12 +11,12 @@ use thiserror::Error;
 
 use crate::clock::{Clock, ClockError, Frames};
 use crate::daemon::{self, Daemon, DaemonError, Layout};
-use crate::hardware::{Hardware, SharedHardware};
+use crate::hardware::{Hardware, SharedHardware, gpu_address};
 use crate::job::{Job, JobError, JobSpec};
 use crate::ledger::Ledger;
 use crate::lock;
 use crate::node::Node;
-use crate::nvidia::install_nvml;
+use crate::nvidia::{install_nvidia_bus, install_nvml};
 
 /// Why a rig can't be set up.
 #[derive(Debug, Error)]
@@ -95,6 +95,15 @@ impl Rig {
     /// The library has not been built, or can't be copied.
     pub fn install_nvml(&self) -> io::Result<PathBuf> {
         install_nvml(&self.layout.directory, &self.layout.hardware())
+    }
+
+    /// A `/sys` in which the PCI bus shows this node's GPUs as NVIDIA's.
+    ///
+    /// # Errors
+    /// It can't be made.
+    pub fn install_nvidia_bus(&self) -> io::Result<PathBuf> {
+        let gpus = self.hardware().plant().gpu_count();
+        install_nvidia_bus(&self.layout.directory, (0..gpus).map(gpu_address))
     }
 
     /// Unloads all drivers: connections break, and nobody answers. The hardware keeps its caps.

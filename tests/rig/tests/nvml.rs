@@ -29,6 +29,7 @@ fn search(rig: &Rig, library: &Path) -> Search {
         dev: nowhere.clone(),
         proc: nowhere,
         nvml_library: library.to_owned(),
+        own_program: env!("CARGO_BIN_EXE_litd-rig-node").into(),
         ..Search::default()
     }
 }

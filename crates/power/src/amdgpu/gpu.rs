@@ -56,7 +56,7 @@ impl Files {
         let file = |name: &str| Attribute::new(hwmon.join(name));
         let existing = |name: &str| Attribute::existing(hwmon.join(name));
         Self {
-            cap: file("power1_cap"),
+            cap: file(super::CAP),
             lowest: file("power1_cap_min"),
             highest: file("power1_cap_max"),
             default: file("power1_cap_default"),
@@ -252,7 +252,7 @@ impl PowerDomain for Gpu {
         // A driver that was bound anew has other files.
         self.files = None;
         let Identity { driver, .. } = &self.identity;
-        let unique_id = sysfs::hexadecimal(self.device.join("unique_id")).filter(|&id| id != 0);
+        let unique_id = super::unique_id(&self.device);
         self.identity = super::identity(&self.device, self.address, unique_id, driver.clone());
         Ok(self.identity.clone())
     }

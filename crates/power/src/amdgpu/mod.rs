@@ -21,12 +21,14 @@ mod metrics;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use self::address::Address;
 use self::clients::Clients;
 use self::gpu::{Files, Gpu, find_hwmon};
-use crate::discovery::{Inventory, Notice, Search, Severity};
+use crate::discovery::{Inventory, Notice, PATIENCE, Search, Severity};
 use crate::domain::{DeviceKind, Identity, PowerDomain, ReadBack, Sharing};
+use crate::late::{self, Ask, Candidate, Look, Outcome};
 use crate::node;
 use crate::sysfs;
 
@@ -37,44 +39,33 @@ const VENDOR: u64 = 0x1002;
 /// first die's; of the second the driver says 0 W, and takes none (Linux, `aldebaran_get_power_limit`).
 const TWO_DIES: [u64; 2] = [0x7408, 0x740c];
 
+/// A GPU's cap.
+const CAP: &str = "power1_cap";
+
 /// Programs that set these GPUs' caps.
 const OTHER_TOOLS: [&str; 4] = ["lactd", "corectrl_helper", "geopmd", "zeusd"];
 
 /// Finds all AMD GPUs below `search.sys`.
 #[must_use]
 pub fn discover(search: &Search) -> Inventory {
+    discover_within(search, PATIENCE)
+}
+
+/// Like [`discover`], with another time after which a GPU's driver counts as hanging.
+#[must_use]
+pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let mut found = Inventory::default();
     let cards = cards(&search.sys, &mut found.notices);
     let driver = node::driver(&search.sys, &search.proc, "amdgpu");
     // One for all of them.
     let clients = Clients::new(&search.proc);
-    let mut sockets = BTreeSet::new();
-    for (address, device) in cards {
-        let unique_id = sysfs::hexadecimal(device.join("unique_id")).filter(|&id| id != 0);
-        // Another function of the same device with the same number is the same socket.
-        let socket = match unique_id {
-            Some(_) => (address.slot(), unique_id),
-            None => (address, None),
-        };
-        if !sockets.insert(socket) {
-            continue;
-        }
-        if is_second_die(&device) {
-            found.notices.push(second_die(&address.to_string()));
-            continue;
-        }
-        let identity = identity(&device, address, unique_id, driver.clone());
-        if let Some(gpu) = examine(
-            search,
-            &clients,
-            identity,
-            address,
-            device,
-            &mut found.notices,
-        ) {
-            found.domains.push(gpu);
-        }
-    }
+    let candidate = |(address, device): (Address, PathBuf)| Candidate {
+        identity: unasked(&device, address, driver.clone()),
+        ask: ask(search, &clients, &driver, address, device),
+    };
+    let candidates = cards.into_iter().map(candidate).collect();
+    late::look_at_all(candidates, patience, &mut found);
+    keep_one_of_each_socket(&mut found);
     without_driver(&search.sys, &mut found.notices);
     if !found.domains.is_empty() {
         let tools = node::other_tools(&search.proc, &OTHER_TOOLS);
@@ -86,6 +77,57 @@ pub fn discover(search: &Search) -> Inventory {
     }
     found.sort();
     found
+}
+
+/// How a GPU's driver is asked what it is.
+fn ask(search: &Search, clients: &Clients, driver: &str, address: Address, device: PathBuf) -> Ask {
+    let (search, clients, driver) = (search.clone(), clients.clone(), driver.to_owned());
+    Box::new(move || {
+        if is_second_die(&device) {
+            return Look {
+                outcome: Outcome::NoCap,
+                notices: vec![second_die(&address.to_string())],
+            };
+        }
+        let identity = identity(&device, address, unique_id(&device), driver.clone());
+        let mut notices = Vec::new();
+        let domain = examine(
+            &search,
+            &clients,
+            identity,
+            address,
+            device.clone(),
+            &mut notices,
+        );
+        Look {
+            outcome: domain.map_or(Outcome::NoCap, Outcome::Domain),
+            notices,
+        }
+    })
+}
+
+/// The GPU's own number.
+pub(crate) fn unique_id(device: &Path) -> Option<u64> {
+    sysfs::hexadecimal(device.join("unique_id")).filter(|&id| id != 0)
+}
+
+/// Another function of the same device with the same number is the same socket: the first stays.
+pub(crate) fn keep_one_of_each_socket(found: &mut Inventory) {
+    let mut sockets = BTreeSet::new();
+    let mut others = BTreeSet::new();
+    found.domains.retain(|domain| {
+        let identity = domain.identity();
+        let address: Result<Address, ()> = identity.address.parse();
+        let (Ok(address), Some(uuid)) = (address, &identity.uuid) else {
+            return true;
+        };
+        let is_first = sockets.insert((address.slot(), uuid.clone()));
+        if !is_first {
+            others.insert(identity.address.clone());
+        }
+        is_first
+    });
+    found.notices.retain(|it| !others.contains(&it.subject));
 }
 
 /// The folders of AMD GPUs that have a card, by their PCI addresses.
@@ -117,12 +159,11 @@ pub(crate) fn cards(sys: &Path, notices: &mut Vec<Notice>) -> BTreeMap<Address, 
     cards
 }
 
-/// Whether a GPU is a card's second die, which has no cap of its own.
+/// Whether a GPU is a card's second die, which has no cap of its own. It asks the driver.
 pub(crate) fn is_second_die(device: &Path) -> bool {
-    let number = sysfs::hexadecimal(device.join("device"));
-    let hwmon = find_hwmon(device).filter(|_| number.is_some_and(|it| TWO_DIES.contains(&it)));
+    let hwmon = find_hwmon(device).filter(|_| may_be_second_die(device));
     let says_nothing = |hwmon: &Path| {
-        let mut files = ["power1_cap", "power1_cap_default"].into_iter();
+        let mut files = [CAP, "power1_cap_default"].into_iter();
         files.all(|name| sysfs::number::<u64>(hwmon.join(name)) == Some(0))
     };
     hwmon.is_some_and(|hwmon| says_nothing(&hwmon))
@@ -135,19 +176,23 @@ pub(crate) fn second_die(address: &str) -> Notice {
     Notice::new(Severity::Info, address, text)
 }
 
-/// The addresses of the GPUs that have a cap, by its file alone.
+/// The addresses of the GPUs that have a cap, by that its file is there alone: a second die's is there, too.
 pub(crate) fn with_caps(sys: &Path) -> impl Iterator<Item = String> {
     let cards = cards(sys, &mut Vec::new()).into_iter();
-    let cards = cards.filter(|(_, device)| !is_second_die(device));
-    let capped = cards.filter(|(_, device)| {
-        find_hwmon(device).is_some_and(|hwmon| Files::find(device, &hwmon).cap().path().exists())
-    });
+    let capped = cards
+        .filter(|(_, device)| find_hwmon(device).is_some_and(|hwmon| hwmon.join(CAP).exists()));
     // Another function of the same device is the same socket.
     let mut sockets = BTreeMap::new();
     for (address, _) in capped {
         sockets.entry(address.slot()).or_insert(address);
     }
     sockets.into_values().map(|address| address.to_string())
+}
+
+/// Whether the GPU at `address` may be a card's second die: only its driver knows.
+pub(crate) fn may_be_second_die(device: &Path) -> bool {
+    let number = sysfs::hexadecimal(device.join("device"));
+    number.is_some_and(|it| TWO_DIES.contains(&it))
 }
 
 /// A domain, if the GPU has a cap, and what is to be said of it.
@@ -213,6 +258,27 @@ fn examine(
     Some(Box::new(Gpu::new(identity, address, device, sys, clients)))
 }
 
+/// A GPU as the bus shows it: no file of its driver is opened.
+pub(crate) fn unasked(device: &Path, address: Address, driver: String) -> Identity {
+    let number = sysfs::hexadecimal(device.join("device"));
+    Identity {
+        kind: DeviceKind::Gpu,
+        address: address.to_string(),
+        uuid: None,
+        serial: None,
+        model: match number {
+            Some(number) => format!("AMD GPU {VENDOR:04x}:{number:04x}"),
+            None => "AMD GPU".to_owned(),
+        },
+        driver,
+        backend: "amdgpu".to_owned(),
+        sharing: Sharing::Whole,
+        // Which kernels ask the firmware each time is nothing that they tell.
+        read_back: ReadBack::MayBeCached,
+    }
+}
+
+/// A GPU as its driver's files tell it.
 pub(crate) fn identity(
     device: &Path,
     address: Address,
@@ -221,26 +287,17 @@ pub(crate) fn identity(
 ) -> Identity {
     let line = |name: &str| sysfs::line(device.join(name));
     let partition = line("current_compute_partition");
-    let number = sysfs::hexadecimal(device.join("device"));
-    let unnamed = || match number {
-        Some(number) => format!("AMD GPU {VENDOR:04x}:{number:04x}"),
-        None => "AMD GPU".to_owned(),
-    };
+    let unasked = unasked(device, address, driver);
     Identity {
-        kind: DeviceKind::Gpu,
-        address: address.to_string(),
         // As rocminfo and ROCR_VISIBLE_DEVICES write it.
         uuid: unique_id.map(|id| format!("GPU-{id:016x}")),
         serial: line("serial_number"),
-        model: line("product_name").unwrap_or_else(unnamed),
-        driver,
-        backend: "amdgpu".to_owned(),
+        model: line("product_name").unwrap_or_else(|| unasked.model.clone()),
         sharing: match partition.as_deref() {
             None | Some("SPX") => Sharing::Whole,
             Some(_) => Sharing::Partitioned,
         },
-        // Which kernels ask the firmware each time is nothing that they tell.
-        read_back: ReadBack::MayBeCached,
+        ..unasked
     }
 }
 

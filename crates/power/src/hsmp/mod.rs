@@ -10,16 +10,21 @@ mod port;
 mod socket;
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
 use self::port::{Device, Hwmon, Port};
 use self::socket::{Socket, is_busy};
-use crate::discovery::{Inventory, Notice, Search, Severity};
+use crate::discovery::{Inventory, Notice, PATIENCE, Search, Severity};
 use crate::domain::Identity;
+use crate::late::{self, Candidate, Look, Outcome};
 use crate::node;
 use crate::processor::Processor;
 use crate::sysfs::{self, FileError, Step};
+use crate::worker::STACK;
 
 /// No board has more.
 const SOCKETS: u16 = 8;
@@ -30,16 +35,29 @@ const REMEDY: &str = "`modprobe amd_hsmp` (newer boards: `modprobe hsmp_acpi`), 
 /// Finds all sockets below `search.sys`, else below `search.dev`.
 #[must_use]
 pub fn discover(search: &Search) -> Inventory {
+    discover_within(search, PATIENCE)
+}
+
+/// Like [`discover`], with another time after which a socket's firmware counts as hanging.
+#[must_use]
+pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let mut found = Inventory::default();
     let processor = Processor::read(&search.proc);
     let driver = node::driver(&search.sys, &search.proc, "amd_hsmp");
     let folders = folders(&search.sys);
-    if folders.is_empty() {
-        through_messages(&search.dev.join("hsmp"), &processor, &driver, &mut found);
-    }
-    for (number, folder) in (0..).zip(folders) {
+    let mut candidates = Vec::new();
+    for (number, folder) in (0..).zip(&folders) {
         let identity = processor.socket(number, "hsmp", &driver);
-        add(identity, Box::new(Hwmon::new(folder)), &mut found);
+        let (told, folder) = (identity.clone(), folder.clone());
+        let ask = move || examine(told.clone(), Box::new(Hwmon::new(folder.clone())));
+        candidates.push(Candidate {
+            identity,
+            ask: Box::new(ask),
+        });
+    }
+    late::look_at_all(candidates, patience, &mut found);
+    if folders.is_empty() {
+        through_messages(search, &processor, &driver, patience, &mut found);
     }
     found
 }
@@ -54,30 +72,88 @@ fn folders(sys: &Path) -> Vec<PathBuf> {
     folders.into_iter().map(|(_, _, path)| path).collect()
 }
 
-fn through_messages(path: &Path, processor: &Processor, driver: &str, found: &mut Inventory) {
-    for number in 0..SOCKETS {
-        let mut device = Device::new(path.to_owned(), number);
-        match device.test() {
-            Ok(()) => {}
-            // It is there.
-            Err(error) if is_busy(&error) => {}
+/// What a socket that may be there answers to a test.
+enum Tested {
+    /// It is there.
+    There,
+    /// There is no such socket, or no way to it.
+    Missing(FileError),
+    /// Its firmware does not answer.
+    Silent,
+}
+
+/// All sockets that there may be are tested at the same time: one whose firmware hangs is there, for of one that
+/// is not the driver says so at once.
+fn through_messages(
+    search: &Search,
+    processor: &Processor,
+    driver: &str,
+    patience: Duration,
+    found: &mut Inventory,
+) {
+    let path = search.dev.join("hsmp");
+    let deadline = Instant::now() + patience / 2;
+    let begin = |number: u16| {
+        let (path, (told, answer)) = (path.clone(), mpsc::channel());
+        let test = move || told.send(Device::new(path, number).test());
+        // Who gets no thread counts as silent.
+        let _ = thread::Builder::new().stack_size(STACK).spawn(test);
+        answer
+    };
+    let answers: Vec<_> = (0..SOCKETS).map(begin).collect();
+    let tested = answers.into_iter().map(|answer| {
+        match answer.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(Ok(())) => Tested::There,
+            Ok(Err(error)) if is_busy(&error) => Tested::There,
+            Ok(Err(error)) => Tested::Missing(error),
+            Err(_) => Tested::Silent,
+        }
+    });
+    let tested: Vec<_> = tested.collect();
+    if tested.iter().all(|it| matches!(it, Tested::Silent)) {
+        let text = "their driver does not answer, and how many there are is not known";
+        let notice = Notice::new(Severity::Error, "CPU sockets", text);
+        found
+            .notices
+            .push(notice.remedy("restart litd once it does"));
+        return;
+    }
+    let mut candidates = Vec::new();
+    for (number, tested) in (0..).zip(tested) {
+        match tested {
+            Tested::There | Tested::Silent => {
+                candidates.push(by_messages(&path, processor, driver, number));
+            }
             // The one before was the last.
-            Err(error) if number > 0 && error.errno() == Some(Errno::ENODEV) => return,
-            Err(error) => {
+            Tested::Missing(error) if number > 0 && error.errno() == Some(Errno::ENODEV) => break,
+            Tested::Missing(error) => {
                 let subject = format!("cpu{number}");
-                return found.notices.extend(missing(&error, subject, processor));
+                found.notices.extend(missing(&error, subject, processor));
+                break;
             }
         }
-        let driver = match device.protocol() {
-            Ok(version) => format!("{driver} (HSMP protocol {version})"),
-            Err(_) => driver.to_owned(),
-        };
-        let identity = processor.socket(number.into(), "hsmp", &driver);
-        add(identity, Box::new(device), found);
+    }
+    late::look_at_all(candidates, patience / 2, found);
+}
+
+fn by_messages(path: &Path, processor: &Processor, driver: &str, number: u16) -> Candidate {
+    let identity = processor.socket(number.into(), "hsmp", driver);
+    let (path, told) = (path.to_owned(), identity.clone());
+    let ask = move || {
+        let mut device = Device::new(path.clone(), number);
+        let mut identity = told.clone();
+        if let Ok(version) = device.protocol() {
+            identity.driver = format!("{} (HSMP protocol {version})", told.driver);
+        }
+        examine(identity, Box::new(device))
+    };
+    Candidate {
+        identity,
+        ask: Box::new(ask),
     }
 }
 
-fn add(identity: Identity, mut port: Box<dyn Port>, found: &mut Inventory) {
+fn examine(identity: Identity, mut port: Box<dyn Port>) -> Look {
     let default = port.limit();
     let notice = match &default {
         Err(error) => Some(
@@ -93,9 +169,11 @@ fn add(identity: Identity, mut port: Box<dyn Port>, found: &mut Inventory) {
             Notice::new(Severity::Error, &identity.address, text).remedy(sysfs::PERMISSION)
         }),
     };
-    found.notices.extend(notice);
     let socket = Socket::new(identity, port, default.unwrap_or(0));
-    found.domains.push(Box::new(socket));
+    Look {
+        outcome: Outcome::Domain(Box::new(socket)),
+        notices: notice.into_iter().collect(),
+    }
 }
 
 /// What is to be said of a socket that does not answer.

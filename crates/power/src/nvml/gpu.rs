@@ -12,8 +12,10 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_POWER_INSTANT;
 use nvml_wrapper::{Device, Nvml};
 
+use super::look::Looker;
 use super::session::Client;
 use super::{GPU_NOT_FOUND, in_words};
+use crate::discovery::Search;
 use crate::domain::{CapRange, ClockRange, Identity, PowerDomain, Reading, Sharing, Throttle};
 use crate::error::PowerError;
 use crate::holder::{Holder, Processes};
@@ -32,25 +34,36 @@ const TRIES: u32 = 3;
 /// A GPU that is gone is looked for at least once in so many calls: litd makes one a second.
 const SEEN_AGAIN: u32 = 16;
 
+/// What is told of a call that has not waited any longer.
+pub(super) const OPENING: &str =
+    "the NVIDIA driver takes long to open its library; litd goes on as soon as it is open";
+
 pub(super) struct Gpu {
     identity: Identity,
     /// The address as NVML writes it: handles don't outlive a session.
     bus_id: String,
     client: Client,
+    /// Looks for it while it is gone.
+    looker: Looker,
     /// Where procfs is mounted.
     proc: PathBuf,
     /// How many calls in a row found it gone.
     gone: u32,
+    /// How many of these there were when it was looked for last.
+    looked: u32,
 }
 
 impl Gpu {
-    pub(super) fn new(identity: Identity, bus_id: String, client: Client, proc: PathBuf) -> Self {
+    pub(super) fn new(identity: Identity, bus_id: String, client: Client, search: &Search) -> Self {
+        let (program, library) = (search.own_program.clone(), search.nvml_library.clone());
         Self {
             identity,
             bus_id,
             client,
-            proc,
+            looker: Looker::new(program, library),
+            proc: search.proc.clone(),
             gone: 0,
+            looked: 0,
         }
     }
 
@@ -76,10 +89,24 @@ impl Gpu {
         &mut self,
         run: impl FnOnce(&Nvml) -> Result<T, NvmlError>,
     ) -> Result<T, NvmlError> {
-        let nvml = self.client.open()?;
-        let result = run(&nvml)?;
-        self.gone = 0;
+        self.look_for_it();
+        let call = self.client.open()?;
+        let result = run(call.nvml()?)?;
+        (self.gone, self.looked) = (0, 0);
         Ok(result)
+    }
+
+    /// Only a new session sees a GPU come back that was lost. Another process looks whether it has: less often the
+    /// longer it is gone, but never much later than it is back.
+    fn look_for_it(&mut self) {
+        let is_time = self.gone.is_power_of_two() || self.gone.is_multiple_of(SEEN_AGAIN);
+        if self.gone == 0 || self.gone == self.looked || !is_time {
+            return;
+        }
+        self.looked = self.gone;
+        if self.looker.is_worth_renewing(&self.bus_id) {
+            self.client.renew();
+        }
     }
 
     fn failed(&mut self, action: &'static str, error: &NvmlError) -> PowerError {
@@ -105,14 +132,14 @@ impl Gpu {
             | NvmlError::DriverNotLoaded
             | NvmlError::LibRmVersionMismatch
             | NvmlError::LibloadingError(_) => {
-                // Only a new session sees it come back. It disturbs the other GPUs: less often
-                // the longer this one is gone, but never much later than it is back.
                 self.gone = self.gone.saturating_add(1);
-                if self.gone.is_power_of_two() || self.gone.is_multiple_of(SEEN_AGAIN) {
-                    self.client.renew();
-                }
                 PowerError::Gone { device, cause }
             }
+            NvmlError::Timeout => PowerError::Driver {
+                device,
+                action,
+                cause: OPENING.to_owned(),
+            },
             _ => PowerError::Driver {
                 device,
                 action,

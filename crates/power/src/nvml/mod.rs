@@ -5,29 +5,37 @@
 //! or later (510).
 
 mod gpu;
+mod look;
 mod session;
 mod trial;
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-use crate::discovery::{Inventory, Notice, Search, Severity};
+use crate::discovery::{Inventory, Notice, PATIENCE, Search, Severity};
 use crate::domain::{DeviceKind, Identity, PowerDomain, ReadBack, Sharing};
+use crate::late::{self, Candidate, Look, Outcome};
+use crate::worker::STACK;
 use crate::{node, sysfs};
 use gpu::Gpu;
+pub use look::{COMMAND as LOOK, look};
 use session::{Client, Session};
 
 /// A library that is not loaded after so long never will be; less than what the daemon allows for
 /// finding devices.
-const PATIENCE: Duration = Duration::from_secs(3);
+const LOADING: Duration = Duration::from_secs(3);
 
 /// What NVIDIA's devices have in their sysfs file `vendor`.
 const VENDOR: &str = "0x10de";
+
+/// What identities call this back end.
+const BACK_END: &str = "nvml";
 
 /// Programs that may set power limits as well, as `/proc/PID/comm` has them; the first is DCGM's.
 const OTHER_TOOLS: [&str; 5] = ["nv-hostengine", "nvidia-powerd", "zeusd", "lactd", "geopmd"];
@@ -41,13 +49,15 @@ pub fn discover(search: &Search) -> Inventory {
     discover_within(search, PATIENCE)
 }
 
-/// Like [`discover`], with another time after which loading the library counts as hanging.
-/// Initialising it may take as long as the driver likes all the same.
+/// Like [`discover`], with another time after which a driver counts as hanging. GPUs that the bus shows with
+/// their driver are found all the same: they join when it answers.
 #[must_use]
 pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
+    let deadline = Instant::now() + patience;
+    let left = || deadline.saturating_duration_since(Instant::now());
     let mut found = Inventory::default();
     let library = search.nvml_library.display().to_string();
-    if let Err(cause) = trial::load(&search.nvml_library, patience) {
+    if let Err(cause) = trial::load(&search.nvml_library, patience.min(LOADING)) {
         found.notices.push(
             Notice::new(Severity::Error, library, cause)
                 .remedy("reinstall the NVIDIA driver, or name another library"),
@@ -55,26 +65,27 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
         return found;
     }
     let session = Session::new(&search.nvml_library);
-    let mut client = Client::new(session.clone());
-    let listed = client.open().and_then(|nvml| {
-        let count = nvml.device_count()?;
-        Ok((nvml, count))
-    });
-    let (nvml, count) = match listed {
-        Ok(listed) => listed,
+    // Most of the time is for the driver as a whole, and some for each GPU at the same time.
+    match list(search, &session, left() * 2 / 3, &mut found.notices) {
+        Ok(Some(addresses)) => {
+            let candidates = addresses.into_iter();
+            let candidates = candidates.map(|address| candidate(search, &session, address));
+            late::look_at_all(candidates.collect(), left(), &mut found);
+        }
+        Ok(None) => {
+            for address in with_driver(&search.sys) {
+                let identity = unasked(&address);
+                found.notices.push(late::silent(&identity, patience));
+                let gpu = Gpu::new(identity, address, Client::new(session.clone()), search);
+                found.domains.push(Box::new(gpu));
+            }
+            if found.domains.is_empty() {
+                found.notices.push(nobody_answers(&library, patience));
+            }
+        }
         Err(error) => {
             found.notices.push(unusable(search, &error));
             return found;
-        }
-    };
-    for index in 0..count {
-        if let Err(error) = add(&mut found, search, &session, &nvml, index) {
-            let subject = format!("NVIDIA GPU {index}");
-            let text = format!("can't be identified: {}", in_words(&error));
-            found.notices.push(
-                Notice::new(Severity::Error, subject, text)
-                    .remedy("see what `nvidia-smi` and `journalctl -k` say of it"),
-            );
         }
     }
     if !found.domains.is_empty() {
@@ -87,40 +98,160 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     found
 }
 
-/// Adds one GPU and what is to be said about it.
-fn add(
-    found: &mut Inventory,
+/// What is to be said where neither the driver nor the bus tells which GPUs there are.
+fn nobody_answers(library: &str, patience: Duration) -> Notice {
+    let seconds = patience.as_secs_f64();
+    let text =
+        format!("the driver has not answered for {seconds} s, and the bus shows no NVIDIA GPU");
+    Notice::new(Severity::Error, library, text)
+        .remedy("let litd see /sys/bus/pci, or restart it once the driver answers")
+}
+
+/// The addresses of all GPUs, as the kernel writes them: the bus's, where it shows as many as the driver has;
+/// else those that the driver tells. None if the driver does not answer.
+fn list(
     search: &Search,
     session: &Arc<Session>,
-    nvml: &Nvml,
-    index: u32,
-) -> Result<(), NvmlError> {
-    let device = nvml.device_by_index(index)?;
-    let bus_id = device.pci_info()?.bus_id;
-    let identity = identify(nvml, &device, &bus_id, &search.proc)?;
-    let subject = identity.address.clone();
-    if matches!(device.is_in_persistent_mode(), Ok(false)) {
-        found.notices.push(
-            Notice::new(
-                Severity::Warning,
-                &subject,
-                "persistence mode is off: its cap is lost when the last program closes it",
-            )
-            .remedy("nvidia-smi -pm 1, or enable nvidia-persistenced"),
+    patience: Duration,
+    notices: &mut Vec<Notice>,
+) -> Result<Option<Vec<String>>, NvmlError> {
+    let mut client = Client::new(session.clone());
+    let asked = late::within(patience, move || {
+        let call = client.open_within(patience)?;
+        call.nvml()?.device_count()
+    });
+    let count = match asked {
+        Some(Ok(count)) => count,
+        None | Some(Err(NvmlError::Timeout)) => return Ok(None),
+        Some(Err(error)) => return Err(error),
+    };
+    let on_the_bus: Vec<String> = with_driver(&search.sys).collect();
+    if on_the_bus.len() >= count as usize {
+        return Ok(Some(on_the_bus));
+    }
+    // A container, say, in which the bus is not seen whole. A handle is had from the GPU itself.
+    let (told, answers) = mpsc::channel();
+    for index in 0..count {
+        let (told, session) = (told.clone(), session.clone());
+        let ask = move || told.send((index, bus_id(&session, index)));
+        // Who gets no thread counts as silent.
+        let _ = thread::Builder::new().stack_size(STACK).spawn(ask);
+    }
+    drop(told);
+    let deadline = Instant::now() + patience / 2;
+    let mut addresses = BTreeSet::from_iter(on_the_bus);
+    let mut silent = BTreeSet::from_iter(0..count);
+    while let Ok((index, answer)) =
+        answers.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+    {
+        silent.remove(&index);
+        match answer {
+            Ok(bus_id) => drop(addresses.insert(address(&bus_id))),
+            Err(error) => {
+                let subject = format!("NVIDIA GPU {index}");
+                let text = format!("can't be identified: {}", in_words(&error));
+                notices.push(
+                    Notice::new(Severity::Error, subject, text)
+                        .remedy("see what `nvidia-smi` and `journalctl -k` say of it"),
+                );
+            }
+        }
+    }
+    let missing = (count as usize).saturating_sub(addresses.len());
+    for index in silent.into_iter().take(missing) {
+        let subject = format!("NVIDIA GPU {index}");
+        let text = "does not answer, and the bus does not show its address: litd does not know of it, and it counts \
+                    for nothing in any budget";
+        notices.push(
+            Notice::new(Severity::Error, subject, text)
+                .remedy("let litd see /sys/bus/pci whole, or restart it once the GPU answers"),
         );
     }
-    let mut client = Client::new(session.clone());
-    client.open()?;
-    let mut gpu = Gpu::new(identity, bus_id, client, search.proc.clone());
-    if let Err(error) = gpu.cap().and_then(|_| gpu.range()) {
-        found.notices.push(Notice::new(
-            Severity::Error,
-            subject,
-            format!("its cap can't be read: {error}"),
-        ));
+    Ok(Some(addresses.into_iter().collect()))
+}
+
+fn bus_id(session: &Arc<Session>, index: u32) -> Result<String, NvmlError> {
+    let call = Client::new(session.clone()).open()?;
+    let device = call.nvml()?.device_by_index(index)?;
+    Ok(device.pci_info()?.bus_id)
+}
+
+/// A GPU as the bus shows it.
+fn unasked(address: &str) -> Identity {
+    Identity {
+        kind: DeviceKind::Gpu,
+        address: address.to_owned(),
+        uuid: None,
+        serial: None,
+        model: "NVIDIA GPU".to_owned(),
+        driver: "nvidia".to_owned(),
+        backend: BACK_END.to_owned(),
+        sharing: Sharing::Whole,
+        read_back: ReadBack::Device,
     }
-    found.domains.push(Box::new(gpu));
-    Ok(())
+}
+
+/// The same, and how its driver is asked for the rest.
+fn candidate(search: &Search, session: &Arc<Session>, address: String) -> Candidate {
+    let identity = unasked(&address);
+    let (search, session) = (search.clone(), session.clone());
+    let ask = move || ask(&search, &session, &address);
+    Candidate {
+        identity,
+        ask: Box::new(ask),
+    }
+}
+
+/// Asks a GPU's driver what it is.
+fn ask(search: &Search, session: &Arc<Session>, address: &str) -> Look {
+    let mut client = Client::new(session.clone());
+    let mut notices = Vec::new();
+    let identified = client.open().and_then(|call| {
+        let nvml = call.nvml()?;
+        let device = nvml.device_by_pci_bus_id(address)?;
+        let bus_id = device.pci_info()?.bus_id;
+        let identity = identify(nvml, &device, &bus_id, &search.proc)?;
+        if matches!(device.is_in_persistent_mode(), Ok(false)) {
+            let text = "persistence mode is off: its cap is lost when the last program closes it";
+            notices.push(
+                Notice::new(Severity::Warning, address, text)
+                    .remedy("nvidia-smi -pm 1, or enable nvidia-persistenced"),
+            );
+        }
+        Ok((identity, bus_id))
+    });
+    let (identity, bus_id) = match identified {
+        Ok(identified) => identified,
+        Err(NvmlError::NotFound | NvmlError::UnexpectedVariant(GPU_NOT_FOUND)) => {
+            return Look {
+                outcome: Outcome::Unknown,
+                notices,
+            };
+        }
+        // Its own calls look for it from now on.
+        Err(error) => {
+            let text = match error {
+                NvmlError::Timeout => gpu::OPENING.to_owned(),
+                error => format!("can't be identified: {}", in_words(&error)),
+            };
+            notices.push(
+                Notice::new(Severity::Error, address, text)
+                    .remedy("see what `nvidia-smi` and `journalctl -k` say of it"),
+            );
+            let gpu = Gpu::new(unasked(address), address.to_owned(), client, search);
+            return Look {
+                outcome: Outcome::Domain(Box::new(gpu)),
+                notices,
+            };
+        }
+    };
+    let mut gpu = Gpu::new(identity, bus_id, client, search);
+    if let Err(error) = gpu.cap().and_then(|_| gpu.range()) {
+        let text = format!("its cap can't be read: {error}");
+        notices.push(Notice::new(Severity::Error, address, text));
+    }
+    let outcome = Outcome::Domain(Box::new(gpu));
+    Look { outcome, notices }
 }
 
 fn identify(
@@ -149,7 +280,7 @@ fn identify(
             |_| "nvidia".to_owned(),
             |version| format!("nvidia {version}"),
         ),
-        backend: "nvml".to_owned(),
+        backend: BACK_END.to_owned(),
         sharing,
         read_back: ReadBack::Device,
     })

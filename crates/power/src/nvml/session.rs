@@ -1,25 +1,36 @@
 //! One open library for all GPUs, closed when one of them is let go of: an NVML client blocks the
 //! reset of every GPU that it has a handle of, and an upgrade of the driver.
 
-use std::ops::Deref;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
+use crate::worker::STACK;
+
 /// Calls wait so long for those that are under way in a session that is to be closed. One that hangs
 /// keeps it open; the others then go on with it as it is.
 const DRAIN: Duration = Duration::from_millis(200);
+
+/// A call waits no longer for the library to be opened or closed, which a driver may make last: less than litd
+/// waits for a device that answers.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Whoever lets go waits so long for the library to be closed.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// The library, open or not.
 #[derive(Debug)]
 pub(super) struct Session {
     library: PathBuf,
     state: Mutex<State>,
-    /// Told when a call has ended.
-    ended: Condvar,
+    /// Told when a call has ended, and when the library was opened or closed.
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -30,16 +41,17 @@ struct State {
     /// How many calls are under way. The library counts its openings: as long as one of them is
     /// open, another is the same session.
     calls: usize,
-    /// It is to be closed once no call is under way.
-    stale: bool,
+    /// It is to be closed once no call is under way, since then.
+    stale: Option<Instant>,
+    /// A thread opens or closes it. No lock is held over that: a driver decides how long it takes.
+    busy: bool,
 }
 
 impl State {
-    fn close_if_idle(&mut self) {
-        if self.stale && self.calls == 0 {
-            self.nvml = None;
-            self.stale = false;
-        }
+    /// Whether a call has to wait.
+    fn is_draining(&self) -> bool {
+        let waits = self.stale.is_some_and(|since| since.elapsed() < DRAIN);
+        waits && self.calls > 0
     }
 }
 
@@ -48,7 +60,7 @@ impl Session {
         Arc::new(Self {
             library: library.to_owned(),
             state: Mutex::default(),
-            ended: Condvar::new(),
+            changed: Condvar::new(),
         })
     }
 
@@ -56,6 +68,75 @@ impl Session {
         // What is in there is right between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Waits until something has changed, for so long at most.
+    fn wait<'s>(&self, state: MutexGuard<'s, State>, time: Duration) -> MutexGuard<'s, State> {
+        let waited = self.changed.wait_timeout(state, time);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Has a thread of its own open the library, which says what came of it.
+    fn begin_opening(self: &Arc<Self>) -> Result<Receiver<Result<(), NvmlError>>, NvmlError> {
+        let (done, outcome) = mpsc::channel();
+        let session = self.clone();
+        let open = move || {
+            let path = session.library.as_os_str();
+            let opened = Nvml::builder().lib_path(path).init();
+            let mut state = session.lock();
+            state.busy = false;
+            let told = opened.map(|nvml| state.nvml = Some(Arc::new(nvml)));
+            // Whoever has asked may have waited for too long; it is open all the same.
+            let _ = done.send(told);
+            session.changed.notify_all();
+        };
+        match aside(open) {
+            Ok(()) => Ok(outcome),
+            Err(_) => {
+                self.lock().busy = false;
+                self.changed.notify_all();
+                Err(NvmlError::Unknown)
+            }
+        }
+    }
+
+    /// Has a thread of its own close the library if it is to be closed and nobody calls it.
+    fn close_if_idle(self: &Arc<Self>, state: &mut State) {
+        if state.stale.is_none() || state.calls > 0 || state.busy {
+            return;
+        }
+        state.stale = None;
+        let Some(nvml) = state.nvml.take() else {
+            return;
+        };
+        let session = self.clone();
+        let close = move || {
+            drop(nvml);
+            session.lock().busy = false;
+            session.changed.notify_all();
+        };
+        // Without a thread it was closed here.
+        state.busy = aside(close).is_ok();
+    }
+
+    /// Waits for the library to be closed, if it is being closed.
+    fn wait_for_closing(&self, mut state: MutexGuard<'_, State>) {
+        let until = Instant::now() + CLOSING;
+        while state.busy && state.nvml.is_none() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.wait(state, left);
+        }
+    }
+}
+
+/// On a thread of its own.
+fn aside(act: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new()
+        .name("litd-nvml".to_owned())
+        .stack_size(STACK);
+    thread.spawn(act).map(drop)
 }
 
 /// One GPU's share in the session. Dropping it lets go.
@@ -74,21 +155,43 @@ impl Client {
     }
 
     /// The library for one call, opened and initialised if it isn't.
+    ///
+    /// # Errors
+    /// It can't be opened, or ([`NvmlError::Timeout`]) that takes too long; it is opened all the same then.
     pub(super) fn open(&mut self) -> Result<Call, NvmlError> {
-        let state = self.session.lock();
-        let draining = |state: &mut State| state.stale && state.calls > 0;
-        let waited = self
-            .session
-            .ended
-            .wait_timeout_while(state, DRAIN, draining);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let nvml = match &state.nvml {
-            Some(nvml) => nvml.clone(),
-            None => {
-                let path = self.session.library.as_os_str();
-                let nvml = Arc::new(Nvml::builder().lib_path(path).init()?);
-                state.nvml.insert(nvml).clone()
+        self.open_within(PATIENCE)
+    }
+
+    /// The same, with another patience.
+    pub(super) fn open_within(&mut self, patience: Duration) -> Result<Call, NvmlError> {
+        let deadline = Instant::now() + patience;
+        let mut state = self.session.lock();
+        let mut own = None;
+        let nvml = loop {
+            if let Some(Err(error)) = own
+                .as_ref()
+                .and_then(|own: &Receiver<_>| own.try_recv().ok())
+            {
+                return Err(error);
             }
+            let draining = state.is_draining();
+            match &state.nvml {
+                Some(nvml) if !draining => break nvml.clone(),
+                None if !state.busy => {
+                    state.busy = true;
+                    drop(state);
+                    own = Some(self.session.begin_opening()?);
+                    state = self.session.lock();
+                    continue;
+                }
+                _ => {}
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(NvmlError::Timeout);
+            }
+            let left = if draining { left.min(DRAIN) } else { left };
+            state = self.session.wait(state, left);
         };
         state.users += usize::from(!self.uses);
         state.calls += 1;
@@ -96,8 +199,8 @@ impl Client {
         drop(state);
         let session = self.session.clone();
         Ok(Call {
-            nvml,
-            _ends: End { session },
+            nvml: Some(nvml),
+            session,
         })
     }
 
@@ -114,10 +217,10 @@ impl Client {
         let mut state = self.session.lock();
         state.users -= usize::from(self.uses);
         self.uses = false;
-        if state.users == 0 {
-            // Within the lock: whoever opens it next finds it closed.
-            state.stale = true;
-            state.close_if_idle();
+        if state.users == 0 && state.nvml.is_some() {
+            state.stale.get_or_insert_with(Instant::now);
+            self.session.close_if_idle(&mut state);
+            self.session.wait_for_closing(state);
         }
     }
 
@@ -125,39 +228,39 @@ impl Client {
     /// that and opens it again. A GPU that was lost stays lost to a client that saw it go.
     pub(super) fn renew(&mut self) {
         let mut state = self.session.lock();
-        state.stale = state.nvml.is_some();
-        state.close_if_idle();
+        if state.nvml.is_some() {
+            state.stale.get_or_insert_with(Instant::now);
+            self.session.close_if_idle(&mut state);
+            self.session.wait_for_closing(state);
+        }
     }
 }
 
 /// The library while a call is made.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// Dropped first: the library is closed by the session, within its lock.
-    nvml: Arc<Nvml>,
-    _ends: End,
-}
-
-/// Tells the session that a call has ended.
-#[derive(Debug)]
-struct End {
+    /// Gone first: the session is to have the last one.
+    nvml: Option<Arc<Nvml>>,
     session: Arc<Session>,
 }
 
-impl Deref for Call {
-    type Target = Nvml;
-
-    fn deref(&self) -> &Nvml {
-        &self.nvml
+impl Call {
+    /// The library.
+    pub(super) fn nvml(&self) -> Result<&Nvml, NvmlError> {
+        self.nvml.as_deref().ok_or(NvmlError::Uninitialized)
     }
 }
 
-impl Drop for End {
+impl Drop for Call {
     fn drop(&mut self) {
+        self.nvml = None;
         let mut state = self.session.lock();
         state.calls -= 1;
-        state.close_if_idle();
-        self.session.ended.notify_all();
+        self.session.close_if_idle(&mut state);
+        self.session.changed.notify_all();
+        if state.users == 0 {
+            self.session.wait_for_closing(state);
+        }
     }
 }
 

@@ -15,9 +15,12 @@ mod socket;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use self::socket::{Files, Socket};
-use crate::discovery::{Inventory, Notice, Search, Severity};
+use crate::discovery::{Inventory, Notice, PATIENCE, Search, Severity};
+use crate::domain::Identity;
+use crate::late::{self, Ask, Candidate, Look, Outcome};
 use crate::node;
 use crate::processor::Processor;
 use crate::sysfs;
@@ -31,6 +34,12 @@ type Package = (u32, Option<u32>);
 /// Finds all sockets below `search.sys` that have limits.
 #[must_use]
 pub fn discover(search: &Search) -> Inventory {
+    discover_within(search, PATIENCE)
+}
+
+/// Like [`discover`], with another time after which a socket's driver counts as hanging.
+#[must_use]
+pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let mut found = Inventory::default();
     let folder = search.sys.join("class/powercap");
     let mut zones = zones(&folder, "intel-rapl:");
@@ -38,20 +47,19 @@ pub fn discover(search: &Search) -> Inventory {
     let processor = Processor::read(&search.proc);
     let driver = node::driver(&search.sys, &search.proc, "intel_rapl");
     let by_die = zones.keys().any(|(_, die)| die.is_some());
+    let mut candidates = Vec::new();
     for (index, (package, zone)) in (0..).zip(zones) {
         let number = if by_die { index } else { package.0 };
-        let other = others.remove(&package);
-        let Some(mut files) = Files::find(&zone, other.as_deref()) else {
-            let text = format!("{} only counts energy", zone.display());
-            let notice = Notice::new(Severity::Info, format!("cpu{number}"), text);
-            found.notices.push(notice);
-            continue;
-        };
         let identity = processor.socket(number, "powercap", &driver);
-        let default = examine(&identity.address, &mut files, &mut found.notices);
-        let socket = Socket::new(identity, zone, other, default, search.kept.as_deref());
-        found.domains.push(Box::new(socket));
+        let ask = ask(
+            identity.clone(),
+            zone,
+            others.remove(&package),
+            search.kept.clone(),
+        );
+        candidates.push(Candidate { identity, ask });
     }
+    late::look_at_all(candidates, patience, &mut found);
     if found.domains.is_empty() && processor.is_intel() {
         found.notices.push(
             Notice::new(
@@ -68,6 +76,28 @@ pub fn discover(search: &Search) -> Inventory {
     }
     found.sort();
     found
+}
+
+/// How a socket's driver is asked what it is.
+fn ask(identity: Identity, zone: PathBuf, other: Option<PathBuf>, kept: Option<PathBuf>) -> Ask {
+    Box::new(move || {
+        let mut notices = Vec::new();
+        let Some(mut files) = Files::find(&zone, other.as_deref()) else {
+            let text = format!("{} only counts energy", zone.display());
+            notices.push(Notice::new(Severity::Info, &identity.address, text));
+            return Look {
+                outcome: Outcome::NoCap,
+                notices,
+            };
+        };
+        let default = examine(&identity.address, &mut files, &mut notices);
+        let (zone, other) = (zone.clone(), other.clone());
+        let socket = Socket::new(identity.clone(), zone, other, default, kept.as_deref());
+        Look {
+            outcome: Outcome::Domain(Box::new(socket)),
+            notices,
+        }
+    })
 }
 
 /// The zones of sockets, by what they are called.

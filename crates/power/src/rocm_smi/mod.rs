@@ -10,10 +10,10 @@ mod process;
 mod protocol;
 mod server;
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use litd_units::Watts;
 use nix::unistd::geteuid;
@@ -21,10 +21,11 @@ use nix::unistd::geteuid;
 use self::process::{Process, Recipe, Unanswered};
 use self::protocol::{Answer, Cause, Description, Refusal, Request};
 use crate::amdgpu::{self, address::Address, clients::Clients, holders::Nodes};
-use crate::discovery::{Inventory, Notice, Search, Severity};
+use crate::discovery::{Inventory, Notice, PATIENCE, Search, Severity};
 use crate::domain::{CapRange, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 use crate::holder::Holder;
+use crate::late::{self, Candidate, Look, Outcome};
 use crate::node;
 
 /// The first argument of a program that is to be the process with the library in it.
@@ -36,6 +37,9 @@ pub fn serve(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     server::serve(arguments)
 }
 
+/// What identities call this back end.
+const BACK_END: &str = "rocm_smi";
+
 /// What a cap that is not allowed needs.
 const PERMISSION: &str = "the library sets caps for root only: run litd as root";
 
@@ -46,63 +50,101 @@ const MUTEX: &str = "`fuser /dev/shm/rocm_smi_card*` tells who holds it; amd = \
 /// Finds all AMD GPUs that the library `search.rocm_smi_library` serves.
 #[must_use]
 pub fn discover(search: &Search) -> Inventory {
+    discover_within(search, PATIENCE)
+}
+
+/// Like [`discover`], with another time after which the library, or a GPU's process, counts as hanging. Where the
+/// library does not say in time which GPUs there are, those that the bus shows with their driver are.
+#[must_use]
+pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
+    let deadline = Instant::now() + patience;
     let mut found = Inventory::default();
     let recipe = Recipe {
-        program: search.rocm_smi_program.clone(),
+        program: search.own_program.clone(),
         library: search.rocm_smi_library.clone(),
     };
-    let addresses = match list(&recipe) {
-        Ok(addresses) => addresses,
-        Err(unanswered) => {
+    let cards = amdgpu::cards(&search.sys, &mut found.notices);
+    let asked = recipe.clone();
+    let names = match late::within(patience / 2, move || list(&asked)) {
+        Some(Ok(names)) => names,
+        Some(Err(unanswered)) => {
             found.notices.push(without_library(search, unanswered));
             return found;
         }
+        None => amdgpu::with_caps(&search.sys).collect(),
     };
-    if addresses.is_empty() {
+    if names.is_empty() {
         let notice = Notice::new(Severity::Info, "AMD GPUs", "ROCm SMI lists none");
         found
             .notices
             .push(notice.remedy("`modprobe amdgpu`, if the node has some"));
         return found;
     }
-    let cards = amdgpu::cards(&search.sys, &mut found.notices);
-    let mut descriptions = Descriptions::new(recipe.clone());
     let clients = Clients::new(&search.proc);
-    let mut sockets = BTreeSet::new();
-    for name in addresses {
-        let description = descriptions.of(&name, &mut found.notices);
+    let driver = node::driver(&search.sys, &search.proc, "amdgpu");
+    let mut candidates = Vec::new();
+    for name in names {
         let Ok(address) = name.parse::<Address>() else {
             let text = "ROCm SMI calls a GPU so, which is no PCI address: it is left alone";
             found.notices.push(Notice::new(Severity::Error, name, text));
             continue;
         };
-        // Another function of the same device with the same number is the same socket.
-        if let Some(id) = description.unique_id
-            && !sockets.insert((address.slot(), id))
-        {
-            continue;
-        }
         let device = cards.get(&address).cloned();
         let device = device.unwrap_or_else(|| search.sys.join("bus/pci/devices").join(&name));
-        if amdgpu::is_second_die(&device) {
-            found.notices.push(amdgpu::second_die(&name));
-            continue;
-        }
-        found.domains.push(Box::new(Gpu {
-            identity: identity(search, &device, address, description),
-            process: Process::new(recipe.clone(), name),
-            address,
-            device,
-            sys: search.sys.clone(),
-            clients: clients.clone(),
-        }));
+        let identity = Identity {
+            backend: BACK_END.into(),
+            ..amdgpu::unasked(&device, address, driver.clone())
+        };
+        let (search, recipe, clients) = (search.clone(), recipe.clone(), clients.clone());
+        let ask = move || ask(&search, &recipe, &clients, address, &device);
+        candidates.push(Candidate {
+            identity,
+            ask: Box::new(ask),
+        });
     }
+    let left = deadline.saturating_duration_since(Instant::now());
+    late::look_at_all(candidates, left, &mut found);
+    amdgpu::keep_one_of_each_socket(&mut found);
     if !geteuid().is_root() {
         let notice = Notice::new(Severity::Error, "AMD GPUs", "their caps may not be set");
         found.notices.push(notice.remedy(PERMISSION));
     }
     found.sort();
     found
+}
+
+/// Asks a GPU's driver, and the library in a process that ends with this: it lives no longer than the thread that
+/// has started it.
+fn ask(
+    search: &Search,
+    recipe: &Recipe,
+    clients: &Clients,
+    address: Address,
+    device: &Path,
+) -> Look {
+    let name = address.to_string();
+    if amdgpu::is_second_die(device) {
+        return Look {
+            outcome: Outcome::NoCap,
+            notices: vec![amdgpu::second_die(&name)],
+        };
+    }
+    let mut notices = Vec::new();
+    let mut process = Process::new(recipe.clone(), name.clone());
+    let description = describe(&mut process, name.clone(), &mut notices);
+    let driver = node::driver(&search.sys, &search.proc, "amdgpu");
+    let gpu = Gpu {
+        identity: identity(device, address, description, driver),
+        process: Process::new(recipe.clone(), name),
+        address,
+        device: device.to_owned(),
+        sys: search.sys.clone(),
+        clients: clients.clone(),
+    };
+    Look {
+        outcome: Outcome::Domain(Box::new(gpu)),
+        notices,
+    }
 }
 
 fn list(recipe: &Recipe) -> Result<Vec<String>, Unanswered> {
@@ -141,50 +183,26 @@ fn without_library(search: &Search, unanswered: Unanswered) -> Notice {
     Notice::new(Severity::Error, format!("{library}"), text).remedy(remedy)
 }
 
-/// Asks one process what all GPUs are called, and another where a GPU takes that down.
-struct Descriptions {
-    recipe: Recipe,
-    process: Option<Process>,
-}
-
-impl Descriptions {
-    fn new(recipe: Recipe) -> Self {
-        Self {
-            recipe,
-            process: None,
-        }
-    }
-
-    fn of(&mut self, device: &str, notices: &mut Vec<Notice>) -> Description {
-        const ACTION: &str = "asking for its name";
-        let new = || Process::new(self.recipe.clone(), device.to_owned());
-        let mut process = self.process.take().unwrap_or_else(new);
-        let request = Request::Describe(device.to_owned());
-        let answer = process.ask(&request, ACTION, |answer| match answer {
-            Answer::Description(description) => Some(description),
-            _ => None,
-        });
-        let text = match answer {
-            Ok(description) => {
-                self.process = Some(process);
-                return description;
-            }
-            Err(Unanswered::Refused(refusal)) => refusal.text,
-            Err(Unanswered::Error(error)) => error.to_string(),
-        };
-        let text = format!("its name can't be read: {text}");
-        notices.push(Notice::new(Severity::Warning, device, text));
-        Description::default()
-    }
+/// What the library calls a GPU; nothing, where it does not say.
+fn describe(process: &mut Process, device: String, notices: &mut Vec<Notice>) -> Description {
+    const ACTION: &str = "asking for its name";
+    let request = Request::Describe(device.clone());
+    let answer = process.ask(&request, ACTION, |answer| match answer {
+        Answer::Description(description) => Some(description),
+        _ => None,
+    });
+    let text = match answer {
+        Ok(description) => return description,
+        Err(Unanswered::Refused(refusal)) => refusal.text,
+        Err(Unanswered::Error(error)) => error.to_string(),
+    };
+    let text = format!("its name can't be read: {text}");
+    notices.push(Notice::new(Severity::Warning, device, text));
+    Description::default()
 }
 
 /// What the driver's files say of the GPU, and what the library does where it says more.
-fn identity(
-    search: &Search,
-    device: &Path,
-    address: Address,
-    description: Description,
-) -> Identity {
+fn identity(device: &Path, address: Address, description: Description, known: String) -> Identity {
     let Description {
         unique_id,
         serial,
@@ -193,7 +211,7 @@ fn identity(
     } = description;
     let driver = match driver {
         Some(version) => format!("amdgpu {version}"),
-        None => node::driver(&search.sys, &search.proc, "amdgpu"),
+        None => known,
     };
     let identity = amdgpu::identity(device, address, unique_id, driver);
     // Without a list of names the library says the number of the model.
@@ -201,7 +219,7 @@ fn identity(
     Identity {
         serial: serial.or(identity.serial),
         model: named.unwrap_or(identity.model),
-        backend: "rocm_smi".into(),
+        backend: BACK_END.into(),
         ..identity
     }
 }
@@ -296,8 +314,15 @@ impl PowerDomain for Gpu {
     }
 
     fn identify(&mut self) -> Result<Identity, PowerError> {
-        // How it is partitioned is the driver's own word; its names are the library's.
         let driver = self.identity.driver.clone();
+        if self.identity.uuid.is_none() {
+            // The library did not say what it is when it was found.
+            let name = self.name();
+            let description = describe(&mut self.process, name, &mut Vec::new());
+            self.identity = identity(&self.device, self.address, description, driver);
+            return Ok(self.identity.clone());
+        }
+        // How it is partitioned is the driver's own word; its names are the library's.
         self.identity.sharing = amdgpu::identity(&self.device, self.address, None, driver).sharing;
         Ok(self.identity.clone())
     }

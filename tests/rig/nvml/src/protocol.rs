@@ -14,6 +14,11 @@ pub enum Request {
     Init,
     /// It ends.
     Shutdown,
+    /// A handle of a GPU is asked for, for the first time in a session.
+    Open {
+        /// Its address.
+        device: String,
+    },
     /// All that changes about one GPU.
     Read {
         /// Its address.
@@ -59,7 +64,8 @@ impl Request {
     pub fn device(&self) -> Option<&str> {
         match self {
             Self::Init | Self::Shutdown => None,
-            Self::Read { device }
+            Self::Open { device }
+            | Self::Read { device }
             | Self::SetLimit { device, .. }
             | Self::SetPersistence { device, .. }
             | Self::LockClocks { device, .. }

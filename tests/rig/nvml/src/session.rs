@@ -43,6 +43,8 @@ pub struct Gpu {
     pub index: usize,
     socket: PathBuf,
     lost: AtomicBool,
+    /// Whether this session has a handle of it.
+    opened: AtomicBool,
     line: Mutex<Option<Line>>,
 }
 
@@ -70,6 +72,7 @@ pub fn init() -> Result<(), u32> {
                 index,
                 socket: socket.clone(),
                 lost: AtomicBool::new(false),
+                opened: AtomicBool::new(false),
                 line: Mutex::default(),
             })
         });
@@ -109,6 +112,7 @@ pub fn find(is: impl Fn(&Gpu) -> bool) -> Result<Handle, u32> {
     let gpu = gpus()?.into_iter().find(|gpu| is(gpu));
     let gpu = gpu.ok_or(code::NOT_FOUND)?;
     gpu.reachable()?;
+    gpu.open()?;
     Ok((lock(&STATE).number << SESSION_BITS) | (gpu.index + 1))
 }
 
@@ -138,6 +142,16 @@ impl Gpu {
             true => Err(code::GPU_IS_LOST),
             false => Ok(()),
         }
+    }
+
+    /// NVML initialises a GPU when the first handle of it is asked for: one that hangs hangs there.
+    fn open(&self) -> Result<(), u32> {
+        if !self.opened.load(Ordering::Acquire) {
+            let device = self.board.address.clone();
+            self.ask(&Request::Open { device })?;
+            self.opened.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Asks the node.

@@ -5,7 +5,8 @@
 //!
 //!   litd-rig-node DIRECTORY INGEST-SOCKET
 //!
-//! As litd does, it serves the process with ROCm SMI in it, if that is its first argument.
+//! As litd does, it serves the process with ROCm SMI in it, or looks for an NVIDIA GPU, if that is its first
+//! argument.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-use litd_power::rocm_smi;
+use litd_power::{nvml, rocm_smi};
 use litd_rig::{Hardware, Job, JobSpec, Ledger, Node, RankState, SharedHardware};
 use litd_sim::Scenario;
 use litd_units::Watts;
@@ -34,6 +35,9 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1).peekable();
     if words.next_if(|word| word == rocm_smi::COMMAND).is_some() {
         return rocm_smi::serve(words);
+    }
+    if words.next_if(|word| word == nvml::LOOK).is_some() {
+        return nvml::look(words);
     }
     let arguments: Vec<PathBuf> = words.map(PathBuf::from).collect();
     let [directory, ingest] = arguments.as_slice() else {

@@ -5,7 +5,7 @@ use litd_rig::{Hardware, gpu_address};
 use litd_units::{Kelvins, Watts};
 use nix::errno::Errno;
 
-use crate::board::{Device, Metrics};
+use crate::board::{Board, Device, Metrics};
 use crate::metrics;
 use crate::tree::{Attribute, Directory, errno, parse};
 
@@ -39,7 +39,8 @@ pub(crate) fn unique_id(gpu: &Device) -> u64 {
 }
 
 /// Puts a GPU there.
-pub(crate) fn add(sys: &mut Directory, hardware: &Hardware, gpu: &Device, table: Metrics) {
+pub(crate) fn add(sys: &mut Directory, hardware: &Hardware, gpu: &Device, board: Board) {
+    let table = board.metrics;
     let address = gpu_address(gpu.number);
     let device = format!("devices/pci0000:00/{address}");
     let sharing = hardware
@@ -53,7 +54,7 @@ pub(crate) fn add(sys: &mut Directory, hardware: &Hardware, gpu: &Device, table:
         &device,
         &[
             ("vendor", "0x1002"),
-            ("device", "0x74a1"),
+            ("device", board.model),
             ("subsystem_vendor", "0x1002"),
             ("subsystem_device", "0x74a1"),
             ("class", "0x120000"),

@@ -7,11 +7,19 @@ use crate::cpu::Register;
 use crate::tree::Directory;
 use crate::{amdgpu, cpu, hsmp, kfd};
 
+/// An MI300X.
+pub const MI300X: &str = "0x74a1";
+
+/// An MI250, a card of which has two dies; its GPUs here are first ones.
+pub const MI250: &str = "0x740c";
+
 /// What the node is made of.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Board {
     /// Whether its GPUs are AMD's. Else `/sys` says nothing about them.
     pub amdgpu: bool,
+    /// The GPUs' model, as the PCI bus numbers it.
+    pub model: &'static str,
     /// What the GPUs' `gpu_metrics` looks like.
     pub metrics: Metrics,
     /// How the CPU sockets' power is capped.
@@ -25,6 +33,7 @@ impl Default for Board {
     fn default() -> Self {
         Self {
             amdgpu: true,
+            model: MI300X,
             metrics: Metrics::V1_6,
             cpus: Cpus::HsmpHwmon,
             energy: Joules::ZERO,
@@ -77,7 +86,7 @@ impl Board {
         let (gpus, cpus) = devices(hardware);
         if self.amdgpu {
             for gpu in gpus.iter().filter(|gpu| present(gpu)) {
-                amdgpu::add(sys, hardware, gpu, self.metrics);
+                amdgpu::add(sys, hardware, gpu, self);
             }
             kfd::add(sys, hardware, &gpus, cpus.len());
         }

@@ -20,6 +20,6 @@ mod mount;
 mod namespace;
 mod tree;
 
-pub use board::{Board, Cpus, Metrics};
+pub use board::{Board, Cpus, MI250, MI300X, Metrics};
 pub use mount::{Mount, obstacle};
 pub use namespace::with_sys_covered;

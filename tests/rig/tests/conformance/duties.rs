@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use litd_power::{Holder, PowerDomain, PowerError, Throttle};
+use litd_power::{DeviceKind, Holder, Inventory, PowerDomain, PowerError, Throttle};
 use litd_rig::Fault;
 use litd_units::Watts;
 
@@ -302,6 +302,54 @@ pub fn slow(stand: &Stand, row: &Row) {
         stand.heal();
     }
     writer.join().unwrap().unwrap();
+}
+
+/// It is read: at once, or once its back end has started its own process again.
+fn is_read(domain: &mut dyn PowerDomain) -> Result<(), PowerError> {
+    let deadline = Instant::now() + SOON;
+    loop {
+        match domain.read() {
+            Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(50)),
+            result => return result.map(drop),
+        }
+    }
+}
+
+/// A device that hangs while devices are looked for is found all the same, costs no other one anything, and
+/// works as soon as its driver answers.
+pub fn a_hang_in_a_search(stand: &Stand, row: &Row) {
+    let addresses = |found: &Inventory| {
+        let devices = found.domains.iter().map(|it| it.identity().address.clone());
+        devices.collect::<Vec<_>>()
+    };
+    let expected = addresses(&stand.inventory());
+    stand.inject(Fault::Block(SOON * 60));
+    let Some(found) = stand.inventory_within(Duration::from_secs(3)) else {
+        return;
+    };
+    assert_eq!(addresses(&found), expected, "{found:?}");
+    let told = found.notices.iter().any(|it| it.subject == row.address());
+    assert!(told, "{:?}", found.notices);
+    let (mut hung, others): (Vec<_>, Vec<_>) = found
+        .domains
+        .into_iter()
+        .partition(|it| it.identity().address == row.address());
+    for mut other in others {
+        assert_eq!(is_read(other.as_mut()), Ok(()));
+    }
+    let mut hung = hung.remove(0);
+    let (done, answer) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        done.send(is_read(hung.as_mut())).unwrap();
+        hung
+    });
+    thread::sleep(Duration::from_millis(200));
+    assert!(answer.try_recv().is_err(), "it answers while it hangs");
+    stand.heal();
+    assert_eq!(answer.recv_timeout(2 * SOON).unwrap(), Ok(()));
+    let mut mended = reader.join().unwrap();
+    works_again(mended.as_mut(), stand.cap(0.8), row);
+    assert!(mended.identify().unwrap().uuid.is_some() || row.kind() == DeviceKind::Cpu);
 }
 
 pub fn concurrent_readers(stand: &Stand, row: &Row) {

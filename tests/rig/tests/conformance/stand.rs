@@ -2,11 +2,12 @@
 
 use std::process::Command;
 use std::sync::MutexGuard;
+use std::time::Duration;
 
 use litd_power::{
     AmdBackEnd, Inventory, Operation, PowerDomain, PowerError, Reading, Reply, Search,
 };
-use litd_power::{discover, simulated};
+use litd_power::{discover, discover_within, simulated};
 use litd_rig::{Entry, Fault, Hardware, Rig};
 use litd_rig_sysfs::{Board, Metrics, Mount, obstacle, with_sys_covered};
 use litd_sim::Scenario;
@@ -51,7 +52,8 @@ impl Stand {
                 ..Search::default()
             },
             Drivers::Nvml => Search {
-                sys: nowhere,
+                sys: rig.install_nvidia_bus().unwrap(),
+                own_program: env!("CARGO_BIN_EXE_litd-rig-node").into(),
                 nvml_library: rig.install_nvml().unwrap(),
                 ..Search::default()
             },
@@ -68,7 +70,7 @@ impl Stand {
                 mounted(&rig, board, &mut mount)?;
                 Search {
                     amd: AmdBackEnd::RocmSmi,
-                    rocm_smi_program: env!("CARGO_BIN_EXE_litd-rig-node").into(),
+                    own_program: env!("CARGO_BIN_EXE_litd-rig-node").into(),
                     ..Search::default()
                 }
             }
@@ -102,6 +104,12 @@ impl Stand {
                 notices: Vec::new(),
             },
         }
+    }
+
+    /// The same, where nothing is waited for any longer; none of litd's stand-in, whose list is one answer.
+    pub fn inventory_within(&self, patience: Duration) -> Option<Inventory> {
+        let source = self.row.source?;
+        Some(discover_within(&self.search, source, patience))
     }
 
     /// The device that is tried, found anew.

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use litd_power::{Operation, PowerError, Reply, Severity, Throttle, Worker, nvml};
+use litd_power::{Operation, PowerError, Reply, Search, Severity, Throttle, Worker, nvml};
 use litd_rig::Fault;
 use litd_units::Watts;
 
@@ -153,6 +153,82 @@ fn a_gpu_that_hangs_holds_nobody_else_up() {
         caller.join().unwrap();
         assert_eq!(rig.ledger().held()[0], Watts(600.0));
     }
+}
+
+/// In a container that does not see the bus: the address of a GPU is had from the GPU alone.
+#[test]
+fn a_gpu_that_hangs_where_nobody_shows_its_address_is_said_to_be_missing() {
+    let rig = rig();
+    let library = rig.install_nvml().unwrap();
+    rig.hardware().inject(2, Fault::Block(LONG));
+    let found = nvml::discover_within(&search(&rig, &library), Duration::from_secs(2));
+    assert_eq!(found.domains.len(), 7, "{found:?}");
+    let errors = found.notices.iter();
+    let errors: Vec<_> = errors
+        .filter(|notice| notice.severity == Severity::Error)
+        .collect();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(errors[0].subject, "NVIDIA GPU 2");
+    assert!(
+        errors[0].text.contains("counts for nothing"),
+        "{}",
+        errors[0]
+    );
+    rig.hardware().heal(2);
+}
+
+#[test]
+fn a_driver_that_does_not_answer_at_all_has_the_gpus_that_the_bus_shows() {
+    let rig = rig();
+    let library = rig.install_nvml().unwrap();
+    let search = Search {
+        sys: rig.install_nvidia_bus().unwrap(),
+        ..search(&rig, &library)
+    };
+    rig.hardware().nvidia_mut().init_takes = LONG;
+    let found = nvml::discover_within(&search, Duration::from_secs(2));
+    let mut gpus = found.domains;
+    assert_eq!(gpus.len(), 8, "{:?}", found.notices);
+    rig.hardware().nvidia_mut().init_takes = Duration::ZERO;
+    for gpu in &mut gpus {
+        assert_eq!(gpu.cap().unwrap(), Watts(700.0));
+        assert!(gpu.identify().unwrap().uuid.is_some());
+    }
+}
+
+/// A driver with a GPU in trouble may take long to open its library: whoever lost a GPU does not have the others wait
+/// for that.
+#[test]
+fn a_lost_gpu_holds_nobody_up_while_opening_the_library_takes_long() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    rig.hardware().inject(0, Fault::Gone);
+    rig.hardware().nvidia_mut().init_takes = LONG;
+    assert_eq!(kind(gpus[0].cap()), Err("gone"));
+    for gpu in &mut gpus[1..] {
+        assert_eq!(gpu.cap().unwrap(), Watts(700.0));
+    }
+    assert_eq!(rig.hardware().nvidia().sessions(), 1);
+    rig.hardware().heal(0);
+    rig.hardware().nvidia_mut().init_takes = Duration::ZERO;
+    let back = (0..8).any(|_| gpus[0].cap() == Ok(Watts(700.0)));
+    assert!(back, "it does not come back");
+}
+
+/// Whoever asks for the session to be closed has the others open it anew.
+#[test]
+fn a_call_waits_for_the_library_to_be_opened_and_not_for_ever() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    rig.hardware().nvidia_mut().init_takes = LONG;
+    gpus[0].release();
+    let error = gpus[1].cap().unwrap_err();
+    assert_eq!(error.kind(), "driver");
+    assert!(error.to_string().contains("takes long to open"), "{error}");
+    rig.hardware().nvidia_mut().init_takes = Duration::ZERO;
+    assert_eq!(gpus[1].cap().unwrap(), Watts(700.0));
+    // The opening that was waited for is the one that is used.
+    assert_eq!(rig.hardware().nvidia().sessions(), 2);
 }
 
 #[test]
