@@ -1,5 +1,6 @@
 //! `litctl analyze`: which GPU the others wait for, from the kernel traces of a job's ranks.
 
+mod answer;
 mod certainty;
 mod cost;
 mod doubts;
@@ -10,6 +11,9 @@ mod links;
 mod next;
 mod parts;
 pub mod read;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
+mod shapes;
 mod stages;
 mod summary;
 mod text;
@@ -226,9 +230,11 @@ pub fn run(args: &Args, json: bool) -> Outcome {
             what_if: &job,
         });
     }
-    let mut text = text::render(&report, &first, options.aggregation, study.as_ref());
+    let screen = first.screen(text::taken(&report));
+    let mut text = text::render(&report, &screen, options.aggregation, study.as_ref());
+    let reasons = words::reasons(study.as_ref(), &first, screen);
+    text.push_str(&words::why(&reasons));
     if let Some(study) = &study {
-        text.push_str(&words::diagnosis(study, &first));
         if args.models {
             text.push_str(&words::models(study));
         }
@@ -413,7 +419,7 @@ fn studied<'a>(
         diagnosis.is_some_and(|diagnosis| diagnosis.cause != Cause::Healthy)
     };
     let worst = match report.groups.iter().any(ill) {
-        true => report.worst_group(ill),
+        true => costliest(job, report).unwrap_or_else(|| report.worst_group(ill)),
         false => report.worst_group(|_| true),
     };
     report.tell(worst);
@@ -422,6 +428,31 @@ fn studied<'a>(
         told.gain = gain((timelines, job), groups, worst, &told.study);
     }
     Some(told)
+}
+
+/// The group whose stragglers cost the job most, where that is clearly more than those of any other: what a stage waits in
+/// its own group may cost the whole pipeline nothing.
+fn costliest(job: &WhatIf<'_>, report: &Report) -> Option<usize> {
+    /// So many times as much is clear.
+    const CLEAR: f64 = 2.0;
+    let cost = |group: &litd_traces::GroupReport| {
+        let diagnosis = group.diagnosis.as_ref()?;
+        let part = weighed::part(diagnosis);
+        let ranks = diagnosis.stragglers.iter().map(|&rank| (rank, part));
+        let ranks = Vec::from_iter(ranks);
+        let mended = litd_traces::whatif::Mended {
+            ranks: &ranks,
+            links: &[],
+        };
+        (!ranks.is_empty()).then(|| job.share(mended))
+    };
+    let costs = report.groups.iter().enumerate();
+    let costs = costs.filter_map(|(at, group)| Some((cost(group)?, at)));
+    let mut costs = Vec::from_iter(costs);
+    costs.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let (first, at) = *costs.first()?;
+    let second = costs.get(1)?.0;
+    (first >= weighed::WORTH && first >= CLEAR * second).then_some(at)
 }
 
 fn write_files(

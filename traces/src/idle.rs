@@ -42,19 +42,25 @@ pub(crate) fn idle(kernels: impl IntoIterator<Item = (KernelClass, Nanos, Nanos)
 }
 
 /// How long nothing at all ran before collectives that their host launched after all else had ended: its GPU comes late
-/// to these because of it. Of kernels that are `wanted`; none where launches are not known.
+/// to these because of it. Of kernels that are `wanted`. Where no launches are known, before those with which iterations
+/// begin: what a GPU waits for there is its host.
 pub(crate) fn before_collectives(timeline: &Timeline, wanted: impl Fn(&Kernel) -> bool) -> Nanos {
     let mut idle = Nanos::ZERO;
     let mut busy_until = None::<Nanos>;
+    let mut iteration = None;
+    let unknown = timeline.launches.iter().flatten().next().is_none();
     for (at, kernel) in timeline.kernels.iter().enumerate() {
-        if let (true, Some(launch), Some(before)) = (
-            kernel.class.communicates() && wanted(kernel),
-            timeline.launch(at),
-            busy_until,
-        ) && launch > before
-        {
-            idle += kernel.start - before;
+        let before = busy_until.filter(|&before| kernel.start > before);
+        if let Some(before) = before.filter(|_| kernel.class.communicates() && wanted(kernel)) {
+            let begins = unknown && kernel.iteration != iteration;
+            let late = timeline.launch(at).map_or(begins, |launch| launch > before);
+            idle += if late {
+                kernel.start - before
+            } else {
+                Nanos::ZERO
+            };
         }
+        iteration = kernel.iteration;
         busy_until = busy_until.max(Some(kernel.end));
     }
     idle

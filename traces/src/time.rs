@@ -12,6 +12,9 @@ const TOP: usize = 10;
 
 /// From this length on a gap is no launch that takes long: its host does something else.
 const LONG: Nanos = Nanos(1_000_000);
+/// So is one of this length where it takes so many times as long as gaps mostly do: a server's steps are short.
+const LONGER: Nanos = Nanos(100_000);
+const TIMES: i64 = 20;
 
 /// What is told of gaps besides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,6 +25,18 @@ pub struct Gaps {
     pub long: Nanos,
     /// How many these are.
     pub longs: usize,
+}
+
+impl Gaps {
+    /// Tells the long ones of all gaps in which the host launched too late.
+    fn add_long(&mut self, late: &mut [Nanos]) {
+        late.sort_unstable();
+        let usual = late.get(late.len() / 2).copied().unwrap_or_default();
+        let least = LONG.min(LONGER.max(Nanos(usual.0.saturating_mul(TIMES))));
+        let long = late.iter().rev().take_while(|&&gap| gap >= least);
+        self.longs = long.clone().count();
+        self.long = long.copied().sum();
+    }
 }
 
 /// A rank's window, each nanosecond of which is in one of these.
@@ -88,6 +103,7 @@ impl Split {
         let mut streams = Vec::<StreamId>::new();
         let mut next = 0;
         let mut gaps = Gaps::default();
+        let mut late = Vec::new();
         while let Some(Kernel { start, .. }) = kernels.get(next) {
             let rest = kernels.get(next..).unwrap_or_default().iter();
             let count = rest.take_while(|other| other.start == *start).count();
@@ -103,10 +119,7 @@ impl Split {
                 let gap = *start - before;
                 *self.idleness(before, launch, waits) += gap;
                 match launch {
-                    Some(launch) if launch >= before && gap >= LONG => {
-                        gaps.long += gap;
-                        gaps.longs += 1;
-                    }
+                    Some(launch) if launch >= before => late.push(gap),
                     Some(launch) if launch < before && !waits => gaps.launched += gap,
                     _ => {}
                 }
@@ -121,6 +134,7 @@ impl Split {
                 }
             }
         }
+        gaps.add_long(&mut late);
         gaps
     }
 

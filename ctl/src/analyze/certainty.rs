@@ -3,6 +3,7 @@
 use litd_traces::study::{Cause, Diagnosis, Grids, Study};
 use litd_traces::{RankReport, Report};
 
+use super::answer::{Answer, capital};
 use super::{doubts, words};
 
 /// So many standard errors are certainty.
@@ -102,40 +103,57 @@ fn graded(report: &Report, study: &Study<'_>, doubts: &[String]) -> &'static str
     }
 }
 
-/// How sure it is in a few words: the grade, what counts most for it, and how many doubts there are. The rest is in
+/// How sure it is in a few words: the grade, how many doubts there are, and what counts most for it. The rest is in
 /// [`of`].
-pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
+pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> Answer {
     let diagnosis = &study.diagnosis;
     let full = of(report, study, doubts);
-    let (grade, _) = full.split_once([':', ';']).unwrap_or((&full, ""));
+    let by_kind = diagnosis.in_turn || diagnosis.nobody_waits();
+    let grade = match diagnosis.cause {
+        _ if by_kind => full.split(':').next().unwrap_or_default().to_owned(),
+        Cause::SamplingArtefact => full.split(':').next().unwrap_or_default().to_owned(),
+        Cause::Unknown => format!("that somebody waits is {}", graded(report, study, doubts)),
+        Cause::DataDependent => format!(
+            "that kernels take longer is {}",
+            graded(report, study, doubts)
+        ),
+        _ => graded(report, study, doubts).to_owned(),
+    };
     let why = match (diagnosis.cause, slower(diagnosis)) {
-        (Cause::HostBound, _) if diagnosis.in_turn => "; all queues are empty alike".to_owned(),
-        _ if diagnosis.in_turn => "; who is last changes all the time".to_owned(),
-        (Cause::SlowClock | Cause::DataDependent, Some(_)) => {
-            format!("; {}", slower_in_short(diagnosis))
-        }
-        (Cause::SamplingArtefact, _) => String::new(),
-        _ if diagnosis.nobody_waits() => String::new(),
-        _ => format!(
-            "; ranks are {:.2} % of an iteration apart, noise makes up to {:.2} %",
+        (Cause::HostBound, _) if diagnosis.in_turn => Some("all queues are empty alike".to_owned()),
+        _ if diagnosis.in_turn => Some("who is last changes all the time".to_owned()),
+        (Cause::SlowClock | Cause::DataDependent, Some(_)) => Some(slower_in_short(diagnosis)),
+        (Cause::SamplingArtefact, _) => None,
+        _ if diagnosis.nobody_waits() => None,
+        _ => Some(format!(
+            "ranks are {:.2} % of an iteration apart, noise makes up to {:.2} %",
             100.0 * diagnosis.spread,
             100.0 * diagnosis.level
-        ),
+        )),
     };
     let grade = grade.replace(
         "the doubts below",
         match doubts.len() {
-            1 => "a doubt (see why, below)",
-            _ => "doubts (see why, below)",
+            1 => "a doubt (see below)",
+            _ => "doubts (see below)",
         },
     );
-    let doubts = match doubts {
-        _ if grade.contains("doubt") => "",
-        [] => "",
-        [_] => "; there is a doubt (see why, below)",
-        _ => "; there are doubts (see why, below)",
+    // That ranks are missing is in the grade.
+    let told = grade.contains("doubt") || grade.contains("ranks given") && doubts.len() < 2;
+    let first = match doubted(doubts).filter(|_| !told) {
+        Some(doubted) => format!("{grade}; {}", doubted.to_lowercase()),
+        None => format!("{grade}."),
     };
-    format!("{grade}{why}{doubts}.")
+    Answer::of(first).and(why.map(|why| format!("{}.", capital(&why))))
+}
+
+/// That there are doubts, which stand below.
+pub fn doubted(doubts: &[String]) -> Option<String> {
+    match doubts {
+        [] => None,
+        [_] => Some("There is a doubt (see below).".into()),
+        _ => Some("There are doubts (see below).".into()),
+    }
 }
 
 /// By how much the rank's kernels are slower, and how sure that is, in a few words.

@@ -1,9 +1,10 @@
 //! What it costs that somebody is late, and what mending that gains.
 
-use litd_traces::study::{Cause, Diagnosis, Gain, Study, named};
+use litd_traces::study::{Cause, Diagnosis, Gain, Study};
 use litd_traces::{RankReport, Report};
 use litd_units::Nanos;
 
+use super::answer::{Answer, capital};
 use super::weighed::Weighed;
 use super::{hosts, parts, words};
 use crate::show::time;
@@ -19,11 +20,11 @@ const LEAST: f64 = 0.0005;
 
 /// What it would gain if the ranks that are named became as fast as the median one, and then what it would if
 /// all that are slower did.
-fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<String> {
+fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<Answer> {
     if gain.group < LEAST {
         return None;
     }
-    let late = named(&diagnosis.stragglers);
+    let late = words::these(&diagnosis.stragglers);
     let less = |share: f64, by: Nanos| match share < LEAST {
         true => "hardly less".into(),
         false => format!("{:.1} % less ({})", 100.0 * share, time(by)),
@@ -37,12 +38,11 @@ fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<String>
         _ => "the median rank",
     };
     let first_alone = format!("with {late} as fast as {measure} {whole} would take {first}");
-    Some(match first == all || alike {
-        true => format!("{first_alone}, an estimate."),
-        false => {
-            format!("{first_alone}; with all ranks at least as fast, {all}. Both are estimates.")
-        }
-    })
+    let others = first != all && !alike;
+    Some(
+        Answer::of(format!("{first_alone}, an estimate."))
+            .and(others.then(|| format!("With all ranks at least as fast, {all}."))),
+    )
 }
 
 /// What the others wait for the stragglers.
@@ -51,10 +51,13 @@ pub fn of(
     study: &Study<'_>,
     (gain, weighed): (Option<&Gain>, &Weighed<'_>),
     turns: Option<[f64; 2]>,
-) -> String {
+) -> Answer {
     let diagnosis = &study.diagnosis;
     let gain = gain.and_then(|gain| gained(report, diagnosis, gain));
-    let told = match (gain, in_step_matters(report, diagnosis)) {
+    // Where the rank that the rest would blame is told as the second one, both are late.
+    let second = weighed.second.map(|second| second.0);
+    let both = second.is_some() && second == diagnosis.once_in_step;
+    let told = match (gain, in_step_matters(report, diagnosis) && !both) {
         (Some(gain), _) => Some(gain),
         (None, false) => mended(report, study, weighed),
         (None, true) => None,
@@ -64,23 +67,21 @@ pub fn of(
     };
     let by_hosts = diagnosis.cause == Cause::HostBound;
     let besides = match parts::besides(report, by_hosts) {
-        Some(besides) => format!(" Besides, {besides}."),
-        None => stages_wait(report).map_or(String::new(), |most| {
+        Some(besides) => Some(format!("Besides, {besides}.")),
+        None => stages_wait(report).map(|most| {
             format!(
-                " Stages wait up to {:.1} % of the time recorded for each other.",
+                "Stages wait up to {:.1} % of the time recorded for each other.",
                 100.0 * most
             )
         }),
     };
-    let given = match report.missing() {
-        Some(_) => " Less, or nothing, if a rank that is missing is slower.",
-        None => "",
-    };
-    told + given + &besides
+    let given = report.missing();
+    let given = given.map(|_| "Less, or nothing, if a rank that is missing is slower.".to_owned());
+    told.and(given).and(besides)
 }
 
 /// What it would gain at most if what makes ranks late were mended, where that is no clock.
-fn mended(report: &Report, study: &Study<'_>, weighed: &Weighed<'_>) -> Option<String> {
+fn mended(report: &Report, study: &Study<'_>, weighed: &Weighed<'_>) -> Option<Answer> {
     let diagnosis = &study.diagnosis;
     let iterations = i64::try_from(study.waves.len().max(1)).unwrap_or(i64::MAX);
     let less = |share: f64, window: f64| {
@@ -109,52 +110,53 @@ fn mended(report: &Report, study: &Study<'_>, weighed: &Weighed<'_>) -> Option<S
             hosts::with_first(rank, idle.0 as f64 / rank.window_ns.0.max(1) as f64)
         });
         let lost = litd_diagnosis::median(lost.collect())?;
-        return Some(format!(
-            "with all hosts fast enough for their GPUs an iteration would take up to {}; {}.",
-            less(lost, window),
-            match diagnosis.excess.filter(|own| *own >= LEAST) {
-                Some(own) if !diagnosis.stragglers.is_empty() => format!(
-                    "without what makes {} late alone about {}",
-                    named(&diagnosis.stragglers),
-                    less(own, window)
-                ),
-                _ => one_host(weighed),
-            }
-        ));
+        let all = format!(
+            "with all hosts fast enough for their GPUs an iteration would take up to {}.",
+            less(lost, window)
+        );
+        let one = match diagnosis.excess.filter(|own| *own >= LEAST) {
+            Some(own) if !diagnosis.stragglers.is_empty() => format!(
+                "Without what makes {} late alone about {}.",
+                words::these(&diagnosis.stragglers),
+                less(own, window)
+            ),
+            _ => one_host(weighed),
+        };
+        return Some(Answer::of(all).and(one));
     }
     let share = weighed.late.as_ref()?.share;
     // What others wait tells more of what nothing explains.
     if share < LEAST {
         return None;
     }
-    let late = named(&diagnosis.stragglers);
-    let mut cost = format!(
-        "without what makes {late} late an iteration would take about {}",
+    let late = words::these(&diagnosis.stragglers);
+    let cost = Answer::of(format!(
+        "without what makes {late} late an iteration would take about {}.",
         weighed.less(share)
-    );
+    ));
     // Hosts that wait for another one on the CPU leave their GPUs idle as it does.
     let idle = ranks.iter().map(|rank| rank.time_ns.idle_launch.0 as f64);
     let idle = idle.fold(f64::INFINITY, f64::min) / window;
-    if diagnosis.cause == Cause::HostBound && idle >= ALL_IDLE {
-        cost += &format!(
-            ", and up to {} more if the other hosts wait for that one (as for a scheduler)",
+    let follow = diagnosis.cause == Cause::HostBound && idle >= ALL_IDLE;
+    Some(cost.and(follow.then(|| {
+        format!(
+            "Up to {} more if the other hosts wait for that one (as for a scheduler).",
             words::percents(idle)
-        );
-    }
-    Some(cost + ".")
+        )
+    })))
 }
 
 /// What mending one host gains where all are late: launches don't tell whether the others follow it.
 fn one_host(weighed: &Weighed<'_>) -> String {
     match (weighed.host, weighed.leader) {
         (Some((rank, share)), _) => format!(
-            "that of rank {rank}, the latest, alone {:.1} %, or all of it if the other hosts wait for it (as for a scheduler)",
+            "The host of rank {rank}, the latest, alone {:.1} %, or all of it if the other hosts wait for it (as for a scheduler).",
             100.0 * share
         ),
         (None, Some((rank, count, all))) => format!(
-            "that of rank {rank} alone as much, if the other hosts follow it (as a scheduler): it launches first in {count} of {all} iterations"
+            "The host of rank {rank} alone as much, if the others follow it (as a scheduler): it launches first in {count} of {all} iterations."
         ),
-        (None, None) => "one of them alone gains that only if the other hosts wait for it".into(),
+        (None, None) => "One of them alone gains that only if the other hosts wait for it.".into(),
     }
 }
 
@@ -177,74 +179,81 @@ fn others<'a>(
 }
 
 /// What is waited, where nothing better can be told.
-fn waited(report: &Report, study: &Study<'_>, turns: Option<[f64; 2]>) -> String {
+fn waited(report: &Report, study: &Study<'_>, turns: Option<[f64; 2]>) -> Answer {
     let diagnosis = &study.diagnosis;
-    let also = costs_of_stages(report).map_or(String::new(), |stages| format!(" {stages}"));
+    let stages = costs_of_stages(report);
     if diagnosis.stragglers.is_empty() {
-        if let Some(turns) = turns {
-            return format!(
-                "each rank waits for the others for {} % of the time recorded with nothing to compute.",
-                in_percent(turns)
-            );
-        }
-        let largest = || match parts::besides(report, false) {
-            Some(besides) => format!(" Of the time recorded {besides}."),
-            None => String::new(),
-        };
-        return match diagnosis.cause {
-            Cause::SamplingArtefact => "not known.".into(),
-            _ if diagnosis.nobody_waits() => format!(
-                "nothing that these traces show: whoever is late keeps nobody waiting.{}",
-                largest()
-            ),
-            _ if report.missing().is_some() => format!(
-                "not known: the ranks given may wait for one that is missing, as long as they communicate with nothing beside it.{}",
-                largest()
-            ),
-            _ if !also.is_empty() => {
-                format!("nothing that another rank of its stage could be blamed for.{also}")
-            }
-            _ => format!(
-                "nothing that another rank could be blamed for.{}",
-                largest()
-            ),
-        };
+        return by_nobody(report, diagnosis, stages, turns);
     }
     let others = Vec::from_iter(others(report, diagnosis));
     let own = range(&others, |rank| rank.wait_ns);
     let exposed = range(&others, |rank| rank.exposed_wait_ns);
     let (Some(own), Some(exposed)) = (own, exposed) else {
-        return format!("what the others wait can't be told without collectives.{also}");
-    };
-    // Waits for other stages are among what nothing hides.
-    let exposed = match also.is_empty() {
-        true => format!(
-            ", and for {} % of it with nothing to compute",
-            in_percent(exposed)
-        ),
-        false => String::new(),
+        return Answer::of("what the others wait can't be told without collectives.").and(stages);
     };
     let who = match others.len() {
         1 => "the other rank waits",
         _ => "the others wait",
     };
-    let mut each = per_iteration(others.iter().filter_map(|rank| rank.wait_ns), study);
-    if let Some(rest) = in_step(report, diagnosis, &others) {
-        each += &format!(
-            "; {} without the first collectives, which see when recordings began",
-            per_iteration(rest.into_iter(), study)
-        );
-    }
+    let each = per_iteration(others.iter().filter_map(|rank| rank.wait_ns), study);
     // What is waited in several at once adds up to more than all of the time.
-    match own[1] <= 1.0 {
+    let waits = match own[1] <= 1.0 {
         true => format!(
-            "{who} in collectives for {} % of the time recorded ({each}){exposed}.{also}",
+            "{who} in collectives for {} % of the time recorded ({each}).",
             in_percent(own)
         ),
-        false => format!(
-            "{who} in collectives, in several at once: {each} in all{}.{also}",
-            exposed.replace("of it", "of the time recorded")
-        ),
+        false => format!("{who} in collectives, in several at once: {each} in all."),
+    };
+    let rest = in_step(report, diagnosis, &others).map(|rest| {
+        format!(
+            "Without the first collectives, which see when recordings began, {}.",
+            per_iteration(rest.into_iter(), study)
+        )
+    });
+    // Waits for other stages are among what nothing hides.
+    let exposed = stages.is_none().then(|| {
+        format!(
+            "With nothing to compute {} for {} % of the time recorded.",
+            match others.len() {
+                1 => "it waits",
+                _ => "they wait",
+            },
+            in_percent(exposed)
+        )
+    });
+    Answer::of(waits).and(rest).and(exposed).and(stages)
+}
+
+/// What is waited where no rank is to blame.
+fn by_nobody(
+    report: &Report,
+    diagnosis: &Diagnosis,
+    stages: Option<String>,
+    turns: Option<[f64; 2]>,
+) -> Answer {
+    if let Some(turns) = turns {
+        return Answer::of(format!(
+            "each rank waits for the others for {} % of the time recorded with nothing to compute.",
+            in_percent(turns)
+        ));
+    }
+    let largest = parts::besides(report, false);
+    let largest = largest.map(|besides| format!("Of the time recorded {besides}."));
+    match diagnosis.cause {
+        Cause::SamplingArtefact => Answer::of("not known."),
+        _ if diagnosis.nobody_waits() => {
+            Answer::of("nothing that these traces show: whoever is late keeps nobody waiting.")
+                .and(largest)
+        }
+        _ if report.missing().is_some() => {
+            Answer::of("not known: the ranks given may wait for one that is missing.").and(largest)
+        }
+        _ if stages.is_some() => {
+            Answer::of("nothing that another rank of its stage could be blamed for.")
+                .and(largest)
+                .and(stages)
+        }
+        _ => Answer::of("nothing that another rank could be blamed for.").and(largest),
     }
 }
 
@@ -341,13 +350,13 @@ pub fn of_a_row(report: &Report) -> Option<String> {
 }
 
 /// What of a rank's own time is spent without computing, as times and shares of its window.
-pub fn of_one(report: &Report) -> String {
+pub fn of_one(report: &Report) -> Answer {
     let others = match report.world_size {
         Some(1) => "nothing that another rank could be blamed for: there is none",
         _ => "what other ranks wait is not in this",
     };
     let Some(rank) = report.ranks.first() else {
-        return format!("{others}.");
+        return Answer::of(format!("{others}."));
     };
     let window = rank.window_ns.0.max(1) as f64;
     let split = &rank.time_ns;
@@ -364,8 +373,9 @@ pub fn of_one(report: &Report) -> String {
     let told = told
         .map(|&(what, part, share)| format!("{} ({}) {what}", time(part), words::percents(share)));
     let told = Vec::from_iter(told);
-    match told.is_empty() {
-        true => format!("none of this rank's time, which computes throughout; {others}."),
-        false => format!("of this rank's time {}; {others}.", told.join(", ")),
-    }
+    let told = match told.is_empty() {
+        true => Answer::of("none of this rank's time, which computes throughout."),
+        false => Answer::of(format!("of this rank's time {}.", told.join(", "))),
+    };
+    told.and(format!("{}.", capital(others)))
 }

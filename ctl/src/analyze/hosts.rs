@@ -1,8 +1,7 @@
 //! What traces tell of hosts that launch kernels too late: whose they are where ranks do work of their own, in how long
 //! gaps that shows, and what recordings miss of it.
 
-use litd_traces::study::named;
-use litd_traces::whatif::Stall;
+use litd_traces::whatif::{Paused, Pauses, Stall};
 use litd_traces::{RankReport, Report};
 use litd_units::Nanos;
 
@@ -46,8 +45,8 @@ impl Late {
 
     fn hosts(&self) -> String {
         match self.ranks[..] {
-            [_] => format!("the host of {}", named(&self.ranks)),
-            _ => format!("the hosts of {}", named(&self.ranks)),
+            [_] => format!("the host of {}", words::ranks(&self.ranks)),
+            _ => format!("the hosts of {}", words::ranks(&self.ranks)),
         }
     }
 
@@ -117,10 +116,46 @@ pub fn long(ranks: &[&RankReport]) -> Option<(usize, Nanos)> {
 pub fn advice(ranks: &[&RankReport]) -> String {
     match long(ranks) {
         Some((_, mean)) => format!(
-            "GPUs wait in few long gaps ({} each), as for input (data loader), logging or checkpoints",
+            "GPUs wait in few long gaps ({} each), as for input (data loader), a server's scheduler, logging or checkpoints",
             time(mean)
         ),
         None => "fewer and larger launches (CUDA graphs), less work on the host between them, faster input".into(),
+    }
+}
+
+/// That the hosts of single ranks are late now and then.
+pub fn pauses(pauses: &Pauses) -> String {
+    /// So many are named.
+    const NAMED: usize = 2;
+    let one = |paused: &Paused| {
+        let iterations = match paused.iterations.len() {
+            0..=2 => words::iterations(&paused.iterations),
+            more => format!("{more} iterations"),
+        };
+        format!("that of rank {} in {iterations}", paused.rank)
+    };
+    let named = pauses.ranks.iter().take(NAMED).map(one);
+    let more = pauses.ranks.len().saturating_sub(NAMED);
+    let more = match more {
+        0 => String::new(),
+        1 => ", and one more".into(),
+        more => format!(", and {more} more"),
+    };
+    let longest = pauses.ranks.iter().map(|paused| paused.longest_ns).max();
+    format!(
+        "Late hosts, in turn: {}{more} pause for up to {}, and the others wait; power can't help.",
+        Vec::from_iter(named).join(", "),
+        time(longest.unwrap_or_default())
+    )
+}
+
+pub fn sure_of_pauses(pauses: &Pauses) -> String {
+    match pauses.launches {
+        true => "sure: launches tell, and these hosts are in time in other iterations.".into(),
+        false => {
+            "likely: gaps on the GPUs tell it; launches, which would tell why, are not recorded."
+                .into()
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Slow links in words.
 
-use litd_traces::study::named;
 use litd_traces::whatif::{Link, Where};
 
+use super::answer::Answer;
 use super::weighed::{WORTH, Weighed};
 use super::words;
 use crate::show::time;
@@ -13,34 +13,63 @@ pub fn headline(link: &Link) -> String {
         Some(bytes) => format!("{} of {}", link.kind, size(bytes)),
         None => link.kind.clone(),
     };
-    let takes = format!(
-        "{:.1} times as long as {{}} ({what}: {} instead of {})",
-        link.times(),
+    let times = format!("{:.1} times as long as", link.times());
+    let (between, among) = ("between other ranks", "among other ranks");
+    let (text, peers) = match &link.place {
+        Where::Iterations(numbers) => (
+            format!(
+                "Slow network: in {} communication of all ranks takes {times}",
+                words::iterations(numbers)
+            ),
+            "in the others",
+        ),
+        Where::Among(ranks) if ranks.len() == 2 => (
+            format!(
+                "Slow link: communication between {} takes {times}",
+                words::ranks(ranks)
+            ),
+            between,
+        ),
+        Where::Among(ranks) => (
+            format!(
+                "Slow link: communication among {} takes {times}",
+                words::ranks(ranks)
+            ),
+            among,
+        ),
+        Where::Ranks(ranks) => (
+            format!(
+                "Slow link: transfers to and from {} take {times}",
+                words::ranks(ranks)
+            ),
+            between,
+        ),
+        Where::From(ranks) => (
+            format!(
+                "Slow link, one way only: transfers from {} take {times}",
+                words::ranks(ranks)
+            ),
+            between,
+        ),
+        Where::To(ranks) => (
+            format!(
+                "Slow link, one way only: transfers to {} take {times}",
+                words::ranks(ranks)
+            ),
+            between,
+        ),
+        Where::OneWay([from, to]) => (
+            format!(
+                "Slow link, one way only: transfers from rank {from} to rank {to} take {times}"
+            ),
+            between,
+        ),
+    };
+    format!(
+        "{text} {peers} ({what}: {} instead of {}).",
         time(link.takes_ns),
         time(link.peers_ns)
-    );
-    match &link.place {
-        Where::Iterations(numbers) => format!(
-            "Slow network: in {} communication of all ranks takes {}.",
-            words::iterations(numbers),
-            takes.replace("{}", "in the others")
-        ),
-        Where::Among(ranks) if ranks.len() == 2 => format!(
-            "Slow link: communication between {} takes {}.",
-            named(ranks),
-            takes.replace("{}", "between other ranks")
-        ),
-        Where::Among(ranks) => format!(
-            "Slow link: communication among {} takes {}.",
-            named(ranks),
-            takes.replace("{}", "among other ranks")
-        ),
-        Where::Ranks(ranks) => format!(
-            "Slow link: transfers to and from {} take {}.",
-            named(ranks),
-            takes.replace("{}", "between other ranks")
-        ),
-    }
+    )
 }
 
 /// What a link is called in passing.
@@ -50,24 +79,27 @@ pub fn short(link: &Link) -> String {
             format!("the slow network in {}", words::iterations(numbers))
         }
         Where::Among(ranks) if ranks.len() == 2 => {
-            format!("the slow link between {}", named(ranks))
+            format!("the slow link between {}", words::ranks(ranks))
         }
-        Where::Among(ranks) => format!("the slow link among {}", named(ranks)),
-        Where::Ranks(ranks) => format!("the slow links of {}", named(ranks)),
+        Where::Among(ranks) => format!("the slow link among {}", words::ranks(ranks)),
+        Where::Ranks(ranks) => format!("the slow links of {}", words::ranks(ranks)),
+        Where::From(ranks) => format!("the slow links from {}", words::ranks(ranks)),
+        Where::To(ranks) => format!("the slow links to {}", words::ranks(ranks)),
+        Where::OneWay([from, to]) => format!("the slow link from rank {from} to rank {to}"),
     }
 }
 
 /// What to look at.
-pub fn next(link: &Link) -> String {
+pub fn next(link: &Link) -> Answer {
     match &link.place {
-        Where::Iterations(numbers) => format!(
-            "look at what the network did in {}: errors and pauses of NICs and switches, other jobs' traffic.",
-            words::iterations(numbers)
+        Where::Iterations(_) => Answer::of(
+            "look at what the network did then: errors and pauses of NICs and switches, other jobs' traffic.",
         ),
-        _ => format!(
-            "look at the links of {} (NIC, NVLink, cable, route): errors, width and speed. A way between nodes is slower than one within a node by itself.",
-            named(link.ranks())
-        ),
+        _ => Answer::of(format!(
+            "look at the links of {} (NIC, NVLink, cable, route): errors, width and speed.",
+            words::ranks(link.ranks())
+        ))
+        .and("A way between nodes is slower than one within a node by itself.".to_owned()),
     }
 }
 
@@ -91,23 +123,22 @@ pub fn sure(link: &Link) -> String {
         false => "fairly sure",
     };
     format!(
-        "{grade}; so {} collectives take that carry as much as their peers, once all of their ranks have come.",
+        "{grade}: by {} collectives that carry as much as their peers, once all ranks have come.",
         link.count()
     )
 }
 
 /// What a link costs, and what it does together with the ranks that are late.
-pub fn cost(link: &Link, weighed: &Weighed<'_>) -> String {
+pub fn cost(link: &Link, weighed: &Weighed<'_>) -> Answer {
     let first = match link.place {
         Where::Iterations(_) => "as fast there as in the others",
         _ => "as fast as the others",
     };
-    let more = match weighed.all - link.saved >= WORTH {
-        true => format!("; with all of this mended {:.1} %", 100.0 * weighed.all),
-        false => String::new(),
-    };
-    format!(
-        "with it {first} an iteration would take {}{more}.",
+    let more = weighed.all - link.saved >= WORTH;
+    let more = more.then(|| format!("With all of this mended {:.1} %.", 100.0 * weighed.all));
+    Answer::of(format!(
+        "with it {first} an iteration would take {}.",
         weighed.less(link.saved)
-    )
+    ))
+    .and(more)
 }

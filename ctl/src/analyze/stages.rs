@@ -1,6 +1,6 @@
 //! Stages of a pipeline that the others wait for, in words.
 
-use litd_traces::study::{Cause, named};
+use litd_traces::study::Cause;
 use litd_traces::whatif::{Stage, Why};
 
 use super::weighed::{WORTH, Weighed};
@@ -8,7 +8,7 @@ use super::words;
 
 /// What a stage is called.
 fn name(stage: &Stage) -> String {
-    let ranks = named(&stage.ranks);
+    let ranks = words::ranks(&stage.ranks);
     match stage.stage {
         Some(number) => format!("stage {number} ({ranks})"),
         None => ranks,
@@ -70,7 +70,7 @@ pub fn next(stage: &Stage) -> String {
         ),
         Why::Clock | Why::Kernels => format!(
             "look at clocks, temperatures and power limits of {}.",
-            named(&stage.ranks)
+            words::ranks(&stage.ranks)
         ),
     }
 }
@@ -83,7 +83,7 @@ pub fn cost(stage: &Stage, weighed: &Weighed<'_>) -> String {
     };
     let name = match stage.stage {
         Some(number) => format!("stage {number}"),
-        None => named(&stage.ranks),
+        None => words::ranks(&stage.ranks),
     };
     let late = weighed.late.as_ref().map_or(0.0, |late| late.share);
     let alone = match late >= WORTH {

@@ -4,10 +4,11 @@
 use std::cmp::Ordering;
 
 use litd_traces::formats::nccl_summary::Waits;
-use litd_traces::study::{Cause, Gain, Study, named};
+use litd_traces::study::{Cause, Diagnosis, Gain, Study};
 use litd_traces::{GroupReport, Report};
 use serde::Serialize;
 
+use super::answer::{Answer, Screen, capital};
 use super::cost::{self, MUCH};
 use super::weighed::{self, First, Weighed};
 use super::{certainty, doubts, hosts, links, next, parts, stages, words};
@@ -18,16 +19,16 @@ pub struct Summary {
     /// What the verdict is, for programs.
     kind: Kind,
     #[serde(rename = "text")]
-    pub verdict: String,
+    pub verdict: Answer,
     #[serde(rename = "how_sure")]
     sure: String,
     /// The same in a few words, for a screen that has the rest below.
     #[serde(skip)]
-    brief: Option<String>,
+    brief: Answer,
     /// What makes it less sure, a sentence each.
     pub doubts: Vec<String>,
-    cost: String,
-    next: String,
+    cost: Answer,
+    next: Answer,
 }
 
 /// What a verdict is.
@@ -80,33 +81,47 @@ impl Summary {
         let (cause, verdict, sure, cost, next) = match first {
             First::Link(link) => (
                 Cause::Communication,
-                links::headline(link),
+                Answer::of(links::headline(link)),
                 links::sure(link),
                 links::cost(link, weighed),
                 links::next(link),
             ),
             First::Stage(stage) => (
                 stages::cause(stage),
-                stages::headline(stage),
+                Answer::of(stages::headline(stage)),
                 stages::sure(stage),
-                stages::cost(stage, weighed),
-                stages::next(stage),
+                Answer::of(stages::cost(stage, weighed)),
+                Answer::of(stages::next(stage)),
             ),
             First::Stall(stall) => (
                 Cause::HostBound,
-                hosts::stall(stall),
+                Answer::of(hosts::stall(stall)),
                 "sure: gaps are counted, and no rank is late more than the others there.".into(),
-                format!(
+                Answer::of(format!(
                     "with hosts as fast there as in the other iterations an iteration would take {}.",
                     weighed.less(stall.saved)
+                )),
+                Answer::of(
+                    "look at what all hosts wait for there: a shared file system, input, a checkpoint, logging.",
                 ),
-                "look at what all hosts wait for there: a shared file system, input, a checkpoint, logging.".into(),
+            ),
+            First::Pauses(pauses) => (
+                Cause::HostBound,
+                Answer::of(hosts::pauses(pauses)),
+                hosts::sure_of_pauses(pauses),
+                Answer::of(format!(
+                    "without these pauses an iteration would take {}.",
+                    weighed.less(pauses.saved)
+                )),
+                Answer::of(
+                    "look at what hosts do now and then: garbage collection (let all ranks collect in the same step), logging, other processes.",
+                ),
             ),
         };
         Self {
             kind: Kind::Diagnosed(cause),
-            verdict: verdict + &also,
-            brief: Some(sure.clone()),
+            verdict: verdict.with(also),
+            brief: Answer::of(sure.clone()).and(certainty::doubted(&self.doubts)),
             sure,
             doubts: self.doubts,
             cost,
@@ -132,38 +147,33 @@ impl Summary {
             ),
         };
         let doubt = "a summary has sums over the whole recording: who is late in single iterations, and why, is not in it";
+        let doubts = vec![doubt.to_owned()];
+        let apart = next - least;
         Self {
             kind: Kind::Other(Other::Collectives),
-            verdict,
+            verdict: Answer::of(verdict),
+            brief: Answer::of(format!(
+                "fairly sure; the two that spend least differ by {apart:.3} ms in each."
+            ))
+            .and(certainty::doubted(&doubts)),
             sure: format!(
-                "fairly sure: collectives end on all ranks together, so who spends least time in them comes last; the two that spend least differ by {:.3} ms in each.",
-                next - least
+                "fairly sure: collectives end on all ranks together, so who spends least time in them comes last; the two that spend least differ by {apart:.3} ms in each."
             ),
-            doubts: vec![doubt.into()],
-            brief: None,
-            cost,
-            next: next_step,
+            doubts,
+            cost: Answer::of(cost),
+            next: Answer::of(next_step),
         }
     }
 
-    /// The answers in short, with what each of them answers.
-    pub fn lines(&self) -> [(&'static str, String); 4] {
-        let sure = match self.brief.is_some() {
-            true => self.brief.clone().unwrap_or_default(),
-            false => self.with_doubts(),
-        };
-        [
-            ("verdict", self.verdict.clone()),
-            ("how sure", sure),
-            ("next", self.next.clone()),
-            ("cost", self.cost.clone()),
-        ]
+    /// What a terminal or a page begins with; some words may be taken by what stands before.
+    pub fn screen(&self, taken: usize) -> Screen {
+        Screen::of([&self.verdict, &self.brief, &self.next, &self.cost], taken)
     }
 
-    /// How sure the verdict is in full, where it was told in short.
-    pub fn in_full(&self) -> Option<String> {
-        let full = self.brief.is_some().then(|| self.with_doubts())?;
-        Some(format!("How sure: {full}"))
+    /// What is to be read below: what the screen had no room for, and how sure the verdict is in full.
+    pub fn below(&self, screen: Screen) -> impl Iterator<Item = String> {
+        let sure = format!("How sure: {}", self.with_doubts());
+        screen.below.into_iter().chain([sure])
     }
 
     fn with_doubts(&self) -> String {
@@ -187,47 +197,39 @@ fn of_diagnosis(
     let stages = cost::stages_wait(report);
     let stages = stages.filter(|most| diagnosis.cause == Cause::Healthy && *most >= MUCH);
     let mut verdict = match stages {
-        Some(most) => format!(
+        Some(most) => Answer::of(format!(
             "Stages wait for each other, for up to {:.1} % of the time recorded; within its stage no rank holds the others back.",
             100.0 * most
-        ),
+        )),
         None => weighed::verdict(weighed, diagnosis),
     };
     let late = hosts::Late::of(report).filter(|_| stages.is_some());
     if let Some(late) = &late {
-        verdict = format!("{} {verdict}", late.headline());
+        verdict = verdict.behind(late.headline());
     }
-    if doubts::by_one(study).is_some() {
-        verdict += &match diagnosis.once_in_step {
-            Some(other) => format!(
-                " That is likely, no more: without the first collectives, which see when recordings began, it would be rank {other}."
-            ),
-            None => " That is likely, no more: it rests on one collective.".into(),
-        };
-    }
-    verdict += &match weighed.has_others() {
+    // Where the rank that the rest would blame is told as the second one, both are late.
+    let second = weighed.second.map(|second| second.0);
+    let both = second.is_some() && second == diagnosis.once_in_step;
+    let by_one = doubts::by_one(study).filter(|_| !both);
+    let by_one = by_one.map(|_| match diagnosis.once_in_step {
+        Some(other) => format!(
+            "That is likely, no more: without the first collectives, which see when recordings began, it would be rank {other}."
+        ),
+        None => "That is likely, no more: it rests on one collective.".into(),
+    });
+    let also = match weighed.has_others() {
         true => weighed::besides(weighed, Some(diagnosis)),
         false => words::also(diagnosis),
     };
-    let inside = |group: &GroupReport| {
-        let mut late = diagnosis.stragglers.iter();
-        late.all(|rank| group.ranks.contains(rank))
-    };
     let one_of_several = report.groups.len() > 1 && stages.is_none();
-    let one_of_several = one_of_several && report.told().is_some_and(inside);
-    if let Some(group) = report.told().filter(|_| one_of_several) {
-        let place = match group.stage {
-            Some(stage) => format!("stage {stage} of the pipeline"),
-            None => format!("one of {} groups", report.groups.len()),
-        };
-        verdict += &format!(" That is of {place} ({}).", named(&group.ranks));
-    }
-    if let Some(all) = report.world_size.filter(|_| report.missing().is_some()) {
-        verdict += &format!(
-            " That is of the {} ranks given, of {all}; of the rest nothing is known.",
+    let place = place(report, diagnosis).filter(|_| one_of_several);
+    let given = report.world_size.filter(|_| report.missing().is_some());
+    let given = given.map(|all| {
+        format!(
+            "That is of the {} ranks given, of {all}; of the rest nothing is known.",
             report.ranks.len()
-        );
-    }
+        )
+    });
     let elsewhere = parts::elsewhere(&parts::of(report));
     let blames_nobody = diagnosis.cause == Cause::Healthy || diagnosis.nobody_waits();
     let turns = cost::in_turn(report, diagnosis);
@@ -235,16 +237,16 @@ fn of_diagnosis(
     let waits = turns.is_some() || stages.is_some();
     let communicates = |part: &(String, bool)| waits && part.1;
     let elsewhere = elsewhere.filter(|part| blames_nobody && !communicates(part));
-    if let Some((most, _)) = &elsewhere {
-        verdict += &format!(" But {most}.");
-    }
-    if let Some(turns) = &turns {
-        verdict += &format!(
-            " {} they wait for each other in turn, for {} % of the time recorded with nothing to compute.",
-            if elsewhere.is_some() { "And" } else { "But" },
-            cost::in_percent(*turns)
-        );
-    }
+    let but = if elsewhere.is_some() { "And" } else { "But" };
+    let elsewhere = elsewhere.map(|(most, _)| format!("But {most}."));
+    let in_turn = turns.map(|turns| {
+        format!(
+            "{but} they wait for each other in turn, for {} % of the time recorded with nothing to compute.",
+            cost::in_percent(turns)
+        )
+    });
+    let verdict = verdict.and(by_one).with(also).and(place).and(given);
+    let verdict = verdict.and(elsewhere).and(in_turn);
     let gain = gain.filter(|_| diagnosis.power_helps);
     Summary {
         kind: match diagnosis.nobody_waits() {
@@ -252,22 +254,34 @@ fn of_diagnosis(
             false => Kind::Diagnosed(diagnosis.cause),
         },
         verdict,
-        brief: Some(certainty::brief(report, study, &doubts)),
+        brief: certainty::brief(report, study, &doubts),
         sure: certainty::of(report, study, &doubts),
         doubts,
         cost: match &late {
-            Some(late) => format!(
-                "{} {}",
-                late.cost(report),
-                capital(&cost::of(report, study, (gain, weighed), turns))
-            ),
+            Some(late) => cost::of(report, study, (gain, weighed), turns).behind(late.cost(report)),
             None => cost::of(report, study, (gain, weighed), turns),
         },
         next: match &late {
-            Some(late) => late.next(report),
+            Some(late) => Answer::of(late.next(report)),
             None => next::of(report, diagnosis, turns.is_some()),
         },
     }
+}
+
+/// Of which group of several a verdict is, where the ranks that it names are all of that one.
+fn place(report: &Report, diagnosis: &Diagnosis) -> Option<String> {
+    let group = report.told()?;
+    let mut late = diagnosis.stragglers.iter();
+    let place = late
+        .all(|rank| group.ranks.contains(rank))
+        .then(|| match group.stage {
+            Some(stage) => format!("stage {stage} of the pipeline"),
+            None => format!("one of {} groups", report.groups.len()),
+        })?;
+    Some(format!(
+        "That is of {place} ({}).",
+        words::ranks(&group.ranks)
+    ))
 }
 
 fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
@@ -280,40 +294,41 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
     let (kind, because, next) = match stages {
         true => (
             Other::UnevenWork,
-            "where time goes is sure: it is counted. But each rank does work of its own, as a stage of a pipeline does: a slow GPU can't be told from an uneven schedule.",
+            "But each rank does work of its own, as a stage of a pipeline does: a slow GPU can't be told from an uneven schedule.",
             "compare what each rank takes with how you divided the work, or record a job in which two ranks do the same.",
         ),
         false => (
             Other::NotCompared,
-            "where time goes is sure: it is counted. But too few kernels of ranks with equal work match, so none is compared with another.",
+            "But too few kernels of ranks with equal work match, so none is compared with another.",
             "record the same iterations on all ranks; the tables below show what each of them does.",
         ),
     };
+    let sure = Answer::of("where time goes is sure: it is counted.").and(because.to_owned());
     let cost = cost::costs_of_stages(report).or_else(|| cost::of_a_row(report).filter(|_| stages));
     let cost = cost.unwrap_or_else(|| "not known: what other ranks wait is not in this.".into());
+    let cost = Answer::of(cost);
     let longest = longest(report).filter(|_| stages);
-    let longest = longest.unwrap_or_default();
     let late = hosts::Late::of(report);
     let (verdict, cost, next) = match &late {
         Some(late) => (
-            format!("{}{longest}", late.headline()),
-            format!("{} {}", late.cost(report), capital(&cost)),
+            Answer::of(late.headline()),
+            cost.behind(late.cost(report)),
             late.next(report),
         ),
         None => (
-            format!("{}.{longest}", parts::verdict(&parts)),
+            Answer::of(format!("{}.", parts::verdict(&parts))),
             cost,
             next.into(),
         ),
     };
     Summary {
         kind: Kind::Other(kind),
-        verdict,
-        sure: because.into(),
-        brief: None,
+        verdict: verdict.and(longest),
+        sure: sure.in_full(),
+        brief: sure.and(certainty::doubted(&doubts)),
         doubts,
         cost,
-        next,
+        next: Answer::of(next),
     }
 }
 
@@ -335,7 +350,7 @@ fn longest(report: &Report) -> Option<String> {
     };
     (more >= CLEAR).then(|| {
         format!(
-            " Rank {} computes longest, by {} more than the next, {kernels}.",
+            "Rank {} computes longest, by {} more than the next, {kernels}.",
             first.rank,
             words::percents(more)
         )
@@ -363,22 +378,16 @@ fn of_one(report: &Report, doubts: Vec<String>) -> Summary {
     };
     Summary {
         kind: Kind::Other(Other::OneRank),
-        verdict,
+        verdict: Answer::of(verdict),
         sure: sure.into(),
-        brief: None,
+        brief: Answer::of(sure).and(certainty::doubted(&doubts)),
         doubts,
         cost: cost::of_one(report),
         next: match short {
-            Some(_) => {
-                "record some iterations of the job, on all of its ranks, and analyze these.".into()
-            }
+            Some(_) => Answer::of(
+                "record some iterations of the job, on all of its ranks, and analyze these.",
+            ),
             None => next::of_one(report, &parts),
         },
     }
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(char::to_uppercase);
-    first.into_iter().flatten().chain(letters).collect()
 }

@@ -9,6 +9,7 @@ use litd_traces::study::{Study, named};
 use litd_traces::{Cause, GroupReport, LeadValues, RankReport, Report};
 use litd_units::{Aggregation, Nanos};
 
+use super::answer::Screen;
 use super::summary::Summary;
 use super::{certainty, words};
 use crate::output;
@@ -42,14 +43,26 @@ const LEADS: Style = AnsiColor::Cyan.on_default();
 /// `study` is what a diagnosis found.
 pub fn render(
     report: &Report,
-    first: &Summary,
+    screen: &Screen,
     aggregation: Aggregation,
     study: Option<&Study<'_>>,
 ) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = write_report(&mut out, report, first, aggregation, study);
+    let _ = write_report(&mut out, report, screen, aggregation, study);
     out
+}
+
+/// How many words a page or a terminal begins with before the answers.
+pub fn taken(report: &Report) -> usize {
+    match report.simulated {
+        true => simulated().split_whitespace().count(),
+        false => 0,
+    }
+}
+
+fn simulated() -> String {
+    format!("{SIMULATED}SIMULATED{SIMULATED:#}: a simulator wrote these traces")
 }
 
 /// What the user should know.
@@ -61,18 +74,15 @@ pub fn notes(report: &Report) -> String {
 fn write_report(
     out: &mut String,
     report: &Report,
-    first: &Summary,
+    screen: &Screen,
     aggregation: Aggregation,
     study: Option<&Study<'_>>,
 ) -> fmt::Result {
     let cause = study.map(|study| study.diagnosis.cause);
     if report.simulated {
-        writeln!(
-            out,
-            "{SIMULATED}SIMULATED{SIMULATED:#}: a simulator wrote these traces"
-        )?;
+        writeln!(out, "{}", simulated())?;
     }
-    summary(out, first)?;
+    answers(out, screen)?;
     let leads = report.matched_kernels.zip(report.matched_fraction);
     if let Some((matched, fraction)) = leads {
         let ranks = report.ranks.len();
@@ -130,10 +140,10 @@ fn share_of_ranks(report: &Report, fraction: f64) -> String {
 }
 
 /// The first screen's answers, each with what it answers.
-fn summary(out: &mut String, summary: &Summary) -> fmt::Result {
+fn answers(out: &mut String, screen: &Screen) -> fmt::Result {
     const LABEL: usize = 10;
-    for (label, answer) in summary.lines() {
-        for (at, line) in output::wrap(&answer, output::WIDTH - LABEL)
+    for (label, answer) in &screen.lines {
+        for (at, line) in output::wrap(answer, output::WIDTH - LABEL)
             .iter()
             .enumerate()
         {
@@ -315,7 +325,8 @@ fn straggler(
 pub fn waits(waits: &Waits, verdict: &Summary) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = summary(&mut out, verdict);
+    let screen = verdict.screen(0);
+    let _ = answers(&mut out, &screen);
     out += &format!("{HEAD}rank  collectives  time in them  waits in each{HEAD:#}\n");
     for rank in &waits.ranks {
         let _ = writeln!(
@@ -334,7 +345,7 @@ pub fn waits(waits: &Waits, verdict: &Summary) -> String {
         ),
         None => writeln!(out, "No straggler: several ranks wait least."),
     };
-    out
+    out + &words::why(&words::reasons(None, verdict, screen))
 }
 
 fn left_out(out: &mut String, report: &Report) -> fmt::Result {

@@ -1,9 +1,10 @@
 //! What holds the job back, weighed by what mending it would gain: ranks that are late, and links.
 
-use litd_traces::study::{Cause, Diagnosis, Study, named};
-use litd_traces::whatif::{Course, Link, Mended, Part, Stage, Stall, WhatIf};
+use litd_traces::study::{Cause, Diagnosis, Study};
+use litd_traces::whatif::{Course, Link, Mended, Part, Pauses, Stage, Stall, WhatIf};
 use litd_units::Nanos;
 
+use super::answer::Answer;
 use super::{links, stages, words};
 use crate::show::time;
 
@@ -18,6 +19,7 @@ pub struct Weighed<'a> {
     pub links: &'a [Link],
     pub stage: Option<&'a Stage>,
     pub stall: Option<&'a Stall>,
+    pub pauses: Option<&'a Pauses>,
     /// The rank whose host alone costs most, and its share of the time.
     pub host: Option<(u32, f64)>,
     /// The rank whose host the others may follow, in how many iterations it launches first, and of how many.
@@ -36,13 +38,14 @@ pub enum First<'a> {
     Link(&'a Link),
     Stage(&'a Stage),
     Stall(&'a Stall),
+    Pauses(&'a Pauses),
 }
 
 /// What the ranks that are named cost.
 pub struct Late {
     /// As a share of the time.
     pub share: f64,
-    /// When their kernels are slow, where that is why they are late; ranks that are slow at the same time together.
+    /// When their kernels are slow or their hosts late, where that is why; ranks of the same times together.
     pub courses: Vec<(Vec<u32>, Course)>,
 }
 
@@ -55,6 +58,13 @@ pub fn part(diagnosis: &Diagnosis) -> Part {
         Cause::Unknown if !diagnosis.longer.is_empty() => Part::Kernels,
         _ => Part::All,
     }
+}
+
+/// When the host of a rank is late, where that is now and then.
+fn pauses(job: &WhatIf<'_>, rank: u32) -> Course {
+    let ranks = job.pauses().map_or(&[][..], |pauses| &pauses.ranks);
+    let own = ranks.iter().find(|paused| paused.rank == rank);
+    own.map_or(Course::Always, |own| Course::In(own.iterations.clone()))
 }
 
 /// When the kernels of a rank are slow. Loads that move from rank to rank look like slow iterations, which the diagnosis
@@ -99,11 +109,13 @@ impl<'a> Weighed<'a> {
                 ranks: &ranks,
                 links: &[],
             };
-            let slow = matches!(diagnosis.cause, Cause::SlowClock | Cause::DataDependent);
-            let slow = diagnosis.stragglers.iter().filter(|_| slow);
             let mut courses = Vec::<(Vec<u32>, Course)>::new();
-            for &rank in slow {
-                let course = course(job, diagnosis, rank);
+            for &rank in &diagnosis.stragglers {
+                let course = match diagnosis.cause {
+                    Cause::SlowClock | Cause::DataDependent => course(job, diagnosis, rank),
+                    Cause::HostBound => pauses(job, rank),
+                    _ => continue,
+                };
                 match courses.iter_mut().find(|one| one.1 == course) {
                     Some(same) => same.0.push(rank),
                     None => courses.push((vec![rank], course)),
@@ -123,6 +135,7 @@ impl<'a> Weighed<'a> {
             links: job.links(),
             stage: job.stage(),
             stall: job.stall(),
+            pauses: job.pauses(),
             host: all_hosts.then(|| job.latest_host()).flatten(),
             leader: job.leader(),
             second,
@@ -141,7 +154,12 @@ impl<'a> Weighed<'a> {
             .map(|link| (link.saved, First::Link(link)));
         let stage = self.stage.map(|stage| (stage.saved, First::Stage(stage)));
         let stall = self.stall.map(|stall| (stall.saved, First::Stall(stall)));
-        let all = [link, stage, stall].into_iter().flatten();
+        // Ranks that pause are named together, though one of them costs most.
+        let pauses = self
+            .pauses
+            .filter(|pauses| pauses.ranks.len() > 1)
+            .map(|pauses| (pauses.saved, First::Pauses(pauses)));
+        let all = [link, stage, stall, pauses].into_iter().flatten();
         let most = all.max_by(|a, b| a.0.total_cmp(&b.0));
         most.filter(|most| most.0 > late).map(|most| most.1)
     }
@@ -159,56 +177,64 @@ impl<'a> Weighed<'a> {
 }
 
 /// What there is besides what is named first, in a sentence each.
-pub fn besides(weighed: &Weighed<'_>, diagnosis: Option<&Diagnosis>) -> String {
+pub fn besides(weighed: &Weighed<'_>, diagnosis: Option<&Diagnosis>) -> Vec<String> {
     let first = weighed.first();
-    let mut also = String::new();
+    let mut also = Vec::new();
     let late = weighed.late.as_ref().zip(diagnosis);
-    let late = late.filter(|(late, _)| first.is_some() && late.share >= WORTH);
+    let paused = |diagnosis: &Diagnosis| match first {
+        Some(First::Pauses(pauses)) if diagnosis.cause == Cause::HostBound => {
+            let paused = |late: &u32| pauses.ranks.iter().any(|paused| paused.rank == *late);
+            diagnosis.stragglers.iter().all(paused)
+        }
+        _ => false,
+    };
+    let late = late
+        .filter(|(late, diagnosis)| first.is_some() && late.share >= WORTH && !paused(diagnosis));
     if let Some((late, diagnosis)) = late {
         let why = match diagnosis.cause {
             Cause::SlowClock => "whose clock is slow",
             Cause::HostBound => "whose host is late",
             _ => "which is late as well",
         };
-        also += &format!(
-            " They also wait for {}, {why} ({}).",
-            named(&diagnosis.stragglers),
+        also.push(format!(
+            "They also wait for {}, {why} ({}).",
+            words::ranks(&diagnosis.stragglers),
             words::percents(late.share)
-        );
+        ));
     }
     let others = weighed.links.iter();
     let others = others.filter(|link| first != Some(First::Link(link)));
     for link in others.take(2) {
         let cost = words::percents(link.saved);
-        also += &format!(" Besides, {} costs {cost}.", links::short(link));
+        also.push(format!("Besides, {} costs {cost}.", links::short(link)));
     }
     let stage = weighed
         .stage
         .filter(|stage| first != Some(First::Stage(stage)));
     if let Some(stage) = stage {
         let cost = words::percents(stage.saved);
-        also += &format!(" Besides, {} costs {cost}.", stages::short(stage));
+        also.push(format!("Besides, {} costs {cost}.", stages::short(stage)));
     }
     if let Some((rank, part, share)) = weighed.second {
         let what = match part {
             Part::Host => "whose host is late",
             _ => "whose kernels take longer",
         };
-        also += &format!(
-            " Second is rank {rank}, {what}: {} more.",
+        also.push(format!(
+            "Second is rank {rank}, {what}: {} more.",
             words::percents(share)
-        );
+        ));
     }
     also
 }
 
-/// What holds the node back, in one sentence.
-pub fn verdict(weighed: &Weighed<'_>, diagnosis: &Diagnosis) -> String {
+/// What holds the node back: one sentence, and another on the latest host of all late ones.
+pub fn verdict(weighed: &Weighed<'_>, diagnosis: &Diagnosis) -> Answer {
     let all_hosts = diagnosis.in_turn && diagnosis.cause == Cause::HostBound;
     let latest = weighed.host.filter(|_| all_hosts);
-    let latest = latest.map(|(rank, _)| format!(" The host of rank {rank} is the latest."));
+    let latest = latest.map(|(rank, _)| format!("The host of rank {rank} is the latest."));
     let when = weighed.late.as_ref().and_then(when);
-    words::headline(diagnosis, when) + &latest.unwrap_or_default()
+    Answer::of(words::headline(diagnosis, when)).and(latest)
 }
 
 /// When ranks are slow, where they are not always or not always as much.
@@ -216,7 +242,7 @@ fn when(late: &Late) -> Option<String> {
     let several = late.courses.len() > 1;
     let each = late.courses.iter().filter_map(|(ranks, course)| {
         let who = match several {
-            true => format!("{} ", named(ranks)),
+            true => format!("{} ", words::ranks(ranks)),
             false => String::new(),
         };
         match course {
@@ -230,5 +256,9 @@ fn when(late: &Late) -> Option<String> {
         }
     });
     let each = Vec::from_iter(each);
-    (!each.is_empty()).then(|| each.join(", "))
+    (!each.is_empty()).then(|| match &each[..] {
+        // The pictures show the rest.
+        [first, second, _, rest @ ..] => format!("{first}, {second} and {} more", rest.len() + 1),
+        _ => each.join(", "),
+    })
 }

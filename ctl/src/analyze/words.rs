@@ -6,6 +6,7 @@ use litd_traces::study::{Cause, Diagnosis, Grids, Longer, Models, Study, named};
 use litd_traces::{Exchange, GroupReport, printable};
 use litd_units::Nanos;
 
+use super::answer::Screen;
 use super::summary::Summary;
 use crate::output::{WIDTH, wrap};
 use crate::show::{HEAD, percent, time};
@@ -15,7 +16,7 @@ const NAME: usize = 60;
 
 /// What holds the node back, in one sentence; and when, where ranks are slow at times only.
 pub fn headline(diagnosis: &Diagnosis, when: Option<String>) -> String {
-    let late = named(&diagnosis.stragglers);
+    let late = ranks(&diagnosis.stragglers);
     let all = diagnosis.ranks.len();
     let wait = match all.saturating_sub(diagnosis.stragglers.len()) {
         1 => format!("the other rank waits for {late}"),
@@ -25,7 +26,7 @@ pub fn headline(diagnosis: &Diagnosis, when: Option<String>) -> String {
         Cause::Healthy => match &diagnosis.unwaited {
             Some((slow, by)) => format!(
                 "Healthy: no rank holds the others back. But the clock of {} is slow: kernels there take {} longer, for which nobody waits.",
-                named(slow),
+                ranks(slow),
                 percents(*by)
             ),
             None => "Healthy: no rank holds the others back.".into(),
@@ -45,9 +46,10 @@ pub fn headline(diagnosis: &Diagnosis, when: Option<String>) -> String {
         Cause::HostBound if diagnosis.stragglers.len() > 1 => {
             format!("Late hosts: they launch kernels too late, and {wait}; power can't help.")
         }
-        Cause::HostBound => {
-            format!("Late host: it launches kernels too late, and {wait}; power can't help.")
-        }
+        Cause::HostBound => format!(
+            "Late host: it launches kernels too late{}, and {wait}; power can't help.",
+            when.map_or(String::new(), |when| format!(" {when}"))
+        ),
         Cause::Communication => {
             format!("Slow link: {wait}; look at its links, power can't help.")
         }
@@ -84,6 +86,37 @@ fn data_dependent(diagnosis: &Diagnosis, wait: &str) -> String {
             "More work or {} {which}: {wait}, whose {kernels} take longer; traces don't tell which of the two.",
             if which == "GPU" { "a slow" } else { "slow" }
         ),
+    }
+}
+
+/// Ranks by their numbers, no more of them than are read at a glance.
+pub fn ranks(ranks: &[u32]) -> String {
+    /// So many are named.
+    const NAMED: usize = 6;
+    match ranks {
+        [first, .., last]
+            if ranks.len() > NAMED
+                && usize::try_from(last - first).ok() == Some(ranks.len() - 1) =>
+        {
+            format!("ranks {first} to {last}")
+        }
+        _ if ranks.len() > NAMED => {
+            let first = ranks.iter().take(NAMED / 2).map(u32::to_string);
+            format!(
+                "ranks {} and {} more",
+                Vec::from_iter(first).join(", "),
+                ranks.len() - NAMED / 2
+            )
+        }
+        _ => named(ranks),
+    }
+}
+
+/// Ranks that the verdict names, in the other answers.
+pub fn these(ranks: &[u32]) -> String {
+    match ranks {
+        [_, _, _, ..] => "these ranks".into(),
+        _ => named(ranks),
     }
 }
 
@@ -124,7 +157,7 @@ fn several(diagnosis: &Diagnosis, wait: &str) -> String {
     });
     let each = Vec::from_iter(each);
     match diagnosis.seen.contains(&Cause::HostBound) || each.len() > 2 {
-        true => format!("Several causes: {wait}, for {}.", each.join(" and ")),
+        true => format!("Several causes: {wait}, for {}.", listed(&each)),
         false => format!(
             "Several causes, or one of them: {wait}, for {}.",
             each.join(" or ")
@@ -132,8 +165,16 @@ fn several(diagnosis: &Diagnosis, wait: &str) -> String {
     }
 }
 
+/// Some things, as in "one, two and three".
+fn listed(all: &[&str]) -> String {
+    match all {
+        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => all.concat(),
+    }
+}
+
 /// Other ranks that much is waited for as well, for another reason.
-pub fn also(diagnosis: &Diagnosis) -> String {
+pub fn also(diagnosis: &Diagnosis) -> Vec<String> {
     /// A rank to blame for less than this share of what is waited is not worth a word.
     const BLAME: f64 = 0.2;
     /// Nor are queues that are empty for less than this share of the time more than the median rank's.
@@ -147,14 +188,17 @@ pub fn also(diagnosis: &Diagnosis) -> String {
         !diagnosis.stragglers.contains(&rank.rank) && rank.blame.is_some_and(|of| of >= BLAME)
     });
     if diagnosis.stragglers.is_empty() {
-        return String::new();
+        return Vec::new();
     }
     if diagnosis.cause != Cause::HostBound {
         let hosts = others.filter(|rank| rank.marks.idle - middle >= IDLE);
         let hosts = Vec::from_iter(hosts.map(|rank| rank.rank));
         return match hosts.is_empty() {
-            true => String::new(),
-            false => format!(" They also wait for the late host of {}.", named(&hosts)),
+            true => Vec::new(),
+            false => vec![format!(
+                "They also wait for the late host of {}.",
+                ranks(&hosts)
+            )],
         };
     }
     let slow = others.filter_map(|rank| {
@@ -162,7 +206,7 @@ pub fn also(diagnosis: &Diagnosis) -> String {
         let clear = ERRORS * rank.marks.uncertainty.unwrap_or_default();
         (slower > clear.max(SLOWER)).then(|| {
             format!(
-                " They also wait for rank {}, whose kernels take {} longer.",
+                "They also wait for rank {}, whose kernels take {} longer.",
                 rank.rank,
                 percents(slower)
             )
@@ -180,11 +224,7 @@ fn longer(longer: &Longer, wait: &str, several: bool) -> String {
             short(&longer.name),
             if longer.copies() { "run" } else { "runs" },
             time(longer.time_ns),
-            if several {
-                ", and others do as well"
-            } else {
-                ""
-            }
+            if several { " (and others)" } else { "" }
         );
     }
     if let Some(more) = longer.more_kernels() {
@@ -214,11 +254,7 @@ fn longer(longer: &Longer, wait: &str, several: bool) -> String {
         "{what}: {wait}, whose {}{beside} {take} {}{more} longer in all than on the ranks far ahead of it{grids}{}.",
         short(&longer.name),
         time(longer.time_ns - longer.ahead_ns),
-        if several {
-            ", and others do as well"
-        } else {
-            ""
-        }
+        if several { " (and others)" } else { "" }
     )
 }
 
@@ -325,13 +361,20 @@ pub fn distinct(names: &[&str], most: usize) -> Vec<String> {
     names.iter().enumerate().map(short).collect()
 }
 
-/// What the diagnosis rests on, for a terminal.
-pub fn diagnosis(study: &Study<'_>, first: &Summary) -> String {
+/// What the verdict rests on: of a diagnosis, and what the first screen has no room for.
+pub fn reasons(study: Option<&Study<'_>>, first: &Summary, screen: Screen) -> Vec<String> {
+    let of_study = study.map(|study| {
+        let evidence = study.diagnosis.evidence.iter().cloned();
+        evidence.chain(skew(study)).chain(changes(study))
+    });
+    Vec::from_iter(of_study.into_iter().flatten().chain(first.below(screen)))
+}
+
+/// The same for a terminal.
+pub fn why(reasons: &[String]) -> String {
     let mut out = format!("\n{HEAD}why{HEAD:#}\n");
-    let reasons = study.diagnosis.evidence.iter().cloned();
-    let full = first.in_full();
-    for reason in reasons.chain(skew(study)).chain(changes(study)).chain(full) {
-        for (at, line) in wrap(&reason, WIDTH - 2).iter().enumerate() {
+    for reason in reasons {
+        for (at, line) in wrap(reason, WIDTH - 2).iter().enumerate() {
             let bullet = if at == 0 { "- " } else { "  " };
             out.push_str(bullet);
             out.push_str(line);

@@ -166,6 +166,38 @@ fn hosts_that_all_pause_in_one_iteration_are_told_with_it() {
 }
 
 #[test]
+fn hosts_that_pause_in_turn_are_told_with_their_iterations() {
+    let job = Job::eight(|[rank, iteration, layer], &(of, gap, length)| {
+        let pauses = rank == (3 * iteration + 1) % RANKS && layer == 2 && of == "qkv_gemm";
+        (of, if pauses { gap + 900.0 } else { gap }, length)
+    });
+    let report = job.report();
+    let text = said(&report, "text");
+    assert!(
+        text.starts_with("Late hosts, in turn: that of rank"),
+        "{text}"
+    );
+    let pauses = report["what_if"]["pauses"]["ranks"].as_array().unwrap();
+    let has = |rank: u32, iteration: u32| {
+        pauses
+            .iter()
+            .any(|one| one["rank"] == rank && one["iterations"] == serde_json::json!([iteration]))
+    };
+    assert!(has(1, 0) && has(4, 1) && has(7, 2), "{pauses:?}");
+    let cost = said(&report, "cost");
+    let told = percent(&cost, " % less");
+    assert!((told - job.truth()).abs() < 1.5, "{cost} {}", job.truth());
+    // One that pauses once is named with the iteration.
+    let job = Job::eight(|[rank, iteration, layer], &(of, gap, length)| {
+        let pauses = rank == 2 && iteration == 3 && layer == 2 && of == "qkv_gemm";
+        (of, if pauses { gap + 900.0 } else { gap }, length)
+    });
+    let text = said(&job.report(), "text");
+    let told = "Late host: it launches kernels too late in iteration 3 alone, and the others wait for rank 2";
+    assert!(text.starts_with(told), "{text}");
+}
+
+#[test]
 fn one_late_host_among_late_ones_is_named_with_what_it_costs() {
     let hosts = |late: f64| {
         Job::eight(move |[rank, iteration, layer], &(name, _, length)| {

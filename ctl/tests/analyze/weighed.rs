@@ -182,7 +182,7 @@ fn a_clock_that_costs_less_than_a_link_comes_second() {
     assert!(alone < 0.5, "{alone}");
     // Both together cost more than the link alone.
     let (_, all) = both.told(&Job::PLAIN);
-    let told = format!("with all of this mended {all:.0}");
+    let told = format!("With all of this mended {all:.0}");
     assert!(said(&report, "cost").contains(&told), "{told}: {report}");
 }
 
@@ -255,4 +255,73 @@ fn what_mending_one_of_two_causes_gains_is_told_apart_from_both() {
     assert_near(less(&report), lost);
     let text = said(&report, "text");
     assert!(text.contains("Second is rank 5"), "{text}");
+}
+
+/// A ring of four ranks: each iteration all compute, send something to the next and receive from the one before. What rank 1
+/// sends takes so many µs.
+fn ring(one_way: f64) -> TempDir {
+    const RING: usize = 4;
+    let folder = TempDir::new().unwrap();
+    let mut events = vec![Vec::new(); RING];
+    let mut begin = 0.0;
+    for iteration in 0..ITERATIONS {
+        let mut free = [begin; RING];
+        for (rank, free) in free.iter_mut().enumerate() {
+            for kernel in 0..KERNELS {
+                let seed = (iteration * KERNELS + kernel) * RING + rank;
+                let length = LENGTH * noise(seed);
+                events[rank].push(super::kernel("sm90_xmma_gemm", *free, length));
+                *free += length;
+            }
+        }
+        let ready = free;
+        for rank in 0..RING {
+            let next = (rank + 1) % RING;
+            let takes = if rank == 1 { one_way } else { PAIR };
+            let end = ready[rank].max(ready[next]) + takes;
+            for (at, name, peer, other, stream) in [
+                (rank, "send", "Dst Rank", next, 20),
+                (next, "recv", "Src Rank", rank, 21),
+            ] {
+                events[at].push(format!(
+                    r#"{{"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv","pid":0,"tid":{stream},"ts":{:.3},"dur":{:.3},"args":{{"device":0,"stream":{stream},"Collective name":"{name}","{peer}":{other},"In msg nelems":1000000,"Out msg nelems":1000000,"dtype":"Float","Group size":4,"Process Group Name":"cp","Process Group Ranks":"[0, 1, 2, 3]"}}}}"#,
+                    ready[at],
+                    end - ready[at],
+                ));
+                free[at] = free[at].max(end);
+            }
+        }
+        let ranks = Vec::from_iter(0..RING);
+        reduce(&mut events, &mut free, &ranks, ALL);
+        for events in &mut events {
+            events.push(format!(
+                r#"{{"ph":"X","cat":"user_annotation","name":"ProfilerStep#{iteration}","pid":9,"tid":9,"ts":{begin:.3},"dur":{:.3}}}"#,
+                free[0] - begin - 0.001
+            ));
+        }
+        begin = free[0];
+    }
+    for (rank, events) in events.iter().enumerate() {
+        let info = format!(r#""distributedInfo":{{"rank":{rank},"world_size":{RING}}},"#);
+        write(
+            &folder,
+            &format!("rank{rank}.json"),
+            document(&info, events),
+        );
+    }
+    folder
+}
+
+#[test]
+fn a_link_that_is_slow_one_way_is_told_with_its_direction() {
+    let report = report(&[], &[ring(5.0 * PAIR).path()]);
+    let text = said(&report, "text");
+    let told = "Slow link, one way only: transfers from rank 1 to rank 2 take 5.0 times as long as between other ranks (send of 4 MB: 500 µs instead of 100 µs).";
+    assert!(text.starts_with(told), "{text}");
+    assert_eq!(
+        report["what_if"]["links"][0]["where"]["one_way"],
+        serde_json::json!([1, 2])
+    );
+    let report = super::report(&[], &[ring(PAIR).path()]);
+    assert_eq!(report["what_if"]["links"], serde_json::json!([]));
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::graph::takes_itself;
 use super::{Saves, WhatIf};
-use crate::collectives::{Matched, carries};
+use crate::collectives::{Entry, Matched, carries};
 use crate::timeline::NonMax;
 
 /// What takes so many times as long as its peers is slow.
@@ -48,8 +48,14 @@ pub struct Link {
 pub enum Where {
     /// What any rank exchanges with any of these.
     Ranks(Vec<u32>),
+    /// What these send, and not what they receive.
+    From(Vec<u32>),
+    /// What these receive, and not what they send.
+    To(Vec<u32>),
     /// What the ranks of one group exchange with each other, or a pair.
     Among(Vec<u32>),
+    /// What the first of two sends to the second, and not what comes back.
+    OneWay([u32; 2]),
     /// What all exchange in these iterations.
     Iterations(Vec<u32>),
 }
@@ -71,7 +77,10 @@ impl Link {
     #[must_use]
     pub fn ranks(&self) -> &[u32] {
         match &self.place {
-            Where::Ranks(ranks) | Where::Among(ranks) => ranks,
+            Where::Ranks(ranks) | Where::From(ranks) | Where::To(ranks) | Where::Among(ranks) => {
+                ranks
+            }
+            Where::OneWay(ranks) => ranks,
             Where::Iterations(_) => &[],
         }
     }
@@ -80,16 +89,54 @@ impl Link {
 /// Collectives of one kind and size among so many ranks: peers, whoever the ranks are.
 type Kind = (String, Option<u64>, usize);
 
-/// Those of one kind, by their ranks' places and their iteration: the number of each collective and what it takes.
-type Cells = BTreeMap<Vec<usize>, BTreeMap<Option<NonMax>, Vec<(u32, f64)>>>;
+/// Ranks that exchange something, by their places in order. Of a transfer that tells who sends, the sender comes first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Unit {
+    ranks: Vec<usize>,
+    one_way: bool,
+}
+
+impl Unit {
+    fn is_pair(&self) -> bool {
+        self.ranks.len() == 2
+    }
+
+    /// The same two ranks, the other way.
+    fn back(&self) -> Self {
+        let ranks = self.ranks.iter().rev().copied().collect();
+        Self { ranks, ..*self }
+    }
+}
+
+/// What a rank may have that is slow: all of its links, or one side of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Side {
+    Any,
+    From,
+    To,
+}
+
+impl Side {
+    /// Whether a rank's side is of what these exchange. What goes both ways is of both sides.
+    fn is_of(self, rank: usize, unit: &Unit) -> bool {
+        match (self, unit.one_way) {
+            (Self::From, true) => unit.ranks.first() == Some(&rank),
+            (Self::To, true) => unit.ranks.last() == Some(&rank),
+            _ => unit.ranks.contains(&rank),
+        }
+    }
+}
+
+/// Those of one kind, by their ranks and their iteration: the number of each collective and what it takes.
+type Cells = BTreeMap<Unit, BTreeMap<Option<NonMax>, Vec<(u32, f64)>>>;
 
 /// What is slow in one kind of collectives.
 struct Slow {
     kind: Kind,
     /// Of each set of ranks that is slow what its collectives take, what its peers take, and each with its saving.
-    units: BTreeMap<Vec<usize>, Part>,
+    units: BTreeMap<Unit, Part>,
     /// Sets of ranks that are not.
-    others: Vec<Vec<usize>>,
+    others: Vec<Unit>,
     iterations: BTreeMap<NonMax, Part>,
 }
 
@@ -129,7 +176,7 @@ fn kinds(job: &WhatIf<'_>, matched: &Matched<'_>) -> BTreeMap<Kind, Cells> {
     let mut kinds = HashMap::<Kind, Cells>::new();
     let mut number = 0;
     matched.each(|row| {
-        let of = |entry: &crate::collectives::Entry| {
+        let of = |entry: &Entry| {
             let timeline = job.timelines.get(entry.rank)?;
             let kernel = timeline.kernels.get(entry.kernel)?;
             let (kind, bytes) = carries(timeline, kernel);
@@ -138,15 +185,41 @@ fn kinds(job: &WhatIf<'_>, matched: &Matched<'_>) -> BTreeMap<Kind, Cells> {
         let told = row.iter().filter_map(of);
         let most = told.max_by_key(|told| told.1);
         if let Some((kind, bytes, iteration)) = most {
-            let mut ranks = Vec::from_iter(row.iter().map(|entry| entry.rank));
-            ranks.sort_unstable();
-            let cells = kinds.entry((kind, bytes, ranks.len())).or_default();
-            let cell = cells.entry(ranks).or_default().entry(iteration);
+            let unit = unit(job, row);
+            // What one sends and another receives is one transfer.
+            let kind = if unit.one_way { "send".into() } else { kind };
+            let cells = kinds.entry((kind, bytes, unit.ranks.len())).or_default();
+            let cell = cells.entry(unit).or_default().entry(iteration);
             cell.or_default().push((number, takes_itself(row).0 as f64));
         }
         number += 1;
     });
     kinds.into_iter().collect()
+}
+
+/// Which ranks a collective is of.
+fn unit(job: &WhatIf<'_>, row: &[Entry]) -> Unit {
+    let sends = |entry: &&Entry| {
+        let timeline = job.timelines.get(entry.rank)?;
+        let told = timeline.collective_of(timeline.kernels.get(entry.kernel)?)?;
+        told.peer?;
+        Some(told.name.as_deref()? == "send")
+    };
+    let mut ranks = Vec::from_iter(row.iter().map(|entry| entry.rank));
+    ranks.sort_unstable();
+    let one_way = match row {
+        [one, other] => [one, other].map(|entry| sends(&entry)),
+        _ => [None, None],
+    };
+    match one_way {
+        [Some(true), Some(false)] => ranks = Vec::from_iter(row.iter().map(|entry| entry.rank)),
+        [Some(false), Some(true)] => {
+            ranks = Vec::from_iter(row.iter().rev().map(|entry| entry.rank));
+        }
+        _ => {}
+    }
+    let one_way = one_way[0].is_some() && one_way[1].is_some() && one_way[0] != one_way[1];
+    Unit { ranks, one_way }
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
@@ -193,7 +266,7 @@ impl Slow {
     }
 
     /// Iterations in which most sets of ranks take longer than they mostly do.
-    fn add_iterations(&mut self, cells: &Cells, usual: &[(&Vec<usize>, f64)]) {
+    fn add_iterations(&mut self, cells: &Cells, usual: &[(&Unit, f64)]) {
         let numbers = cells.values().flat_map(BTreeMap::keys).flatten();
         let numbers = BTreeSet::from_iter(numbers.copied());
         if numbers.len() <= FEW {
@@ -236,19 +309,15 @@ fn fast(usual: &[f64]) -> usize {
 
 /// What is slow of all kinds, by where that is.
 fn places<'s>(job: &WhatIf<'_>, slow: &'s [Slow]) -> Vec<(Where, Vec<(&'s Kind, &'s Part)>)> {
+    let number = |at: usize| job.timelines.get(at).map(|timeline| timeline.rank);
     let numbers = |ranks: &mut dyn Iterator<Item = usize>| {
-        let timelines = ranks.filter_map(|at| job.timelines.get(at));
-        let mut numbers = Vec::from_iter(timelines.map(|timeline| timeline.rank));
+        let mut numbers = Vec::from_iter(ranks.filter_map(number));
         numbers.sort_unstable();
         numbers
     };
     let mut places = Vec::new();
     let units = BTreeSet::from_iter(slow.iter().flat_map(|slow| slow.units.keys()));
-    // Ranks are cleared by what is of the same kind as what is slow.
-    let of_kind = slow.iter().filter(|slow| !slow.units.is_empty());
-    let clear = of_kind.flat_map(|slow| &slow.others).flatten();
-    let clear = BTreeSet::from_iter(clear.copied());
-    let parts = |wanted: &dyn Fn(&Vec<usize>) -> bool| {
+    let parts = |wanted: &dyn Fn(&Unit) -> bool| {
         let all = slow.iter().flat_map(|slow| {
             let units = slow.units.iter();
             units.map(move |(unit, part)| (&slow.kind, unit, part))
@@ -256,39 +325,36 @@ fn places<'s>(job: &WhatIf<'_>, slow: &'s [Slow]) -> Vec<(Where, Vec<(&'s Kind, 
         let all = all.filter(|(_, unit, _)| wanted(unit));
         Vec::from_iter(all.map(|(kind, _, part)| (kind, part)))
     };
-    // Ranks all of whose links are slow, as few as explain them.
-    let mut left = Vec::from_iter(units.iter().filter(|unit| unit.len() == 2).copied());
-    let mut common = BTreeSet::new();
-    loop {
-        let mut counts = BTreeMap::<usize, usize>::new();
-        for rank in left
-            .iter()
-            .copied()
-            .flatten()
-            .filter(|rank| !clear.contains(rank))
-        {
-            *counts.entry(*rank).or_default() += 1;
-        }
-        let most = counts
-            .into_iter()
-            .max_by_key(|&(rank, count)| (count, std::cmp::Reverse(rank)));
-        let Some((rank, _)) = most.filter(|&(_, count)| count > 1) else {
-            break;
-        };
-        common.insert(rank);
-        left.retain(|unit| !unit.contains(&rank));
-    }
-    if !common.is_empty() {
-        let of = |unit: &Vec<usize>| unit.len() == 2 && unit.iter().any(|at| common.contains(at));
+    // Ranks are cleared by what is of the same kind as what is slow.
+    let of_kind = slow.iter().filter(|slow| !slow.units.is_empty());
+    let clear = Vec::from_iter(of_kind.flat_map(|slow| &slow.others));
+    let mut left = Vec::from_iter(units.iter().copied().filter(|unit| unit.is_pair()));
+    for (side, common) in common(&mut left, &clear) {
+        let of = |unit: &Unit| unit.is_pair() && common.iter().any(|&at| side.is_of(at, unit));
         let ranks = numbers(&mut common.iter().copied());
-        places.push((Where::Ranks(ranks), parts(&of)));
+        let place = match side {
+            Side::Any => Where::Ranks(ranks),
+            Side::From => Where::From(ranks),
+            Side::To => Where::To(ranks),
+        };
+        places.push((place, parts(&of)));
     }
-    let rest = units
-        .iter()
-        .filter(|unit| unit.len() != 2 || left.contains(unit));
-    for unit in rest {
-        let ranks = numbers(&mut unit.iter().copied());
-        places.push((Where::Among(ranks), parts(&|other| *other == **unit)));
+    for unit in &units {
+        let back = left.iter().position(|other| **other == unit.back());
+        let place = match (unit.is_pair(), left.contains(unit)) {
+            (true, false) => continue,
+            // Both ways are told once.
+            (true, true) if unit.one_way && back.is_some() && unit.back() < **unit => continue,
+            (true, true) if unit.one_way && back.is_none() => {
+                let mut ranks = unit.ranks.iter().filter_map(|&at| number(at));
+                let Some(from) = ranks.next() else { continue };
+                Where::OneWay([from, ranks.next().unwrap_or(from)])
+            }
+            _ => Where::Among(numbers(&mut unit.ranks.iter().copied())),
+        };
+        let both = unit.one_way && back.is_some();
+        let of = |other: &Unit| other == *unit || both && *other == unit.back();
+        places.push((place, parts(&of)));
     }
     let of_iterations = slow.iter().flat_map(|slow| {
         let parts = slow.iterations.values();
@@ -301,6 +367,35 @@ fn places<'s>(job: &WhatIf<'_>, slow: &'s [Slow]) -> Vec<(Where, Vec<(&'s Kind, 
         places.push((Where::Iterations(all.into_iter().collect()), of_iterations));
     }
     places
+}
+
+/// Ranks all of whose links are slow, or all to one side of them, as few as explain these pairs; which then are left out of
+/// them.
+fn common(left: &mut Vec<&Unit>, clear: &[&Unit]) -> Vec<(Side, Vec<usize>)> {
+    let mut common = BTreeMap::<Side, Vec<usize>>::new();
+    loop {
+        let mut counts = BTreeMap::<(Side, usize), usize>::new();
+        for (side, unit) in [Side::Any, Side::From, Side::To]
+            .into_iter()
+            .flat_map(|side| left.iter().map(move |unit| (side, unit)))
+        {
+            let own = unit.ranks.iter().filter(|&&rank| side.is_of(rank, unit));
+            let own = own.filter(|&&rank| !clear.iter().any(|other| side.is_of(rank, other)));
+            // What goes both ways is no side's.
+            for &rank in own.filter(|_| side == Side::Any || unit.one_way) {
+                *counts.entry((side, rank)).or_default() += 1;
+            }
+        }
+        // Where one side has all of them, it is that side's.
+        let most = counts
+            .into_iter()
+            .max_by_key(|&((side, rank), count)| (count, side, std::cmp::Reverse(rank)));
+        let Some(((side, rank), _)) = most.filter(|&(_, count)| count > 1) else {
+            return common.into_iter().collect();
+        };
+        common.entry(side).or_default().push(rank);
+        left.retain(|unit| !side.is_of(rank, unit));
+    }
 }
 
 /// What is slow in one place, if it costs anything.

@@ -5,6 +5,7 @@ mod beside;
 mod graph;
 mod late;
 mod links;
+mod pauses;
 mod peers;
 mod stages;
 mod stalls;
@@ -16,6 +17,7 @@ use self::beside::Beside;
 use self::graph::{Event, NONE, Node, Rank};
 pub use self::late::Course;
 pub use self::links::{Link, Where};
+pub use self::pauses::{Paused, Pauses};
 use self::peers::Peers;
 pub use self::stages::{Stage, Why};
 pub use self::stalls::Stall;
@@ -47,6 +49,8 @@ pub struct WhatIf<'a> {
     stage: Option<Stage>,
     /// Iterations in which all hosts are late.
     stall: Option<Stall>,
+    /// Iterations in which the hosts of single ranks are late.
+    pauses: Option<Pauses>,
     #[serde(skip)]
     wall: Nanos,
 }
@@ -110,15 +114,18 @@ impl<'a> WhatIf<'a> {
             links: Vec::new(),
             stage: None,
             stall: None,
+            pauses: None,
             wall: end.unwrap_or_default() - start.unwrap_or_default(),
         };
         let links = links::find(&job, &matched);
         let stage = stages::find(&job, groups);
         let stall = stalls::find(&job);
+        let pauses = pauses::find(&job);
         Self {
             links,
             stage,
             stall,
+            pauses,
             ..job
         }
     }
@@ -139,6 +146,12 @@ impl<'a> WhatIf<'a> {
     #[must_use]
     pub fn stall(&self) -> Option<&Stall> {
         self.stall.as_ref()
+    }
+
+    /// Iterations in which the hosts of single ranks pause, where that costs much.
+    #[must_use]
+    pub fn pauses(&self) -> Option<&Pauses> {
+        self.pauses.as_ref()
     }
 
     /// From the first start to the last end of the job.

@@ -9,8 +9,9 @@ use litd_traces::study::{Aligned, KernelOverlap, Matched, MatchedKernel, Study, 
 use litd_traces::{Kernel, KernelClass, Report, Timeline};
 use litd_units::Nanos;
 
+use super::answer::Screen;
 use super::summary::Summary;
-use super::words;
+use super::{text, words};
 use crate::svg::{Chart, colour, escaped};
 
 /// The most kernels that the straggler wave draws.
@@ -60,15 +61,14 @@ pub fn render(
     };
     let mut out = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{} (litctl analyze)</title><style>{STYLE}</style></head><body>\n<h1>{heading}</h1>\n",
-        escaped(&first.verdict)
+        escaped(&first.verdict.in_full())
     );
     if report.simulated {
         out.push_str("<p><strong>SIMULATED</strong>: a simulator wrote these traces.</p>\n");
     }
-    summary(&mut out, first);
-    if let Some(study) = study {
-        reasons(&mut out, study, first);
-    }
+    let screen = first.screen(text::taken(report));
+    answers(&mut out, &screen);
+    reasons(&mut out, &words::reasons(study, first, screen));
     ranks::section(&mut out, report);
     time::section(&mut out, report);
     if let Some(study) = study {
@@ -115,28 +115,20 @@ fn pictures(out: &mut String, study: &Study<'_>, timelines: &[Timeline]) {
 }
 
 /// What to know first.
-fn summary(out: &mut String, summary: &Summary) {
-    let _ = writeln!(
-        out,
-        "<p class=\"verdict\">{}</p><dl>",
-        escaped(&summary.verdict)
-    );
-    for (label, answer) in summary.lines().into_iter().skip(1) {
-        let _ = write!(out, "<dt>{label}</dt><dd>{}</dd>", escaped(&answer));
+fn answers(out: &mut String, screen: &Screen) {
+    let [(_, verdict), rest @ ..] = &screen.lines;
+    let _ = writeln!(out, "<p class=\"verdict\">{}</p><dl>", escaped(verdict));
+    for (label, answer) in rest {
+        let _ = write!(out, "<dt>{label}</dt><dd>{}</dd>", escaped(answer));
     }
     out.push_str("</dl>\n");
 }
 
 /// What the verdict rests on.
-fn reasons(out: &mut String, study: &Study<'_>, first: &Summary) {
-    out.push_str("<ul>");
-    let reasons = study.diagnosis.evidence.iter().cloned();
-    for reason in reasons
-        .chain(words::skew(study))
-        .chain(words::changes(study))
-        .chain(first.in_full())
-    {
-        let _ = write!(out, "<li>{}</li>", escaped(&reason));
+fn reasons(out: &mut String, reasons: &[String]) {
+    out.push_str("<h2>Why</h2><ul>");
+    for reason in reasons {
+        let _ = write!(out, "<li>{}</li>", escaped(reason));
     }
     out.push_str("</ul>\n");
 }
