@@ -70,6 +70,12 @@ impl Forecasts {
         self.issues.first().map(|issue| issue.at)
     }
 
+    /// All of them, in order of time.
+    #[must_use]
+    pub fn into_issues(self) -> Vec<Issued> {
+        self.issues
+    }
+
     /// What is known of so many windows at a moment, the first of which begins then: the observed value of
     /// that window, then the newest forecast. `None` before the first issue.
     #[must_use]
@@ -80,21 +86,11 @@ impl Forecasts {
         window: Seconds,
         count: usize,
     ) -> Option<Vec<Known>> {
-        let issue = self.newest(now)?;
-        let length = window.0 as i64;
-        let known = (0..count as i64).map(|number| {
-            let begin = now.as_second() + number * length;
-            let (issued, intensity) = match number {
-                0 => (now, observed.0),
-                _ => (issue.at, issue.expected(begin, begin + length)),
-            };
-            Known {
-                issued,
-                window: at(begin),
-                intensity: Intensity(intensity),
-            }
-        });
-        Some(known.collect())
+        let mut known = self.newest(now)?.outlook(now, window, count);
+        if let Some(first) = known.first_mut() {
+            (first.issued, first.intensity) = (now, observed);
+        }
+        Some(known)
     }
 }
 
@@ -122,9 +118,28 @@ impl Issued {
             .collect()
     }
 
+    /// Where its last step ends.
+    #[must_use]
+    pub fn end(&self) -> Timestamp {
+        self.values.end()
+    }
+
+    /// What it says of so many windows from a moment on.
+    #[must_use]
+    pub fn outlook(&self, now: Timestamp, window: Seconds, count: usize) -> Vec<Known> {
+        let length = window.0 as i64;
+        let begins = (0..count as i64).map(|number| now.as_second() + number * length);
+        let known = begins.map(|begin| Known {
+            issued: self.at,
+            window: at(begin),
+            intensity: Intensity(self.expected(begin, begin + length)),
+        });
+        known.collect()
+    }
+
     /// What is expected of a window. One that the issue does not reach is as the same time of the last day
     /// that it does reach, and where there is no such day as the mean of the issue.
-    fn expected(&self, from: i64, to: i64) -> f64 {
+    pub(crate) fn expected(&self, from: i64, to: i64) -> f64 {
         let behind = to - self.values.end().as_second();
         let days = if behind > 0 {
             (behind + DAY - 1) / DAY
