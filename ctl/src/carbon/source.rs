@@ -250,10 +250,10 @@ impl Kept {
     /// A history that can't be written is no reason to end: forecasts are corrected the less.
     fn take(&mut self, reading: &Reading) {
         if self.history.take(reading) {
-            let texts = self.history.to_csv(reading.factor);
-            let mut files = Self::FILES.iter().zip(texts);
-            let written =
-                files.try_for_each(|(name, text)| replace(&self.folder.join(name), &text));
+            let (trace, forecasts) = self.history.to_csv(reading.factor);
+            let [first, second] = Self::FILES.map(|name| self.folder.join(name));
+            let written = replace(&first, &trace)
+                .and_then(|()| forecasts.map_or(Ok(()), |text| replace(&second, &text)));
             self.trouble = written.err();
         }
     }

@@ -12,7 +12,7 @@ use crate::forecast::{Forecasts, Issued};
 use crate::series::Series;
 use crate::time::at;
 
-/// Distances, in hours, up to which one line holds. The last one holds beyond as well.
+/// Distances, in hours, up to which one line holds. What is forecast for later is taken as issued.
 const LEADS: [i64; 6] = [3, 6, 12, 24, 48, 72];
 /// What a line is drawn through: the forecast against the usual value, its error now, and now against the usual.
 const NUMBERS: usize = 3;
@@ -25,6 +25,8 @@ const HALF_LIFE_HOURS: f64 = 240.0;
 /// The usual value is the mean of the same time on so many days.
 const DAYS: i64 = 7;
 const DAY: i64 = 86_400;
+/// What is forecast for later, in days, is not looked at.
+const FARTHEST: i64 = 31;
 const HOUR: i64 = 3600;
 /// What lies so far back has faded.
 const MEMORY: SignedDuration = SignedDuration::from_hours(24 * 60);
@@ -112,7 +114,9 @@ impl Skill {
         let value = signal.at(second)?;
         let mut until = begin + LEADS[LEADS.len() - 1] * HOUR;
         if let Some(forecasts) = forecasts {
-            until = until.max(forecasts.newest(now)?.end().as_second());
+            let end = forecasts.newest(now)?.end().as_second();
+            // A day that is as issued, which stands for all that come after it.
+            until = until.max(end.min(begin + FARTHEST * DAY)).max(until + DAY);
         }
         let learned = self.known.partition_point(|(known, _)| *known <= second);
         let learned = learned.checked_sub(1).map(|at| self.known[at]);
@@ -121,7 +125,11 @@ impl Skill {
         let mut target = begin + step;
         while target < until {
             let (usual, numbers) = past.numbers(target)?;
-            let slopes = slopes[line_of(target - begin)];
+            let slopes =
+                match target - begin <= LEADS[LEADS.len() - 1] * HOUR || forecasts.is_none() {
+                    true => slopes[line_of(target - begin)],
+                    false => ISSUED,
+                };
             let more: f64 = slopes.iter().zip(numbers).map(|(a, b)| a * b).sum();
             values.push((at(target), Intensity((usual + more).max(0.0))));
             target += step;
@@ -240,11 +248,11 @@ fn solved(
         if !(head.abs() > 0.0 && head.is_finite()) {
             return None;
         }
+        let top = matrix[column];
         for row in column + 1..NUMBERS {
             let share = matrix[row][column] / head;
-            for at in column..NUMBERS {
-                matrix[row][at] -= share * matrix[column][at];
-            }
+            let cells = matrix[row].iter_mut().zip(top);
+            cells.for_each(|(cell, above)| *cell -= share * above);
             right[row] -= share * right[column];
         }
     }

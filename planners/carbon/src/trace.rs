@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Series;
 use crate::error::Uncovered;
-use crate::table::{Table, TableError};
+use crate::table::{MOST, Table, TableError};
 use crate::time::{at, moment};
 
 /// What of a kilowatt-hour is counted: which emissions, or its price.
@@ -162,6 +162,7 @@ impl FromStr for Trace {
 
     fn from_str(text: &str) -> Result<Self, TableError> {
         let table = Table::read(text, &["datetime_utc"])?;
+        table.check_lengths()?;
         let time = table.column("datetime_utc").unwrap_or_default();
         let mut moments = Vec::new();
         let mut zone: Option<&str> = None;
@@ -210,8 +211,10 @@ fn series(
     let mut points = Vec::with_capacity(moments.len());
     for (row, moment) in table.rows().iter().zip(moments) {
         let value = row.number(column, name)?;
-        if value.is_some_and(|it| it < 0.0 && !negative) {
-            let what = format!("{name} {} must be 0 or more", row.text(column));
+        let least = if negative { -MOST } else { 0.0 };
+        if value.is_some_and(|it| !(least..=MOST).contains(&it)) {
+            let text = row.text(column);
+            let what = format!("{name} {text} must be {least} or more, and at most {MOST}");
             return Err(TableError::line(row.line, what));
         }
         points.push((*moment, value));
@@ -267,6 +270,12 @@ mod tests {
         assert!(error("May,Z,1,1\n").contains("line 2: \"May\" is no time"));
         let two = "2024-05-01T00:00:00Z,A,1,1\n2024-05-01T01:00:00Z,B,1,1\n";
         assert!(error(two).contains("line 3: the zone is \"B\" and was \"A\""));
+        assert!(error("2024-05-01T00:00:00Z,Z,1e9,1\n").contains("at most 1000000"));
+        assert!(
+            error("2024-05-01T00:00:00Z,Z\n")
+                .contains("2 fields and the first line names 4: is the file cut")
+        );
+        assert!(error("2024-05-01T00:00:00Z,Z,\"1,5\",1\n").contains("a comma in a number"));
         let twice = "2024-05-01T00:00:00Z,A,1,1\n2024-05-01T00:00:00Z,A,1,1\n";
         assert!(
             error(twice).contains("line 3: 2024-05-01T00:00:00Z has the time of the row before")

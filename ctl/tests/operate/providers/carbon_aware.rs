@@ -34,7 +34,12 @@ fn problem(status: u16, title: &str) -> Reply {
 }
 
 fn forecast(request: &Request, minutes: i64, twist: Twist) -> Reply {
-    let asked: Vec<&str> = request.query.iter().filter(|(key, _)| key == "location").map(|(_, value)| value.as_str()).collect();
+    let asked: Vec<&str> = request
+        .query
+        .iter()
+        .filter(|(key, _)| key == "location")
+        .map(|(_, value)| value.as_str())
+        .collect();
     match asked[..] {
         [] => return problem(400, "One or more validation errors occurred."),
         [LOCATION] => {}

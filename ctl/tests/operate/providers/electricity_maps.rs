@@ -38,8 +38,14 @@ fn answer(version: &str, request: &Request, twist: Twist) -> Reply {
         // The caller's own zone, by the address that the request came from.
         None => "DK-DK2",
     };
-    let zone = if twist == Twist::WrongZone { "DK-DK2" } else { zone };
-    let factor = request.parameter("emissionFactorType").unwrap_or("lifecycle");
+    let zone = if twist == Twist::WrongZone {
+        "DK-DK2"
+    } else {
+        zone
+    };
+    let factor = request
+        .parameter("emissionFactorType")
+        .unwrap_or("lifecycle");
     if !["lifecycle", "direct"].contains(&factor) {
         return Reply::json(400, &json!({"error": "Invalid emissionFactorType"}));
     }
@@ -50,9 +56,10 @@ fn answer(version: &str, request: &Request, twist: Twist) -> Reply {
         "carbon-intensity/forecast" => forecast(request, zone, factor, twist),
         "price-day-ahead/latest" => prices(zone, twist, 1, true),
         "price-day-ahead/combined" => prices(zone, twist, 25, false),
-        "price-day-ahead/forecast" if request.parameter("start").is_none() => {
-            Reply::json(400, &json!({"error": "Missing or invalid date parameter \"start\""}))
-        }
+        "price-day-ahead/forecast" if request.parameter("start").is_none() => Reply::json(
+            400,
+            &json!({"error": "Missing or invalid date parameter \"start\""}),
+        ),
         _ => Reply::text(404, "Cannot GET that"),
     }
 }
@@ -62,7 +69,13 @@ fn hour() -> Timestamp {
 }
 
 fn intensity(value: Option<f64>, factor: &str) -> Option<f64> {
-    value.map(|value| if factor == "direct" { value - DIRECT } else { value })
+    value.map(|value| {
+        if factor == "direct" {
+            value - DIRECT
+        } else {
+            value
+        }
+    })
 }
 
 fn row(zone: &str, factor: &str, time: Timestamp, value: Option<f64>, twist: Twist) -> Value {
@@ -82,7 +95,10 @@ fn row(zone: &str, factor: &str, time: Timestamp, value: Option<f64>, twist: Twi
 fn latest(zone: &str, factor: &str, twist: Twist) -> Reply {
     match points(hour(), 3_600, 1, twist).first() {
         Some(&(time, value)) => Reply::json(200, &row(zone, factor, time, value, twist)),
-        None => Reply::json(404, &json!({"error": format!("No recent data for zone \"{zone}\"")})),
+        None => Reply::json(
+            404,
+            &json!({"error": format!("No recent data for zone \"{zone}\"")}),
+        ),
     }
 }
 
@@ -90,7 +106,10 @@ fn latest(zone: &str, factor: &str, twist: Twist) -> Reply {
 fn history(version: &str, zone: &str, factor: &str, twist: Twist) -> Reply {
     let start = Timestamp::from_second(hour().as_second() - 23 * 3_600).unwrap();
     let rows = points(start, 3_600, 24, twist);
-    let rows: Vec<Value> = rows.iter().map(|&(time, value)| row(zone, factor, time, value, twist)).collect();
+    let rows: Vec<Value> = rows
+        .iter()
+        .map(|&(time, value)| row(zone, factor, time, value, twist))
+        .collect();
     let list = if version == "v3" { "history" } else { "data" };
     Reply::json(200, &json!({"zone": zone, list: rows}))
 }
@@ -99,14 +118,28 @@ fn history(version: &str, zone: &str, factor: &str, twist: Twist) -> Reply {
 fn past_range(request: &Request, zone: &str, factor: &str, twist: Twist) -> Reply {
     let time = |name: &str| request.parameter(name)?.parse::<Timestamp>().ok();
     let (Some(start), Some(end)) = (time("start"), time("end")) else {
-        return Reply::json(400, &json!({"error": "Missing or invalid date parameter \"start\""}));
+        return Reply::json(
+            400,
+            &json!({"error": "Missing or invalid date parameter \"start\""}),
+        );
     };
     let hours = (end.as_second() - start.as_second()) / 3_600;
     if !(0..=240).contains(&hours) {
-        return Reply::json(400, &json!({"error": "Time range exceeds the limit of 10 days"}));
+        return Reply::json(
+            400,
+            &json!({"error": "Time range exceeds the limit of 10 days"}),
+        );
     }
-    let rows = points(floor(start, 3_600), 3_600, usize::try_from(hours).unwrap(), twist);
-    let rows: Vec<Value> = rows.iter().map(|&(time, value)| row(zone, factor, time, value, twist)).collect();
+    let rows = points(
+        floor(start, 3_600),
+        3_600,
+        usize::try_from(hours).unwrap(),
+        twist,
+    );
+    let rows: Vec<Value> = rows
+        .iter()
+        .map(|&(time, value)| row(zone, factor, time, value, twist))
+        .collect();
     Reply::json(200, &json!({"zone": zone, "data": rows}))
 }
 
@@ -116,7 +149,12 @@ fn forecast(request: &Request, zone: &str, factor: &str, twist: Twist) -> Reply 
         "24" => 24,
         "48" => 48,
         "72" => 72,
-        _ => return Reply::json(400, &json!({"error": "horizonHours must be one of 6, 24, 48, 72"})),
+        _ => {
+            return Reply::json(
+                400,
+                &json!({"error": "horizonHours must be one of 6, 24, 48, 72"}),
+            );
+        }
     };
     let rows = points(hour(), 3_600, hours + 1, twist);
     let rows = rows.iter().map(|&(time, value)| {
@@ -138,14 +176,28 @@ fn forecast(request: &Request, zone: &str, factor: &str, twist: Twist) -> Reply 
 /// What a megawatt-hour costs at a time, here: 5 to 28 EUR, and below nothing at noon.
 pub fn price(time: Timestamp) -> f64 {
     let hour = time.as_second().rem_euclid(86_400) / 3_600;
-    if hour == 12 { -3.5 } else { day(time) / 10.0 - 5.0 }
+    if hour == 12 {
+        -3.5
+    } else {
+        day(time) / 10.0 - 5.0
+    }
 }
 
 fn prices(zone: &str, twist: Twist, count: usize, bare: bool) -> Reply {
-    let unit = if twist == Twist::WrongUnit { "bananas" } else { "EUR/MWh" };
+    let unit = if twist == Twist::WrongUnit {
+        "bananas"
+    } else {
+        "EUR/MWh"
+    };
     let rows = points(hour(), 3_600, count, twist);
     let rows = rows.iter().map(|&(time, value)| {
-        let value = value.map(|value| if value == day(time) { price(time) } else { value });
+        let value = value.map(|value| {
+            if value == day(time) {
+                price(time)
+            } else {
+                value
+            }
+        });
         json!({
             "zone": zone,
             "datetime": format!("{time:.3}"),
@@ -161,5 +213,8 @@ fn prices(zone: &str, twist: Twist, count: usize, bare: bool) -> Reply {
     if bare {
         return Reply::json(200, &rows.pop().unwrap_or(Value::Null));
     }
-    Reply::json(200, &json!({"zone": zone, "data": rows, "temporalGranularity": "hourly"}))
+    Reply::json(
+        200,
+        &json!({"zone": zone, "data": rows, "temporalGranularity": "hourly"}),
+    )
 }

@@ -33,7 +33,7 @@ pub fn provider(step: i64) -> Provider {
                 "license_info": "CC BY 4.0 (creativecommons.org/licenses/by/4.0) from Bundesnetzagentur | SMARD.de",
                 "unix_seconds": seconds,
                 "price": prices,
-                "unit": if twist == Twist::WrongUnit { "EUR / kWh" } else { "EUR / MWh" },
+                "unit": if twist == Twist::WrongUnit { "EUR / therm" } else { "EUR / MWh" },
                 "deprecated": false,
             }),
         )

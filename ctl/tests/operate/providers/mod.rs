@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -23,11 +23,9 @@ use serde_json::Value;
 /// A request as a provider sees it.
 #[derive(Debug, Clone)]
 pub struct Request {
-    pub method: String,
     pub path: String,
     pub query: Vec<(String, String)>,
     pub headers: Vec<(String, String)>,
-    pub at: Instant,
 }
 
 impl Request {
@@ -37,7 +35,10 @@ impl Request {
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        let found = self
+            .headers
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 }
@@ -116,7 +117,7 @@ pub enum Twist {
     Twice,
     /// The times run backwards from the middle on, as where a clock was set back.
     Backwards,
-    /// All of it is two days old.
+    /// All of it is three days old.
     Old,
     /// In another unit, where the answer names its unit.
     WrongUnit,
@@ -182,7 +183,7 @@ fn read(stream: &TcpStream) -> Option<Request> {
     let mut first = String::new();
     lines.read_line(&mut first).ok()?;
     let mut words = first.split_whitespace();
-    let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let target = words.nth(1)?.to_owned();
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let mut headers = Vec::new();
     loop {
@@ -196,11 +197,11 @@ fn read(stream: &TcpStream) -> Option<Request> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     Some(Request {
-        method,
         path: decoded(path),
-        query: pairs.map(|(key, value)| (decoded(key), decoded(value))).collect(),
+        query: pairs
+            .map(|(key, value)| (decoded(key), decoded(value)))
+            .collect(),
         headers,
-        at: Instant::now(),
     })
 }
 
@@ -222,17 +223,29 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn write(stream: &mut TcpStream, fault: &Fault, answer: impl FnOnce() -> Reply) -> std::io::Result<()> {
+fn write(
+    stream: &mut TcpStream,
+    fault: &Fault,
+    answer: impl FnOnce() -> Reply,
+) -> std::io::Result<()> {
     let reply = match fault {
         Fault::Limited(after) => {
             let mut reply = Reply::text(429, "Too Many Requests");
-            let after = after.iter().map(|after| ("Retry-After".to_owned(), after.clone()));
+            let after = after
+                .iter()
+                .map(|after| ("Retry-After".to_owned(), after.clone()));
             reply.headers = after.collect();
             reply
         }
         Fault::Forbidden => Reply::text(403, "Access denied"),
-        Fault::Down => html(503, "<html><body><h1>503 Service Temporarily Unavailable</h1></body></html>"),
-        Fault::Portal => html(200, "<!DOCTYPE html><html><title>Sign in to the network</title></html>"),
+        Fault::Down => html(
+            503,
+            "<html><body><h1>503 Service Temporarily Unavailable</h1></body></html>",
+        ),
+        Fault::Portal => html(
+            200,
+            "<!DOCTYPE html><html><title>Sign in to the network</title></html>",
+        ),
         Fault::Empty => Reply::text(200, ""),
         Fault::Redirect => {
             let mut reply = Reply::text(302, "");
@@ -311,9 +324,14 @@ pub fn day(time: Timestamp) -> f64 {
 }
 
 /// Points from a start on, every so many seconds, with what a twist makes of them. None: null.
-pub fn points(start: Timestamp, step: i64, count: usize, twist: Twist) -> Vec<(Timestamp, Option<f64>)> {
+pub fn points(
+    start: Timestamp,
+    step: i64,
+    count: usize,
+    twist: Twist,
+) -> Vec<(Timestamp, Option<f64>)> {
     let start = match twist {
-        Twist::Old => start.as_second() - 172_800,
+        Twist::Old => start.as_second() - 3 * 86_400,
         _ => start.as_second(),
     };
     let count = if twist == Twist::NoPoints { 0 } else { count };
@@ -322,12 +340,18 @@ pub fn points(start: Timestamp, step: i64, count: usize, twist: Twist) -> Vec<(T
     let mut points: Vec<_> = plain.collect();
     let middle = points.len() / 2;
     match twist {
-        Twist::SomeNull => points.iter_mut().skip(1).step_by(2).for_each(|point| point.1 = None),
+        Twist::SomeNull => points
+            .iter_mut()
+            .skip(1)
+            .step_by(2)
+            .for_each(|point| point.1 = None),
         Twist::AllNull => points.iter_mut().for_each(|point| point.1 = None),
         Twist::Gap => drop(points.drain(middle..(middle + 6).min(count))),
         Twist::Twice => points.insert(middle + 1, (at(middle), Some(777.0))),
         Twist::Backwards => points[middle..].reverse(),
-        Twist::Negative => points.iter_mut().for_each(|point| point.1 = point.1.map(|value| -value)),
+        Twist::Negative => points
+            .iter_mut()
+            .for_each(|point| point.1 = point.1.map(|value| -value)),
         Twist::Absurd => points.iter_mut().for_each(|point| point.1 = Some(1e12)),
         _ => {}
     }

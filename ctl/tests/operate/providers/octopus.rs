@@ -15,7 +15,8 @@ pub const TARIFF: &str = "E-1R-AGILE-24-10-01-C";
 /// A provider whose pages have so many rates at most, whatever is asked for.
 pub fn provider(page: usize) -> Provider {
     Provider::new(move |request, twist| {
-        let path = format!("/v1/products/{PRODUCT}/electricity-tariffs/{TARIFF}/standard-unit-rates/");
+        let path =
+            format!("/v1/products/{PRODUCT}/electricity-tariffs/{TARIFF}/standard-unit-rates/");
         match request.path == path {
             true => rates(request, page, twist),
             false => Reply::json(404, &json!({"detail": "Not found."})),
@@ -24,14 +25,23 @@ pub fn provider(page: usize) -> Provider {
 }
 
 fn rates(request: &Request, page: usize, twist: Twist) -> Reply {
-    let start = match request.parameter("period_from").map(str::parse::<Timestamp>) {
+    let start = match request
+        .parameter("period_from")
+        .map(str::parse::<Timestamp>)
+    {
         Some(Ok(from)) => floor(from, 1_800),
-        Some(Err(_)) => return Reply::json(400, &json!({"period_from": ["Enter a valid date/time."]})),
+        Some(Err(_)) => {
+            return Reply::json(400, &json!({"period_from": ["Enter a valid date/time."]}));
+        }
         None => floor(Timestamp::now(), 86_400),
     };
     let mut rows = points(start, 1_800, 70, twist);
     rows.reverse();
-    let asked = request.parameter("page").and_then(|page| page.parse().ok()).unwrap_or(1_usize).max(1);
+    let asked = request
+        .parameter("page")
+        .and_then(|page| page.parse().ok())
+        .unwrap_or(1_usize)
+        .max(1);
     let chosen = rows.iter().skip((asked - 1) * page).take(page);
     let results: Vec<Value> = chosen
         .map(|&(time, value)| {
@@ -47,7 +57,11 @@ fn rates(request: &Request, page: usize, twist: Twist) -> Reply {
         .collect();
     let host = request.header("host").unwrap_or("api.octopus.energy");
     let from = start.to_string().replace(':', "%3A");
-    let next = format!("http://{host}{}?page={}&period_from={from}", request.path, asked + 1);
+    let next = format!(
+        "http://{host}{}?page={}&period_from={from}",
+        request.path,
+        asked + 1
+    );
     Reply::json(
         200,
         &json!({

@@ -22,8 +22,12 @@ pub fn provider() -> Provider {
 }
 
 fn refused() -> Reply {
-    let message = "Please enter a valid date in ISO8601 format i.e. /intensity/2017-08-25T15:30Z/fw24h";
-    Reply::json(400, &json!({"error": {"code": "400 Bad Request", "message": message}}))
+    let message =
+        "Please enter a valid date in ISO8601 format i.e. /intensity/2017-08-25T15:30Z/fw24h";
+    Reply::json(
+        400,
+        &json!({"error": {"code": "400 Bad Request", "message": message}}),
+    )
 }
 
 fn within(from: &str, count: usize, twist: Twist) -> Reply {

@@ -42,15 +42,29 @@ pub fn provider(serves: usize) -> Provider {
 }
 
 fn forecast(request: &Request, twist: Twist) -> Reply {
-    let (Some(region), Some(signal)) = (request.parameter("region"), request.parameter("signal_type")) else {
-        return Reply::json(422, &json!({"detail": [{"msg": "Field required", "type": "missing"}]}));
+    let (Some(region), Some(signal)) = (
+        request.parameter("region"),
+        request.parameter("signal_type"),
+    ) else {
+        return Reply::json(
+            422,
+            &json!({"detail": [{"msg": "Field required", "type": "missing"}]}),
+        );
     };
     if region != REGION {
-        return Reply::json(403, &json!({"detail": "You do not have access to this region"}));
+        return Reply::json(
+            403,
+            &json!({"detail": "You do not have access to this region"}),
+        );
     }
     let horizon: usize = match request.parameter("horizon_hours").unwrap_or("24").parse() {
         Ok(hours) if hours <= 72 => hours,
-        _ => return Reply::json(422, &json!({"detail": [{"msg": "Input should be at most 72"}]})),
+        _ => {
+            return Reply::json(
+                422,
+                &json!({"detail": [{"msg": "Input should be at most 72"}]}),
+            );
+        }
     };
     let units = match (signal, twist) {
         (_, Twist::WrongUnit) => "usd_per_mwh",
@@ -59,6 +73,7 @@ fn forecast(request: &Request, twist: Twist) -> Reply {
     };
     let start = floor(Timestamp::now(), 300);
     let rows = points(start, 300, (horizon * 12).max(1), twist);
+    let generated = rows.first().map_or(start, |row| row.0);
     let rows = rows.iter().map(|&(time, value)| {
         json!({"point_time": time.to_string().replace('Z', "+00:00"), "value": number(value, twist)})
     });
@@ -74,7 +89,7 @@ fn forecast(request: &Request, twist: Twist) -> Reply {
                 "model": {"date": "2023-03-01"},
                 "units": units,
                 "generated_at_period_seconds": 300,
-                "generated_at": start.to_string().replace('Z', "+00:00"),
+                "generated_at": generated.to_string().replace('Z', "+00:00"),
             },
         }),
     )

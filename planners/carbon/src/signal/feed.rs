@@ -74,6 +74,8 @@ const FIRST: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 /// A provider that asks to be left alone for longer is asked after this all the same.
 const LIMITED: SignedDuration = SignedDuration::from_hours(24);
+/// What was forecast so long ago is no knowledge of now.
+const FORECAST: SignedDuration = SignedDuration::from_hours(24);
 /// A provider's clock may be so much ahead of ours.
 const AHEAD: SignedDuration = SignedDuration::from_mins(65);
 
@@ -162,8 +164,10 @@ impl Feed {
     /// The last good value, marked where it is stale; `None` before the first one: never a made-up number.
     #[must_use]
     pub fn current(&self, now: Timestamp) -> Option<Current> {
-        let (begin, intensity) = self.good.as_ref()?.now;
-        let is_old = now > later(begin, self.stale_after);
+        let good = self.good.as_ref()?;
+        let (begin, intensity) = good.now;
+        let is_old = now > later(begin, self.stale_after)
+            || now > later(good.issued, self.stale_after.max(FORECAST));
         let why = || {
             let trouble = self.trouble.as_ref().map(Trouble::text);
             trouble

@@ -42,7 +42,9 @@ impl History {
         let (begin, value) = reading.now;
         let mut is_new = self.observed.insert(begin.as_second(), value.0) != Some(value.0);
         let last = self.issues.last().map(|issue| issue.at);
-        let is_due = last.is_none_or(|last| reading.issued.duration_since(last) >= BETWEEN);
+        // Prices of the day ahead are agreed: nothing is to be learned from them.
+        let is_due = reading.factor != Factor::Price
+            && last.is_none_or(|last| reading.issued.duration_since(last) >= BETWEEN);
         if is_due && let Ok(issue) = Issued::new(reading.issued, &reading.expected) {
             self.issues.push(issue);
             is_new = true;
@@ -92,9 +94,9 @@ impl History {
         issue.map_or_else(plain, |issue| issue.outlook(now, window, count))
     }
 
-    /// The same as the CSV of a trace and of its forecasts.
+    /// The same as the CSV of a trace and, where there are any, of its forecasts.
     #[must_use]
-    pub fn to_csv(&self, factor: Factor) -> [String; 2] {
+    pub fn to_csv(&self, factor: Factor) -> (String, Option<String>) {
         let mut trace = format!("datetime_utc,{}\n", factor.column());
         for (begin, value) in &self.observed {
             let _ = writeln!(trace, "{},{value}", at(*begin));
@@ -109,6 +111,6 @@ impl History {
                 }
             }
         }
-        [trace, forecasts]
+        (trace, (!self.issues.is_empty()).then_some(forecasts))
     }
 }
