@@ -1,7 +1,9 @@
 //! Providers of carbon intensity and of prices, as their documentation and recorded answers say that they behave.
 //!
-//! The stubs were written from the providers' public documentation and from answers recorded by others, before
-//! their author had read litctl's clients. Each file names what it was written from. What the documentation leaves
+//! The stubs were written from the providers' public documentation and from answers recorded by others, before their
+//! author had read litctl's clients of carbon intensity; the clients of prices are by the same author, after their
+//! stubs. Of what [`Twist`] does, how old is old, which unit is wrong and when an old forecast was generated were changed
+//! once the clients had been seen. Each file names what it was written from. What the documentation leaves
 //! open (the text of an error, for example) no test depends on.
 
 pub mod carbon_aware;
