@@ -57,7 +57,7 @@ def untrained() -> dict[str, torch.Tensor]:
     first = torch.randn(HIDDEN, FEATURES, generator=generator) / FEATURES**0.5
     second = torch.randn(OUTPUTS, HIDDEN, generator=generator) / HIDDEN**0.5
     momenta = torch.zeros_like(first), torch.zeros_like(second)
-    return dict(zip(TENSORS, (first, second, *momenta)))
+    return dict(zip(TENSORS, (first, second, *momenta), strict=True))
 
 
 def newest(folder: Path) -> Path | None:

@@ -137,7 +137,7 @@ fn slurm(
     words: &[String],
 ) -> Result<String, Box<dyn Error>> {
     let nodes = print.nodes;
-    if gpus % nodes != 0 {
+    if !gpus.is_multiple_of(nodes) {
         return Err(format!(
             "--nodes: {gpus} GPUs are not the same number on each of {nodes} nodes"
         )
