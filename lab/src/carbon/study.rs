@@ -146,6 +146,11 @@ pub struct Study {
 impl Study {
     /// Everything; the text of the tables and what is behind them.
     pub fn run(&self) -> Fallible<(String, Vec<Group>)> {
+        if self.scope.factor == Factor::Price {
+            return Err(
+                "--factor: a study counts emissions; what they cost is in its tables".into(),
+            );
+        }
         let out = &self.scope.out;
         fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
         let mut text = format!(
