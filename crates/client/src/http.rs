@@ -76,20 +76,20 @@ impl Exchange {
                 why: access::why(&self.socket, &error),
                 socket: self.socket.clone(),
             })?;
-        converse(stream, request)
-            .await
-            .map_err(ControlError::Answer)
+        let answer = converse(stream, request).await;
+        let answer = answer.map_err(ControlError::Answer)?;
+        Ok((answer.status(), answer.into_body()))
     }
 }
 
-/// Sends a request through a connection of its own. The answer's status and body, or what broke.
+/// Sends a request through a connection of its own. The answer with its whole body, or what broke.
 ///
 /// # Errors
 /// In words: what is at the other end speaks no HTTP, leaves in the middle, or says too much.
 pub async fn converse(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     request: hyper::Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), String> {
+) -> Result<hyper::Response<Bytes>, String> {
     let broken = |error: &dyn std::error::Error| format!("{error}{}", sources(error));
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
@@ -98,11 +98,11 @@ pub async fn converse(
     let connection = tokio::spawn(connection);
     let answer = sender.send_request(request).await;
     let answer = answer.map_err(|error| broken(&error))?;
-    let status = answer.status();
-    let body = Limited::new(answer.into_body(), LONGEST).collect().await;
+    let (head, body) = answer.into_parts();
+    let body = Limited::new(body, LONGEST).collect().await;
     let body = body.map_err(|error| broken(error.as_ref()))?.to_bytes();
     connection.abort();
-    Ok((status, body))
+    Ok(hyper::Response::from_parts(head, body))
 }
 
 impl Request {

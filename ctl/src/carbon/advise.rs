@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use litd_carbon::policy::{self, MpcError};
 use litd_carbon::signal::Health;
-use litd_carbon::{Configuration, Job, Point, Profile, Start};
-use litd_units::{Seconds, Tokens};
+use litd_carbon::{Configuration, Factor, Job, Point, Profile, Start};
+use litd_units::{Intensity, Seconds, Tokens};
 use serde::Serialize;
 
 use super::clock;
@@ -83,6 +83,11 @@ pub struct Advice {
     pub configuration: Configuration,
     pub switch: bool,
     pub intensity_g_per_kwh: Option<f64>,
+    /// Where the signal is a price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price_per_kwh: Option<f64>,
+    /// What the signal counts.
+    pub factor: Factor,
     pub stale: bool,
     pub reason: String,
     #[serde(skip)]
@@ -152,11 +157,18 @@ pub fn advise(
             }
         }
     }
+    if let Some(why) = signal.kept_trouble() {
+        reason += &format!("; the signal can't be kept ({why})");
+    }
     let stale = current.as_ref().is_none_or(|it| it.health != Health::Fresh);
+    let value = current.map(|it| it.intensity.0);
+    let is_price = signal.factor() == Factor::Price;
     Ok(Advice {
         configuration: standing.points[number].configuration,
         switch: standing.running != Some(number),
-        intensity_g_per_kwh: current.map(|it| it.intensity.0),
+        intensity_g_per_kwh: value.filter(|_| !is_price),
+        price_per_kwh: value.filter(|_| is_price),
+        factor: signal.factor(),
         stale,
         reason,
         number,
@@ -166,7 +178,7 @@ pub fn advise(
 pub fn run(args: &Args, json: bool) -> Outcome {
     let profile: Profile = input::parse(&args.profile)?;
     let running = args.running.map(|it| number(&profile, it)).transpose()?;
-    let mut signal = args.source.signal()?;
+    let mut signal = args.source.signal(None)?;
     let now = args.clock.clock().now();
     signal.poll(now);
     let standing = Standing {
@@ -184,13 +196,14 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     if json {
         output::json(&advice)?;
     } else {
-        let intensity = advice.intensity_g_per_kwh;
-        let intensity = intensity.map_or_else(|| "unknown".into(), |it| format!("{it:.0} g/kWh"));
+        let value = advice.intensity_g_per_kwh.or(advice.price_per_kwh);
+        let value = value.map_or_else(
+            || "unknown".into(),
+            |it| source::shown(Intensity(it), advice.factor),
+        );
         output::text(&format!(
-            "run      {}\nsignal   {intensity}, {} factor\nreason   {}\n",
-            advice.configuration,
-            signal.factor(),
-            advice.reason
+            "run      {}\nsignal   {value}\nreason   {}\n",
+            advice.configuration, advice.reason
         ))?;
     }
     match advice.switch {

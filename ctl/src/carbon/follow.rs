@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use litd_api::{Command, Lease};
+use litd_carbon::Factor;
 use litd_carbon::signal::{Current, Health};
 use litd_units::{Intensity, Watts};
 
@@ -26,11 +27,11 @@ pub struct Args {
     /// The budget of clean hours
     #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
     highest: Watts,
-    /// Up to this intensity, in g/kWh, an hour is clean
-    #[arg(long, value_name = "G", value_parser = intensity)]
+    /// Up to this intensity, in g/kWh, an hour is clean; or up to this price per kWh it is cheap
+    #[arg(long, value_name = "G", value_parser = intensity, allow_negative_numbers = true)]
     clean: Intensity,
-    /// From this intensity on it is dirty
-    #[arg(long, value_name = "G", value_parser = intensity)]
+    /// From this intensity on it is dirty, or from this price on dear
+    #[arg(long, value_name = "G", value_parser = intensity, allow_negative_numbers = true)]
     dirty: Intensity,
     /// The budget while the signal is stale or lost [default: the lease ends, and caps.safe_budget rules]
     #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
@@ -62,8 +63,10 @@ Examples:
 
 fn intensity(text: &str) -> Result<Intensity, &'static str> {
     let value = text.parse().ok();
-    let value = value.filter(|it: &f64| it.is_finite() && *it >= 0.0);
-    value.map(Intensity).ok_or("must be 0 or more g/kWh")
+    let value = value.filter(|it: &f64| it.is_finite());
+    value
+        .map(Intensity)
+        .ok_or("must be a number of g/kWh, or a price per kWh")
 }
 
 fn seconds(text: &str) -> Result<f64, &'static str> {
@@ -118,7 +121,11 @@ pub fn run(args: &Args) -> Outcome {
     if args.every >= args.seconds {
         return Err("--every must be less than --seconds: the lease would end in between".into());
     }
-    let mut signal = args.source.signal()?;
+    let mut signal = args.source.signal(None)?;
+    let is_possible = signal.factor() == Factor::Price || args.clean >= Intensity::ZERO;
+    if !is_possible {
+        return Err("--clean must be 0 or more g/kWh; only prices go below nothing".into());
+    }
     let clock = args.clock.clock();
     let (mut last, mut policy) = (String::new(), None);
     loop {
@@ -129,7 +136,8 @@ pub fn run(args: &Args) -> Outcome {
         let done = renew(args, wanted, &mut policy);
         let mut said = match wanted {
             Wanted::Follow(budget, intensity) => {
-                format!("{:.0} g/kWh: budget {} W", intensity.0, budget.0)
+                let value = source::shown(intensity, signal.factor());
+                format!("{value}: budget {} W", budget.0)
             }
             Wanted::Fallback => lost(args, &signal, current.as_ref()),
         };
@@ -142,7 +150,10 @@ pub fn run(args: &Args) -> Outcome {
         }
         last = said;
         if let Some(path) = &args.metrics {
-            replace(path, &metrics(args, wanted, current.as_ref(), done.is_ok()))?;
+            replace(
+                path,
+                &metrics(args, wanted, &signal, current.as_ref(), done.is_ok()),
+            )?;
         }
         std::thread::sleep(std::time::Duration::from_secs_f64(args.every));
     }
@@ -189,7 +200,13 @@ fn lost(args: &Args, signal: &Signal, current: Option<&Current>) -> String {
 }
 
 /// Text of the exposition format.
-fn metrics(args: &Args, wanted: Wanted, current: Option<&Current>, renewed: bool) -> String {
+fn metrics(
+    args: &Args,
+    wanted: Wanted,
+    signal: &Signal,
+    current: Option<&Current>,
+    renewed: bool,
+) -> String {
     let lost = wanted == Wanted::Fallback;
     let mut text = format!(
         "# HELP litd_carbon_signal_lost Whether the carbon signal is stale or lost, so that the fallback rules.\n\
@@ -200,9 +217,12 @@ fn metrics(args: &Args, wanted: Wanted, current: Option<&Current>, renewed: bool
         u8::from(renewed)
     );
     if let Some(current) = current {
+        let (name, what) = match signal.factor() {
+            Factor::Price => ("litd_carbon_price_per_kwh", "price of a kilowatt-hour"),
+            _ => ("litd_carbon_intensity_g_per_kwh", "carbon intensity"),
+        };
         text += &format!(
-            "# HELP litd_carbon_intensity_g_per_kwh The last good carbon intensity.\n\
-             # TYPE litd_carbon_intensity_g_per_kwh gauge\nlitd_carbon_intensity_g_per_kwh {}\n",
+            "# HELP {name} The last good {what}.\n# TYPE {name} gauge\n{name} {}\n",
             current.intensity.0
         );
     }

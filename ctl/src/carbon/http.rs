@@ -4,8 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hyper::StatusCode;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::body::Bytes;
+use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+use jiff::{SignedDuration, Timestamp};
 use litd_carbon::signal::Trouble;
 use litd_client::{Request, converse};
 use tokio::net::TcpStream;
@@ -91,20 +93,25 @@ impl Http {
     /// The answer's body, with one header besides the usual ones.
     pub fn get(&self, path: &str, header: Option<(&str, &str)>) -> Result<Vec<u8>, Trouble> {
         let asked = async { time::timeout(self.patience, self.ask(path, header)).await };
-        let (status, body) = self.runtime.block_on(asked).unwrap_or_else(|_| {
+        let answer = self.runtime.block_on(asked).unwrap_or_else(|_| {
             let seconds = self.patience.as_secs();
             Err(Trouble::Away(format!(
                 "{}: no answer within {seconds} s",
                 self.url
             )))
         })?;
+        let status = answer.status();
         if status == StatusCode::OK {
-            return Ok(body);
+            return Ok(answer.into_body().to_vec());
         }
-        let said = format!("{} answers {status}: {}", self.url, words(&body));
-        Err(match status.is_client_error() {
-            true => Trouble::Refused(said),
-            false => Trouble::Away(said),
+        let said = format!("{} answers {status}: {}", self.url, words(answer.body()));
+        let after = answer.headers().get(RETRY_AFTER);
+        let after = after.and_then(|it| pause(it.to_str().ok()?, Timestamp::now()));
+        Err(match (status, after) {
+            (_, Some(after)) => Trouble::Limited(said, after),
+            (StatusCode::UNAUTHORIZED, None) => Trouble::Unknown(said),
+            (_, None) if status.is_client_error() => Trouble::Refused(said),
+            (_, None) => Trouble::Away(said),
         })
     }
 
@@ -112,7 +119,7 @@ impl Http {
         &self,
         path: &str,
         header: Option<(&str, &str)>,
-    ) -> Result<(StatusCode, Vec<u8>), Trouble> {
+    ) -> Result<Response<Bytes>, Trouble> {
         let away = |error: String| Trouble::Away(format!("{}: {error}", self.url));
         let wrong = |error: String| Trouble::Wrong(error);
         let request = Request::Get(path.to_owned()).to_http(&self.url.host);
@@ -137,8 +144,7 @@ impl Http {
             // Without the feature there is no such address.
             _ => converse(stream, request).await,
         };
-        let (status, body) = answer.map_err(away)?;
-        Ok((status, body.to_vec()))
+        answer.map_err(away)
     }
 }
 
@@ -170,6 +176,16 @@ mod tls {
     }
 }
 
+/// How long Retry-After asks to be left alone: in seconds, or until a date (RFC 9110).
+fn pause(text: &str, now: Timestamp) -> Option<SignedDuration> {
+    let text = text.trim();
+    if let Ok(seconds) = text.parse::<u32>() {
+        return Some(SignedDuration::from_secs(i64::from(seconds)));
+    }
+    let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text);
+    Some(date.ok()?.duration_since(now).max(SignedDuration::ZERO))
+}
+
 /// What an answer says, fit for a terminal.
 fn words(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
@@ -180,6 +196,18 @@ fn words(body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_is_seconds_or_a_date() {
+        let now = litd_carbon::moment("2026-11-26T08:00:00Z").unwrap();
+        let seconds = |text| pause(text, now).map(|it| it.as_secs());
+        assert_eq!(seconds("120"), Some(120));
+        assert_eq!(seconds("Thu, 26 Nov 2026 08:01:30 GMT"), Some(90));
+        assert_eq!(seconds("Thu, 26 Nov 2026 07:00:00 GMT"), Some(0));
+        for other in ["", "soon", "-5", "1e3", "99999999999"] {
+            assert_eq!(seconds(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn addresses_are_looked_at_first() {

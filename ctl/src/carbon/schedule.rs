@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use litd_carbon::solve::{Effort, Solution, solve};
 use litd_carbon::{
-    Configuration, Factor, Forecasts, Job, Plan, Problem, Profile, Series, Start, Trace, policy,
-    slack_deadline,
+    Configuration, Factor, Forecasts, Job, Plan, Problem, Profile, Series, Skill, Start, Trace,
+    policy, slack_deadline,
 };
 use litd_units::{Intensity, Seconds, Tokens};
 use serde::Serialize;
@@ -33,6 +33,9 @@ pub struct Args {
     /// Forecasts, for mpc: CSV with issued_utc,lead_h,forecast_g_per_kwh
     #[arg(long, value_name = "FILE", required_if_eq("policy", "mpc"))]
     forecast: Option<PathBuf>,
+    /// Let mpc take forecasts as issued, not corrected by how much of the earlier ones came true
+    #[arg(long, requires = "forecast")]
+    as_issued: bool,
     /// When the job arrives, such as 2024-05-08T00:00:00Z
     #[arg(long, value_name = "TIME", value_parser = input::moment)]
     start: Timestamp,
@@ -71,12 +74,16 @@ Policies:
   fixed         the optimum that begins at the start (knows the whole trace)
   shift         the optimum that may wait (knows the whole trace)
   shift-static  one configuration that may wait (knows the whole trace)
-  mpc           the optimum over the newest forecast, decided anew in every window
+  mpc           the optimum over the newest forecast, decided anew in every window; the forecast is corrected by how
+                much of the earlier ones came true (--as-issued: not)
 With --json: optimal says whether the plan is proven the best that its policy could choose, and bound_g
 what none of its plans can be below; for greedy and mpc that is the bound of fixed.
 Example:
   litctl carbon schedule --profile P.csv --trace T.csv --start 2024-05-08T00:00:00Z --tokens 8e9 \\
       --deadline-hours 48 --policy fixed --switch-seconds 90";
+
+const PRICE: &str = "--factor price: plans are made of emissions; prices are what advise, run and follow can go by, and \
+     litlab carbon study counts what a plan costs";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Policy {
@@ -103,6 +110,9 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let profile: Profile = input::parse(&args.profile)?;
     let trace: Trace = input::parse(&args.trace)?;
     let of = |error: &dyn Error| format!("{}: {error}", args.trace.display());
+    if args.factor == Factor::Price {
+        return Err(PRICE.into());
+    }
     let series = trace.series(args.factor).map_err(|error| of(&error))?;
     let job = job(args, &profile)?;
     // That no configuration is fast enough is said before anything of the trace.
@@ -153,7 +163,7 @@ fn choose(args: &Args, problem: &Problem, series: &Series) -> Result<Solution, B
             let path = args.forecast.as_ref();
             let path = path.ok_or("--forecast is missing: mpc decides with forecasts")?;
             let forecasts: Forecasts = input::parse(path)?;
-            let plan = mpc(args.start, problem, &forecasts);
+            let plan = mpc(args, problem, series, &forecasts);
             judge(
                 problem,
                 plan.map_err(|error| format!("{}: {error}", path.display()))?,
@@ -175,19 +185,26 @@ fn before(start: Timestamp, window: Seconds, series: &Series) -> Vec<Intensity> 
     known
 }
 
-/// What the newest forecast of each window makes of the job. The intensity of the window that begins is
-/// observed; it is all that is looked up in the trace.
+/// What the newest forecast of each window makes of the job, corrected by how much of the earlier ones came true.
+/// Nothing that was observed or issued later than a window's beginning is looked at for it.
 fn mpc(
-    start: Timestamp,
+    args: &Args,
     problem: &Problem,
+    series: &Series,
     forecasts: &Forecasts,
 ) -> Result<Plan, policy::MpcError> {
-    let window = problem.job().window();
-    policy::mpc(problem.job(), start, |now, count| {
-        let elapsed = (now.as_second() - start.as_second()) as f64;
-        let number = (elapsed / window.0).round() as usize;
-        let observed = problem.intensities().get(number)?;
-        forecasts.outlook(now, *observed, window, count)
+    let (job, start) = (problem.job(), args.start);
+    let skill = match args.as_issued {
+        true => Skill::default(),
+        false => {
+            let until = start.as_second().saturating_add(job.deadline().0 as i64);
+            let until = Timestamp::from_second(until).unwrap_or(Timestamp::MAX);
+            Skill::learn(series, Some(forecasts), start, until)
+        }
+    };
+    policy::mpc(job, start, |now, count| {
+        let issue = skill.issue(series, Some(forecasts), now)?;
+        Some(issue.outlook(now, job.window(), count))
     })
 }
 

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
-use litd_carbon::signal::{self, Auth, Current, Feed, Provider, Reading, Trouble};
-use litd_carbon::{Factor, Forecasts, Known, Trace};
+use litd_carbon::signal::{self, Auth, Current, Feed, History, Provider, Reading, Trouble};
+use litd_carbon::{Factor, Forecasts, Known, Skill, Trace};
 use litd_units::{Intensity, Seconds};
 use serde_json::Value;
 
@@ -17,7 +17,8 @@ use super::input;
 /// A file that is written anew, a recorded trace, or a provider.
 #[derive(Clone, clap::Args)]
 pub struct Source {
-    /// A file with the signal: CSV with datetime_utc and ci_direct_g_per_kwh, read anew each minute
+    /// A file with the signal: CSV with datetime_utc and ci_direct_g_per_kwh (or of another factor, or price_per_kwh),
+    /// read anew each minute
     #[arg(
         long,
         value_name = "FILE",
@@ -28,10 +29,11 @@ pub struct Source {
     /// Forecasts beside it: CSV with issued_utc,lead_h,forecast_g_per_kwh
     #[arg(long, value_name = "FILE", requires = "trace")]
     forecast: Option<PathBuf>,
-    /// Ask a provider: electricity-maps-v3, electricity-maps-v4, watttime, uk or carbon-aware-sdk
+    /// Ask a provider: electricity-maps-v3, electricity-maps-v4, watttime, uk or carbon-aware-sdk; of prices
+    /// electricity-maps-price, energy-charts or octopus
     #[arg(long, value_name = "NAME")]
     provider: Option<Provider>,
-    /// The zone, region or location, as the provider calls it
+    /// The zone, region, location or tariff, as the provider calls it
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
     /// The provider's address [default: its public one]
@@ -41,9 +43,13 @@ pub struct Source {
     /// provider's name]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Which emissions count [default: direct for a file, the provider's first]
-    #[arg(long, value_name = "direct|lifecycle|marginal")]
+    /// Which emissions count, or the price [default: direct for a file, the provider's first]
+    #[arg(long, value_name = "direct|lifecycle|marginal|price")]
     factor: Option<Factor>,
+    /// Keep a provider's values and forecasts of the last weeks in this folder: the last value outlasts a restart, and
+    /// forecasts are corrected by how much of the earlier ones came true [default: none; run has --state]
+    #[arg(long, value_name = "DIR", requires = "provider")]
+    history: Option<PathBuf>,
     /// A value is stale so many hours after its step began
     #[arg(long, value_name = "HOURS", default_value = "2", value_parser = input::hours)]
     stale_hours: Seconds,
@@ -57,6 +63,15 @@ pub struct Signal {
     feed: Feed,
     from: From,
     factor: Factor,
+    history: Option<Kept>,
+}
+
+/// A history, and the folder that it is kept in.
+struct Kept {
+    folder: PathBuf,
+    history: History,
+    /// Why it can't be written.
+    trouble: Option<String>,
 }
 
 enum From {
@@ -69,14 +84,16 @@ enum From {
         zone: String,
         http: Http,
         secret: Option<String>,
+        /// What a login gave for the secret.
+        token: Option<String>,
     },
 }
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
 impl Source {
-    /// Nothing is asked yet.
-    pub fn signal(&self) -> Fallible<Signal> {
+    /// Nothing is asked yet. What a provider says is kept in --history, or else in this folder.
+    pub fn signal(&self, folder: Option<&Path>) -> Fallible<Signal> {
         let stale = SignedDuration::try_from_secs_f64(self.stale_hours.0)?;
         let (from, factor) = match (&self.trace, self.provider) {
             (Some(trace), _) => {
@@ -89,10 +106,26 @@ impl Source {
             (None, Some(provider)) => self.provider(provider)?,
             (None, None) => return Err("--trace or --provider is missing".into()),
         };
+        let folder = self.history.as_deref().or(folder);
+        let folder = folder.filter(|_| self.provider.is_some());
+        let history = folder
+            .map(|folder| Kept::read(folder, factor))
+            .transpose()?;
+        let mut feed = Feed::new(stale);
+        if let Some((begin, value)) = history.as_ref().and_then(|kept| kept.history.last()) {
+            feed.remember(Reading {
+                factor,
+                issued: begin,
+                now: (begin, value),
+                is_estimated: true,
+                expected: Vec::new(),
+            });
+        }
         Ok(Signal {
-            feed: Feed::new(stale),
+            feed,
             from,
             factor,
+            history,
         })
     }
 
@@ -123,6 +156,7 @@ impl Source {
             zone,
             http: Http::new(url)?,
             secret,
+            token: None,
         };
         Ok((from, factor))
     }
@@ -150,6 +184,11 @@ impl Signal {
         if self.feed.is_due(now) {
             let answer = self.from.ask(now, self.factor);
             self.feed.take(now, answer);
+            if let (Some(kept), None, Some(reading)) =
+                (&mut self.history, self.feed.trouble(), self.feed.reading())
+            {
+                kept.take(reading);
+            }
         }
     }
 
@@ -163,23 +202,65 @@ impl Signal {
         self.feed.trouble().map(|it| it.text().to_owned())
     }
 
-    /// Which emissions it counts.
+    /// Why what was asked can't be kept.
+    pub fn kept_trouble(&self) -> Option<&str> {
+        self.history.as_ref()?.trouble.as_deref()
+    }
+
+    /// What it counts.
     pub fn factor(&self) -> Factor {
         self.factor
     }
 
     /// What is known of so many windows from now on; where nothing is, that all are alike.
     pub fn outlook(&self, now: Timestamp, window: Seconds, count: usize) -> Vec<Known> {
-        let reading = self.feed.reading();
-        reading.map_or_else(
-            || signal::level(now, window, count),
-            |reading| reading.outlook(now, window, count),
-        )
+        match (self.feed.reading(), &self.history) {
+            (Some(reading), Some(kept)) => kept.history.outlook(reading, now, window, count),
+            (Some(reading), None) => reading.outlook(now, window, count),
+            (None, _) => signal::level(now, window, count),
+        }
+    }
+}
+
+impl Kept {
+    const FILES: [&str; 2] = ["signal.csv", "forecasts.csv"];
+
+    fn read(folder: &Path, factor: Factor) -> Fallible<Self> {
+        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let [trace, forecasts] = Self::FILES.map(|name| folder.join(name));
+        let history = match trace.exists() {
+            true => {
+                let read: Trace = input::parse(&trace)?;
+                let forecasts = forecasts.exists().then(|| input::parse(&forecasts));
+                let history = History::of(&read, forecasts.transpose()?, factor);
+                history.map_err(|error| {
+                    let path = trace.display();
+                    format!("{path}: {error}: give the same --factor, or another folder")
+                })?
+            }
+            false => History::default(),
+        };
+        Ok(Self {
+            folder: folder.to_owned(),
+            history,
+            trouble: None,
+        })
+    }
+
+    /// A history that can't be written is no reason to end: forecasts are corrected the less.
+    fn take(&mut self, reading: &Reading) {
+        if self.history.take(reading) {
+            let (trace, forecasts) = self.history.to_csv(reading.factor);
+            let [first, second] = Self::FILES.map(|name| self.folder.join(name));
+            let written = replace(&first, &trace)
+                .and_then(|()| forecasts.map_or(Ok(()), |text| replace(&second, &text)));
+            self.trouble = written.err();
+        }
     }
 }
 
 impl From {
-    fn ask(&self, now: Timestamp, factor: Factor) -> Result<Reading, Trouble> {
+    fn ask(&mut self, now: Timestamp, factor: Factor) -> Result<Reading, Trouble> {
         match self {
             Self::File { trace, forecast } => {
                 let read = file(trace, forecast.as_deref(), now, factor);
@@ -190,17 +271,23 @@ impl From {
                 zone,
                 http,
                 secret,
+                token,
             } => {
-                let header = header(*provider, http, secret.as_deref())?;
-                let header = header.as_ref().map(|(name, value)| (*name, value.as_str()));
+                let mut asked = Asked {
+                    provider: *provider,
+                    http,
+                    secret: secret.as_deref(),
+                    token,
+                };
                 let mut answers = Vec::new();
                 for request in provider.requests(zone, factor, now) {
-                    match http.get(&request.path, header) {
+                    match asked.first_of(&request.paths) {
                         Ok(body) => answers.push(Some(body)),
                         Err(_) if request.is_optional => answers.push(None),
                         Err(trouble) => return Err(trouble),
                     }
                 }
+                asked.pages(&mut answers)?;
                 let bodies: Vec<_> = answers.iter().map(Option::as_deref).collect();
                 let read = provider.read(zone, factor, now, &bodies);
                 read.map_err(Trouble::Wrong)
@@ -209,24 +296,70 @@ impl From {
     }
 }
 
-/// The header with which a provider knows who asks.
-fn header(
+/// A provider that is asked.
+struct Asked<'a> {
     provider: Provider,
-    http: &Http,
-    secret: Option<&str>,
-) -> Result<Option<(&'static str, String)>, Trouble> {
-    let Some(secret) = secret else {
-        return Ok(None);
-    };
-    if provider.auth() == Auth::Header {
-        return Ok(Some(("auth-token", secret.to_owned())));
+    http: &'a Http,
+    secret: Option<&'a str>,
+    token: &'a mut Option<String>,
+}
+
+/// An answer has no more pages than this.
+const PAGES: usize = 20;
+
+impl Asked<'_> {
+    /// The answer to the first of these paths that is not refused.
+    fn first_of(&mut self, paths: &[String]) -> Result<Vec<u8>, Trouble> {
+        let mut answer = Err(Trouble::Wrong("nothing was asked".into()));
+        for path in paths {
+            answer = self.get(path);
+            // Out of reach or limited: one question more would not help.
+            if !matches!(answer, Err(Trouble::Refused(_) | Trouble::Unknown(_))) {
+                break;
+            }
+        }
+        answer
     }
+
+    /// The pages that follow the last answer.
+    fn pages(&mut self, answers: &mut Vec<Option<Vec<u8>>>) -> Result<(), Trouble> {
+        while answers.len() < PAGES {
+            let last = answers.last().and_then(Option::as_deref);
+            let Some(next) = last.and_then(|body| self.provider.next_page(body)) else {
+                break;
+            };
+            answers.push(Some(self.get(&next)?));
+        }
+        Ok(())
+    }
+
+    /// An answer. A login that has expired is made anew once.
+    fn get(&mut self, path: &str) -> Result<Vec<u8>, Trouble> {
+        let Some(secret) = self.secret else {
+            return self.http.get(path, None);
+        };
+        if self.provider.auth() == Auth::Header {
+            return self.http.get(path, Some(("auth-token", secret)));
+        }
+        if let Some(token) = self.token.as_deref() {
+            match self.http.get(path, Some(("authorization", token))) {
+                Err(Trouble::Unknown(_)) => (),
+                answer => return answer,
+            }
+        }
+        let token = self.token.insert(login(self.http, secret)?);
+        self.http.get(path, Some(("authorization", token)))
+    }
+}
+
+/// The header that a login with `user:password` gives.
+fn login(http: &Http, secret: &str) -> Result<String, Trouble> {
     let basic = format!("Basic {}", base64(secret.as_bytes()));
     let body = http.get("/login", Some(("authorization", &basic)))?;
     let token = serde_json::from_slice::<Value>(&body).ok();
     let token = token.and_then(|it| Some(it.get("token")?.as_str()?.to_owned()));
     let token = token.ok_or_else(|| Trouble::Wrong("the login's answer has no token".into()))?;
-    Ok(Some(("authorization", format!("Bearer {token}"))))
+    Ok(format!("Bearer {token}"))
 }
 
 /// What a file says of a moment: nothing that is later than it.
@@ -243,14 +376,21 @@ fn file(
     let Some(&(begin, value)) = known.last() else {
         return Err(format!("{}: no value until {now}", trace.display()).into());
     };
-    let expected = match forecast {
-        Some(path) => {
-            let forecasts: Forecasts = input::parse(path)?;
-            let issue = forecasts.newest(now);
+    let forecasts: Option<Forecasts> = forecast.map(input::parse).transpose()?;
+    // Before the first issue there is none to go by.
+    let forecasts = forecasts.filter(|it| it.newest(now).is_some());
+    let expected = match factor {
+        Factor::Price => {
+            let issue = forecasts.as_ref().and_then(|it| it.newest(now));
+            // Tomorrow is as today: the windows of the last day stand for those to come.
+            issue.map_or_else(|| last_day(&known, series.step()), |issue| issue.values())
+        }
+        _ => {
+            let skill = Skill::learn(series, forecasts.as_ref(), now, now);
+            let issue = skill.issue(series, forecasts.as_ref(), now);
+            let issue = issue.or_else(|| forecasts.as_ref()?.newest(now).cloned());
             issue.map_or_else(Vec::new, |issue| issue.values())
         }
-        // Tomorrow is as today: the windows of the last day stand for those to come.
-        None => last_day(&known, series.step()),
     };
     Ok(Reading {
         factor,
@@ -287,6 +427,14 @@ fn base64(bytes: &[u8]) -> String {
         }
     }
     text
+}
+
+/// A value of a signal, for people.
+pub fn shown(value: Intensity, factor: Factor) -> String {
+    match factor {
+        Factor::Price => format!("{:.4} {}", value.0, factor.unit()),
+        _ => format!("{:.0} {}, {factor} factor", value.0, factor.unit()),
+    }
 }
 
 /// Writes a file in one step: whoever reads it sees the old one or the new one.

@@ -131,8 +131,8 @@ impl Planner {
         let stream = TcpStream::connect(&self.host).await;
         let stream = stream
             .map_err(|error| Trouble::Away(format!("{error} (does litd-planner listen there?)")))?;
-        let (status, body) = converse(stream, request).await.map_err(Trouble::Away)?;
-        Ok((status, body.to_vec()))
+        let answer = converse(stream, request).await.map_err(Trouble::Away)?;
+        Ok((answer.status(), answer.into_body().to_vec()))
     }
 }
 

@@ -23,7 +23,7 @@ const PROFILE: &str = "tp,pp,dp,power_w,tokens_per_s\n1,1,2,1000,100\n2,1,1,450,
 const INTENSITIES: [u32; 8] = [100, 100, 400, 400, 400, 100, 50, 50];
 
 /// A folder with a profile, a trace and a forecast that is right.
-fn folder() -> TempDir {
+pub fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let hour = |at: usize| format!("2030-01-01T{at:02}:00:00Z");
     let mut trace =
@@ -332,7 +332,7 @@ fn a_silent_provider_is_given_up() {
 
 /// A job of 60,000 tokens that trains a thousand each 20 ms, writes a checkpoint each time, and tells when it
 /// is not alone.
-const JOB: &str = r#"
+pub const JOB: &str = r#"
 tokens=$(cat tokens 2>/dev/null || echo 0)
 echo "$LITD_TP,$LITD_PP,$LITD_DP from $tokens" >> log
 if grep -q '^State:.[RSD]' "/proc/$(cat pid 2>/dev/null)/status" 2>/dev/null; then echo "not alone" >> log; fi

@@ -6,6 +6,8 @@
 mod audit;
 mod caps;
 mod carbon;
+mod carbon_live;
+mod carbon_print;
 mod closed_loop;
 mod control;
 mod doctor;
@@ -16,6 +18,7 @@ mod plan;
 mod plan_check;
 mod plan_kareus;
 mod plan_report;
+mod providers;
 mod replay;
 mod reshard;
 #[path = "../../../crates/api/tests/samples/mod.rs"]

@@ -1,30 +1,52 @@
-//! `litctl carbon run` with a real training job on CPUs: gloo, two processes, divided anew between tensor and data
-//! parallelism over an accelerated trace. Skipped, and said so, where no Python has PyTorch.
+//! `litctl carbon run` with a real training job on CPUs: gloo, four processes, divided anew between tensor and data
+//! parallelism over an accelerated trace, runner and ranks killed at random moments. Each Python that has PyTorch is
+//! tried: one from 2.5 on reshards with torch.distributed.checkpoint, an older one gathers whole tensors. What is not
+//! here is skipped, and said so.
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::LITCTL;
 
 const HOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../hooks/pytorch");
 /// What the job trains in all: 64 for each iteration.
-const TOKENS: u32 = 64 * 725;
+const ITERATIONS: u32 = 1200;
+const TOKENS: u32 = 64 * ITERATIONS;
 
-/// A Python that has PyTorch.
-fn python() -> Option<&'static str> {
-    let has_torch = |python: &&str| {
-        let mut command = Command::new(python);
-        let status = command
-            .args(["-c", "import torch"])
-            .stderr(Stdio::null())
-            .status();
-        status.is_ok_and(|it| it.success())
-    };
-    ["/usr/bin/python3", "python3"].into_iter().find(has_torch)
+/// What a Python has to reshard with.
+const DCP: &str = "import torch.distributed.checkpoint, torch.distributed.tensor";
+
+fn can(python: &Path, script: &str) -> bool {
+    let mut command = Command::new(python);
+    let status = command.args(["-c", script]).stderr(Stdio::null()).status();
+    status.is_ok_and(|it| it.success())
+}
+
+/// The Pythons that have PyTorch: the one that is named, that of the gate, the system's.
+fn pythons() -> Vec<PathBuf> {
+    let gate = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/torch/bin/python");
+    let named = std::env::var_os("LITD_TORCH_PYTHON").map(PathBuf::from);
+    let places = named
+        .into_iter()
+        .chain([gate, "/usr/bin/python3".into(), "python3".into()]);
+    let mut found: Vec<(PathBuf, bool)> = Vec::new();
+    for python in places.filter(|python| can(python, "import torch")) {
+        let is_new = can(&python, DCP);
+        // One of each kind.
+        if !found.iter().any(|(_, other)| *other == is_new) {
+            found.push((python, is_new));
+        }
+    }
+    if !found.iter().any(|(_, is_new)| *is_new) {
+        // Past the capture of a test's output, so that it is seen.
+        let note = b"SKIPPED: resharding with torch.distributed.checkpoint: no Python here has PyTorch 2.5 or newer\n";
+        std::io::stderr().write_all(note).unwrap();
+    }
+    found.into_iter().map(|(python, _)| python).collect()
 }
 
 /// Clean but for the second hour: told in advance.
@@ -42,97 +64,118 @@ fn signal(folder: &Path) {
     }
     fs::write(folder.join("trace.csv"), trace).unwrap();
     fs::write(folder.join("forecast.csv"), forecast).unwrap();
-    let profile = "tp,pp,dp,power_w,tokens_per_s,switch_s\n1,1,2,1000,5,1800\n2,1,1,650,3,1800\n";
+    let profile = "tp,pp,dp,power_w,tokens_per_s,switch_s\n1,1,4,1000,10,1200\n2,1,2,900,8,1200\n4,1,1,650,6,1200\n";
     fs::write(folder.join("profile.csv"), profile).unwrap();
 }
 
-fn train(folder: &Path, python: &str) -> Child {
+fn train(folder: &Path, python: &Path) -> Child {
     let script = Path::new(HOOK).join("examples/carbon_reshard.py");
     let mut command = Command::new(LITCTL);
     command
         .current_dir(folder)
         .env("PYTHONPATH", HOOK)
-        .env("OMP_NUM_THREADS", "1")
-        .args([
-            "carbon",
-            "run",
-            "--profile",
-            "profile.csv",
-            "--tokens",
-            &TOKENS.to_string(),
-        ])
-        .args([
-            "--deadline-hours",
-            "48",
-            "--progress",
-            "ckpt/tokens",
-            "--state",
-            "state",
-        ])
-        .args(["--trace", "trace.csv", "--forecast", "forecast.csv"])
-        // An hour is twelve seconds, in which the job starts and trains for a while.
-        .args([
-            "--from",
-            "2030-01-01T00:00:00Z",
-            "--speed",
-            "300",
-            "--",
-            python,
-        ])
+        .env("OMP_NUM_THREADS", "1");
+    command.args([
+        "carbon",
+        "run",
+        "--profile",
+        "profile.csv",
+        "--tokens",
+        &TOKENS.to_string(),
+    ]);
+    command.args([
+        "--deadline-hours",
+        "48",
+        "--progress",
+        "ckpt/tokens",
+        "--state",
+        "state",
+    ]);
+    command.args(["--trace", "trace.csv", "--forecast", "forecast.csv"]);
+    // An hour is twenty seconds, in which the job starts and trains for a while.
+    command.args([
+        "--from",
+        "2030-01-01T00:00:00Z",
+        "--speed",
+        "180",
+        "--failures",
+        "20",
+        "--",
+    ]);
+    command
+        .arg(python)
         .arg(&script)
-        .args(["ckpt", &TOKENS.to_string()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .args(["ckpt", &TOKENS.to_string()]);
+    let log = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(folder.join("log"))
+        .unwrap();
+    command.stdout(log.try_clone().unwrap()).stderr(log);
     command.spawn().unwrap()
 }
 
 /// The losses of all iterations, as the last checkpoint has them.
-fn losses(folder: &Path, python: &str) -> Vec<f64> {
-    let script = "import torch; print(*torch.load('ckpt/checkpoint.pt')['losses'], sep='\\n')";
+fn losses(folder: &Path, python: &Path) -> Vec<f64> {
+    let script = "import sys; sys.path.insert(0, sys.argv[1]); import carbon_reshard as it, torch, pathlib\n\
+        last, saved = it.newest(pathlib.Path('ckpt')), {'losses': []}\n\
+        if it.dcp: it.dcp.load(saved, checkpoint_id=last)\n\
+        else: saved = torch.load(last / 'whole.pt')\n\
+        print(*saved['losses'], sep='\\n')";
     let output = Command::new(python)
         .current_dir(folder)
+        .env("PYTHONPATH", HOOK)
         .args(["-c", script])
+        .arg(Path::new(HOOK).join("examples"))
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines().map(|it| it.parse().unwrap()).collect()
 }
 
-#[test]
-fn training_goes_on_over_reshards_and_kills() {
-    let Some(python) = python() else {
-        // Past the capture of a test's output, so that it is seen.
-        let note = b"SKIPPED: resharding a torch job: no Python here has PyTorch\n";
-        std::io::stderr().write_all(note).unwrap();
-        return;
-    };
+/// Tokens of the last checkpoint that the job told of.
+fn told(folder: &Path) -> u32 {
+    let text = fs::read_to_string(folder.join("ckpt/tokens")).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+/// A process of the job that is no launcher: one of the ranks, which it forked.
+fn a_rank(folder: &Path) -> Option<i32> {
+    let mark = format!("LITD_CARBON_CHECKPOINT={}", folder.join("state").display());
+    let ours = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| {
+            let environment = fs::read(entry.path().join("environ")).ok()?;
+            let is_ours = String::from_utf8_lossy(&environment).contains(&mark);
+            is_ours.then(|| entry.file_name().to_string_lossy().parse().ok())?
+        });
+    let mut ours: Vec<i32> = ours.collect();
+    ours.sort_unstable();
+    ours.into_iter().skip(1).next_back()
+}
+
+/// Kills runner or job, at a moment that nobody chose.
+fn killed(folder: &Path, python: &Path, at: Duration, is_rank: bool) {
+    let mut runner = train(folder, python);
+    thread::sleep(at);
+    if is_rank {
+        if let Some(rank) = a_rank(folder) {
+            let status = Command::new("kill")
+                .args(["-9", &rank.to_string()])
+                .status();
+            assert!(status.unwrap().success());
+        }
+        thread::sleep(Duration::from_secs(3));
+    }
+    runner.kill().unwrap();
+    runner.wait().unwrap();
+}
+
+fn undivided(python: &Path) -> Vec<f64> {
     let folder = tempfile::tempdir().unwrap();
-    signal(folder.path());
-    // Killed in the middle of the first hours, with all that it runs left behind.
-    let mut first = train(folder.path(), python);
-    thread::sleep(Duration::from_secs(20));
-    first.kill().unwrap();
-    first.wait().unwrap();
-    let done = train(folder.path(), python).wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{said}");
-    let text = String::from_utf8(done.stdout).unwrap();
-    assert!(
-        text.contains(&format!("{TOKENS} tokens trained at ")),
-        "{text}"
-    );
-    assert!(!text.contains("after the deadline"), "{text}");
-    let state = fs::read_to_string(folder.path().join("state/carbon-run.json")).unwrap();
-    let state: serde_json::Value = serde_json::from_str(&state).unwrap();
-    assert!(state["switches"].as_u64().unwrap() >= 1, "{state}");
-    // Each token was trained once, and where one division ended the next went on: a run that is never divided
-    // anew has the same losses.
-    let divided = losses(folder.path(), python);
-    assert_eq!(divided.len(), TOKENS as usize / 64);
-    let whole = tempfile::tempdir().unwrap();
-    let script = Path::new(HOOK).join("examples/carbon_reshard.py");
     let status = Command::new(python)
-        .current_dir(whole.path())
+        .current_dir(folder.path())
         .env("PYTHONPATH", HOOK)
         .envs([
             ("LITD_TP", "1"),
@@ -140,18 +183,74 @@ fn training_goes_on_over_reshards_and_kills() {
             ("LITD_DP", "1"),
             ("OMP_NUM_THREADS", "1"),
         ])
-        .arg(&script)
+        .arg(Path::new(HOOK).join("examples/carbon_reshard.py"))
         .args(["ckpt", &TOKENS.to_string()])
         .stdout(Stdio::null())
         .status();
     assert!(status.unwrap().success());
-    let undivided = losses(whole.path(), python);
-    for (at, (own, other)) in divided.iter().zip(&undivided).enumerate() {
-        let off = (own - other).abs();
+    losses(folder.path(), python)
+}
+
+#[test]
+fn training_goes_on_over_reshards_and_kills() {
+    for python in pythons() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        signal(&folder);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        for number in 0..2_u32 {
+            let milliseconds = 8_000 + now.subsec_micros() % 997 * 13 + number * 3_000;
+            let before = told(&folder);
+            killed(
+                &folder,
+                &python,
+                Duration::from_millis(u64::from(milliseconds)),
+                number == 1,
+            );
+            assert!(
+                told(&folder) >= before,
+                "a checkpoint was lost after {milliseconds} ms"
+            );
+        }
+        let status = train(&folder, &python).wait().unwrap();
+        let log = fs::read_to_string(folder.join("log")).unwrap();
+        assert!(status.success(), "{log}");
         assert!(
-            off <= 1e-3 * other + 1e-3,
-            "iteration {at}: {own} and {other}"
+            log.contains(&format!("{TOKENS} tokens trained at ")),
+            "{log}"
+        );
+        assert!(!log.contains("after the deadline"), "{log}");
+        // Nothing that was in a checkpoint is trained again: starts never go back.
+        let starts = log.lines().filter_map(|line| {
+            let (_, rest) = line.split_once(" from at-")?;
+            rest.split(',').next()?.parse().ok()
+        });
+        let starts: Vec<u32> = starts.collect();
+        assert!(starts.is_sorted() && starts.len() >= 2, "{log}");
+        let kinds = [("TP=1 DP=4", "TP=4 DP=1"), ("TP=1 DP=4", "TP=2 DP=2")];
+        assert!(
+            kinds
+                .iter()
+                .any(|(one, other)| log.contains(one) && log.contains(other)),
+            "{log}"
+        );
+        // Each token was trained once, and where one division ended the next went on: a run that is never divided
+        // anew has the same losses.
+        let (divided, undivided) = (losses(&folder, &python), undivided(&python));
+        assert_eq!(
+            (divided.len(), undivided.len()),
+            (ITERATIONS as usize, ITERATIONS as usize)
+        );
+        for (at, (own, other)) in divided.iter().zip(&undivided).enumerate() {
+            let off = (own - other).abs();
+            assert!(
+                off <= 1e-3 * other + 1e-3,
+                "iteration {at}: {own} and {other}"
+            );
+        }
+        assert!(
+            divided[0] > 4.0 * divided[ITERATIONS as usize - 1],
+            "{divided:?}"
         );
     }
-    assert!(divided[0] > 100.0 && divided[TOKENS as usize / 64 - 1] < 0.1);
 }

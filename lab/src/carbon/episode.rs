@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use litd_carbon::replay::{Accounting, Replay, Setting, replay};
 use litd_carbon::solve::{Effort, solve};
-use litd_carbon::{Job, Plan, Problem, Profile, Start, policy, slack_deadline};
+use litd_carbon::{Job, Plan, Problem, Profile, Skill, Start, policy, slack_deadline};
 use litd_units::{Intensity, Prices, Seconds, Tokens};
 
 use super::zone::Zone;
@@ -18,6 +18,9 @@ const HOUR: Seconds = Seconds(3600.0);
 pub enum Policy {
     Static,
     Greedy,
+    /// Over forecasts as they were issued.
+    MpcAsIssued,
+    /// Over forecasts corrected by how much of the earlier ones came true.
     Mpc,
     Fixed,
     ShiftStatic,
@@ -25,9 +28,10 @@ pub enum Policy {
 }
 
 impl Policy {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Static,
         Self::Greedy,
+        Self::MpcAsIssued,
         Self::Mpc,
         Self::Fixed,
         Self::ShiftStatic,
@@ -38,7 +42,8 @@ impl Policy {
     pub fn knows(self) -> &'static str {
         match self {
             Self::Greedy => "this hour",
-            Self::Mpc => "forecasts",
+            Self::MpcAsIssued => "forecasts",
+            Self::Mpc => "forecasts and their past",
             Self::Static | Self::Fixed | Self::ShiftStatic | Self::Shift => "the future (oracle)",
         }
     }
@@ -49,6 +54,7 @@ impl fmt::Display for Policy {
         f.pad(match self {
             Self::Static => "static",
             Self::Greedy => "greedy",
+            Self::MpcAsIssued => "mpc-as-issued",
             Self::Mpc => "mpc",
             Self::Fixed => "fixed",
             Self::ShiftStatic => "shift-static",
@@ -122,10 +128,17 @@ impl Episode {
                 Policy::Static | Policy::ShiftStatic => policy::best_static(problem)?.plan,
                 Policy::Fixed | Policy::Shift => solve(problem, effort)?.plan,
                 Policy::Greedy => policy::greedy(problem, &before(zone, arrival))?,
-                Policy::Mpc => match control(problem, zone, arrival)? {
-                    Some(plan) => plan,
-                    None => continue,
-                },
+                Policy::MpcAsIssued | Policy::Mpc => {
+                    let as_issued = Skill::default();
+                    let skill = match policy {
+                        Policy::Mpc => &zone.skill,
+                        _ => &as_issued,
+                    };
+                    match control(problem, zone, skill, arrival)? {
+                        Some(plan) => plan,
+                        None => continue,
+                    }
+                }
             };
             plan.check(problem)?;
             let [planned, played] = play(workload, zone, arrival, problem, &plan)?;
@@ -160,14 +173,19 @@ fn before(zone: &Zone, arrival: Timestamp) -> Vec<Intensity> {
     known
 }
 
-fn control(problem: &Problem, zone: &Zone, arrival: Timestamp) -> Fallible<Option<Plan>> {
+/// Model-predictive control over forecasts, corrected by what is known of them or as issued.
+fn control(
+    problem: &Problem,
+    zone: &Zone,
+    skill: &Skill,
+    arrival: Timestamp,
+) -> Fallible<Option<Plan>> {
     let Some(forecasts) = &zone.forecasts else {
         return Ok(None);
     };
     let look = |now: Timestamp, count| {
-        let hours = (now.as_second() - arrival.as_second()) / 3600;
-        let observed = problem.intensities().get(usize::try_from(hours).ok()?)?;
-        forecasts.outlook(now, *observed, HOUR, count)
+        let issue = skill.issue(&zone.intensity, Some(forecasts), now)?;
+        Some(issue.outlook(now, HOUR, count))
     };
     Ok(Some(policy::mpc(problem.job(), arrival, look)?))
 }

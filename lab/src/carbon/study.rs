@@ -146,6 +146,11 @@ pub struct Study {
 impl Study {
     /// Everything; the text of the tables and what is behind them.
     pub fn run(&self) -> Fallible<(String, Vec<Group>)> {
+        if self.scope.factor == Factor::Price {
+            return Err(
+                "--factor: a study counts emissions; what they cost is in its tables".into(),
+            );
+        }
         let out = &self.scope.out;
         fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
         let mut text = format!(
@@ -327,13 +332,20 @@ fn arrivals(month: Month, deadline: Seconds, count: u64) -> Fallible<Vec<Timesta
     Ok((0..count).map(at).collect())
 }
 
-/// How far model-predictive control is from the optimum that knows the future.
+/// How far model-predictive control is from the optimum that knows the future, and what correcting forecasts brings.
 fn gap(group: &Group) -> String {
-    let gap = group.saving(Policy::Mpc, Policy::Fixed);
-    gap.map_or_else(String::new, |gap| {
-        format!(
-            "\nmpc emits {:.2} % more than the fixed-start oracle (95 %: {:.2} to {:.2}).\n",
-            -gap.mean, -gap.high, -gap.low
-        )
-    })
+    let Some(gap) = group.saving(Policy::Mpc, Policy::Fixed) else {
+        return String::new();
+    };
+    let mut text = format!(
+        "\nmpc emits {:.2} % more than the fixed-start oracle (95 %: {:.2} to {:.2}).\n",
+        -gap.mean, -gap.high, -gap.low
+    );
+    if let Some(own) = group.saving(Policy::Mpc, Policy::MpcAsIssued) {
+        let own = summary::interval(&own);
+        text += &format!(
+            "Correcting forecasts by their past saves {own} % against taking them as issued.\n"
+        );
+    }
+    text
 }

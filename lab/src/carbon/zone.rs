@@ -5,7 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use jiff::Timestamp;
-use litd_carbon::{Factor, Forecasts, Series, Trace};
+use litd_carbon::{Factor, Forecasts, Series, Skill, Trace};
 use litd_cli::plan::parse;
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
@@ -17,6 +17,8 @@ pub struct Zone {
     pub marginal: Option<Series>,
     pub prices: Option<Series>,
     pub forecasts: Option<Forecasts>,
+    /// How much of the forecasts to believe, by the moment at which it was known.
+    pub skill: Skill,
 }
 
 impl Zone {
@@ -25,13 +27,18 @@ impl Zone {
         let read = parse::<Trace>(trace)?;
         let series = read.series(factor);
         let series = series.map_err(|error| format!("{}: {error}", trace.display()))?;
+        let forecasts = forecasts.map(parse::<Forecasts>).transpose()?;
+        let skill = forecasts
+            .as_ref()
+            .map(|forecasts| Skill::learn(series, Some(forecasts), series.first(), series.end()));
         let stem = trace.file_stem().unwrap_or_default().to_string_lossy();
         Ok(Self {
             name: read.zone().map_or_else(|| stem.into_owned(), str::to_owned),
             intensity: series.clone(),
             marginal: read.series(Factor::Marginal).ok().cloned(),
             prices: read.prices().cloned(),
-            forecasts: forecasts.map(parse::<Forecasts>).transpose()?,
+            forecasts,
+            skill: skill.unwrap_or_default(),
         })
     }
 }

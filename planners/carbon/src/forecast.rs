@@ -7,7 +7,7 @@ use litd_units::{Intensity, Seconds};
 use thiserror::Error;
 
 use crate::Series;
-use crate::table::{Table, TableError};
+use crate::table::{MOST, Table, TableError};
 use crate::time::{at, moment};
 
 /// A value of the signal together with the moment from which it is known.
@@ -42,6 +42,7 @@ pub struct Issued {
     /// When it was issued.
     pub at: Timestamp,
     values: Series,
+    mean: f64,
 }
 
 /// Forecasts by the time of their issue: CSV with `issued_utc`, `lead_h` (the hours from issue to the
@@ -70,6 +71,12 @@ impl Forecasts {
         self.issues.first().map(|issue| issue.at)
     }
 
+    /// All of them, in order of time.
+    #[must_use]
+    pub fn into_issues(self) -> Vec<Issued> {
+        self.issues
+    }
+
     /// What is known of so many windows at a moment, the first of which begins then: the observed value of
     /// that window, then the newest forecast. `None` before the first issue.
     #[must_use]
@@ -80,21 +87,11 @@ impl Forecasts {
         window: Seconds,
         count: usize,
     ) -> Option<Vec<Known>> {
-        let issue = self.newest(now)?;
-        let length = window.0 as i64;
-        let known = (0..count as i64).map(|number| {
-            let begin = now.as_second() + number * length;
-            let (issued, intensity) = match number {
-                0 => (now, observed.0),
-                _ => (issue.at, issue.expected(begin, begin + length)),
-            };
-            Known {
-                issued,
-                window: at(begin),
-                intensity: Intensity(intensity),
-            }
-        });
-        Some(known.collect())
+        let mut known = self.newest(now)?.outlook(now, window, count);
+        if let Some(first) = known.first_mut() {
+            (first.issued, first.intensity) = (now, observed);
+        }
+        Some(known)
     }
 }
 
@@ -110,7 +107,17 @@ impl Issued {
             return Err("the forecast is empty".to_owned());
         }
         let values = Series::new(&points).map_err(|(_, what)| what)?;
-        Ok(Self { at: issued, values })
+        Ok(Self::of(issued, values))
+    }
+
+    fn of(at: Timestamp, values: Series) -> Self {
+        let (mut sum, mut count) = (0.0, 0.0);
+        for (_, value) in values.known() {
+            sum += value;
+            count += 1.0;
+        }
+        let mean = sum / f64::max(count, 1.0);
+        Self { at, values, mean }
     }
 
     /// The beginning of each step, and what is expected of it.
@@ -122,9 +129,28 @@ impl Issued {
             .collect()
     }
 
+    /// Where its last step ends.
+    #[must_use]
+    pub fn end(&self) -> Timestamp {
+        self.values.end()
+    }
+
+    /// What it says of so many windows from a moment on.
+    #[must_use]
+    pub fn outlook(&self, now: Timestamp, window: Seconds, count: usize) -> Vec<Known> {
+        let length = window.0 as i64;
+        let begins = (0..count as i64).map(|number| now.as_second() + number * length);
+        let known = begins.map(|begin| Known {
+            issued: self.at,
+            window: at(begin),
+            intensity: Intensity(self.expected(begin, begin + length)),
+        });
+        known.collect()
+    }
+
     /// What is expected of a window. One that the issue does not reach is as the same time of the last day
     /// that it does reach, and where there is no such day as the mean of the issue.
-    fn expected(&self, from: i64, to: i64) -> f64 {
+    pub(crate) fn expected(&self, from: i64, to: i64) -> f64 {
         let behind = to - self.values.end().as_second();
         let days = if behind > 0 {
             (behind + DAY - 1) / DAY
@@ -132,14 +158,7 @@ impl Issued {
             0
         };
         let same = self.values.mean(from - days * DAY, to - days * DAY);
-        same.unwrap_or_else(|| {
-            let (mut sum, mut count) = (0.0, 0.0);
-            for (_, value) in self.values.known() {
-                sum += value;
-                count += 1.0;
-            }
-            sum / f64::max(count, 1.0)
-        })
+        same.unwrap_or(self.mean)
     }
 }
 
@@ -156,6 +175,7 @@ impl FromStr for Forecasts {
 
     fn from_str(text: &str) -> Result<Self, TableError> {
         let table = Table::read(text, &COLUMNS)?;
+        table.check_lengths()?;
         let [issued, lead, value] = COLUMNS.map(|name| table.column(name).unwrap_or_default());
         // By issue: the line of each value, with its moment and itself.
         type Values = Vec<(usize, (i64, Option<f64>))>;
@@ -172,8 +192,12 @@ impl FromStr for Forecasts {
                 ))
             })?;
             let number = row.number(value, table.name(value))?;
-            if number.is_some_and(|it| it < 0.0) {
-                let what = format!("{} {} must be 0 or more", COLUMNS[2], row.text(value));
+            if number.is_some_and(|it| !(0.0..=MOST).contains(&it)) {
+                let text = row.text(value);
+                let what = format!(
+                    "{} {text} must be 0 or more, and at most {MOST}",
+                    COLUMNS[2]
+                );
                 return Err(wrong(what));
             }
             let at = moment.as_second() + (hours * 3600.0).round() as i64;
@@ -192,7 +216,7 @@ impl FromStr for Forecasts {
             let points: Vec<_> = values.iter().map(|(_, point)| *point).collect();
             let series = Series::new(&points);
             let values = series.map_err(|(row, what)| TableError::line(values[row].0, what))?;
-            Ok(Issued { at, values })
+            Ok(Issued::of(at, values))
         });
         issues.collect()
     }

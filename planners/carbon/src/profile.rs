@@ -25,6 +25,9 @@ pub struct Point {
     pub rate: TokensPerSecond,
 }
 
+/// No job draws or trains more than this number.
+const MOST: f64 = 1e15;
+
 /// The profile of one model on one kind of node.
 ///
 /// As CSV the columns are `tp,pp,dp,power_w,tokens_per_s` and, where a switch was measured,
@@ -253,8 +256,14 @@ fn check(points: &[Point], place: impl Fn(usize) -> String) -> Result<(), TableE
             ));
         }
         for (name, value) in [("power_w", point.power.0), ("tokens_per_s", point.rate.0)] {
-            if !(value.is_finite() && value > 0.0) {
-                return whole(format!("{}: {name} {value} must be more than 0", place(at)));
+            if !(value > 0.0 && value <= MOST) {
+                let place = place(at);
+                let bound = if value > 0.0 {
+                    "at most 1e15"
+                } else {
+                    "more than 0"
+                };
+                return whole(format!("{place}: {name} {value} must be {bound}"));
             }
         }
     }

@@ -76,6 +76,11 @@ impl Series {
         Seconds(self.step as f64)
     }
 
+    /// Where the step begins that a moment lies in (seconds since 1970).
+    pub(crate) fn begin(&self, second: i64) -> i64 {
+        second - (second - self.first).rem_euclid(self.step)
+    }
+
     /// The value that holds at a moment (seconds since 1970).
     pub(crate) fn at(&self, second: i64) -> Option<f64> {
         let step = (second - self.first).div_euclid(self.step);

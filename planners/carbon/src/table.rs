@@ -29,6 +29,9 @@ impl TableError {
     }
 }
 
+/// No signal has a larger value: what does is in another unit, or no signal.
+pub(crate) const MOST: f64 = 1e6;
+
 /// A table's rows by the names of its columns.
 pub(crate) struct Table<'a> {
     header: Vec<&'a str>,
@@ -77,6 +80,24 @@ impl<'a> Table<'a> {
             true => Err(TableError::NoRow),
             false => Ok(Self { header, rows }),
         }
+    }
+
+    /// Looks whether each row has as many fields as the first line names; more may be there if they are empty.
+    pub fn check_lengths(&self) -> Result<(), TableError> {
+        let named = self.header.len();
+        for row in &self.rows {
+            let (given, what) = (row.fields.len(), "and the first line names");
+            if given < named {
+                let what = format!("the row has {given} fields {what} {named}: is the file cut?");
+                return Err(TableError::line(row.line, what));
+            }
+            if row.fields[named..].iter().any(|field| !field.is_empty()) {
+                let what =
+                    format!("the row has {given} fields {what} {named}: a comma in a number?");
+                return Err(TableError::line(row.line, what));
+            }
+        }
+        Ok(())
     }
 
     /// Where a column is, if the table has it.

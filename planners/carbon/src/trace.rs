@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Series;
 use crate::error::Uncovered;
-use crate::table::{Table, TableError};
+use crate::table::{MOST, Table, TableError};
 use crate::time::{at, moment};
 
-/// Which emissions an intensity counts.
+/// What of a kilowatt-hour is counted: which emissions, or its price.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Factor {
@@ -23,17 +23,31 @@ pub enum Factor {
     Lifecycle,
     /// Those of the plants that follow demand.
     Marginal,
+    /// No emissions: what it costs. It may be negative.
+    Price,
 }
 
 impl Factor {
-    /// All, in the order in which they are shown.
-    pub const ALL: [Self; 3] = [Self::Direct, Self::Lifecycle, Self::Marginal];
+    /// Those of emissions, in the order in which they are shown.
+    pub const EMISSIONS: [Self; 3] = [Self::Direct, Self::Lifecycle, Self::Marginal];
 
-    fn column(self) -> &'static str {
+    /// In which unit it is counted.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Direct | Self::Lifecycle | Self::Marginal => "g/kWh",
+            Self::Price => "per kWh",
+        }
+    }
+
+    /// The column of a trace that has it.
+    #[must_use]
+    pub fn column(self) -> &'static str {
         match self {
             Self::Direct => "ci_direct_g_per_kwh",
             Self::Lifecycle => "ci_lifecycle_g_per_kwh",
             Self::Marginal => "ci_marginal_g_per_kwh",
+            Self::Price => "price_per_kwh",
         }
     }
 }
@@ -44,6 +58,7 @@ impl fmt::Display for Factor {
             Self::Direct => "direct",
             Self::Lifecycle => "lifecycle",
             Self::Marginal => "marginal",
+            Self::Price => "price",
         })
     }
 }
@@ -52,21 +67,21 @@ impl FromStr for Factor {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let all = Self::ALL.into_iter();
-        let mut meant = all.filter(|it| it.to_string() == text);
-        meant.next().ok_or("must be direct, lifecycle or marginal")
+        let mut all = Self::EMISSIONS.into_iter().chain([Self::Price]);
+        let meant = all.find(|it| it.to_string() == text);
+        meant.ok_or("must be direct, lifecycle, marginal or price")
     }
 }
 
 /// A zone's recorded signals.
 ///
 /// CSV with `datetime_utc` (where the step begins) and at least one of `ci_direct_g_per_kwh`,
-/// `ci_lifecycle_g_per_kwh` and `ci_marginal_g_per_kwh`; `zone` and `price_per_kwh` may be there, and
+/// `ci_lifecycle_g_per_kwh`, `ci_marginal_g_per_kwh` and `price_per_kwh`; `zone` may be there, and
 /// other columns are not looked at. An empty field is a missing value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     zone: Option<String>,
-    /// By factor, in the order of [`Factor::ALL`].
+    /// By factor, in the order of [`Factor::EMISSIONS`].
     intensities: [Option<Series>; 3],
     prices: Option<Series>,
 }
@@ -89,8 +104,11 @@ impl Trace {
                 "there is no column {column:?}, which the {factor} factor needs"
             ))
         };
-        let at = Factor::ALL.iter().position(|it| *it == factor);
-        let series = at.and_then(|at| self.intensities[at].as_ref());
+        let at = Factor::EMISSIONS.iter().position(|it| *it == factor);
+        let series = match at {
+            Some(at) => self.intensities[at].as_ref(),
+            None => self.prices.as_ref(),
+        };
         series.ok_or_else(missing)
     }
 
@@ -144,6 +162,7 @@ impl FromStr for Trace {
 
     fn from_str(text: &str) -> Result<Self, TableError> {
         let table = Table::read(text, &["datetime_utc"])?;
+        table.check_lengths()?;
         let time = table.column("datetime_utc").unwrap_or_default();
         let mut moments = Vec::new();
         let mut zone: Option<&str> = None;
@@ -162,18 +181,19 @@ impl FromStr for Trace {
             }
         }
         let column = |name: &str, negative: bool| series(&table, &moments, name, negative);
-        let [direct, lifecycle, marginal] = Factor::ALL.map(|it| column(it.column(), false));
+        let [direct, lifecycle, marginal] = Factor::EMISSIONS.map(|it| column(it.column(), false));
         let intensities = [direct?, lifecycle?, marginal?];
-        if intensities.iter().all(Option::is_none) {
+        let prices = column(Factor::Price.column(), true)?;
+        if prices.is_none() && intensities.iter().all(Option::is_none) {
             return Err(TableError::Column {
                 column: Factor::Direct.column().to_owned(),
-                needed: Factor::ALL.map(Factor::column).join(" or "),
+                needed: Factor::EMISSIONS.map(Factor::column).join(" or "),
             });
         }
         Ok(Self {
             zone: zone.filter(|it| !it.is_empty()).map(str::to_owned),
             intensities,
-            prices: column("price_per_kwh", true)?,
+            prices,
         })
     }
 }
@@ -191,8 +211,10 @@ fn series(
     let mut points = Vec::with_capacity(moments.len());
     for (row, moment) in table.rows().iter().zip(moments) {
         let value = row.number(column, name)?;
-        if value.is_some_and(|it| it < 0.0 && !negative) {
-            let what = format!("{name} {} must be 0 or more", row.text(column));
+        let least = if negative { -MOST } else { 0.0 };
+        if value.is_some_and(|it| !(least..=MOST).contains(&it)) {
+            let text = row.text(column);
+            let what = format!("{name} {text} must be {least} or more, and at most {MOST}");
             return Err(TableError::line(row.line, what));
         }
         points.push((*moment, value));
@@ -248,6 +270,12 @@ mod tests {
         assert!(error("May,Z,1,1\n").contains("line 2: \"May\" is no time"));
         let two = "2024-05-01T00:00:00Z,A,1,1\n2024-05-01T01:00:00Z,B,1,1\n";
         assert!(error(two).contains("line 3: the zone is \"B\" and was \"A\""));
+        assert!(error("2024-05-01T00:00:00Z,Z,1e9,1\n").contains("at most 1000000"));
+        assert!(
+            error("2024-05-01T00:00:00Z,Z\n")
+                .contains("2 fields and the first line names 4: is the file cut")
+        );
+        assert!(error("2024-05-01T00:00:00Z,Z,\"1,5\",1\n").contains("a comma in a number"));
         let twice = "2024-05-01T00:00:00Z,A,1,1\n2024-05-01T00:00:00Z,A,1,1\n";
         assert!(
             error(twice).contains("line 3: 2024-05-01T00:00:00Z has the time of the row before")

@@ -2,6 +2,7 @@
 
 pub mod job;
 mod machine;
+mod print;
 mod state;
 
 use std::error::Error;
@@ -70,6 +71,8 @@ pub struct Args {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    print: print::Print,
+    #[command(flatten)]
     source: source::Source,
     #[command(flatten)]
     clock: clock::Pace,
@@ -82,13 +85,20 @@ const EXAMPLES: &str = "\
 Examples:
   litctl carbon run --profile P.csv --tokens 8e9 --deadline-hours 48 --progress ckpt/tokens --state run \\
       --provider uk -- torchrun --nproc-per-node 8 train.py --tp {tp} --pp {pp}
-  litctl carbon run … --trace T.csv --from 2024-05-08T00:00:00Z --speed 3600 -- ./train.sh    (an hour a second)";
+  litctl carbon run … --trace T.csv --from 2024-05-08T00:00:00Z --speed 3600 -- ./train.sh    (an hour a second)
+  litctl carbon run … --print slurm --nodes 2 -- srun torchrun … train.py --tp {tp} --pp {pp} | sbatch
+  litctl carbon run … --print kubernetes --image IMAGE --claim CLAIM -- torchrun … | kubectl apply -f -";
 
 /// How often the runner looks.
 const TICK: Duration = Duration::from_millis(100);
 
 pub fn run(args: &Args) -> Outcome {
     let profile: Profile = input::parse(&args.profile)?;
+    if let Some(under) = args.print.print {
+        let words: Vec<String> = std::env::args().collect();
+        let script = print::script(&args.print, under, profile.gpus(), args.grace, &words)?;
+        return output::text(&script);
+    }
     fs::create_dir_all(&args.state)
         .map_err(|error| format!("{}: {error}", args.state.display()))?;
     let folder = args.state.canonicalize();
@@ -122,6 +132,7 @@ impl<'a> Runner<'a> {
     fn new(args: &'a Args, folder: PathBuf, profile: &'a Profile) -> Fallible<Self> {
         let clock = args.clock.clock();
         let now = clock.now();
+        let signal = args.source.signal(Some(&folder))?;
         let hours = SignedDuration::try_from_secs_f64(args.deadline_hours.0)?;
         let state = match State::read(&folder)? {
             Some(state) if state.tokens != args.tokens.0 => {
@@ -140,7 +151,7 @@ impl<'a> Runner<'a> {
             args,
             folder,
             profile,
-            signal: args.source.signal()?,
+            signal,
             clock: clock.since(state.now),
             began: Instant::now(),
             state,

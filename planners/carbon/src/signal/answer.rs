@@ -11,28 +11,49 @@ use crate::time::moment;
 
 /// One pound in grams, and a megawatt-hour in kilowatt-hours.
 const POUNDS_PER_MWH: f64 = 453.592_37 / 1000.0;
+/// No grid emits more for a kilowatt-hour: burning lignite for nothing else emits a tenth of it.
+const MOST_GRAMS: f64 = 10_000.0;
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+/// The steps of an answer: where each begins, and its value where it has one.
+type Steps = Vec<(Timestamp, Option<Intensity>)>;
+
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     serde_json::from_slice(body)
         .map_err(|error| format!("the answer is not as documented: {error}"))
 }
 
-/// A number that can be an intensity.
-fn possible(value: Option<f64>) -> Result<Intensity, String> {
+/// A number that can be an intensity; nothing where the provider has none.
+fn possible(value: Option<f64>) -> Result<Option<Intensity>, String> {
     match value {
-        Some(value) if value.is_finite() && value >= 0.0 => Ok(Intensity(value)),
+        Some(value) if (0.0..=MOST_GRAMS).contains(&value) => Ok(Some(Intensity(value))),
         Some(value) => Err(format!("an intensity of {value} g/kWh can't be")),
-        None => Err("the answer has no value".to_owned()),
+        None => Ok(None),
     }
 }
 
-fn same_zone(asked: &str, answered: Option<&str>) -> Result<(), String> {
+pub(super) fn same_zone(asked: &str, answered: Option<&str>) -> Result<(), String> {
     match answered {
         Some(answered) if answered != asked => Err(format!(
             "the answer is of zone {answered:?}, and {asked:?} was asked for"
         )),
         _ => Ok(()),
     }
+}
+
+/// Takes steps in order of time only; those without a value are left out.
+fn in_order(steps: &Steps) -> Result<Vec<(Timestamp, Intensity)>, String> {
+    for pair in steps.windows(2) {
+        let (before, after) = (pair[0].0, pair[1].0);
+        if after <= before {
+            return Err(format!(
+                "the answer's times jump back: {after} comes after {before}"
+            ));
+        }
+    }
+    let known = steps
+        .iter()
+        .filter_map(|(begin, value)| Some((*begin, (*value)?)));
+    Ok(known.collect())
 }
 
 #[derive(Deserialize)]
@@ -85,14 +106,17 @@ pub fn electricity_maps(
     if let Some(forecast) = forecast {
         let forecast: Forecast = parse(forecast)?;
         same_zone(zone, forecast.zone.as_deref())?;
-        for step in forecast.forecast {
-            expected.push((moment(&step.datetime)?, possible(step.carbon_intensity)?));
-        }
+        let steps = forecast.forecast.iter().map(|step| {
+            let value = possible(step.carbon_intensity)?;
+            Ok((moment(&step.datetime)?, value))
+        });
+        expected = in_order(&steps.collect::<Result<Steps, String>>()?)?;
     }
+    let value = possible(latest.carbon_intensity)?;
     Ok(Reading {
         factor,
         issued: issued.unwrap_or(begin),
-        now: (begin, possible(latest.carbon_intensity)?),
+        now: (begin, value.ok_or("the answer has no value")?),
         is_estimated: latest.is_estimated,
         expected,
     })
@@ -114,34 +138,34 @@ struct Moer {
 #[derive(Default, Deserialize)]
 struct Meta {
     region: Option<String>,
+    signal_type: Option<String>,
     generated_at: Option<String>,
     units: Option<String>,
 }
 
 pub fn watttime(region: &str, now: Timestamp, body: &[u8]) -> Result<Reading, String> {
     let answer: WattTime = parse(body)?;
-    same_zone(region, answer.meta.region.as_deref())?;
-    if let Some(units) = answer.meta.units.filter(|it| it != "lbs_co2_per_mwh") {
-        return Err(format!(
-            "values are in {units:?}, and lbs_co2_per_mwh is known"
-        ));
+    let meta = answer.meta;
+    same_zone(region, meta.region.as_deref())?;
+    let known = [
+        (meta.units, "lbs_co2_per_mwh"),
+        (meta.signal_type, "co2_moer"),
+    ];
+    for (said, known) in known {
+        if let Some(said) = said.filter(|it| it != known) {
+            return Err(format!(
+                "the answer's values are {said:?}, and {known:?} is known"
+            ));
+        }
     }
     let steps = answer.data.iter().map(|step| {
-        let value = possible(step.value)?;
-        Ok((moment(&step.point_time)?, value * POUNDS_PER_MWH))
+        // The bound is of grams.
+        let value = possible(step.value.map(|value| value * POUNDS_PER_MWH))?;
+        Ok((moment(&step.point_time)?, value))
     });
-    let issued = answer
-        .meta
-        .generated_at
-        .as_deref()
-        .map(moment)
-        .transpose()?;
-    reading(
-        Factor::Marginal,
-        issued,
-        now,
-        steps.collect::<Result<_, String>>()?,
-    )
+    let issued = meta.generated_at.as_deref().map(moment).transpose()?;
+    let steps = steps.collect::<Result<_, String>>()?;
+    reading(Factor::Marginal, issued, now, &steps)
 }
 
 #[derive(Deserialize)]
@@ -167,14 +191,15 @@ pub fn uk(now: Timestamp, body: &[u8]) -> Result<Reading, String> {
         let value = step.intensity.actual.or(step.intensity.forecast);
         Ok((moment(&step.from)?, possible(value)?))
     });
-    let steps = steps.collect::<Result<Vec<_>, String>>()?;
-    reading(Factor::Direct, Some(now), now, steps)
+    let steps = steps.collect::<Result<_, String>>()?;
+    reading(Factor::Direct, Some(now), now, &steps)
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Sdk {
     generated_at: Option<String>,
+    location: Option<String>,
     #[serde(default)]
     forecast_data: Vec<SdkStep>,
 }
@@ -198,8 +223,9 @@ pub fn carbon_aware_sdk(
         true => return Err("the answer has no forecast".to_owned()),
         false => answer.swap_remove(0),
     };
-    // The SDK answers with the region of its own provider, which need not be the location asked for; within
-    // one answer it must be one.
+    same_zone(location, first.location.as_deref())?;
+    // Its steps have the region of the SDK's own provider, which need not be the location asked for; within one answer
+    // it must be one.
     let places = || {
         first
             .forecast_data
@@ -218,16 +244,18 @@ pub fn carbon_aware_sdk(
         Ok((moment(&step.timestamp)?, value))
     });
     let issued = first.generated_at.as_deref().map(moment).transpose()?;
-    reading(factor, issued, now, steps.collect::<Result<_, String>>()?)
+    let steps = steps.collect::<Result<_, String>>()?;
+    reading(factor, issued, now, &steps)
 }
 
 /// A reading of steps one of which holds now.
-fn reading(
+pub(super) fn reading(
     factor: Factor,
     issued: Option<Timestamp>,
     now: Timestamp,
-    steps: Vec<(Timestamp, Intensity)>,
+    steps: &Steps,
 ) -> Result<Reading, String> {
+    let steps = in_order(steps)?;
     let begun = steps.iter().rposition(|(begin, _)| *begin <= now);
     // A forecast may begin with the next step.
     let at = begun.unwrap_or(0);

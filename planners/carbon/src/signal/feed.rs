@@ -10,8 +10,12 @@ use super::Reading;
 pub enum Trouble {
     /// The provider can't be reached or did not answer in time.
     Away(String),
-    /// It refuses: 401, 403, 429 and the like.
+    /// It refuses: 403, 429 and the like.
     Refused(String),
+    /// It does not know who asks: 401.
+    Unknown(String),
+    /// It asks to be left alone for so long: Retry-After.
+    Limited(String, SignedDuration),
     /// Its answer can't be used.
     Wrong(String),
 }
@@ -21,7 +25,11 @@ impl Trouble {
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
-            Self::Away(text) | Self::Refused(text) | Self::Wrong(text) => text,
+            Self::Away(text)
+            | Self::Refused(text)
+            | Self::Unknown(text)
+            | Self::Limited(text, _)
+            | Self::Wrong(text) => text,
         }
     }
 }
@@ -52,6 +60,8 @@ pub struct Feed {
     good: Option<Reading>,
     trouble: Option<Trouble>,
     next: Timestamp,
+    /// For how long the provider is left alone until then.
+    pause: SignedDuration,
     failures: u32,
     /// A value is stale so long after its step began.
     stale_after: SignedDuration,
@@ -62,6 +72,10 @@ const CACHED: SignedDuration = SignedDuration::from_secs(60);
 /// After a failure the provider is left alone for so long, each time twice as long, up to the longest.
 const FIRST: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
+/// A provider that asks to be left alone for longer is asked after this all the same.
+const LIMITED: SignedDuration = SignedDuration::from_hours(24);
+/// What was forecast so long ago is no knowledge of now.
+const FORECAST: SignedDuration = SignedDuration::from_hours(24);
 /// A provider's clock may be so much ahead of ours.
 const AHEAD: SignedDuration = SignedDuration::from_mins(65);
 
@@ -73,9 +87,15 @@ impl Feed {
             good: None,
             trouble: None,
             next: Timestamp::MIN,
+            pause: SignedDuration::ZERO,
             failures: 0,
             stale_after,
         }
+    }
+
+    /// Takes what was the last good reading before a restart.
+    pub fn remember(&mut self, reading: Reading) {
+        self.good = Some(reading);
     }
 
     /// When the provider is to be asked next.
@@ -84,10 +104,10 @@ impl Feed {
         self.next
     }
 
-    /// Whether the provider is to be asked.
+    /// Whether the provider is to be asked: after the pause, or where the clock was set back meanwhile.
     #[must_use]
     pub fn is_due(&self, now: Timestamp) -> bool {
-        now >= self.next
+        now >= self.next || self.next.duration_since(now) > self.pause
     }
 
     /// Takes an answer, or why there is none. A reading that would go back in time, or that is of the future,
@@ -99,16 +119,24 @@ impl Feed {
                 self.good = Some(reading);
                 self.trouble = None;
                 self.failures = 0;
-                self.next = later(now, CACHED);
+                self.leave(now, CACHED);
             }
             Err(trouble) => {
                 let doubled = 2_i32.saturating_pow(self.failures.min(16));
-                let pause = FIRST.saturating_mul(doubled).min(LONGEST);
+                let mut pause = FIRST.saturating_mul(doubled).min(LONGEST);
+                if let Trouble::Limited(_, asked) = trouble {
+                    pause = pause.max(asked.min(LIMITED));
+                }
                 self.failures = self.failures.saturating_add(1);
                 self.trouble = Some(trouble);
-                self.next = later(now, pause);
+                self.leave(now, pause);
             }
         }
+    }
+
+    fn leave(&mut self, now: Timestamp, pause: SignedDuration) {
+        self.next = later(now, pause);
+        self.pause = pause;
     }
 
     fn looked_at(&self, now: Timestamp, reading: Reading) -> Result<Reading, Trouble> {
@@ -136,8 +164,10 @@ impl Feed {
     /// The last good value, marked where it is stale; `None` before the first one: never a made-up number.
     #[must_use]
     pub fn current(&self, now: Timestamp) -> Option<Current> {
-        let (begin, intensity) = self.good.as_ref()?.now;
-        let is_old = now > later(begin, self.stale_after);
+        let good = self.good.as_ref()?;
+        let (begin, intensity) = good.now;
+        let is_old = now > later(begin, self.stale_after)
+            || now > later(good.issued, self.stale_after.max(FORECAST));
         let why = || {
             let trouble = self.trouble.as_ref().map(Trouble::text);
             trouble

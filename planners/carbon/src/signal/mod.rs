@@ -5,9 +5,12 @@
 
 mod answer;
 mod feed;
+mod history;
+mod price;
 mod provider;
 
 pub use feed::{Current, Feed, Health, Trouble};
+pub use history::History;
 pub use provider::{Auth, Provider, Request};
 
 use jiff::Timestamp;
@@ -18,7 +21,7 @@ use crate::{Factor, Forecasts, Issued, Known};
 /// What a provider says of a zone at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
-    /// Which emissions it counts.
+    /// What it counts.
     pub factor: Factor,
     /// When the provider said so, where it tells; else when it was asked.
     pub issued: Timestamp,
@@ -40,7 +43,12 @@ impl Reading {
         let issue = expected.or_else(|_| Issued::new(issued, &[self.now]));
         let issues: Forecasts = issue.into_iter().collect();
         let outlook = issues.outlook(now, self.now.1, window, count);
-        outlook.unwrap_or_default()
+        let mut outlook = outlook.unwrap_or_default();
+        // Nobody runs longer to be paid for it: a price below nothing counts as nothing.
+        for known in &mut outlook {
+            known.intensity = known.intensity.max(Intensity::ZERO);
+        }
+        outlook
     }
 }
 

@@ -1,6 +1,6 @@
 //! The optimum against trying everything.
 
-use crate::common::{daily, small};
+use crate::common::{daily, hard, small};
 use litd_carbon::solve::{Effort, solve};
 use litd_carbon::{Plan, Problem, Start, policy};
 
@@ -140,6 +140,25 @@ fn a_day_or_five_are_solved_and_proven() {
             carbon[1] >= carbon[2] * (1.0 - 1e-9),
             "seed {seed}: {carbon:?}"
         );
+    }
+}
+
+/// Months of half-hours and of nearly equal energies, which can't always be proven: the bound is near all the same.
+/// `LITD_HARD_MONTHS` says how many; each is printed with its bound.
+#[test]
+fn hard_months_are_proven_within_a_thousandth() {
+    let count = std::env::var("LITD_HARD_MONTHS").ok();
+    let count = count.map_or(1, |it| it.parse().unwrap());
+    for seed in 100..100 + count {
+        let problem = hard(seed, 744);
+        let found = solve(&problem, Effort::for_hours(744.0)).unwrap();
+        found.plan.check(&problem).unwrap();
+        let (carbon, bound, gap) = (found.carbon.0, found.bound.0, found.gap());
+        println!(
+            "seed {seed}: {carbon:.0} g, none is below {bound:.0} g: {:.5} %",
+            gap * 100.0
+        );
+        assert!(gap <= 1e-3, "seed {seed}: {gap}");
     }
 }
 

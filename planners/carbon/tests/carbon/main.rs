@@ -10,4 +10,5 @@ mod exact;
 mod future;
 mod milp;
 mod signal;
+mod skill;
 mod zones;

@@ -31,19 +31,33 @@ fn maps(
 
 #[test]
 fn electricity_maps_is_asked_and_read_in_both_versions() {
-    for (provider, version) in [
-        (Provider::ElectricityMapsV3, "v3"),
-        (Provider::ElectricityMapsV4, "v4"),
+    for (provider, version, here) in [
+        (
+            Provider::ElectricityMapsV3,
+            "v3",
+            "shouldUseFallbackCallerLookup=false",
+        ),
+        (
+            Provider::ElectricityMapsV4,
+            "v4",
+            "disableCallerLookup=true",
+        ),
     ] {
         let asked = provider.requests("US-CAL-CISO", Factor::Direct, at("2026-11-20T12:20:00Z"));
         let expected = |what: &str| {
-            format!("/{version}/carbon-intensity/{what}?zone=US-CAL-CISO&emissionFactorType=direct")
+            format!(
+                "/{version}/carbon-intensity/{what}?zone=US-CAL-CISO&emissionFactorType=direct&{here}"
+            )
         };
-        assert_eq!(asked[0].path, expected("latest"));
+        assert_eq!(asked[0].paths, [expected("latest")]);
         assert_eq!(
-            (asked[1].path.clone(), asked[1].is_optional),
-            (expected("forecast"), true)
+            asked[1].paths,
+            [
+                expected("forecast") + "&horizonHours=72",
+                expected("forecast")
+            ]
         );
+        assert!(asked[1].is_optional && !asked[0].is_optional);
     }
     let reading = maps("DE", Factor::Lifecycle, LATEST, Some(FORECAST)).unwrap();
     assert_eq!(reading.now, (at("2026-11-20T12:00:00Z"), Intensity(302.0)));
@@ -111,7 +125,7 @@ fn the_other_providers_are_read_in_grams() {
     assert_eq!(reading.now, (at("2026-11-20T12:00:00Z"), Intensity(110.0)));
     assert_eq!(reading.expected[1].1, Intensity(90.0));
     let asked = Provider::Uk.requests("", Factor::Direct, now);
-    assert_eq!(asked[0].path, "/intensity/2026-11-20T12:20Z/fw48h");
+    assert_eq!(asked[0].paths, ["/intensity/2026-11-20T12:20Z/fw48h"]);
     let sdk =
         br#"[{"generatedAt":"2026-11-20T12:15:00+00:00","optimalDataPoints":[],"forecastData":[
         {"location":"DE","timestamp":"2026-11-20T12:20:00+00:00","duration":5,"value":380.5},
@@ -120,8 +134,8 @@ fn the_other_providers_are_read_in_grams() {
     assert_eq!(reading.now, (at("2026-11-20T12:20:00Z"), Intensity(380.5)));
     let asked = Provider::CarbonAwareSdk.requests("west europe", Factor::Marginal, now);
     assert_eq!(
-        asked[0].path,
-        "/emissions/forecasts/current?location=west%20europe"
+        asked[0].paths,
+        ["/emissions/forecasts/current?location=west%20europe"]
     );
 }
 
@@ -207,6 +221,29 @@ fn failures_are_asked_again_later_and_later() {
     assert_eq!(pauses, [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]);
     feed.take(now, Ok(reading("2026-11-20T14:00:00Z", 1.0)));
     assert_eq!(feed.next().duration_since(now).as_secs(), 60);
+}
+
+/// Who says for how long it wants to be left alone is, within reason, and not asked sooner than others are.
+#[test]
+fn retry_after_is_respected() {
+    let now = at("2026-11-20T12:00:00Z");
+    for (asked, pause) in [
+        (0, 30),
+        (20, 30),
+        (120, 120),
+        (7200, 7200),
+        (1_000_000, 86_400),
+    ] {
+        let mut feed = Feed::new(SignedDuration::from_hours(2));
+        let limited = Trouble::Limited("429".to_owned(), SignedDuration::from_secs(asked));
+        feed.take(now, Err(limited));
+        assert_eq!(feed.next().duration_since(now).as_secs(), pause, "{asked}");
+        let back = now - SignedDuration::from_hours(48);
+        assert!(
+            feed.is_due(back),
+            "a clock that was set back does not silence the signal"
+        );
+    }
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::path::Path;
 use crate::common::{Draws, points};
 use jiff::{SignedDuration, Timestamp};
 use litd_carbon::policy::{best_static, mpc};
-use litd_carbon::{Factor, Forecasts, Job, Point, Problem, Start, Trace, moment, slack_deadline};
+use litd_carbon::{
+    Factor, Forecasts, Job, Point, Problem, Skill, Start, Trace, moment, slack_deadline,
+};
 use litd_units::{Seconds, Tokens, TokensPerSecond, Watts};
 
 const HOUR: Seconds = Seconds(3600.0);
@@ -67,12 +69,16 @@ fn control_meets_every_deadline_that_best_static_meets() {
                 continue;
             };
             met += 1;
-            let look = |now: Timestamp, count| {
-                let at = (now.as_second() - begin.as_second()) / 3600;
-                forecasts.outlook(now, intensities[at as usize], HOUR, count)
-            };
-            let plan = mpc(problem.job(), begin, look).unwrap();
-            plan.check(&problem).unwrap();
+            let until = begin + SignedDuration::from_hours(intensities.len() as i64);
+            let learned = Skill::learn(series, Some(&forecasts), begin, until);
+            for skill in [Skill::default(), learned] {
+                let look = |now: Timestamp, count| {
+                    let issue = skill.issue(series, Some(&forecasts), now)?;
+                    Some(issue.outlook(now, HOUR, count))
+                };
+                let plan = mpc(problem.job(), begin, look).unwrap();
+                plan.check(&problem).unwrap();
+            }
             assert!(reference.plan.check(&problem).is_ok());
         }
         assert!(met >= 64, "{name}: best static meets {met} deadlines");
