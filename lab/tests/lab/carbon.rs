@@ -60,7 +60,15 @@ fn a_study_leaves_tables_numbers_and_pictures_that_say_simulated() {
         shown,
     ]);
     assert!(said.starts_with("# SIMULATED"), "{said}");
-    for policy in ["static", "greedy", "mpc", "fixed", "shift-static", "shift"] {
+    for policy in [
+        "static",
+        "greedy",
+        "mpc-as-issued",
+        "mpc",
+        "fixed",
+        "shift-static",
+        "shift",
+    ] {
         assert_eq!(
             said.matches(&format!("| {policy} |")).count(),
             2,
@@ -75,7 +83,7 @@ fn a_study_leaves_tables_numbers_and_pictures_that_say_simulated() {
     let csv = fs::read_to_string(out.join("episodes.csv")).unwrap();
     assert!(csv.starts_with("# SIMULATED"), "{csv}");
     let rows: Vec<&str> = csv.lines().skip(2).collect();
-    assert_eq!(rows.len(), 2 * 6 * 6);
+    assert_eq!(rows.len(), 2 * 7 * 6);
     let column = |name: &str| {
         csv.lines()
             .nth(1)
