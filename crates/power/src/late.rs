@@ -91,7 +91,7 @@ pub(crate) fn look_at_all(candidates: Vec<Candidate>, patience: Duration, found:
 /// What is to be said of a device that does not answer.
 pub(crate) fn silent(identity: &Identity, patience: Duration) -> Notice {
     let seconds = patience.as_secs_f64();
-    let text = format!("its driver has not answered for {seconds} s");
+    let text = format!("its driver has not answered for {seconds:.1} s");
     Notice::new(Severity::Error, &identity.address, text).remedy(
         "it counts with the most that it could hold, and is asked until it answers; `journalctl -k` may say what \
          ails it",

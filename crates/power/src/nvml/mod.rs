@@ -66,7 +66,15 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     }
     let session = Session::new(&search.nvml_library);
     // Most of the time is for the driver as a whole, and some for each GPU at the same time.
-    match list(search, &session, left() * 2 / 3, &mut found.notices) {
+    let mut keeper = None;
+    let listed = list(
+        search,
+        &session,
+        left() * 2 / 3,
+        &mut keeper,
+        &mut found.notices,
+    );
+    match listed {
         Ok(Some(addresses)) => {
             let candidates = addresses.into_iter();
             let candidates = candidates.map(|address| candidate(search, &session, address));
@@ -102,26 +110,33 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
 fn nobody_answers(library: &str, patience: Duration) -> Notice {
     let seconds = patience.as_secs_f64();
     let text =
-        format!("the driver has not answered for {seconds} s, and the bus shows no NVIDIA GPU");
+        format!("the driver has not answered for {seconds:.1} s, and the bus shows no NVIDIA GPU");
     Notice::new(Severity::Error, library, text)
         .remedy("let litd see /sys/bus/pci, or restart it once the driver answers")
 }
 
 /// The addresses of all GPUs, as the kernel writes them: the bus's, where it shows as many as the driver has;
-/// else those that the driver tells. None if the driver does not answer.
+/// else those that the driver tells. None if the driver does not answer. `keeper` keeps the session open for the looks
+/// that follow.
 fn list(
     search: &Search,
     session: &Arc<Session>,
     patience: Duration,
+    keeper: &mut Option<Client>,
     notices: &mut Vec<Notice>,
 ) -> Result<Option<Vec<String>>, NvmlError> {
     let mut client = Client::new(session.clone());
     let asked = late::within(patience, move || {
         let call = client.open_within(patience)?;
-        call.nvml()?.device_count()
+        let count = call.nvml()?.device_count()?;
+        Ok((count, client))
     });
     let count = match asked {
-        Some(Ok(count)) => count,
+        // As long as this one is there the session is open.
+        Some(Ok((count, client))) => {
+            *keeper = Some(client);
+            count
+        }
         None | Some(Err(NvmlError::Timeout)) => return Ok(None),
         Some(Err(error)) => return Err(error),
     };

@@ -9,7 +9,7 @@ use litd_rig::Fault;
 use litd_units::Watts;
 
 use crate::common::{SOON, rig};
-use crate::{discover, gpus, search};
+use crate::{gpus, search};
 
 /// For ever, as far as a test is concerned.
 const LONG: Duration = Duration::from_secs(600);
@@ -234,8 +234,13 @@ fn a_call_waits_for_the_library_to_be_opened_and_not_for_ever() {
 #[test]
 fn a_gpu_whose_cap_cannot_be_read_is_listed_with_the_reason() {
     let rig = rig();
+    let library = rig.install_nvml().unwrap();
+    let search = Search {
+        sys: rig.install_nvidia_bus().unwrap(),
+        ..search(&rig, &library)
+    };
     rig.hardware().inject(2, Fault::InReset);
-    let found = discover(&rig);
+    let found = nvml::discover(&search);
     let mut gpus = found.domains;
     assert_eq!(gpus.len(), 8);
     let errors = found.notices.iter();
