@@ -130,7 +130,7 @@ mod tests {
     fn a_host_that_is_late_throughout_does_not_pause() {
         let of = |late: &[f64]| {
             let each = (0..).zip(late.iter().copied());
-            let each = each.map(|(number, late)| (NonMax::new(number).unwrap(), late));
+            let each = each.map(|(number, late): (u32, f64)| (NonMax::new(number).unwrap(), late));
             let (longest, pauses) = paused(&each.collect(), 5.0, Nanos(6_000));
             (
                 longest,
