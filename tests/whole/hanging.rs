@@ -210,6 +210,39 @@ fn one_nvidia_gpu_that_is_lost_takes_no_other_from_litd() {
     stand.kill();
 }
 
+/// The kernel holds a call of a killed litd to a driver that hangs: that litd can't end, and neither its locks nor its
+/// sockets keep others from the devices.
+#[test]
+fn a_killed_litd_that_can_t_end_is_in_nobodys_way() {
+    let Some(node) = amdgpu(PATIENT, MI300X) else {
+        return;
+    };
+    let Node {
+        mut stand, _mount, ..
+    } = node;
+    stand.start();
+    wait_for("a budget that is kept", || stand.sum() <= Watts(4400.0));
+    stand.rig.hardware().inject(HUNG, Fault::Block(LONG));
+    // Each GPU is read once a second.
+    sleep(Duration::from_millis(2500));
+    let mut daemon = stand.daemon.take().unwrap();
+    daemon.killer().kill();
+    let mut restoring = restore(&stand);
+    within_systemds_patience("the others' caps", || {
+        let (held, found) = (stand.held(), stand.rig.ledger().found());
+        (0..GPUS).all(|gpu| gpu == HUNG || held[gpu] == found[gpu])
+    });
+    assert!(daemon.ended().is_none(), "nothing held it");
+    stand.start();
+    within_systemds_patience("the budget, with what it could hold", || {
+        others(&stand) + stand.rig.ledger().found()[HUNG] <= Watts(4400.0)
+    });
+    stand.rig.hardware().heal(HUNG);
+    within_systemds_patience("the end", || restoring.try_wait().unwrap().is_some());
+    within_systemds_patience("the budget", || stand.sum() <= Watts(4400.0));
+    stand.kill();
+}
+
 /// Of these models only the driver knows which GPUs have a cap.
 #[test]
 fn a_driver_that_hangs_does_not_hang_the_loop() {

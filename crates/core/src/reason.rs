@@ -44,6 +44,12 @@ impl<S: Store> Core<S> {
                 "left alone: somebody else set its cap; `litctl resume {}` takes it back",
                 unit.name
             )),
+            Why::NothingOwed if self.is_journaled(device) => Reason::of_litd(format!(
+                "left alone, although its cap is not back: litd has let go of it; {} goes back when litd takes it \
+                 again or stops",
+                unit.found
+                    .map_or("what was found".to_owned(), |found| found.to_string())
+            )),
             Why::NothingOwed => {
                 Reason::of_litd("left alone: litd has moved nothing that is to go back")
             }

@@ -49,7 +49,8 @@ impl<S: Store> Core<S> {
                 }
                 None => {
                     let text = format!(
-                        "was left with a cap of litd's and is gone; {} goes back when it returns",
+                        "was left with a cap of litd's and is gone; once it is there again `systemctl restart litd` \
+                         gives {} back",
                         entry.found
                     );
                     let note = Note::warning(EventKind::Restore, text).device(&entry.address);

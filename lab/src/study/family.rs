@@ -50,7 +50,7 @@ pub struct Options {
     /// What an hour of one GPU costs, its power aside, in the same currency
     #[arg(long, value_name = "PRICE", default_value_t = 2.5, value_parser = price)]
     gpu_hour: f64,
-    /// The law is told the prices, as by [prices] in litd's configuration
+    /// The law is told the prices, as by `[prices]` in litd's configuration
     #[arg(long)]
     tell_prices: bool,
 }

@@ -33,6 +33,15 @@ fn released_without_room_again() {
     });
 }
 
+/// Nobody is told that nothing is owed to it.
+#[test]
+fn released_without_room_is_said() {
+    released_without_room(OnExit::Restore, |node| {
+        let why = node.status().devices[3].why.clone();
+        assert!(why.contains("its cap is not back"), "{why}");
+    });
+}
+
 #[test]
 fn released_without_room_all() {
     released_without_room(OnExit::Restore, |node| {
