@@ -3,6 +3,7 @@
 //! tried: one from 2.5 on reshards with torch.distributed.checkpoint, an older one gathers whole tensors. What is not
 //! here is skipped, and said so.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -227,13 +228,13 @@ fn training_goes_on_over_reshards_and_kills() {
         });
         let starts: Vec<u32> = starts.collect();
         assert!(starts.is_sorted() && starts.len() >= 2, "{log}");
-        let kinds = [("TP=1 DP=4", "TP=4 DP=1"), ("TP=1 DP=4", "TP=2 DP=2")];
-        assert!(
-            kinds
-                .iter()
-                .any(|(one, other)| log.contains(one) && log.contains(other)),
-            "{log}"
-        );
+        // How the job was divided, of all its starts: which divisions the plan takes depends on how far it has come.
+        let divisions: BTreeSet<&str> = log
+            .lines()
+            .filter_map(|line| line.split_once(" from ").map(|(division, _)| division))
+            .filter(|division| division.starts_with("TP="))
+            .collect();
+        assert!(divisions.len() >= 2, "{divisions:?}: {log}");
         // Each token was trained once, and where one division ended the next went on: a run that is never divided
         // anew has the same losses.
         let (divided, undivided) = (losses(&folder, &python), undivided(&python));
