@@ -110,9 +110,8 @@ impl<S: Store> Core<S> {
                 // What somebody else has set stays, and with it an entry while a late write may be done on top of it.
                 let stays = theirs && self.is_fresh(unit);
                 let done = stays || uncrossed && (theirs || self.is_back(device, unit));
-                let for_now = self.is_back_for_now(device, unit)
-                    || self.is_back_but_for_inherited(device, unit);
-                !done && !for_now && !self.is_left(device, unit)
+                let let_go = self.is_back_for_now(device, unit);
+                !done && !let_go && !self.is_left(device, unit)
             })
         };
         self.writer.entries().iter().filter(owed).count()

@@ -139,17 +139,9 @@ impl<S: Store> Core<S> {
     pub(crate) fn has_landed(&self, unit: &Unit, asked: Nanos) -> bool {
         let predecessors = self.predecessors_landed(asked);
         let away = unit.landing.as_ref().filter(|landing| landing.is_away);
-        predecessors && away.is_none_or(|it| asked >= it.until)
-    }
-
-    /// Whether a device holds what was found, as it was read since litd began to stop, but for what a predecessor had
-    /// under way and may still be done. Nobody waits for that at a stop: its entry stays in the journal, so that the
-    /// next start knows what has landed.
-    pub(crate) fn is_back_but_for_inherited(&self, device: usize, unit: &Unit) -> bool {
-        let since_stop = self.stopping.is_some_and(|it| unit.read_at >= it.since);
-        let is_inherited = unit.landing.as_ref().is_some_and(|it| it.is_inherited);
-        let is_back = self.reads_back(device, unit) && self.predecessors_landed(unit.read_at);
-        since_stop && is_inherited && is_back
+        let since_stop = self.stopping.is_some_and(|it| asked >= it.since);
+        let failed = away.is_none_or(|it| asked >= it.until || it.is_inherited && since_stop);
+        predecessors && failed
     }
 
     /// A write was called failed, or was not done: the device may do it all the same in a while. Until it
@@ -352,9 +344,7 @@ impl<S: Store> Core<S> {
         let units = self.devices.iter();
         let left = units.filter(|&(device, unit)| {
             let may_land = self.is_journaled(device) && unit.landing.is_some();
-            let is_back =
-                self.is_back_for_now(device, unit) || self.is_back_but_for_inherited(device, unit);
-            may_land && (unit.standing.is_kept() || is_back)
+            may_land && (unit.standing.is_kept() || self.is_back_for_now(device, unit))
         });
         left.map(|(_, unit)| unit.address().to_owned()).collect()
     }
