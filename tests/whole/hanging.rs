@@ -210,8 +210,8 @@ fn one_nvidia_gpu_that_is_lost_takes_no_other_from_litd() {
     stand.kill();
 }
 
-/// The kernel holds a call of a killed litd to a driver that hangs: that litd can't end, and neither its locks nor its
-/// sockets keep others from the devices.
+/// The kernel holds a call of a killed litd to a driver that hangs: that litd can't end, and its locks don't keep
+/// others from giving the devices' caps back.
 #[test]
 fn a_killed_litd_that_can_t_end_is_in_nobodys_way() {
     let Some(node) = amdgpu(PATIENT, MI300X) else {
@@ -233,14 +233,9 @@ fn a_killed_litd_that_can_t_end_is_in_nobodys_way() {
         (0..GPUS).all(|gpu| gpu == HUNG || held[gpu] == found[gpu])
     });
     assert!(daemon.ended().is_none(), "nothing held it");
-    stand.start();
-    within_systemds_patience("the budget, with what it could hold", || {
-        others(&stand) + stand.rig.ledger().found()[HUNG] <= Watts(4400.0)
-    });
     stand.rig.hardware().heal(HUNG);
     within_systemds_patience("the end", || restoring.try_wait().unwrap().is_some());
-    within_systemds_patience("the budget", || stand.sum() <= Watts(4400.0));
-    stand.kill();
+    within_systemds_patience("its end", || daemon.ended().is_some());
 }
 
 /// Of these models only the driver knows which GPUs have a cap.
