@@ -194,6 +194,12 @@ fn undivided(python: &Path) -> Vec<f64> {
 
 #[test]
 fn training_goes_on_over_reshards_and_kills() {
+    // How far the job comes in an accelerated hour is a matter of the machine; minutes are for the long gate.
+    if std::env::var_os("LITD_TORCH_PYTHON").is_none() {
+        let note = b"SKIPPED: training over reshards and kills: set LITD_TORCH_PYTHON to a Python with PyTorch\n";
+        std::io::stderr().write_all(note).unwrap();
+        return;
+    }
     for python in pythons() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
