@@ -123,7 +123,7 @@ const EXAMPLES: &str = "\
 Examples:
   litlab study                            everything, into ./study
   litlab study --part family --full       10,000 draws of the family of plants
-  litlab study --part family --draw 17    one of them, and why it ends as it does
+  litlab study --part family --draw 17    one of them, and why it ends so
   litlab study --part levelling --node default --seeds 20
   litlab study --part harm --nodes 10000";
 
