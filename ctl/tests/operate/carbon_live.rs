@@ -103,9 +103,8 @@ fn folder() -> TempDir {
     folder
 }
 
-/// What is advised by a provider's answers.
-fn advice(folder: &Path, case: &Case, more: &[&str]) -> Value {
-    fs::write(folder.join("token"), format!("{}\n", case.token)).unwrap();
+/// litctl, about to be asked what a provider's answers advise.
+fn asked(folder: &Path, case: &Case) -> Command {
     let deadline = (Timestamp::now() + SignedDuration::from_hours(6)).to_string();
     let mut command = Command::new(LITCTL);
     command.current_dir(folder).args([
@@ -115,15 +114,12 @@ fn advice(folder: &Path, case: &Case, more: &[&str]) -> Value {
         "profile.csv",
         "--tokens",
         "1.08e6",
-    ]);
-    command.args([
         "--deadline",
         &deadline,
         "--provider",
         case.name,
         "--url",
         &case.provider.address,
-        "--json",
     ]);
     if !case.zone.is_empty() {
         command.args(["--zone", case.zone]);
@@ -131,6 +127,14 @@ fn advice(folder: &Path, case: &Case, more: &[&str]) -> Value {
     if !case.token.is_empty() {
         command.args(["--token-file", "token"]);
     }
+    command
+}
+
+/// What is advised by a provider's answers.
+fn advice(folder: &Path, case: &Case, more: &[&str]) -> Value {
+    fs::write(folder.join("token"), format!("{}\n", case.token)).unwrap();
+    let mut command = asked(folder, case);
+    command.arg("--json");
     let output = command.args(more).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(10), "{}: {stderr}", case.name);
@@ -460,34 +464,8 @@ fn what_is_kept_is_a_trace_and_its_forecasts() {
 }
 
 fn advice_refused(folder: &Path, case: &Case) -> String {
-    let deadline = (Timestamp::now() + SignedDuration::from_hours(6)).to_string();
-    let mut command = Command::new(LITCTL);
-    command.current_dir(folder).args([
-        "carbon",
-        "advise",
-        "--profile",
-        "profile.csv",
-        "--tokens",
-        "1.08e6",
-    ]);
-    command.args([
-        "--deadline",
-        &deadline,
-        "--provider",
-        case.name,
-        "--url",
-        &case.provider.address,
-    ]);
-    command.args([
-        "--zone",
-        case.zone,
-        "--token-file",
-        "token",
-        "--history",
-        "kept",
-        "--factor",
-        "direct",
-    ]);
+    let mut command = asked(folder, case);
+    command.args(["--history", "kept", "--factor", "direct"]);
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     String::from_utf8(output.stderr).unwrap()

@@ -1,13 +1,12 @@
 //! What a litd that has died has left, and somebody else has changed since.
 
-use litd_core::{Core, Effect, MemoryStore};
+use litd_core::{Config, Core, Effect, MemoryStore};
 use litd_units::{Nanos, Watts};
 
 use crate::node::{Node, SECOND, address, beside, config};
 
-#[test]
-fn a_cap_that_litd_goes_on_to_move_is_not_said_to_be_left_as_it_is() {
-    let _beside = beside();
+/// What a daemon leaves that dies while it holds two GPUs of 700 W within a budget of 1,000 W.
+fn left_at_500_watts() -> (Config, MemoryStore) {
     let mut config = config();
     config.caps.budget = Some(Watts(1000.0));
     let mut first = Node::new(2, config.clone());
@@ -16,6 +15,13 @@ fn a_cap_that_litd_goes_on_to_move_is_not_said_to_be_left_as_it_is() {
     }
     assert_eq!(first.cap(0), Watts(500.0));
     let left = MemoryStore::clone(first.core.store());
+    (config, left)
+}
+
+#[test]
+fn a_cap_that_litd_goes_on_to_move_is_not_said_to_be_left_as_it_is() {
+    let _beside = beside();
+    let (config, left) = left_at_500_watts();
     let mut node = Node::begin(2, 0, config, left, Some(0));
     node.speak(Watts(650.0));
     for _ in 0..5 {
@@ -35,13 +41,7 @@ fn a_cap_that_litd_goes_on_to_move_is_not_said_to_be_left_as_it_is() {
 #[test]
 fn a_gpu_that_is_gone_with_a_cap_of_litds_is_in_the_baseline() {
     let _beside = beside();
-    let mut config = config();
-    config.caps.budget = Some(Watts(1000.0));
-    let mut first = Node::new(2, config.clone());
-    for _ in 0..3 {
-        first.pass(SECOND);
-    }
-    let left = MemoryStore::clone(first.core.store());
+    let (config, left) = left_at_500_watts();
     let (gone, now) = (address(1), Nanos(SECOND));
     let begin = |boot: &str, left: MemoryStore| {
         let mut core = Core::new(config.clone(), Vec::new(), left, boot, now, 1e9).unwrap();
