@@ -11,8 +11,9 @@ use litd_core::Appended;
 use crate::server::own_by;
 use litd_files as files;
 
-/// So much of the end of the log holds a few records at least.
-const TAIL: u64 = 16 * 1024;
+/// So much of the end of the log holds all that litd writes down in the half minute in which a write may be done
+/// late: some 1,600 writes.
+const TAIL: u64 = 1024 * 1024;
 
 /// The files, which together are never longer than `file_bytes * files`, but for one append each.
 #[derive(Debug)]
@@ -49,26 +50,29 @@ impl AuditFiles {
         }
     }
 
-    /// The end of the youngest file that has anything in it.
+    /// The end of the log, over as many files as it takes.
     ///
     /// # Errors
     /// The disk.
     pub fn tail(&self) -> io::Result<Vec<u8>> {
+        let mut tail = Vec::new();
         for age in 0..self.files {
+            let wanted = TAIL.saturating_sub(tail.len() as u64);
+            if wanted == 0 {
+                break;
+            }
             let mut file = match files::open_own(&self.path(age), OpenOptions::new().read(true)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
             };
             let length = file.metadata()?.len();
-            if length == 0 {
-                continue;
-            }
-            file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
-            let mut tail = Vec::new();
-            file.take(TAIL).read_to_end(&mut tail)?;
-            return Ok(tail);
+            file.seek(SeekFrom::Start(length.saturating_sub(wanted)))?;
+            let mut older = Vec::new();
+            file.take(wanted).read_to_end(&mut older)?;
+            older.append(&mut tail);
+            tail = older;
         }
-        Ok(Vec::new())
+        Ok(tail)
     }
 
     /// Appends, in the next file if this one is full.
@@ -209,7 +213,7 @@ mod tests {
         assert_eq!(found, expected);
         // The next daemon goes on where this one ended.
         let mut next = files(&directory, 10, 3);
-        assert_eq!(next.tail().unwrap(), b"six\n");
+        assert_eq!(next.tail().unwrap(), b"three\nfour\nfive\nsix\n");
         next.append(b"seven\n").unwrap();
         assert_eq!(texts(&directory)[0].1, "six\nseven\n");
     }

@@ -445,8 +445,8 @@ pub(crate) fn left_by(
     let late = hub.borrow().may_land_on_exit();
     if !late.is_empty() {
         log::info!(
-            "caps are as they were found, of {}; {} keeps their entries, because a write that failed may still \
-             be done: the next start looks once more",
+            "caps are as they were found, of {}; {} keeps their entries, because a write that failed or got no \
+             answer may still be done: the next start, or `litd restore` half a minute from now, looks once more",
             late.join(", "),
             journal.display()
         );

@@ -46,6 +46,8 @@ mod hanging;
 mod hold;
 #[path = "whole/jobs.rs"]
 mod jobs;
+#[path = "whole/late.rs"]
+mod late;
 #[path = "whole/limiters.rs"]
 mod limiters;
 #[path = "whole/lock.rs"]

@@ -87,7 +87,7 @@ fn a_rank_that_floods_is_cut_off_and_the_others_do_not_notice() {
     let sent = flooder.flood(0, 200_000);
     wait_for("cut", || {
         flooder.poll();
-        flooder.flood(0, 10);
+        flooder.flood(0, 1000);
         !matches!(flooder.state(0), Some(RankState::Welcome(_)))
     });
     assert!(sent > 2000, "{sent}");

@@ -30,9 +30,20 @@ pub(crate) struct Landing {
     pub caps: Vec<Watts>,
     /// Whether that would leave another cap than the one found.
     pub is_away: bool,
-    /// Whether a predecessor's write it is, of which nobody knows that it failed: litd does not stay for it
-    /// when it is to end.
-    pub is_inherited: bool,
+    /// How that is known.
+    pub source: Source,
+}
+
+/// How litd knows of a write that may still be done. When litd is to end, it stays for its own only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    /// A predecessor wanted it last, by its journal, and nobody knows what became of it: its device's entry may
+    /// leave the journal at a stop, or it would stay after every crash.
+    Wish,
+    /// A predecessor's log does not say that it was done: its device's entry stays.
+    Log,
+    /// A write of this litd's failed.
+    Own,
 }
 
 /// So many different caps are remembered that may land late.
@@ -51,7 +62,7 @@ impl Landing {
             until,
             caps,
             is_away,
-            is_inherited: false,
+            source: Source::Own,
         }
     }
 
@@ -67,26 +78,31 @@ impl Landing {
             until: one.until.max(other.until),
             caps,
             is_away: one.is_away || other.is_away,
-            is_inherited: one.is_inherited && other.is_inherited,
+            source: one.source.max(other.source),
         })
     }
 
     /// What may be done on top of a cap that somebody else has set: all but giving back what litd had found before,
     /// which nobody can tell from others who set that.
     pub fn over(mut self, found: Option<Watts>) -> Option<Self> {
-        self.caps
-            .retain(|&cap| !found.is_some_and(|found| found.is_same_cap(cap)));
         self.is_away = true;
+        self.without(|cap| found.is_some_and(|found| found.is_same_cap(cap)))
+    }
+
+    /// What is left once some of it was done.
+    pub fn without(mut self, done: impl Fn(Watts) -> bool) -> Option<Self> {
+        self.caps.retain(|&cap| !done(cap));
         (!self.caps.is_empty()).then_some(self)
     }
 
-    /// A write of a predecessor's that its log does not say to be done.
-    pub fn of_log(cap: Watts, until: Nanos) -> Self {
+    /// A write of a predecessor's that its log does not say to be done. `is_away`: it would leave another cap than
+    /// the one found.
+    pub fn of_log(cap: Watts, is_away: bool, until: Nanos) -> Self {
         Self {
             until,
             caps: vec![cap],
-            is_away: true,
-            is_inherited: true,
+            is_away,
+            source: Source::Log,
         }
     }
 
@@ -100,7 +116,7 @@ impl Landing {
             until,
             caps,
             is_away: last.is_some_and(|it| !it.is_same_cap(entry.found)),
-            is_inherited: true,
+            source: Source::Wish,
         })
     }
 }
@@ -180,6 +196,13 @@ impl Unit {
             resets: Resets::default(),
             clocks: Clocks::default(),
         }
+    }
+
+    /// Whether a cap is what the driver makes of the wanted one by rounding it.
+    pub fn rounds(&self, wanted: Watts, held: Watts) -> bool {
+        let resolution = self.device.range.last().map(|range| range.resolution);
+        let rounded = resolution.is_some_and(|resolution| (held - wanted).abs() <= resolution);
+        rounded || held.is_same_cap(wanted)
     }
 
     /// Its address.

@@ -172,18 +172,13 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
-        let rounded = |range: CapRange| (held - wanted).abs() <= range.resolution;
         let limit =
             |range: CapRange| held.is_same_cap(range.lowest) || held.is_same_cap(range.highest);
-        let by_driver = unit
-            .device
-            .range
-            .last()
-            .is_some_and(|range| rounded(range) || limit(range));
+        let by_driver = unit.rounds(wanted, held) || unit.device.range.last().is_some_and(limit);
         let was_there = before.is_some_and(|before| before.is_same_cap(held));
         let ours = self.entry(unit.address());
         let ours = ours.is_some_and(|entry| entry.undo(held) != Undo::Foreign);
-        !(held.is_same_cap(wanted) || was_there || by_driver || ours)
+        !(was_there || by_driver || ours)
     }
 
     /// What is there right after a write may also be what the driver makes of caps without saying so. It is

@@ -6,7 +6,7 @@ use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
-use crate::devices::{Landing, Unit};
+use crate::devices::{Landing, Source, Unit};
 use crate::journal::{Entry, Recovered, Undo};
 use crate::learned::Key;
 use crate::plan::DUST;
@@ -140,8 +140,8 @@ impl<S: Store> Core<S> {
         let predecessors = self.predecessors_landed(asked);
         let away = unit.landing.as_ref().filter(|landing| landing.is_away);
         let since_stop = self.stopping.is_some_and(|it| asked >= it.since);
-        let failed = away.is_none_or(|it| asked >= it.until || it.is_inherited && since_stop);
-        predecessors && failed
+        let is_wish = |it: &Landing| it.source == Source::Wish && since_stop;
+        predecessors && away.is_none_or(|it| asked >= it.until || is_wish(it))
     }
 
     /// A write was called failed, or was not done: the device may do it all the same in a while. Until it
@@ -163,6 +163,7 @@ impl<S: Store> Core<S> {
         for Undone {
             address,
             cap,
+            read_back,
             unix_seconds,
         } in writes
         {
@@ -171,10 +172,15 @@ impl<S: Store> Core<S> {
                 continue;
             };
             let until = self.now + LATE - age;
-            if let Some(unit) = self.devices.get_mut(device) {
-                let late = Landing::of_log(cap, until);
-                unit.landing = Landing::merged(unit.landing.take(), Some(late));
+            let Some(unit) = self.devices.get_mut(device) else {
+                continue;
+            };
+            if read_back.is_some_and(|held| unit.rounds(cap, held)) {
+                continue;
             }
+            let is_away = unit.found.is_none_or(|found| !found.is_same_cap(cap));
+            let late = Landing::of_log(cap, is_away, until);
+            unit.landing = Landing::merged(unit.landing.take(), Some(late));
         }
     }
 
@@ -260,6 +266,10 @@ impl<S: Store> Core<S> {
         if never_found {
             unit.found = Some(cap);
         }
+        if is_first && let Some(late) = unit.landing.take() {
+            // What it holds now was done.
+            unit.landing = late.without(|asked| unit.rounds(asked, cap));
+        }
         let entry = self.entry(&address).filter(|_| is_first).cloned();
         if let Some(entry) = entry {
             self.recover_device(device, &entry);
@@ -328,13 +338,28 @@ impl<S: Store> Core<S> {
         self.reads_back(device, unit) && self.has_landed(unit, unit.read_at)
     }
 
+    /// Whether a device holds what was found, as it was read since litd began to stop, and its entry stays in the
+    /// journal only because a write of a predecessor's may still be done.
+    fn is_back_but_for_log(&self, device: usize, unit: &Unit) -> bool {
+        let is_log = unit
+            .landing
+            .as_ref()
+            .is_some_and(|it| it.source == Source::Log);
+        let since_stop = self.stopping.is_some_and(|it| unit.read_at >= it.since);
+        let landed = self.predecessors_landed(unit.read_at);
+        is_log && since_stop && landed && self.reads_back(device, unit)
+    }
+
     /// Whether a device that was let go of holds what was found, as it was read since, and once more since litd
-    /// began to stop. Nobody waits for a write that failed and may land: its entry stays in the journal, so that
-    /// what has landed goes back at a stop, or once litd takes the device again or starts anew.
+    /// began to stop; or one that litd leaves although a predecessor's write may land. Nobody waits for what may
+    /// land there: its entry stays in the journal, so that what has landed goes back at a stop, or once litd takes
+    /// the device again or starts anew.
     pub(crate) fn is_back_for_now(&self, device: usize, unit: &Unit) -> bool {
         let target = self.actuator.target(device);
-        let view = self.let_go_view(device, unit);
-        view.is_some_and(|it| it.is_back_for_now(target))
+        match self.let_go_view(device, unit) {
+            Some(view) => view.is_back_for_now(target),
+            None => self.is_back_but_for_log(device, unit),
+        }
     }
 
     /// The devices, by address, that were let go of and hold what was found, or hold what somebody else has set, and

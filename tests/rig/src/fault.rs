@@ -9,6 +9,8 @@ use litd_units::Watts;
 pub enum Fault {
     /// Every write is refused; reads work.
     Refuse,
+    /// Every write is refused, and the last of them is done all the same once [`crate::Hardware::land`] says so.
+    Postpone,
     /// Every write is reported done and changes nothing.
     Lie,
     /// Everything is done at once, and the answer is held back for so long.

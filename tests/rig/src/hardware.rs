@@ -35,6 +35,8 @@ struct Device {
     holders: Vec<u32>,
     energy: Joules,
     fault: Option<Fault>,
+    /// What it was asked to hold and will do later.
+    postponed: Option<Watts>,
     /// What the driver remembers to have written while it is [`Fault::Cached`].
     cached: Option<Watts>,
     /// How often it has come back after it was gone.
@@ -434,6 +436,9 @@ impl Hardware {
         let (state, cap) = match self.admit(device, asked) {
             Ok(admitted) => admitted,
             Err(refused) => {
+                if self.fault(device) == Some(Fault::Postpone) {
+                    self.devices[device].postponed = Some(asked);
+                }
                 self.record(device, asked, Author::Litd, false);
                 return Err(refused);
             }
@@ -450,6 +455,19 @@ impl Hardware {
         }
         self.record(device, asked, Author::Litd, true);
         Ok(())
+    }
+
+    /// A device does the write that it has postponed, if there is one.
+    ///
+    /// # Errors
+    /// As [`Self::set_cap`].
+    pub fn land(&mut self, device: usize) -> Result<(), Refused> {
+        self.heal(device);
+        let state = self.devices.get_mut(device).ok_or(Refused::Unknown)?;
+        match state.postponed.take() {
+            Some(asked) => self.set_cap(device, asked),
+            None => Ok(()),
+        }
     }
 
     /// Locks the clocks of a GPU's multiprocessors, in MHz, or lets the driver choose them.
@@ -482,7 +500,7 @@ impl Hardware {
         let state = self.devices.get_mut(device).ok_or(Refused::Unknown)?;
         let range = state.range;
         match state.fault {
-            Some(Fault::Refuse) => Err(Refused::Firmware),
+            Some(Fault::Refuse | Fault::Postpone) => Err(Refused::Firmware),
             Some(Fault::NoPermission) => Err(Refused::Permission),
             Some(Fault::Locked) => Err(Refused::Locked),
             _ if !(asked >= range.lowest && asked <= range.highest) => {
@@ -502,6 +520,7 @@ impl Device {
             holders: Vec::new(),
             energy: Joules::ZERO,
             fault: None,
+            postponed: None,
             cached: None,
             generation: 0,
             residency: Residency::default(),

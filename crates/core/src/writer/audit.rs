@@ -49,6 +49,8 @@ pub(crate) struct Undone {
     pub address: String,
     /// What it was to be set to.
     pub cap: Watts,
+    /// What it was read to hold right after, where that is another cap: its driver may have rounded.
+    pub read_back: Option<Watts>,
     /// When that was asked of it, or failed.
     pub unix_seconds: f64,
 }
@@ -67,6 +69,7 @@ pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
                 let it = Undone {
                     address,
                     cap,
+                    read_back: None,
                     unix_seconds,
                 };
                 undone.insert(record.seq, it);
@@ -77,6 +80,7 @@ pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
             Entry::Outcome(outcome) => {
                 if let Some(failed) = undone.get_mut(&outcome.intent) {
                     failed.unix_seconds = unix_seconds;
+                    failed.read_back = outcome.read_back_watts;
                 }
             }
             _ => {}

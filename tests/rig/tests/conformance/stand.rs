@@ -7,13 +7,16 @@ use std::time::Duration;
 use litd_power::{
     AmdBackEnd, Inventory, Operation, PowerDomain, PowerError, Reading, Reply, Search,
 };
-use litd_power::{discover, discover_within, simulated};
+use litd_power::{discover_within, simulated};
 use litd_rig::{Entry, Fault, Hardware, Rig};
 use litd_rig_sysfs::{Board, Metrics, Mount, obstacle, with_sys_covered};
 use litd_sim::Scenario;
 use litd_units::Watts;
 
 use crate::table::Row;
+
+/// So long a driver may take to answer on a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What lies under a back end.
 #[derive(Debug, Clone, Copy)]
@@ -95,10 +98,10 @@ impl Stand {
         }
     }
 
-    /// Everything that the row's back end finds.
+    /// Everything that the row's back end finds, each as its driver tells: a busy machine's drivers are waited for.
     pub fn inventory(&self) -> Inventory {
         match self.row.source {
-            Some(source) => discover(&self.search, source),
+            Some(source) => discover_within(&self.search, source, PATIENCE),
             None => Inventory {
                 domains: simulated::discover(&self.rig.layout().hardware()).unwrap(),
                 notices: Vec::new(),

@@ -1,0 +1,83 @@
+//! A driver calls a write failed, and the device does it seconds later: when the litd that asked for it is gone.
+
+use litd_api::Command;
+use litd_rig::Fault;
+use litd_units::Watts;
+
+use crate::stand::{Stand, quick, wait_for};
+
+/// The GPU that takes its time.
+const LATE: usize = 2;
+const ADDRESS: &str = "0000:25:00.0";
+
+fn lower(stand: &Stand, watts: f64) {
+    stand.command(&Command::SetBudget {
+        watts: Some(Watts(watts)),
+    });
+}
+
+/// A node whose litd was killed after a write had failed that its GPU will do all the same.
+fn killed_with_a_write_to_come() -> Stand {
+    let mut stand = Stand::real(&quick("observe"));
+    stand.rig.ledger().permit_found();
+    stand.wait_for_found();
+    stand.rig.hardware().inject(LATE, Fault::Postpone);
+    let refused = |stand: &Stand| {
+        let entries = stand.rig.ledger().entries();
+        entries
+            .iter()
+            .any(|it| it.device == LATE && it.asked != it.after)
+    };
+    lower(&stand, 5200.0);
+    wait_for("a write that fails", || refused(&stand));
+    wait_for("the others' caps", || stand.sum() <= Watts(5300.0));
+    // Nothing else is asked of it from then on.
+    stand.rig.hardware().inject(LATE, Fault::InReset);
+    // What litd does for the others meanwhile is more than fits a few pages of its log.
+    for round in 0..12 {
+        let watts = 5000.0 - 20.0 * f64::from(round);
+        lower(&stand, watts);
+        wait_for("a lower budget", || {
+            stand.sum() - stand.held()[LATE] <= Watts(watts)
+        });
+    }
+    stand.kill();
+    stand.rig.hardware().heal(LATE);
+    stand
+}
+
+/// The write is done, and what the GPU holds is what litd had asked for.
+fn land(stand: &Stand) {
+    let before = stand.held()[LATE];
+    stand.rig.hardware().land(LATE).unwrap();
+    assert!(stand.held()[LATE] < before, "{:?}", stand.held());
+}
+
+#[test]
+fn what_lands_after_litd_restore_goes_back_with_the_next_one() {
+    let stand = killed_with_a_write_to_come();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(stand.is_back(), "{:?}", stand.held());
+    assert!(stand.journaled().contains(&ADDRESS.to_owned()), "{said}");
+    stand.assert_clean_but_for_late(&said);
+    land(&stand);
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    stand.assert_clean_but_for_late(&said);
+}
+
+#[test]
+fn what_lands_on_the_next_litd_goes_back() {
+    let mut stand = killed_with_a_write_to_come();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    stand.start();
+    stand.wait_for_found();
+    land(&stand);
+    wait_for("the cap found", || stand.is_back());
+    assert_eq!(stand.not_ours(), [], "{}", stand.said());
+    let code = stand.terminate();
+    assert_eq!(code, Some(0), "{}", stand.said());
+    stand.assert_clean_but_for_late(&stand.said());
+}
