@@ -154,7 +154,10 @@ fn what_dps_does_not_grant_is_not_leased() {
         (json!({"policy_name": ""}), "has no policy"),
         (json!({"activation_status": "activating"}), "in 0 active"),
         (json!({"policy_name": "Node-Med"}), "no policy Node-Med"),
-        (json!({"policy_name": "Node-Low"}), "litd says: a budget of"),
+        (
+            json!({"policy_name": "Node-Low"}),
+            "litd says: the budget stays as it was: a budget of",
+        ),
         (
             json!({"resource_policies": [{"resource_name": "node001"}]}),
             "of its own",

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use litd_api::{JobState, Mode};
+use litd_api::{EventKind, JobState, Mode};
 use litd_units::Watts;
 
 use crate::stand::{Stand, quick, quick_with_switch, wait_for};
@@ -131,4 +131,49 @@ fn a_canary_is_on_by_its_name() {
     let place = litd_core::canary_place("gpu-node-17") as f64 / 100.0;
     assert_eq!(mode(place + 0.01), Mode::Steer);
     assert_eq!(mode(place - 0.01), Mode::Observe);
+}
+
+#[test]
+fn a_controller_that_asks_for_less_than_can_be_kept_does_not_get_more() {
+    let mut stand = Stand::clocked(&quick("observe"));
+    let lease =
+        |watts: u32| format!(r#"{{"controller": "fleet", "seconds": 8, "budget": {watts}}}"#);
+    assert_eq!(put(&stand, &lease(4000)).0, 200);
+    stand.pass(3.0);
+    assert!(stand.sum() <= Watts(4000.0), "{}", stand.sum());
+    // It sheds load, by more than the GPUs can.
+    for _ in 0..5 {
+        let (code, said) = put(&stand, &lease(500));
+        assert_eq!(code, 409, "{said}");
+        assert!(
+            said.contains("goes on for 8 s as it was") && said.contains("floors add up"),
+            "{said}"
+        );
+        stand.pass(5.0);
+        assert!(stand.sum() <= Watts(4000.0), "{}", stand.sum());
+    }
+    // What is no budget at all keeps nothing.
+    assert_eq!(put(&stand, &lease(0)).0, 409);
+    stand.pass(4.0);
+    assert_eq!(stand.status().node.lease, None);
+    stand.stop();
+}
+
+#[test]
+fn a_configuration_that_was_cut_off_lifts_no_budget_unsaid() {
+    let mut stand = Stand::clocked(&(quick("observe") + "caps.budget = 4000\n"));
+    stand.pass(3.0);
+    assert!(stand.sum() <= Watts(4000.0), "{}", stand.sum());
+    stand.daemon().reload("\n").unwrap();
+    stand.pass(3.0);
+    assert!(stand.has_event(EventKind::Daemon, "is empty, as a file is that was cut off"));
+    assert!(stand.sum() <= Watts(4000.0), "{}", stand.sum());
+    // One that has lost its end is a good one, and is told of.
+    stand.reload(&quick("observe"));
+    stand.pass(3.0);
+    assert!(stand.has_event(
+        EventKind::Daemon,
+        "caps.budget not in the configuration any more"
+    ));
+    stand.stop();
 }

@@ -5,7 +5,7 @@ use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
 use crate::authority::Decided;
-use crate::config::Config;
+use crate::config::{Config, OnExit};
 use crate::core::Core;
 use crate::plan::DUST;
 use crate::record::Note;
@@ -288,8 +288,17 @@ impl<S: Store> Core<S> {
             || config.caps != self.config.caps
             || config.node != self.config.node;
         self.forget_higher_override(&config);
+        let lifted = lifted(&self.config, &config);
         self.config = config;
         self.note(Note::info(EventKind::Daemon, "configuration read anew"));
+        if !lifted.is_empty() {
+            let text = format!(
+                "{} not in the configuration any more: caps may rise; if that was not meant, look whether its end is \
+                 missing",
+                lifted.join(", ")
+            );
+            self.note(Note::warning(EventKind::Daemon, text));
+        }
         if self.stopping.is_some() {
             return;
         }
@@ -347,4 +356,20 @@ fn counted(devices: &[usize]) -> String {
         1 => "1 device".to_owned(),
         count => format!("{count} devices"),
     }
+}
+
+/// The bounds that one configuration has and the next one does not.
+fn lifted(before: &Config, after: &Config) -> Vec<&'static str> {
+    let bounds = |it: &Config| {
+        let holds = it.caps.on_exit == OnExit::Hold;
+        [
+            ("caps.budget", it.caps.budget.is_some()),
+            ("caps.safe_budget", it.caps.safe_budget.is_some()),
+            ("caps.on_exit = \"hold\"", holds),
+            ("node.budget", it.node.budget.is_some()),
+        ]
+    };
+    let both = bounds(before).into_iter().zip(bounds(after));
+    let gone = both.filter(|((_, was), (_, is))| *was && !is);
+    gone.map(|((key, _), _)| key).collect()
 }

@@ -145,7 +145,7 @@ pub fn impossible(config: &Config, inventory: &[Device]) -> Vec<Impossible> {
 }
 
 /// Whether this is any budget at all.
-fn check_number(budget: Watts) -> Result<(), String> {
+pub(crate) fn check_number(budget: Watts) -> Result<(), String> {
     // Written so that a NaN is refused.
     match budget > Watts::ZERO && budget.is_finite() {
         true => Ok(()),

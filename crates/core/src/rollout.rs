@@ -8,6 +8,7 @@ use litd_policies::Policy;
 use litd_units::Watts;
 
 use crate::authority::Rule;
+use crate::budget::check_number;
 use crate::core::Core;
 use crate::record::Note;
 use crate::store::Store;
@@ -101,17 +102,19 @@ impl<S: Store> Core<S> {
 
     /// Whether a lease's budget can be kept. The one that its holder has already, or a higher one, is not
     /// refused for what GPUs hold by now: without the lease they would hold more.
-    fn check_lent(&self, lease: &Lease) -> Result<(), Problem> {
+    fn check_lent(&mut self, lease: &Lease) -> Result<(), Problem> {
         let Some(budget) = lease.budget else {
             return Ok(());
         };
         self.check_has_gpu()?;
-        if self.renews(lease) && budget.is_finite() {
+        check_number(budget).map_err(|error| Problem { error })?;
+        if self.renews(lease) {
             return Ok(());
         }
-        self.bounds()
-            .check(budget)
-            .map_err(|error| Problem { error })
+        let kept = self.bounds().check(budget);
+        kept.map_err(|why| Problem {
+            error: self.refuse_lower(lease, &why),
+        })
     }
 
     /// The budget of a lease for which caps may have to come down. One that is renewed as it is, or as more, lowers
@@ -162,7 +165,7 @@ impl<S: Store> Core<S> {
         Ok(format!("{said}; mode {}{why}{idle}", mode.name()))
     }
 
-    /// A lease is refused because no cap can be lowered for it. The one that its holder has goes on for as long as
+    /// A lease is refused because caps can't be lowered so far. The one that its holder has goes on for as long as
     /// this one would have: were it to end, all caps would rise. Returns what is answered.
     pub(crate) fn refuse_lower(&mut self, lease: &Lease, why: &str) -> String {
         match self.authority.prolong(self.now) {
