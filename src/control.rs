@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use litd_api::{Command, Done, Problem};
-use litd_core::Crowd;
+use litd_core::{Crowd, Progress, Stage};
 use serde::Serialize;
 
 use crate::answers::Answers;
@@ -288,7 +288,7 @@ async fn set_by_hand(hub: &Shared, device: &str) -> Result<Done, Problem> {
 async fn given_back(hub: &Shared, job: &str, done: Done) -> Result<Done, Problem> {
     let back = |hub: &Hub| {
         let outcome = hub.giving_back(job);
-        (!outcome.pending).then_some(outcome.said)
+        (outcome.stage != Stage::Pending).then_some(outcome.said)
     };
     let said = done.message;
     match answered(hub, LONGEST_JOB, back).await {
@@ -308,11 +308,15 @@ async fn given_back(hub: &Shared, job: &str, done: Done) -> Result<Done, Problem
 
 async fn let_go(hub: &Shared, device: Option<&str>) -> Result<Done, Problem> {
     let done = |hub: &Hub| {
-        let outcome = hub.letting_go(device);
-        (!outcome.pending).then_some(outcome.said)
+        let progress = hub.letting_go(device);
+        (progress.stage != Stage::Pending).then_some(progress)
     };
     match answered(hub, LONGEST_RELEASE, done).await {
-        Some(message) => Ok(Done { message }),
+        Some(Progress {
+            stage: Stage::Done,
+            said: message,
+        }) => Ok(Done { message }),
+        Some(Progress { said: error, .. }) => Err(Problem { error }),
         None => Err(Problem {
             error: hub.borrow().letting_go(device).said,
         }),

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use litd_core::{Device, DeviceId, Operation, Range, Reply};
 use litd_power::{
-    DeviceKind, Inventory, Notice, PowerDomain, PowerError, Search, Severity, Source, Worker,
+    DeviceKind, Handles, Inventory, Notice, PowerDomain, PowerError, Search, Severity, Source,
+    Worker,
 };
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
@@ -272,7 +273,7 @@ impl Devices {
                 | Reply::Holders(_)
                 | Reply::HighestClock(_)
                 | Reply::Clocks(_)
-                | Reply::Released => {}
+                | Reply::Released(_) => {}
             }
         }
         for (device, &unanswered) in inventory.iter().zip(&self.unanswered) {
@@ -339,6 +340,6 @@ fn refused(device: DeviceId, operation: Operation, cause: &str) -> Reply {
         Operation::Holders => Reply::Holders(Err(error)),
         Operation::HighestClock => Reply::HighestClock(Err(error)),
         Operation::Clocks(_) => Reply::Clocks(Err(error)),
-        Operation::Release => Reply::Released,
+        Operation::Release => Reply::Released(Handles::Closed),
     }
 }

@@ -376,3 +376,35 @@ fn after_a_foreign_cap_no_idle_gpu_rises_until_it_is_resumed() {
     let not_risen: Vec<usize> = (0..GPUS).filter(lower).collect();
     assert!(not_risen.len() <= 1, "{:?}", stand.held());
 }
+
+#[test]
+fn a_cap_that_somebody_else_has_set_is_left_alone_by_the_next_litd_too() {
+    let mut stand = Stand::real(&quick("observe"));
+    let lower = |stand: &Stand, watts: f64| {
+        stand.command(&Command::SetBudget {
+            watts: Some(Watts(watts)),
+        });
+    };
+    lower(&stand, 5000.0);
+    wait_for("a budget", || stand.sum() <= Watts(5000.0));
+    let theirs = Watts(450.0);
+    stand.rig.hardware().foreign_set(LOWERED, theirs).unwrap();
+    wait_for("what is theirs", || {
+        stand.not_ours() == [(LOWERED, DeviceState::Foreign)]
+    });
+    stand.kill();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    stand.start();
+    stand.wait_for_found();
+    lower(&stand, 4400.0);
+    wait_for("a lower budget", || stand.sum() <= Watts(4400.0));
+    assert_eq!(stand.held()[LOWERED], theirs, "{}", stand.said());
+    assert_eq!(stand.not_ours(), [(LOWERED, DeviceState::Foreign)]);
+    stand.resume();
+    wait_for("it is litd's", || stand.not_ours().is_empty());
+    lower(&stand, 3200.0);
+    wait_for("the lowest budget", || stand.held()[LOWERED] < theirs);
+    assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+    assert_eq!(stand.held()[LOWERED], theirs);
+}

@@ -1,10 +1,12 @@
 //! A driver calls a write failed, and the device does it seconds later: when the litd that asked for it is gone.
 
+use std::fs;
+
 use litd_api::Command;
 use litd_rig::Fault;
 use litd_units::Watts;
 
-use crate::stand::{Stand, quick, wait_for};
+use crate::stand::{Stand, quick, quick_with_switch, wait_for};
 
 /// The GPU that takes its time.
 const LATE: usize = 2;
@@ -80,4 +82,25 @@ fn what_lands_on_the_next_litd_goes_back() {
     let code = stand.terminate();
     assert_eq!(code, Some(0), "{}", stand.said());
     stand.assert_clean_but_for_late(&stand.said());
+}
+
+#[test]
+fn what_lands_while_litd_is_off_goes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let switch = folder.path().join("off");
+    let mut stand = Stand::clocked(&quick_with_switch("observe", &switch));
+    stand.pass(3.0);
+    stand.rig.hardware().inject(LATE, Fault::Postpone);
+    lower(&stand, 5200.0);
+    stand.pass(1.0);
+    stand.rig.hardware().inject(LATE, Fault::InReset);
+    fs::write(&switch, "").unwrap();
+    stand.pass(0.5);
+    stand.rig.hardware().heal(LATE);
+    stand.pass(5.0);
+    assert!(stand.is_back(), "{:?}", stand.held());
+    land(&stand);
+    stand.pass(40.0);
+    assert!(stand.is_back(), "{:?}: {}", stand.held(), stand.said());
+    stand.stop();
 }

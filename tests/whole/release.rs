@@ -197,7 +197,8 @@ fn one_that_refuses_its_cap_is_closed_all_the_same() {
     });
     stand.rig.hardware().inject(REFUSES, Fault::Refuse);
     let (code, said) = stand.try_command(&release(Some("gpu2".to_owned())));
-    assert_eq!(code, 200, "{said}");
+    // A script that goes by the exit status is not to believe that it is back.
+    assert_eq!(code, 409, "{said}");
     assert!(said.contains("gpu2: is closed, but it holds"), "{said}");
     let address = stand.device(REFUSES).address;
     assert!(stand.journaled().contains(&address));
@@ -290,4 +291,34 @@ fn a_kill_switch_does_not_keep_a_drained_gpu_open() {
     stand.rig.hardware().heal(REFUSES);
     fs::remove_file(&file).unwrap();
     stand.stop();
+}
+
+#[test]
+fn what_was_let_go_of_stays_so_when_litd_is_killed_or_stopped() {
+    for is_killed in [true, false] {
+        let mut stand = Stand::real(&quick("observe"));
+        let (code, said) = stand.try_command(&release(Some("gpu2".to_owned())));
+        assert_eq!(code, 200, "{said}");
+        match is_killed {
+            true => stand.kill(),
+            false => assert_eq!(stand.terminate(), Some(0), "{}", stand.said()),
+        }
+        stand.start();
+        // A budget that takes from all that litd has.
+        stand.command(&Command::SetBudget {
+            watts: Some(Watts(4000.0)),
+        });
+        wait_for("the budget", || stand.sum() <= Watts(4000.0));
+        assert_eq!(stand.not_ours(), [(2, DeviceState::Released)]);
+        assert_eq!(stand.held()[2], stand.rig.ledger().found()[2]);
+        stand.command(&Command::Resume {
+            device: Some("gpu2".to_owned()),
+        });
+        wait_for("it is litd's", || stand.not_ours().is_empty());
+        stand.kill();
+        stand.start();
+        stand.wait_for_found();
+        assert_eq!(stand.not_ours(), []);
+        stand.stop();
+    }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::core::{Core, TELEMETRY};
 use crate::devices::Unit;
 use crate::job::Job;
+use crate::left_alone::LeftAlone;
 use crate::lifecycle::AllBegun;
 use crate::record::Note;
 use crate::store::Store;
@@ -57,6 +58,9 @@ pub(crate) struct Condition {
     /// Jobs that have begun, as their schedulers say, until the node boots.
     #[serde(default)]
     pub begun: AllBegun,
+    /// What litd leaves alone until it is told to take it again, by serial number or address, until the node boots.
+    #[serde(default)]
+    pub left_alone: BTreeMap<String, LeftAlone>,
     #[serde(default)]
     boot: String,
     #[serde(skip)]
@@ -71,8 +75,9 @@ impl Condition {
     pub fn load(bytes: &[u8], boot_id: &str) -> (Self, Option<String>) {
         let (mut condition, flaw) = Self::read(bytes);
         if condition.boot != boot_id {
-            // Those jobs are gone.
+            // Those jobs are gone, and so are resets, upgrades and caps that were set.
             condition.begun.clear();
+            condition.left_alone.clear();
             boot_id.clone_into(&mut condition.boot);
         }
         (condition, flaw)
@@ -105,7 +110,8 @@ impl Condition {
     }
 }
 
-fn part(unit: &Unit) -> &str {
+/// What a GPU is known by over restarts.
+pub(crate) fn part(unit: &Unit) -> &str {
     let identity = &unit.device.identity;
     identity.serial.as_deref().unwrap_or(&identity.address)
 }

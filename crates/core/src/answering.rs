@@ -70,7 +70,7 @@ fn answers(operation: Operation, reply: &Reply) -> bool {
             | (Operation::Holders, Reply::Holders(_))
             | (Operation::Clocks(_), Reply::Clocks(_))
             | (Operation::HighestClock, Reply::HighestClock(_))
-            | (Operation::Release, Reply::Released)
+            | (Operation::Release, Reply::Released(_))
     )
 }
 

@@ -135,6 +135,7 @@ impl<S: Store> Core<S> {
         let mut core = Self::open(config, inventory, store, boot_id, now, unix_seconds)?;
         core.recall_trial();
         // After what was recovered: the caps found are not those of a predecessor.
+        core.recall_silent();
         core.follow_mode();
         core.say_hello();
         core.settle_up();
@@ -461,6 +462,7 @@ impl<S: Store> Core<S> {
         // After the journal: what it no longer owes to a device opens that device no more.
         self.close_let_go();
         self.devices.begin_wanted(self.now, &mut self.out);
+        self.keep_left_alone();
         self.finish_stopping();
     }
 

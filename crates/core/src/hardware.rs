@@ -74,7 +74,7 @@ impl<S: Store> Core<S> {
                 }
             }
             Reply::HighestClock(outcome) => self.has_highest_clock(device, outcome),
-            Reply::Released => self.closed(device),
+            Reply::Released(handles) => self.closed(device, handles),
         }
     }
 

@@ -3,9 +3,10 @@
 //! upgraded. Its job is watched only; the job's other devices keep their caps.
 
 use litd_api::{EventKind, Problem};
-use litd_power::Operation;
+use litd_power::{Handles, Operation};
 use litd_units::{Nanos, Watts};
 
+use crate::ailing::part;
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
 use crate::event::DeviceId;
@@ -18,6 +19,11 @@ use crate::store::Store;
 /// administrator is answered within 5 s.
 const TRIES: Nanos = Nanos(2_000_000_000);
 
+/// What is said of a device whose driver's library stays open because of another one.
+const HELD: &str = "its cap is back, but its driver's library has one session for all GPUs, which stays open because \
+                    another GPU's driver does not answer: a reset or an upgrade fails until that one answers or \
+                    litd is stopped";
+
 /// A device that was let go of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LetGo {
@@ -25,8 +31,10 @@ pub(crate) struct LetGo {
     pub since: Nanos,
     /// Its cap could not be given back, and is no longer tried: it stays in the undo journal.
     pub given_up: bool,
-    /// Nothing of it is open.
+    /// Nothing of it is open, but for what [`LetGo::handles`] tells.
     pub closed: bool,
+    /// What was open of its driver's library then.
+    pub handles: Handles,
     /// When it was closed last: until it is read again nobody knows what it holds.
     pub unseen_since: Option<Nanos>,
     /// litd is off: it is taken back when it no longer is.
@@ -88,11 +96,12 @@ impl<S: Store> Core<S> {
     }
 
     /// A device's handles are closed.
-    pub(crate) fn closed(&mut self, device: usize) {
+    pub(crate) fn closed(&mut self, device: usize, handles: Handles) {
         if let Some(unit) = self.devices.get_mut(device)
             && let Some(let_go) = unit.standing.let_go_mut()
         {
             let_go.closed = true;
+            let_go.handles = handles;
             let_go.unseen_since = Some(self.now);
             // Nobody reads it again to tell whether what was not believed was right: nobody's undo waits for it.
             self.actuator.suspect_no_more(device);
@@ -115,6 +124,7 @@ impl<S: Store> Core<S> {
                 continue;
             };
             if let_go.by_mode {
+                self.look_once_more(device, let_go);
                 continue;
             }
             if !self.authority.is_off() && back > 0.0 && self.now >= let_go.since + seconds(back) {
@@ -126,6 +136,17 @@ impl<S: Store> Core<S> {
         if !returning.is_empty() {
             let text = format!("let go of {back} s ago: taken back");
             self.take_back_noted(&returning, &text);
+        }
+    }
+
+    /// While litd is off nobody reads a device that was closed: once a write that failed can't be done any more, the
+    /// device is opened again and read, so that what was done late goes back. One that its users let go of is not
+    /// opened: somebody may be about to reset it.
+    fn look_once_more(&mut self, device: usize, let_go: LetGo) {
+        let unit = self.devices.get(device);
+        let landing = unit.and_then(|unit| unit.landing.as_ref());
+        if let_go.closed && landing.is_some_and(|it| self.now >= it.until) {
+            self.let_go_of(device, true);
         }
     }
 
@@ -203,6 +224,7 @@ impl<S: Store> Core<S> {
             if unit.standing.is_ours() {
                 continue;
             }
+            let name = part(unit).to_owned();
             let before = unit.begins_anew();
             let unread = before.let_go().is_some();
             // The entry of a cap that somebody else has set is about late writes, or outdated.
@@ -228,6 +250,7 @@ impl<S: Store> Core<S> {
                 self.devices.ask_anew(device);
             }
             self.actuator.retry(device);
+            self.leave_alone_no_more(&name);
             self.standing_changed(device);
         }
     }
@@ -260,14 +283,15 @@ impl<S: Store> Core<S> {
         let owed = || owed(self.actuator.held(device), unit.found);
         match (unit.standing.let_go(), unit.answering.doing()) {
             (None, _) => Remains::Others("was taken back meanwhile".to_owned()),
-            (Some(LetGo { closed: true, .. }), _) => {
+            (Some(let_go), _) if let_go.closed => {
                 match self.is_journaled(device) || self.may_be_locked(unit) {
                     true if unit.landing.is_some() && self.is_back_for_now(device, unit) => Remains::Others(
                         "is closed and its cap is back, but a write that failed may still be done: it stays in \
                          the undo journal until litd takes it again or starts anew"
                             .to_owned(),
                     ),
-                    true => Remains::Others(format!("is closed, but {}", owed())),
+                    true => Remains::Owed(format!("is closed, but {}", owed())),
+                    false if let_go.handles == Handles::HeldByAnother => Remains::Owed(HELD.to_owned()),
                     false => Remains::Nothing,
                 }
             }

@@ -1,6 +1,7 @@
 //! Whose a device's cap is. Each state has what only it needs, and the methods that change it are its transitions.
 
 use litd_api::DeviceState;
+use litd_power::Handles;
 use litd_units::{Nanos, Watts};
 
 use crate::mending::Failed;
@@ -137,6 +138,7 @@ impl Standing {
             since,
             given_up: false,
             closed: false,
+            handles: Handles::Closed,
             unseen_since,
             by_mode,
             held: by_mode && !theirs,

@@ -274,6 +274,9 @@ impl<S: Store> Core<S> {
         if let Some(entry) = entry {
             self.recover_device(device, &entry);
         }
+        if is_first {
+            self.recall_left_alone(device, cap);
+        }
         // After what goes back is known: its job is planned with that.
         if never_found || is_first {
             self.standing_changed(device);

@@ -272,7 +272,18 @@ pub trait PowerDomain: Send {
 
     /// Closes whatever handles are open, so that the device can be reset or its driver upgraded.
     /// The next call opens them again.
-    fn release(&mut self) {}
+    fn release(&mut self) -> Handles {
+        Handles::Closed
+    }
+}
+
+/// What is open of a device's driver once its handles were closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handles {
+    /// Nothing.
+    Closed,
+    /// The driver's library has one session for all GPUs, which stays open because another GPU's call hangs in it.
+    HeldByAnother,
 }
 
 #[cfg(test)]

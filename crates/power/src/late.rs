@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use litd_units::{Hertz, Watts};
 
 use crate::discovery::{Inventory, Notice, Severity};
-use crate::domain::{CapRange, ClockRange, Identity, PowerDomain, Reading};
+use crate::domain::{CapRange, ClockRange, Handles, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 use crate::holder::Holder;
 use crate::worker::STACK;
@@ -246,9 +246,10 @@ impl PowerDomain for Late {
     }
 
     /// Of one that was never opened there is nothing to close.
-    fn release(&mut self) {
-        if let State::Known(domain) = &mut self.state {
-            domain.release();
+    fn release(&mut self) -> Handles {
+        match &mut self.state {
+            State::Known(domain) => domain.release(),
+            State::Asked(_) | State::Asleep(_) | State::Ended => Handles::Closed,
         }
     }
 }

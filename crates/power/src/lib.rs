@@ -35,7 +35,8 @@ pub use discovery::{
     discover_within,
 };
 pub use domain::{
-    CapRange, ClockRange, DeviceKind, Identity, PowerDomain, ReadBack, Reading, Sharing, Throttle,
+    CapRange, ClockRange, DeviceKind, Handles, Identity, PowerDomain, ReadBack, Reading, Sharing,
+    Throttle,
 };
 pub use error::PowerError;
 pub use holder::Holder;

@@ -2,7 +2,7 @@
 
 use litd_units::{Hertz, Watts};
 
-use crate::domain::{CapRange, ClockRange, Identity, PowerDomain, Reading};
+use crate::domain::{CapRange, ClockRange, Handles, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 use crate::holder::Holder;
 
@@ -44,8 +44,8 @@ pub enum Reply {
     HighestClock(Result<Hertz, PowerError>),
     /// Clocks are locked, or free; no driver says to what they are.
     Clocks(Result<(), PowerError>),
-    /// Handles are closed.
-    Released,
+    /// Handles were closed.
+    Released(Handles),
 }
 
 impl Operation {
@@ -66,10 +66,7 @@ impl Operation {
             Self::HighestClock => Reply::HighestClock(domain.highest_clock()),
             Self::Clocks(Some(range)) => Reply::Clocks(domain.lock_clocks(range)),
             Self::Clocks(None) => Reply::Clocks(domain.unlock_clocks()),
-            Self::Release => {
-                domain.release();
-                Reply::Released
-            }
+            Self::Release => Reply::Released(domain.release()),
         }
     }
 }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use litd_units::{Hertz, Watts};
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{CapRange, ClockRange, Identity, PowerDomain, Reading};
+use crate::domain::{CapRange, ClockRange, Handles, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 use crate::holder::{Holder, Processes};
 
@@ -288,13 +288,14 @@ impl PowerDomain for Simulated {
         self.clocks(None)
     }
 
-    fn release(&mut self) {
+    fn release(&mut self) -> Handles {
         let device = self.device();
         // A connection that is not open, or that breaks, is as closed as it can be.
         if self.line.connection.is_some() {
             let _ = self.line.ask(&Request::Release { device }, "releasing");
             self.line.connection = None;
         }
+        Handles::Closed
     }
 }
 

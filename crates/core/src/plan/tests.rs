@@ -228,6 +228,8 @@ proptest! {
         let before = plan(&view);
         for (unit, aim) in view.devices.iter_mut().zip(&before.aims) {
             if let Some(target) = aim.target {
+                // What is written is in the journal before.
+                unit.is_journaled |= unit.account.held != Some(target);
                 unit.account.held = Some(target);
                 (unit.account.most, unit.account.counts) = (target, target);
                 unit.counts_with = target;

@@ -1,7 +1,7 @@
 //! A GPU and its driver, with what may be wrong with them.
 
 use litd_core::{Device, Operation, Range, Reply};
-use litd_power::{CapRange, DeviceKind, Identity, PowerError, ReadBack, Reading, Sharing};
+use litd_power::{CapRange, DeviceKind, Handles, Identity, PowerError, ReadBack, Reading, Sharing};
 use litd_units::{Celsius, Hertz, Joules, Watts};
 
 pub const RANGE: CapRange = CapRange {
@@ -138,7 +138,7 @@ impl Gpu {
             Operation::Holders => Reply::Holders(Ok(Vec::new())),
             Operation::HighestClock => Reply::HighestClock(Ok(Hertz(2e9))),
             Operation::Clocks(_) => Reply::Clocks(Ok(())),
-            Operation::Release => Reply::Released,
+            Operation::Release => Reply::Released(Handles::Closed),
         }
     }
 

@@ -179,6 +179,8 @@ pub struct Hw {
     pub users_told: bool,
     /// An administrator took it back: the daemon does not look at it until it is resumed.
     pub let_go: bool,
+    /// And that was asked for by name, so that the next daemon may know of it.
+    pub let_go_for_good: bool,
     /// What its clocks are locked to, in MHz.
     pub clocks: Option<u32>,
     /// The daemon's life in which they were.
@@ -350,6 +352,7 @@ impl Hw {
             holders: Vec::new(),
             users_told: false,
             let_go: false,
+            let_go_for_good: false,
             clocks: None,
             clocks_epoch: u32::MAX,
             clocks_taken: false,

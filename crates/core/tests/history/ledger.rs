@@ -707,6 +707,7 @@ impl World {
         }
         (hw.foreign, hw.foreign_seen) = (false, false);
         (hw.let_go, hw.looked_at) = (false, !hw.let_go && hw.looked_at);
+        hw.let_go_for_good = false;
         self.ledger.reason = true;
     }
 
@@ -730,6 +731,7 @@ impl World {
             Command::Restore { device } => {
                 for at in self.named(device.as_deref()) {
                     self.was_let_go(at);
+                    self.hw[at].let_go_for_good = true;
                 }
             }
             Command::Resume { device } => {

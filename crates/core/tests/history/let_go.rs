@@ -66,7 +66,7 @@ impl World {
 
     /// What has been taken back; looked at after everything that happens.
     pub fn watch_let_go(&mut self) {
-        if !self.hw.iter().any(|hw| hw.let_go) {
+        if !self.hw.iter().any(|hw| hw.let_go || hw.let_go_for_good) {
             return;
         }
         let Some(status) = self.status() else { return };
@@ -75,6 +75,11 @@ impl World {
         let release = self.config.release.clone();
         let after = (release.take_back_seconds * 1e9) as i64;
         for (device, state) in states {
+            let hw = &self.hw[device];
+            // A daemon that was not told itself may know of it from the one before.
+            if hw.let_go_for_good && !hw.let_go && state == DeviceState::Released {
+                self.was_let_go(device);
+            }
             let hw = &self.hw[device];
             if !hw.let_go || state == DeviceState::Released {
                 continue;

@@ -1,7 +1,7 @@
 //! What devices do that were told to: they begin, writes land, and they answer.
 
 use litd_core::{DeviceId, Doubt, Event, Operation, Reply, SessionId};
-use litd_power::{DeviceKind, PowerError, ReadBack, Reading, Throttle};
+use litd_power::{DeviceKind, Handles, PowerError, ReadBack, Reading, Throttle};
 
 use crate::fault::Fault;
 use crate::hardware::{Anothers, MILLI, Op, micro, whole};
@@ -283,7 +283,7 @@ impl World {
             Operation::Clocks(_) => Reply::Clocks(self.results.remove(&serial).unwrap_or(Ok(()))),
             Operation::Release => {
                 (hw.hold.open, hw.looked_at) = (false, false);
-                Reply::Released
+                Reply::Released(Handles::Closed)
             }
         };
         let asks_others = matches!(

@@ -7,7 +7,9 @@ use litd_core::{
     Config, Core, Device, DeviceId, Effect, Event, Home, MemoryStore, Operation, Peer, Reply,
     SessionId,
 };
-use litd_power::{CapRange, DeviceKind, Holder, Identity, PowerError, ReadBack, Reading, Sharing};
+use litd_power::{
+    CapRange, DeviceKind, Handles, Holder, Identity, PowerError, ReadBack, Reading, Sharing,
+};
 use litd_proto::{FromHook, Hello, PROTOCOL};
 use litd_units::{Celsius, Hertz, Joules, Nanos, Watts};
 
@@ -255,7 +257,7 @@ impl Node {
             }
             Operation::HighestClock => Reply::HighestClock(Ok(Hertz(2e9))),
             Operation::Clocks(_) => Reply::Clocks(Ok(())),
-            Operation::Release => Reply::Released,
+            Operation::Release => Reply::Released(Handles::Closed),
         }
     }
 

@@ -9,7 +9,7 @@ use super::address::Address;
 use super::clients::Clients;
 use super::holders::Nodes;
 use super::metrics::{Limiter, Metrics};
-use crate::domain::{CapRange, Identity, PowerDomain, Reading, Throttle};
+use crate::domain::{CapRange, Handles, Identity, PowerDomain, Reading, Throttle};
 use crate::error::PowerError;
 use crate::holder::Holder;
 use crate::sysfs::{self, Attribute, FileError, Step};
@@ -328,8 +328,9 @@ impl PowerDomain for Gpu {
             })
     }
 
-    fn release(&mut self) {
+    fn release(&mut self) -> Handles {
         self.files = None;
+        Handles::Closed
     }
 }
 

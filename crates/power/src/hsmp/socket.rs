@@ -6,7 +6,7 @@ use litd_units::Watts;
 use nix::errno::Errno;
 
 use super::port::Port;
-use crate::domain::{CapRange, Identity, PowerDomain, Reading};
+use crate::domain::{CapRange, Handles, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 use crate::holder::Holder;
 use crate::sysfs::{self, FileError, Step};
@@ -142,7 +142,8 @@ impl PowerDomain for Socket {
         Ok(Vec::new())
     }
 
-    fn release(&mut self) {
+    fn release(&mut self) -> Handles {
         self.port.close();
+        Handles::Closed
     }
 }

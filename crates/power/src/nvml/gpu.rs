@@ -16,7 +16,9 @@ use super::look::Looker;
 use super::session::Client;
 use super::{GPU_NOT_FOUND, in_words};
 use crate::discovery::Search;
-use crate::domain::{CapRange, ClockRange, Identity, PowerDomain, Reading, Sharing, Throttle};
+use crate::domain::{
+    CapRange, ClockRange, Handles, Identity, PowerDomain, Reading, Sharing, Throttle,
+};
 use crate::error::PowerError;
 use crate::holder::{Holder, Processes};
 use crate::sysfs;
@@ -318,8 +320,8 @@ impl PowerDomain for Gpu {
         })
     }
 
-    fn release(&mut self) {
-        self.client.release();
+    fn release(&mut self) -> Handles {
+        self.client.release()
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
+use crate::domain::Handles;
 use crate::worker::STACK;
 
 /// Calls wait so long for those that are under way in a session that is to be closed. One that hangs
@@ -118,6 +119,20 @@ impl Session {
         state.busy = aside(close).is_ok();
     }
 
+    /// Waits until no session is open that is to be closed.
+    fn wait_until_renewed(&self) -> Handles {
+        let until = Instant::now() + CLOSING;
+        let mut state = self.lock();
+        while state.stale.is_some() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Handles::HeldByAnother;
+            }
+            state = self.wait(state, left);
+        }
+        Handles::Closed
+    }
+
     /// Waits for the library to be closed, if it is being closed.
     fn wait_for_closing(&self, mut state: MutexGuard<'_, State>) {
         let until = Instant::now() + CLOSING;
@@ -206,11 +221,12 @@ impl Client {
 
     /// Lets go, and shuts the library down for all: a session keeps every GPU open of which it
     /// had a handle. The others' next call opens it again, for their own GPUs only.
-    pub(super) fn release(&mut self) {
+    pub(super) fn release(&mut self) -> Handles {
         if self.uses {
             self.leave();
             self.renew();
         }
+        self.session.wait_until_renewed()
     }
 
     fn leave(&mut self) {

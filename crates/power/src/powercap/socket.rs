@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::energy::Meter;
 use super::kept::{Kept, Record};
-use crate::domain::{CapRange, Identity, PowerDomain, Reading};
+use crate::domain::{CapRange, Handles, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 use crate::holder::Holder;
 use crate::sysfs::{self, Attribute, FileError, Step};
@@ -427,8 +427,9 @@ impl PowerDomain for Socket {
         Ok(Vec::new())
     }
 
-    fn release(&mut self) {
+    fn release(&mut self) -> Handles {
         self.files = None;
+        Handles::Closed
     }
 }
 

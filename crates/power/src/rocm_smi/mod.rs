@@ -22,7 +22,7 @@ use self::process::{Process, Recipe, Unanswered};
 use self::protocol::{Answer, Cause, Description, Refusal, Request};
 use crate::amdgpu::{self, address::Address, clients::Clients, holders::Nodes};
 use crate::discovery::{Inventory, Notice, PATIENCE, Search, Severity};
-use crate::domain::{CapRange, Identity, PowerDomain, Reading};
+use crate::domain::{CapRange, Handles, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 use crate::holder::Holder;
 use crate::late::{self, Candidate, Look, Outcome};
@@ -389,7 +389,8 @@ impl PowerDomain for Gpu {
         holders.map_err(|error| self.driver("listing the processes", error.to_string()))
     }
 
-    fn release(&mut self) {
+    fn release(&mut self) -> Handles {
         self.process.close();
+        Handles::Closed
     }
 }

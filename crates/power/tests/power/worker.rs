@@ -4,8 +4,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use litd_power::{
-    CapRange, DeviceKind, Holder, Identity, Operation, PowerDomain, PowerError, ReadBack, Reading,
-    Reply, Sharing, Stopped, Worker,
+    CapRange, DeviceKind, Handles, Holder, Identity, Operation, PowerDomain, PowerError, ReadBack,
+    Reading, Reply, Sharing, Stopped, Worker,
 };
 use litd_units::Watts;
 
@@ -144,7 +144,7 @@ fn operations_are_done_in_order_and_a_write_answers_with_what_is_held() {
     assert_eq!(reading.cap, Watts(650.0));
     assert_eq!(next(), Reply::Holders(Ok(vec![holder()])));
     assert!(matches!(next(), Reply::Range(Ok(range)) if range.resolution == Watts(10.0)));
-    assert_eq!(next(), Reply::Released);
+    assert_eq!(next(), Reply::Released(Handles::Closed));
 }
 
 #[test]

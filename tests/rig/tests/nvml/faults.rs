@@ -279,7 +279,7 @@ fn a_devices_thread_has_room_for_opening_the_library() {
         worker.submit(operation).unwrap();
         let reply = replies.recv_timeout(SOON).unwrap();
         match reply {
-            Reply::Released => assert_eq!(rig.hardware().nvidia().clients(), 0),
+            Reply::Released(_) => assert_eq!(rig.hardware().nvidia().clients(), 0),
             Reply::Read(reading) => assert_eq!(reading.unwrap().cap, Watts(700.0)),
             Reply::Set(held) => assert_eq!(held, Ok(Watts(600.0))),
             Reply::Identity(told) => {

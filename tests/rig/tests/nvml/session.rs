@@ -1,5 +1,9 @@
 //! Handles that can be closed: an open NVML client blocks a GPU reset and a driver upgrade.
 
+use std::time::Duration;
+
+use litd_power::Handles;
+use litd_rig::Fault;
 use litd_units::Watts;
 
 use crate::common::{rig, wait_for};
@@ -46,6 +50,28 @@ fn gpus_that_are_all_released_close_the_library() {
     assert_eq!(rig.hardware().nvidia().clients(), 0);
     assert_eq!(rig.hardware().nvidia().sessions(), 1);
     assert!(!is_loaded(&rig), "the library is still mapped");
+}
+
+#[test]
+fn one_that_is_released_tells_of_the_session_that_another_one_keeps_open() {
+    let rig = rig();
+    let mut gpus = gpus(&rig);
+    for gpu in &mut gpus {
+        gpu.read().unwrap();
+    }
+    rig.hardware()
+        .inject(5, Fault::Block(Duration::from_secs(3600)));
+    let mut hung = gpus.remove(5);
+    std::thread::scope(|scope| {
+        scope.spawn(|| hung.read());
+        // Long enough for its call to be under way.
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(gpus[3].release(), Handles::HeldByAnother);
+        // Once more: nothing of its own is open, and the session is.
+        assert_eq!(gpus[3].release(), Handles::HeldByAnother);
+        rig.hardware().heal(5);
+    });
+    assert_eq!(gpus[3].release(), Handles::Closed);
 }
 
 /// Whether this process has the rig's library in its memory: an upgrade would replace its file.

@@ -1,0 +1,137 @@
+//! What litd leaves alone until it is told to take it again outlives this litd: a device that its users let go of,
+//! and one whose cap somebody else has set. A crash or an upgrade of litd is no reason to open the one in the middle of
+//! its reset, or to move the other's cap.
+
+use litd_api::EventKind;
+use litd_units::Watts;
+use serde::{Deserialize, Serialize};
+
+use crate::ailing::part;
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::record::Note;
+use crate::standing::Standing;
+use crate::store::Store;
+
+/// Why a device is left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LeftAlone {
+    /// Its users have litd let go of it.
+    Released,
+    /// Somebody else has set this cap.
+    Foreign(Watts),
+}
+
+impl LeftAlone {
+    /// What is to be kept of a device that holds `held`; `before` was kept of it so far.
+    fn of(unit: &Unit, held: Option<Watts>, before: Option<Self>) -> Option<Self> {
+        match unit.standing {
+            Standing::Released(let_go) if !let_go.by_mode => Some(Self::Released),
+            Standing::Foreign(_) if unit.standing.is_kept() => held.map(Self::Foreign).or(before),
+            // Nobody has been told to take it while it fails, holds what litd wrote late, or litd is off.
+            Standing::Foreign(_) | Standing::Faulty(_) | Standing::Released(_) => before,
+            Standing::Ours if unit.was_read() => None,
+            Standing::Ours => before,
+        }
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// At a start: a device that an earlier litd had let go of, and that does not answer, is let go of at once.
+    /// Others are read first: what they hold counts for the budget.
+    pub(crate) fn recall_silent(&mut self) {
+        let devices = self.devices.iter();
+        let silent = devices.filter(|(_, unit)| !unit.unbelieved.is_suspect());
+        let silent: Vec<usize> = silent.map(|(device, _)| device).collect();
+        for device in silent {
+            self.recall_let_go(device);
+        }
+    }
+
+    /// A device was read for the first time, and holds `cap`.
+    pub(crate) fn recall_left_alone(&mut self, device: usize, cap: Watts) {
+        if !self.recall_let_go(device) {
+            self.recall_foreign(device, cap);
+        }
+    }
+
+    fn kept_of(&self, device: usize) -> Option<LeftAlone> {
+        let unit = self.devices.get(device)?;
+        let kept = self.condition.left_alone.get(part(unit)).copied();
+        kept.filter(|_| self.stopping.is_none())
+    }
+
+    /// A device that an earlier litd had let go of is let go of, as before. Returns whether it is one.
+    fn recall_let_go(&mut self, device: usize) -> bool {
+        let is_let_go = self.kept_of(device) == Some(LeftAlone::Released);
+        if let Some(unit) = self.devices.get(device).filter(|_| is_let_go) {
+            let text =
+                "was let go of before litd was started anew, and stays so until `litctl resume`";
+            let note = Note::info(EventKind::State, text).device(unit.address());
+            self.note(note);
+            self.let_go_of(device, false);
+        }
+        is_let_go
+    }
+
+    /// The cap of a device is left alone that somebody else had set while an earlier litd ran.
+    fn recall_foreign(&mut self, device: usize, cap: Watts) {
+        let kept = self.kept_of(device);
+        let is_theirs = matches!(kept, Some(LeftAlone::Foreign(theirs)) if theirs.is_same_cap(cap));
+        let address = self.devices.get(device).map(Unit::address);
+        let entry = address.and_then(|address| self.entry(address));
+        // One that names theirs as found is there for what may land late.
+        let is_owed = entry.is_some_and(|entry| !entry.found.is_same_cap(cap));
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        if !is_theirs || is_owed || !unit.is_ours() {
+            return;
+        }
+        unit.standing.take();
+        let address = unit.address();
+        let text = format!(
+            "holds {cap}, which somebody else set before litd was started anew: left alone until \
+             `litctl resume {address}`"
+        );
+        let note = Note::warning(EventKind::Foreign, text).device(address);
+        self.note(note);
+        self.standing_changed(device);
+    }
+
+    /// A device is litd's again: the next one is not to leave it alone, also where this one dies before it has read it.
+    pub(crate) fn leave_alone_no_more(&mut self, name: &str) {
+        if self.condition.left_alone.remove(name).is_some() {
+            self.save_condition();
+        }
+    }
+
+    /// Keeps for the next start what is left alone, where that has changed. `litd restore` takes nothing over.
+    pub(crate) fn keep_left_alone(&mut self) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let mut changed = false;
+        for (device, unit) in self.devices.iter() {
+            let name = part(unit);
+            let before = self.condition.left_alone.get(name).copied();
+            let kept = LeftAlone::of(unit, self.actuator.held(device), before);
+            if kept == before {
+                continue;
+            }
+            changed = true;
+            match kept {
+                Some(kept) => {
+                    self.condition.left_alone.insert(name.to_owned(), kept);
+                }
+                None => {
+                    self.condition.left_alone.remove(name);
+                }
+            }
+        }
+        if changed {
+            self.save_condition();
+        }
+    }
+}
