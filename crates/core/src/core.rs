@@ -133,9 +133,10 @@ impl<S: Store> Core<S> {
         unix_seconds: f64,
     ) -> Result<Self, JournalError> {
         let mut core = Self::open(config, inventory, store, boot_id, now, unix_seconds)?;
+        core.recall_silent();
+        core.look_again_at_all();
         core.recall_trial();
         // After what was recovered: the caps found are not those of a predecessor.
-        core.recall_silent();
         core.follow_mode();
         core.say_hello();
         core.settle_up();
@@ -156,6 +157,7 @@ impl<S: Store> Core<S> {
         unix_seconds: f64,
     ) -> Result<Self, JournalError> {
         let mut core = Self::open(config, inventory, store, boot_id, now, unix_seconds)?;
+        core.look_again_at_all();
         core.stop();
         core.settle_up();
         Ok(core)
@@ -230,10 +232,13 @@ impl<S: Store> Core<S> {
             core.recover_clocks();
         }
         core.expect_undone(left.undone);
-        // The second look at each device, at once.
-        core.read_all();
-        core.judge_devices();
         Ok(core)
+    }
+
+    /// The second look at each device, at once: the shell has read them before.
+    fn look_again_at_all(&mut self) {
+        self.read_all();
+        self.judge_devices();
     }
 
     fn say_hello(&mut self) {

@@ -172,8 +172,11 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
-        let limit =
-            |range: CapRange| held.is_same_cap(range.lowest) || held.is_same_cap(range.highest);
+        // A driver cuts to a limit what is beyond that limit, and nothing else.
+        let limit = |range: CapRange| {
+            let lowest = held.is_same_cap(range.lowest) && wanted <= held;
+            lowest || held.is_same_cap(range.highest) && wanted >= held
+        };
         let by_driver = unit.rounds(wanted, held) || unit.device.range.last().is_some_and(limit);
         let was_there = before.is_some_and(|before| before.is_same_cap(held));
         let ours = self.entry(unit.address());

@@ -62,9 +62,14 @@ impl<S: Store> Core<S> {
         kept.filter(|_| self.stopping.is_none())
     }
 
+    /// Whether its users have had litd let go of a device, whatever else it was let go of for.
+    pub(crate) fn is_released_by_name(&self, device: usize) -> bool {
+        self.kept_of(device) == Some(LeftAlone::Released)
+    }
+
     /// A device that an earlier litd had let go of is let go of, as before. Returns whether it is one.
     fn recall_let_go(&mut self, device: usize) -> bool {
-        let is_let_go = self.kept_of(device) == Some(LeftAlone::Released);
+        let is_let_go = self.is_released_by_name(device);
         if let Some(unit) = self.devices.get(device).filter(|_| is_let_go) {
             let text =
                 "was let go of before litd was started anew, and stays so until `litctl resume`";

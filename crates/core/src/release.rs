@@ -143,10 +143,19 @@ impl<S: Store> Core<S> {
     /// device is opened again and read, so that what was done late goes back. One that its users let go of is not
     /// opened: somebody may be about to reset it.
     fn look_once_more(&mut self, device: usize, let_go: LetGo) {
-        let unit = self.devices.get(device);
-        let landing = unit.and_then(|unit| unit.landing.as_ref());
-        if let_go.closed && landing.is_some_and(|it| self.now >= it.until) {
-            self.let_go_of(device, true);
+        let now = self.now;
+        let is_owed = self.is_journaled(device);
+        let Some(unit) = self
+            .devices
+            .get_mut(device)
+            .filter(|_| is_owed && let_go.closed)
+        else {
+            return;
+        };
+        let is_over = unit.landing.as_ref().is_some_and(|it| now >= it.until);
+        if let Some(let_go) = unit.standing.let_go_mut().filter(|_| is_over) {
+            (let_go.closed, let_go.since) = (false, now);
+            self.devices.want_read(device);
         }
     }
 
@@ -192,12 +201,15 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
+        let name = part(unit).to_owned();
         let Some(let_go) = unit.standing.let_go_mut() else {
             return;
         };
         // While litd is off it is nobody's turn; afterwards it is.
         let_go.by_mode |= self.authority.is_off();
-        if !let_go.by_mode {
+        let is_later = let_go.by_mode;
+        self.leave_alone_no_more(&name);
+        if !is_later {
             self.take_back_noted(&[device], "it has come back: taken back");
         }
     }

@@ -96,7 +96,13 @@ impl<S: Store> Core<S> {
                 self.let_go_of(device, true);
             }
         } else {
-            self.take_back(&concerned);
+            let (released, others): (Vec<_>, Vec<_>) = concerned
+                .into_iter()
+                .partition(|&device| self.is_released_by_name(device));
+            for device in released {
+                self.let_go_of(device, false);
+            }
+            self.take_back(&others);
         }
     }
 

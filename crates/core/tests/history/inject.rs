@@ -267,6 +267,8 @@ impl World {
 
     fn reboot(&mut self, power_cut: bool) {
         self.boot += 1;
+        // What was let go of is litd's again.
+        self.hw.iter_mut().for_each(|hw| hw.let_go_for_good = false);
         self.recall_spared(true);
         self.seen.mark(Fault::Reboot);
         // A kernel that is started from a running one (kexec) need not reset the devices: their caps

@@ -57,7 +57,10 @@ impl World {
         }
         self.seen.mark(Fault::Returned);
         // What the configuration says then counts.
-        self.hw[device].hold.returned |= self.config.release.take_back_on_return;
+        if self.config.release.take_back_on_return {
+            let hw = &mut self.hw[device];
+            (hw.hold.returned, hw.let_go_for_good) = (true, false);
+        }
         if !self.hw[device].absent {
             let place = self.hw[device].place;
             self.tell(Event::Returned(DeviceId(place)));
@@ -77,7 +80,9 @@ impl World {
         for (device, state) in states {
             let hw = &self.hw[device];
             // A daemon that was not told itself may know of it from the one before.
-            if hw.let_go_for_good && !hw.let_go && state == DeviceState::Released {
+            // One that is off lets go of all.
+            let is_off = self.mode() == litd_api::Mode::Off;
+            if hw.let_go_for_good && !hw.let_go && state == DeviceState::Released && !is_off {
                 self.was_let_go(device);
             }
             let hw = &self.hw[device];
