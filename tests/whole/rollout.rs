@@ -177,3 +177,24 @@ fn a_configuration_that_was_cut_off_lifts_no_budget_unsaid() {
     ));
     stand.stop();
 }
+
+#[test]
+fn a_lease_is_not_prolonged_where_less_rules_without_it() {
+    let mut stand = Stand::clocked(&(quick("observe") + "caps.safe_budget = 3000\n"));
+    let lease =
+        |watts: u32| format!(r#"{{"controller": "fleet", "seconds": 8, "budget": {watts}}}"#);
+    assert_eq!(put(&stand, &lease(4000)).0, 200);
+    stand.pass(3.0);
+    for _ in 0..3 {
+        let (code, said) = put(&stand, &lease(500));
+        assert_eq!(code, 409, "{said}");
+        assert!(said.contains("the budget stays as it was"), "{said}");
+        stand.pass(3.0);
+    }
+    assert_eq!(stand.status().node.lease, None);
+    assert!(stand.sum() <= Watts(3000.0), "{}", stand.sum());
+    // One that switches litd off lowers nothing.
+    let off = r#"{"controller": "fleet", "seconds": 8, "mode": "off", "budget": 500}"#;
+    assert_eq!(put(&stand, off).0, 200);
+    stand.stop();
+}

@@ -2,7 +2,10 @@
 //! on each node renews the lease for as long as the file says so.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use litd_api::{Command, Done, Lease, Mode};
@@ -11,6 +14,12 @@ use litd_units::Watts;
 use serde::Deserialize;
 
 use crate::{Client, ControlError};
+
+/// A file that was not written to for so long is whole.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// One that is written to is read so often.
+const READ: u32 = 4;
 
 /// A lease that has no whole second left is none.
 const SHORTEST: f64 = 1.0;
@@ -74,9 +83,27 @@ impl Grant {
 
 fn granted(file: &Path, node: &str, now: Timestamp, seconds: f64) -> Result<Grant, String> {
     let shown = file.display();
-    let text = files::text(file, files::LONGEST_CONFIG);
-    let text = text.map_err(|error| format!("{shown}: {error}"))?;
+    let text = settled(file).map_err(|error| format!("{shown}: {error}"))?;
     grant(&text, node, now, seconds).map_err(|error| format!("{shown}: {error}"))
+}
+
+/// The file's text once nobody has written to it for a moment. Half of a file that is written in place is a good one,
+/// and grants a node what is meant for others.
+fn settled(file: &Path) -> io::Result<String> {
+    let mut before = None;
+    for _ in 0..READ {
+        let text = files::text(file, files::LONGEST_CONFIG)?;
+        let age = file.metadata()?.modified()?.elapsed();
+        let is_old = age.is_ok_and(|age| age >= SETTLED);
+        // The clock of whoever has written it may be another.
+        if is_old || before.as_ref() == Some(&text) {
+            return Ok(text);
+        }
+        before = Some(text);
+        thread::sleep(SETTLED);
+    }
+    let text = "is being written to: write another file beside it, and rename that";
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
 }
 
 fn grant(text: &str, node: &str, now: Timestamp, seconds: f64) -> Result<Grant, String> {
@@ -178,5 +205,20 @@ mod tests {
         for text in wrong {
             assert!(grant(text, "n", now(), 60.0).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_being_written_to_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fleet.toml");
+        std::fs::write(&path, "budget = 1300\n").unwrap();
+        let (file, whole) = (path.clone(), "budget = 1300\n[nodes.n1]\nbudget = 900\n");
+        let writer = thread::spawn(move || {
+            thread::sleep(SETTLED / 2);
+            std::fs::write(file, whole).unwrap();
+        });
+        let granted = Grant::read(&path, "n1", 60.0).unwrap();
+        writer.join().unwrap();
+        assert_eq!(granted.budget(), Some(Watts(900.0)));
     }
 }

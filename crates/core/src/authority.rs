@@ -136,9 +136,13 @@ impl Authority {
     /// The budget that was set, before what the node's leaves: the least of what an administrator says and of what the
     /// lease says, or else the safe budget. A lease that names none leaves the safe one as it is.
     pub fn budget(&self, config: &Config) -> Option<Watts> {
-        let own = self.budget.or(config.caps.budget);
+        let own = self.own_budget(config);
         let lent = self.leased_budget().or(config.caps.safe_budget);
         [own, lent].into_iter().flatten().reduce(Watts::min)
+    }
+
+    fn own_budget(&self, config: &Config) -> Option<Watts> {
+        self.budget.or(config.caps.budget)
     }
 
     /// The budget that an administrator has set until the next start.
@@ -183,8 +187,15 @@ impl Authority {
         is_renewed
     }
 
-    /// The lease, if there is one, goes on for as long as it was granted for. Returns for how many seconds.
-    pub fn prolong(&mut self, now: Nanos) -> Option<f64> {
+    /// The lease, if there is one, goes on for as long as it was granted for, unless caps would be lower without it.
+    /// Returns for how many seconds.
+    pub fn prolong(&mut self, config: &Config, now: Nanos) -> Option<f64> {
+        let with = self.budget(config);
+        let without = [self.own_budget(config), config.caps.safe_budget];
+        let without = without.into_iter().flatten().reduce(Watts::min);
+        if without.is_some_and(|without| with.is_none_or(|with| without < with)) {
+            return None;
+        }
         let held = self.lease.as_mut()?;
         held.until = held.until.max(now + seconds(held.lease.seconds));
         Some((held.until - now).as_secs_f64())
@@ -310,7 +321,10 @@ mod tests {
         let other = authority.rival("another", Nanos(20 * SECOND));
         assert_eq!(other, Some(("fleet", 50.0)));
         assert_eq!(authority.expire_lease(Nanos(69 * SECOND)), None);
-        assert_eq!(authority.prolong(Nanos(60 * SECOND)), Some(60.0));
+        assert_eq!(
+            authority.prolong(&Config::default(), Nanos(60 * SECOND)),
+            Some(60.0)
+        );
         assert_eq!(authority.expire_lease(Nanos(119 * SECOND)), None);
         let ended = authority.expire_lease(Nanos(120 * SECOND));
         assert_eq!(ended.as_deref(), Some("fleet"));

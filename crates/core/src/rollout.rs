@@ -114,7 +114,8 @@ impl<S: Store> Core<S> {
         };
         self.check_has_gpu()?;
         check_number(budget).map_err(|error| Problem { error })?;
-        if self.renews(lease) {
+        let is_off = self.authority.rule_with(&self.config, Some(lease)).0 == Mode::Off;
+        if is_off || self.renews(lease) {
             return Ok(());
         }
         let kept = self.bounds().check(budget);
@@ -174,7 +175,7 @@ impl<S: Store> Core<S> {
     /// A lease is refused because caps can't be lowered so far. The one that its holder has goes on for as long as
     /// this one would have: were it to end, all caps would rise. Returns what is answered.
     pub(crate) fn refuse_lower(&mut self, lease: &Lease, why: &str) -> String {
-        match self.authority.prolong(self.now) {
+        match self.authority.prolong(&self.config, self.now) {
             Some(left) => format!(
                 "the lease that {} has goes on for {left:.0} s as it was: {why}",
                 lease.controller
