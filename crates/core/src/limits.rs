@@ -8,6 +8,7 @@ use litd_power::{Reading, Throttle};
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
+use crate::drawn::Drawn;
 use crate::job::Job;
 use crate::record::Note;
 use crate::store::Store;
@@ -53,10 +54,13 @@ pub(crate) struct Window {
     readings: u32,
     power: f64,
     throttled: bool,
+    drawn: Drawn,
 }
 
 impl Window {
-    pub fn add(&mut self, reading: &Reading) {
+    /// One more reading, which was asked for at that time.
+    pub fn add(&mut self, asked: Nanos, reading: &Reading) {
+        self.drawn.add(asked, reading);
         let limiter = limiter(reading);
         self.throttled |= reading.throttle.is_some();
         let share = reading.power_share.filter(|share| share.is_finite());
@@ -68,6 +72,19 @@ impl Window {
         };
         self.readings = self.readings.saturating_add(1);
         self.power += power;
+    }
+
+    /// What comes after this: of all but the energy counter it knows nothing yet.
+    pub fn next(&self) -> Self {
+        Self {
+            drawn: self.drawn.next(),
+            ..Self::default()
+        }
+    }
+
+    /// The mean power that it drew.
+    pub fn power(&self) -> Option<Watts> {
+        self.drawn.mean()
     }
 
     /// For which share of the time power limited it; `None` where nobody could tell.
@@ -90,8 +107,8 @@ impl<S: Store> Core<S> {
         let Some(reading) = unit.device.reading else {
             return;
         };
-        unit.window.add(&reading);
         let asked = unit.read_at;
+        unit.window.add(asked, &reading);
         unit.thermal.add(asked, reading.temperature, reading.power);
     }
 
@@ -266,24 +283,24 @@ mod tests {
     fn a_window_has_the_mean_share_of_those_readings_that_know() {
         let mut window = Window::default();
         assert_eq!(window.power_share(), None);
-        window.add(&Reading::default());
+        window.add(Nanos(0), &Reading::default());
         assert_eq!(window.power_share(), None);
         for limited in [true, true, false, true] {
-            window.add(&told(300.0, Some(limited)));
+            window.add(Nanos(0), &told(300.0, Some(limited)));
         }
         assert_eq!(window.power_share(), Some(0.75));
         let counted = Reading {
             power_share: Some(0.25),
             ..told(300.0, Some(true))
         };
-        window.add(&counted);
+        window.add(Nanos(0), &counted);
         assert_eq!(window.power_share(), Some(0.65));
         assert!(!window.throttled());
         let hot = Reading {
             throttle: Some(Throttle::Heat),
             ..told(300.0, Some(true))
         };
-        window.add(&hot);
+        window.add(Nanos(0), &hot);
         assert!(window.throttled());
         assert!((window.power_share().unwrap() - 3.25 / 6.0).abs() < 1e-9);
     }

@@ -12,7 +12,6 @@ use crate::core::Core;
 use crate::devices::Unit;
 use crate::job::{Job, Measured, Shown};
 use crate::learned::Confidence;
-use crate::limits::Window;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -393,7 +392,7 @@ impl<S: Store> Core<S> {
     fn begin_windows(&mut self, gpus: &[usize]) {
         for &gpu in gpus {
             if let Some(unit) = self.devices.get_mut(gpu) {
-                unit.window = Window::default();
+                unit.window = unit.window.next();
             }
         }
     }
@@ -412,7 +411,7 @@ impl<S: Store> Core<S> {
             slowdown: reading.slowdown,
             throttled: unit.is_some_and(|unit| unit.window.throttled()),
             power_share: unit.and_then(|unit| unit.window.power_share()),
-            power: reading.power,
+            power: unit.and_then(|unit| unit.window.power()).or(reading.power),
             clock: reading.clock,
             // These are what kernels tell.
             pace: None,

@@ -30,12 +30,21 @@ pub struct Family<P> {
     /// True power of each GPU in the last iteration, and its counter's energy before and after.
     power: Vec<Watts>,
     counted: [Vec<Joules>; 2],
+    /// What the counters told at the last reading, and the time since.
+    read: Vec<Joules>,
+    passed: Millis,
     /// Iterations since the last reading, in how many of them power limited each GPU, and whether
     /// heat did in any.
     since: u32,
     by_power: Vec<u32>,
     throttled: Vec<bool>,
 }
+
+/// Energy counters are brought up to date no more often than this.
+const COUNTED: Millis = Millis(100.0);
+
+/// Over less time the daemon makes no power of a counter.
+const SHORTEST: Millis = Millis(900.0);
 
 impl<P: Plant + Clone> Family<P> {
     /// With the caps that its owner has. Tools read power as means of `window`, at
@@ -47,6 +56,8 @@ impl<P: Plant + Clone> Family<P> {
             moments: seed,
             power: vec![Watts::ZERO; gpus],
             counted: [vec![Joules::ZERO; gpus], vec![Joules::ZERO; gpus]],
+            read: vec![Joules::ZERO; gpus],
+            passed: Millis::ZERO,
             caps: plant.start(),
             found: plant.cpus().limit,
             plant,
@@ -55,6 +66,19 @@ impl<P: Plant + Clone> Family<P> {
             since: 0,
             by_power: vec![0; gpus],
             throttled: vec![false; gpus],
+        }
+    }
+
+    /// Power as the daemon makes it of what it reads: the counter's over the time since the last reading, where that is
+    /// long enough for one; else what the sensor shows. A counter is brought up to date once in a sensor's window.
+    fn drawn(&mut self, gpu: usize, moment: f64) -> Watts {
+        let shown = self.shown(gpu, moment);
+        let late = self.window.0.max(COUNTED.0) * moment * 1e-3;
+        let told = Joules(self.counted[1][gpu].0 - self.power[gpu].0 * late);
+        let before = std::mem::replace(&mut self.read[gpu], told);
+        match self.passed >= SHORTEST {
+            true => Watts((told - before).0 * 1e3 / self.passed.0),
+            false => shown,
         }
     }
 
@@ -147,6 +171,7 @@ impl<P: Plant + Clone> Steered for Family<P> {
         let (time, gpus) = (it.wall, it.power.iter().copied().sum());
         self.power.clone_from(&it.power);
         self.last = time;
+        self.passed += time;
         self.iterations += 1;
         self.since += 1;
         self.counted.swap(0, 1);
@@ -187,6 +212,12 @@ impl<P: Plant + Clone> Steered for Family<P> {
         let since = f64::from(self.since.max(1));
         let mut rng = Rng::stream(self.moments, &[0x5e45, self.iterations]);
         let moments: Vec<f64> = (0..self.gpu_count()).map(|_| rng.uniform()).collect();
+        let drawn: Vec<Watts> = moments
+            .iter()
+            .enumerate()
+            .map(|(gpu, &moment)| self.drawn(gpu, moment))
+            .collect();
+        self.passed = Millis::ZERO;
         let readings = self.plant.readings().into_iter().enumerate();
         let told = readings.map(|(gpu, it)| GpuReading {
             cap: it.cap,
@@ -194,7 +225,7 @@ impl<P: Plant + Clone> Steered for Family<P> {
             slowdown: Some(it.slowdown),
             throttled: self.throttled[gpu],
             power_share: Some(f64::from(self.by_power[gpu]) / since),
-            power: Some(self.shown(gpu, moments[gpu])),
+            power: Some(drawn[gpu]),
             clock: Some(it.clock),
             ..GpuReading::default()
         });
