@@ -104,3 +104,71 @@ fn what_lands_while_litd_is_off_goes_back() {
     assert!(stand.is_back(), "{:?}: {}", stand.held(), stand.said());
     stand.stop();
 }
+
+/// What GPUs may hold in the nodes below, whatever lands.
+const MOST: Watts = Watts(4000.0);
+
+/// A node that keeps a budget of [`MOST`], with a raise to come that was asked for under a higher one.
+fn with_a_raise_to_come(config: &str) -> Stand {
+    let mut stand = Stand::clocked(config);
+    stand.pass(3.0);
+    assert!(stand.sum() <= MOST, "{:?}", stand.held());
+    stand.rig.hardware().inject(LATE, Fault::Postpone);
+    let lease = r#"{"controller": "fleet", "seconds": 600, "budget": 5400}"#;
+    assert_eq!(stand.ask("PUT", "/v1/lease", lease).0, 200);
+    stand.pass(0.2);
+    stand.rig.hardware().heal(LATE);
+    stand
+}
+
+fn raise_lands(stand: &Stand) {
+    let before = stand.held()[LATE];
+    stand.rig.hardware().land(LATE).unwrap();
+    assert!(stand.held()[LATE] > before, "{:?}", stand.held());
+    assert!(stand.sum() <= MOST, "{:?}: {}", stand.held(), stand.said());
+}
+
+#[test]
+fn a_raise_that_lands_under_a_lower_budget_has_its_room() {
+    let mut stand = with_a_raise_to_come(&(quick("observe") + SAFE));
+    assert_eq!(stand.ask("DELETE", "/v1/lease", "").0, 200);
+    stand.pass(3.0);
+    raise_lands(&stand);
+    stand.pass(40.0);
+    assert!(
+        stand.sum() <= MOST && stand.sum() > MOST - Watts(100.0),
+        "{:?}",
+        stand.held()
+    );
+    stand.stop();
+}
+
+const HOLD: &str = "caps.on_exit = \"hold\"\ncaps.safe_budget = 4000\n";
+const SAFE: &str = "caps.safe_budget = 4000\n";
+
+#[test]
+fn a_raise_that_lands_after_a_stop_is_within_the_safe_budget() {
+    let mut stand = with_a_raise_to_come(&(quick("observe") + HOLD));
+    assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+    raise_lands(&stand);
+}
+
+#[test]
+fn a_raise_that_lands_while_litd_is_off_is_within_the_safe_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let switch = folder.path().join("off");
+    let config = quick_with_switch("observe", &switch) + HOLD;
+    let mut stand = with_a_raise_to_come(&config);
+    fs::write(&switch, "").unwrap();
+    stand.pass(5.0);
+    raise_lands(&stand);
+    let high = stand.held()[LATE];
+    stand.pass(40.0);
+    assert!(
+        stand.held()[LATE] < high,
+        "{:?}: {}",
+        stand.held(),
+        stand.said()
+    );
+    assert!(stand.sum() <= MOST, "{:?}", stand.held());
+}

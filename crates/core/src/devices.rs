@@ -32,6 +32,9 @@ pub(crate) struct Landing {
     pub is_away: bool,
     /// How that is known.
     pub source: Source,
+    /// Which of them was the last that a predecessor asked for: a device that holds it when it is first read has done
+    /// it. What holds an earlier one may hold it because that was asked for again since.
+    pub last: Option<Watts>,
 }
 
 /// How litd knows of a write that may still be done. When litd is to end, it stays for its own only.
@@ -63,6 +66,7 @@ impl Landing {
             caps,
             is_away,
             source: Source::Own,
+            last: None,
         }
     }
 
@@ -79,6 +83,7 @@ impl Landing {
             caps,
             is_away: one.is_away || other.is_away,
             source: one.source.max(other.source),
+            last: one.last.or(other.last),
         })
     }
 
@@ -89,20 +94,26 @@ impl Landing {
         self.without(|cap| found.is_some_and(|found| found.is_same_cap(cap)))
     }
 
-    /// What is left once some of it was done.
-    pub fn without(mut self, done: impl Fn(Watts) -> bool) -> Option<Self> {
+    /// What is left once a device was first read; `holds` says whether it holds what such a cap is rounded to.
+    pub fn seen(self, holds: impl Fn(Watts) -> bool) -> Option<Self> {
+        let done = self.last.filter(|&last| holds(last));
+        self.without(|cap| done.is_some_and(|done| done.is_same_cap(cap)))
+    }
+
+    fn without(mut self, done: impl Fn(Watts) -> bool) -> Option<Self> {
         self.caps.retain(|&cap| !done(cap));
         (!self.caps.is_empty()).then_some(self)
     }
 
     /// A write of a predecessor's that its log does not say to be done. `is_away`: it would leave another cap than
     /// the one found.
-    pub fn of_log(cap: Watts, is_away: bool, until: Nanos) -> Self {
+    pub fn of_log(cap: Watts, is_away: bool, is_last: bool, until: Nanos) -> Self {
         Self {
             until,
             caps: vec![cap],
             is_away,
             source: Source::Log,
+            last: is_last.then_some(cap),
         }
     }
 
@@ -117,6 +128,7 @@ impl Landing {
             caps,
             is_away: last.is_some_and(|it| !it.is_same_cap(entry.found)),
             source: Source::Wish,
+            last: None,
         })
     }
 }

@@ -92,7 +92,11 @@ impl<S: Store> Core<S> {
     pub fn above_on_exit(&self) -> Option<AboveSafe> {
         let safe = self.budget_on_exit().filter(|_| self.is_leaving())?;
         let gpus = self.devices.gpus();
-        let sum: Watts = gpus.map(|(device, _)| self.actuator.most_of(device)).sum();
+        let most = |(device, unit): (usize, &Unit)| {
+            let most = self.actuator.most_of(device);
+            self.may_land(unit).map_or(most, |late| late.max(most))
+        };
+        let sum: Watts = gpus.map(most).sum();
         let sum = sum + self.unmanaged_hold();
         (sum > safe + DUST).then_some(AboveSafe { sum, safe })
     }

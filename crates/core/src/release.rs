@@ -29,6 +29,8 @@ const HELD: &str = "its cap is back, but its driver's library has one session fo
 pub(crate) struct LetGo {
     /// Since when.
     pub since: Nanos,
+    /// A reading before then tells nothing of what it holds.
+    pub looked: Nanos,
     /// Its cap could not be given back, and is no longer tried: it stays in the undo journal.
     pub given_up: bool,
     /// Nothing of it is open, but for what [`LetGo::handles`] tells.
@@ -154,7 +156,7 @@ impl<S: Store> Core<S> {
         };
         let is_over = unit.landing.as_ref().is_some_and(|it| now >= it.until);
         if let Some(let_go) = unit.standing.let_go_mut().filter(|_| is_over) {
-            (let_go.closed, let_go.since) = (false, now);
+            (let_go.closed, let_go.since, let_go.looked) = (false, now, now);
             self.devices.want_read(device);
         }
     }

@@ -136,6 +136,7 @@ impl Standing {
         let theirs = self.is_kept();
         *self = Self::Released(LetGo {
             since,
+            looked: Nanos(i64::MIN),
             given_up: false,
             closed: false,
             handles: Handles::Closed,

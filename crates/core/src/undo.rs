@@ -163,6 +163,7 @@ impl<S: Store> Core<S> {
         for Undone {
             address,
             cap,
+            is_last,
             read_back,
             unix_seconds,
         } in writes
@@ -179,7 +180,7 @@ impl<S: Store> Core<S> {
                 continue;
             }
             let is_away = unit.found.is_none_or(|found| !found.is_same_cap(cap));
-            let late = Landing::of_log(cap, is_away, until);
+            let late = Landing::of_log(cap, is_away, is_last, until);
             unit.landing = Landing::merged(unit.landing.take(), Some(late));
         }
     }
@@ -267,8 +268,7 @@ impl<S: Store> Core<S> {
             unit.found = Some(cap);
         }
         if is_first && let Some(late) = unit.landing.take() {
-            // What it holds now was done.
-            unit.landing = late.without(|asked| unit.rounds(asked, cap));
+            unit.landing = late.seen(|asked| unit.rounds(asked, cap));
         }
         let entry = self.entry(&address).filter(|_| is_first).cloned();
         if let Some(entry) = entry {

@@ -3,7 +3,7 @@
 use litd_units::Watts;
 
 use crate::core::Core;
-use crate::devices::Unit;
+use crate::devices::{Source, Unit};
 use crate::job::Job;
 use crate::plan::{
     Account, Demand, DeviceView, Doing, FailedView, LeftGoal, LeftView, LetGoView, RangeView, View,
@@ -99,7 +99,16 @@ impl<S: Store> Core<S> {
                 is_writing: self.actuator.is_writing(device),
             },
             counts_with: self.counts_with(device, unit),
+            late: self.may_land(unit),
         }
+    }
+
+    /// The most that a device may come to hold by a write that failed, or that a predecessor's log does not say to be
+    /// done. What a predecessor wished for last is not counted: after each crash that would be all that it ever wrote.
+    pub(crate) fn may_land(&self, unit: &Unit) -> Option<Watts> {
+        let landing = unit.landing.as_ref();
+        let landing = landing.filter(|it| it.source != Source::Wish && self.now < it.until)?;
+        landing.caps.iter().copied().reduce(Watts::max)
     }
 
     fn failed_view(&self, unit: &Unit) -> Option<FailedView> {
@@ -131,7 +140,10 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn left_view(&self, device: usize, unit: &Unit) -> LeftView {
-        let is_known = self.is_fresh(unit) && !self.actuator.is_writing(device);
+        // One that is closed and opened once more is read before it is told what it holds.
+        let let_go = unit.standing.let_go();
+        let is_read = let_go.is_none_or(|it| unit.read_at >= it.looked);
+        let is_known = is_read && self.is_fresh(unit) && !self.actuator.is_writing(device);
         LeftView {
             held: self.actuator.held(device).filter(|_| is_known),
             goal: match unit.back().zip(unit.found) {

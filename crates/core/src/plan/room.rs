@@ -13,6 +13,11 @@ impl Draft<'_> {
         if self.view.leaves() {
             // What litd leaves behind lends none, and what CPU sockets lent goes back, whatever GPUs hold.
             self.squeeze(self.view.managed_budget, |unit| unit.is_gpu, |_| true);
+            self.squeeze(
+                self.view.managed_budget,
+                |unit| unit.is_gpu,
+                |unit| unit.late.is_none(),
+            );
             self.budget = self.left_behind();
             return;
         }
@@ -22,6 +27,10 @@ impl Draft<'_> {
             // It is lowered as far as it has to be, and the others besides to what it leaves them if it falls
             // silent again.
             self.squeeze_all(|unit| !is_distrusted(unit));
+        }
+        if self.view.devices.iter().any(|unit| unit.late.is_some()) {
+            // It is lowered as any other, and the others besides to what it leaves them should it rise late.
+            self.squeeze_all(|unit| unit.late.is_none() && !is_distrusted(unit));
         }
     }
 
@@ -61,8 +70,9 @@ impl Draft<'_> {
         let mut wanted = Vec::new();
         for (device, unit) in self.devices().filter(|(_, unit)| counts(unit)) {
             let target = self.target(device);
-            match unit.movable(self.view, target).filter(|_| moves(unit)) {
+            match unit.movable(self.view, target) {
                 None => fixed += unit.fixed_at(target),
+                Some(target) if !moves(unit) => fixed += unit.moved_to(target),
                 Some(target) if target <= unit.limits.floor => fixed += target,
                 Some(target) => {
                     devices.push(device);

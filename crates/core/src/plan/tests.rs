@@ -42,6 +42,7 @@ fn gpu(held: f64) -> DeviceView {
             is_writing: false,
         },
         counts_with: held,
+        late: None,
     }
 }
 
@@ -107,6 +108,7 @@ fn unjudged(held: f64) -> DeviceView {
         planned_floor: most,
         account,
         counts_with: most,
+        late: None,
         ..gpu(held)
     }
 }
@@ -150,7 +152,11 @@ fn view(doing: Doing, budget: Option<f64>, devices: Vec<DeviceView>) -> View {
 
 fn any_gpu() -> impl Strategy<Value = DeviceView> {
     let held = (FLOOR..=CEILING).prop_map(f64::round);
-    (held, 0..11_u8).prop_map(|(held, kind)| match kind {
+    (held, 0..12_u8).prop_map(|(held, kind)| match kind {
+        11 => DeviceView {
+            late: Some(Watts(CEILING)),
+            ..gpu(held)
+        },
         0 => theirs(held),
         10 => overwritten(held),
         1 => faulty(held, false),
@@ -208,13 +214,14 @@ proptest! {
         let gpus: Vec<_> = view.devices.iter().zip(&plan.aims).collect();
         let sum: Watts = gpus.iter().map(|(unit, aim)| {
             match unit.movable(&view, aim.target) {
-                Some(target) => target,
+                Some(target) => target.max(unit.late.unwrap_or(Watts::ZERO)),
                 None => unit.fixed_at(aim.target),
             }
         }).sum();
         let is_low = |(unit, aim): &(&DeviceView, &Aim)| {
             let target = unit.movable(&view, aim.target);
-            target.is_none_or(|target| target <= unit.limits.floor + Watts(1.0))
+            let is_low = |target| target <= unit.limits.floor + Watts(1.0);
+            unit.late.is_some() || target.is_none_or(is_low)
         };
         prop_assert!(
             sum <= budget + Watts(1e-3) || gpus.iter().all(is_low),

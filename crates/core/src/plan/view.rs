@@ -202,6 +202,8 @@ pub(crate) struct DeviceView {
     /// What it counts with while it is not moved: the most that it may hold; one whose cap is somebody else's,
     /// the limit in force where its driver tells that.
     pub counts_with: Watts,
+    /// The most that it may come to hold by a write that was called failed, or got no answer, and may still be done.
+    pub late: Option<Watts>,
 }
 
 impl DeviceView {
@@ -291,11 +293,22 @@ impl DeviceView {
         target.filter(|_| takes)
     }
 
+    /// What the others have to leave to it while it is moved to this, by this plan's first part.
+    pub fn moved_to(&self, target: Watts) -> Watts {
+        match self.late {
+            Some(late) => late.max(target),
+            None => self.fixed_at(Some(target)),
+        }
+    }
+
     /// What the others have to leave to it while it is not moved: also for the cap that goes back to one that is
     /// let go of.
     pub fn fixed_at(&self, target: Option<Watts>) -> Watts {
         let back = target.filter(|_| self.let_go.is_some() || self.is_overwritten);
-        self.counts_with.max(back.unwrap_or(Watts::ZERO))
+        let most = [back, self.late];
+        most.into_iter()
+            .flatten()
+            .fold(self.counts_with, Watts::max)
     }
 
     /// What it may hold where litd gives back what was found.

@@ -49,6 +49,8 @@ pub(crate) struct Undone {
     pub address: String,
     /// What it was to be set to.
     pub cap: Watts,
+    /// Whether nothing else was asked of the device since.
+    pub is_last: bool,
     /// What it was read to hold right after, where that is another cap: its driver may have rounded.
     pub read_back: Option<Watts>,
     /// When that was asked of it, or failed.
@@ -58,6 +60,7 @@ pub(crate) struct Undone {
 /// The writes that were not confirmed, by the end of a log.
 pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
     let mut undone = BTreeMap::new();
+    let mut last: BTreeMap<String, u64> = BTreeMap::new();
     for line in tail.split(|&byte| byte == b'\n') {
         let Some(Line::Intact(record)) = Record::decode(line) else {
             continue;
@@ -66,9 +69,11 @@ pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
         match record.entry {
             Entry::Intent(intent) => {
                 let (address, cap) = (intent.device, intent.new_watts);
+                last.insert(address.clone(), record.seq);
                 let it = Undone {
                     address,
                     cap,
+                    is_last: false,
                     read_back: None,
                     unix_seconds,
                 };
@@ -84,6 +89,11 @@ pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
                 }
             }
             _ => {}
+        }
+    }
+    for seq in last.values() {
+        if let Some(it) = undone.get_mut(seq) {
+            it.is_last = true;
         }
     }
     undone.into_values().collect()
