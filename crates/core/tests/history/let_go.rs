@@ -13,7 +13,7 @@ use crate::world::{Ev, World};
 const ANSWERED: i64 = 5 * SECOND;
 
 /// A write that failed may be done for so long.
-const LATE: i64 = 30 * SECOND;
+pub const LATE: i64 = 30 * SECOND;
 
 /// What the world knows of letting go of one device.
 #[derive(Debug, Clone, Copy, Default)]

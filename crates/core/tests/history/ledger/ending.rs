@@ -8,6 +8,7 @@ use super::{Said, said};
 use crate::disk::Disk;
 use crate::fault::Fault;
 use crate::hardware::{SECOND, micro};
+use crate::let_go::LATE;
 use crate::world::World;
 
 /// The daemon is never larger than this, written out: a thousand events are most of it.
@@ -111,7 +112,12 @@ impl World {
             // As near as a driver that says so lets it go; its entry stays for the next start.
             let natural = |&found: &i64| self.is_all_that_it_takes(device, hw.cap, found);
             let nearest = hw.natural.iter().any(natural);
+            // A write that failed may be done on top of what somebody else has set. Nobody stays for that: its entry
+            // does.
+            let may_land = hw.failed_at.is_some_and(|at| self.now <= at + LATE);
+            let late = may_land && said.state == DeviceState::Foreign && self.is_in_journal(device);
             let excused = gave_up && (unwell || jumped) || hw.absent || hw.shrunk || nearest;
+            let excused = excused || late;
             let back = hw.natural.contains(&hw.cap) || self.is_held(device);
             let found = said.found.is_none_or(|found| hw.natural.contains(&found));
             if excused && !back && !self.is_in_journal(device) {
