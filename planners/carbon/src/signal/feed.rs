@@ -147,6 +147,8 @@ impl Feed {
             )));
         }
         let before = self.good.as_ref().map(|good| good.now.0);
+        // Of a clock that was ahead and has been set back: what it had is of no moment that was.
+        let before = before.filter(|before| *before <= later(now, AHEAD));
         match before {
             Some(before) if begin < before => Err(Trouble::Wrong(format!(
                 "the value is of {begin}, before the last one, which is of {before}"
@@ -167,6 +169,7 @@ impl Feed {
         let good = self.good.as_ref()?;
         let (begin, intensity) = good.now;
         let is_old = now > later(begin, self.stale_after)
+            || begin > later(now, AHEAD)
             || now > later(good.issued, self.stale_after.max(FORECAST));
         let why = || {
             let trouble = self.trouble.as_ref().map(Trouble::text);

@@ -261,3 +261,22 @@ fn a_value_that_jumps_in_time_is_not_taken() {
         assert_eq!(feed.current(now).unwrap().intensity, Intensity(300.0));
     }
 }
+
+/// A value that was taken while the clock was a day ahead is no reason to refuse those of now once it is set back, and
+/// is not taken for one of now.
+#[test]
+fn a_value_of_a_clock_that_was_set_back_is_let_go_of() {
+    let mut feed = Feed::new(SignedDuration::from_hours(2));
+    let ahead = at("2026-11-21T12:30:00Z");
+    feed.take(ahead, Ok(reading("2026-11-21T12:00:00Z", 300.0)));
+    let now = at("2026-11-20T12:30:00Z");
+    assert!(feed.is_due(now));
+    let current = feed.current(now).unwrap();
+    assert!(matches!(current.health, Health::Stale(_)), "{current:?}");
+    feed.take(now, Ok(reading("2026-11-20T12:00:00Z", 200.0)));
+    let current = feed.current(now).unwrap();
+    assert_eq!(
+        (current.intensity, current.health),
+        (Intensity(200.0), Health::Fresh)
+    );
+}
