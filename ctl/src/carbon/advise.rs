@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use litd_carbon::policy::{self, MpcError};
 use litd_carbon::signal::Health;
-use litd_carbon::{Configuration, Factor, Job, Point, Profile, Start};
-use litd_units::{Intensity, Seconds, Tokens};
+use litd_carbon::{Configuration, Factor, Job, Known, Point, Profile, Start};
+use litd_units::{Intensity, Seconds, Tokens, TokensPerSecond};
 use serde::Serialize;
 
 use super::clock;
@@ -99,49 +99,136 @@ pub struct Standing<'a> {
     pub points: &'a [Point],
     pub window: Seconds,
     pub switch: Seconds,
+    /// What is left after the last checkpoint.
     pub tokens: Tokens,
+    /// What is likely to be trained of it already: whoever runs on keeps it.
+    pub unsaved: Tokens,
     pub running: Option<usize>,
     pub deadline: Timestamp,
+    /// What it takes to launch the job where none runs.
+    pub launch: Seconds,
+    /// How much longer a switch may take that goes wrong: one that the deadline does not need must leave room for it.
+    pub risk: Seconds,
 }
 
-/// Decides. Where the deadline can't be met any more, the fastest configuration is advised.
+/// Which configuration is to run now, by its number, and why.
+pub type Choice = (usize, &'static str);
+
+const OPTIMUM: &str = "the first window of the plan that emits least in time";
+const NO_ROOM: &str =
+    "what runs now is in time, and a switch that goes wrong would leave too little of it";
+const IN_TIME: &str = "less time is left than the whole windows that plans count: of the configurations that are in \
+    time the one that needs least energy";
+const LATE: &str = "the deadline can't be met any more: this configuration is the first to be done";
+
+impl Standing<'_> {
+    /// The windows that a plan from now on may use, to be asked what is known of them.
+    ///
+    /// # Errors
+    /// One of the numbers can't be.
+    pub fn job(&self, now: Timestamp) -> Result<Job, Box<dyn Error>> {
+        let start = self.running.map_or(Start::Within(0), Start::Running);
+        let left = Seconds(self.left(now).0.max(1.0));
+        let job = Job::new(
+            self.points,
+            self.window,
+            self.tokens,
+            left,
+            self.switch,
+            start,
+        );
+        Ok(job?)
+    }
+
+    fn left(&self, now: Timestamp) -> Seconds {
+        Seconds(self.deadline.duration_since(now).as_secs_f64())
+    }
+
+    /// How long it takes until a configuration trains.
+    fn until_it_trains(&self, configuration: usize) -> Seconds {
+        match self.running {
+            Some(running) if running == configuration => Seconds::ZERO,
+            Some(_) => self.switch,
+            None => self.launch,
+        }
+    }
+
+    /// How long a configuration needs from now on.
+    fn needs(&self, configuration: usize) -> Seconds {
+        let runs_on = self.running == Some(configuration);
+        let kept = if runs_on { self.unsaved } else { Tokens::ZERO };
+        self.until_it_trains(configuration) + (self.tokens - kept) / self.points[configuration].rate
+    }
+
+    /// Whether a configuration is in time that runs on, or that another one follows after this window.
+    fn is_in_time(&self, configuration: usize, left: Seconds) -> bool {
+        let training = (self.window - self.until_it_trains(configuration))
+            .0
+            .max(0.0);
+        let rest = self.tokens - self.points[configuration].rate * Seconds(training);
+        let after = |it: &Point| self.window + self.switch + rest / it.rate;
+        self.needs(configuration) <= left || self.points.iter().any(|it| after(it) <= left)
+    }
+
+    /// Decides.
+    ///
+    /// # Errors
+    /// What is known can't be, or was issued later than now.
+    pub fn choose(
+        &self,
+        job: &Job,
+        now: Timestamp,
+        known: &[Known],
+    ) -> Result<Choice, Box<dyn Error>> {
+        match policy::decide(job, now, known) {
+            Ok(number) => Ok(self.with_room(number, self.left(now))),
+            Err(MpcError::Infeasible(_)) => Ok(self.without_plan(self.left(now))),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The optimum, where it leaves enough time: plans do not count that a job must be launched, nor that a switch goes
+    /// wrong.
+    fn with_room(&self, optimum: usize, left: Seconds) -> Choice {
+        let rates = self.points.iter().map(|it| it.rate.0);
+        let fastest = TokensPerSecond(rates.fold(0.0, f64::max));
+        let at_worst = self.switch + self.risk + self.tokens / fastest;
+        match self.running {
+            Some(running)
+                if running != optimum && self.needs(running) <= left && at_worst > left =>
+            {
+                (running, NO_ROOM)
+            }
+            _ if self.is_in_time(optimum, left) => (optimum, OPTIMUM),
+            _ => self.without_plan(left),
+        }
+    }
+
+    /// Plans count whole windows and have none for what is left: whoever is in time all the same, or the first to be
+    /// done.
+    fn without_plan(&self, left: Seconds) -> Choice {
+        let least = |among: &mut dyn Iterator<Item = usize>, cost: &dyn Fn(usize) -> f64| {
+            among.min_by(|a, b| cost(*a).total_cmp(&cost(*b)))
+        };
+        let energy = |it: usize| self.points[it].power.0 * self.needs(it).0;
+        let mut in_time = (0..self.points.len()).filter(|it| self.needs(*it) <= left);
+        if let Some(number) = least(&mut in_time, &energy) {
+            return (number, IN_TIME);
+        }
+        let first = least(&mut (0..self.points.len()), &|it| self.needs(it).0);
+        (first.unwrap_or(0), LATE)
+    }
+}
+
+/// Decides by a signal. Where the deadline can't be met any more, the configuration is advised that is done first.
 pub fn advise(
     standing: &Standing,
     signal: &Signal,
     now: Timestamp,
 ) -> Result<Advice, Box<dyn Error>> {
-    let left = standing.deadline.duration_since(now).as_secs_f64();
-    let start = standing.running.map_or(Start::Within(0), Start::Running);
-    let fastest = || {
-        let numbers = 0..standing.points.len();
-        let faster = numbers.max_by(|&a, &b| {
-            standing.points[a]
-                .rate
-                .0
-                .total_cmp(&standing.points[b].rate.0)
-        });
-        (
-            faster.unwrap_or(0),
-            "the deadline can't be met in whole windows: the fastest configuration comes nearest",
-        )
-    };
-    let job = Job::new(
-        standing.points,
-        standing.window,
-        standing.tokens,
-        Seconds(left.max(1.0)),
-        standing.switch,
-        start,
-    )?;
+    let job = standing.job(now)?;
     let known = signal.outlook(now, job.window(), job.windows());
-    let (number, reason) = match policy::decide(&job, now, &known) {
-        Ok(number) => (
-            number,
-            "the first window of the plan that emits least in time",
-        ),
-        Err(MpcError::Infeasible(_)) => fastest(),
-        Err(error) => return Err(error.into()),
-    };
+    let (number, reason) = standing.choose(&job, now, &known)?;
     let current = signal.current(now);
     let mut reason = reason.to_owned();
     match &current {
@@ -189,8 +276,11 @@ pub fn run(args: &Args, json: bool) -> Outcome {
             .or(profile.switch())
             .unwrap_or(Seconds::ZERO),
         tokens: args.tokens,
+        unsaved: Tokens::ZERO,
         running,
         deadline: args.deadline,
+        launch: Seconds::ZERO,
+        risk: Seconds::ZERO,
     };
     let advice = advise(&standing, &signal, now)?;
     if json {

@@ -1,8 +1,10 @@
 //! The time that carbon commands act by: the wall clock, or a recorded trace played faster.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use litd_units::Seconds;
+use nix::time::{ClockId, clock_gettime};
 
 use super::input;
 
@@ -53,6 +55,19 @@ impl Clock {
         from.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
     }
 
+    /// Whether it is the wall clock, and no trace is played.
+    pub fn is_wall(&self) -> bool {
+        self.from.is_none()
+    }
+
+    /// How much passes by this clock in a real time.
+    pub fn span(&self, real: Seconds) -> Seconds {
+        match self.from {
+            Some(_) => real * self.speed,
+            None => real,
+        }
+    }
+
     /// The same clock as if it had been started at another moment: after a restart it goes on from there.
     pub fn since(self, from: Timestamp) -> Self {
         Self {
@@ -60,5 +75,57 @@ impl Clock {
             from: self.from.map(|_| from),
             ..self
         }
+    }
+}
+
+/// Notices that somebody set the wall clock: it went on by another time than has passed.
+#[derive(Debug, Clone, Copy)]
+pub struct Steps {
+    wall: Timestamp,
+    passed: Duration,
+}
+
+/// Clocks that are slewed differ by less between two looks.
+const STEP: SignedDuration = SignedDuration::from_secs(2);
+
+/// How much time has passed since the machine started, the time in which it slept included.
+pub fn passed() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
+}
+
+impl Steps {
+    pub fn new(wall: Timestamp, passed: Duration) -> Self {
+        Self { wall, passed }
+    }
+
+    /// By how much the clock was set since the last look.
+    pub fn look(&mut self, wall: Timestamp, passed: Duration) -> Option<SignedDuration> {
+        let went = wall.duration_since(self.wall);
+        let really = passed.saturating_sub(self.passed);
+        (self.wall, self.passed) = (wall, passed);
+        let step = went.checked_sub(SignedDuration::try_from(really).ok()?)?;
+        (step.abs() >= STEP).then_some(step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_is_noticed_and_one_that_is_slewed_is_not() {
+        let begin = litd_carbon::moment("2026-11-20T12:00:00Z").unwrap();
+        let at = |seconds: i64| begin + SignedDuration::from_secs(seconds);
+        let mut steps = Steps::new(begin, Duration::from_secs(50));
+        assert_eq!(steps.look(at(10), Duration::from_secs(60)), None);
+        // Asleep for an hour, by both clocks.
+        assert_eq!(steps.look(at(3610), Duration::from_secs(3660)), None);
+        assert_eq!(steps.look(at(3611), Duration::from_secs(3661)), None);
+        let day = SignedDuration::from_hours(24);
+        let back = steps.look(at(3612) - day, Duration::from_secs(3662));
+        assert_eq!(back, Some(-day));
+        let forth = steps.look(at(3613), Duration::from_secs(3663));
+        assert_eq!(forth, Some(day));
+        assert_eq!(steps.look(at(3614), Duration::from_secs(3664)), None);
     }
 }

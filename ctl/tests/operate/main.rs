@@ -6,8 +6,6 @@
 mod audit;
 mod caps;
 mod carbon;
-mod carbon_live;
-mod carbon_print;
 mod closed_loop;
 mod control;
 mod doctor;

@@ -4,13 +4,14 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::str::FromStr;
-use std::{fs, io};
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 use litd_carbon::Configuration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::state::Process;
+use super::state::{self, Process};
 
 /// How the job is asked to write a checkpoint and to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,21 +65,63 @@ pub fn request(folder: &Path) -> PathBuf {
 /// The name of the request's variable in the job's environment, by which its processes are known.
 const VARIABLE: &str = "LITD_CARBON_CHECKPOINT";
 
-/// Kills what is left of the job: ranks that outlived their launcher, or a job whose runner was killed before
-/// it could note its number. Two jobs must not write the same checkpoints.
-pub fn end_remains(folder: &Path) {
+/// What is killed has so long to be gone: one that writes to a disk that hangs takes its time.
+const DYING: Duration = Duration::from_secs(30);
+
+/// The job's processes, whoever started them: ranks that outlived their launcher, or a job whose runner was killed
+/// before it could note its number. Their environment has the name of this folder's request.
+pub fn remains(folder: &Path) -> Vec<i32> {
     let mark = format!("{VARIABLE}={}", request(folder).display()).into_bytes();
     let Ok(entries) = fs::read_dir("/proc") else {
-        return;
+        return Vec::new();
     };
-    for entry in entries.flatten() {
-        let pid = entry.file_name().to_string_lossy().parse::<i32>();
-        let Ok(pid) = pid else { continue };
-        // Other users' can't be read, and are none of ours.
-        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environment.split(|byte| *byte == 0).any(|it| it == mark) {
-            let _: Result<(), String> = tell(pid, Signal::SIGKILL);
+    // litctl itself may have been started from within a job.
+    let own = ancestors();
+    let is_ours = |pid: &i32| {
+        // Other users' can't be read, and are none of ours. One that has ended has none.
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        !own.contains(pid) && environment.split(|byte| *byte == 0).any(|it| it == mark)
+    };
+    let numbers = entries.flatten();
+    let numbers = numbers.filter_map(|it| it.file_name().to_string_lossy().parse().ok());
+    numbers.filter(is_ours).collect()
+}
+
+/// This process, who started it, and so on.
+fn ancestors() -> Vec<i32> {
+    let mut own = Vec::new();
+    let mut next = i32::try_from(std::process::id()).ok();
+    while let Some(pid) = next.filter(|pid| *pid > 0 && !own.contains(pid)) {
+        own.push(pid);
+        next = state::stat(pid).and_then(|fields| fields.get(1)?.parse().ok());
+    }
+    own
+}
+
+/// Signals each of the job's processes.
+pub fn tell_remains(folder: &Path, signal: Signal) -> Result<(), String> {
+    let mut all = remains(folder).into_iter();
+    all.try_for_each(|pid| tell(pid, signal))
+}
+
+/// Kills what is left of the job, and waits until it is gone: two jobs must not write the same checkpoints.
+pub fn end_remains(folder: &Path) -> Result<(), String> {
+    let until = Instant::now() + DYING;
+    loop {
+        let left = remains(folder);
+        if left.is_empty() {
+            return Ok(());
         }
+        if Instant::now() >= until {
+            return Err(format!(
+                "the job's processes {left:?} are still there {} s after SIGKILL, and nothing is started beside them",
+                DYING.as_secs()
+            ));
+        }
+        for pid in left {
+            tell(pid, Signal::SIGKILL)?;
+        }
+        thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -88,7 +131,7 @@ pub fn start(
     configuration: Configuration,
     folder: &Path,
 ) -> Result<(Child, Process), String> {
-    end_remains(folder);
+    end_remains(folder)?;
     let due = request(folder);
     match fs::remove_file(&due) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -111,12 +154,22 @@ pub fn start(
 /// Asks for a checkpoint.
 pub fn ask(process: Process, how: &Ask, folder: &Path) -> Result<(), String> {
     match how {
-        Ask::File => {
-            let due = request(folder);
-            fs::write(&due, "").map_err(|error| format!("{}: {error}", due.display()))
-        }
+        Ask::File => write_request(folder),
         Ask::Signal(signal) => tell(process.pid, *signal),
     }
+}
+
+/// Asks what is left of a job whose process is not known.
+pub fn ask_remains(how: &Ask, folder: &Path) -> Result<(), String> {
+    match how {
+        Ask::File => write_request(folder),
+        Ask::Signal(signal) => tell_remains(folder, *signal),
+    }
+}
+
+fn write_request(folder: &Path) -> Result<(), String> {
+    let due = request(folder);
+    fs::write(&due, "").map_err(|error| format!("{}: {error}", due.display()))
 }
 
 /// Signals the whole process group.

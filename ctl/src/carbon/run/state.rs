@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use litd_carbon::Configuration;
 use serde::{Deserialize, Serialize};
 
 use super::super::source::replace;
+use super::cost::Costs;
 
 /// The process of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,9 +32,19 @@ pub struct State {
     pub running: Option<Configuration>,
     pub process: Option<Process>,
     pub is_finished: bool,
+    /// What the last switches took.
+    #[serde(default)]
+    pub costs: Costs,
+    /// Tokens of the last checkpoint, as the job told last: where its file is damaged, this is believed.
+    #[serde(default)]
+    pub trained: Option<f64>,
 }
 
 const VERSION: u32 = 1;
+
+/// What to do about a state that can't be read.
+const AGAIN: &str = "remove it to go on from the last checkpoint: --deadline-hours then counts from that start, so give what \
+    is left of it";
 
 impl State {
     pub fn new(begun: Timestamp, deadline: Timestamp, tokens: f64) -> Self {
@@ -47,7 +58,15 @@ impl State {
             running: None,
             process: None,
             is_finished: false,
+            costs: Costs::default(),
+            trained: None,
         }
+    }
+
+    /// The clock was set: what is so long after the first start stays so.
+    pub fn shift(&mut self, by: SignedDuration) {
+        let moved = |it: Timestamp| it.saturating_add(by).unwrap_or(it);
+        (self.begun, self.deadline) = (moved(self.begun), moved(self.deadline));
     }
 
     pub fn path(folder: &Path) -> PathBuf {
@@ -63,14 +82,35 @@ impl State {
         let shown = path.display();
         let text = litd_files::text(&path, litd_files::LONGEST_STATE);
         let text = text.map_err(|error| format!("{shown}: {error}"))?;
-        let state: Self = serde_json::from_str(&text).map_err(|error| {
-            format!("{shown}: {error}; remove it to begin anew from the last checkpoint")
-        })?;
-        match state.version {
-            VERSION => Ok(Some(state)),
-            version => Err(format!(
-                "{shown}: version {version} is not known; {VERSION} is"
-            )),
+        let state: Self =
+            serde_json::from_str(&text).map_err(|error| format!("{shown}: {error}; {AGAIN}"))?;
+        match state.check() {
+            Ok(()) => Ok(Some(state)),
+            Err(what) => Err(format!("{shown}: {what}; {AGAIN}")),
+        }
+    }
+
+    /// Looks for what no runner writes. Signals go to the process that is named here: 1 would be everybody's.
+    fn check(&self) -> Result<(), String> {
+        if self.version != VERSION {
+            return Err(format!(
+                "version {} is not known, {VERSION} is",
+                self.version
+            ));
+        }
+        if let Some(Process { pid, .. }) = self.process
+            && pid <= 1
+        {
+            return Err(format!("process {pid} can't be a job"));
+        }
+        if self.begun >= self.deadline {
+            return Err(format!("the deadline of {} can't be", self.deadline));
+        }
+        let mut numbers = [Some(self.tokens), self.trained].into_iter().flatten();
+        let is_possible = numbers.all(|it| it.is_finite() && it >= 0.0);
+        match is_possible && self.costs.are_possible() {
+            true => Ok(()),
+            false => Err("a number in it can't be".to_owned()),
         }
     }
 
@@ -94,15 +134,20 @@ impl Process {
 
 /// When a process was started; `None` where there is none or it has ended.
 fn ticks(pid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may have anything in it.
-    let (_, rest) = text.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    if matches!(*fields.first()?, "Z" | "X") {
+    let fields = stat(pid)?;
+    if matches!(fields.first()?.as_str(), "Z" | "X") {
         return None;
     }
     // proc_pid_stat(5): starttime is the 22nd field, the state the third.
     fields.get(19)?.parse().ok()
+}
+
+/// What the kernel tells of a process, from its state on.
+pub fn stat(pid: i32) -> Option<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may have anything in it.
+    let (_, rest) = text.rsplit_once(')')?;
+    Some(rest.split_whitespace().map(str::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -114,7 +159,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(State::read(folder.path()), Ok(None));
         let now = litd_carbon::moment("2026-11-20T12:00:00Z").unwrap();
-        let mut state = State::new(now, now, 1e9);
+        let deadline = now + SignedDuration::from_hours(1);
+        let mut state = State::new(now, deadline, 1e9);
         state.process = Process::of(std::process::id() as i32);
         assert!(state.process.unwrap().is_alive());
         state.write(folder.path()).unwrap();
@@ -127,6 +173,18 @@ mod tests {
                 .unwrap_err()
                 .contains("remove it")
         );
+        // None of these may reach a kill().
+        for pid in ["1", "0", "-1"] {
+            let process = Process::of(std::process::id() as i32).unwrap();
+            let wrong = text.replace(
+                &format!("\"pid\": {}", process.pid),
+                &format!("\"pid\": {pid}"),
+            );
+            assert_ne!(wrong, text);
+            fs::write(&path, wrong).unwrap();
+            let error = State::read(folder.path()).unwrap_err();
+            assert!(error.contains("can't be a job"), "{error}");
+        }
         let other = Process {
             pid: std::process::id() as i32,
             ticks: 1,

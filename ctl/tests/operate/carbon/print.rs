@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::folder;
+use super::run::JOB;
 use crate::LITCTL;
-use crate::carbon::{JOB, folder};
 
 /// A run of a job that takes a second or two.
 const RUN: &str = "--profile profile.csv --tokens 60000 --deadline-hours 7 --progress tokens --state state --trace trace.csv \

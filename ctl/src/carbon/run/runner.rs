@@ -1,0 +1,425 @@
+//! What ties the runner's decisions to processes, files and the clock.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::Child as Handle;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use litd_carbon::Profile;
+use litd_units::{Seconds, Tokens};
+use nix::sys::signal::Signal as Unix;
+
+use super::super::advise::{Advice, Standing, advise, number};
+use super::super::clock::{Clock, Steps, passed};
+use super::super::source::Signal;
+use super::cost::Meter;
+use super::machine::{Action, Child, Machine, Patience, Seen};
+use super::state::{Process, State};
+use super::{Args, job, progress};
+use crate::wait::Wait;
+use crate::{Outcome, output};
+
+type Fallible<T> = Result<T, Box<dyn Error>>;
+
+/// How often the runner looks.
+const TICK: Duration = Duration::from_millis(100);
+/// How often it notes the time.
+const SAVED: Duration = Duration::from_secs(1);
+/// A progress file that is written in two steps has no number for a moment; one that has none for longer is said.
+const TORN: Duration = Duration::from_secs(10);
+
+pub struct Runner<'a> {
+    args: &'a Args,
+    /// For what must outlast a crash: absolute.
+    folder: PathBuf,
+    profile: &'a Profile,
+    signal: Signal,
+    clock: Clock,
+    /// The wall clock, where that is the clock; a trace that is played has one of its own.
+    steps: Option<Steps>,
+    began: Instant,
+    state: State,
+    handle: Option<Handle>,
+    /// A job of an earlier runner.
+    is_adopted: bool,
+    has_started: bool,
+    meter: Meter,
+    /// When the progress could be read last.
+    read: Instant,
+    /// What is wrong, by what it is wrong with: said once, until it is well again.
+    troubles: BTreeMap<&'static str, String>,
+}
+
+impl<'a> Runner<'a> {
+    pub fn new(args: &'a Args, folder: PathBuf, profile: &'a Profile) -> Fallible<Self> {
+        let clock = args.clock.clock();
+        let now = clock.now();
+        let signal = args.source.signal(Some(&folder))?;
+        let hours = SignedDuration::try_from_secs_f64(args.deadline_hours.0)?;
+        let mut state = match State::read(&folder)? {
+            Some(state) if state.tokens != args.tokens.0 => {
+                let path = State::path(&folder);
+                return Err(format!(
+                    "{} is of a job of {} tokens: give the same --tokens, or another --state",
+                    path.display(),
+                    state.tokens
+                )
+                .into());
+            }
+            Some(state) => state,
+            None => State::new(now, now.saturating_add(hours)?, args.tokens.0),
+        };
+        let clock = clock.since(state.now);
+        let now = clock.now();
+        if now < state.now {
+            output::note("the clock was set back while litctl did not run");
+            state.shift(now.duration_since(state.now));
+        }
+        let deadline = state.begun.saturating_add(hours)?;
+        if deadline != state.deadline {
+            let before = state.deadline;
+            output::note(&format!("the deadline was {before}, and is {deadline} now"));
+            state.deadline = deadline;
+        }
+        // Before the first checkpoint nothing else is known: a wrong file is told from one that a crash has left.
+        match progress::read(&args.progress) {
+            Ok(_) => (),
+            Err(error) if state.trained.is_none() => return Err(error.into()),
+            Err(error) => output::note(&error),
+        }
+        Ok(Self {
+            args,
+            folder,
+            profile,
+            signal,
+            clock,
+            steps: clock.is_wall().then(|| Steps::new(now, passed())),
+            began: Instant::now(),
+            state,
+            handle: None,
+            is_adopted: false,
+            has_started: false,
+            meter: Meter::default(),
+            read: Instant::now(),
+            troubles: BTreeMap::new(),
+        })
+    }
+
+    /// Says what is wrong, once; none: all is well again.
+    fn trouble(&mut self, with: &'static str, what: Option<String>) {
+        let Some(what) = what else {
+            self.troubles.remove(with);
+            return;
+        };
+        if self.troubles.get(with) != Some(&what) {
+            output::note(&what);
+            self.troubles.insert(with, what);
+        }
+    }
+
+    /// Tokens of the last checkpoint. A file without a number leaves what was known.
+    fn trained(&mut self) -> f64 {
+        match progress::read(&self.args.progress) {
+            Ok(tokens) => {
+                self.read = Instant::now();
+                self.state.trained = Some(tokens);
+                self.trouble("progress", None);
+                tokens
+            }
+            Err(error) => {
+                if self.read.elapsed() >= TORN {
+                    self.trouble("progress", Some(error));
+                }
+                self.state.trained.unwrap_or(0.0)
+            }
+        }
+    }
+
+    /// Notes the state. A disk that is full is no reason to leave the job alone: it is tried again.
+    fn save(&mut self) {
+        self.state.now = self.clock.now();
+        let written = self.state.write(&self.folder);
+        self.trouble("state", written.err());
+    }
+
+    fn grace(&self) -> Seconds {
+        Seconds(self.args.grace.0.min(1e9))
+    }
+
+    /// K: what was given, or what switches took where that is more; unknown, it is as long as a checkpoint may take.
+    fn switch(&self) -> Seconds {
+        let given = self.args.switch_seconds.or(self.profile.switch());
+        match (given, self.state.costs.worst()) {
+            (Some(given), Some(worst)) if worst > given => worst,
+            (Some(given), _) => given,
+            (None, Some(worst)) => worst,
+            (None, None) => self.clock.span(self.grace()),
+        }
+    }
+
+    fn advice(&mut self, trained: f64) -> Fallible<Advice> {
+        let now = self.clock.now();
+        self.signal.poll(now);
+        let is_up = self.handle.is_some() || self.is_adopted;
+        let running = self.state.running.filter(|_| is_up);
+        let switch = self.switch();
+        let standing = Standing {
+            points: self.profile.points(),
+            window: self.args.window_hours,
+            switch,
+            tokens: Tokens((self.args.tokens.0 - trained).max(1.0)),
+            unsaved: self.meter.unsaved(self.elapsed(now), switch),
+            running: running.and_then(|it| number(self.profile, it).ok()),
+            deadline: self.state.deadline,
+            launch: switch,
+            risk: self.clock.span(self.grace()),
+        };
+        advise(&standing, &self.signal, now)
+    }
+
+    /// What is to run, by its number, and why. Once the job has run, what can't be decided leaves it as it is.
+    fn decision(&mut self, trained: f64) -> Fallible<(usize, String)> {
+        let running = self
+            .state
+            .running
+            .and_then(|it| number(self.profile, it).ok());
+        match (self.advice(trained), running) {
+            (Ok(advice), _) => {
+                self.trouble("advice", None);
+                Ok((advice.number, advice.reason))
+            }
+            (Err(error), Some(running)) => {
+                self.trouble("advice", Some(error.to_string()));
+                Ok((running, "nothing could be decided".to_owned()))
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    pub fn dry_run(&mut self) -> Outcome {
+        let trained = self.trained();
+        let advice = self.advice(trained)?;
+        let words = job::command(&self.args.command, advice.configuration);
+        output::text(&format!(
+            "now      {}\ntrained  {trained} of {} tokens; deadline {}\nrun      {}\nreason   {}\ncommand  {}\n",
+            self.clock.now(),
+            self.args.tokens.0,
+            self.state.deadline,
+            advice.configuration,
+            advice.reason,
+            words.join(" ")
+        ))
+    }
+
+    pub fn run(&mut self) -> Outcome {
+        let mut machine = Machine::new(Patience {
+            checkpoint: Duration::from_secs_f64(self.grace().0),
+            window: self.args.window_hours.hours(),
+            failures: self.args.failures,
+        });
+        self.is_adopted = self.state.process.is_some_and(Process::is_alive)
+            || !job::remains(&self.folder).is_empty();
+        if self.is_adopted {
+            output::note("a job of an earlier run is still there: it is asked for a checkpoint");
+            let seen = self.see()?;
+            let action = machine.adopt(&seen);
+            self.act(action, &seen)?;
+        }
+        let mut wait = Wait::new(TICK)?;
+        let mut saved = Instant::now();
+        loop {
+            let seen = self.see()?;
+            if machine.has_stopped(&seen) {
+                self.save();
+                return Err(format!(
+                    "stopped with {} tokens; started again, litctl goes on from there",
+                    seen.tokens
+                )
+                .into());
+            }
+            let mut reason = String::new();
+            let decide = || {
+                let advice = self.decision(seen.tokens)?;
+                reason = advice.1;
+                Ok::<_, Box<dyn Error>>(advice.0)
+            };
+            let action = machine.step(&seen, decide)?;
+            if let Some(action) = action {
+                if let Action::Start(number) = action {
+                    output::note(&format!(
+                        "{}: {} starts with {} tokens ({reason})",
+                        self.clock.now(),
+                        self.profile.points()[number].configuration,
+                        seen.tokens
+                    ));
+                }
+                if self.act(action, &seen)? {
+                    return self.outcome(action, seen.tokens);
+                }
+            }
+            if saved.elapsed() >= SAVED {
+                self.save();
+                saved = Instant::now();
+            }
+            if wait.is_over() {
+                output::note("told to stop: the job is asked for a checkpoint");
+                machine.stop();
+            }
+        }
+    }
+
+    fn outcome(&self, action: Action, tokens: f64) -> Outcome {
+        let (now, deadline) = (self.clock.now(), self.state.deadline);
+        if action == Action::GiveUp {
+            let failures = self.args.failures;
+            return Err(format!(
+                "the job failed {failures} times without a new checkpoint; it has {tokens} tokens. Started again, \
+                 litctl goes on from there"
+            )
+            .into());
+        }
+        let late = if now > deadline {
+            ", after the deadline"
+        } else {
+            ""
+        };
+        output::text(&format!(
+            "{tokens} tokens trained at {now}{late} ({deadline}), {} switches\n",
+            self.state.switches
+        ))
+    }
+
+    fn see(&mut self) -> Fallible<Seen> {
+        let child = self.child()?;
+        let now = self.clock.now();
+        self.look_at_the_clock(now);
+        let tokens = self.trained();
+        let elapsed = self.elapsed(now);
+        let costs = &mut self.state.costs;
+        if self.meter.sees(elapsed, Tokens(tokens), costs) {
+            self.save();
+        }
+        Ok(Seen {
+            hours: elapsed.hours(),
+            real: self.began.elapsed(),
+            child,
+            is_complete: tokens >= self.args.tokens.0,
+            tokens,
+        })
+    }
+
+    /// Since the first start.
+    fn elapsed(&self, now: Timestamp) -> Seconds {
+        Seconds(now.duration_since(self.state.begun).as_secs_f64())
+    }
+
+    /// The deadline is so many hours after the first start: it moves with the clock that is set.
+    fn look_at_the_clock(&mut self, now: Timestamp) {
+        let Some(step) = self.steps.as_mut().and_then(|it| it.look(now, passed())) else {
+            return;
+        };
+        self.state.shift(step);
+        let deadline = self.state.deadline;
+        output::note(&format!(
+            "the clock was set by {} s: the deadline is {deadline} now",
+            step.as_secs()
+        ));
+        self.save();
+    }
+
+    fn child(&mut self) -> Fallible<Child> {
+        if let Some(handle) = &mut self.handle {
+            let Some(status) = handle.try_wait()? else {
+                return Ok(Child::Alive);
+            };
+            output::note(&format!("the job {}", job::ended(status)));
+            self.handle = None;
+            if let Some(process) = self.state.process.take() {
+                // Ranks that outlived the process that was started.
+                job::tell_all(process, Unix::SIGKILL)?;
+            }
+            self.save();
+            return Ok(Child::Ended(status.success()));
+        }
+        if self.is_adopted {
+            let is_there = self.state.process.is_some_and(Process::is_alive);
+            if is_there || !job::remains(&self.folder).is_empty() {
+                return Ok(Child::Alive);
+            }
+            self.is_adopted = false;
+            self.state.process = None;
+            self.save();
+            return Ok(Child::Ended(false));
+        }
+        // Whoever has the number now of a process of an earlier runner is none of ours.
+        self.state.process = None;
+        Ok(Child::Ended(true))
+    }
+
+    /// Does it; whether that was the last.
+    fn act(&mut self, action: Action, seen: &Seen) -> Fallible<bool> {
+        match action {
+            Action::Start(number) => self.start(number, seen)?,
+            Action::AskCheckpoint => {
+                self.meter.asked(self.rate());
+                let asked = match self.state.process {
+                    Some(process) => job::ask(process, &self.args.checkpoint, &self.folder),
+                    None => job::ask_remains(&self.args.checkpoint, &self.folder),
+                };
+                // Whoever was not asked is told to end once its time is over.
+                self.trouble("request", asked.err());
+            }
+            Action::Terminate => self.tell(Unix::SIGTERM)?,
+            Action::Kill => self.tell(Unix::SIGKILL)?,
+            Action::Finish | Action::GiveUp => {
+                let ended = job::end_remains(&self.folder);
+                self.trouble("remains", ended.err());
+                self.state.is_finished = action == Action::Finish;
+                self.save();
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn rate(&self) -> litd_units::TokensPerSecond {
+        let points = self.profile.points().iter();
+        let mut own = points.filter(|it| Some(it.configuration) == self.state.running);
+        own.next()
+            .map_or(litd_units::TokensPerSecond(f64::INFINITY), |it| it.rate)
+    }
+
+    fn tell(&self, signal: Unix) -> Outcome {
+        if let Some(process) = self.state.process.filter(|it| it.is_alive()) {
+            job::tell_all(process, signal)?;
+        }
+        Ok(job::tell_remains(&self.folder, signal)?)
+    }
+
+    /// Starts a configuration. Where that fails the job has failed, and is tried again as after a crash; but what
+    /// never ran is a wrong command.
+    fn start(&mut self, number: usize, seen: &Seen) -> Outcome {
+        let point = self.profile.points()[number];
+        let configuration = point.configuration;
+        let (handle, process) = match job::start(&self.args.command, configuration, &self.folder) {
+            Ok(started) => started,
+            Err(error) if self.has_started => {
+                self.trouble("start", Some(error));
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.trouble("start", None);
+        self.has_started = true;
+        self.handle = Some(handle);
+        let at = Seconds::from_hours(seen.hours);
+        self.meter.started(at, Tokens(seen.tokens), point.rate);
+        let before = self.state.running.replace(configuration);
+        self.state.switches += u32::from(before.is_some_and(|it| it != configuration));
+        self.state.process = Some(process);
+        self.save();
+        Ok(())
+    }
+}

@@ -1,0 +1,317 @@
+//! The runner's decisions over SIMULATED time: jobs whose switches take longer than was said, that do not write
+//! checkpoints when they are asked to, and that crash, with forecasts that are wrong. Whatever best static is in time
+//! with, the run is.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use litd_carbon::policy::best_static;
+use litd_carbon::{Configuration, Job, Known, Point, Problem, Start, slack_deadline};
+use litd_units::{Intensity, Seconds, Tokens, TokensPerSecond, Watts};
+
+use super::super::advise::Standing;
+use super::cost::{Costs, Meter};
+use super::machine::{Action, Child, Machine, Patience, Seen};
+
+const HOUR: Seconds = Seconds(3600.0);
+/// The runner looks this often here.
+const TICK: f64 = 10.0;
+/// For a checkpoint.
+const GRACE: f64 = 600.0;
+
+/// A job as it is, whatever was said of it.
+struct Truth {
+    points: Vec<Point>,
+    /// From a request until the checkpoint is there, and from a start until it trains.
+    writing: f64,
+    starting: f64,
+    /// Between two checkpoints that it writes by itself.
+    every: f64,
+    /// Whether it hears requests.
+    listens: bool,
+    /// It crashes at these seconds.
+    crashes: Vec<f64>,
+}
+
+/// What is said of it.
+struct Told {
+    tokens: Tokens,
+    deadline: Seconds,
+    switch: Option<Seconds>,
+    window: Seconds,
+}
+
+/// A process of the job.
+struct Process {
+    configuration: usize,
+    trains_from: f64,
+    tokens: f64,
+    checkpoint: f64,
+    asked: Option<f64>,
+    is_told_to_end: bool,
+}
+
+/// Numbers that look random and are the same each time.
+struct Draws(u64);
+
+impl Draws {
+    fn share(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn within(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.share()
+    }
+}
+
+fn begun() -> Timestamp {
+    litd_carbon::moment("2030-01-01T00:00:00Z").unwrap()
+}
+
+/// Plays a run: after how many seconds it has its tokens, and how often it was switched.
+fn play(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64) -> (f64, usize) {
+    let mut machine = Machine::new(Patience {
+        checkpoint: Duration::from_secs_f64(GRACE),
+        window: told.window.hours(),
+        failures: 1000,
+    });
+    let (mut costs, mut meter) = (Costs::default(), Meter::default());
+    let mut process: Option<Process> = None;
+    let (mut saved, mut now, mut running, mut switches) = (0.0, 0.0, None, 0);
+    let mut crashes = truth.crashes.iter().copied().peekable();
+    loop {
+        if let Some(own) = &mut process {
+            let is_over = train(truth, own, now, &mut saved, told.tokens.0);
+            let crashed = crashes.next_if(|at| *at <= now).is_some();
+            if is_over || crashed {
+                process = None;
+            }
+        }
+        meter.sees(Seconds(now), Tokens(saved), &mut costs);
+        let is_complete = saved >= told.tokens.0;
+        let seen = Seen {
+            hours: now / 3600.0,
+            real: Duration::from_secs_f64(now),
+            child: match process {
+                Some(_) => Child::Alive,
+                None => Child::Ended(true),
+            },
+            is_complete,
+            tokens: saved,
+        };
+        let decide = || {
+            let measured = costs.worst();
+            let switch = match (told.switch, measured) {
+                (Some(told), Some(worst)) if worst > told => worst,
+                (Some(told), _) => told,
+                (None, Some(worst)) => worst,
+                (None, None) => Seconds(GRACE),
+            };
+            let standing = Standing {
+                points: &truth.points,
+                window: told.window,
+                switch,
+                tokens: Tokens((told.tokens.0 - saved).max(1.0)),
+                unsaved: meter.unsaved(Seconds(now), switch),
+                running: running.filter(|_| process.is_some()),
+                deadline: begun() + SignedDuration::from_secs_f64(told.deadline.0),
+                launch: switch,
+                risk: Seconds(GRACE),
+            };
+            let moment = begun() + SignedDuration::from_secs_f64(now);
+            let job = standing.job(moment).unwrap();
+            let known = (0..job.windows()).map(|at| Known {
+                issued: moment,
+                window: moment + SignedDuration::from_secs_f64(told.window.0 * at as f64),
+                intensity: Intensity(forecast(now + told.window.0 * at as f64)),
+            });
+            let known: Vec<_> = known.collect();
+            let choice = standing.choose(&job, moment, &known);
+            Ok::<_, ()>(choice.unwrap().0)
+        };
+        match machine.step(&seen, decide).unwrap() {
+            Some(Action::Start(configuration)) => {
+                meter.started(
+                    Seconds(now),
+                    Tokens(saved),
+                    truth.points[configuration].rate,
+                );
+                switches += usize::from(running.is_some_and(|it| it != configuration));
+                running = Some(configuration);
+                process = Some(Process {
+                    configuration,
+                    trains_from: now + truth.starting,
+                    tokens: saved,
+                    checkpoint: now + truth.starting + truth.every,
+                    asked: None,
+                    is_told_to_end: false,
+                });
+            }
+            Some(Action::AskCheckpoint) => {
+                let own = process.as_mut().unwrap();
+                own.asked = Some(now);
+                meter.asked(truth.points[own.configuration].rate);
+            }
+            Some(Action::Terminate | Action::Kill) => {
+                process.as_mut().unwrap().is_told_to_end = true
+            }
+            Some(Action::Finish) => return (now, switches),
+            Some(Action::GiveUp) => panic!("given up"),
+            None => (),
+        }
+        now += TICK;
+        assert!(now < 10.0 * told.deadline.0, "it never ends");
+    }
+}
+
+/// One tick of the job; whether it has ended.
+fn train(truth: &Truth, own: &mut Process, now: f64, saved: &mut f64, total: f64) -> bool {
+    if own.is_told_to_end {
+        return true;
+    }
+    if now > own.trains_from {
+        own.tokens += truth.points[own.configuration].rate.0 * TICK;
+    }
+    let heard = own.asked.filter(|_| truth.listens);
+    let is_written = heard.is_some_and(|at| now >= at + truth.writing);
+    if is_written || now >= own.checkpoint || own.tokens >= total {
+        *saved = own.tokens.min(total);
+        own.checkpoint = now + truth.every;
+    }
+    is_written || *saved >= total
+}
+
+fn truth(draws: &mut Draws) -> Truth {
+    let points = (0..6_u32).map(|at| {
+        let speed = f64::from(at + 1) / 6.0;
+        Point {
+            configuration: Configuration {
+                tp: 1,
+                pp: at + 1,
+                dp: 1,
+            },
+            power: Watts(900.0 + 600.0 * speed * speed + draws.within(-60.0, 60.0)),
+            rate: TokensPerSecond(30_000.0 + 28_000.0 * speed + draws.within(-2000.0, 2000.0)),
+        }
+    });
+    Truth {
+        points: points.collect(),
+        writing: draws.within(10.0, 200.0),
+        starting: draws.within(10.0, 200.0),
+        every: draws.within(300.0, 1800.0),
+        listens: true,
+        crashes: Vec::new(),
+    }
+}
+
+/// Forecasts that are wrong in every way: inverted, flat, of another day, garbage.
+fn forecasts(kind: usize, noise: u64) -> impl Fn(f64) -> f64 {
+    move |at: f64| {
+        let day = (at / 86_400.0 * std::f64::consts::TAU).sin();
+        let number = (at / 3600.0) as u64;
+        match kind % 4 {
+            0 => 300.0 * (1.0 + 0.9 * day),
+            1 => 300.0 * (1.0 - 0.9 * day),
+            2 => 300.0,
+            _ => Draws((number + 1).wrapping_mul(noise | 1)).within(0.0, 1000.0),
+        }
+    }
+}
+
+/// How long best static needs in truth, as it starts once: `None` where it is late by the paper's count.
+fn reference(truth: &Truth, told: &Told) -> Option<f64> {
+    let start = Start::Within(0);
+    let job = Job::new(
+        &truth.points,
+        told.window,
+        told.tokens,
+        told.deadline,
+        Seconds::ZERO,
+        start,
+    );
+    let job = job.unwrap();
+    let level = vec![Intensity(300.0); job.windows()];
+    let best = best_static(&Problem::new(job, &level).unwrap()).ok()?;
+    let rate = truth.points[best.plan.choices[0]].rate;
+    Some(truth.starting + (told.tokens / rate).0)
+}
+
+#[test]
+fn the_deadline_is_met_whatever_switches_take_and_forecasts_say() {
+    let (mut switched, mut played) = (0, 0);
+    for seed in 1..=96_u64 {
+        let mut draws = Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut truth = truth(&mut draws);
+        let hours = [5.0, 11.0, 23.0][seed as usize % 3];
+        let tokens = Tokens(58_000.0 * 3600.0 * hours * draws.within(0.9, 1.1));
+        let told = Told {
+            tokens,
+            deadline: slack_deadline(&truth.points, tokens, [0.25, 0.1][seed as usize / 3 % 2]),
+            // Unknown, right, or half of what it is.
+            switch: [
+                None,
+                Some(Seconds(truth.writing + truth.starting)),
+                Some(Seconds((truth.writing + truth.starting) / 2.0)),
+            ][seed as usize / 6 % 3],
+            window: [HOUR, Seconds(1800.0)][seed as usize / 18 % 2],
+        };
+        // One that hears no request loses what is after its last checkpoint: at most as much as a request may take.
+        truth.listens = seed % 5 != 0;
+        if !truth.listens {
+            truth.every = truth.every.min(GRACE);
+        }
+        let Some(static_needs) = reference(&truth, &told) else {
+            continue;
+        };
+        if static_needs > told.deadline.0 {
+            continue;
+        }
+        let (ended, switches) = play(&truth, &told, forecasts(seed as usize, seed * 7919));
+        played += 1;
+        switched += usize::from(switches > 0);
+        assert!(
+            ended <= told.deadline.0,
+            "seed {seed}: {ended:.0} s of {:.0} s, best static {static_needs:.0} s, {switches} switches, a switch takes \
+             {:.0} and {:.0} s, told {:?}, listens {}, every {:.0} s",
+            told.deadline.0,
+            truth.writing,
+            truth.starting,
+            told.switch,
+            truth.listens,
+            truth.every
+        );
+    }
+    assert!(
+        played >= 80 && switched >= played / 4,
+        "{switched} of {played} switch"
+    );
+}
+
+/// A crash costs what was after the last checkpoint and a start; a deadline with room for that is met.
+#[test]
+fn the_deadline_is_met_over_crashes() {
+    for seed in 1..=24_u64 {
+        let mut draws = Draws(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let mut truth = truth(&mut draws);
+        truth.crashes = (0..3).map(|_| draws.within(0.0, 30_000.0)).collect();
+        truth.crashes.sort_by(f64::total_cmp);
+        let tokens = Tokens(58_000.0 * 3600.0 * 10.0);
+        let lost = 3.0 * (truth.every + truth.starting + 2.0 * TICK + 64.0);
+        let deadline = Seconds(slack_deadline(&truth.points, tokens, 0.1).0 + lost);
+        let told = Told {
+            tokens,
+            deadline,
+            switch: Some(Seconds(truth.writing + truth.starting)),
+            window: HOUR,
+        };
+        let (ended, switches) = play(&truth, &told, forecasts(seed as usize, seed * 104_729));
+        assert!(
+            ended <= deadline.0,
+            "seed {seed}: {ended:.0} s of {:.0} s, {switches} switches",
+            deadline.0
+        );
+    }
+}
