@@ -1,6 +1,7 @@
 //! `litctl carbon follow`: the signal becomes the node's budget.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use litd_api::{Command, Lease};
 use litd_carbon::Factor;
@@ -9,7 +10,8 @@ use litd_units::{Intensity, Watts};
 
 use super::clock;
 use super::source::{self, Signal, replace};
-use crate::control::Socket;
+use crate::control::{Client, Socket};
+use crate::wait::Wait;
 use crate::{Outcome, caps, output};
 
 /// Let litd's budget follow the carbon intensity, within bounds
@@ -36,7 +38,8 @@ pub struct Args {
     /// The budget while the signal is stale or lost [default: the lease ends, and caps.safe_budget rules]
     #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
     fallback: Option<Watts>,
-    /// Set the policy as well: gpu-red in dirty hours, gpu-realloc in clean ones
+    /// Set the policy as well: gpu-red in dirty hours, gpu-realloc in clean ones; while the signal is lost, and at the
+    /// end, the one that was found
     #[arg(long)]
     set_policy: bool,
     /// For how many seconds the lease is renewed
@@ -127,13 +130,15 @@ pub fn run(args: &Args) -> Outcome {
         return Err("--clean must be 0 or more g/kWh; only prices go below nothing".into());
     }
     let clock = args.clock.clock();
-    let (mut last, mut policy) = (String::new(), None);
+    let mut wait = Wait::new(Duration::from_secs_f64(args.every))?;
+    let mut policies = Policies::default();
+    let (mut last, mut unwritten) = (String::new(), None);
     loop {
         let now = clock.now();
         signal.poll(now);
         let current = signal.current(now);
         let wanted = args.wanted(current.as_ref());
-        let done = renew(args, wanted, &mut policy);
+        let done = renew(args, wanted, &mut policies);
         let mut said = match wanted {
             Wanted::Follow(budget, intensity) => {
                 let value = source::shown(intensity, signal.factor());
@@ -150,40 +155,87 @@ pub fn run(args: &Args) -> Outcome {
         }
         last = said;
         if let Some(path) = &args.metrics {
-            replace(
-                path,
-                &metrics(args, wanted, &signal, current.as_ref(), done.is_ok()),
-            )?;
+            let text = metrics(args, wanted, &signal, current.as_ref(), done.is_ok());
+            // The budget follows all the same where the disk is full.
+            let error = replace(path, &text).err();
+            if let Some(error) = error.as_ref().filter(|it| unwritten.as_ref() != Some(*it)) {
+                output::note(error);
+            }
+            unwritten = error;
         }
-        std::thread::sleep(std::time::Duration::from_secs_f64(args.every));
+        if wait.is_over() {
+            return args
+                .socket
+                .client()
+                .map_err(Into::into)
+                .and_then(|it| policies.give_back(&it));
+        }
     }
 }
 
 /// Grants the lease, and sets the policy where that changes.
-fn renew(args: &Args, wanted: Wanted, policy: &mut Option<&'static str>) -> Outcome {
+fn renew(args: &Args, wanted: Wanted, policies: &mut Policies) -> Outcome {
+    let client = args.socket.client()?;
     let budget = match wanted {
         Wanted::Follow(budget, _) => Some(budget),
+        // Without a fallback nothing is renewed, and the lease ends.
         Wanted::Fallback => args.fallback,
     };
-    // Without a fallback nothing is renewed, and the lease ends.
-    let Some(budget) = budget else { return Ok(()) };
-    let client = args.socket.client()?;
-    client.command(&Command::Lease(Lease {
-        controller: "carbon".to_owned(),
-        seconds: args.seconds,
-        mode: None,
-        budget: Some(budget),
-    }))?;
-    let Wanted::Follow(_, intensity) = wanted else {
-        return Ok(());
-    };
-    let next = args.policy(intensity).filter(|_| args.set_policy);
-    if let Some(next) = next.filter(|next| *policy != Some(*next)) {
-        client.command(&Command::SetPolicy {
-            policy: next.to_owned(),
-        })?;
-        *policy = Some(next);
+    if let Some(budget) = budget {
+        client.command(&Command::Lease(Lease {
+            controller: "carbon".to_owned(),
+            seconds: args.seconds,
+            mode: None,
+            budget: Some(budget),
+        }))?;
     }
+    match wanted {
+        Wanted::Follow(_, intensity) if args.set_policy => match args.policy(intensity) {
+            Some(next) => policies.set(&client, next),
+            None => Ok(()),
+        },
+        _ => policies.give_back(&client),
+    }
+}
+
+/// The policy that was found, and the one that was set instead.
+#[derive(Default)]
+struct Policies(Option<(String, &'static str)>);
+
+impl Policies {
+    /// Sets a policy, unless somebody else has set another one than this command did. litd that was started anew has
+    /// the one of its configuration.
+    fn set(&mut self, client: &Client, next: &'static str) -> Outcome {
+        let now = client.status()?.node.policy;
+        let found = match &self.0 {
+            Some((found, set)) if now == *set || now == *found => found.clone(),
+            Some((_, set)) if *set == next => return Ok(()),
+            _ => now.clone(),
+        };
+        if now != next {
+            set_policy(client, next)?;
+        }
+        self.0 = Some((found, next));
+        Ok(())
+    }
+
+    /// Sets the policy that was found, where that which was set still rules.
+    fn give_back(&mut self, client: &Client) -> Outcome {
+        let Some((found, set)) = &self.0 else {
+            return Ok(());
+        };
+        if client.status()?.node.policy == *set {
+            set_policy(client, found)?;
+        }
+        self.0 = None;
+        Ok(())
+    }
+}
+
+fn set_policy(client: &Client, policy: &str) -> Outcome {
+    client.command(&Command::SetPolicy {
+        policy: policy.to_owned(),
+    })?;
     Ok(())
 }
 

@@ -1,6 +1,8 @@
 //! `litctl carbon follow`: a budget that follows the signal.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -58,13 +60,7 @@ fn a_budget_follows_the_signal_within_bounds() {
             "--metrics",
             "carbon.prom",
         ])
-        .args([
-            "--from",
-            "2030-01-01T01:00:00Z",
-            "--speed",
-            "10800",
-            "--set-policy",
-        ])
+        .args(["--from", "2030-01-01T01:00:00Z", "--speed", "10800"])
         .stderr(Stdio::null());
     let _following = Following(command.spawn().unwrap());
     let until = Instant::now() + Duration::from_secs(60);
@@ -73,24 +69,110 @@ fn a_budget_follows_the_signal_within_bounds() {
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(budgets(&daemon), [6000.0, 4000.0, 6000.0, 4500.0]);
-    let policies: Vec<String> = daemon
-        .asked()
-        .iter()
-        .filter_map(|it| {
-            Some(
-                serde_json::from_str::<Value>(&it.body).ok()?["policy"]
-                    .as_str()?
-                    .to_owned(),
-            )
-        })
-        .collect();
-    assert_eq!(policies, ["gpu-realloc", "gpu-red", "gpu-realloc"]);
     let metrics = || fs::read_to_string(folder.path().join("carbon.prom")).unwrap();
     while !metrics().contains("litd_carbon_signal_lost 1") {
         assert!(Instant::now() < until, "{}", metrics());
         thread::sleep(Duration::from_millis(20));
     }
     assert!(metrics().contains("litd_carbon_budget_watts 4500"));
+}
+
+/// A signal that has one value, whatever the hour is.
+fn says(signal: &Path, value: u32) {
+    let mut text = "datetime_utc,ci_direct_g_per_kwh\n".to_owned();
+    for hour in 0..240 {
+        let (day, hour) = (1 + hour / 24, hour % 24);
+        text += &format!("2030-01-{day:02}T{hour:02}:00:00Z,{value}\n");
+    }
+    let beside = signal.with_extension("beside");
+    fs::write(&beside, text).unwrap();
+    fs::rename(&beside, signal).unwrap();
+}
+
+/// The policy is the hour's while there is a signal, and else the one that was found; a disk without room for the
+/// metrics keeps no budget from following.
+#[test]
+fn the_policy_that_was_found_comes_back() {
+    let node = Node::new();
+    let folder = tempfile::tempdir().unwrap();
+    let signal = folder.path().join("signal.csv");
+    let metrics = folder.path().join("carbon.prom");
+    symlink("/dev/full", metrics.with_extension("new")).unwrap();
+    says(&signal, 900);
+    let mut litctl = node.litctl();
+    litctl.args([
+        "carbon",
+        "follow",
+        "--lowest",
+        "5000",
+        "--highest",
+        "5600",
+        "--clean",
+        "100",
+    ]);
+    litctl.args([
+        "--dirty",
+        "400",
+        "--every",
+        "0.2",
+        "--set-policy",
+        "--stale-hours",
+        "1.1",
+    ]);
+    litctl.args([
+        "--from",
+        "2030-01-01T00:00:00Z",
+        "--speed",
+        "1000",
+        "--trace",
+    ]);
+    litctl
+        .arg(&signal)
+        .arg("--metrics")
+        .arg(&metrics)
+        .stderr(Stdio::null());
+    let mut following = Following(litctl.spawn().unwrap());
+    let wait_for = |policy: &str| {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let status = node.litctl().args(["status", "--json"]).output().unwrap();
+            let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+            if status["node"]["policy"] == policy {
+                return;
+            }
+            assert!(Instant::now() < until, "not {policy}: {}", status["node"]);
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait_for("gpu-red");
+    fs::remove_file(&signal).unwrap();
+    wait_for("gpu-realloc");
+    says(&signal, 900);
+    wait_for("gpu-red");
+    // Somebody else's choice is left alone.
+    let mut policy = node.litctl();
+    assert!(
+        policy
+            .args(["policy", "observe"])
+            .status()
+            .unwrap()
+            .success()
+    );
+    thread::sleep(Duration::from_millis(800));
+    wait_for("observe");
+    assert!(
+        node.litctl()
+            .args(["policy", "gpu-realloc"])
+            .status()
+            .unwrap()
+            .success()
+    );
+    wait_for("gpu-red");
+    let pid = following.0.id().to_string();
+    Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    assert!(following.0.wait().unwrap().success());
+    wait_for("gpu-realloc");
+    node.stop();
 }
 
 /// The whole chain: the signal rises, litd's budget falls, caps follow within a second and no rule is broken; the
@@ -100,16 +182,7 @@ fn caps_follow_the_signal() {
     let mut node = Node::new();
     let folder = tempfile::tempdir().unwrap();
     let signal = folder.path().join("signal.csv");
-    let says = |value: u32| {
-        let mut text = "datetime_utc,ci_direct_g_per_kwh\n".to_owned();
-        for hour in 0..240 {
-            let (day, hour) = (1 + hour / 24, hour % 24);
-            text += &format!("2030-01-{day:02}T{hour:02}:00:00Z,{value}\n");
-        }
-        let beside = folder.path().join("new");
-        fs::write(&beside, text).unwrap();
-        fs::rename(&beside, &signal).unwrap();
-    };
+    let says = |value| says(&signal, value);
     says(50);
     let metrics = folder.path().join("carbon.prom");
     let mut litctl = node.litctl();
