@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use litd_units::Seconds;
 use nix::time::{ClockId, clock_gettime};
 
 use super::input;
@@ -58,14 +57,6 @@ impl Clock {
     /// Whether it is the wall clock, and no trace is played.
     pub fn is_wall(&self) -> bool {
         self.from.is_none()
-    }
-
-    /// How much passes by this clock in a real time.
-    pub fn span(&self, real: Seconds) -> Seconds {
-        match self.from {
-            Some(_) => real * self.speed,
-            None => real,
-        }
     }
 
     /// The same clock as if it had been started at another moment: after a restart it goes on from there.

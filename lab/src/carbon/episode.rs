@@ -44,7 +44,7 @@ impl Policy {
             Self::Greedy => "this hour",
             Self::MpcAsIssued => "forecasts",
             Self::Mpc => "forecasts and their past",
-            Self::Static | Self::Fixed | Self::ShiftStatic | Self::Shift => "the future (oracle)",
+            Self::Static | Self::Fixed | Self::ShiftStatic | Self::Shift => "oracle: the future",
         }
     }
 }

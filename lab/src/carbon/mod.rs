@@ -2,6 +2,7 @@
 
 mod episode;
 mod figures;
+mod profiles;
 mod reproduce;
 mod study;
 mod summary;
@@ -23,6 +24,7 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Command {
     Study(study::Args),
+    Profiles(profiles::Args),
 }
 
 pub fn run(args: &Args, json: bool) -> Outcome {
@@ -31,5 +33,6 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     }
     match &args.command {
         Command::Study(args) => study::run(args),
+        Command::Profiles(args) => profiles::run(args),
     }
 }

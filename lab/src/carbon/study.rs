@@ -80,7 +80,7 @@ Example:
   litlab carbon study --trace US-CAL-CISO_2024-05_06.csv --forecast US-CAL-CISO_2024-05_06_forecast96h.csv \\
       --month 2024-05 --billions 1,4,8";
 
-fn billions(text: &str) -> Result<f64, &'static str> {
+pub fn billions(text: &str) -> Result<f64, &'static str> {
     match number(text) {
         Some(it) if it > 0.0 => Ok(it),
         _ => Err("must be a number above 0"),
@@ -130,7 +130,7 @@ pub fn finish(out: &Path, text: &str) -> Outcome {
     output::text(&format!("\nTables and figures are in {}.\n", out.display()))
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> Outcome {
+pub fn write(folder: &Path, name: &str, text: &str) -> Outcome {
     let file = folder.join(name);
     fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()).into())
 }
@@ -208,14 +208,16 @@ impl Study {
             let squares = values.iter().map(|it| (it - mean).powi(2)).sum::<f64>();
             let deviation = (squares / values.len().max(1) as f64).sqrt();
             text += &format!("| {} | {mean:.1} | {:.2} |\n", zone.name, deviation / mean);
+            let week: Vec<f64> = values.into_iter().skip(168).take(168).collect();
             lines.push(Line {
                 name: zone.name.clone(),
-                values: values.into_iter().skip(168).take(168).collect(),
+                values: week,
             });
         }
         let title = format!(
-            "Carbon intensity, {} factor, second week",
-            self.scope.factor
+            "Carbon intensity, {} factor, from {}",
+            self.scope.factor,
+            self.month.begin + SignedDuration::from_hours(168)
         );
         write(
             &self.scope.out,

@@ -76,10 +76,13 @@ fn a_study_leaves_tables_numbers_and_pictures_that_say_simulated() {
         );
     }
     // Nobody misses a deadline, and every table has what a tonne costs.
-    let missed = said
+    let policies = said
         .lines()
-        .filter(|line| line.starts_with("| ") && line.contains(" | oracle"));
-    assert_eq!(missed.count(), 0);
+        .filter(|line| line.contains(" | oracle: ") || line.contains(" forecasts"));
+    for row in policies {
+        let fields: Vec<&str> = row.split(" | ").collect();
+        assert_eq!((fields.len(), fields[9]), (11, "0"), "{row}");
+    }
     let csv = fs::read_to_string(out.join("episodes.csv")).unwrap();
     assert!(csv.starts_with("# SIMULATED"), "{csv}");
     let rows: Vec<&str> = csv.lines().skip(2).collect();
@@ -110,6 +113,58 @@ fn a_study_leaves_tables_numbers_and_pictures_that_say_simulated() {
             "{picture}"
         );
     }
+}
+
+/// Power, throughput, energy of a step, of a token and of a number of tokens; the best of each is marked.
+#[test]
+fn profiles_are_compared_by_energy() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, rows: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, format!("tp,pp,dp,power_w,tokens_per_s\n{rows}")).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let two = file("gpt2-2gpus.csv", "2,1,1,400,1000\n1,1,2,600,2000\n");
+    let other = file("llama-2gpus.csv", "2,1,1,500,900\n1,2,1,450,800\n");
+    let four = file("gpt2-4gpus.csv", "4,1,1,700,1500\n1,1,4,1200,3900\n");
+    let out = folder.path().join("out");
+    let out_name = out.to_str().unwrap();
+    let said = litlab(&[
+        "carbon",
+        "profiles",
+        &two,
+        &other,
+        &four,
+        "--tokens-per-step",
+        "1000",
+        "--billions",
+        "1,3.6",
+        "--out",
+        out_name,
+    ]);
+    assert!(
+        said.contains("| 2,1,1 | **400** | 1000 | 400.0 | 400.00 | 111.11 | 400.00 |"),
+        "{said}"
+    );
+    assert!(
+        said.contains(
+            "| 1,1,2 | 600 | **2000** | **300.0** | **300.00** | **83.33** | **300.00** |"
+        ),
+        "{said}"
+    );
+    for (picture, words) in [
+        ("figure1-2", ["gpt2-2gpus", "llama-2gpus", "1,2,1"]),
+        ("figure1-4", ["gpt2-4gpus", "4,1,1", "mJ per token"]),
+        ("figure2", ["most TP", "most DP", "tokens/s"]),
+    ] {
+        let svg = fs::read_to_string(out.join(format!("{picture}.svg"))).unwrap();
+        for word in words {
+            assert!(svg.contains(word), "{picture}: {word}");
+        }
+    }
+    let built_in = litlab(&["carbon", "profiles", "--out", out_name]);
+    assert_eq!(built_in.matches("SIMULATED\n").count(), 2, "{built_in}");
+    assert!(built_in.contains(" kWh of 8B |"), "{built_in}");
 }
 
 #[test]

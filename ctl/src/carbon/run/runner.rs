@@ -44,6 +44,7 @@ pub struct Runner<'a> {
     handle: Option<Handle>,
     /// A job of an earlier runner.
     is_adopted: bool,
+    was_adopted: bool,
     has_started: bool,
     meter: Meter,
     /// When the progress could be read last.
@@ -100,6 +101,7 @@ impl<'a> Runner<'a> {
             state,
             handle: None,
             is_adopted: false,
+            was_adopted: false,
             has_started: false,
             meter: Meter::default(),
             read: Instant::now(),
@@ -155,7 +157,8 @@ impl<'a> Runner<'a> {
             (Some(given), Some(worst)) if worst > given => worst,
             (Some(given), _) => given,
             (None, Some(worst)) => worst,
-            (None, None) => self.clock.span(self.grace()),
+            // A trace that is played shows what would be at the speed of the wall clock.
+            (None, None) => self.grace(),
         }
     }
 
@@ -174,7 +177,7 @@ impl<'a> Runner<'a> {
             running: running.and_then(|it| number(self.profile, it).ok()),
             deadline: self.state.deadline,
             launch: switch,
-            risk: self.clock.span(self.grace()),
+            risk: self.grace(),
         };
         advise(&standing, &self.signal, now)
     }
@@ -221,6 +224,7 @@ impl<'a> Runner<'a> {
         });
         self.is_adopted = self.state.process.is_some_and(Process::is_alive)
             || !job::remains(&self.folder).is_empty();
+        self.was_adopted = self.is_adopted;
         if self.is_adopted {
             output::note("a job of an earlier run is still there: it is asked for a checkpoint");
             let seen = self.see()?;
@@ -279,6 +283,12 @@ impl<'a> Runner<'a> {
                  litctl goes on from there"
             )
             .into());
+        }
+        if !self.has_started && !self.was_adopted {
+            let path = self.args.progress.display();
+            return output::text(&format!(
+                "{path}: {tokens} tokens are trained already, and nothing was started\n"
+            ));
         }
         let late = if now > deadline {
             ", after the deadline"

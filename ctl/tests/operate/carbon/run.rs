@@ -108,6 +108,8 @@ fn a_job_outlives_its_runner_and_itself() {
     // It is done, and stays so.
     let again = start(place).wait_with_output().unwrap();
     assert!(again.status.success());
+    let text = String::from_utf8(again.stdout).unwrap();
+    assert!(text.contains("60000 tokens are trained already"), "{text}");
     assert_eq!(fs::read_to_string(place.join("log")).unwrap(), log);
 }
 

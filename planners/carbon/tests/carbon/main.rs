@@ -11,4 +11,5 @@ mod future;
 mod milp;
 mod signal;
 mod skill;
+mod wrong;
 mod zones;

@@ -1,9 +1,11 @@
 //! The paper's zones and month, with real forecasts. The data lies beside the project and is no part of it:
 //! without it these tests say that they are skipped.
 
+use std::fmt::Debug;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
+use std::str::FromStr;
 
 use crate::common::{Draws, points};
 use jiff::{SignedDuration, Timestamp};
@@ -16,19 +18,22 @@ use litd_units::{Seconds, Tokens, TokensPerSecond, Watts};
 const HOUR: Seconds = Seconds(3600.0);
 const ZONES: [&str; 3] = ["US-CAL-CISO", "US-NW-PACW", "US-MIDA-PJM"];
 
-/// What a zone had and what was expected of it, or that it is skipped.
-fn zone(name: &str) -> Option<(Trace, Forecasts)> {
+/// A file of a zone, or that it is skipped.
+pub fn read<T: FromStr<Err: Debug>>(file: &str) -> Option<T> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/carbon");
-    let read =
-        |suffix: &str| fs::read_to_string(folder.join(format!("{name}_2024-05_06{suffix}.csv")));
-    let (Ok(trace), Ok(forecasts)) = (read(""), read("_forecast96h")) else {
+    let Ok(text) = fs::read_to_string(folder.join(file)) else {
         // Past the capture of a test's output, so that it is seen.
-        let note =
-            format!("SKIPPED: {name}: ../shared/carbon has no trace or no forecasts of it\n");
+        let note = format!("SKIPPED: ../shared/carbon has no {file}\n");
         std::io::stderr().write_all(note.as_bytes()).unwrap();
         return None;
     };
-    Some((trace.parse().unwrap(), forecasts.parse().unwrap()))
+    Some(text.parse().unwrap())
+}
+
+/// What a zone had and what was expected of it.
+fn zone(name: &str) -> Option<(Trace, Forecasts)> {
+    let trace = read(&format!("{name}_2024-05_06.csv"))?;
+    Some((trace, read(&format!("{name}_2024-05_06_forecast96h.csv"))?))
 }
 
 /// Eight synthetic configurations at the paper's scale.

@@ -29,6 +29,13 @@ impl Draws {
     }
 }
 
+/// How many cases are tried: few, or in the long gate, which sets `PROPTEST_CASES`, so many of them as it says.
+pub fn cases(few: u64, most: u64) -> u64 {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    let asked = asked.and_then(|it| it.parse().ok());
+    asked.map_or(few, |it: u64| it.clamp(few, most))
+}
+
 /// So many configurations of made-up power and throughput.
 pub fn points(draws: &mut Draws, count: usize) -> Vec<Point> {
     let whole = draws.below(2) == 0;
