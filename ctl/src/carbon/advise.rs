@@ -114,12 +114,16 @@ pub struct Standing<'a> {
 /// Which configuration is to run now, by its number, and why.
 pub type Choice = (usize, &'static str);
 
+/// The share of a window by which a decision may come too late without costing plans a whole one.
+const LATE_BY: f64 = 0.01;
+
 const OPTIMUM: &str = "the first window of the plan that emits least in time";
 const NO_ROOM: &str =
     "what runs now is in time, and a switch that goes wrong would leave too little of it";
 const IN_TIME: &str = "less time is left than the whole windows that plans count: of the configurations that are in \
     time the one that needs least energy";
-const LATE: &str = "the deadline can't be met any more: this configuration is the first to be done";
+const TOO_LATE: &str =
+    "the deadline can't be met any more: this configuration is the first to be done";
 
 impl Standing<'_> {
     /// The windows that a plan from now on may use, to be asked what is known of them.
@@ -128,7 +132,9 @@ impl Standing<'_> {
     /// One of the numbers can't be.
     pub fn job(&self, now: Timestamp) -> Result<Job, Box<dyn Error>> {
         let start = self.running.map_or(Start::Within(0), Start::Running);
-        let left = Seconds(self.left(now).0.max(1.0));
+        // Who decides a moment after a window has begun has not lost it: what is lost is looked at by itself.
+        let late = self.window * LATE_BY;
+        let left = Seconds(self.left(now).0.max(1.0)) + late;
         let job = Job::new(
             self.points,
             self.window,
@@ -216,7 +222,7 @@ impl Standing<'_> {
             return (number, IN_TIME);
         }
         let first = least(&mut (0..self.points.len()), &|it| self.needs(it).0);
-        (first.unwrap_or(0), LATE)
+        (first.unwrap_or(0), TOO_LATE)
     }
 }
 

@@ -1,5 +1,6 @@
 //! `litctl carbon` as a whole process. Every number here is made up.
 
+mod advise;
 mod faults;
 mod follow;
 mod live;

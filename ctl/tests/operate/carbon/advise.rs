@@ -1,0 +1,75 @@
+//! `litctl carbon advise`: what runs on, and what is started, near a deadline.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{folder, litctl};
+
+/// What is advised at a moment, and whether that is another configuration than runs.
+fn advised(folder: &Path, now: &str, tokens: &str, running: &str) -> (Value, bool) {
+    let args = [
+        "advise",
+        "--profile",
+        "profile.csv",
+        "--trace",
+        "trace.csv",
+        "--forecast",
+        "forecast.csv",
+        "--from",
+        now,
+        "--deadline",
+        "2030-01-01T06:00:00Z",
+        "--tokens",
+        tokens,
+        "--running",
+        running,
+        "--switch-seconds",
+        "300",
+        "--json",
+    ];
+    let output = litctl(folder, &args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let said = serde_json::from_slice(&output.stdout);
+    let said = said.unwrap_or_else(|error| panic!("{error}: {stderr}"));
+    let switch = match output.status.code() {
+        Some(0) => false,
+        Some(10) => true,
+        other => panic!("{other:?}: {stderr}"),
+    };
+    (said, switch)
+}
+
+/// Less than a window is left, and what runs is in time: nothing is gained by a switch to the fastest.
+#[test]
+fn what_runs_and_is_in_time_runs_on_when_less_than_a_window_is_left() {
+    let folder = folder();
+    // Half an hour of the lean one is left, of three quarters.
+    let (said, switch) = advised(folder.path(), "2030-01-01T05:15:00Z", "108000", "2,1,1");
+    assert!(!switch, "{said}");
+    assert_eq!(said["configuration"]["tp"], 2, "{said}");
+    // Fifty minutes of it are not in time, and thirty with a switch of five are.
+    let (said, switch) = advised(folder.path(), "2030-01-01T05:15:00Z", "180000", "2,1,1");
+    assert!(switch, "{said}");
+    assert_eq!(said["configuration"]["dp"], 2, "{said}");
+    // Nobody is in time: a switch that makes it later still is not made.
+    let (said, switch) = advised(folder.path(), "2030-01-01T05:58:00Z", "18000", "2,1,1");
+    assert!(!switch, "{said}");
+    assert!(
+        said["reason"].as_str().unwrap().contains("can't be met"),
+        "{said}"
+    );
+}
+
+/// A decision that comes seconds after the hour has the hour's windows: with five of them nobody would be in time by a
+/// plan.
+#[test]
+fn a_decision_some_seconds_late_has_not_lost_a_window() {
+    let folder = folder();
+    // Five hours and a half of the fastest one.
+    let tokens = (100 * 3600 * 11 / 2).to_string();
+    let (said, switch) = advised(folder.path(), "2030-01-01T00:00:09Z", &tokens, "1,1,2");
+    let reason = said["reason"].as_str().unwrap();
+    assert!(reason.contains("first window of the plan"), "{said}");
+    assert!(!switch, "{said}");
+}
