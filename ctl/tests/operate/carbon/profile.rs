@@ -2,7 +2,10 @@
 
 use std::fs;
 
+use serde_json::Value;
+
 use super::{folder, litctl};
+use crate::lease::Node;
 
 /// A CPU job that logs as Megatron-LM does: 2 ms an iteration with TP=1, 4 ms with TP=2.
 const LOGGING: &str = r#"
@@ -50,4 +53,55 @@ fn a_profile_is_measured_from_the_logs_of_a_job() {
     assert_eq!(rows[0], "tp,pp,dp,power_w,tokens_per_s,switch_s");
     assert!(rows[1].starts_with("1,2,1,300,50000,0."), "{csv}");
     assert!(rows[2].starts_with("2,1,1,300,25000,0."), "{csv}");
+}
+
+/// Where litd runs, power is what it reads from the node's GPUs.
+#[test]
+fn power_is_what_litd_reads() {
+    let mut node = Node::new();
+    node.pass(2);
+    let folder = folder();
+    fs::write(folder.path().join("job.sh"), LOGGING).unwrap();
+    let mut profile = node.litctl();
+    profile.current_dir(folder.path());
+    profile.args([
+        "carbon",
+        "profile",
+        "--gpus",
+        "8",
+        "--only",
+        "1,1,8",
+        "--out",
+        "measured.csv",
+    ]);
+    profile.args([
+        "--tokens-per-iteration",
+        "1000",
+        "--seconds",
+        "0.5",
+        "--warm-up",
+        "0.1",
+    ]);
+    let output = profile.args(["--", "sh", "job.sh"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let status = node.litctl().args(["status", "--json"]).output().unwrap();
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    let devices = status["devices"].as_array().unwrap().iter();
+    let gpus = devices.filter(|it| it["name"].as_str().unwrap().starts_with("gpu"));
+    let watts: f64 = gpus.map(|it| it["power"].as_f64().unwrap()).sum();
+    let csv = fs::read_to_string(folder.path().join("measured.csv")).unwrap();
+    let row: Vec<f64> = csv
+        .lines()
+        .nth(1)
+        .unwrap()
+        .split(',')
+        .map(|it| it.parse().unwrap())
+        .collect();
+    // No time passes on the node meanwhile.
+    assert!(
+        watts > 500.0 && (row[3] - watts).abs() < 1.0,
+        "{csv}: {watts}"
+    );
+    node.stop();
 }
