@@ -236,6 +236,8 @@ impl<'a> Runner<'a> {
         loop {
             let seen = self.see()?;
             if machine.has_stopped(&seen) {
+                let ended = job::end_remains(&self.folder);
+                self.trouble("remains", ended.err());
                 self.save();
                 return Err(format!(
                     "stopped with {} tokens; started again, litctl goes on from there",

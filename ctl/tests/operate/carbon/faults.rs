@@ -231,6 +231,33 @@ fn ranks_that_outlive_their_launcher_are_gone_before_the_next_start() {
     assert!(!is_there, "a rank outlived the run");
 }
 
+/// Whoever stops litctl stops ranks, too, that hear neither SIGTERM nor their launcher.
+#[test]
+fn ranks_are_gone_when_the_runner_was_told_to_stop() {
+    let folder = folder();
+    let place = folder.path();
+    let job = "setsid sh -c 'echo $$ > rank; trap \"\" TERM HUP; while :; do sleep 0.01; done' > /dev/null 2>&1 &\n\
+        while ! [ -s rank ]; do sleep 0.01; done\n\
+        echo 1000 > tokens\n\
+        while ! [ -e \"$LITD_CARBON_CHECKPOINT\" ]; do sleep 0.01; done\n";
+    fs::write(place.join("job.sh"), job).unwrap();
+    let runner = run(place, &[], &["sh", "job.sh"]);
+    wait_for(&place.join("tokens"));
+    let pid = runner.id().to_string();
+    Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    let stopped = runner.wait_with_output().unwrap();
+    assert_eq!(stopped.status.code(), Some(2));
+    let rank = fs::read_to_string(place.join("rank")).unwrap();
+    let is_there = Path::new("/proc").join(rank.trim()).join("cwd").exists();
+    // It must not outlive the test either.
+    Command::new("kill")
+        .args(["-9", rank.trim()])
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(!is_there, "a rank outlived the run");
+}
+
 /// A job that ends well before it has its tokens, again and again: litctl says so and gives up.
 #[test]
 fn a_job_that_ends_early_without_a_checkpoint_is_given_up() {
