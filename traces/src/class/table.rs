@@ -144,6 +144,11 @@ pub(super) const TABLE: &[Row<'static>] = &[
         "torch, CUDASymmetricMemory.cu",
     ),
     row(
+        "barrier_kernel",
+        Communication,
+        "torch, CUDASymmetricMemory.cu: spins until all ranks have come",
+    ),
+    row(
         "*oneshotallreduce",
         Communication,
         "torch, intra_node_comm.cu; TensorRT-LLM; XLA",
@@ -205,8 +210,24 @@ pub(super) const TABLE: &[Row<'static>] = &[
     row("uccl::", Communication, "UCCL"),
     // One-sided.
     row("*nvshmem", Communication, "NVSHMEM"),
+    row(
+        "exchangesplitandoffset",
+        Communication,
+        "torch, nvshmem_extension.cu",
+    ),
+    row("alltoallv", Communication, "torch, nvshmem_extension.cu"),
     row("*rocshmem", Communication, "rocSHMEM"),
     row("*roc_shmem", Communication, "rocSHMEM before its renaming"),
+    row(
+        "__amd_rocclr_streamops",
+        Communication,
+        "ROCm, rocclr: hipStreamWaitValue spins until somebody else writes, with hipStreamWriteValue",
+    ),
+    row(
+        "__amd_rocclr_batchmemop",
+        Communication,
+        "ROCm, rocclr: hipStreamBatchMemOp, the same",
+    ),
     // Copies and fills that ROCm before 7.2 lists as kernels.
     row(
         "__amd_rocclr_copy",
