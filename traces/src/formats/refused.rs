@@ -1,6 +1,7 @@
 //! What is to be said of a file of no format that is read.
 
 use super::Head;
+use super::tables::has_line;
 use crate::error::ReadError;
 
 /// Files of profilers' own, by the ends of their names: what they are, and what to make of them.
@@ -34,7 +35,17 @@ const OWN: [(&str, &str, &str); 5] = [
 
 /// Tables without the times of single kernels, by columns that they have: what they are, and which
 /// have them.
-const TABLES: [(&[&[u8]], &str, &str); 4] = [
+const TABLES: [(&[&[u8]], &str, &str); 6] = [
+    (
+        &[b"Start (", b"Duration (", b"Strm"],
+        "a trace of Nsight Systems whose times are not in nanoseconds",
+        "nsys stats --report cuda_gpu_trace --format csv --timeunit nsec has them",
+    ),
+    (
+        &[b"Start (", b"Duration (", b"Name"],
+        "a table of Nsight Systems that is not of GPUs",
+        "nsys stats --report cuda_gpu_trace --format csv writes that",
+    ),
     (
         &[b"Total Time", b"Instances"],
         "a summary of Nsight Systems without the times of single kernels",
@@ -57,6 +68,12 @@ const TABLES: [(&[&[u8]], &str, &str); 4] = [
     ),
 ];
 
+/// Archives, by the bytes that they have at a place.
+const ARCHIVES: [(usize, &[u8], &str); 2] = [
+    (0, b"PK\x03\x04", "a zip archive"),
+    (257, b"ustar", "a tar archive"),
+];
+
 /// What is wrong with a file that begins so.
 pub(super) fn explain(head: &[u8], file: &str) -> ReadError {
     // Windows' shells write what they redirect so.
@@ -72,12 +89,15 @@ pub(super) fn explain(head: &[u8], file: &str) -> ReadError {
     let own = OWN.iter().find(|(end, ..)| name.ends_with(end));
     let own = own.map(|&(_, what, advice)| (what, advice.replace("FILE", file)));
     let head = Head::of(head);
-    let line = head.text.split(|&byte| byte == b'\n').next();
-    let line = line.unwrap_or_default();
-    let has = |word: &&[u8]| memchr::memmem::find(line, word).is_some();
-    let table = TABLES.iter().find(|(words, ..)| words.iter().all(has));
+    let has = |at: usize, word: &[u8]| {
+        let rest = head.bytes.get(at..);
+        rest.is_some_and(|rest| rest.starts_with(word))
+    };
+    let archive = ARCHIVES.iter().find(|&&(at, word, _)| has(at, word));
+    let archive = archive.map(|&(.., what)| (what, "unpack it and give what comes out".to_owned()));
+    let table = TABLES.iter().find(|(words, ..)| has_line(head.text, words));
     let table = table.map(|&(_, what, advice)| (what, advice.to_owned()));
-    match own.or(table) {
+    match own.or(archive).or(table) {
         Some((what, advice)) => ReadError::Foreign {
             file: file.into(),
             what,

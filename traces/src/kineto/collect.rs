@@ -35,6 +35,8 @@ pub(super) struct Collected {
     pub(super) gathered: Gathered,
     pub(super) others: Others,
     pub(super) flows: Flows,
+    /// Whether anything of a host was recorded as Kineto does.
+    pub(super) host: bool,
 }
 
 /// Events of devices whose kernels are not read.
@@ -46,6 +48,10 @@ pub(super) struct Others {
 }
 
 impl Others {
+    pub(super) fn any(&self) -> bool {
+        self.count > 0
+    }
+
     /// What there is, if there is anything.
     pub(super) fn in_words(self) -> Option<String> {
         let Self { count, first } = self;
@@ -94,6 +100,10 @@ impl Collected {
 
     fn event(&mut self, number: u64, event: &Event<'_>, args: Args<'_>) -> Result<(), Fault> {
         let rank = args.rank.and_then(number_of);
+        self.host |= matches!(
+            event.category,
+            Category::Host | Category::Operator | Category::Launch
+        );
         match event.category {
             Category::Kernel | Category::Copy => self.kernel(number, event, args, rank),
             Category::Host if event.name == b"record_param_comms" => {

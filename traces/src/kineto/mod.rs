@@ -17,6 +17,15 @@ use crate::source::{Packing, Source};
 use crate::text::printable;
 use collect::{Collected, Fault};
 
+/// Keys of which Kineto writes at least one.
+const KEYS: [&str; 5] = [
+    "schemaVersion",
+    "deviceProperties",
+    "distributedInfo",
+    "traceName",
+    "baseTimeNanoseconds",
+];
+
 /// How PyTorch is told to record kernels.
 const ADVICE: &str = "with ProfilerActivity.CUDA among the activities of torch.profiler.profile";
 
@@ -69,12 +78,14 @@ pub(crate) fn read_source(source: Source<impl Read>, file: &str) -> Result<Found
         mut gathered,
         others,
         flows,
+        host,
     } = collected;
     gathered.launches.extend(flows.launches());
-    // Any tool may write a bare list of events; only kernels would tell that Kineto did.
-    let is_kineto = progress.has_events && !progress.keys.is_empty();
+    // Any tool may write a list of events; without kernels its keys tell that Kineto did, or what it records of a host.
+    let told = progress.keys.iter().any(|key| KEYS.contains(&key.as_str()));
+    let is_kineto = progress.has_events && (told || host || others.any());
     if gathered.is_empty() && !is_kineto {
-        return Err(not_kineto(file, &progress.keys));
+        return Err(not_kineto(file, progress.has_events, &progress.keys));
     }
     gathered.simulated = progress.simulated;
     Ok(Found {
@@ -83,10 +94,10 @@ pub(crate) fn read_source(source: Source<impl Read>, file: &str) -> Result<Found
     })
 }
 
-fn not_kineto(file: &str, keys: &[String]) -> ReadError {
+fn not_kineto(file: &str, has_events: bool, keys: &[String]) -> ReadError {
     let what = if keys.iter().any(|key| key == "rocprofiler-sdk-tool") {
         "it is rocprofv3's own JSON, which another reader takes (formats)".into()
-    } else if keys.is_empty() {
+    } else if keys.is_empty() || has_events {
         "it holds no GPU kernel, and nothing tells that Kineto wrote it".into()
     } else {
         let keys = printable(&keys.join(", "));

@@ -417,6 +417,47 @@ fn without_device_activity_is_said_only_where_that_is_so() {
         "{mtia}"
     );
     assert!(!mtia.contains("without device activity"), "{mtia}");
+    // What a browser records is of no profiler of GPUs.
+    let browser =
+        r#"{"traceEvents":[{"ph":"X","cat":"toplevel","name":"RunTask","ts":1,"dur":1}]}"#;
+    let browser = refusal(browser.as_bytes(), "a.json");
+    assert!(
+        browser.contains("nothing tells that Kineto wrote it"),
+        "{browser}"
+    );
+    let bare = r#"[{"ph":"X","cat":"cpu_op","name":"aten::mm","ts":1,"dur":1}]"#;
+    let bare = refusal(bare.as_bytes(), "a.json");
+    assert!(bare.contains("without device activity"), "{bare}");
+}
+
+#[test]
+fn other_tables_of_nsight_are_no_traces_of_gpus() {
+    let calls = "\nProcessing [a.sqlite] with [cuda_api_trace.py]...\nStart (ns),Duration (ns),Name,Result,CorrID,Pid,Tid\n1,2,cudaMalloc,0,1,1,1\n";
+    let error = refusal(calls.as_bytes(), "calls.csv");
+    assert!(error.contains("--report cuda_gpu_trace"), "{error}");
+    let seconds =
+        "Start (s),Duration (s),CorrId,Device,Ctx,Strm,Name\n1.0,0.5,1,H100 (0),1,7,gemm\n";
+    let error = refusal(seconds.as_bytes(), "seconds.csv");
+    assert!(error.contains("--timeunit nsec"), "{error}");
+}
+
+#[test]
+fn archives_are_to_be_unpacked() {
+    for (head, packed) in [(&b"PK\x03\x04\x14\0"[..], "zip"), (&tar(), "tar")] {
+        let error = refusal(head, "traces");
+        assert!(
+            error.contains(&format!("a {packed} archive")) && error.contains("unpack"),
+            "{error}"
+        );
+    }
+}
+
+/// How an archive of one file begins.
+fn tar() -> Vec<u8> {
+    let mut head = vec![0; 1024];
+    head[..10].copy_from_slice(b"rank0.json");
+    head[257..262].copy_from_slice(b"ustar");
+    head
 }
 
 #[test]

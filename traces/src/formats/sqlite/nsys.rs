@@ -112,7 +112,11 @@ pub(super) fn read(tables: &Tables) -> Result<Found, Trouble> {
     }
     let graphs = tables.scan(GRAPHS, &[], |_, _| Ok(()))?;
     let of_graphs = format!(
-        "{graphs} launches of CUDA graphs, each recorded as one; record again with nsys profile --trace=cuda --cuda-graph-trace=node"
+        "{}, recorded as one; record again with nsys profile --trace=cuda --cuda-graph-trace=node",
+        match graphs {
+            1 => "one launch of a CUDA graph".to_owned(),
+            graphs => format!("{graphs} launches of CUDA graphs, each"),
+        }
     );
     Ok(Found {
         other: (graphs > 0).then_some(of_graphs),

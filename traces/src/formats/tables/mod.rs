@@ -43,7 +43,7 @@ fn place(header: &[String], name: &str) -> Option<usize> {
 }
 
 /// Whether the first lines of a text have one with all these words.
-fn has_line(head: &[u8], words: &[&[u8]]) -> bool {
+pub(super) fn has_line(head: &[u8], words: &[&[u8]]) -> bool {
     let mut lines = head.split(|&byte| byte == b'\n').take(PREAMBLE);
     lines.any(|line| {
         let has = |word: &&[u8]| memchr::memmem::find(line, word).is_some();

@@ -10,7 +10,11 @@ use crate::timeline::KernelClass;
 
 /// Whether nsys wrote a text that begins like this.
 pub(in crate::formats) fn wrote(head: &Head<'_>) -> bool {
-    has_line(head.text, &[b"Start (ns)", b"Duration (ns)", b"Name"])
+    // Its table of the host's calls has no streams.
+    has_line(
+        head.text,
+        &[b"Start (ns)", b"Duration (ns)", b"Strm", b"Name"],
+    )
 }
 
 fn columns(header: &[String]) -> Option<Columns> {

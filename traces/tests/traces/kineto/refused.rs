@@ -154,7 +154,7 @@ fn impossible_times_are_refused_by_kernel_and_file() {
 #[test]
 fn what_is_no_trace_is_told_apart() {
     type Check = fn(&ReadError) -> bool;
-    let cases: [(&[u8], Check); 8] = [
+    let cases: [(&[u8], Check); 9] = [
         (b"", |e| matches!(e, ReadError::Empty { .. })),
         (b" \n", |e| matches!(e, ReadError::Empty { .. })),
         (b"hello", |e| {
@@ -167,8 +167,11 @@ fn what_is_no_trace_is_told_apart() {
             matches!(e, ReadError::CorruptPacking { .. })
         }),
         (br#"{"a":1}"#, |e| matches!(e, ReadError::NotKineto { .. })),
-        (br#"{"traceEvents":[]}"#, |e| {
+        (br#"{"schemaVersion":1,"traceEvents":[]}"#, |e| {
             matches!(e, ReadError::NoKernels { events: 0, .. })
+        }),
+        (br#"{"traceEvents":[]}"#, |e| {
+            matches!(e, ReadError::NotKineto { .. })
         }),
         (br#"{"traceEvents":[]} more"#, |e| {
             matches!(e, ReadError::NotJson { .. })
