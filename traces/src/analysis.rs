@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::align::{AlignError, AlignOptions, LeftOut, align};
 use crate::class::{self, Suspect};
-use crate::collectives::{AllWaits, CollectiveRow, GroupWaits, matched, tables, waits};
+use crate::collectives::{AllWaits, CollectiveRow, GroupWaits, Matched, matched, tables, waits};
 use crate::groups::{Communicator, Exchange, Group, Groups};
 use crate::idle::idle;
 use crate::leads::{self, Aggregation, LeadValues, Leads};
@@ -20,7 +20,7 @@ use crate::pace::{Overlap, Pace, paces};
 use crate::skew::{self, Skew};
 use crate::spans::{Spans, ratio};
 use crate::study::Diagnosis;
-use crate::time::{self, Gaps, Split, TopKernel};
+use crate::time::{self, Gaps, Split, Standstill, TopKernel};
 use crate::timeline::{Kernel, KernelClass, NonMax, Timeline};
 
 /// The version of what is printed as JSON; docs/analyze.schema.json describes it.
@@ -58,6 +58,8 @@ pub struct Report {
     pub world_size: Option<u32>,
     /// First start to last end over all ranks, in nanoseconds.
     pub wall_ns: Nanos,
+    /// The long gaps in which no GPU does more than wait; null for one rank.
+    pub standstill: Option<Standstill>,
     /// All ranks in order.
     pub ranks: Vec<RankReport>,
     /// Ranks that do equal work.
@@ -239,7 +241,10 @@ pub fn analyse_groups(
     let wall = wall_time(timelines);
     let ranks = timelines.iter().map(|timeline| statistics(timeline, wall));
     let mut ranks = Vec::from_iter(ranks);
-    let waits = add_collectives(&mut ranks, timelines, groups);
+    let together = matched(timelines, groups);
+    let waits = add_collectives(&mut ranks, timelines, (groups, &together));
+    let standstill = Standstill::of(timelines, &together);
+    drop(together);
     let mut reports = Vec::new();
     for (number, group) in groups.all.iter().enumerate() {
         let place = group.range.clone();
@@ -264,6 +269,7 @@ pub fn analyse_groups(
         told: 0,
         world_size: timelines.iter().find_map(|timeline| timeline.world_size),
         wall_ns: wall,
+        standstill,
         ranks,
         groups: reports,
         communicators: groups.communicators.clone(),
@@ -344,10 +350,13 @@ impl Report {
 }
 
 /// What collectives say of each rank: what it waits, and what it sends.
-fn add_collectives(ranks: &mut [RankReport], timelines: &[Timeline], groups: &Groups) -> AllWaits {
-    let matched = matched(timelines, groups);
-    let waits = waits(timelines, groups, &matched);
-    let tables = tables(timelines, &matched);
+fn add_collectives(
+    ranks: &mut [RankReport],
+    timelines: &[Timeline],
+    (groups, matched): (&Groups, &Matched<'_>),
+) -> AllWaits {
+    let waits = waits(timelines, groups, matched);
+    let tables = tables(timelines, matched);
     for ((rank, table), waits) in ranks.iter_mut().zip(tables).zip(&waits.ranks) {
         rank.collectives = table;
         if waits.collectives > 0 {

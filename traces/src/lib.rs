@@ -94,7 +94,7 @@ pub use live::{Live, LiveError, LiveKernel, LiveReport};
 pub use natural::natural;
 pub use text::printable;
 #[cfg(feature = "recorded")]
-pub use time::{Gaps, Split, TopKernel};
+pub use time::{Gaps, Split, Standstill, TopKernel};
 pub use timeline::{
     Collective, CollectiveId, Iteration, Kernel, KernelClass, Moment, NameId, NameTable, NonMax,
     StreamId, Timeline,

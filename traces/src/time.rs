@@ -1,9 +1,13 @@
 //! Where a rank's time goes: what it computes, what it only communicates or copies, and why nothing
 //! runs the rest of the time. docs/analyze.md has the definitions.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use litd_units::Nanos;
 use serde::Serialize;
 
+use crate::collectives::Matched;
 use crate::spans::Spans;
 use crate::timeline::{Kernel, KernelClass, NameId, StreamId, Timeline};
 
@@ -15,6 +19,12 @@ const LONG: Nanos = Nanos(1_000_000);
 /// So is one of this length where it takes so many times as long as gaps mostly do: a server's steps are short.
 const LONGER: Nanos = Nanos(100_000);
 const TIMES: i64 = 20;
+
+/// The length from which on gaps are long, of some that come in the order of their lengths.
+fn long_from(sorted: &[Nanos]) -> Nanos {
+    let usual = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
+    LONG.min(LONGER.max(Nanos(usual.0.saturating_mul(TIMES))))
+}
 
 /// What is told of gaps besides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,12 +41,83 @@ impl Gaps {
     /// Tells the long ones of all gaps in which the host launched too late.
     fn add_long(&mut self, late: &mut [Nanos]) {
         late.sort_unstable();
-        let usual = late.get(late.len() / 2).copied().unwrap_or_default();
-        let least = LONG.min(LONGER.max(Nanos(usual.0.saturating_mul(TIMES))));
+        let least = long_from(late);
         let long = late.iter().rev().take_while(|&&gap| gap >= least);
         self.longs = long.clone().count();
         self.long = long.copied().sum();
     }
+}
+
+/// Long gaps in which no GPU of a job computes or copies, and no collective is under way: nothing that runs waits for
+/// more than others to come. None of them can wait for another then: all wait for their hosts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Standstill {
+    /// How long these are together, in nanoseconds.
+    pub long_ns: Nanos,
+    /// How many there are.
+    pub longs: usize,
+}
+
+impl Standstill {
+    /// Of the timelines of a job, whose clocks were set right; none of fewer than two.
+    pub(crate) fn of(timelines: &[Timeline], matched: &Matched<'_>) -> Option<Self> {
+        if timelines.len() < 2 {
+            return None;
+        }
+        let mut gaps = gaps(timelines, matched);
+        gaps.sort_unstable();
+        let least = long_from(&gaps);
+        let long = gaps.iter().rev().take_while(|&&gap| gap >= least);
+        Some(Self {
+            longs: long.clone().count(),
+            long_ns: long.copied().sum(),
+        })
+    }
+}
+
+/// Spans in the order of their starts.
+type Lane<'a> = Box<dyn Iterator<Item = (Nanos, Nanos)> + 'a>;
+
+/// How long each gap is in which none of several GPUs does more than wait for others.
+fn gaps(timelines: &[Timeline], matched: &Matched<'_>) -> Vec<Nanos> {
+    let lengths = timelines.iter().map(|timeline| timeline.kernels.len());
+    let mut met = Vec::from_iter(lengths.map(|length| vec![false; length]));
+    // Each collective from when the last of its ranks has come.
+    let mut transfers = Vec::new();
+    matched.each(|row| {
+        for entry in row {
+            let of = met.get_mut(entry.rank);
+            if let Some(met) = of.and_then(|of| of.get_mut(entry.kernel)) {
+                *met = true;
+            }
+        }
+        let last = row.iter().map(|entry| entry.start).max();
+        let end = row.iter().map(|entry| entry.end).max();
+        transfers.extend(last.zip(end).filter(|(last, end)| last < end));
+    });
+    transfers.sort_unstable();
+    let own = timelines.iter().zip(met).map(|(timeline, met)| {
+        let kernels = timeline.kernels.iter().zip(met);
+        let alone = kernels.filter(|(kernel, met)| !met && has_length(kernel));
+        Box::new(alone.map(|(kernel, _)| (kernel.start, kernel.end))) as Lane<'_>
+    });
+    let mut lanes = Vec::from_iter(own);
+    lanes.push(Box::new(transfers.into_iter()));
+    let next = lanes.iter_mut().enumerate();
+    let next = next.filter_map(|(at, lane)| Some((lane.next()?, at)));
+    let mut next = BinaryHeap::from_iter(next.map(Reverse));
+    let mut gaps = Vec::new();
+    let mut until = None::<Nanos>;
+    while let Some(Reverse(((start, end), at))) = next.pop() {
+        let gap = until.map_or(Nanos::ZERO, |until| start - until);
+        if gap > Nanos::ZERO {
+            gaps.push(gap);
+        }
+        until = until.max(Some(end));
+        let following = lanes.get_mut(at).and_then(Iterator::next);
+        next.extend(following.map(|span| Reverse((span, at))));
+    }
+    gaps
 }
 
 /// A rank's window, each nanosecond of which is in one of these.

@@ -5,6 +5,7 @@ use litd_traces::whatif::{Paused, Pauses, Stall};
 use litd_traces::{RankReport, Report};
 use litd_units::Nanos;
 
+use super::answer::Answer;
 use super::cost::MUCH;
 use super::{parts, words};
 use crate::show::time;
@@ -87,6 +88,46 @@ impl Late {
             "with {} in time an iteration would take up to about {} less.",
             self.hosts(),
             words::percents(more)
+        )
+    }
+}
+
+/// All hosts, where no GPU of a pipeline does more than wait for long: a schedule always leaves one of them work.
+pub struct All {
+    share: f64,
+    /// How long a gap is on average.
+    mean: Nanos,
+}
+
+impl All {
+    pub fn of(report: &Report) -> Option<Self> {
+        let share = parts::standing_still(report);
+        let still = report.standstill.filter(|_| share >= MUCH)?;
+        let count = i64::try_from(still.longs).unwrap_or(i64::MAX).max(1);
+        Some(Self {
+            share,
+            mean: Nanos(still.long_ns.0 / count),
+        })
+    }
+
+    pub fn headline(&self) -> String {
+        format!(
+            "Late hosts: no GPU does more than wait for {} of the time recorded ({} each time), so their hosts are late; power can't help.",
+            words::percents(self.share),
+            time(self.mean)
+        )
+    }
+
+    pub fn next() -> Answer {
+        Answer::of(
+            "look at what all hosts do in these gaps: input (data loader), a scheduler, logging, checkpoints.",
+        )
+    }
+
+    pub fn cost(&self) -> String {
+        format!(
+            "with hosts in time an iteration would take up to {} less.",
+            words::percents(self.share)
         )
     }
 }

@@ -24,6 +24,8 @@ enum Kind {
     Stream,
     /// The host was in time.
     Launched,
+    /// On all GPUs at once, where launches are not known.
+    Standstill,
     Other,
 }
 
@@ -46,6 +48,10 @@ impl Part {
             Kind::Stream => ("gaps in which GPUs wait for another stream", false),
             Kind::Launched => (
                 "gaps between kernels of one stream that had been launched in time",
+                false,
+            ),
+            Kind::Standstill => (
+                "long gaps on all GPUs at once, which wait for their hosts then,",
                 false,
             ),
             Kind::Other => (
@@ -86,6 +92,9 @@ impl Part {
             Kind::Launched => {
                 "look at what runs before the gaps: their hosts were in time, so it is many short kernels one after the other, the steps of one graph (CUDA graph, HIP graph), or synchronisation on the GPU"
             }
+            Kind::Standstill => {
+                "look at what hosts do between launches, in few long gaps: input (data loader), a server's scheduler, logging, checkpoints"
+            }
             Kind::Other => "record the host's calls as well: they tell why GPUs are idle",
         }
     }
@@ -100,6 +109,8 @@ pub fn of(report: &Report) -> Vec<Part> {
         part.sum::<Nanos>().0 as f64 / whole
     };
     let share = |of: fn(&Split) -> Nanos| sum(&|rank| of(&rank.time_ns));
+    let unknown = sum(&|rank| rank.time_ns.idle_other - rank.idle_launched_ns);
+    let standstill = standing_still(report).min(unknown);
     let parts = [
         (Kind::Computation, share(|split| split.computation)),
         (
@@ -110,16 +121,20 @@ pub fn of(report: &Report) -> Vec<Part> {
         (Kind::Launch, share(|split| split.idle_launch)),
         (Kind::Stream, share(|split| split.idle_stream)),
         (Kind::Launched, sum(&|rank| rank.idle_launched_ns)),
-        (
-            Kind::Other,
-            sum(&|rank| rank.time_ns.idle_other - rank.idle_launched_ns),
-        ),
+        (Kind::Standstill, standstill),
+        (Kind::Other, unknown - standstill),
     ];
     let ranks = Vec::from_iter(&report.ranks);
     let long = hosts::long(&ranks).is_some();
     let mut parts = Vec::from_iter(parts.map(|(kind, share)| Part { kind, share, long }));
     parts.sort_by(|a, b| b.share.total_cmp(&a.share));
     parts
+}
+
+/// The share of the time in which no GPU does more than wait for long.
+pub fn standing_still(report: &Report) -> f64 {
+    let long = report.standstill.map(|still| still.long_ns.0);
+    long.unwrap_or_default() as f64 / report.wall_ns.0.max(1) as f64
 }
 
 /// What takes most of the time, in one sentence without a full stop.

@@ -183,6 +183,19 @@ struct Seen {
     cut: Vec<String>,
 }
 
+impl Seen {
+    fn with(mut self, other: Self) -> Self {
+        self.cut.extend(other.cut);
+        match other.most.0 > self.most.0 {
+            true => Self {
+                most: other.most,
+                ..self
+            },
+            false => self,
+        }
+    }
+}
+
 #[test]
 fn every_first_screen_has_a_hundred_words_at_most() {
     let mut timelines = Vec::from_iter((0..RANKS).map(rank));
@@ -191,14 +204,13 @@ fn every_first_screen_has_a_hundred_words_at_most() {
         align,
         ..AnalysisOptions::default()
     };
-    let (groups, skews, mut report) = super::compared(&mut timelines, &options).unwrap();
+    let (groups, skews, report) = super::compared(&mut timelines, &options).unwrap();
     let job = WhatIf::of(&timelines, &groups);
     let waits = report.groups[0].waits.clone();
     let models = litd_traces::study::ModelOptions::default();
     let given = (&groups.all[0], waits.as_ref());
     let skew = skews[0].clone();
-    let mut study =
-        litd_traces::study::study_group(&timelines, given, skew, &align, &models).unwrap();
+    let study = litd_traces::study::study_group(&timelines, given, skew, &align, &models).unwrap();
     let link = job.links().first().unwrap().clone();
     let plain = study.diagnosis.clone();
     let causes = [
@@ -227,33 +239,24 @@ fn every_first_screen_has_a_hundred_words_at_most() {
         saved: 0.5,
         launches: false,
     };
-    let mut seen = Seen::default();
-    let mut weighed = Weighed::of(&job, Some(&study));
     let others = others(&link);
-    for diagnosis in causes.into_iter().flat_map(|cause| told(&plain, cause)) {
-        for stragglers in &stragglers {
-            if stragglers.is_empty() != blames_nobody(&diagnosis) {
-                continue;
-            }
-            study.diagnosis = Diagnosis {
-                stragglers: stragglers.clone(),
-                ..diagnosis.clone()
-            };
-            for world in [None, Some(6), Some(64)] {
-                report.world_size = world;
-                for (links, stage, stall) in &others {
-                    weighed.links = links;
-                    weighed.stage = stage.as_ref();
-                    weighed.stall = stall.as_ref();
-                    also(&mut weighed, stragglers, stage.is_some());
-                    for pauses in [None, Some(&pauses)] {
-                        weighed.pauses = pauses;
-                        look(&mut report, &study, &weighed, &mut seen);
-                    }
-                }
-            }
-        }
-    }
+    let shapes = Shapes {
+        job: &job,
+        study: &study,
+        report: &report,
+        stragglers: &stragglers,
+        others: &others,
+        pauses: &pauses,
+    };
+    let seen = std::thread::scope(|scope| {
+        let each = causes.map(|cause| {
+            let all = told(&plain, cause);
+            let shapes = &shapes;
+            scope.spawn(move || shapes.of(all))
+        });
+        let each = Vec::from_iter(each.map(|one| one.join().unwrap()));
+        each.into_iter().reduce(Seen::with).unwrap()
+    });
     let Seen { most, cut } = seen;
     println!("{} words: {}", most.0, most.1);
     let count = cut.len();
@@ -262,6 +265,50 @@ fn every_first_screen_has_a_hundred_words_at_most() {
         "{count} are cut: {:#?}",
         cut.iter().step_by(count / 8 + 1).collect::<Vec<_>>()
     );
+}
+
+/// What the diagnoses are combined with.
+struct Shapes<'a, 'b> {
+    job: &'a WhatIf<'b>,
+    study: &'a Study<'b>,
+    report: &'a Report,
+    stragglers: &'a [Vec<u32>],
+    others: &'a [(Vec<Link>, Option<Stage>, Option<Stall>)],
+    pauses: &'a Pauses,
+}
+
+impl Shapes<'_, '_> {
+    /// Looks at the screens of these diagnoses.
+    fn of(&self, diagnoses: Vec<Diagnosis>) -> Seen {
+        let mut seen = Seen::default();
+        let mut weighed = Weighed::of(self.job, Some(self.study));
+        let (mut study, mut report) = (self.study.clone(), self.report.clone());
+        for diagnosis in diagnoses {
+            for stragglers in self.stragglers {
+                if stragglers.is_empty() != blames_nobody(&diagnosis) {
+                    continue;
+                }
+                study.diagnosis = Diagnosis {
+                    stragglers: stragglers.clone(),
+                    ..diagnosis.clone()
+                };
+                for world in [None, Some(6), Some(64)] {
+                    report.world_size = world;
+                    for (links, stage, stall) in self.others {
+                        weighed.links = links;
+                        weighed.stage = stage.as_ref();
+                        weighed.stall = stall.as_ref();
+                        also(&mut weighed, stragglers, stage.is_some());
+                        for pauses in [None, Some(self.pauses)] {
+                            weighed.pauses = pauses;
+                            look(&mut report, &study, &weighed, &mut seen);
+                        }
+                    }
+                }
+            }
+        }
+        seen
+    }
 }
 
 /// Whether no rank is named.
@@ -286,24 +333,32 @@ fn also(weighed: &mut Weighed<'_>, stragglers: &[u32], much: bool) {
 }
 
 fn look(report: &mut Report, study: &Study<'_>, weighed: &Weighed<'_>, seen: &mut Seen) {
+    // That a simulator wrote the traces takes words of the screen, and no more.
+    let first = Summary::of(report, Some(study), None, weighed);
     for simulated in [false, true] {
         report.simulated = simulated;
         let taken = super::text::taken(report);
-        let first = Summary::of(report, Some(study), None, weighed);
         let screen = first.screen(taken);
         let lines = screen.lines.iter();
-        let shown = Vec::from_iter(lines.map(|(label, told)| format!("{label} {told}")));
-        let shown = shown.join("\n");
-        let words = taken + shown.split_whitespace().count();
-        assert!(words <= 100, "{words} words: {shown}");
+        let shown = lines.map(|(label, told)| counted(label) + counted(told));
+        let words = taken + shown.sum::<usize>();
+        let text = || {
+            let lines = screen.lines.iter();
+            Vec::from_iter(lines.map(|(label, told)| format!("{label} {told}"))).join("\n")
+        };
+        assert!(words <= 100, "{words} words: {}", text());
         // Each answer of a real job is told by a whole sentence at least.
         let mut lines = screen.lines.iter();
         let cut = lines.any(|(_, told)| told.contains("… ") || told.ends_with('…'));
         if cut && !simulated {
-            seen.cut.push(shown.clone());
+            seen.cut.push(text());
         }
         if words > seen.most.0 {
-            seen.most = (words, shown);
+            seen.most = (words, text());
         }
     }
+}
+
+fn counted(text: &str) -> usize {
+    text.split_whitespace().count()
 }

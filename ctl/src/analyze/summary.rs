@@ -204,8 +204,10 @@ fn of_diagnosis(
         None => weighed::verdict(weighed, diagnosis),
     };
     let late = hosts::Late::of(report).filter(|_| stages.is_some());
-    if let Some(late) = &late {
-        verdict = verdict.behind(late.headline());
+    let all = hosts::All::of(report).filter(|_| stages.is_some() && late.is_none());
+    let hosts = late.as_ref().map(hosts::Late::headline);
+    if let Some(hosts) = hosts.or_else(|| all.as_ref().map(hosts::All::headline)) {
+        verdict = verdict.behind(hosts);
     }
     // Where the rank that the rest would blame is told as the second one, both are late.
     let second = weighed.second.map(|second| second.0);
@@ -248,6 +250,7 @@ fn of_diagnosis(
     let verdict = verdict.and(by_one).with(also).and(place).and(given);
     let verdict = verdict.and(elsewhere).and(in_turn);
     let gain = gain.filter(|_| diagnosis.power_helps);
+    let cost = cost::of(report, study, (gain, weighed), turns);
     Summary {
         kind: match diagnosis.nobody_waits() {
             true => Kind::Other(Other::NobodyWaits),
@@ -257,13 +260,15 @@ fn of_diagnosis(
         brief: certainty::brief(report, study, &doubts),
         sure: certainty::of(report, study, &doubts),
         doubts,
-        cost: match &late {
-            Some(late) => cost::of(report, study, (gain, weighed), turns).behind(late.cost(report)),
-            None => cost::of(report, study, (gain, weighed), turns),
+        cost: match (&late, &all) {
+            (Some(late), _) => cost.behind(late.cost(report)),
+            (None, Some(all)) => cost.behind(all.cost()),
+            (None, None) => cost,
         },
-        next: match &late {
-            Some(late) => Answer::of(late.next(report)),
-            None => next::of(report, diagnosis, turns.is_some()),
+        next: match (&late, &all) {
+            (Some(late), _) => Answer::of(late.next(report)),
+            (None, Some(_)) => hosts::All::next(),
+            (None, None) => next::of(report, diagnosis, turns.is_some()),
         },
     }
 }
@@ -309,16 +314,22 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
     let cost = Answer::of(cost);
     let longest = longest(report).filter(|_| stages);
     let late = hosts::Late::of(report);
-    let (verdict, cost, next) = match &late {
-        Some(late) => (
+    let all = hosts::All::of(report).filter(|_| stages);
+    let (verdict, cost, next) = match (&late, &all) {
+        (Some(late), _) => (
             Answer::of(late.headline()),
             cost.behind(late.cost(report)),
-            late.next(report),
+            Answer::of(late.next(report)),
         ),
-        None => (
+        (None, Some(all)) => (
+            Answer::of(all.headline()),
+            cost.behind(all.cost()),
+            hosts::All::next(),
+        ),
+        (None, None) => (
             Answer::of(format!("{}.", parts::verdict(&parts))),
             cost,
-            next.into(),
+            Answer::of(next),
         ),
     };
     Summary {
@@ -328,7 +339,7 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
         brief: sure.and(certainty::doubted(&doubts)),
         doubts,
         cost,
-        next: Answer::of(next),
+        next,
     }
 }
 

@@ -45,6 +45,8 @@ pub enum First<'a> {
 pub struct Late {
     /// As a share of the time.
     pub share: f64,
+    /// Whether it is known why they are late.
+    pub explained: bool,
     /// When their kernels are slow or their hosts late, where that is why; ranks of the same times together.
     pub courses: Vec<(Vec<u32>, Course)>,
 }
@@ -123,6 +125,7 @@ impl<'a> Weighed<'a> {
             }
             Late {
                 share: job.share(mended),
+                explained: diagnosis.cause != Cause::Unknown || !diagnosis.longer.is_empty(),
                 courses,
             }
         });
@@ -147,7 +150,12 @@ impl<'a> Weighed<'a> {
 
     /// What costs more than the ranks that are named, if anything does.
     pub fn first(&self) -> Option<First<'a>> {
-        let late = self.late.as_ref().map_or(0.0, |late| late.share);
+        /// What tells why comes first if it costs this part of what is not explained.
+        const EXPLAINS: f64 = 0.9;
+        let late = self.late.as_ref().map_or(0.0, |late| match late.explained {
+            true => late.share,
+            false => EXPLAINS * late.share,
+        });
         let link = self
             .links
             .first()
@@ -182,7 +190,9 @@ pub fn besides(weighed: &Weighed<'_>, diagnosis: Option<&Diagnosis>) -> Vec<Stri
     let mut also = Vec::new();
     let late = weighed.late.as_ref().zip(diagnosis);
     let paused = |diagnosis: &Diagnosis| match first {
-        Some(First::Pauses(pauses)) if diagnosis.cause == Cause::HostBound => {
+        Some(First::Pauses(pauses))
+            if matches!(diagnosis.cause, Cause::HostBound | Cause::Unknown) =>
+        {
             let paused = |late: &u32| pauses.ranks.iter().any(|paused| paused.rank == *late);
             diagnosis.stragglers.iter().all(paused)
         }

@@ -166,6 +166,30 @@ fn hosts_that_all_pause_in_one_iteration_are_told_with_it() {
 }
 
 #[test]
+fn hosts_that_all_stop_for_input_are_told_by_gaps_on_all_gpus_at_once() {
+    let job = Job::eight(|[_, _, layer], &(of, gap, length)| {
+        let input = layer == 0 && of == "qkv_gemm";
+        (of, if input { gap + 900.0 } else { gap }, length)
+    });
+    let report = job.report();
+    let text = said(&report, "text");
+    let told = "long gaps on all GPUs at once, which wait for their hosts then, take";
+    assert!(text.contains(told), "{text}");
+    assert!(said(&report, "next").contains("input (data loader)"));
+    // The gap before the first iteration is not recorded.
+    let still = &report["standstill"];
+    assert_eq!(still["longs"], 5);
+    let long = still["long_ns"].as_f64().unwrap() / 1e3;
+    assert!((long - 5.0 * 900.0).abs() < 50.0, "{long}");
+    // While one GPU computes, no others stand still.
+    let job = Job::eight(|[rank, _, layer], &(of, gap, length)| {
+        let stops = rank != 3 && layer == 0 && of == "qkv_gemm";
+        (of, if stops { gap + 300.0 } else { gap }, length)
+    });
+    assert_eq!(job.report()["standstill"]["longs"], 0);
+}
+
+#[test]
 fn hosts_that_pause_in_turn_are_told_with_their_iterations() {
     let job = Job::eight(|[rank, iteration, layer], &(of, gap, length)| {
         let pauses = rank == (3 * iteration + 1) % RANKS && layer == 2 && of == "qkv_gemm";

@@ -170,6 +170,29 @@ fn a_late_host_of_a_stage_is_no_schedule() {
 }
 
 #[test]
+fn hosts_that_are_late_on_all_stages_are_no_schedule() {
+    for (named, launches) in [(Named::Whole, true), (Named::Pairs, false)] {
+        let stall = |_| 2_000.0;
+        let (folder, time) = traces((named, false), |_| 40.0, |_| 10, stall);
+        if launches {
+            launched(&folder, stall);
+        }
+        let report = report(&[], &[folder.path()]);
+        let said = |key: &str| report["verdict"][key].as_str().unwrap().to_owned();
+        let text = said("text");
+        let told = "Late hosts: no GPU does more than wait for ";
+        assert!(text.starts_with(told), "{text}");
+        assert!(said("next").starts_with("look at what all hosts do"));
+        let cost = said("cost");
+        let (told, _) = cost.split_once(" % less").unwrap();
+        let told: f64 = told.rsplit(' ').next().unwrap().parse().unwrap();
+        // Of three iterations the first begins with the recording.
+        let truth = 100.0 * 2.0 * 2_000.0 / (time - 2_000.0);
+        assert!((told - truth).abs() < 1.5, "{cost} {truth}");
+    }
+}
+
+#[test]
 fn no_stage_of_a_pipeline_is_blamed_for_its_schedule() {
     for (named, early) in [
         (Named::Whole, false),

@@ -257,6 +257,29 @@ fn what_mending_one_of_two_causes_gains_is_told_apart_from_both() {
     assert!(text.contains("Second is rank 5"), "{text}");
 }
 
+#[test]
+fn what_is_second_is_told_however_dear_what_is_first() {
+    let both = Job {
+        slower: |rank, _| match rank {
+            0 => 1.9,
+            5 => 1.04,
+            _ => 1.0,
+        },
+        ..Job::PLAIN
+    };
+    let (report, _) = both.told(&Job::PLAIN);
+    let text = said(&report, "text");
+    assert!(text.contains("Second is rank 5"), "{text}");
+    // Noise is no second cause.
+    let one = Job {
+        slower: |rank, _| if rank == 0 { 1.9 } else { 1.0 },
+        ..Job::PLAIN
+    };
+    let (report, _) = one.told(&Job::PLAIN);
+    let text = said(&report, "text");
+    assert!(!text.contains("Second"), "{text}");
+}
+
 /// A ring of four ranks: each iteration all compute, send something to the next and receive from the one before. What rank 1
 /// sends takes so many µs.
 fn ring(one_way: f64) -> TempDir {

@@ -14,9 +14,8 @@ const SLOW: f64 = 0.01;
 /// the time more.
 const MORE: f64 = 1.3;
 const WORTH: f64 = 0.005;
-/// What is second costs at least this share of the time, and this part of what is first.
+/// What is second costs at least this share of the time that is left once what is first is mended.
 const SECOND: f64 = 0.01;
-const OF_FIRST: f64 = 0.2;
 /// So many ranks are tried.
 const TRIED: usize = 8;
 
@@ -126,7 +125,7 @@ impl WhatIf<'_> {
             (rank, part, all - before)
         });
         let most = tried.max_by(|a, b| a.2.total_cmp(&b.2));
-        most.filter(|most| most.2 >= SECOND.max(OF_FIRST * before))
+        most.filter(|most| most.2 >= SECOND * (1.0 - before))
     }
 
     /// The rank whose host alone costs most, and its share of the time; none where that is little, or where launches are not
