@@ -20,6 +20,36 @@ pub(crate) fn whole(text: &[u8]) -> Option<i64> {
 /// `text` times ten to the `power`, rounded half away from zero, or `None` if that has to be
 /// exact and is not.
 fn scaled(text: &[u8], power: i64, exact: bool) -> Option<i64> {
+    match plain(text, power) {
+        Some(value) => Some(value),
+        None => scaled_of_any(text, power, exact),
+    }
+}
+
+/// The same of what nearly all numbers are: few digits, and no more of them behind the point than `power` shifts.
+fn plain(text: &[u8], power: i64) -> Option<i64> {
+    /// So many digits fit, whatever they are.
+    const DIGITS: usize = 18;
+    let (mut value, mut left) = (0_i64, None::<i64>);
+    for &byte in text.get(..text.len().min(DIGITS + 2))? {
+        match byte {
+            b'0'..=b'9' => {
+                value = value.checked_mul(10)?.checked_add(i64::from(byte - b'0'))?;
+                left = left.map(|left| left - 1);
+            }
+            b'.' if left.is_none() => left = Some(power),
+            _ => return None,
+        }
+    }
+    let digits = text.len() - usize::from(left.is_some());
+    let shift = u32::try_from(left.unwrap_or(power)).ok()?;
+    if digits == 0 || text.len() > DIGITS + 2 {
+        return None;
+    }
+    value.checked_mul(10_i64.checked_pow(shift)?)
+}
+
+fn scaled_of_any(text: &[u8], power: i64, exact: bool) -> Option<i64> {
     let (negative, text) = match text.split_first()? {
         (b'-', rest) => (true, rest),
         (b'+', rest) => (false, rest),

@@ -1,5 +1,9 @@
 //! One event of a Kineto trace, looked at only as far as it matters.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
 use super::flows;
 use crate::json::text::{Malformed, fields, number_of, unquoted};
 
@@ -149,14 +153,16 @@ impl<'a> Event<'a> {
 /// Whether an event is an arrow from a call to what it launched. Kineto's own are of another category, and
 /// tell what its correlations tell.
 fn is_arrow(event: &[u8]) -> bool {
-    memchr::memmem::find(event, flows::CATEGORY).is_some()
+    static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(flows::CATEGORY));
+    FINDER.find(event).is_some()
 }
 
 /// The number of an operator's call, for which the rest of its event need not be taken apart: within
 /// a text the quotation mark behind such a key would be escaped.
 fn external_id(event: &[u8]) -> Option<u32> {
     const KEY: &[u8] = b"xternal id\":";
-    let at = memchr::memmem::find(event, KEY)?;
+    static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(KEY));
+    let at = FINDER.find(event)?;
     let value = event.get(at + KEY.len()..)?.trim_ascii_start();
     let end = value.iter().position(|byte| !byte.is_ascii_digit());
     number_of(value.get(..end?)?)

@@ -14,7 +14,7 @@ use litd_diagnosis::median;
 use litd_units::Nanos;
 use serde::Serialize;
 
-use crate::timeline::{Moment, NonMax, Timeline};
+use crate::timeline::{Kernel, Moment, NonMax, Timeline};
 pub use jumps::Jump;
 
 /// Fewer collectives than this say nothing.
@@ -265,12 +265,13 @@ fn lists(timelines: &[Timeline]) -> Vec<Lists> {
 
 fn told(timeline: &Timeline) -> Told {
     let mut lists = Told::new();
-    for kernel in &timeline.kernels {
+    let communicates = |kernel: &&Kernel| kernel.class.communicates();
+    for kernel in timeline.kernels.iter().filter(communicates) {
         let told = kernel.collective;
         let told = told.and_then(|id| timeline.collectives.get(id.0.get() as usize));
         let name = told.and_then(|collective| collective.name.as_deref());
         let kind = kind_of(name.unwrap_or_else(|| timeline.name_of(kernel)));
-        if let (Some(kind), true) = (kind, kernel.class.communicates()) {
+        if let Some(kind) = kind {
             let group = told.and_then(|collective| {
                 let name = collective.process_group.clone()?;
                 Some((name, Arc::clone(&collective.ranks)))

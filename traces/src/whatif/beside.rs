@@ -44,10 +44,12 @@ impl Beside {
             let own = timelines.get(group.range.clone()).unwrap_or_default();
             let overlaps = beside.overlaps.get(group.range.clone());
             if let (Some(alignment), Some(overlaps)) = (&group.alignment, overlaps) {
+                let names = own.first().map(|timeline| timeline.names.iter());
+                let limits = Vec::from_iter(names.into_iter().flatten().map(limit_of));
                 let rows = || {
                     alignment
                         .matched()
-                        .filter_map(|row| Row::of(row, own, overlaps))
+                        .filter_map(|row| Row::of(row, own, (overlaps, &limits)))
                 };
                 fit.add(rows);
             }
@@ -105,7 +107,12 @@ struct Row {
 }
 
 impl Row {
-    fn of(row: &[u32], timelines: &[Timeline], overlaps: &[Vec<f32>]) -> Option<Self> {
+    /// With what limits the kernels of each name of the first timeline.
+    fn of(
+        row: &[u32],
+        timelines: &[Timeline],
+        (overlaps, limits): (&[Vec<f32>], &[Option<Limit>]),
+    ) -> Option<Self> {
         let kernels = row.iter().zip(timelines);
         let kernels = kernels.map(|(&at, timeline)| timeline.kernels.get(at as usize));
         let kernels = kernels.collect::<Option<Vec<&Kernel>>>()?;
@@ -115,11 +122,11 @@ impl Row {
             .zip(overlaps)
             .map(|(&at, all)| all.get(at as usize));
         let overlaps = overlaps.map(|overlap| overlap.copied().map(f64::from));
-        let (first, timeline) = kernels.first().zip(timelines.first())?;
-        let name = timeline.name_of(first);
+        let first = kernels.first()?;
+        let limit = limits.get(first.name.0 as usize).copied().flatten();
         let has_length = times.len() > 1 && times.iter().all(|&time| time > 0.0);
         let row = Self {
-            like: (first.iteration, limit_of(name)),
+            like: (first.iteration, limit),
             times,
             overlaps: overlaps.collect::<Option<_>>()?,
         };

@@ -136,14 +136,10 @@ impl Peers {
                 *theirs += middles.get(key).copied().unwrap_or(0.0);
             }
             let paces = paces(&sums, &middles, place, &moves);
-            let saved = timeline.kernels.iter().map(|kernel| {
-                if kernel.class.communicates() {
-                    return (0.0, 0.0);
-                }
-                let name = names.get(place, kernel.name.0);
-                let times = times(&sums, &middles, (kernel.iteration, name), place);
+            let saved = sums.keys().map(|&(iteration, name)| {
+                let times = times(&sums, &middles, (iteration, name), place);
                 let saved = |times: f64| (1.0 - 1.0 / times) as f32;
-                let slower = whole.get(&kernel.iteration);
+                let slower = whole.get(&iteration);
                 let slower = slower.is_some_and(|[own, theirs]| own > theirs);
                 // What no other rank runs is more work, and no slow clock.
                 let all = if slower {
@@ -151,14 +147,21 @@ impl Peers {
                 } else {
                     0.0
                 };
-                let pace = paces.get(&kernel.iteration).filter(|pace| **pace > 1.0);
+                let pace = paces.get(&iteration).filter(|pace| **pace > 1.0);
                 let clock = pace.and_then(|pace| match moves.contains(&name) {
                     true => Some(*pace),
                     false => times,
                 });
-                (all, clock.map_or(0.0, saved))
+                ((iteration, name), (all, clock.map_or(0.0, saved)))
             });
-            let (kernels, clock) = saved.unzip();
+            let saved = Sums::<(f32, f32)>::from_iter(saved);
+            let each = timeline.kernels.iter().map(|kernel| {
+                let key = (kernel.iteration, names.get(place, kernel.name.0));
+                let computes = !kernel.class.communicates();
+                let saved = saved.get(&key).filter(|_| computes);
+                saved.copied().unwrap_or_default()
+            });
+            let (kernels, clock) = each.unzip();
             let spread = spread(&sums, &middles, place);
             let Some(of) = self.ranks.get_mut(rank) else {
                 continue;
