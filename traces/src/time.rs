@@ -20,12 +20,6 @@ const LONG: Nanos = Nanos(1_000_000);
 const LONGER: Nanos = Nanos(100_000);
 const TIMES: i64 = 20;
 
-/// The length from which on gaps are long, of some that come in the order of their lengths.
-fn long_from(sorted: &[Nanos]) -> Nanos {
-    let usual = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
-    LONG.min(LONGER.max(Nanos(usual.0.saturating_mul(TIMES))))
-}
-
 /// What is told of gaps besides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Gaps {
@@ -41,7 +35,8 @@ impl Gaps {
     /// Tells the long ones of all gaps in which the host launched too late.
     fn add_long(&mut self, late: &mut [Nanos]) {
         late.sort_unstable();
-        let least = long_from(late);
+        let usual = late.get(late.len() / 2).copied().unwrap_or_default();
+        let least = LONG.min(LONGER.max(Nanos(usual.0.saturating_mul(TIMES))));
         let long = late.iter().rev().take_while(|&&gap| gap >= least);
         self.longs = long.clone().count();
         self.long = long.copied().sum();
@@ -64,10 +59,9 @@ impl Standstill {
         if timelines.len() < 2 {
             return None;
         }
-        let mut gaps = gaps(timelines, matched);
-        gaps.sort_unstable();
-        let least = long_from(&gaps);
-        let long = gaps.iter().rev().take_while(|&&gap| gap >= least);
+        // GPUs that all wait for launches do so for less.
+        let gaps = gaps(timelines, matched);
+        let long = gaps.iter().filter(|&&gap| gap >= LONGER);
         Some(Self {
             longs: long.clone().count(),
             long_ns: long.copied().sum(),

@@ -107,8 +107,12 @@ impl Screen {
     }
 }
 
-fn words(text: &str) -> usize {
-    text.split_whitespace().count()
+/// How many words a text has, with one blank between each two.
+pub(super) fn words(text: &str) -> usize {
+    match text.trim() {
+        "" => 0,
+        text => text.matches(' ').count() + 1,
+    }
 }
 
 /// The first words of a sentence.

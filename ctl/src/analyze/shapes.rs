@@ -5,6 +5,7 @@ use litd_traces::whatif::{Course, Link, Part, Paused, Pauses, Stage, Stall, What
 use litd_traces::{AlignOptions, AnalysisOptions, Report, Timeline, kineto};
 use litd_units::Nanos;
 
+use super::answer::words;
 use super::summary::Summary;
 use super::weighed::{Late, Weighed};
 
@@ -327,7 +328,11 @@ fn also(weighed: &mut Weighed<'_>, stragglers: &[u32], much: bool) {
         (vec![7], Course::Worse([(0, 0.01), (9, 0.2)])),
     ];
     let courses = courses.into_iter().filter(|_| much).collect();
-    weighed.late = (!stragglers.is_empty()).then_some(Late { share, courses });
+    weighed.late = (!stragglers.is_empty()).then_some(Late {
+        share,
+        explained: true,
+        courses,
+    });
     weighed.second = much.then_some((7, Part::Host, 0.04));
     weighed.host = much.then_some((7, 0.04));
 }
@@ -340,25 +345,21 @@ fn look(report: &mut Report, study: &Study<'_>, weighed: &Weighed<'_>, seen: &mu
         let taken = super::text::taken(report);
         let screen = first.screen(taken);
         let lines = screen.lines.iter();
-        let shown = lines.map(|(label, told)| counted(label) + counted(told));
-        let words = taken + shown.sum::<usize>();
+        let shown = lines.map(|(label, told)| words(label) + words(told));
+        let count = taken + shown.sum::<usize>();
         let text = || {
             let lines = screen.lines.iter();
             Vec::from_iter(lines.map(|(label, told)| format!("{label} {told}"))).join("\n")
         };
-        assert!(words <= 100, "{words} words: {}", text());
+        assert!(count <= 100, "{count} words: {}", text());
         // Each answer of a real job is told by a whole sentence at least.
         let mut lines = screen.lines.iter();
         let cut = lines.any(|(_, told)| told.contains("… ") || told.ends_with('…'));
         if cut && !simulated {
             seen.cut.push(text());
         }
-        if words > seen.most.0 {
-            seen.most = (words, text());
+        if count > seen.most.0 {
+            seen.most = (count, text());
         }
     }
-}
-
-fn counted(text: &str) -> usize {
-    text.split_whitespace().count()
 }

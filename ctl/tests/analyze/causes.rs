@@ -496,7 +496,7 @@ fn what_takes_most_time_is_on_the_first_screen() {
     let report = job.report();
     let text = said(&report, "text");
     assert!(text.starts_with("Healthy"), "{text}");
-    assert!(text.contains("But gaps"), "{text}");
+    assert!(text.contains("But long gaps on all GPUs at once"), "{text}");
     assert!(said(&report, "cost").contains("gaps"), "{report}");
     // A slow clock costs little beside a slow network.
     let job = Job::of(6, (0..RANKS, RANKS), 800.0, |place| {
