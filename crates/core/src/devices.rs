@@ -35,6 +35,9 @@ pub(crate) struct Landing {
     /// Which of them was the last that a predecessor asked for: a device that holds it when it is first read has done
     /// it. What holds an earlier one may hold it because that was asked for again since.
     pub last: Option<Watts>,
+    /// The largest of those for which others make room: writes that failed or got no answer. One that was answered as
+    /// done, and that somebody else's cap has taken the place of, has hardly been left to be done.
+    pub most: Option<Watts>,
 }
 
 /// How litd knows of a write that may still be done. When litd is to end, it stays for its own only.
@@ -55,6 +58,7 @@ const LATE_CAPS: usize = 32;
 impl Landing {
     /// One more write has failed: it may be done until then.
     pub fn and(earlier: Option<Self>, wanted: Watts, is_away: bool, until: Nanos) -> Self {
+        let most = earlier.as_ref().and_then(|it| it.most);
         let is_away = is_away || earlier.as_ref().is_some_and(|it| it.is_away);
         let mut caps = earlier.map_or_else(Vec::new, |it| it.caps);
         caps.retain(|cap| !cap.is_same_cap(wanted));
@@ -67,6 +71,7 @@ impl Landing {
             is_away,
             source: Source::Own,
             last: None,
+            most,
         }
     }
 
@@ -84,7 +89,14 @@ impl Landing {
             is_away: one.is_away || other.is_away,
             source: one.source.max(other.source),
             last: one.last.or(other.last),
+            most: larger(one.most, other.most),
         })
+    }
+
+    /// Others make room for this write, which failed or got no answer.
+    pub fn counting(mut self, wanted: Watts) -> Self {
+        self.most = larger(self.most, Some(wanted));
+        self
     }
 
     /// What may be done on top of a cap that somebody else has set: all but giving back what litd had found before,
@@ -102,6 +114,7 @@ impl Landing {
 
     fn without(mut self, done: impl Fn(Watts) -> bool) -> Option<Self> {
         self.caps.retain(|&cap| !done(cap));
+        self.most = self.most.filter(|&most| !done(most));
         (!self.caps.is_empty()).then_some(self)
     }
 
@@ -114,6 +127,7 @@ impl Landing {
             is_away,
             source: Source::Log,
             last: is_last.then_some(cap),
+            most: None,
         }
     }
 
@@ -129,8 +143,13 @@ impl Landing {
             is_away: last.is_some_and(|it| !it.is_same_cap(entry.found)),
             source: Source::Wish,
             last: None,
+            most: None,
         })
     }
+}
+
+fn larger(one: Option<Watts>, other: Option<Watts>) -> Option<Watts> {
+    one.into_iter().chain(other).reduce(Watts::max)
 }
 
 /// One device.

@@ -119,7 +119,7 @@ impl<S: Store> Core<S> {
                 self.wrote_by_hand(device, told);
             }
             self.actuator.written(device, None);
-            self.expect_late(device, wanted);
+            self.expect_late(device, wanted, false);
             self.tell_unexplained(device, wanted, held);
             return self.look_again(device, held);
         }
@@ -137,13 +137,13 @@ impl<S: Store> Core<S> {
                     let backend = unit.backend().to_owned();
                     self.out.error("ignored", &backend);
                 }
-                self.expect_late(device, wanted);
+                self.expect_late(device, wanted, true);
                 self.write_failed(device, &format!("was set to {wanted} and holds {held}"));
             }
             Written::Failed => {
                 if let Some(error) = error {
                     if !error.refuses() {
-                        self.expect_late(device, wanted);
+                        self.expect_late(device, wanted, true);
                     }
                     self.count_error(device, &error);
                     if matches!(error, PowerError::OutOfRange { .. }) {

@@ -146,12 +146,17 @@ impl<S: Store> Core<S> {
 
     /// A write was called failed, or was not done: the device may do it all the same in a while. Until it
     /// can't any more its entry stays, so that what lands is known as litd's and goes back.
-    pub(crate) fn expect_late(&mut self, device: usize, wanted: Watts) {
+    /// `fails`: it failed or was not done, and was not just overtaken by somebody else's cap.
+    pub(crate) fn expect_late(&mut self, device: usize, wanted: Watts, fails: bool) {
         self.actuator.straggles(device, wanted);
         if let Some(unit) = self.devices.get_mut(device) {
             let is_back = unit.found.is_some_and(|found| found.is_same_cap(wanted));
             let until = self.now + LATE;
-            unit.landing = Some(Landing::and(unit.landing.take(), wanted, !is_back, until));
+            let late = Landing::and(unit.landing.take(), wanted, !is_back, until);
+            unit.landing = Some(match fails {
+                true => late.counting(wanted),
+                false => late,
+            });
         }
         self.journal_late(device, wanted);
     }
@@ -181,6 +186,10 @@ impl<S: Store> Core<S> {
             }
             let is_away = unit.found.is_none_or(|found| !found.is_same_cap(cap));
             let late = Landing::of_log(cap, is_away, is_last, until);
+            let late = match read_back {
+                Some(_) => late,
+                None => late.counting(cap),
+            };
             unit.landing = Landing::merged(unit.landing.take(), Some(late));
         }
     }

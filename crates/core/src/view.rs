@@ -3,7 +3,7 @@
 use litd_units::Watts;
 
 use crate::core::Core;
-use crate::devices::{Source, Unit};
+use crate::devices::Unit;
 use crate::job::Job;
 use crate::plan::{
     Account, Demand, DeviceView, Doing, FailedView, LeftGoal, LeftView, LetGoView, RangeView, View,
@@ -15,7 +15,8 @@ use crate::store::Store;
 impl<S: Store> Core<S> {
     /// What targets are worked out from now.
     pub(crate) fn view(&self) -> View {
-        let devices = self.device_views();
+        let mut devices = self.device_views();
+        self.keep_within_shares(&mut devices);
         View {
             doing: self.doing(),
             set_budget: self.set_budget(),
@@ -68,6 +69,39 @@ impl<S: Store> Core<S> {
             .collect()
     }
 
+    /// What planned clocks need is kept as far as their job's share of a budget that was set goes: beyond that it would
+    /// be taken from other users' GPUs, and whoever has a GPU may ask for any clock.
+    fn keep_within_shares(&self, devices: &mut [DeviceView]) {
+        if self.set_budget().is_none() {
+            return;
+        }
+        for job in self.jobs.values() {
+            let is_planned =
+                |&device: &usize| self.devices.get(device).is_some_and(|it| !it.opted_out);
+            let gpus: Vec<usize> = job.gpus().filter(is_planned).collect();
+            let own = |device: &usize| devices.get(*device);
+            let views: Vec<&DeviceView> = gpus.iter().filter_map(own).collect();
+            let floors: Watts = views.iter().map(|it| it.limits.floor).sum();
+            let raised: Watts = views
+                .iter()
+                .map(|it| it.planned_floor - it.limits.floor)
+                .sum();
+            let left = self.share(job) - floors;
+            if raised <= left || raised <= Watts::ZERO {
+                continue;
+            }
+            let part = (left / raised).clamp(0.0, 1.0);
+            for device in gpus {
+                let Some(view) = devices.get_mut(device) else {
+                    continue;
+                };
+                let own = view.limits;
+                let floor = own.floor + (view.planned_floor - own.floor) * part;
+                view.planned_floor = own.floor.max(floor.cut_to(own.resolution));
+            }
+        }
+    }
+
     pub(crate) fn device_view(&self, device: usize, unit: &Unit) -> DeviceView {
         DeviceView {
             is_gpu: unit.is_gpu(),
@@ -107,8 +141,7 @@ impl<S: Store> Core<S> {
     /// done. What a predecessor wished for last is not counted: after each crash that would be all that it ever wrote.
     pub(crate) fn may_land(&self, unit: &Unit) -> Option<Watts> {
         let landing = unit.landing.as_ref();
-        let landing = landing.filter(|it| it.source != Source::Wish && self.now < it.until)?;
-        landing.caps.iter().copied().reduce(Watts::max)
+        landing.filter(|it| self.now < it.until)?.most
     }
 
     fn failed_view(&self, unit: &Unit) -> Option<FailedView> {

@@ -1,8 +1,11 @@
 //! What one tenant's processes tell is for his own jobs, and pods tell one tenant from another.
 
+use litd_api::Command;
 use litd_core::{Event, Home, MemoryStore, Owners};
+use litd_policies::Policy;
 use litd_power::{Holder, Reply};
-use litd_proto::FromHook;
+use litd_proto::{FromHook, SetClock};
+use litd_units::{Hertz, Watts};
 
 use crate::node::{Node, beside, config, hello, pid};
 
@@ -97,4 +100,37 @@ fn harm_of_a_subordinate_id_is_its_owners() {
     let owners = Owners::of("carol:1000:10\n", "carol:x:500:500::/:\n");
     node.core.set_owners(owners);
     assert!(why_not_steered(&mut node, 0, None).is_some());
+}
+
+#[test]
+fn a_clock_that_one_job_asks_for_takes_no_watts_from_another() {
+    let _beside = beside();
+    let mut config = config();
+    config.policy = Policy::Observe;
+    config.caps.budget = Some(Watts(1400.0));
+    let mut node = Node::new(2, config);
+    for gpu in 0..2 {
+        let session = node.connect(gpu);
+        let mut hello = hello(gpu, 1);
+        (hello.rank, hello.local_rank) = (0, 0);
+        hello.job = format!("job-{gpu}");
+        node.say(session, &FromHook::Hello(hello));
+        assert!(node.core.is_attached(session));
+        if gpu == 0 {
+            let clock = Some(Hertz(1.2e9));
+            node.say(session, &FromHook::SetClock(SetClock { clock }));
+        }
+    }
+    for _ in 0..5 {
+        node.pass(1_000_000_000);
+    }
+    let watts = Some(Watts(900.0));
+    let asked = node.command(Command::SetBudget { watts }, &mut |reply| reply);
+    assert!(asked.is_ok(), "{asked:?}");
+    for _ in 0..5 {
+        node.pass(1_000_000_000);
+    }
+    let plan = node.status().devices[0].plan.clone().unwrap();
+    assert!(plan.locked.is_some(), "{plan:?}");
+    assert_eq!((node.cap(0), node.cap(1)), (Watts(450.0), Watts(450.0)));
 }

@@ -7,7 +7,7 @@ use litd_policies::Policy;
 use super::{Said, said};
 use crate::disk::Disk;
 use crate::fault::Fault;
-use crate::hardware::{SECOND, micro};
+use crate::hardware::{Hw, SECOND, micro};
 use crate::let_go::LATE;
 use crate::world::World;
 
@@ -35,6 +35,11 @@ impl World {
         let gpus = self.hw.iter().zip(&all).filter(|(hw, _)| hw.is_gpu());
         let found: i64 = gpus.filter_map(|(_, said)| said.found).sum();
         if set.is_some_and(|budget| micro(budget) < found) {
+            return;
+        }
+        // Within a budget that was set the others make room for a write that failed and may still be done.
+        let may_land = |hw: &Hw| hw.failed_at.is_some_and(|at| self.now <= at + LATE);
+        if set.is_some() && self.hw.iter().any(may_land) {
             return;
         }
         // The others make room for what a device may hold that does not answer.
