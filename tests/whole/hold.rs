@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use litd_api::Mode;
+use litd_api::{DeviceState, Mode};
 use litd_units::Watts;
 
-use crate::stand::{GPUS, Stand, quick, quick_with_switch};
+use crate::stand::{GPUS, Stand, quick, quick_with_switch, wait_for};
 
 const HOLD: &str = "caps.on_exit = \"hold\"\ncaps.safe_budget = 4000\n";
 
@@ -102,4 +102,26 @@ fn restore_lowers_what_no_journal_names() {
     assert_eq!(code, Some(0), "{said}");
     assert_safe(&stand);
     assert_found_again(stand);
+}
+
+#[test]
+fn what_somebody_else_has_set_stays_over_a_stop_and_a_restore_that_hold() {
+    let mut stand = Stand::real(&(quick("observe") + HOLD));
+    wait_for("the safe budget", || stand.sum() <= Watts(4000.0));
+    let theirs = Watts(661.0);
+    stand.rig.hardware().foreign_set(0, theirs).unwrap();
+    wait_for("what is theirs", || {
+        stand.not_ours() == [(0, DeviceState::Foreign)]
+    });
+    wait_for("room for it", || stand.sum() <= Watts(4000.0));
+    assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(stand.held()[0], theirs, "{said}");
+    assert_safe(&stand);
+    stand.start();
+    wait_for("what is theirs", || {
+        stand.not_ours() == [(0, DeviceState::Foreign)]
+    });
+    assert_eq!(stand.held()[0], theirs, "{}", stand.said());
 }

@@ -11,7 +11,7 @@ use litd_rig::{Fault, JobSpec, RankState, Rig};
 use litd_sim::Scenario;
 use litd_units::Watts;
 
-use crate::stand::{SOON, Stand, quick, quick_with_switch, wait_for};
+use crate::stand::{GPUS, SOON, Stand, quick, quick_with_switch, wait_for};
 
 /// An administrator is answered within so long.
 const ANSWERED: Duration = Duration::from_secs(5);
@@ -296,7 +296,14 @@ fn a_kill_switch_does_not_keep_a_drained_gpu_open() {
 #[test]
 fn what_was_let_go_of_stays_so_when_litd_is_killed_or_stopped() {
     for is_killed in [true, false] {
-        let mut stand = Stand::real(&quick("observe"));
+        let mut stand = Stand::bare(&quick("observe"), false);
+        // As the GPUs of one board do.
+        for gpu in 0..GPUS {
+            let mut hardware = stand.rig.hardware();
+            hardware.identity_mut(gpu).unwrap().serial = Some("one board".to_owned());
+        }
+        stand.start();
+        stand.wait_for_found();
         let (code, said) = stand.try_command(&release(Some("gpu2".to_owned())));
         assert_eq!(code, 200, "{said}");
         match is_killed {

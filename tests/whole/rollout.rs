@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use litd_api::{EventKind, JobState, Mode};
+use litd_api::{DeviceState, EventKind, JobState, Mode};
 use litd_units::Watts;
 
 use crate::stand::{Stand, quick, quick_with_switch, wait_for};
@@ -197,4 +197,28 @@ fn a_lease_is_not_prolonged_where_less_rules_without_it() {
     let off = r#"{"controller": "fleet", "seconds": 8, "mode": "off", "budget": 500}"#;
     assert_eq!(put(&stand, off).0, 200);
     stand.stop();
+}
+
+#[test]
+fn a_cap_of_somebody_elses_is_theirs_after_an_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("off");
+    let mut stand = Stand::clocked(&(quick_with_switch("observe", &file) + "caps.budget = 4000\n"));
+    stand.pass(3.0);
+    let theirs = Watts(661.0);
+    stand.rig.hardware().foreign_set(2, theirs).unwrap();
+    stand.pass(3.0);
+    assert_eq!(stand.not_ours(), [(2, DeviceState::Foreign)]);
+    fs::write(&file, "").unwrap();
+    stand.pass(5.0);
+    fs::remove_file(&file).unwrap();
+    stand.pass(5.0);
+    assert_eq!(
+        stand.not_ours(),
+        [(2, DeviceState::Foreign)],
+        "{}",
+        stand.said()
+    );
+    assert_eq!(stand.held()[2], theirs);
+    assert!(stand.sum() <= Watts(4000.0), "{:?}", stand.held());
 }

@@ -58,7 +58,7 @@ pub(crate) struct Condition {
     /// Jobs that have begun, as their schedulers say, until the node boots.
     #[serde(default)]
     pub begun: AllBegun,
-    /// What litd leaves alone until it is told to take it again, by serial number or address, until the node boots.
+    /// What litd leaves alone until it is told to take it again, by address and serial number, until the node boots.
     #[serde(default)]
     pub left_alone: BTreeMap<String, LeftAlone>,
     #[serde(default)]
@@ -110,8 +110,7 @@ impl Condition {
     }
 }
 
-/// What a GPU is known by over restarts.
-pub(crate) fn part(unit: &Unit) -> &str {
+fn part(unit: &Unit) -> &str {
     let identity = &unit.device.identity;
     identity.serial.as_deref().unwrap_or(&identity.address)
 }

@@ -157,6 +157,7 @@ impl<S: Store> Core<S> {
         unix_seconds: f64,
     ) -> Result<Self, JournalError> {
         let mut core = Self::open(config, inventory, store, boot_id, now, unix_seconds)?;
+        core.recall_all_let_go();
         core.look_again_at_all();
         core.stop();
         core.settle_up();

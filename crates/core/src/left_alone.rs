@@ -6,7 +6,6 @@ use litd_api::EventKind;
 use litd_units::Watts;
 use serde::{Deserialize, Serialize};
 
-use crate::ailing::part;
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::record::Note;
@@ -37,14 +36,31 @@ impl LeftAlone {
     }
 }
 
+/// What a device is kept by. All GPUs of one board may tell the same serial number, and another part may come to its
+/// address.
+fn name(unit: &Unit) -> String {
+    match &unit.device.identity.serial {
+        Some(serial) => format!("{} {serial}", unit.address()),
+        None => unit.address().to_owned(),
+    }
+}
+
 impl<S: Store> Core<S> {
     /// At a start: a device that an earlier litd had let go of, and that does not answer, is let go of at once.
     /// Others are read first: what they hold counts for the budget.
     pub(crate) fn recall_silent(&mut self) {
-        let devices = self.devices.iter();
-        let silent = devices.filter(|(_, unit)| !unit.unbelieved.is_suspect());
-        let silent: Vec<usize> = silent.map(|(device, _)| device).collect();
-        for device in silent {
+        self.recall_let_go_where(|unit| !unit.unbelieved.is_suspect());
+    }
+
+    /// `litd restore` opens none that was let go of, unless something is to go back there.
+    pub(crate) fn recall_all_let_go(&mut self) {
+        self.recall_let_go_where(|_| true);
+    }
+
+    fn recall_let_go_where(&mut self, which: impl Fn(&Unit) -> bool) {
+        let devices = self.devices.iter().filter(|(_, unit)| which(unit));
+        let devices: Vec<usize> = devices.map(|(device, _)| device).collect();
+        for device in devices {
             self.recall_let_go(device);
         }
     }
@@ -58,8 +74,7 @@ impl<S: Store> Core<S> {
 
     fn kept_of(&self, device: usize) -> Option<LeftAlone> {
         let unit = self.devices.get(device)?;
-        let kept = self.condition.left_alone.get(part(unit)).copied();
-        kept.filter(|_| self.stopping.is_none())
+        self.condition.left_alone.get(&name(unit)).copied()
     }
 
     /// Whether its users have had litd let go of a device, whatever else it was let go of for.
@@ -106,8 +121,10 @@ impl<S: Store> Core<S> {
     }
 
     /// A device is litd's again: the next one is not to leave it alone, also where this one dies before it has read it.
-    pub(crate) fn leave_alone_no_more(&mut self, name: &str) {
-        if self.condition.left_alone.remove(name).is_some() {
+    pub(crate) fn leave_alone_no_more(&mut self, device: usize) {
+        let name = self.devices.get(device).map(name);
+        let kept = name.and_then(|name| self.condition.left_alone.remove(&name));
+        if kept.is_some() {
             self.save_condition();
         }
     }
@@ -119,8 +136,8 @@ impl<S: Store> Core<S> {
         }
         let mut changed = false;
         for (device, unit) in self.devices.iter() {
-            let name = part(unit);
-            let before = self.condition.left_alone.get(name).copied();
+            let name = name(unit);
+            let before = self.condition.left_alone.get(&name).copied();
             let kept = LeftAlone::of(unit, self.actuator.held(device), before);
             if kept == before {
                 continue;
@@ -128,10 +145,10 @@ impl<S: Store> Core<S> {
             changed = true;
             match kept {
                 Some(kept) => {
-                    self.condition.left_alone.insert(name.to_owned(), kept);
+                    self.condition.left_alone.insert(name, kept);
                 }
                 None => {
-                    self.condition.left_alone.remove(name);
+                    self.condition.left_alone.remove(&name);
                 }
             }
         }

@@ -6,7 +6,6 @@ use litd_api::{EventKind, Problem};
 use litd_power::{Handles, Operation};
 use litd_units::{Nanos, Watts};
 
-use crate::ailing::part;
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
 use crate::event::DeviceId;
@@ -203,14 +202,13 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let name = part(unit).to_owned();
         let Some(let_go) = unit.standing.let_go_mut() else {
             return;
         };
         // While litd is off it is nobody's turn; afterwards it is.
         let_go.by_mode |= self.authority.is_off();
         let is_later = let_go.by_mode;
-        self.leave_alone_no_more(&name);
+        self.leave_alone_no_more(device);
         if !is_later {
             self.take_back_noted(&[device], "it has come back: taken back");
         }
@@ -229,6 +227,14 @@ impl<S: Store> Core<S> {
     /// Steers devices again, from what they hold now.
     pub(crate) fn take_back(&mut self, devices: &[usize]) {
         for &device in devices {
+            self.leave_alone_no_more(device);
+        }
+        self.begin_anew_with(devices);
+    }
+
+    /// The same where nobody has said so, and litd was only off: what somebody else had set before stays theirs.
+    pub(crate) fn begin_anew_with(&mut self, devices: &[usize]) {
+        for &device in devices {
             let journaled = self.is_journaled(device);
             let held = self.actuator.held(device);
             let writing = self.actuator.is_writing(device);
@@ -238,7 +244,6 @@ impl<S: Store> Core<S> {
             if unit.standing.is_ours() {
                 continue;
             }
-            let name = part(unit).to_owned();
             let before = unit.begins_anew();
             let unread = before.let_go().is_some();
             // The entry of a cap that somebody else has set is about late writes, or outdated.
@@ -264,7 +269,6 @@ impl<S: Store> Core<S> {
                 self.devices.ask_anew(device);
             }
             self.actuator.retry(device);
-            self.leave_alone_no_more(&name);
             self.standing_changed(device);
         }
     }

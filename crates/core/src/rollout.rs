@@ -102,7 +102,7 @@ impl<S: Store> Core<S> {
             for device in released {
                 self.let_go_of(device, false);
             }
-            self.take_back(&others);
+            self.begin_anew_with(&others);
         }
     }
 

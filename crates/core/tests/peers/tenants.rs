@@ -130,7 +130,7 @@ fn a_clock_that_one_job_asks_for_takes_no_watts_from_another() {
     for _ in 0..5 {
         node.pass(1_000_000_000);
     }
-    let plan = node.status().devices[0].plan.clone().unwrap();
+    let plan = node.status().devices[0].plan.unwrap();
     assert!(plan.locked.is_some(), "{plan:?}");
     assert_eq!((node.cap(0), node.cap(1)), (Watts(450.0), Watts(450.0)));
 }
