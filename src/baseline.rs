@@ -5,7 +5,8 @@
 //! litd-baseline 1
 //! boot 1f0c...                 the kernel's boot id
 //! pid 4711 90210               litd, and when it started, in clock ticks since boot
-//! budget                       if a budget was set: devices may hold less
+//! budget                       if a budget was set: devices may hold less while litd runs
+//! hold                         if they may when it is gone, too: it leaves them within a safe budget
 //! device gpu 0000:85:00.0 750000000
 //! device cpu cpu0 350000000    kind, address, cap in microwatts
 //! ```
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use litd_core::Baseline;
-use litd_core::baseline::Found;
+use litd_core::baseline::{Found, Lower};
 use litd_power::DeviceKind;
 use litd_units::Watts;
 
@@ -137,9 +138,11 @@ fn text(baseline: &Baseline) -> String {
     let pid = std::process::id();
     let born = born("self").unwrap_or_default();
     let mut text = format!("litd-baseline 1\nboot {boot}\npid {pid} {born}\n");
-    if baseline.budget {
-        text.push_str("budget\n");
-    }
+    text.push_str(match baseline.lower {
+        Lower::No => "",
+        Lower::ForBudget => "budget\n",
+        Lower::ForGood => "budget\nhold\n",
+    });
     for device in &baseline.devices {
         let kind = match device.kind {
             DeviceKind::Gpu => "gpu",
@@ -219,7 +222,7 @@ mod tests {
             cap: Watts(cap),
         };
         file.write(&Baseline {
-            budget: true,
+            lower: Lower::ForBudget,
             devices: vec![
                 found(DeviceKind::Gpu, "0000:85:00.0", 699.999_999),
                 found(DeviceKind::Cpu, "cpu0", 350.0),
@@ -239,7 +242,7 @@ mod tests {
         );
         // A daemon that starts without what its predecessor wrote down says what is odd.
         let now = Baseline {
-            budget: false,
+            lower: Lower::No,
             devices: vec![
                 found(DeviceKind::Gpu, "0000:85:00.0", 495.0),
                 found(DeviceKind::Cpu, "cpu0", 350.0),
@@ -266,7 +269,7 @@ mod tests {
         file.alive();
         assert!(!path.exists());
         file.write(&Baseline {
-            budget: true,
+            lower: Lower::ForBudget,
             devices: Vec::new(),
         });
         let text = fs::read_to_string(&path).unwrap();

@@ -365,6 +365,17 @@ fn a_budget_keeps_devices_lower_while_litd_lives() {
 }
 
 #[test]
+fn what_is_left_within_a_safe_budget_is_well_without_litd() {
+    let node = Node::new();
+    node.baseline("budget\nhold\n");
+    node.set(Device::Amd(0), 700.0);
+    node.litd_dies();
+    node.assert_well();
+    node.set(Device::Amd(0), 760.0);
+    node.assert_stranded(&["0000:00:00.0"]);
+}
+
+#[test]
 fn without_litd_there_is_nothing_to_be_stranded() {
     let node = Node::new();
     node.litd_dies();

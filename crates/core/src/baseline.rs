@@ -12,10 +12,22 @@ use crate::store::Store;
 /// The caps that were found.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Baseline {
-    /// Whether a budget was set: devices without a job may hold less than they were found with.
-    pub budget: bool,
+    /// Whether devices without a job may hold less than they were found with.
+    pub lower: Lower,
     /// The devices whose caps litd answers for.
     pub devices: Vec<Found>,
+}
+
+/// Whether devices without a job may hold less than they were found with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lower {
+    /// They may not.
+    #[default]
+    No,
+    /// While litd runs: a budget was set.
+    ForBudget,
+    /// Also when litd is gone: it leaves them within a safe budget.
+    ForGood,
 }
 
 /// One device.
@@ -29,18 +41,17 @@ pub struct Found {
     pub cap: Watts,
 }
 
-/// The cap found at a device, if litd answers for what it holds now.
-fn found(unit: &Unit) -> Option<Watts> {
-    unit.found.filter(|_| !unit.standing.is_kept())
-}
-
 impl<S: Store> Core<S> {
     /// Tells the baseline if it has changed, before anything is written.
     pub(crate) fn tell_baseline(&mut self) {
-        let budget = self.set_budget().is_some();
+        let lower = match (self.budget_on_exit(), self.set_budget()) {
+            (Some(_), _) => Lower::ForGood,
+            (None, Some(_)) => Lower::ForBudget,
+            (None, None) => Lower::No,
+        };
         let told = self.baseline.devices.iter();
         let told = told.map(|it| (it.kind, it.address.as_str(), it.cap));
-        if self.baseline.budget == budget && self.all_found().eq(told) {
+        if self.baseline.lower == lower && self.all_found().eq(told) {
             return;
         }
         let devices = self.all_found().map(|(kind, address, cap)| Found {
@@ -49,15 +60,22 @@ impl<S: Store> Core<S> {
             cap,
         });
         let devices = devices.collect();
-        self.baseline = Baseline { budget, devices };
+        self.baseline = Baseline { lower, devices };
         self.out.push(Effect::Baseline(self.baseline.clone()));
+    }
+
+    /// Whether litd answers for what a device holds now: not for what somebody else has set, nor for one that its users
+    /// have had it let go of, once its cap is back.
+    fn answers_for(&self, device: usize, unit: &Unit) -> bool {
+        let is_let_go = unit.standing.let_go().is_some_and(|it| !it.by_mode);
+        !unit.standing.is_kept() && (!is_let_go || self.is_journaled(device))
     }
 
     /// The devices whose caps litd answers for. One that was left with a cap of litd's and is not here is one of
     /// them: it may be there for others.
     fn all_found(&self) -> impl Iterator<Item = (DeviceKind, &str, Watts)> {
-        let here = self.devices.iter().filter_map(|(_, unit)| {
-            let cap = found(unit)?;
+        let here = self.devices.iter().filter_map(|(device, unit)| {
+            let cap = unit.found.filter(|_| self.answers_for(device, unit))?;
             Some((unit.device.identity.kind, unit.address(), cap))
         });
         let left = self.writer.entries_of_this_boot();
