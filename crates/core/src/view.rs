@@ -133,7 +133,8 @@ impl<S: Store> Core<S> {
                 is_writing: self.actuator.is_writing(device),
             },
             counts_with: self.counts_with(device, unit),
-            late: self.may_land(unit),
+            // Without a budget that was set what goes back waits for nobody.
+            late: self.set_budget().and_then(|_| self.may_land(unit)),
         }
     }
 

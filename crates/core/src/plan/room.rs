@@ -28,10 +28,8 @@ impl Draft<'_> {
             // silent again.
             self.squeeze_all(|unit| !is_distrusted(unit));
         }
-        let is_bound = self.view.set_budget.is_some();
-        if is_bound && self.view.devices.iter().any(|unit| unit.late.is_some()) {
-            // It is lowered as any other, and the others besides to what it leaves them should it rise late. Without a
-            // budget that was set what goes back waits for nobody.
+        if self.view.devices.iter().any(|unit| unit.late.is_some()) {
+            // It is lowered as any other, and the others besides to what it leaves them should it rise late.
             self.squeeze_all(|unit| unit.late.is_none() && !is_distrusted(unit));
         }
     }
