@@ -54,7 +54,9 @@ impl<S: Store> Core<S> {
 
     /// `litd restore` opens none that was let go of, unless something is to go back there.
     pub(crate) fn recall_all_let_go(&mut self) {
-        self.recall_let_go_where(|_| true);
+        let owed = self.writer.entries().iter();
+        let owed: Vec<String> = owed.map(|entry| entry.address.clone()).collect();
+        self.recall_let_go_where(|unit| !owed.iter().any(|it| it == unit.address()));
     }
 
     fn recall_let_go_where(&mut self, which: impl Fn(&Unit) -> bool) {
@@ -67,7 +69,9 @@ impl<S: Store> Core<S> {
 
     /// A device was read for the first time, and holds `cap`.
     pub(crate) fn recall_left_alone(&mut self, device: usize, cap: Watts) {
-        if !self.recall_let_go(device) {
+        // A litd that stops gives back what is owed, whoever's the device is.
+        let is_left = self.stopping.is_some() && self.is_journaled(device);
+        if is_left || !self.recall_let_go(device) {
             self.recall_foreign(device, cap);
         }
     }
