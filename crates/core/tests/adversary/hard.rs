@@ -174,7 +174,9 @@ impl Hard {
         let hold = self.node.config.caps.on_exit == OnExit::Hold;
         let safe = self.node.config.caps.safe_budget;
         if let (true, Some(safe)) = (hold, safe) {
-            let hands = self.pasts.iter().any(|it| it.hands > 0 || it.resets > 0);
+            // A GPU that was released is its users', and litd says that it can't lower it.
+            let theirs = |it: &Past| it.hands > 0 || it.resets > 0;
+            let hands = self.released || self.pasts.iter().any(theirs);
             let sum = self.node.sum();
             let floors: f64 = self
                 .node
