@@ -140,9 +140,14 @@ impl World {
             false => Command::Lease(lease),
         };
         let before = self.limit();
-        let Some(Ok(_)) = self.ask(&command) else {
-            return self.act();
-        };
+        match self.ask(&command) {
+            Some(Ok(_)) => {}
+            Some(Err(problem)) if problem.error.contains(" goes on for ") => {
+                self.lease_goes_on();
+                return self.act();
+            }
+            _ => return self.act(),
+        }
         self.seen.mark(Fault::Lease);
         self.rule.lease = match &command {
             Command::Lease(lease) => {
@@ -155,6 +160,17 @@ impl World {
         };
         self.rules_anew(before);
         self.act();
+    }
+
+    /// What was asked for can't be kept: the lease that there is lasts as long as this one would have.
+    fn lease_goes_on(&mut self) {
+        let now = self.clock().0;
+        let status = self.status().and_then(|it| it.node.lease.clone());
+        let left = status.map_or(0, |it| (it.remaining_seconds * 1e9) as i64);
+        if let Some(lease) = &mut self.rule.lease {
+            lease.2 = lease.2.max(now + left);
+            self.after(left + 3 * SECOND, Ev::LeaseEnds);
+        }
     }
 
     fn rules_anew(&mut self, before: i64) {
