@@ -73,6 +73,17 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+impl ConfigError {
+    /// What is wrong with the file as a whole.
+    fn of_all(file: &Path, reason: String) -> Self {
+        let findings = vec![Finding { line: None, reason }];
+        Self {
+            file: file.to_owned(),
+            findings,
+        }
+    }
+}
+
 /// Why a file without a word is refused: it would lift every budget.
 const EMPTY: &str = "is empty, as a file is that was cut off because its disk was full: write it again, or a comment \
                      into it if litd is to run with its defaults";
@@ -85,24 +96,12 @@ impl Config {
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         let file = path.unwrap_or(Path::new(DEFAULT_PATH));
         match files::text(file, files::LONGEST_CONFIG) {
-            Ok(text) if text.trim().is_empty() => Err(ConfigError {
-                file: file.to_owned(),
-                findings: vec![Finding {
-                    line: None,
-                    reason: EMPTY.to_owned(),
-                }],
-            }),
+            Ok(text) if text.trim().is_empty() => Err(ConfigError::of_all(file, EMPTY.to_owned())),
             Ok(text) => Self::parse(&text, file),
             Err(error) if path.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
                 Ok(Self::default())
             }
-            Err(error) => Err(ConfigError {
-                file: file.to_owned(),
-                findings: vec![Finding {
-                    line: None,
-                    reason: format!("can't be read: {error}"),
-                }],
-            }),
+            Err(error) => Err(ConfigError::of_all(file, format!("can't be read: {error}"))),
         }
     }
 

@@ -7,6 +7,7 @@
 //! - [`actuator`]: the ledger of writes and their order, so that the sum stays within the budget after each.
 //! - [`plan`]: the three use cases of Table I as budgets, start caps and ceilings.
 //! - [`diagnosis`]: why the straggler is late, and whether watts would help it.
+//! - [`drawn`]: the mean power of a device, by its energy counter where that can be believed.
 //! - [`controller`]: the loop's state machine, one sample in, one [`decision`] out.
 
 pub mod actuator;
@@ -14,6 +15,7 @@ pub mod config;
 pub mod controller;
 pub mod decision;
 pub mod diagnosis;
+pub mod drawn;
 pub mod envelope;
 pub mod law;
 mod model;
@@ -26,6 +28,7 @@ pub use controller::Controller;
 pub use decision::{Decision, State, Why};
 
 pub use diagnosis::Diagnosis;
+pub use drawn::Drawn;
 pub use envelope::{CapVector, Envelope, EnvelopeError, Limits, to_the_microwatt};
 pub use law::{LeadError, Leads, adj_power_node, inc_power_gpu};
 pub use plan::{Cpu, Node, Plan, PlanError, Policy};

@@ -136,13 +136,14 @@ impl Authority {
     /// The budget that was set, before what the node's leaves: the least of what an administrator says and of what the
     /// lease says, or else the safe budget. A lease that names none leaves the safe one as it is.
     pub fn budget(&self, config: &Config) -> Option<Watts> {
-        let own = self.own_budget(config);
-        let lent = self.leased_budget().or(config.caps.safe_budget);
-        [own, lent].into_iter().flatten().reduce(Watts::min)
+        self.budget_under(self.leased_budget(), config)
     }
 
-    fn own_budget(&self, config: &Config) -> Option<Watts> {
-        self.budget.or(config.caps.budget)
+    /// The same where a lease says so much.
+    fn budget_under(&self, leased: Option<Watts>, config: &Config) -> Option<Watts> {
+        let own = self.budget.or(config.caps.budget);
+        let lent = leased.or(config.caps.safe_budget);
+        [own, lent].into_iter().flatten().reduce(Watts::min)
     }
 
     /// The budget that an administrator has set until the next start.
@@ -191,8 +192,7 @@ impl Authority {
     /// Returns for how many seconds.
     pub fn prolong(&mut self, config: &Config, now: Nanos) -> Option<f64> {
         let with = self.budget(config);
-        let without = [self.own_budget(config), config.caps.safe_budget];
-        let without = without.into_iter().flatten().reduce(Watts::min);
+        let without = self.budget_under(None, config);
         if without.is_some_and(|without| with.is_none_or(|with| without < with)) {
             return None;
         }

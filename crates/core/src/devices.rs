@@ -471,7 +471,7 @@ impl Devices {
             unit.answering.begins(operation, now);
             unit.clocks.had_turn = false;
             if let Some(let_go) = unit.standing.let_go_mut() {
-                let_go.closed = false;
+                let_go.closed = None;
             }
             let device = DeviceId(device);
             out.push(Effect::Device { device, operation });

@@ -49,21 +49,20 @@ impl<S: Store> Core<S> {
     /// At a start: a device that an earlier litd had let go of, and that does not answer, is let go of at once.
     /// Others are read first: what they hold counts for the budget.
     pub(crate) fn recall_silent(&mut self) {
-        self.recall_let_go_where(|unit| !unit.unbelieved.is_suspect());
+        let devices = self.devices.iter();
+        let silent = devices.filter(|(_, unit)| !unit.unbelieved.is_suspect());
+        let silent: Vec<usize> = silent.map(|(device, _)| device).collect();
+        for device in silent {
+            self.recall_let_go(device);
+        }
     }
 
     /// `litd restore` opens none that was let go of, unless something is to go back there.
     pub(crate) fn recall_all_let_go(&mut self) {
-        let owed = self.writer.entries().iter();
-        let owed: Vec<String> = owed.map(|entry| entry.address.clone()).collect();
-        self.recall_let_go_where(|unit| !owed.iter().any(|it| it == unit.address()));
-    }
-
-    fn recall_let_go_where(&mut self, which: impl Fn(&Unit) -> bool) {
-        let devices = self.devices.iter().filter(|(_, unit)| which(unit));
-        let devices: Vec<usize> = devices.map(|(device, _)| device).collect();
-        for device in devices {
-            self.recall_let_go(device);
+        for device in 0..self.devices.iter().count() {
+            if !self.is_journaled(device) {
+                self.recall_let_go(device);
+            }
         }
     }
 
@@ -140,6 +139,10 @@ impl<S: Store> Core<S> {
         }
         let mut changed = false;
         for (device, unit) in self.devices.iter() {
+            if unit.standing.is_ours() && self.condition.left_alone.is_empty() {
+                // As nearly always: nothing is kept of it, nor to be kept.
+                continue;
+            }
             let name = name(unit);
             let before = self.condition.left_alone.get(&name).copied();
             let kept = LeftAlone::of(unit, self.actuator.held(device), before);

@@ -3,12 +3,11 @@
 //! are cancelled.
 
 use litd_api::{EventKind, Limiter};
-use litd_policies::CapVector;
+use litd_policies::{CapVector, Drawn};
 use litd_power::{Reading, Throttle};
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
-use crate::drawn::Drawn;
 use crate::job::Job;
 use crate::record::Note;
 use crate::store::Store;
@@ -60,7 +59,7 @@ pub(crate) struct Window {
 impl Window {
     /// One more reading, which was asked for at that time.
     pub fn add(&mut self, asked: Nanos, reading: &Reading) {
-        self.drawn.add(asked, reading);
+        self.drawn.add(asked, reading.power, reading.energy);
         let limiter = limiter(reading);
         self.throttled |= reading.throttle.is_some();
         let share = reading.power_share.filter(|share| share.is_finite());

@@ -32,7 +32,7 @@ impl<S: Store> Core<S> {
     /// was let go of or is being written counts with the most that it may hold, as do those that are not litd's.
     pub(crate) fn caps_on_gpus(&self) -> Watts {
         let caps = self.devices.gpus().map(|(device, unit)| {
-            let is_open = unit.standing.let_go().is_none_or(|it| !it.closed);
+            let is_open = unit.standing.let_go().is_none_or(|it| it.closed.is_none());
             let is_read = is_open && self.fresh_reading(unit).is_some();
             let is_in_force = unit.standing.not_in_force().is_none();
             let is_settled = is_in_force && !self.actuator.is_writing(device);

@@ -32,10 +32,8 @@ pub(crate) struct LetGo {
     pub looked: Nanos,
     /// Its cap could not be given back, and is no longer tried: it stays in the undo journal.
     pub given_up: bool,
-    /// Nothing of it is open, but for what [`LetGo::handles`] tells.
-    pub closed: bool,
-    /// What was open of its driver's library then.
-    pub handles: Handles,
+    /// Its handles were closed, with what was left open of its driver's library then.
+    pub closed: Option<Handles>,
     /// When it was closed last: until it is read again nobody knows what it holds.
     pub unseen_since: Option<Nanos>,
     /// litd is off: it is taken back when it no longer is.
@@ -61,7 +59,7 @@ impl<S: Store> Core<S> {
             return;
         };
         if let Some(let_go) = unit.standing.let_go_mut()
-            && let_go.closed
+            && let_go.closed.is_some()
             && !(owed || let_go.given_up || let_go.held)
         {
             // Nothing opens it once more, and what it may hold since it was closed counts as before.
@@ -101,8 +99,7 @@ impl<S: Store> Core<S> {
         if let Some(unit) = self.devices.get_mut(device)
             && let Some(let_go) = unit.standing.let_go_mut()
         {
-            let_go.closed = true;
-            let_go.handles = handles;
+            let_go.closed = Some(handles);
             let_go.unseen_since = Some(self.now);
             // Nobody reads it again to tell whether what was not believed was right: nobody's undo waits for it.
             self.actuator.suspect_no_more(device);
@@ -149,13 +146,13 @@ impl<S: Store> Core<S> {
         let Some(unit) = self
             .devices
             .get_mut(device)
-            .filter(|_| is_owed && let_go.closed)
+            .filter(|_| is_owed && let_go.closed.is_some())
         else {
             return;
         };
         let is_over = unit.landing.as_ref().is_some_and(|it| now >= it.until);
         if let Some(let_go) = unit.standing.let_go_mut().filter(|_| is_over) {
-            (let_go.closed, let_go.since, let_go.looked) = (false, now, now);
+            (let_go.closed, let_go.since, let_go.looked) = (None, now, now);
             self.devices.want_read(device);
         }
     }
@@ -170,7 +167,8 @@ impl<S: Store> Core<S> {
                 continue;
             };
             let closing = matches!(unit.answering.doing(), Some((Operation::Release, _)));
-            self.devices.want_closed(device, !let_go.closed && !closing);
+            self.devices
+                .want_closed(device, let_go.closed.is_none() && !closing);
         }
     }
 
@@ -301,7 +299,7 @@ impl<S: Store> Core<S> {
         let owed = || owed(self.actuator.held(device), unit.found);
         match (unit.standing.let_go(), unit.answering.doing()) {
             (None, _) => Remains::Others("was taken back meanwhile".to_owned()),
-            (Some(let_go), _) if let_go.closed => {
+            (Some(LetGo { closed: Some(handles), .. }), _) => {
                 match self.is_journaled(device) || self.may_be_locked(unit) {
                     true if unit.landing.is_some() && self.is_back_for_now(device, unit) => Remains::Others(
                         "is closed and its cap is back, but a write that failed may still be done: it stays in \
@@ -309,7 +307,7 @@ impl<S: Store> Core<S> {
                             .to_owned(),
                     ),
                     true => Remains::Owed(format!("is closed, but {}", owed())),
-                    false if let_go.handles == Handles::HeldByAnother => Remains::Owed(HELD.to_owned()),
+                    false if handles == Handles::HeldByAnother => Remains::Owed(HELD.to_owned()),
                     false => Remains::Nothing,
                 }
             }

@@ -114,8 +114,7 @@ impl<S: Store> Core<S> {
         };
         self.check_has_gpu()?;
         check_number(budget).map_err(|error| Problem { error })?;
-        let is_off = self.authority.rule_with(&self.config, Some(lease)).0 == Mode::Off;
-        if is_off || self.renews(lease) {
+        if self.switches_off(lease) || self.renews(lease) {
             return Ok(());
         }
         let kept = self.bounds().check(budget);
@@ -128,8 +127,13 @@ impl<S: Store> Core<S> {
     /// none: without it GPUs would hold more. Nor does one with which litd is off, which gives caps back: a full
     /// disk never stops that.
     pub(crate) fn lowers_to(&self, lease: &Lease) -> Option<Watts> {
-        let off = self.authority.rule_with(&self.config, Some(lease)).0 == Mode::Off;
-        lease.budget.filter(|_| !off && !self.renews(lease))
+        let lowers = !self.switches_off(lease) && !self.renews(lease);
+        lease.budget.filter(|_| lowers)
+    }
+
+    /// Whether litd is off with a lease.
+    fn switches_off(&self, lease: &Lease) -> bool {
+        self.authority.rule_with(&self.config, Some(lease)).0 == Mode::Off
     }
 
     fn renews(&self, lease: &Lease) -> bool {

@@ -1,7 +1,6 @@
 //! Whose a device's cap is. Each state has what only it needs, and the methods that change it are its transitions.
 
 use litd_api::DeviceState;
-use litd_power::Handles;
 use litd_units::{Nanos, Watts};
 
 use crate::mending::Failed;
@@ -138,8 +137,7 @@ impl Standing {
             since,
             looked: Nanos(i64::MIN),
             given_up: false,
-            closed: false,
-            handles: Handles::Closed,
+            closed: None,
             unseen_since,
             by_mode,
             held: by_mode && !theirs,

@@ -238,7 +238,11 @@ impl<S: Store> Core<S> {
         if !self.recovered || self.now < self.started + LATE {
             return;
         }
-        let closed = |unit: &Unit| unit.standing.let_go().is_some_and(|let_go| let_go.closed);
+        let closed = |unit: &Unit| {
+            unit.standing
+                .let_go()
+                .is_some_and(|let_go| let_go.closed.is_some())
+        };
         for (device, unit) in self.devices.iter() {
             if closed(unit) {
                 self.actuator.expect_no_more(device);

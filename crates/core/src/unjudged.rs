@@ -47,7 +47,7 @@ impl<S: Store> Core<S> {
         let is_unseen = |it: LetGo| {
             let since = it.unseen_since.is_some_and(|at| unit.read_at < at);
             // At a stop it is opened once more: what it holds is known when it has been read since.
-            !it.held && (it.closed || since || !self.is_fresh(unit))
+            !it.held && (it.closed.is_some() || since || !self.is_fresh(unit))
         };
         let counts = unit.is_gpu() && unit.standing.let_go().is_some_and(is_unseen);
         let range = unit.device.range.last().filter(|_| counts)?;

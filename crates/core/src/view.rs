@@ -76,28 +76,27 @@ impl<S: Store> Core<S> {
             return;
         }
         for job in self.jobs.values() {
-            let is_planned =
-                |&device: &usize| self.devices.get(device).is_some_and(|it| !it.opted_out);
-            let gpus: Vec<usize> = job.gpus().filter(is_planned).collect();
-            let own = |device: &usize| devices.get(*device);
-            let views: Vec<&DeviceView> = gpus.iter().filter_map(own).collect();
-            let floors: Watts = views.iter().map(|it| it.limits.floor).sum();
-            let raised: Watts = views
-                .iter()
-                .map(|it| it.planned_floor - it.limits.floor)
-                .sum();
+            let steered = |&device: &usize| {
+                let unit = self.devices.get(device);
+                unit.is_some_and(|unit| !unit.opted_out)
+            };
+            let gpus = || job.gpus().filter(steered);
+            let (mut floors, mut raised) = (Watts::ZERO, Watts::ZERO);
+            for view in gpus().filter_map(|device| devices.get(device)) {
+                floors += view.limits.floor;
+                raised += view.planned_floor - view.limits.floor;
+            }
             let left = self.share(job) - floors;
             if raised <= left || raised <= Watts::ZERO {
                 continue;
             }
             let part = (left / raised).clamp(0.0, 1.0);
-            for device in gpus {
-                let Some(view) = devices.get_mut(device) else {
-                    continue;
-                };
-                let own = view.limits;
-                let floor = own.floor + (view.planned_floor - own.floor) * part;
-                view.planned_floor = own.floor.max(floor.cut_to(own.resolution));
+            for device in gpus() {
+                if let Some(view) = devices.get_mut(device) {
+                    let own = view.limits;
+                    let floor = own.floor + (view.planned_floor - own.floor) * part;
+                    view.planned_floor = own.floor.max(floor.cut_to(own.resolution));
+                }
             }
         }
     }
@@ -162,7 +161,7 @@ impl<S: Store> Core<S> {
         let is_read = unit.read_at >= let_go.since && self.is_fresh(unit);
         Some(LetGoView {
             given_up: let_go.given_up,
-            is_closed: let_go.closed,
+            is_closed: let_go.closed.is_some(),
             is_held: self.is_held_off(unit),
             is_journaled: self.is_journaled(device),
             owes_undo: self.owes_undo(device, unit),

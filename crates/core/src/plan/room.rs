@@ -10,14 +10,13 @@ use super::{Aim, DUST, Draft, Why};
 impl Draft<'_> {
     /// GPUs make room for GPUs, and CPU sockets only where their watts are lent anyway.
     pub(super) fn make_room(&mut self) {
+        let lands = self.view.devices.iter().any(|unit| unit.late.is_some());
         if self.view.leaves() {
             // What litd leaves behind lends none, and what CPU sockets lent goes back, whatever GPUs hold.
-            self.squeeze(self.view.managed_budget, |unit| unit.is_gpu, |_| true);
-            self.squeeze(
-                self.view.managed_budget,
-                |unit| unit.is_gpu,
-                |unit| unit.late.is_none(),
-            );
+            self.squeeze_gpus(|_| true);
+            if lands {
+                self.squeeze_gpus(|unit| unit.late.is_none());
+            }
             self.budget = self.left_behind();
             return;
         }
@@ -28,7 +27,7 @@ impl Draft<'_> {
             // silent again.
             self.squeeze_all(|unit| !is_distrusted(unit));
         }
-        if self.view.devices.iter().any(|unit| unit.late.is_some()) {
+        if lands {
             // It is lowered as any other, and the others besides to what it leaves them should it rise late.
             self.squeeze_all(|unit| unit.late.is_none() && !is_distrusted(unit));
         }
@@ -36,10 +35,14 @@ impl Draft<'_> {
 
     fn squeeze_all(&mut self, moves: impl Fn(&DeviceView) -> bool) {
         if !self.view.sockets_lend {
-            self.squeeze(self.view.managed_budget, |unit| unit.is_gpu, &moves);
+            self.squeeze_gpus(&moves);
         }
         let whole = to_the_microwatt(self.budget).unwrap_or(Watts::ZERO);
         self.squeeze(whole, |_| true, &moves);
+    }
+
+    fn squeeze_gpus(&mut self, moves: impl Fn(&DeviceView) -> bool) {
+        self.squeeze(self.view.managed_budget, |unit| unit.is_gpu, moves);
     }
 
     /// What all devices together may hold once litd has left. What CPU sockets lent goes back also where

@@ -61,6 +61,21 @@ fn on_top_of_somebody_elses_cap_after_a_stop() {
     assert_eq!(node.gpus[1].cap, Watts(500.0), "the late write stays");
 }
 
+/// litd stops, and what systemd runs after a stop ends before it lands: nobody waits for it, and the next start, when
+/// nothing can be late any more, knows that what is there was litd's.
+#[test]
+fn after_a_stop_and_what_runs_after_it() {
+    let mut node = failed_write(24);
+    // It waits for its own writes, in vain.
+    node.stop();
+    assert!(node.restore(), "it waits for a predecessor's write");
+    node.pass(60.0);
+    assert!(node.gpus[1].cap < Watts(700.0), "it has landed");
+    node.start();
+    node.pass(5.0);
+    node.all_hold(700.0);
+}
+
 /// Released at once, resumed after it landed.
 #[test]
 fn while_released() {

@@ -119,30 +119,22 @@ impl Session {
         state.busy = aside(close).is_ok();
     }
 
-    /// Waits until no session is open that is to be closed.
-    fn wait_until_renewed(&self) -> Handles {
-        let until = Instant::now() + CLOSING;
-        let mut state = self.lock();
-        while state.stale.is_some() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Handles::HeldByAnother;
-            }
-            state = self.wait(state, left);
-        }
-        Handles::Closed
+    /// Waits for the library to be closed, if it is being closed.
+    fn wait_for_closing(&self, state: MutexGuard<'_, State>) {
+        self.wait_while(state, |state| state.busy && state.nvml.is_none());
     }
 
-    /// Waits for the library to be closed, if it is being closed.
-    fn wait_for_closing(&self, mut state: MutexGuard<'_, State>) {
+    /// Waits as long as it takes to close the library, at most. Returns whether what is waited for has come.
+    fn wait_while(&self, mut state: MutexGuard<'_, State>, is_so: impl Fn(&State) -> bool) -> bool {
         let until = Instant::now() + CLOSING;
-        while state.busy && state.nvml.is_none() {
+        while is_so(&state) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return;
+                return false;
             }
             state = self.wait(state, left);
         }
+        true
     }
 }
 
@@ -226,7 +218,12 @@ impl Client {
             self.leave();
             self.renew();
         }
-        self.session.wait_until_renewed()
+        // A session that is to be closed stays open while another GPU's call hangs in it.
+        let is_stale = |state: &State| state.stale.is_some();
+        match self.session.wait_while(self.session.lock(), is_stale) {
+            true => Handles::Closed,
+            false => Handles::HeldByAnother,
+        }
     }
 
     fn leave(&mut self) {

@@ -2,7 +2,6 @@
 //! driver's power is one moment's, or the mean of some milliseconds, and within an iteration that differs from the
 //! mean by ten per cent and more.
 
-use litd_power::Reading;
 use litd_units::{Joules, Nanos, Watts};
 
 /// Counters are kept up to date every tenth of a second or so: over less time than this they tell little.
@@ -14,7 +13,7 @@ const APART: f64 = 2.0;
 
 /// What was read of a device since a moment.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Drawn {
+pub struct Drawn {
     first: Option<Counted>,
     last: Option<Counted>,
     /// The sum of all powers that were read, and their number.
@@ -29,17 +28,16 @@ struct Counted {
 }
 
 impl Drawn {
-    /// One more reading, which was asked for at that time.
-    pub fn add(&mut self, asked: Nanos, reading: &Reading) {
-        if let Some(power) = reading
-            .power
-            .filter(|it| it.is_finite() && *it >= Watts::ZERO)
-        {
+    /// One more reading, which was asked for at that time: the power of the moment and the energy counter, as far as
+    /// the driver tells them.
+    pub fn add(&mut self, asked: Nanos, power: Option<Watts>, energy: Option<Joules>) {
+        if let Some(power) = power.filter(|it| it.is_finite() && *it >= Watts::ZERO) {
             self.moments.0 += power.0;
             self.moments.1 = self.moments.1.saturating_add(1);
         }
-        let counted = reading.energy.filter(|energy| energy.0.is_finite());
-        let Some(energy) = counted else { return };
+        let Some(energy) = energy.filter(|energy| energy.0.is_finite()) else {
+            return;
+        };
         let now = Counted { asked, energy };
         let goes_on = |last: Counted| energy >= last.energy && asked > last.asked;
         if !self.last.is_none_or(goes_on) {
@@ -51,6 +49,7 @@ impl Drawn {
     }
 
     /// What comes after this: it begins where this ends, so that no time is left out between two.
+    #[must_use]
     pub fn next(&self) -> Self {
         Self {
             first: self.last,
@@ -60,6 +59,7 @@ impl Drawn {
     }
 
     /// The mean power, if anything was read.
+    #[must_use]
     pub fn mean(&self) -> Option<Watts> {
         let (sum, count) = self.moments;
         let moments = (count > 0).then(|| sum / f64::from(count));
@@ -88,18 +88,14 @@ mod tests {
 
     const SECOND: i64 = 1_000_000_000;
 
-    fn reading(power: f64, energy: Option<f64>) -> Reading {
-        Reading {
-            power: Some(Watts(power)),
-            energy: energy.map(Joules),
-            ..Reading::default()
-        }
-    }
-
     fn drawn(readings: &[(f64, Option<f64>)]) -> Drawn {
         let mut drawn = Drawn::default();
         for (second, &(power, energy)) in readings.iter().enumerate() {
-            drawn.add(Nanos(second as i64 * SECOND), &reading(power, energy));
+            drawn.add(
+                Nanos(second as i64 * SECOND),
+                Some(Watts(power)),
+                energy.map(Joules),
+            );
         }
         drawn
     }
@@ -115,7 +111,7 @@ mod tests {
         // What follows leaves out no time, although it has one reading.
         let mut next = told.next();
         assert_eq!(next.mean(), None);
-        next.add(Nanos(3 * SECOND), &reading(500.0, Some(1800.0)));
+        next.add(Nanos(3 * SECOND), Some(Watts(500.0)), Some(Joules(1800.0)));
         assert_eq!(next.mean(), Some(Watts(580.0)));
     }
 
