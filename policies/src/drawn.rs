@@ -8,16 +8,19 @@ use litd_units::{Joules, Nanos, Watts};
 const SHORTEST: Nanos = Nanos(900_000_000);
 
 /// A counter that tells more than so many times the power that was read, or less than that part of it, counts in other
-/// units than it should, or not at all.
+/// units than it should, or not at all. One moment may lie where a GPU waits, so many readings are compared.
 const APART: f64 = 2.0;
+
+/// At the end of each time so much is kept of what is compared.
+const KEPT: f64 = 0.9;
 
 /// What was read of a device since a moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Drawn {
-    first: Option<Counted>,
     last: Option<Counted>,
-    /// The sum of all powers that were read, and their number.
-    moments: (f64, u32),
+    since: Sums,
+    /// Of the times before this one.
+    before: Sums,
 }
 
 /// What its energy counter told, and when it was asked.
@@ -27,58 +30,93 @@ struct Counted {
     energy: Joules,
 }
 
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    /// What the counter went up by.
+    joules: f64,
+    /// The time that it took for that.
+    seconds: f64,
+    /// The sum of all powers that were read, and their number.
+    watts: f64,
+    readings: f64,
+}
+
 impl Drawn {
     /// One more reading, which was asked for at that time: the power of the moment and the energy counter, as far as
     /// the driver tells them.
     pub fn add(&mut self, asked: Nanos, power: Option<Watts>, energy: Option<Joules>) {
         if let Some(power) = power.filter(|it| it.is_finite() && *it >= Watts::ZERO) {
-            self.moments.0 += power.0;
-            self.moments.1 = self.moments.1.saturating_add(1);
+            self.since.watts += power.0;
+            self.since.readings += 1.0;
         }
         let Some(energy) = energy.filter(|energy| energy.0.is_finite()) else {
             return;
         };
         let now = Counted { asked, energy };
-        let goes_on = |last: Counted| energy >= last.energy && asked > last.asked;
-        if !self.last.is_none_or(goes_on) {
-            // It was reset, or wrapped round.
-            self.first = None;
+        // A counter that went down was reset, or wrapped round: what it went up by meanwhile is not known.
+        let goes_on = |last: &Counted| energy >= last.energy && asked > last.asked;
+        if let Some(last) = self.last.replace(now).filter(goes_on) {
+            self.since.joules += (energy - last.energy).0;
+            self.since.seconds += (asked - last.asked).as_secs_f64();
         }
-        self.first.get_or_insert(now);
-        self.last = Some(now);
     }
 
     /// What comes after this: it begins where this ends, so that no time is left out between two.
     #[must_use]
     pub fn next(&self) -> Self {
         Self {
-            first: self.last,
             last: self.last,
-            moments: (0.0, 0),
+            since: Sums::default(),
+            before: self.before.and(self.since).times(KEPT),
         }
     }
 
     /// The mean power, if anything was read.
     #[must_use]
     pub fn mean(&self) -> Option<Watts> {
-        let (sum, count) = self.moments;
-        let moments = (count > 0).then(|| sum / f64::from(count));
-        let counted = self.counted();
-        let mean = match (counted, moments) {
+        let is_enough = self.since.seconds >= SHORTEST.as_secs_f64();
+        let counted = self.since.counted().filter(|_| is_enough);
+        let all = self.before.and(self.since);
+        let believed = match (all.counted(), all.moments()) {
             (Some(counted), Some(moments)) => {
-                let is_like = counted <= moments * APART && counted >= moments / APART;
-                if is_like { counted } else { moments }
+                counted <= moments * APART && counted >= moments / APART
             }
-            (counted, moments) => counted.or(moments)?,
+            _ => true,
         };
-        Some(Watts(mean))
+        counted
+            .filter(|_| believed)
+            .or(self.since.moments())
+            .map(Watts)
+    }
+}
+
+impl Sums {
+    fn and(self, other: Self) -> Self {
+        Self {
+            joules: self.joules + other.joules,
+            seconds: self.seconds + other.seconds,
+            watts: self.watts + other.watts,
+            readings: self.readings + other.readings,
+        }
     }
 
-    fn counted(&self) -> Option<f64> {
-        let (first, last) = (self.first?, self.last?);
-        let time = last.asked - first.asked;
-        let joules = (last.energy - first.energy).0;
-        (time >= SHORTEST && joules > 0.0).then(|| joules / time.as_secs_f64())
+    fn times(self, factor: f64) -> Self {
+        Self {
+            joules: self.joules * factor,
+            seconds: self.seconds * factor,
+            watts: self.watts * factor,
+            readings: self.readings * factor,
+        }
+    }
+
+    /// The mean power by the counter, if it counts.
+    fn counted(self) -> Option<f64> {
+        (self.seconds > 0.0 && self.joules > 0.0).then(|| self.joules / self.seconds)
+    }
+
+    /// The mean of the powers that were read.
+    fn moments(self) -> Option<f64> {
+        (self.readings > 0.0).then(|| self.watts / self.readings)
     }
 }
 
@@ -124,8 +162,30 @@ mod tests {
         assert_eq!(wrong.mean(), Some(Watts(550.0)));
         let still = drawn(&[(500.0, Some(7.0)), (600.0, Some(7.0))]);
         assert_eq!(still.mean(), Some(Watts(550.0)));
+        // Where nothing else tells the power, a counter alone does.
+        let mut alone = Drawn::default();
+        for second in 0..3 {
+            alone.add(
+                Nanos(second * SECOND),
+                None,
+                Some(Joules(300.0 * second as f64)),
+            );
+        }
+        assert_eq!(alone.mean(), Some(Watts(300.0)));
         let reset = drawn(&[(500.0, Some(9e6)), (600.0, Some(5.0)), (550.0, Some(565.0))]);
         assert_eq!(reset.mean(), Some(Watts(560.0)));
         assert_eq!(Drawn::default().mean(), None);
+    }
+
+    #[test]
+    fn one_moment_in_which_a_gpu_waits_puts_no_counter_in_doubt() {
+        let mut drawn = drawn(&[(500.0, Some(0.0)), (520.0, Some(510.0))]);
+        for second in 2..8 {
+            drawn = drawn.next();
+            let joules = Joules(510.0 * second as f64);
+            let power = if second == 5 { 90.0 } else { 500.0 };
+            drawn.add(Nanos(second * SECOND), Some(Watts(power)), Some(joules));
+            assert_eq!(drawn.mean(), Some(Watts(510.0)), "after {second} s");
+        }
     }
 }

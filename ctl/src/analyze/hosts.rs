@@ -92,6 +92,42 @@ impl Late {
     }
 }
 
+/// Whose hosts are late, where that comes before all else.
+pub enum LateHosts {
+    /// Those of some ranks.
+    OfSome(Late),
+    /// All of them.
+    OfAll(All),
+}
+
+impl LateHosts {
+    pub fn of(report: &Report) -> Option<Self> {
+        let some = Late::of(report).map(Self::OfSome);
+        some.or_else(|| All::of(report).map(Self::OfAll))
+    }
+
+    pub fn headline(&self) -> String {
+        match self {
+            Self::OfSome(late) => late.headline(),
+            Self::OfAll(all) => all.headline(),
+        }
+    }
+
+    pub fn next(&self, report: &Report) -> Answer {
+        Answer::of(match self {
+            Self::OfSome(late) => late.next(report),
+            Self::OfAll(_) => All::NEXT.to_owned(),
+        })
+    }
+
+    pub fn cost(&self, report: &Report) -> String {
+        match self {
+            Self::OfSome(late) => late.cost(report),
+            Self::OfAll(all) => all.cost(),
+        }
+    }
+}
+
 /// All hosts, where no GPU of a pipeline does more than wait for long: a schedule always leaves one of them work.
 pub struct All {
     share: f64,
@@ -100,7 +136,9 @@ pub struct All {
 }
 
 impl All {
-    pub fn of(report: &Report) -> Option<Self> {
+    const NEXT: &str = "look at what all hosts do in these gaps: input (data loader), a scheduler, logging, checkpoints.";
+
+    fn of(report: &Report) -> Option<Self> {
         let share = parts::standing_still(report);
         let still = report.standstill.filter(|_| share >= MUCH)?;
         let count = i64::try_from(still.longs).unwrap_or(i64::MAX).max(1);
@@ -110,7 +148,7 @@ impl All {
         })
     }
 
-    pub fn headline(&self) -> String {
+    fn headline(&self) -> String {
         format!(
             "Late hosts: no GPU does more than wait for {} of the time recorded ({} each time), so their hosts are late; power can't help.",
             words::percents(self.share),
@@ -118,13 +156,7 @@ impl All {
         )
     }
 
-    pub fn next() -> Answer {
-        Answer::of(
-            "look at what all hosts do in these gaps: input (data loader), a scheduler, logging, checkpoints.",
-        )
-    }
-
-    pub fn cost(&self) -> String {
+    fn cost(&self) -> String {
         format!(
             "with hosts in time an iteration would take up to {} less.",
             words::percents(self.share)

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::answer::{Answer, Screen, capital};
 use super::cost::{self, MUCH};
+use super::hosts::LateHosts;
 use super::weighed::{self, First, Weighed};
 use super::{certainty, doubts, hosts, links, next, parts, stages, words};
 
@@ -203,11 +204,9 @@ fn of_diagnosis(
         )),
         None => weighed::verdict(weighed, diagnosis),
     };
-    let late = hosts::Late::of(report).filter(|_| stages.is_some());
-    let all = hosts::All::of(report).filter(|_| stages.is_some() && late.is_none());
-    let hosts = late.as_ref().map(hosts::Late::headline);
-    if let Some(hosts) = hosts.or_else(|| all.as_ref().map(hosts::All::headline)) {
-        verdict = verdict.behind(hosts);
+    let hosts = LateHosts::of(report).filter(|_| stages.is_some());
+    if let Some(hosts) = &hosts {
+        verdict = verdict.behind(hosts.headline());
     }
     // Where the rank that the rest would blame is told as the second one, both are late.
     let second = weighed.second.map(|second| second.0);
@@ -260,15 +259,13 @@ fn of_diagnosis(
         brief: certainty::brief(report, study, &doubts),
         sure: certainty::of(report, study, &doubts),
         doubts,
-        cost: match (&late, &all) {
-            (Some(late), _) => cost.behind(late.cost(report)),
-            (None, Some(all)) => cost.behind(all.cost()),
-            (None, None) => cost,
+        cost: match &hosts {
+            Some(hosts) => cost.behind(hosts.cost(report)),
+            None => cost,
         },
-        next: match (&late, &all) {
-            (Some(late), _) => Answer::of(late.next(report)),
-            (None, Some(_)) => hosts::All::next(),
-            (None, None) => next::of(report, diagnosis, turns.is_some()),
+        next: match &hosts {
+            Some(hosts) => hosts.next(report),
+            None => next::of(report, diagnosis, turns.is_some()),
         },
     }
 }
@@ -313,20 +310,15 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
     let cost = cost.unwrap_or_else(|| "not known: what other ranks wait is not in this.".into());
     let cost = Answer::of(cost);
     let longest = longest(report).filter(|_| stages);
-    let late = hosts::Late::of(report);
-    let all = hosts::All::of(report).filter(|_| stages);
-    let (verdict, cost, next) = match (&late, &all) {
-        (Some(late), _) => (
-            Answer::of(late.headline()),
-            cost.behind(late.cost(report)),
-            Answer::of(late.next(report)),
+    // All hosts are late only where a schedule would leave one of the GPUs work.
+    let hosts = LateHosts::of(report).filter(|it| stages || matches!(it, LateHosts::OfSome(_)));
+    let (verdict, cost, next) = match hosts {
+        Some(hosts) => (
+            Answer::of(hosts.headline()),
+            cost.behind(hosts.cost(report)),
+            hosts.next(report),
         ),
-        (None, Some(all)) => (
-            Answer::of(all.headline()),
-            cost.behind(all.cost()),
-            hosts::All::next(),
-        ),
-        (None, None) => (
+        None => (
             Answer::of(format!("{}.", parts::verdict(&parts))),
             cost,
             Answer::of(next),

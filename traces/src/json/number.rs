@@ -20,18 +20,18 @@ pub(crate) fn whole(text: &[u8]) -> Option<i64> {
 /// `text` times ten to the `power`, rounded half away from zero, or `None` if that has to be
 /// exact and is not.
 fn scaled(text: &[u8], power: i64, exact: bool) -> Option<i64> {
-    match plain(text, power) {
-        Some(value) => Some(value),
-        None => scaled_of_any(text, power, exact),
-    }
+    plain(text, power).or_else(|| scaled_of_any(text, power, exact))
 }
 
 /// The same of what nearly all numbers are: few digits, and no more of them behind the point than `power` shifts.
 fn plain(text: &[u8], power: i64) -> Option<i64> {
-    /// So many digits fit, whatever they are.
-    const DIGITS: usize = 18;
+    /// Whatever digits and point these are, they fit or are seen not to.
+    const LONGEST: usize = 20;
+    if text.len() > LONGEST {
+        return None;
+    }
     let (mut value, mut left) = (0_i64, None::<i64>);
-    for &byte in text.get(..text.len().min(DIGITS + 2))? {
+    for &byte in text {
         match byte {
             b'0'..=b'9' => {
                 value = value.checked_mul(10)?.checked_add(i64::from(byte - b'0'))?;
@@ -42,10 +42,10 @@ fn plain(text: &[u8], power: i64) -> Option<i64> {
         }
     }
     let digits = text.len() - usize::from(left.is_some());
-    let shift = u32::try_from(left.unwrap_or(power)).ok()?;
-    if digits == 0 || text.len() > DIGITS + 2 {
+    if digits == 0 {
         return None;
     }
+    let shift = u32::try_from(left.unwrap_or(power)).ok()?;
     value.checked_mul(10_i64.checked_pow(shift)?)
 }
 

@@ -2,10 +2,10 @@
 
 use litd_plants::workload::Class;
 use litd_plants::{Limiter, Plant};
-use litd_policies::{Cpu, GpuReading, Limits, Node};
+use litd_policies::{Cpu, Drawn, GpuReading, Limits, Node};
 use litd_sim::rng::Rng;
 use litd_traces::{Limit, limit_of};
-use litd_units::{Joules, Millis, Watts};
+use litd_units::{Joules, Millis, Nanos, Watts};
 
 use super::{Kernels, Ran, Span, Steered};
 use crate::StudyError;
@@ -30,9 +30,12 @@ pub struct Family<P> {
     /// True power of each GPU in the last iteration, and its counter's energy before and after.
     power: Vec<Watts>,
     counted: [Vec<Joules>; 2],
-    /// What the counters told at the last reading, and the time since.
-    read: Vec<Joules>,
-    passed: Millis,
+    /// What the daemon would keep of its readings, and what the counters told at the last of them.
+    drawn: Vec<Drawn>,
+    told: Vec<Joules>,
+    /// The time since the node was set up, and of the last reading.
+    now: Millis,
+    asked: Millis,
     /// Iterations since the last reading, in how many of them power limited each GPU, and whether
     /// heat did in any.
     since: u32,
@@ -43,21 +46,25 @@ pub struct Family<P> {
 /// Energy counters are brought up to date no more often than this.
 const COUNTED: Millis = Millis(100.0);
 
-/// Over less time the daemon makes no power of a counter.
-const SHORTEST: Millis = Millis(900.0);
+/// The daemon reads its devices once in so much time.
+const READ: Millis = Millis(1000.0);
 
 impl<P: Plant + Clone> Family<P> {
     /// With the caps that its owner has. Tools read power as means of `window`, at
     /// moments that `seed` gives.
     pub fn new(plant: P, window: Millis, seed: u64) -> Self {
         let gpus = plant.gpu_count();
+        let mut begun = Drawn::default();
+        begun.add(Nanos::ZERO, None, Some(Joules::ZERO));
         Self {
             window,
             moments: seed,
             power: vec![Watts::ZERO; gpus],
             counted: [vec![Joules::ZERO; gpus], vec![Joules::ZERO; gpus]],
-            read: vec![Joules::ZERO; gpus],
-            passed: Millis::ZERO,
+            drawn: vec![begun; gpus],
+            told: vec![Joules::ZERO; gpus],
+            now: Millis::ZERO,
+            asked: Millis::ZERO,
             caps: plant.start(),
             found: plant.cpus().limit,
             plant,
@@ -69,17 +76,19 @@ impl<P: Plant + Clone> Family<P> {
         }
     }
 
-    /// Power as the daemon makes it of what it reads: the counter's over the time since the last reading, where that is
-    /// long enough for one; else what the sensor shows. A counter is brought up to date once in a sensor's window.
-    fn drawn(&mut self, gpu: usize, moment: f64) -> Watts {
-        let shown = self.shown(gpu, moment);
-        let late = self.window.0.max(COUNTED.0) * moment * 1e-3;
-        let told = Joules(self.counted[1][gpu].0 - self.power[gpu].0 * late);
-        let before = std::mem::replace(&mut self.read[gpu], told);
-        match self.passed >= SHORTEST {
-            true => Watts((told - before).0 * 1e3 / self.passed.0),
-            false => shown,
+    /// One more reading of each GPU, as the daemon takes it: whenever its clock says so. A counter is brought up to
+    /// date once in a sensor's window, and never goes down.
+    fn look(&mut self) {
+        let mut rng = Rng::stream(self.moments, &[0x5e45, self.iterations]);
+        for gpu in 0..self.gpu_count() {
+            let moment = rng.uniform();
+            let late = self.window.0.max(COUNTED.0) * moment * 1e-3;
+            let told = self.counted[1][gpu].0 - self.power[gpu].0 * late;
+            self.told[gpu].0 = self.told[gpu].0.max(told);
+            let (asked, shown) = (Nanos((self.now.0 * 1e6) as i64), self.shown(gpu, moment));
+            self.drawn[gpu].add(asked, Some(shown), Some(self.told[gpu]));
         }
+        self.asked = self.now;
     }
 
     /// Power as the sensor shows it at a moment of the last iteration. A daemon reads whenever its
@@ -171,7 +180,7 @@ impl<P: Plant + Clone> Steered for Family<P> {
         let (time, gpus) = (it.wall, it.power.iter().copied().sum());
         self.power.clone_from(&it.power);
         self.last = time;
-        self.passed += time;
+        self.now += time;
         self.iterations += 1;
         self.since += 1;
         self.counted.swap(0, 1);
@@ -180,6 +189,9 @@ impl<P: Plant + Clone> Steered for Family<P> {
             self.by_power[gpu] += u32::from(reading.limiter == Limiter::Power);
             // Current shows in no driver's reasons: the GPU is below its cap, and that is all.
             self.throttled[gpu] |= reading.limiter == Limiter::Thermal;
+        }
+        if self.now - self.asked >= READ {
+            self.look();
         }
         Ran {
             time,
@@ -210,14 +222,9 @@ impl<P: Plant + Clone> Steered for Family<P> {
 
     fn readings(&mut self) -> Vec<GpuReading> {
         let since = f64::from(self.since.max(1));
-        let mut rng = Rng::stream(self.moments, &[0x5e45, self.iterations]);
-        let moments: Vec<f64> = (0..self.gpu_count()).map(|_| rng.uniform()).collect();
-        let drawn: Vec<Watts> = moments
-            .iter()
-            .enumerate()
-            .map(|(gpu, &moment)| self.drawn(gpu, moment))
-            .collect();
-        self.passed = Millis::ZERO;
+        if self.now > self.asked {
+            self.look();
+        }
         let readings = self.plant.readings().into_iter().enumerate();
         let told = readings.map(|(gpu, it)| GpuReading {
             cap: it.cap,
@@ -225,7 +232,7 @@ impl<P: Plant + Clone> Steered for Family<P> {
             slowdown: Some(it.slowdown),
             throttled: self.throttled[gpu],
             power_share: Some(f64::from(self.by_power[gpu]) / since),
-            power: Some(drawn[gpu]),
+            power: self.drawn[gpu].mean(),
             clock: Some(it.clock),
             ..GpuReading::default()
         });
@@ -233,6 +240,7 @@ impl<P: Plant + Clone> Steered for Family<P> {
         self.since = 0;
         self.by_power.fill(0);
         self.throttled.fill(false);
+        self.drawn = self.drawn.iter().map(Drawn::next).collect();
         told
     }
 
