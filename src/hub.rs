@@ -308,6 +308,11 @@ impl Hub {
         self.core.may_land_on_exit()
     }
 
+    /// See [`Core::may_lock_on_exit`].
+    pub fn may_lock_on_exit(&self) -> Vec<String> {
+        self.core.may_lock_on_exit()
+    }
+
     /// Whether GPUs may hold more than the safe budget that litd is to leave behind.
     #[must_use]
     pub fn above_on_exit(&self) -> Option<AboveSafe> {

@@ -451,6 +451,15 @@ pub(crate) fn left_by(
             journal.display()
         );
     }
+    let late_locks = hub.borrow().may_lock_on_exit();
+    if !late_locks.is_empty() {
+        log::info!(
+            "clocks are free, of {}; {} keeps them, because a lock that failed may still be done: the next start, or \
+             `litd restore` half a minute from now, frees them once more",
+            late_locks.join(", "),
+            journal.display()
+        );
+    }
     let here = |address: &str| status.devices.iter().find(|it| it.address == address);
     // A late write is done on top of what somebody else had set.
     let is_ours = |device: &DeviceStatus, entry: &Entry| {
@@ -474,7 +483,8 @@ pub(crate) fn left_by(
             }
         }
     }
-    for address in opened.clocks() {
+    let clocks = opened.clocks().iter();
+    for address in clocks.filter(|it| !late_locks.contains(it)) {
         let list = match (here(address), &trouble) {
             (None, _) => &mut gone,
             (Some(_), Some(_)) => &mut uncrossed,

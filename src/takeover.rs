@@ -6,7 +6,7 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use litd_core::journal::{Entry, Journal, JournalError, Recovered};
+use litd_core::journal::{Journal, JournalError, Recovered};
 
 use crate::config::Config;
 use crate::daemon::{DaemonError, store_in};
@@ -19,8 +19,7 @@ struct Orphan {
     state: PathBuf,
     recovered: Recovered,
     /// What it says of this daemon's devices, where no journal is newer.
-    entries: Vec<Entry>,
-    clocks: Vec<String>,
+    newest: Recovered,
     /// No other daemon uses it meanwhile.
     _lock: Lock,
 }
@@ -91,8 +90,7 @@ pub(crate) fn take_over(
     }
     for orphan in &orphans {
         orphan.report(locks);
-        let (entries, clocks) = (orphan.entries.iter(), orphan.clocks.iter());
-        journal.adopt(&mut own, entries, clocks).map_err(refused)?;
+        journal.adopt(&mut own, &orphan.newest).map_err(refused)?;
     }
     if journal.entries().is_empty() && journal.clocks().is_empty() {
         // The others' journals name no device of these.
@@ -140,14 +138,17 @@ impl Orphan {
         boot_id: &str,
     ) -> Self {
         // What it says of a device whose link points elsewhere was taken over before, and not crossed
-        // out. Locked clocks don't outlive a boot.
-        let newest = |address: &str| locks.points_to(address, &state);
+        // out. Neither locked clocks nor what was asked outlive a boot.
+        let is_newest = |address: &str| locks.points_to(address, &state);
         let same_boot = recovered.boot_id == boot_id;
-        let entries = recovered.entries.iter().filter(|it| newest(&it.address));
-        let clocks = recovered.clocks.iter().filter(|it| same_boot && newest(it));
+        let mut newest = recovered.clone();
+        newest.entries.retain(|it| is_newest(&it.address));
+        newest.clocks.retain(|it| same_boot && is_newest(it));
+        newest
+            .late
+            .retain(|it| same_boot && is_newest(&it.address));
         Self {
-            entries: entries.cloned().collect(),
-            clocks: clocks.cloned().collect(),
+            newest,
             state,
             recovered,
             _lock,
@@ -172,10 +173,10 @@ impl Orphan {
     fn cross_out(&self, config: &Config, boot_id: &str) -> Result<(), JournalError> {
         let mut store = store_in(&self.state, &config.shell);
         let (mut journal, _) = Journal::open(&mut store, boot_id)?;
-        for entry in &self.entries {
+        for entry in &self.newest.entries {
             journal.released(&mut store, &entry.address)?;
         }
-        for address in &self.clocks {
+        for address in &self.newest.clocks {
             journal.freed_clocks(&mut store, address)?;
         }
         Ok(())

@@ -115,6 +115,78 @@ fn stopping_restoring_and_a_dying_rank_free_clocks() {
     );
 }
 
+/// The GPU whose driver calls a lock failed that it does later.
+const LATE: usize = 2;
+
+/// A job has asked for a clock, its driver has called that failed, and the job is over.
+fn with_a_lock_to_come(stand: &mut Stand, passes: impl Fn(&mut Stand)) {
+    let mut job = stand.train();
+    stand.rig.hardware().inject(LATE, Fault::Postpone);
+    assert!(job.set_clock(LATE, Some(1200)));
+    passes(stand);
+    assert!(stand.said().contains("clocks"), "{}", stand.said());
+    stand.rig.hardware().heal(LATE);
+    job.end();
+    passes(stand);
+    assert_eq!(locked(stand), [None; GPUS]);
+    assert_eq!(journaled(stand).len(), 1);
+}
+
+fn lock_lands(stand: &Stand) {
+    stand.rig.hardware().land(LATE).unwrap();
+    assert_eq!(locked(stand)[LATE], Some(1200));
+}
+
+#[test]
+fn a_lock_that_lands_late_is_freed() {
+    let mut stand = Stand::clocked(&quick("observe"));
+    with_a_lock_to_come(&mut stand, |stand| stand.pass(0.6));
+    stand.pass(20.0);
+    lock_lands(&stand);
+    stand.pass(15.0);
+    assert_eq!(locked(&stand), [None; GPUS], "{}", stand.said());
+    assert_eq!(journaled(&stand), [""; 0]);
+    stand.stop();
+}
+
+#[test]
+fn a_lock_that_has_landed_is_freed_at_a_stop() {
+    let mut stand = Stand::clocked(&quick("observe"));
+    with_a_lock_to_come(&mut stand, |stand| stand.pass(0.6));
+    lock_lands(&stand);
+    let hardware = stand.rig.shared_hardware();
+    stand.finish();
+    assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+    let hardware = hardware.lock().unwrap();
+    assert_eq!(hardware.nvidia().gpus[LATE].clocks, None);
+}
+
+#[test]
+fn a_lock_that_lands_after_litd_restore_is_freed_by_the_next_one() {
+    for stops in [true, false] {
+        let mut stand = Stand::real(&quick("observe"));
+        stand.wait_for_found();
+        with_a_lock_to_come(&mut stand, |_| {
+            std::thread::sleep(std::time::Duration::from_millis(600));
+        });
+        match stops {
+            true => assert_eq!(stand.terminate(), Some(0), "{}", stand.said()),
+            false => stand.kill(),
+        }
+        for _ in 0..2 {
+            let (code, said) = stand.restore();
+            assert_eq!(code, Some(0), "{said}");
+            assert!(said.contains("clocks are free, of"), "{said}");
+            assert_eq!(locked(&stand), [None; GPUS]);
+            assert_eq!(journaled(&stand).len(), 1);
+        }
+        lock_lands(&stand);
+        let (code, said) = stand.restore();
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(locked(&stand), [None; GPUS]);
+    }
+}
+
 #[test]
 fn a_locked_clock_does_not_wait_for_a_dead_process_to_come_back() {
     let mut stand = Stand::clocked(&(quick("observe") + "jobs.reconnect_seconds = 600\n"));

@@ -70,6 +70,23 @@ fn what_lands_after_litd_restore_goes_back_with_the_next_one() {
 }
 
 #[test]
+fn what_lands_goes_back_too_where_the_log_was_moved() {
+    let mut stand = killed_with_a_write_to_come();
+    fs::remove_dir_all(stand.rig.layout().state().join("audit")).unwrap();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(stand.journaled().contains(&ADDRESS.to_owned()), "{said}");
+    stand.start();
+    stand.wait_for_found();
+    land(&stand);
+    wait_for("the cap found", || stand.is_back());
+    assert_eq!(stand.not_ours(), [], "{}", stand.said());
+    let code = stand.terminate();
+    assert_eq!(code, Some(0), "{}", stand.said());
+    stand.assert_clean_but_for_late(&stand.said());
+}
+
+#[test]
 fn what_lands_on_the_next_litd_goes_back() {
     let mut stand = killed_with_a_write_to_come();
     let (code, said) = stand.restore();

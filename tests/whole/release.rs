@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use litd_api::{Command, DeviceState, EventKind, JobState};
+use litd_api::{Command, DeviceState, EventKind, JobState, Mode};
 use litd_proto::RefusalCode;
 use litd_rig::{Fault, JobSpec, RankState, Rig};
 use litd_sim::Scenario;
@@ -228,6 +228,27 @@ fn a_gpu_is_taken_back_when_it_returns_and_by_no_look_at_it() {
     stand.pass(2.0);
     assert_eq!(stand.not_ours(), []);
     stand.play_into_steering(&mut job);
+    stand.stop();
+}
+
+/// While all GPUs are with their users the budget can't be kept. That is no reason not to do less.
+#[test]
+fn a_reload_that_leaves_the_budget_as_it_is_counts_while_gpus_are_released() {
+    // More than what was found, and less than what GPUs take that are reset.
+    const BUDGET: &str = "caps.budget = 5700\n";
+    let mut stand = Stand::clocked(&(quick("gpu-realloc") + BUDGET));
+    stand.command(&release(None));
+    stand.pass(3.0);
+    stand.reload(&(quick("gpu-realloc").replace("\"steer\"", "\"observe\"") + BUDGET));
+    stand.pass(1.0);
+    let said = stand.said();
+    assert!(said.contains("configuration read anew"), "{said}");
+    assert_eq!(stand.status().node.mode, Mode::Observe);
+    // A lower one is another matter.
+    stand.reload(&(quick("gpu-realloc") + "caps.budget = 5690\n"));
+    stand.pass(1.0);
+    let said = stand.said();
+    assert!(said.contains("stays as it was: caps.budget"), "{said}");
     stand.stop();
 }
 

@@ -89,11 +89,6 @@ impl Bounds {
     /// The budgets of a configuration that can't be kept where the CPU sockets' limits add up to so
     /// much.
     fn impossible(self, config: &Config, cpus: Watts) -> Vec<Impossible> {
-        let budgets = [
-            ("caps.budget", config.caps.budget),
-            ("caps.safe_budget", config.caps.safe_budget),
-            ("node.budget", config.node.budget),
-        ];
         let refused = |(key, budget): (&'static str, Option<Watts>)| {
             let why = self.check(budget?).err()?;
             let floors = self.floors;
@@ -102,7 +97,7 @@ impl Bounds {
             );
             Some(Impossible { key, reason })
         };
-        let mut found: Vec<_> = budgets.into_iter().filter_map(refused).collect();
+        let mut found: Vec<_> = budgets(config).into_iter().filter_map(refused).collect();
         if found.iter().all(|it| it.key != "node.budget") {
             found.extend(self.leaves_too_little(config, cpus));
         }
@@ -142,6 +137,15 @@ pub fn impossible(config: &Config, inventory: &[Device]) -> Vec<Impossible> {
         .filter(|device| device.identity.kind == DeviceKind::Cpu);
     let cpus: Watts = cpus.filter_map(|it| Some(it.reading?.cap)).sum();
     Bounds::under(config, &Devices::new(inventory.to_vec())).impossible(config, cpus)
+}
+
+/// The budgets of a configuration, by key.
+fn budgets(config: &Config) -> [(&'static str, Option<Watts>); 3] {
+    [
+        ("caps.budget", config.caps.budget),
+        ("caps.safe_budget", config.caps.safe_budget),
+        ("node.budget", config.node.budget),
+    ]
 }
 
 /// Whether this is any budget at all.
@@ -198,10 +202,20 @@ impl<S: Store> Core<S> {
     /// before by other means, that could not be kept under it.
     #[must_use]
     pub fn refuses(&self, config: &Config) -> Option<String> {
+        let cpus = self.left_to_cpus();
         let bounds = self.bounds_under(config, is_drained);
-        let mut reasons: Vec<String> = bounds
-            .impossible(config, self.left_to_cpus())
-            .into_iter()
+        let before = self.bounds_under(&self.config, is_drained);
+        let before = before.impossible(&self.config, cpus);
+        // A budget that can't be kept as it is, while GPUs are let go of, is no worse as it is or higher.
+        let is_worse = |it: &Impossible| {
+            let was = before.iter().any(|before| before.key == it.key);
+            let pairs = budgets(config).into_iter().zip(budgets(&self.config));
+            let mut own = pairs.filter(|(new, _)| new.0 == it.key);
+            !was || own.any(|(new, old)| new.1 < old.1)
+        };
+        let impossible = bounds.impossible(config, cpus).into_iter();
+        let mut reasons: Vec<String> = impossible
+            .filter(is_worse)
             .map(|it| it.reason)
             .collect();
         let leased = self.authority.leased_budget();

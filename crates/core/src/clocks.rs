@@ -12,6 +12,9 @@
 //! refused or counted is never written down, and a device that is freed between two wishes stays in
 //! the journal for a moment: no rank has the disk written at its own pace.
 //!
+//! A lock that its driver calls failed may be done all the same, half a minute later: until then the device stays in
+//! the journal, and then its clocks are freed once more, or locked as is wanted by then.
+//!
 //! No cap is set below what the clocks of a plan need (see `planned`), unless it goes back to what
 //! was found, or the budget leaves less to all.
 
@@ -26,10 +29,12 @@ use crate::config::Clocks as ClockLimits;
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::identity::shared;
+use crate::journal::Asked;
 use crate::planned::{Look, Needs, Planned};
 use crate::rate::Bucket;
 use crate::record::Note;
 use crate::store::Store;
+use crate::undo::LATE;
 
 /// A lock that failed, or its undo, is tried again after so long.
 const RETRY: Nanos = Nanos(1_000_000_000);
@@ -97,6 +102,8 @@ pub(crate) struct Clocks {
     /// When wishes were refused last, by the reasons that were said.
     said: BTreeMap<&'static str, Nanos>,
     lock: Lock,
+    /// A lock that failed may be done until then.
+    late: Option<Nanos>,
     /// Since when they are locked to that.
     since: Nanos,
     /// What is known of those of the plan.
@@ -121,9 +128,26 @@ impl Clocks {
         self.asked.is_some_and(|(by, _)| by == pid)
     }
 
-    /// When a wish that came too fast may be done.
+    /// When there is something to be done: a wish that came too fast, or looking after a lock that failed.
     pub fn waits_until(&self) -> Option<Nanos> {
-        self.waits_until
+        [self.waits_until, self.late].into_iter().flatten().min()
+    }
+
+    /// Whether the driver chooses them, for good.
+    fn are_free(&self) -> bool {
+        self.lock == Lock::Free && self.late.is_none()
+    }
+
+    /// Whether the driver chooses them, until a lock that failed may be done.
+    pub fn are_free_for_now(&self) -> bool {
+        self.lock == Lock::Free && self.late.is_some()
+    }
+
+    /// Once nothing can be done late any more, nobody knows what was.
+    fn look_again(&mut self, now: Nanos) {
+        if self.late.take_if(|until| *until <= now).is_some() {
+            self.lock = Lock::Unknown;
+        }
     }
 }
 
@@ -246,8 +270,9 @@ impl<S: Store> Core<S> {
         for address in self.writer.clocks().to_vec() {
             match self.devices.called(&address) {
                 Some(device) => {
+                    let late = self.late_lock(&address);
                     if let Some(unit) = self.devices.get_mut(device) {
-                        unit.clocks.lock = Lock::Unknown;
+                        (unit.clocks.lock, unit.clocks.late) = (Lock::Unknown, late);
                     }
                     let text = "its clocks may be locked since before a crash: they are freed";
                     self.note(Note::warning(EventKind::Restore, text).device(&address));
@@ -258,6 +283,14 @@ impl<S: Store> Core<S> {
                 }
             }
         }
+    }
+
+    /// Until when a lock that failed before a crash may be done, by the journal.
+    fn late_lock(&self, address: &str) -> Option<Nanos> {
+        let mut late = self.writer.late(address);
+        let lock = late.find(|it| it.asked == Asked::Clocks)?;
+        let until = lock.until.min(self.now + LATE);
+        (until > self.now).then_some(until)
     }
 
     /// The clock that a device is to be locked to now.
@@ -303,6 +336,12 @@ impl<S: Store> Core<S> {
 
     /// Has free devices lock or free their clocks, as wanted by now.
     pub(crate) fn begin_clocks(&mut self) {
+        let now = self.now;
+        for (_, unit) in self.devices.iter_mut() {
+            if unit.answering.is_free() {
+                unit.clocks.look_again(now);
+            }
+        }
         for device in 0..self.devices.iter().count() {
             if let Some(operation) = self.next_for_clocks(device) {
                 self.devices
@@ -427,6 +466,9 @@ impl<S: Store> Core<S> {
         } else if operation != Operation::Clocks(None) && failures >= FAILURES {
             clocks.asked = None;
         }
+        if matches!(operation, Operation::Clocks(Some(_))) && !error.refuses() {
+            self.expect_late_lock(device, &address);
+        }
         let kind = error.kind();
         let backend = self
             .devices
@@ -439,9 +481,28 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// Litd begins to stop: what was done late by now is freed.
+    pub(crate) fn free_late_locks(&mut self) {
+        for (_, unit) in self.devices.iter_mut() {
+            if unit.clocks.are_free_for_now() {
+                unit.clocks.lock = Lock::Unknown;
+            }
+        }
+    }
+
+    /// A lock has failed, and may be done in a while.
+    fn expect_late_lock(&mut self, device: usize, address: &str) {
+        let until = self.now + LATE;
+        if let Some(unit) = self.devices.get_mut(device) {
+            unit.clocks.late = Some(until);
+        }
+        self.writer
+            .expect(address, Asked::Clocks, until, &mut self.out);
+    }
+
     /// Clocks that the driver chooses again are no business of the journal's.
     fn forget_clocks(&mut self, device: usize, address: &str) {
-        let free = |unit: &Unit| unit.clocks.lock == Lock::Free;
+        let free = |unit: &Unit| unit.clocks.are_free();
         if !self.devices.get(device).is_some_and(free) || !self.journal_has_clocks(address) {
             return;
         }
@@ -471,9 +532,12 @@ impl<S: Store> Core<S> {
         self.devices.iter().filter(locked).count()
     }
 
-    /// Whether a device's clocks may be locked by litd.
+    /// Whether a device's clocks may be locked by litd. Nobody waits for what may be done late: it is looked after
+    /// in time, by this litd or the next.
     pub(crate) fn may_be_locked(&self, unit: &Unit) -> bool {
-        unit.clocks.lock != Lock::Free || self.journal_has_clocks(unit.address())
+        let clocks = &unit.clocks;
+        let in_journal = || self.journal_has_clocks(unit.address());
+        !clocks.are_free_for_now() && (clocks.lock != Lock::Free || in_journal())
     }
 
     /// A clock is part of the plan: what it needs is not taken away from now on.

@@ -581,6 +581,7 @@ impl<S: Store> Core<S> {
         });
         self.devices.try_once_more();
         self.try_refused();
+        self.free_late_locks();
         for device in 0..self.devices.iter().count() {
             if self.may_open(device) {
                 self.devices.want_read(device);
@@ -597,7 +598,10 @@ impl<S: Store> Core<S> {
             let caps = self.writer.entries().iter();
             let caps = caps.map(|entry| entry.address.as_str());
             let caps = caps.filter(|address| !held.iter().any(|held| held == address));
-            let clocks = self.writer.clocks().iter().map(String::as_str);
+            let free_for_now = self.may_lock_on_exit();
+            let clocks = self.writer.clocks().iter();
+            let clocks = clocks.filter(|it| !free_for_now.contains(it));
+            let clocks = clocks.map(String::as_str);
             let left: BTreeSet<&str> = caps.chain(clocks).collect();
             let left: Vec<&str> = left.into_iter().collect();
             let left = match (left.is_empty(), self.above_on_exit()) {

@@ -46,7 +46,7 @@ pub(crate) enum Source {
     /// A predecessor wanted it last, by its journal, and nobody knows what became of it: its device's entry may
     /// leave the journal at a stop, or it would stay after every crash.
     Wish,
-    /// A predecessor's log does not say that it was done: its device's entry stays.
+    /// A predecessor's journal says that it failed, or its log does not say that it was done: its device's entry stays.
     Log,
     /// A write of this litd's failed.
     Own,

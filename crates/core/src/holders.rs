@@ -67,6 +67,7 @@ impl<S: Store> Core<S> {
     /// The driver has told which processes use a device.
     pub(crate) fn holders(&mut self, device: usize, asked: Nanos, holders: &[Holder]) {
         self.note_users(device, holders);
+        self.free_of_gone(device, holders);
         self.evict(device, holders);
         let told = holders
             .iter()

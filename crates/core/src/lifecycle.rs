@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use litd_api::{AnnouncedJob, EventKind, Problem};
+use litd_power::Holder;
 use litd_units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,9 @@ const LONGEST_ID: usize = 128;
 /// So many jobs are remembered: more than ever share a node. The oldest of those that did not opt
 /// out are forgotten first.
 const MOST: usize = 64;
+
+/// After so many seconds a job's processes are on its GPUs.
+const BEGINS: f64 = 600.0;
 
 /// So many GPUs are named at once.
 const MOST_GPUS: usize = 64;
@@ -113,15 +117,53 @@ impl<S: Store> Core<S> {
         Ok(said)
     }
 
-    /// A GPU that a scheduler gives to a job is no other's any more: that one's end was not heard.
+    /// A GPU that a scheduler gives to a job is no other's any more: that one's end was not heard. Where the other has
+    /// opted out the two may share the GPU: that is seen by their processes ([`Self::free_of_gone`]).
     fn free_of_others(&mut self, id: &str, addresses: &[String]) {
         self.condition.begun.retain(|other, it| {
             let had = it.gpus.len();
-            if other != id {
+            if other != id && !it.opt_out {
                 it.gpus.retain(|gpu| !addresses.contains(gpu));
             }
             it.gpus.len() == had || !it.gpus.is_empty()
         });
+    }
+
+    /// A driver has told which processes use a GPU. A job that has opted out and has none there, while one that has
+    /// begun since has, is gone: its end was not heard.
+    pub(crate) fn free_of_gone(&mut self, device: usize, holders: &[Holder]) {
+        let Some(unit) = self.devices.get(device) else {
+            return;
+        };
+        let address = unit.address();
+        let homes: Option<Vec<Home>> = holders.iter().map(|it| Home::of(&it.cgroup)).collect();
+        // Of a process that is in no scheduler's job nobody knows whose it is.
+        let Some(homes) = homes else { return };
+        let is_here = |id: &str| homes.iter().any(|home| home.belongs_to(id));
+        let named = self.condition.begun.iter();
+        let named = named.filter(|(_, it)| it.gpus.contains(address));
+        let present = named.clone().filter(|(id, _)| is_here(id));
+        let Some(latest) = present.map(|(_, it)| it.since).max_by(f64::total_cmp) else {
+            return;
+        };
+        let gone = |(id, it): &(&String, &Begun)| {
+            it.opt_out && it.since + BEGINS < latest && !is_here(id)
+        };
+        let gone: Vec<String> = named.filter(gone).map(|(id, _)| id.clone()).collect();
+        if gone.is_empty() {
+            return;
+        }
+        let address = address.to_owned();
+        self.condition.begun.retain(|id, it| {
+            let is_gone = gone.contains(id);
+            !(is_gone && it.gpus.remove(&address) && it.gpus.is_empty())
+        });
+        let text = format!(
+            "{} had opted out, and has ended unheard: another job's processes use its GPU, and none of its own",
+            gone.join(", ")
+        );
+        self.note(Note::info(EventKind::Job, text).device(&address));
+        self.save_condition();
     }
 
     fn make_room_for_a_job(&mut self) -> Result<(), Problem> {

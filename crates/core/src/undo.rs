@@ -7,7 +7,7 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
 use crate::devices::{Landing, Source, Unit};
-use crate::journal::{Entry, Recovered, Undo};
+use crate::journal::{Asked, Entry, Recovered, Undo};
 use crate::learned::Key;
 use crate::plan::DUST;
 use crate::record::Note;
@@ -60,8 +60,30 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// What its journal says may still be done to a device, whatever has become of the log.
+    fn expect_journaled(&mut self, device: usize, entry: &Entry) {
+        let now = self.now;
+        let late = self.writer.late(&entry.address);
+        let caps = late.filter(|it| it.until > now);
+        let caps = caps.filter_map(|it| match it.asked {
+            Asked::Cap(cap) => Some((cap, it.until)),
+            Asked::Clocks => None,
+        });
+        let last = entry.ours.last();
+        let late = caps.map(|(cap, until)| {
+            let is_away = !entry.found.is_same_cap(cap);
+            let is_last = last.is_some_and(|last| last.is_same_cap(cap));
+            Landing::of_log(cap, is_away, is_last, until.min(now + LATE)).counting(cap)
+        });
+        let late = late.fold(None, |one, other| Landing::merged(one, Some(other)));
+        if let Some(unit) = self.devices.get_mut(device) {
+            unit.landing = Landing::merged(unit.landing.take(), late);
+        }
+    }
+
     fn recover_device(&mut self, device: usize, entry: &Entry) {
         let holds = self.holds();
+        self.expect_journaled(device, entry);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -159,6 +181,21 @@ impl<S: Store> Core<S> {
             });
         }
         self.journal_late(device, wanted);
+        if fails {
+            self.journal_failed(device, wanted);
+        }
+    }
+
+    /// The next litd is to know of a write that failed, whatever becomes of the log and of the wall clock.
+    fn journal_failed(&mut self, device: usize, wanted: Watts) {
+        let until = self.now + LATE;
+        let unit = self.devices.get(device);
+        let is_away = |unit: &&Unit| unit.found.is_none_or(|found| !found.is_same_cap(wanted));
+        if let Some(unit) = unit.filter(is_away) {
+            let asked = Asked::Cap(wanted);
+            self.writer
+                .expect(unit.address(), asked, until, &mut self.out);
+        }
     }
 
     /// What a predecessor's log does not say to be done may still be, also where `litd restore` has emptied its
@@ -376,6 +413,15 @@ impl<S: Store> Core<S> {
             Some(view) => view.is_back_for_now(target),
             None => self.is_back_but_for_log(device, unit),
         }
+    }
+
+    /// The devices, by address, whose clocks are free, and stay in the undo journal because a lock that failed may
+    /// still be done.
+    #[must_use]
+    pub fn may_lock_on_exit(&self) -> Vec<String> {
+        let units = self.devices.iter();
+        let left = units.filter(|(_, unit)| unit.clocks.are_free_for_now());
+        left.map(|(_, unit)| unit.address().to_owned()).collect()
     }
 
     /// The devices, by address, that were let go of and hold what was found, or hold what somebody else has set, and

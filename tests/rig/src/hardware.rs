@@ -36,7 +36,7 @@ struct Device {
     energy: Joules,
     fault: Option<Fault>,
     /// What it was asked to hold and will do later.
-    postponed: Option<Watts>,
+    postponed: Option<Postponed>,
     /// What the driver remembers to have written while it is [`Fault::Cached`].
     cached: Option<Watts>,
     /// How often it has come back after it was gone.
@@ -437,7 +437,7 @@ impl Hardware {
             Ok(admitted) => admitted,
             Err(refused) => {
                 if self.fault(device) == Some(Fault::Postpone) {
-                    self.devices[device].postponed = Some(asked);
+                    self.devices[device].postponed = Some(Postponed::Cap(asked));
                 }
                 self.record(device, asked, Author::Litd, false);
                 return Err(refused);
@@ -465,7 +465,8 @@ impl Hardware {
         self.heal(device);
         let state = self.devices.get_mut(device).ok_or(Refused::Unknown)?;
         match state.postponed.take() {
-            Some(asked) => self.set_cap(device, asked),
+            Some(Postponed::Cap(asked)) => self.set_cap(device, asked),
+            Some(Postponed::Clocks(range)) => self.lock_clocks(device, Some(range)),
             None => Ok(()),
         }
     }
@@ -482,6 +483,10 @@ impl Hardware {
         self.reachable(device)?;
         match self.fault(device) {
             Some(Fault::NoPermission) => return Err(Refused::Permission),
+            Some(Fault::Postpone) => {
+                self.devices[device].postponed = megahertz.map(Postponed::Clocks);
+                return Err(Refused::Firmware);
+            }
             Some(Fault::Refuse) => return Err(Refused::Firmware),
             _ => {}
         }
@@ -510,6 +515,14 @@ impl Hardware {
             _ => Ok((state, asked.cut_to(range.resolution))),
         }
     }
+}
+
+/// What a device was asked, said that it failed, and does all the same later.
+#[derive(Debug, Clone, Copy)]
+enum Postponed {
+    Cap(Watts),
+    /// The lowest and the highest clock, in MHz.
+    Clocks((u32, u32)),
 }
 
 impl Device {

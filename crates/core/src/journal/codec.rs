@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::io;
 
 use litd_api::crc32;
-use litd_units::Watts;
+use litd_units::{Nanos, Watts};
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, JournalError, Recovered};
+use super::{Asked, Entry, JournalError, Late, Recovered};
 
 /// The version written, and the only one read.
 pub(super) const VERSION: u64 = 1;
@@ -79,6 +79,13 @@ pub(super) enum Record {
     Clocks { address: String },
     /// The driver chooses them again.
     Freed { address: String },
+    /// A write of this cap, or where none is named a lock of the clocks, has failed, and may be done until then.
+    Late {
+        address: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        microwatts: Option<Cap>,
+        until_nanoseconds: i64,
+    },
 }
 
 impl Record {
@@ -94,6 +101,17 @@ impl Record {
         Self::Clocks {
             address: address.to_owned(),
         }
+    }
+
+    pub(super) fn late(late: &Late) -> Result<Self, JournalError> {
+        Ok(Self::Late {
+            address: late.address.clone(),
+            microwatts: match late.asked {
+                Asked::Cap(cap) => Some(checked(&late.address, cap)?),
+                Asked::Clocks => None,
+            },
+            until_nanoseconds: late.until.0,
+        })
     }
 
     fn device(entry: &Entry) -> Result<Self, JournalError> {
@@ -126,6 +144,7 @@ pub(super) fn whole(
     boot: &str,
     entries: &[Entry],
     clocks: &[String],
+    late: &[Late],
 ) -> Result<Vec<u8>, JournalError> {
     let mut bytes = Vec::new();
     if !entries.is_empty() || !clocks.is_empty() {
@@ -136,6 +155,9 @@ pub(super) fn whole(
     }
     for address in clocks {
         encode(&mut bytes, &Record::clocks(address))?;
+    }
+    for late in late {
+        encode(&mut bytes, &Record::late(late)?)?;
     }
     Ok(bytes)
 }
@@ -239,6 +261,7 @@ struct Replay {
     boot: String,
     entries: Vec<Entry>,
     clocks: Vec<String>,
+    late: Vec<Late>,
     /// Number of the first unreadable line, and how many there are.
     first_unreadable: Option<usize>,
     count_unreadable: usize,
@@ -256,8 +279,9 @@ impl Replay {
                     return Err(JournalError::Version { found: version });
                 }
                 if boot != self.boot {
-                    // Locks don't outlive a boot.
+                    // Neither locks nor what was asked outlive a boot.
                     self.clocks.clear();
+                    self.late.clear();
                 }
                 self.boot = boot;
             }
@@ -295,6 +319,16 @@ impl Replay {
                 self.clocks.push(address);
             }
             Record::Freed { address } => self.clocks.retain(|it| *it != address),
+            Record::Late {
+                address,
+                microwatts,
+                until_nanoseconds,
+            } => Late {
+                address,
+                asked: microwatts.map_or(Asked::Clocks, |cap| Asked::Cap(cap.watts())),
+                until: Nanos(until_nanoseconds),
+            }
+            .keep_in(&mut self.late),
             Record::Released { address } => {
                 self.entries.retain(|entry| entry.address != address);
                 self.homeless.remove(&address);
@@ -308,12 +342,15 @@ impl Replay {
         self.count_unreadable += 1;
     }
 
-    fn finish(self) -> Option<Recovered> {
+    fn finish(mut self) -> Option<Recovered> {
+        let (entries, clocks) = (&self.entries, &self.clocks);
+        self.late.retain(|it| it.is_named(entries, clocks));
         let damaged = self.damage();
         let any = damaged.is_some() || !self.entries.is_empty() || !self.clocks.is_empty();
         any.then_some(Recovered {
             entries: self.entries,
             clocks: self.clocks,
+            late: self.late,
             boot_id: self.boot,
             damaged,
         })
@@ -353,14 +390,14 @@ mod tests {
         let mut file = heading("one").unwrap();
         assert_eq!(read(&file).unwrap(), None);
         let clocks = [String::from("0000:85:00.0")];
-        file.extend(whole("boot", &[], &clocks).unwrap());
+        file.extend(whole("boot", &[], &clocks, &[]).unwrap());
         assert_eq!(id(&file).as_deref(), Some("one"));
         assert!(may_have_id(&file, "one") && !may_have_id(&file, "two"));
         let there = read(&file).unwrap().unwrap();
         assert_eq!((&*there.boot_id, &there.clocks[..]), ("boot", &clocks[..]));
         assert_eq!(there.damaged, None);
         // Of a litd that gave its journals none; empty; damaged.
-        let old = whole("boot", &[], &clocks).unwrap();
+        let old = whole("boot", &[], &clocks, &[]).unwrap();
         assert!(id(&old).is_none() && !may_have_id(&old, "one"));
         assert!(!may_have_id(b"", "one"));
         file[3] ^= 1;

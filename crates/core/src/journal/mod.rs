@@ -16,7 +16,7 @@ mod codec;
 
 use std::io;
 
-use litd_units::Watts;
+use litd_units::{Nanos, Watts};
 use thiserror::Error;
 
 use crate::store::Store;
@@ -90,6 +90,51 @@ impl Entry {
     }
 }
 
+/// What was asked of a device, and its driver called failed, or gave no answer to: it may be done all the same.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Late {
+    /// The device's address.
+    pub address: String,
+    /// What was asked.
+    pub asked: Asked,
+    /// It is done by then, if ever, on the kernel's clock that starts with each boot.
+    pub until: Nanos,
+}
+
+/// What a device can be asked that has to be undone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Asked {
+    /// To take this cap.
+    Cap(Watts),
+    /// To lock its clocks.
+    Clocks,
+}
+
+impl Late {
+    /// Whether it is about the same as another.
+    fn is_like(&self, other: &Self) -> bool {
+        let same = match (self.asked, other.asked) {
+            (Asked::Cap(one), Asked::Cap(other)) => one.is_same_cap(other),
+            (one, other) => one == other,
+        };
+        same && self.address == other.address
+    }
+
+    /// Takes note of it in place of an earlier one like it.
+    fn keep_in(self, late: &mut Vec<Self>) {
+        late.retain(|it| !it.is_like(&self));
+        late.push(self);
+    }
+
+    /// Whether its device is one that the journal names for that.
+    fn is_named(&self, entries: &[Entry], clocks: &[String]) -> bool {
+        match self.asked {
+            Asked::Cap(_) => entries.iter().any(|it| it.address == self.address),
+            Asked::Clocks => clocks.contains(&self.address),
+        }
+    }
+}
+
 /// What a journal says is to be undone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recovered {
@@ -99,6 +144,8 @@ pub struct Recovered {
     pub boot_id: String,
     /// The devices whose clocks may be locked.
     pub clocks: Vec<String>,
+    /// What may still be done to these devices.
+    pub late: Vec<Late>,
     /// What was cut off or unreadable, in words.
     pub damaged: Option<String>,
 }
@@ -171,6 +218,7 @@ pub struct Journal {
     entries: Vec<Entry>,
     /// Addresses of devices whose clocks litd may have locked.
     clocks: Vec<String>,
+    late: Vec<Late>,
     file: File,
     /// Length of the file, or more.
     size: usize,
@@ -201,16 +249,15 @@ impl Journal {
         let recovered = read(&bytes)?;
         let damaged = recovered.as_ref().is_some_and(|it| it.damaged.is_some());
         let sound = !damaged && bytes.last().is_none_or(|&byte| byte == b'\n');
+        // Neither locks nor what was asked outlive a boot.
+        let of_this_boot = recovered.as_ref().filter(|it| it.boot_id == boot_id);
         let journal = Self {
             boot_id: boot_id.to_owned(),
             entries: recovered
                 .as_ref()
                 .map_or_else(Vec::new, |it| it.entries.clone()),
-            // Locks don't outlive a boot.
-            clocks: recovered
-                .as_ref()
-                .filter(|it| it.boot_id == boot_id)
-                .map_or_else(Vec::new, |it| it.clocks.clone()),
+            clocks: of_this_boot.map_or_else(Vec::new, |it| it.clocks.clone()),
+            late: of_this_boot.map_or_else(Vec::new, |it| it.late.clone()),
             file: if sound { File::Whole } else { File::Torn },
             size: bytes.len(),
             longest: LONG,
@@ -340,28 +387,30 @@ impl Journal {
         }
     }
 
-    /// Adds what the journal of another litd says of devices, durably, with one write: entries, and
-    /// addresses of devices whose clocks may be locked. They are newer than what this journal says of the
-    /// same devices: that is what the other litd has taken over in turn, and could not cross out.
+    /// Adds what the journal of another litd of this boot says of devices, durably, with one write. It is newer than
+    /// what this journal says of the same devices: that is what the other litd has taken over in turn, and could not
+    /// cross out.
     ///
     /// # Errors
     /// [`JournalError::Disk`], [`JournalError::Cap`]: none of them was added.
-    pub fn adopt<'a>(
+    pub fn adopt(
         &mut self,
         store: &mut impl Store,
-        entries: impl Iterator<Item = &'a Entry>,
-        clocks: impl Iterator<Item = &'a String>,
+        other: &Recovered,
     ) -> Result<(), JournalError> {
         let before = self.clone();
-        for entry in entries {
+        for entry in &other.entries {
             let mut known = self.entries.iter_mut();
             match known.find(|it| it.address == entry.address) {
                 Some(outdated) => outdated.clone_from(entry),
                 None => self.entries.push(entry.clone()),
             }
         }
-        for address in clocks.filter(|it| !before.clocks.contains(it)) {
-            self.clocks.push(address.clone());
+        let clocks = other.clocks.iter();
+        let new = clocks.filter(|it| !before.clocks.contains(it));
+        self.clocks.extend(new.cloned());
+        for late in &other.late {
+            late.clone().keep_in(&mut self.late);
         }
         if (&self.entries, &self.clocks) == (&before.entries, &before.clocks) {
             return Ok(());
@@ -369,7 +418,12 @@ impl Journal {
         let entries = self.entries.clone();
         let outcome = self.replace(store, &entries);
         if outcome.is_err() {
-            (self.entries, self.clocks) = (before.entries, before.clocks);
+            *self = Self {
+                entries: before.entries,
+                clocks: before.clocks,
+                late: before.late,
+                ..self.clone()
+            };
         }
         outcome
     }
@@ -433,6 +487,27 @@ impl Journal {
             // The device has ignored the write; as it might still obey, nothing is forgotten.
             _ => entry.undo(held) != Undo::Foreign,
         }
+    }
+
+    /// Says that a device may do what its driver called failed. A device that the journal does not name for that has
+    /// nothing to be undone.
+    ///
+    /// # Errors
+    /// [`JournalError::Disk`], [`JournalError::Cap`]: whoever comes after a crash does not know of it.
+    pub fn expect(&mut self, store: &mut impl Store, late: Late) -> Result<(), JournalError> {
+        if !late.is_named(&self.entries, &self.clocks) {
+            return Ok(());
+        }
+        let record = Record::late(&late)?;
+        late.keep_in(&mut self.late);
+        self.tidy(store)?;
+        self.append(store, &[record])
+    }
+
+    /// What may still be done, by the time that was reckoned with when it failed.
+    #[must_use]
+    pub fn late(&self) -> &[Late] {
+        &self.late
     }
 
     /// Takes a device out of the journal: it was given back, or is somebody else's. Once there
@@ -562,7 +637,9 @@ impl Journal {
     }
 
     fn replace(&mut self, store: &mut impl Store, entries: &[Entry]) -> Result<(), JournalError> {
-        let bytes = codec::whole(&self.boot_id, entries, &self.clocks)?;
+        let clocks = &self.clocks;
+        self.late.retain(|it| it.is_named(entries, clocks));
+        let bytes = codec::whole(&self.boot_id, entries, clocks, &self.late)?;
         if let Err(error) = store.replace_journal(&bytes) {
             // It may have been done all the same, and the file may be empty by now: what is
             // appended next says anew where it belongs.

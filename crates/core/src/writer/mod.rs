@@ -9,7 +9,7 @@ use litd_api::audit::Intent;
 use litd_power::PowerError;
 use litd_units::{Nanos, Watts};
 
-use crate::journal::{Entry, Found, Journal, JournalError, Recovered};
+use crate::journal::{Asked, Entry, Found, Journal, JournalError, Late, Recovered};
 use crate::outbox::Outbox;
 use crate::record::Note;
 use crate::store::Store;
@@ -146,6 +146,25 @@ impl<S: Store> Writer<S> {
     pub fn freed_clocks(&mut self, address: &str, out: &mut Outbox) -> bool {
         let outcome = self.journal.freed_clocks(&mut self.store, address);
         self.said(outcome, out)
+    }
+
+    /// Writes down that a device may do until then what its driver called failed. Where that fails the log says it,
+    /// too, of caps, and nobody of clocks.
+    pub fn expect(&mut self, address: &str, asked: Asked, until: Nanos, out: &mut Outbox) {
+        let address = address.to_owned();
+        let late = Late {
+            address,
+            asked,
+            until,
+        };
+        let outcome = self.journal.expect(&mut self.store, late);
+        self.said(outcome, out);
+    }
+
+    /// What may still be done to a device.
+    pub fn late(&self, address: &str) -> impl Iterator<Item = &Late> {
+        let late = self.journal.late().iter();
+        late.filter(move |it| it.address == address)
     }
 
     /// Once a second: a journal that somebody removes while nothing is written would be missed by whoever comes after

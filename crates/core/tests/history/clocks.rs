@@ -8,8 +8,9 @@ use litd_proto::{FromHook, SetClock};
 use litd_units::Hertz;
 
 use crate::fault::Fault;
-use crate::hardware::{HIGHEST_CLOCK, MILLI};
+use crate::hardware::{HIGHEST_CLOCK, MILLI, SECOND};
 use crate::ledger::Bounds;
+use crate::let_go::LATE;
 use crate::matrix::{Manner, Subject};
 use crate::world::{Ev, World};
 
@@ -135,8 +136,10 @@ impl World {
     /// A lock, or its end, reaches the device.
     pub fn land_clocks(&mut self, device: usize, serial: u64, clock: Option<u32>, epoch: u32) {
         let now = self.now;
+        // Now and then a lock fails out of the blue.
+        let fails = clock.is_some() && self.fates.chance(0.01);
         let hw = &mut self.hw[device];
-        let refused = hw.gone || now < hw.moods.refuses;
+        let refused = hw.gone || now < hw.moods.refuses || fails;
         let taken = hw.clocks_taken;
         let outcome = match refused {
             true => Err(PowerError::Driver {
@@ -163,10 +166,37 @@ impl World {
         if outcome.is_ok() && taken && self.core.is_some() {
             self.met(Subject::Clocks, Manner::Changed, Some(device));
         }
+        if let (Err(PowerError::Driver { .. }), Some(clock)) = (&outcome, clock)
+            && self.fates.chance(0.5)
+        {
+            self.hw[device].lock_failed_at = Some(now);
+            let later = self.fates.between(1000, 25_000) * MILLI;
+            let boot = self.boot;
+            let event = Ev::LockAfterAll {
+                device,
+                clock,
+                boot,
+                epoch,
+            };
+            self.after(later, event);
+        }
         self.note(|| format!("    device {device} has clocks {clock:?}: {outcome:?}"));
         if epoch == self.epoch {
             self.results.insert(serial, outcome);
         }
+    }
+
+    /// A lock that was called failed is done all the same.
+    pub fn lock_after_all(&mut self, device: usize, clock: u32) {
+        let hw = &mut self.hw[device];
+        if hw.absent || hw.gone {
+            return;
+        }
+        // What that needs is not what litd keeps for it.
+        (hw.clocks, hw.clocks_epoch, hw.clocks_taken) = (Some(clock), u32::MAX, false);
+        hw.locked_after_all = Some(self.now);
+        self.seen.mark(Fault::LockAfterAll);
+        self.note(|| format!("    device {device} is locked to {clock} MHz after all"));
     }
 
     /// No lock outlives its job, or the daemon; what a device or the journal never took back is
@@ -176,9 +206,22 @@ impl World {
             return;
         }
         let now = self.now;
+        let journaled = self.recovered();
+        // A lock that failed may be done until then: litd looks after it once it can't be any more, and at a stop.
+        // What is done after that the journal knows.
+        let waits = |hw: &crate::hardware::Hw| match self.stop_sent {
+            None => hw
+                .lock_failed_at
+                .is_some_and(|at| now <= at + LATE + 2 * SECOND),
+            Some(stop) => {
+                let known = journaled.clocks.contains(&hw.identity.address);
+                known && hw.locked_after_all.is_some_and(|at| at >= stop)
+            }
+        };
         let locked = |hw: &&crate::hardware::Hw| {
             let well = !hw.misbehaves(now) && now >= hw.trouble_until;
-            hw.clocks.is_some() && well && !hw.absent
+            let waits = waits(hw);
+            hw.clocks.is_some() && well && !waits && !hw.absent
         };
         let text = self
             .hw

@@ -138,6 +138,7 @@ impl Platter {
         let nothing = || Recovered {
             entries: Vec::new(),
             clocks: Vec::new(),
+            late: Vec::new(),
             boot_id: String::new(),
             damaged: None,
         };

@@ -92,6 +92,7 @@ faults! {
     ReloadLaw "the law's knobs are reloaded",
     ObserveMoved "the mode becomes observe while caps are moved",
     Clocks "a job sets a clock",
+    LockAfterAll "a lock that was called failed is done later all the same",
     ClocksLowered "a cap comes down while its clock is locked",
     ClockJump "the clock jumps forward",
     StopMoving "stop while a write is under way",
@@ -116,6 +117,7 @@ impl Fault {
             Self::TrialStopped,
             Self::ClocksLowered,
             Self::LandAfterAll,
+            Self::LockAfterAll,
         ];
         let all = Self::ALL.iter().copied();
         let others = |it: &Self| others.contains(it) || Self::MATRIX.contains(it);

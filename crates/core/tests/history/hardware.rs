@@ -185,6 +185,10 @@ pub struct Hw {
     pub clocks: Option<u32>,
     /// The daemon's life in which they were.
     pub clocks_epoch: u32,
+    /// When a lock last failed that is done later.
+    pub lock_failed_at: Option<i64>,
+    /// When one was done after all.
+    pub locked_after_all: Option<i64>,
     /// Its clocks can't be locked.
     pub is_clockless: bool,
     /// Somebody else has freed its clocks.
@@ -355,6 +359,8 @@ impl Hw {
             let_go_for_good: false,
             clocks: None,
             clocks_epoch: u32::MAX,
+            lock_failed_at: None,
+            locked_after_all: None,
             clocks_taken: false,
             is_clockless: false,
             wishes: Vec::new(),

@@ -58,6 +58,13 @@ pub enum Ev {
         boot: u32,
         epoch: u32,
     },
+    /// A lock that was called failed is done all the same, if its daemon lives still.
+    LockAfterAll {
+        device: usize,
+        clock: u32,
+        boot: u32,
+        epoch: u32,
+    },
     /// Clocks are locked or freed, whoever waits for it.
     LandClocks {
         device: usize,
@@ -460,6 +467,16 @@ impl World {
             } => {
                 if (boot, epoch) == (self.boot, self.epoch) && self.core.is_some() {
                     self.land_after_all(device, cap, asked);
+                }
+            }
+            Ev::LockAfterAll {
+                device,
+                clock,
+                boot,
+                epoch,
+            } => {
+                if (boot, epoch) == (self.boot, self.epoch) && self.core.is_some() {
+                    self.lock_after_all(device, clock);
                 }
             }
             Ev::LandClocks {

@@ -57,6 +57,8 @@ pub struct Node {
     pub unreadable: Option<usize>,
     /// What each device draws, where that is not its cap.
     pub draws: Option<Watts>,
+    /// The Slurm jobs whose processes use every GPU besides, by number.
+    pub users: Vec<u32>,
     /// Sessions that the core has closed.
     pub closed: Vec<SessionId>,
 }
@@ -151,6 +153,7 @@ impl Node {
             unheard: Vec::new(),
             unreadable: None,
             draws: None,
+            users: Vec::new(),
             closed: Vec::new(),
         };
         node.settle(&mut |reply| reply);
@@ -253,7 +256,13 @@ impl Node {
             }
             Operation::Holders => {
                 let (pid, uid) = (pid(device), 1000);
-                Reply::Holders(Ok(vec![Holder::new(pid, uid)]))
+                let of_job = |&job: &u32| Holder {
+                    cgroup: format!("0::/system.slice/slurmstepd.scope/job_{job}/step_0/task_0\n"),
+                    ..Holder::new(pid + job, uid)
+                };
+                let others = self.users.iter().map(of_job);
+                let own = self.users.is_empty().then(|| Holder::new(pid, uid));
+                Reply::Holders(Ok(own.into_iter().chain(others).collect()))
             }
             Operation::HighestClock => Reply::HighestClock(Ok(Hertz(2e9))),
             Operation::Clocks(_) => Reply::Clocks(Ok(())),

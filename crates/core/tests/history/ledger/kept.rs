@@ -79,11 +79,18 @@ impl World {
 
     /// A device that could not tell what its cap may be is asked again, and known once it tells.
     pub fn check_judged(&mut self) {
-        if self.stop_sent.is_some() || self.mode() == litd_api::Mode::Off {
+        let now = self.now;
+        if self.mode() == litd_api::Mode::Off {
+            // Nothing is asked of it until litd has it again.
+            for hw in &mut self.hw {
+                hw.range_unknown_since = hw.range_unknown_since.map(|_| now);
+            }
+            return;
+        }
+        if self.stop_sent.is_some() {
             return;
         }
         let Some(said) = self.all_said() else { return };
-        let now = self.now;
         for (device, said) in said.iter().enumerate() {
             let hw = &self.hw[device];
             let Some(since) = hw.range_unknown_since else {
