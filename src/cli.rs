@@ -63,6 +63,9 @@ pub fn main(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Exit
     if args.get(1).is_some_and(|name| name == nvml::LOOK) {
         return nvml::look(args.into_iter().skip(2));
     }
+    if args.get(1).is_some_and(|name| name == nvml::KEEP) {
+        return nvml::keep(args.into_iter().skip(2));
+    }
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {

@@ -144,9 +144,7 @@ impl Orphan {
         let mut newest = recovered.clone();
         newest.entries.retain(|it| is_newest(&it.address));
         newest.clocks.retain(|it| same_boot && is_newest(it));
-        newest
-            .late
-            .retain(|it| same_boot && is_newest(&it.address));
+        newest.late.retain(|it| same_boot && is_newest(&it.address));
         Self {
             newest,
             state,

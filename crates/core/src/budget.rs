@@ -214,10 +214,7 @@ impl<S: Store> Core<S> {
             !was || own.any(|(new, old)| new.1 < old.1)
         };
         let impossible = bounds.impossible(config, cpus).into_iter();
-        let mut reasons: Vec<String> = impossible
-            .filter(is_worse)
-            .map(|it| it.reason)
-            .collect();
+        let mut reasons: Vec<String> = impossible.filter(is_worse).map(|it| it.reason).collect();
         let leased = self.authority.leased_budget();
         for (whose, budget) in [
             ("`litctl budget`", self.authority.overriding_budget()),

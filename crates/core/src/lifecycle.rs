@@ -146,9 +146,8 @@ impl<S: Store> Core<S> {
         let Some(latest) = present.map(|(_, it)| it.since).max_by(f64::total_cmp) else {
             return;
         };
-        let gone = |(id, it): &(&String, &Begun)| {
-            it.opt_out && it.since + BEGINS < latest && !is_here(id)
-        };
+        let gone =
+            |(id, it): &(&String, &Begun)| it.opt_out && it.since + BEGINS < latest && !is_here(id);
         let gone: Vec<String> = named.filter(gone).map(|(id, _)| id.clone()).collect();
         if gone.is_empty() {
             return;

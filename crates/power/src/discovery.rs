@@ -31,7 +31,7 @@ pub struct Search {
     /// ROCm SMI: a name that the dynamic linker finds, or a path.
     pub rocm_smi_library: PathBuf,
     /// The program that calls [`rocm_smi::serve`] when its first argument is [`rocm_smi::COMMAND`], and
-    /// [`nvml::look`] when it is [`nvml::LOOK`].
+    /// [`nvml::look`] when it is [`nvml::LOOK`], [`nvml::keep`] when it is [`nvml::KEEP`].
     pub own_program: PathBuf,
     /// Where is kept what has to survive the process: a directory of the daemon's alone, emptied when the
     /// node boots. Nothing is kept if there is none.

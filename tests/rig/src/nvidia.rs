@@ -173,10 +173,18 @@ impl Hardware {
         }
     }
 
-    /// It has closed it.
+    /// It has closed it. Without persistence mode the driver forgets a GPU that nobody has open.
     pub(crate) fn detach(&mut self, address: &str) {
-        if let Some(gpu) = self.gpu_at(address) {
-            gpu.clients = gpu.clients.saturating_sub(1);
+        let Some(gpu) = self.gpu_at(address) else {
+            return;
+        };
+        gpu.clients = gpu.clients.saturating_sub(1);
+        let forgets = gpu.clients == 0 && !gpu.persistence;
+        if let Some(device) = self.find(address)
+            && forgets
+            && self.holders(device).is_empty()
+        {
+            let _ = self.reset(device);
         }
     }
 

@@ -393,11 +393,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError::Disk`], [`JournalError::Cap`]: none of them was added.
-    pub fn adopt(
-        &mut self,
-        store: &mut impl Store,
-        other: &Recovered,
-    ) -> Result<(), JournalError> {
+    pub fn adopt(&mut self, store: &mut impl Store, other: &Recovered) -> Result<(), JournalError> {
         let before = self.clone();
         for entry in &other.entries {
             let mut known = self.entries.iter_mut();

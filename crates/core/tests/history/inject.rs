@@ -121,7 +121,9 @@ impl World {
         let until = self.now + lasts;
         let hw = &mut self.hw[device];
         match fault {
-            Fault::RefusedWrite | Fault::LandAfterAll | Fault::LockAfterAll => hw.moods.refuses = until,
+            Fault::RefusedWrite | Fault::LandAfterAll | Fault::LockAfterAll => {
+                hw.moods.refuses = until
+            }
             Fault::Lie => hw.moods.lies = until,
             Fault::Overshoot => hw.moods.overshoots = until,
             Fault::Block => hw.moods.block = self.rng.between(1, 31) * SECOND,

@@ -5,6 +5,7 @@
 //! or later (510).
 
 mod gpu;
+mod keep;
 mod look;
 mod session;
 mod trial;
@@ -24,6 +25,7 @@ use crate::late::{self, Candidate, Look, Outcome};
 use crate::worker::STACK;
 use crate::{node, sysfs};
 use gpu::Gpu;
+pub use keep::{COMMAND as KEEP, keep};
 pub use look::{COMMAND as LOOK, look};
 use session::{Client, Session};
 
@@ -64,7 +66,7 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
         );
         return found;
     }
-    let session = Session::new(&search.nvml_library);
+    let session = Session::new(search);
     // Most of the time is for the driver as a whole, and some for each GPU at the same time.
     let mut keeper = None;
     let listed = list(
@@ -226,16 +228,17 @@ fn ask(search: &Search, session: &Arc<Session>, address: &str) -> Look {
         let device = nvml.device_by_pci_bus_id(address)?;
         let bus_id = device.pci_info()?.bus_id;
         let identity = identify(nvml, &device, &bus_id, &search.proc)?;
-        if matches!(device.is_in_persistent_mode(), Ok(false)) {
+        let forgets = matches!(device.is_in_persistent_mode(), Ok(false));
+        if forgets {
             let text = "persistence mode is off: its cap is lost when the last program closes it";
             notices.push(
                 Notice::new(Severity::Warning, address, text)
                     .remedy("nvidia-smi -pm 1, or enable nvidia-persistenced"),
             );
         }
-        Ok((identity, bus_id))
+        Ok((identity, bus_id, forgets))
     });
-    let (identity, bus_id) = match identified {
+    let (identity, bus_id, forgets) = match identified {
         Ok(identified) => identified,
         Err(NvmlError::NotFound | NvmlError::UnexpectedVariant(GPU_NOT_FOUND)) => {
             return Look {
@@ -260,6 +263,9 @@ fn ask(search: &Search, session: &Arc<Session>, address: &str) -> Look {
             };
         }
     };
+    if forgets {
+        client.is_forgetful(&bus_id);
+    }
     let mut gpu = Gpu::new(identity, bus_id, client, search);
     if let Err(error) = gpu.cap().and_then(|_| gpu.range()) {
         let text = format!("its cap can't be read: {error}");

@@ -1,8 +1,9 @@
 //! One open library for all GPUs, closed when one of them is let go of: an NVML client blocks the
 //! reset of every GPU that it has a handle of, and an upgrade of the driver.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
+use super::keep::Keeper;
+use crate::discovery::Search;
 use crate::domain::Handles;
 use crate::worker::STACK;
 
@@ -29,7 +32,11 @@ const CLOSING: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Session {
     library: PathBuf,
+    /// The program that keeps GPUs open meanwhile.
+    program: PathBuf,
     state: Mutex<State>,
+    /// Only one has GPUs kept open at a time: who comes later knows better which.
+    keeping: Mutex<()>,
     /// Told when a call has ended, and when the library was opened or closed.
     changed: Condvar,
 }
@@ -44,6 +51,12 @@ struct State {
     calls: usize,
     /// It is to be closed once no call is under way, since then.
     stale: Option<Instant>,
+    /// How often it was opened.
+    openings: u64,
+    /// The GPUs that it has open, and that forget their caps once nobody has.
+    forgetful: BTreeSet<String>,
+    /// Has those open until it has them again, and what `openings` was.
+    keeper: Option<(Keeper, u64)>,
     /// A thread opens or closes it. No lock is held over that: a driver decides how long it takes.
     busy: bool,
 }
@@ -57,10 +70,12 @@ impl State {
 }
 
 impl Session {
-    pub(super) fn new(library: &Path) -> Arc<Self> {
+    pub(super) fn new(search: &Search) -> Arc<Self> {
         Arc::new(Self {
-            library: library.to_owned(),
+            library: search.nvml_library.clone(),
+            program: search.own_program.clone(),
             state: Mutex::default(),
+            keeping: Mutex::default(),
             changed: Condvar::new(),
         })
     }
@@ -85,7 +100,10 @@ impl Session {
             let opened = Nvml::builder().lib_path(path).init();
             let mut state = session.lock();
             state.busy = false;
-            let told = opened.map(|nvml| state.nvml = Some(Arc::new(nvml)));
+            let told = opened.map(|nvml| {
+                state.openings += 1;
+                state.nvml = Some(Arc::new(nvml));
+            });
             // Whoever has asked may have waited for too long; it is open all the same.
             let _ = done.send(told);
             session.changed.notify_all();
@@ -119,6 +137,24 @@ impl Session {
         state.busy = aside(close).is_ok();
     }
 
+    /// Before the library is closed that still has GPUs open: those that would forget their caps, but for `but`,
+    /// stay open elsewhere.
+    fn keep_open(&self, but: Option<&str>) {
+        let _one = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
+        let mut bus_ids = state.forgetful.clone();
+        if let Some(but) = but {
+            bus_ids.remove(but);
+        }
+        let openings = state.openings;
+        drop(state);
+        let keeper = match bus_ids.is_empty() {
+            true => None,
+            false => Keeper::of(&self.program, &self.library, &bus_ids),
+        };
+        self.lock().keeper = keeper.map(|keeper| (keeper, openings));
+    }
+
     /// Waits for the library to be closed, if it is being closed.
     fn wait_for_closing(&self, state: MutexGuard<'_, State>) {
         self.wait_while(state, |state| state.busy && state.nvml.is_none());
@@ -139,7 +175,7 @@ impl Session {
 }
 
 /// On a thread of its own.
-fn aside(act: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(super) fn aside(act: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = thread::Builder::new()
         .name("litd-nvml".to_owned())
         .stack_size(STACK);
@@ -151,6 +187,8 @@ fn aside(act: impl FnOnce() + Send + 'static) -> io::Result<()> {
 pub(super) struct Client {
     session: Arc<Session>,
     uses: bool,
+    /// Its GPU, as NVML writes that, if it forgets its cap once nobody has it open.
+    forgetful: Option<String>,
 }
 
 impl Client {
@@ -158,7 +196,16 @@ impl Client {
         Self {
             session,
             uses: false,
+            forgetful: None,
         }
+    }
+
+    /// Its GPU is this one, which forgets its cap once nobody has it open.
+    pub(super) fn is_forgetful(&mut self, bus_id: &str) {
+        if self.uses {
+            self.session.lock().forgetful.insert(bus_id.to_owned());
+        }
+        self.forgetful = Some(bus_id.to_owned());
     }
 
     /// The library for one call, opened and initialised if it isn't.
@@ -203,11 +250,15 @@ impl Client {
         state.users += usize::from(!self.uses);
         state.calls += 1;
         self.uses = true;
+        state.forgetful.extend(self.forgetful.clone());
+        let opening = state.openings;
         drop(state);
         let session = self.session.clone();
         Ok(Call {
             nvml: Some(nvml),
             session,
+            opening,
+            forgetful: self.forgetful.clone(),
         })
     }
 
@@ -230,6 +281,12 @@ impl Client {
         let mut state = self.session.lock();
         state.users -= usize::from(self.uses);
         self.uses = false;
+        if let Some(bus_id) = &self.forgetful {
+            state.forgetful.remove(bus_id);
+        }
+        if state.users == 0 {
+            state.keeper = None;
+        }
         if state.users == 0 && state.nvml.is_some() {
             state.stale.get_or_insert_with(Instant::now);
             self.session.close_if_idle(&mut state);
@@ -240,6 +297,7 @@ impl Client {
     /// Shuts the library down for all, as soon as no call is under way; the next call waits for
     /// that and opens it again. A GPU that was lost stays lost to a client that saw it go.
     pub(super) fn renew(&mut self) {
+        self.session.keep_open(self.forgetful.as_deref());
         let mut state = self.session.lock();
         if state.nvml.is_some() {
             state.stale.get_or_insert_with(Instant::now);
@@ -255,6 +313,9 @@ pub(super) struct Call {
     /// Gone first: the session is to have the last one.
     nvml: Option<Arc<Nvml>>,
     session: Arc<Session>,
+    /// Which opening of the library this is in.
+    opening: u64,
+    forgetful: Option<String>,
 }
 
 impl Call {
@@ -269,6 +330,11 @@ impl Drop for Call {
         self.nvml = None;
         let mut state = self.session.lock();
         state.calls -= 1;
+        let (opening, own) = (self.opening, self.forgetful.as_deref());
+        let is_open = |(keeper, before): &mut (Keeper, u64)| {
+            own.is_some_and(|own| opening > *before && keeper.has_opened(own))
+        };
+        drop(state.keeper.take_if(is_open));
         self.session.close_if_idle(&mut state);
         self.session.changed.notify_all();
         if state.users == 0 {

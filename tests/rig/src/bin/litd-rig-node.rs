@@ -5,8 +5,8 @@
 //!
 //!   litd-rig-node DIRECTORY INGEST-SOCKET
 //!
-//! As litd does, it serves the process with ROCm SMI in it, or looks for an NVIDIA GPU, if that is its first
-//! argument.
+//! As litd does, it serves the process with ROCm SMI in it, looks for an NVIDIA GPU, or keeps some open, if that is
+//! its first argument.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -38,6 +38,9 @@ fn main() -> ExitCode {
     }
     if words.next_if(|word| word == nvml::LOOK).is_some() {
         return nvml::look(words);
+    }
+    if words.next_if(|word| word == nvml::KEEP).is_some() {
+        return nvml::keep(words);
     }
     let arguments: Vec<PathBuf> = words.map(PathBuf::from).collect();
     let [directory, ingest] = arguments.as_slice() else {

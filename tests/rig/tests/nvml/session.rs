@@ -39,6 +39,37 @@ fn one_gpu_that_is_released_is_closed_and_the_others_are_served() {
 }
 
 #[test]
+fn gpus_without_persistence_mode_keep_their_caps_while_another_one_is_released() {
+    let rig = rig();
+    for gpu in 0..8 {
+        set(&rig, gpu, |gpu| gpu.persistence = false);
+        rig.hardware().set_holders(gpu, Vec::new());
+    }
+    let mut gpus = discover(&rig).domains;
+    for gpu in &mut gpus {
+        gpu.set_cap(Watts(600.0)).unwrap();
+    }
+    let clients = |gpu: usize| rig.hardware().nvidia().gpus[gpu].clients;
+    for released in [3, 5] {
+        assert_eq!(gpus[released].release(), Handles::Closed);
+        wait_for("closed", || clients(released) == 0);
+        for (at, gpu) in gpus.iter_mut().enumerate() {
+            if ![3, released].contains(&at) {
+                assert_eq!(gpu.cap().unwrap(), Watts(600.0), "GPU {at}");
+            }
+        }
+        // Nobody else has them open once litd has.
+        wait_for("only litd", || (clients(0), clients(7)) == (1, 1));
+        assert_eq!(rig.hardware().nvidia().clients(), 1);
+    }
+    assert_eq!(gpus[3].cap().unwrap(), Watts(750.0));
+    for gpu in &mut gpus {
+        gpu.release();
+    }
+    wait_for("nobody", || rig.hardware().nvidia().clients() == 0);
+}
+
+#[test]
 fn gpus_that_are_all_released_close_the_library() {
     let rig = rig();
     let mut gpus = gpus(&rig);
