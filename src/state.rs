@@ -409,7 +409,9 @@ impl Store for FileStore {
         if let (true, Some(locks)) = (names, &self.locks) {
             locks.keep()?;
         }
-        let renews = names && (self.id.is_none() || matches!(self.journal, OnDisk::Idle));
+        // What may come back in its place is not taken for it either.
+        let is_anew = matches!(self.journal, OnDisk::Idle | OnDisk::Lost);
+        let renews = names && (self.id.is_none() || is_anew);
         if renews {
             self.renew_id()?;
         }

@@ -133,3 +133,35 @@ fn an_older_journal_in_the_place_of_the_one_that_was_there_is_told_and_not_obeye
     assert_eq!(code, Some(0), "{said}");
     assert!(stand.is_back(), "{:?}", stand.held());
 }
+
+/// The state directory's file system is away for a while, and comes back.
+#[test]
+fn a_journal_that_was_written_anew_in_its_absence_is_the_one_that_counts() {
+    let mut stand = Stand::clocked(&quick("observe"));
+    stand.pass(3.0);
+    let budget = |watts: f64| litd_api::Command::SetBudget {
+        watts: Some(Watts(watts)),
+    };
+    stand.command(&budget(5000.0));
+    stand.pass(2.0);
+    let journal = stand.rig.layout().state().join("journal");
+    let away = journal.with_extension("away");
+    fs::rename(&journal, &away).unwrap();
+    stand.pass(2.0);
+    stand.command(&budget(4000.0));
+    stand.pass(2.0);
+    stand.kill();
+    let (right, held) = (fs::read(&journal).unwrap(), stand.held());
+    fs::rename(&away, &journal).unwrap();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("the journal there now is another one"),
+        "{said}"
+    );
+    assert_eq!(stand.held(), held);
+    fs::write(&journal, right).unwrap();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(stand.is_back(), "{:?}", stand.held());
+}
