@@ -322,6 +322,7 @@ pub fn study(args: &Args) -> Fallible<(String, Report)> {
         settings.held
     );
     text += &tables(&report.summaries);
+    text += &starts(&drawn);
     let calibrated: Vec<&Verdicts> = named.iter().filter(|it| it.node.is_calibrated()).collect();
     text += &format!(
         "\n### Nodes fitted to measurements\n\n{}",
@@ -434,6 +435,37 @@ fn tables(summaries: &[Summary]) -> String {
         );
     }
     text
+}
+
+/// What nodes gain whose caps were found at the same part of TDP: most owners know theirs.
+fn starts(verdicts: &[Verdicts]) -> String {
+    let mut text = "\nBy the caps found: net value per node hour, mean and median, and nodes whose caps were moved.\n\n\
+                    ```text\nSIMULATED              nodes policy      law        mean median moved\n"
+        .to_owned();
+    let mut starts: Vec<f64> = verdicts.iter().map(|it| it.start).collect();
+    starts.sort_by(f64::total_cmp);
+    starts.dedup();
+    for start in starts.into_iter().rev() {
+        let nodes: Vec<&Verdicts> = verdicts.iter().filter(|it| it.start == start).collect();
+        let Some(first) = nodes.first() else { continue };
+        for (at, row) in first.rows.iter().enumerate() {
+            let rows = || nodes.iter().filter_map(|it| it.rows.get(at));
+            let mut values: Vec<f64> = rows().map(|row| row.value.mean).collect();
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            values.sort_by(f64::total_cmp);
+            let median = (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;
+            let moved = rows().filter(|row| row.adjustments > 0).count();
+            let percent = format!("{:.0} % of TDP", start * 100.0);
+            let _ = writeln!(
+                text,
+                "{percent:<22} {:>5} {:<11} {:<8}{mean:>+7.3}{median:>+7.3}{moved:>6}",
+                nodes.len(),
+                row.policy.name(),
+                row.hand,
+            );
+        }
+    }
+    text + "```\n"
 }
 
 /// A line for each node, policy and law.
