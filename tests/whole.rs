@@ -91,6 +91,8 @@ mod slow_log;
 mod sockets;
 #[path = "whole/stand.rs"]
 mod stand;
+#[path = "whole/timing.rs"]
+mod timing;
 #[path = "whole/trial.rs"]
 mod trial;
 #[path = "whole/unjudged.rs"]

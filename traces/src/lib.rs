@@ -89,7 +89,7 @@ pub use job::{common_iterations, join};
 pub use leads::{Aggregation, LeadValues, Leads, aggregate, leads, straggler_wave};
 pub use limit::{Limit, limit_of};
 pub use litd_diagnosis::{Cause, Marks};
-pub use live::{Live, LiveError, LiveKernel, LiveReport};
+pub use live::{Live, LiveError, LiveKernel, LiveReport, Shows};
 #[cfg(feature = "recorded")]
 pub use natural::natural;
 pub use text::printable;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use litd_policies::{CapVector, Controller, GpuReading, Plan, PlanError, Policy, Sample, State};
 use litd_proto::{Directive, Hello, Kernels};
-use litd_traces::live::{Live, LiveKernel, LiveReport, Waits};
+use litd_traces::live::{Live, LiveKernel, LiveReport, Shows, Waits};
 use litd_traces::{Aggregation, AlignOptions, KernelClass, NameId};
 use litd_units::{Celsius, Kelvins, Nanos, Watts};
 
@@ -74,6 +74,8 @@ pub(crate) struct Shown {
     pub leads: Vec<Nanos>,
     /// Busy fractions.
     pub busy: Vec<f64>,
+    /// What it can show.
+    pub shows: Shows,
 }
 
 /// Why a rank's part of a sample was left out.
@@ -363,6 +365,9 @@ impl Job {
             duration: Nanos::ZERO,
         });
         pending.duration = pending.duration.max(kernels.duration);
+        if !kernels.shows_collectives {
+            pending.live.tells_pieces();
+        }
         let known = &self.names;
         let kernel = |at: usize| LiveKernel {
             name: names[kernels.name[at] as usize],
@@ -478,6 +483,7 @@ impl Job {
         self.shown = Shown {
             leads,
             busy: report.busy.clone(),
+            shows: report.shows,
         };
         sample
     }

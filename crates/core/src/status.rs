@@ -6,6 +6,7 @@ use litd_api::{
 };
 use litd_policies::{Policy, State};
 use litd_power::Reading;
+use litd_traces::live::Shows;
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
@@ -217,7 +218,13 @@ impl<S: Store> Core<S> {
     /// Why a job's loop is where it is.
     fn why(&self, job: &Job) -> String {
         let stopped = self.raises_stopped().filter(|_| job.is_steered());
-        let why = stopped.map_or_else(|| job.why.clone(), |why| format!("caps are held: {why}"));
+        let mut why =
+            stopped.map_or_else(|| job.why.clone(), |why| format!("caps are held: {why}"));
+        if job.shown.shows == Shows::Pieces {
+            why.push_str(
+                "; its hooks time modules, whose pieces are as long as what they wait for: the law goes by leads alone",
+            );
+        }
         match job.leaves_the_node() {
             true => format!("{why}; {}", job.elsewhere.words(self.policy())),
             false => why,

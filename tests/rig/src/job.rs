@@ -18,6 +18,7 @@ use thiserror::Error;
 use crate::clock::Frames;
 use crate::hardware::SharedHardware;
 use crate::lock;
+use crate::timing::Timing;
 
 /// Which job.
 #[derive(Debug, Clone)]
@@ -30,6 +31,8 @@ pub struct JobSpec {
     pub world_size: u32,
     /// What its ranks tell of nodes besides this one.
     pub others: Option<OtherNodes>,
+    /// What its ranks time.
+    pub timing: Timing,
 }
 
 /// Other nodes, which are not simulated: every iteration ends with a collective of all nodes.
@@ -61,8 +64,15 @@ impl JobSpec {
             name: name.to_owned(),
             world_size: number(gpus.len()),
             others: None,
+            timing: Timing::Kernels,
             gpus,
         }
+    }
+
+    /// The same, timed in another way.
+    #[must_use]
+    pub fn timed(self, timing: Timing) -> Self {
+        Self { timing, ..self }
     }
 
     /// The same on two nodes of this size.
@@ -406,7 +416,8 @@ impl Job {
         let Some(timeline) = last.timelines.get(rank.gpu) else {
             return false;
         };
-        let mut kernels = sample_of(timeline, &mut rank.names, iteration, last.duration);
+        let kernels = sample_of(timeline, &mut rank.names, iteration, last.duration);
+        let mut kernels = self.spec.timing.of(kernels, &mut rank.names);
         if let Some(others) = self.spec.others {
             others.add(&mut kernels, &mut rank.names, last);
         }
@@ -523,6 +534,6 @@ impl OtherNodes {
     }
 }
 
-fn number(count: usize) -> u32 {
+pub(crate) fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -26,6 +26,7 @@ mod refused;
 mod rig;
 mod rules;
 mod terminal;
+mod timing;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -43,6 +44,7 @@ pub use refused::Refused;
 pub use rig::{Rig, RigError};
 pub use rules::{Bounds, Rule, Violation};
 pub use terminal::on_a_terminal;
+pub use timing::Timing;
 
 /// Locks, also after a thread has panicked with the lock held: in a rig that thread's test has
 /// failed already, and the others want to end.

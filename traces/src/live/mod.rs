@@ -20,7 +20,7 @@ use crate::align::{AlignError, AlignOptions, Matches, Sequence, Sequences, match
 use crate::leads::{LeadValues, last_in};
 use crate::limit::Limit;
 use crate::marks::marks;
-use crate::pace::{Overlap, paces};
+use crate::pace::{Overlap, Pace, paces};
 use crate::skew;
 use crate::timeline::{KernelClass, NameId, NameTable};
 pub use waits::{Reach, Waits};
@@ -83,6 +83,17 @@ pub enum LiveError {
     },
 }
 
+/// What a sample can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shows {
+    /// How long kernels took, and when they started.
+    #[default]
+    Kernels,
+    /// When pieces of the computation began. A piece is as long as its kernels and whatever they waited for: by that
+    /// no GPU's pace is known.
+    Pieces,
+}
+
 /// What [`Live`] finds. Vectors are in the order of the ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveReport {
@@ -90,6 +101,8 @@ pub struct LiveReport {
     pub matched: usize,
     /// Those / selected kernels of the rank that has fewest.
     pub matched_fraction: f64,
+    /// What it can show: of pieces there is neither pace nor slowness.
+    pub shows: Shows,
     /// Lead values.
     pub leads: Vec<LeadValues>,
     /// In how many matched kernels each rank starts last; ties count for all.
@@ -156,6 +169,7 @@ pub struct Live {
     first: Option<Arc<Shape>>,
     /// A row per kernel of that rank, as long as all ranks ran the very same.
     rows: Option<Rows>,
+    shows: Shows,
 }
 
 impl Live {
@@ -172,7 +186,13 @@ impl Live {
             ranks: (0..ranks).map(|_| None).collect(),
             first: None,
             rows: None,
+            shows: Shows::Kernels,
         }
+    }
+
+    /// A rank says that what it reports are pieces that it has timed.
+    pub fn tells_pieces(&mut self) {
+        self.shows = Shows::Pieces;
     }
 
     /// Takes the kernels of the rank at this position, in any order (those that start and end
@@ -245,11 +265,16 @@ impl Live {
         });
         let options = self.options;
         let mut ranks = Vec::from_iter(self.ranks.into_iter().map(Option::unwrap_or_default));
+        let cut = ranks.iter().all(|rank| rank.is_cut() == Some(true));
+        let shows = match cut && !ranks.iter().any(Rank::communicates) {
+            true => Shows::Pieces,
+            false => self.shows,
+        };
         let aligned = match rows {
             Some(rows) => Aligned::equal(&ranks, rows),
             None => Aligned::search(&mut ranks, names, &options)?,
         };
-        Ok(aligned.report(&ranks, names))
+        Ok(aligned.report(&ranks, names, shows))
     }
 }
 
@@ -314,18 +339,22 @@ impl Aligned {
         })
     }
 
-    fn report(self, ranks: &[Rank], names: &NameTable) -> LiveReport {
+    fn report(self, ranks: &[Rank], names: &NameTable, shows: Shows) -> LiveReport {
         let durations = Vec::from_iter(ranks.iter().map(|rank| rank.durations.as_slice()));
         let kernels = durations.iter().map(|column| column.len()).min();
         let latest = &self.rows.latest;
         let constant = |k: usize| !self.rows.overlaps[k].varies();
         let size = [ranks.len(), kernels.unwrap_or(0)];
         let limit = |k: usize| self.limits.get(k).copied().flatten();
-        let paces = paces(size, |rank, k| durations[rank][k], constant, limit);
+        let paces = match shows {
+            Shows::Kernels => paces(size, |rank, k| durations[rank][k], constant, limit),
+            Shows::Pieces => vec![Pace::default(); ranks.len()],
+        };
         let idles = Vec::from_iter(ranks.iter().map(|rank| rank.idle));
         let lists = Vec::from_iter(ranks.iter().map(|rank| rank.synchronising(names)));
         let skew = skew::estimate(&skew::rows(&lists));
         let mut report = LiveReport {
+            shows,
             matched: latest.len(),
             matched_fraction: latest.len() as f64 / self.fewest.max(1) as f64,
             leads: Vec::with_capacity(ranks.len()),

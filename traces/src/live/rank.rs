@@ -19,6 +19,15 @@ use crate::timeline::{KernelClass, NameId, NameTable};
 /// So many streams are looked through before a hash is made.
 const FEW_STREAMS: usize = 4;
 
+/// Of a stream with fewer kernels nobody can tell whether they are pieces of it.
+const FEW_KERNELS: usize = 8;
+
+/// Kernels follow one another so soon only where one mark is the end of one and the start of the next.
+const JOINED: Nanos = Nanos(100);
+
+/// What is cut into pieces begins where the last one ended, all but so many of ten.
+const TENTHS: usize = 9;
+
 /// So many collectives of a rank are kept.
 const MOST_COLLECTIVES: usize = 1 << 12;
 
@@ -191,6 +200,32 @@ impl Rank {
             *next += 1;
         }
         self.shape = Arc::new(shape);
+    }
+
+    /// Whether its kernels are pieces of the time that a stream took, waiting and all, as a hook times them that
+    /// marks where modules begin and end; `None`: it has too few kernels to tell.
+    pub(super) fn is_cut(&self) -> Option<bool> {
+        let (mut joined, mut pairs) = (0, 0);
+        for part in self.shape.parts().filter(|part| part.len() >= FEW_KERNELS) {
+            let starts = &self.starts[part.clone()];
+            let ends = starts.iter().zip(&self.durations[part]);
+            let ends = ends.map(|(&start, &duration)| start + duration);
+            let gaps = starts
+                .iter()
+                .skip(1)
+                .zip(ends)
+                .map(|(&next, end)| next - end);
+            pairs += starts.len() - 1;
+            joined += gaps
+                .filter(|&gap| gap >= Nanos::ZERO && gap <= JOINED)
+                .count();
+        }
+        (pairs > 0).then(|| joined * 10 >= pairs * TENTHS)
+    }
+
+    /// Whether anything on it communicated.
+    pub(super) fn communicates(&self) -> bool {
+        self.communication.iter().next().is_some()
     }
 
     /// Per selected kernel the part of it that communication on the same GPU covers; `None` for

@@ -2,7 +2,7 @@
 
 use litd_traces::{
     AlignError, AlignOptions, AnalysisOptions, Kernel, KernelClass, Live, LiveError, LiveKernel,
-    LiveReport, Marks, NameId, NameTable, NonMax, Selection, Timeline, analyse,
+    LiveReport, Marks, NameId, NameTable, NonMax, Selection, Shows, Timeline, analyse,
 };
 use litd_units::Nanos;
 use proptest::prelude::*;
@@ -111,6 +111,7 @@ fn batch(
     let report = analyse(&Vec::from_iter(timelines), &options)?;
     let ranks = || report.ranks.iter();
     Ok(LiveReport {
+        shows: Shows::Kernels,
         matched: report.matched_kernels.unwrap(),
         matched_fraction: report.matched_fraction.unwrap(),
         leads: ranks().map(|rank| rank.lead.unwrap()).collect(),
@@ -241,6 +242,8 @@ proptest! {
         let names = table(12);
         let mut found = live(&ranks, &order, &names, options);
         if let Ok(report) = &mut found {
+            // Of pieces a live report tells less.
+            prop_assume!(report.shows == Shows::Kernels);
             report.workload = 0;
         }
         let expected = batch(&ranks, &names, options, marked);
@@ -253,6 +256,51 @@ proptest! {
         let in_order = Vec::from_iter(0..ranks.len());
         let [one, other] = [&in_order, &order].map(|order| live(&ranks, order, &names, options));
         prop_assert_eq!(one, other);
+    }
+}
+
+/// What two ranks show whose kernels begin so many nanoseconds after the end of the one before; the last one is of a
+/// class.
+fn shown(gap: i64, class: KernelClass) -> LiveReport {
+    let names = table(4);
+    let rank = |longer: i64| {
+        let one = |k: i64| {
+            let lasts = 5_000 + longer;
+            let class = if k == 11 {
+                class
+            } else {
+                KernelClass::Computation
+            };
+            kernel((k % 4) as u32, 7, class, k * (lasts + gap), lasts)
+        };
+        Vec::from_iter((0..12).map(one))
+    };
+    let ranks = [rank(0), rank(200)];
+    live(&ranks, &[0, 1], &names, AlignOptions::default()).unwrap()
+}
+
+#[test]
+fn pieces_that_tile_a_stream_tell_no_pace() {
+    let pieces = shown(0, KernelClass::Computation);
+    assert_eq!(
+        (pieces.shows, &pieces.pace[..]),
+        (Shows::Pieces, &[None; 2][..])
+    );
+    assert_eq!(pieces.marks[1].slower_compute, None);
+    // Who starts first is told all the same.
+    assert!(
+        pieces.leads[0].max_ns > pieces.leads[1].max_ns,
+        "{:?}",
+        pieces.leads
+    );
+    // Kernels leave a gap, and where any communicates they are no pieces.
+    for (gap, class) in [
+        (1_000, KernelClass::Computation),
+        (0, KernelClass::Communication),
+    ] {
+        let kernels = shown(gap, class);
+        assert_eq!(kernels.shows, Shows::Kernels);
+        assert!(kernels.pace[1] > kernels.pace[0], "{:?}", kernels.pace);
     }
 }
 
