@@ -46,13 +46,14 @@ impl OverSockets {
         policy: Policy,
         scenario: &Scenario,
         seed: u64,
+        job: JobSpec,
         config: &Config,
     ) -> Result<Self, Box<dyn Error>> {
         let mut rig = Rig::new(scenario, seed)?;
         let text = rig.config(&settings(policy, scenario, config)?);
         let daemon = rig.spawn_clocked(&program()?, &text)?;
         let client = Client::new(&rig.layout().control())?;
-        let mut job = rig.attach(JobSpec::new(JOB, 0..scenario.gpus.len()))?;
+        let mut job = rig.attach(job)?;
         job.welcome(WELCOME)?;
         // The caps of the start are written; heat follows at once. The first iteration begins when
         // that is past.

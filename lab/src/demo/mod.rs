@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use litd_policies::{Config, Policy};
+use litd_rig::{JobSpec, Timing};
 use litd_sim::Scenario;
 
 use daemon::OverSockets;
@@ -41,6 +42,9 @@ pub struct Args {
     /// Where the noise starts; the same seed gives the same numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// What the job's hooks time: all kernels, as a profiler does, or modules, as they do by default
+    #[arg(long, value_enum, default_value_t, conflicts_with = "in_process")]
+    measure: Measure,
     /// Draw leads, caps, clocks and throughput over time into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -60,11 +64,34 @@ pub struct Args {
     list_scenarios: bool,
 }
 
+/// What hooks time.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum Measure {
+    /// All kernels
+    #[default]
+    Kernels,
+    /// Modules of one kernel
+    Leaf,
+    /// Modules of several kernels, such as an attention
+    Block,
+}
+
+impl Measure {
+    fn timing(self) -> Timing {
+        match self {
+            Self::Kernels => Timing::Kernels,
+            Self::Leaf => Timing::Leaves,
+            Self::Block => Timing::Blocks,
+        }
+    }
+}
+
 const EXAMPLES: &str = "\
 Examples:
   litlab demo                                  all three policies
   litlab demo --policy gpu-red --svg red.svg   one policy, and a picture
   litlab demo --scenario thermal-straggler     where doing nothing is right
+  litlab demo --measure leaf                   a job whose hooks time modules
   litlab demo --stay                           a daemon to play with
   litlab demo --json | jq '.policies[0]'       for scripts";
 
@@ -97,7 +124,8 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         return Err("--stay has no JSON: ask the daemon with `litctl status --json`".into());
     }
     if args.stay {
-        return stay::run(args.policy.unwrap_or(Policy::GpuRed), &scenario, args.seed);
+        let policy = args.policy.unwrap_or(Policy::GpuRed);
+        return stay::run(policy, &scenario, args.seed, job_of(&scenario, args));
     }
     let policies = policies(args, &scenario)?;
     let watch = !json && !args.no_live && std::io::stdout().is_terminal();
@@ -142,6 +170,11 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     Ok(())
 }
 
+/// The job, with a rank on each GPU.
+fn job_of(scenario: &Scenario, args: &Args) -> JobSpec {
+    JobSpec::new(daemon::JOB, 0..scenario.gpus.len()).timed(args.measure.timing())
+}
+
 /// One policy's run, about to begin.
 fn start(
     policy: Policy,
@@ -152,7 +185,8 @@ fn start(
     let watched: Box<dyn Watched> = if args.in_process {
         Box::new(InProcess::new(policy, scenario, args.seed, &config)?)
     } else {
-        Box::new(OverSockets::new(policy, scenario, args.seed, &config)?)
+        let job = job_of(scenario, args);
+        Box::new(OverSockets::new(policy, scenario, args.seed, job, &config)?)
     };
     Ok(Run::new(policy, config, watched))
 }

@@ -11,7 +11,7 @@ use litd_rig::{JobSpec, Rig};
 use litd_sim::Scenario;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::daemon::{JOB, WELCOME, program, settings};
+use super::daemon::{WELCOME, program, settings};
 use litd_cli::{Outcome, output};
 
 /// Samples of the warm-up: enough to see, and not long to wait for.
@@ -31,7 +31,7 @@ fn metrics_of(said: &str) -> String {
 }
 
 /// Runs until the user interrupts it; then the daemon is stopped, and gives the caps back.
-pub fn run(policy: Policy, scenario: &Scenario, seed: u64) -> Outcome {
+pub fn run(policy: Policy, scenario: &Scenario, seed: u64, job: JobSpec) -> Outcome {
     let mut config = Config::default();
     config.calibration.warm_up = WARM_UP;
     config.calibration.sampling_period = PERIOD;
@@ -44,7 +44,7 @@ pub fn run(policy: Policy, scenario: &Scenario, seed: u64) -> Outcome {
         &program()?,
         &rig.config(&settings(policy, scenario, &config)?),
     )?;
-    let mut job = rig.attach(JobSpec::new(JOB, 0..scenario.gpus.len()))?;
+    let mut job = rig.attach(job)?;
     job.welcome(WELCOME)?;
     // A node that has been running: one that warms up is not level by itself either.
     thread::sleep(STARTS);
