@@ -25,6 +25,7 @@ use litd_core::baseline::{Found, Lower};
 use litd_power::DeviceKind;
 use litd_units::Watts;
 
+use crate::process::Stat;
 use crate::state;
 use litd_files as files;
 
@@ -201,10 +202,7 @@ fn is_another_daemons(path: &Path) -> bool {
 
 /// When a process started, in clock ticks since boot: its number may be another's one day.
 pub(crate) fn born(pid: &str) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before may hold anything.
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(19).map(str::to_owned)
+    Stat::of(pid).map(|it| it.began.to_string())
 }
 
 #[cfg(test)]

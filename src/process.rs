@@ -12,6 +12,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fmt;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -180,16 +181,45 @@ fn since_boot() -> Option<Duration> {
         .map(Duration::from)
 }
 
+/// What `/proc/PID/stat` tells of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// Whether it has ended, and only waits to be asked how.
+    pub has_ended: bool,
+    /// Who started it.
+    pub parent: i32,
+    /// When it began, in ticks since boot: whoever has its number one day began at another.
+    pub began: u64,
+}
+
+impl Stat {
+    /// Reads the file; none where there is no such process.
+    #[must_use]
+    pub fn read(stat: &Path) -> Option<Self> {
+        let text = fs::read(stat).ok()?;
+        // Its name, in parentheses, may have anything in it; then come its state, field 3, its parent, and 22.
+        let named = text.iter().rposition(|&byte| byte == b')')?;
+        let rest = std::str::from_utf8(text.get(named + 1..)?).ok()?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?;
+        Some(Self {
+            has_ended: matches!(state, "Z" | "X" | "x"),
+            parent: fields.next()?.parse().ok()?,
+            began: fields.nth(17)?.parse().ok()?,
+        })
+    }
+
+    /// Of the process with a number, or of "self".
+    #[must_use]
+    pub fn of(pid: impl fmt::Display) -> Option<Self> {
+        Self::read(Path::new(&format!("/proc/{pid}/stat")))
+    }
+}
+
 /// When the process of a `/proc/PID/stat` began, in ticks since boot; none if it has ended.
 fn began(stat: &Path) -> Option<u64> {
-    let text = fs::read(stat).ok()?;
-    // Its name, in parentheses, may have anything in it; then come its state, field 3, and 22.
-    let named = text.iter().rposition(|&byte| byte == b')')?;
-    let rest = std::str::from_utf8(text.get(named + 1..)?).ok()?;
-    let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next()?;
-    let at = fields.nth(18)?.parse().ok()?;
-    (!matches!(state, "Z" | "X" | "x")).then_some(at)
+    let stat = Stat::read(stat).filter(|it| !it.has_ended);
+    stat.map(|it| it.began)
 }
 
 #[cfg(test)]

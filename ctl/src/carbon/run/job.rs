@@ -7,11 +7,12 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
+use litd::process::Stat;
 use litd_carbon::Configuration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::state::{self, Process};
+use super::state::Process;
 
 /// How the job is asked to write a checkpoint and to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +94,7 @@ fn ancestors() -> Vec<i32> {
     let mut next = i32::try_from(std::process::id()).ok();
     while let Some(pid) = next.filter(|pid| *pid > 0 && !own.contains(pid)) {
         own.push(pid);
-        next = state::stat(pid).and_then(|fields| fields.get(1)?.parse().ok());
+        next = Stat::of(pid).map(|it| it.parent);
     }
     own
 }

@@ -1,9 +1,9 @@
 //! What the runner must know after a crash of its own.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
+use litd::process::Stat;
 use litd_carbon::Configuration;
 use serde::{Deserialize, Serialize};
 
@@ -134,24 +134,14 @@ impl Process {
 
 /// When a process was started; `None` where there is none or it has ended.
 fn ticks(pid: i32) -> Option<u64> {
-    let fields = stat(pid)?;
-    if matches!(fields.first()?.as_str(), "Z" | "X") {
-        return None;
-    }
-    // proc_pid_stat(5): starttime is the 22nd field, the state the third.
-    fields.get(19)?.parse().ok()
-}
-
-/// What the kernel tells of a process, from its state on.
-pub fn stat(pid: i32) -> Option<Vec<String>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may have anything in it.
-    let (_, rest) = text.rsplit_once(')')?;
-    Some(rest.split_whitespace().map(str::to_owned).collect())
+    let stat = Stat::of(pid).filter(|it| !it.has_ended);
+    stat.map(|it| it.began)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
