@@ -155,7 +155,7 @@ fn choose(args: &Args, problem: &Problem, series: &Series) -> Result<Solution, B
         Policy::Static | Policy::ShiftStatic => policy::best_static(problem)?,
         Policy::Fixed | Policy::Shift => solve(problem, effort)?,
         Policy::Greedy => {
-            let before = before(args.start, problem.job().window(), series);
+            let before = series.day_before(args.start, problem.job().window());
             let plan = policy::greedy(problem, &before)?;
             judge(problem, plan)?
         }
@@ -170,19 +170,6 @@ fn choose(args: &Args, problem: &Problem, series: &Series) -> Result<Solution, B
             )?
         }
     })
-}
-
-/// The intensities of the day before the start, as far as the trace has them.
-fn before(start: Timestamp, window: Seconds, series: &Series) -> Vec<Intensity> {
-    let count = (86_400.0 / window.0).ceil() as usize;
-    let earlier = |number: usize| {
-        let seconds = start.as_second() - number as i64 * window.0 as i64;
-        let begin = Timestamp::from_second(seconds).ok()?;
-        series.windows(begin, window, 1).ok()?.first().copied()
-    };
-    let mut known: Vec<_> = (1..=count).map_while(earlier).collect();
-    known.reverse();
-    known
 }
 
 /// What the newest forecast of each window makes of the job, corrected by how much of the earlier ones came true.
@@ -203,8 +190,7 @@ fn mpc(
         }
     };
     policy::mpc(job, start, |now, count| {
-        let issue = skill.issue(series, Some(forecasts), now)?;
-        Some(issue.outlook(now, job.window(), count))
+        skill.outlook(series, forecasts, now, job.window(), count)
     })
 }
 

@@ -3,11 +3,11 @@
 use std::error::Error;
 use std::fmt;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use litd_carbon::replay::{Accounting, Replay, Setting, replay};
 use litd_carbon::solve::{Effort, solve};
 use litd_carbon::{Job, Plan, Problem, Profile, Skill, Start, policy, slack_deadline};
-use litd_units::{Intensity, Prices, Seconds, Tokens};
+use litd_units::{Prices, Seconds, Tokens};
 
 use super::zone::Zone;
 
@@ -83,7 +83,8 @@ impl<'a> Workload<'a> {
         }
     }
 
-    fn problem(&self, zone: &Zone, arrival: Timestamp, start: Start) -> Fallible<Problem> {
+    /// With its arrival, and the intensities from then on.
+    pub fn problem(&self, zone: &Zone, arrival: Timestamp, start: Start) -> Fallible<Problem> {
         let switch = self.profile.switch().unwrap_or(Seconds::ZERO);
         let points = self.profile.points();
         let job = Job::new(points, HOUR, self.tokens, self.deadline, switch, start)?;
@@ -127,7 +128,9 @@ impl Episode {
             let plan = match policy {
                 Policy::Static | Policy::ShiftStatic => policy::best_static(problem)?.plan,
                 Policy::Fixed | Policy::Shift => solve(problem, effort)?.plan,
-                Policy::Greedy => policy::greedy(problem, &before(zone, arrival))?,
+                Policy::Greedy => {
+                    policy::greedy(problem, &zone.intensity.day_before(arrival, HOUR))?
+                }
                 Policy::MpcAsIssued | Policy::Mpc => {
                     let as_issued = Skill::default();
                     let skill = match policy {
@@ -158,21 +161,6 @@ impl Episode {
     }
 }
 
-/// The day before, as far as it is known.
-fn before(zone: &Zone, arrival: Timestamp) -> Vec<Intensity> {
-    let earlier = |hours: i64| {
-        let begin = arrival - SignedDuration::from_hours(hours);
-        zone.intensity
-            .windows(begin, HOUR, 1)
-            .ok()?
-            .first()
-            .copied()
-    };
-    let mut known: Vec<_> = (1..=24).map_while(earlier).collect();
-    known.reverse();
-    known
-}
-
 /// Model-predictive control over forecasts, corrected by what is known of them or as issued.
 fn control(
     problem: &Problem,
@@ -183,10 +171,7 @@ fn control(
     let Some(forecasts) = &zone.forecasts else {
         return Ok(None);
     };
-    let look = |now: Timestamp, count| {
-        let issue = skill.issue(&zone.intensity, Some(forecasts), now)?;
-        Some(issue.outlook(now, HOUR, count))
-    };
+    let look = |now, count| skill.outlook(&zone.intensity, forecasts, now, HOUR, count);
     Ok(Some(policy::mpc(problem.job(), arrival, look)?))
 }
 

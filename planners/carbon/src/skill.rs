@@ -6,9 +6,9 @@
 //! least squares with weights that fade, and held near "as issued" until there is enough to learn from.
 
 use jiff::{SignedDuration, Timestamp};
-use litd_units::Intensity;
+use litd_units::{Intensity, Seconds};
 
-use crate::forecast::{Forecasts, Issued};
+use crate::forecast::{Forecasts, Issued, Known};
 use crate::series::Series;
 use crate::time::at;
 
@@ -136,6 +136,20 @@ impl Skill {
         }
         // Of the latest moment of all that went in: a decision refuses what is later than itself.
         Issued::new(at(learned.max(begin)).max(past.issued()?), &values).ok()
+    }
+
+    /// What that issue says of so many windows from its moment on.
+    #[must_use]
+    pub fn outlook(
+        &self,
+        signal: &Series,
+        forecasts: &Forecasts,
+        now: Timestamp,
+        window: Seconds,
+        count: usize,
+    ) -> Option<Vec<Known>> {
+        let issue = self.issue(signal, Some(forecasts), now)?;
+        Some(issue.outlook(now, window, count))
     }
 }
 

@@ -130,6 +130,20 @@ impl Series {
             .collect()
     }
 
+    /// The windows of the day before a moment, in order of time, as far back as each has a value.
+    #[must_use]
+    pub fn day_before(&self, start: Timestamp, window: Seconds) -> Vec<Intensity> {
+        let (until, length) = (start.as_second(), window.0 as i64);
+        let count = (86_400.0 / window.0).ceil() as i64;
+        let known = (1..=count).map_while(|number| {
+            let begin = until - number * length;
+            self.mean(begin, begin + length)
+        });
+        let mut known: Vec<_> = known.map(Intensity).collect();
+        known.reverse();
+        known
+    }
+
     /// The mean intensity of so many windows from a moment on.
     ///
     /// # Errors

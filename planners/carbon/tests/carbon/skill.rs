@@ -130,8 +130,7 @@ fn control(problem: &Problem, series: &Series, forecasts: &Forecasts) -> Plan {
     let end = BEFORE + problem.intensities().len();
     let skill = learned(series, Some(forecasts), BEFORE, end);
     let look = |now, count| {
-        let issue = skill.issue(series, Some(forecasts), now)?;
-        let outlook = issue.outlook(now, HOUR, count);
+        let outlook = skill.outlook(series, forecasts, now, HOUR, count)?;
         assert!(outlook.iter().all(|known| known.issued <= now), "{now}");
         Some(outlook)
     };

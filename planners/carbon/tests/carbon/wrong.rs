@@ -1,14 +1,12 @@
 //! Forecasts that somebody made to do harm: whatever they say, control meets each deadline that best static meets.
 
-use crate::common::{Draws, cases, points};
-use crate::zones::read;
+use crate::common::{Draws, cases, lean_to_fast};
+use crate::zones::{control_meets, read};
 use jiff::{SignedDuration, Timestamp};
-use litd_carbon::policy::{best_static, mpc};
 use litd_carbon::{
-    Factor, Forecasts, Issued, Job, Point, Problem, Series, Skill, Start, Trace, moment,
-    slack_deadline,
+    Factor, Forecasts, Issued, Job, Problem, Series, Start, Trace, moment, slack_deadline,
 };
-use litd_units::{Intensity, Seconds, Tokens, TokensPerSecond, Watts};
+use litd_units::{Intensity, Seconds, Tokens};
 
 /// What a forecast makes of the truth.
 #[derive(Debug, Clone, Copy)]
@@ -78,20 +76,10 @@ fn harmful(harm: Harm, series: &Series, draws: &mut Draws) -> Forecasts {
     issues.collect()
 }
 
-fn configurations(draws: &mut Draws) -> Vec<Point> {
-    let mut points = points(draws, 6);
-    for (at, point) in points.iter_mut().enumerate() {
-        let speed = (at + 1) as f64 / 6.0;
-        point.rate = TokensPerSecond(28_000.0 + 30_000.0 * speed + draws.within(-1500.0, 1500.0));
-        point.power = Watts(1000.0 + 500.0 * speed * speed + draws.within(-40.0, 40.0));
-    }
-    points
-}
-
 /// A job of a few hours, with a deadline between as near as it can be and a quarter later; the first window may be
 /// half an hour.
 fn job(seed: u64, draws: &mut Draws) -> Job {
-    let points = configurations(draws);
+    let points = lean_to_fast(draws, 6);
     let window = [Seconds(3600.0), Seconds(1800.0)][draws.below(2)];
     let tokens = Tokens(draws.within(0.5e9, 3e9));
     let deadline = slack_deadline(&points, tokens, [0.0, 0.1, 0.25][seed as usize % 3]);
@@ -112,23 +100,8 @@ fn play(name: &str, series: &Series, from: Timestamp, harm: Harm) -> u64 {
         let window = job.window();
         let intensities = series.windows(begin, window, job.windows()).unwrap();
         let problem = Problem::new(job, &intensities).unwrap();
-        let Ok(reference) = best_static(&problem) else {
-            continue;
-        };
-        reference.plan.check(&problem).unwrap();
-        met += 1;
-        let until = after(begin, problem.job().deadline().0 as i64);
-        let learned = Skill::learn(series, Some(&forecasts), begin, until);
-        for skill in [Skill::default(), learned] {
-            let look = |now: Timestamp, windows| {
-                let issue = skill.issue(series, Some(&forecasts), now)?;
-                Some(issue.outlook(now, window, windows))
-            };
-            let plan = mpc(problem.job(), begin, look);
-            let plan = plan.unwrap_or_else(|error| panic!("{name} {harm:?} {seed}: {error}"));
-            let kept = plan.check(&problem);
-            kept.unwrap_or_else(|error| panic!("{name} {harm:?} {seed}: {error}"));
-        }
+        let what = format!("{name} {harm:?} {seed}");
+        met += u64::from(control_meets(&what, &problem, series, &forecasts, begin));
     }
     met
 }

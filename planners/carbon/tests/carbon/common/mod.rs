@@ -100,16 +100,21 @@ pub fn small(seed: u64) -> Problem {
     Problem::new(job, &intensities).unwrap()
 }
 
-/// A job of some days at the paper's scale with the 25 % rule, from now.
-pub fn daily(seed: u64, configurations: usize, hours: usize, start: Start) -> Problem {
-    let mut draws = Draws::new(seed);
-    let mut points = points(&mut draws, configurations);
+/// Configurations at the paper's scale, lean ones to fast ones, with some that nobody would choose.
+pub fn lean_to_fast(draws: &mut Draws, count: usize) -> Vec<Point> {
+    let mut points = points(draws, count);
     for (at, point) in points.iter_mut().enumerate() {
-        // Lean ones to fast ones, with some that nobody would choose.
-        let speed = (at + 1) as f64 / configurations as f64;
+        let speed = (at + 1) as f64 / count as f64;
         point.rate = TokensPerSecond(30_000.0 + 28_000.0 * speed + draws.within(-2000.0, 2000.0));
         point.power = Watts(900.0 + 600.0 * speed * speed + draws.within(-60.0, 60.0));
     }
+    points
+}
+
+/// A job of some days at the paper's scale with the 25 % rule, from now.
+pub fn daily(seed: u64, configurations: usize, hours: usize, start: Start) -> Problem {
+    let mut draws = Draws::new(seed);
+    let points = lean_to_fast(&mut draws, configurations);
     let fastest = points.iter().map(|it| it.rate.0).fold(0.0, f64::max);
     let tokens = Tokens(fastest * 3600.0 * hours as f64 / 1.25);
     let (window, deadline) = (Seconds(3600.0), Seconds::from_hours(hours as f64));
