@@ -4,31 +4,14 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{folder, litctl};
+use super::{advise, folder};
 
 /// What is advised at a moment, and whether that is another configuration than runs.
 fn advised(folder: &Path, now: &str, tokens: &str, running: &str) -> (Value, bool) {
-    let args = [
-        "advise",
-        "--profile",
-        "profile.csv",
-        "--trace",
-        "trace.csv",
-        "--forecast",
-        "forecast.csv",
-        "--from",
-        now,
-        "--deadline",
-        "2030-01-01T06:00:00Z",
-        "--tokens",
-        tokens,
-        "--running",
-        running,
-        "--switch-seconds",
-        "300",
-        "--json",
-    ];
-    let output = litctl(folder, &args);
+    let signal = "--trace trace.csv --forecast forecast.csv --switch-seconds 300";
+    let signal = format!("{signal} --from {now} --running {running}");
+    let output = advise(folder, tokens, "2030-01-01T06:00:00Z", &signal).output();
+    let output = output.unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     let said = serde_json::from_slice(&output.stdout);
     let said = said.unwrap_or_else(|error| panic!("{error}: {stderr}"));

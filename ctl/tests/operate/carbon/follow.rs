@@ -3,17 +3,15 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use litd_api::Done;
 use serde_json::Value;
 
-use super::folder;
-use crate::LITCTL;
-use crate::lease::{Following, Node};
-use crate::standin::{Daemon, ok};
+use super::{folder, follow, read, terminate, wait_until};
+use crate::lease::Node;
+use crate::standin::{Daemon, command, ok};
 
 /// The budgets that were leased, without repeats.
 fn budgets(daemon: &Daemon) -> Vec<f64> {
@@ -34,46 +32,15 @@ fn a_budget_follows_the_signal_within_bounds() {
         message: "the lease has a budget".to_owned(),
     };
     let daemon = Daemon::new(move |_| ok(&done));
-    let mut command = Command::new(LITCTL);
-    command
-        .current_dir(folder.path())
-        .env("LITD_CONTROL", daemon.socket())
-        .args([
-            "carbon",
-            "follow",
-            "--lowest",
-            "4000",
-            "--highest",
-            "6000",
-            "--clean",
-            "100",
-            "--dirty",
-            "400",
-        ])
-        .args([
-            "--fallback",
-            "4500",
-            "--every",
-            "0.1",
-            "--trace",
-            "trace.csv",
-            "--metrics",
-            "carbon.prom",
-        ])
-        .args(["--from", "2030-01-01T01:00:00Z", "--speed", "10800"])
-        .stderr(Stdio::null());
-    let _following = Following(command.spawn().unwrap());
-    let until = Instant::now() + Duration::from_secs(60);
-    while !budgets(&daemon).contains(&4500.0) {
-        assert!(Instant::now() < until, "{:?}", budgets(&daemon));
-        thread::sleep(Duration::from_millis(20));
-    }
+    // An hour of the trace is a third of a second.
+    let more = "--fallback 4500 --trace trace.csv --from 2030-01-01T01:00:00Z --speed 10800";
+    let litctl = command(&daemon.socket(), &[]);
+    let _following = follow(litctl, folder.path(), [4000, 6000], more);
+    let leased = || format!("{:?}", budgets(&daemon));
+    wait_until(leased, || budgets(&daemon).contains(&4500.0));
     assert_eq!(budgets(&daemon), [6000.0, 4000.0, 6000.0, 4500.0]);
-    let metrics = || fs::read_to_string(folder.path().join("carbon.prom")).unwrap();
-    while !metrics().contains("litd_carbon_signal_lost 1") {
-        assert!(Instant::now() < until, "{}", metrics());
-        thread::sleep(Duration::from_millis(20));
-    }
+    let metrics = || read(&folder.path().join("carbon.prom"));
+    wait_until(metrics, || metrics().contains("litd_carbon_signal_lost 1"));
     assert!(metrics().contains("litd_carbon_budget_watts 4500"));
 }
 
@@ -89,6 +56,10 @@ fn says(signal: &Path, value: u32) {
     fs::rename(&beside, signal).unwrap();
 }
 
+/// How the signal of [`says`] is followed: an hour is 3.6 s.
+const MADE_UP: &str =
+    "--trace signal.csv --from 2030-01-01T00:00:00Z --speed 1000 --stale-hours 1.1";
+
 /// The policy is the hour's while there is a signal, and else the one that was found; a disk without room for the
 /// metrics keeps no budget from following.
 #[test]
@@ -96,53 +67,22 @@ fn the_policy_that_was_found_comes_back() {
     let node = Node::new();
     let folder = tempfile::tempdir().unwrap();
     let signal = folder.path().join("signal.csv");
-    let metrics = folder.path().join("carbon.prom");
-    symlink("/dev/full", metrics.with_extension("new")).unwrap();
+    symlink("/dev/full", folder.path().join("carbon.new")).unwrap();
     says(&signal, 900);
-    let mut litctl = node.litctl();
-    litctl.args([
-        "carbon",
-        "follow",
-        "--lowest",
-        "5000",
-        "--highest",
-        "5600",
-        "--clean",
-        "100",
-    ]);
-    litctl.args([
-        "--dirty",
-        "400",
-        "--every",
-        "0.2",
-        "--set-policy",
-        "--stale-hours",
-        "1.1",
-    ]);
-    litctl.args([
-        "--from",
-        "2030-01-01T00:00:00Z",
-        "--speed",
-        "1000",
-        "--trace",
-    ]);
-    litctl
-        .arg(&signal)
-        .arg("--metrics")
-        .arg(&metrics)
-        .stderr(Stdio::null());
-    let mut following = Following(litctl.spawn().unwrap());
-    let wait_for = |policy: &str| {
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            let status = node.litctl().args(["status", "--json"]).output().unwrap();
-            let status: Value = serde_json::from_slice(&status.stdout).unwrap();
-            if status["node"]["policy"] == policy {
-                return;
-            }
-            assert!(Instant::now() < until, "not {policy}: {}", status["node"]);
-            thread::sleep(Duration::from_millis(20));
-        }
+    let more = format!("{MADE_UP} --set-policy");
+    let mut following = follow(node.litctl(), folder.path(), [5000, 5600], &more);
+    let policy = || {
+        let status = node.litctl().args(["status", "--json"]).output().unwrap();
+        let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+        status["node"]["policy"].as_str().unwrap().to_owned()
+    };
+    let wait_for = |wanted: &str| {
+        let what = || format!("{}, not {wanted}", policy());
+        wait_until(what, || policy() == wanted);
+    };
+    let set = |wanted: &str| {
+        let status = node.litctl().args(["policy", wanted]).status();
+        assert!(status.unwrap().success());
     };
     wait_for("gpu-red");
     fs::remove_file(&signal).unwrap();
@@ -150,26 +90,12 @@ fn the_policy_that_was_found_comes_back() {
     says(&signal, 900);
     wait_for("gpu-red");
     // Somebody else's choice is left alone.
-    let mut policy = node.litctl();
-    assert!(
-        policy
-            .args(["policy", "observe"])
-            .status()
-            .unwrap()
-            .success()
-    );
+    set("observe");
     thread::sleep(Duration::from_millis(800));
     wait_for("observe");
-    assert!(
-        node.litctl()
-            .args(["policy", "gpu-realloc"])
-            .status()
-            .unwrap()
-            .success()
-    );
+    set("gpu-realloc");
     wait_for("gpu-red");
-    let pid = following.0.id().to_string();
-    Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    terminate(&following.0);
     assert!(following.0.wait().unwrap().success());
     wait_for("gpu-realloc");
     node.stop();
@@ -184,37 +110,8 @@ fn caps_follow_the_signal() {
     let signal = folder.path().join("signal.csv");
     let says = |value| says(&signal, value);
     says(50);
-    let metrics = folder.path().join("carbon.prom");
-    let mut litctl = node.litctl();
-    litctl
-        .args([
-            "carbon",
-            "follow",
-            "--lowest",
-            "5000",
-            "--highest",
-            "5600",
-            "--clean",
-            "100",
-            "--dirty",
-            "400",
-        ])
-        .args([
-            "--fallback",
-            "4900",
-            "--every",
-            "0.2",
-            "--from",
-            "2030-01-01T00:00:00Z",
-            "--speed",
-            "1000",
-        ])
-        .args(["--stale-hours", "1.1", "--trace"])
-        .arg(&signal)
-        .arg("--metrics")
-        .arg(&metrics)
-        .stderr(Stdio::null());
-    let following = Following(litctl.spawn().unwrap());
+    let more = format!("{MADE_UP} --fallback 4900");
+    let following = follow(node.litctl(), folder.path(), [5000, 5600], &more);
     for (value, budget) in [(50, 5600.0), (250, 5300.0), (900, 5000.0), (100, 5600.0)] {
         says(value);
         node.wait_for("the budget of the signal", |it| it["budget"] == budget);
@@ -227,7 +124,7 @@ fn caps_follow_the_signal() {
     assert!(node.sum() <= 4900.0, "{}", node.sum());
     // The file is written once the lease has been answered.
     node.wait_for("the metrics to say so", |_| {
-        let text = fs::read_to_string(&metrics).unwrap();
+        let text = read(&folder.path().join("carbon.prom"));
         text.contains("litd_carbon_signal_lost 1")
     });
     drop(following);

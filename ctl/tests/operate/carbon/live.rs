@@ -2,21 +2,19 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::LITCTL;
-use crate::lease::Following;
+use super::{advise, follow, read, refused, wait_until};
 use crate::providers::{
     Fault, Provider, Twist, carbon_aware, day, electricity_maps, energy_charts, floor, octopus, uk,
     watttime,
 };
-use crate::standin::{Daemon, ok};
+use crate::standin::{Daemon, command, ok};
 
 /// Who is asked, and what it says when all is well.
 struct Case {
@@ -103,39 +101,29 @@ fn folder() -> TempDir {
     folder
 }
 
-/// litctl, about to be asked what a provider's answers advise.
-fn asked(folder: &Path, case: &Case) -> Command {
-    let deadline = (Timestamp::now() + SignedDuration::from_hours(6)).to_string();
-    let mut command = Command::new(LITCTL);
-    command.current_dir(folder).args([
-        "carbon",
-        "advise",
-        "--profile",
-        "profile.csv",
-        "--tokens",
-        "1.08e6",
-        "--deadline",
-        &deadline,
-        "--provider",
-        case.name,
-        "--url",
-        &case.provider.address,
-    ]);
+/// Whom litctl is to ask, as its options say.
+fn source(case: &Case) -> String {
+    let mut options = format!("--provider {} --url {}", case.name, case.provider.address);
     if !case.zone.is_empty() {
-        command.args(["--zone", case.zone]);
+        options += &format!(" --zone {}", case.zone);
     }
     if !case.token.is_empty() {
-        command.args(["--token-file", "token"]);
+        options += " --token-file token";
     }
-    command
+    options
+}
+
+/// litctl, about to be asked what a provider's answers advise.
+fn asked(folder: &Path, case: &Case, more: &str) -> Command {
+    fs::write(folder.join("token"), format!("{}\n", case.token)).unwrap();
+    let deadline = (Timestamp::now() + SignedDuration::from_hours(6)).to_string();
+    let signal = format!("{} {more}", source(case));
+    advise(folder, "1.08e6", &deadline, &signal)
 }
 
 /// What is advised by a provider's answers.
-fn advice(folder: &Path, case: &Case, more: &[&str]) -> Value {
-    fs::write(folder.join("token"), format!("{}\n", case.token)).unwrap();
-    let mut command = asked(folder, case);
-    command.arg("--json");
-    let output = command.args(more).output().unwrap();
+fn advice(folder: &Path, case: &Case, more: &str) -> Value {
+    let output = asked(folder, case, more).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(10), "{}: {stderr}", case.name);
     assert!(!stderr.contains("panicked"), "{}: {stderr}", case.name);
@@ -155,7 +143,7 @@ fn each_provider_is_understood() {
     for case in cases() {
         // The step may end while it is asked.
         let before = (case.value)(Timestamp::now());
-        let said = advice(folder.path(), &case, &[]);
+        let said = advice(folder.path(), &case, "");
         let after = (case.value)(Timestamp::now());
         let found = value(&said).unwrap_or_else(|| panic!("{}: {said}", case.name));
         let is_right = |expected: f64| (found - expected).abs() < 1e-6;
@@ -181,7 +169,7 @@ fn electricity_maps_is_asked_for_a_factor_and_never_for_the_callers_own_zone() {
     let folder = folder();
     for case in cases().into_iter().take(2) {
         let before = (case.value)(Timestamp::now()) - electricity_maps::DIRECT;
-        let said = advice(folder.path(), &case, &["--factor", "direct"]);
+        let said = advice(folder.path(), &case, "--factor direct");
         let after = (case.value)(Timestamp::now()) - electricity_maps::DIRECT;
         assert!(
             value(&said) == Some(before) || value(&said) == Some(after),
@@ -219,7 +207,7 @@ fn twisted_answers_give_no_wrong_value() {
             Twist::Absurd,
         ] {
             case.provider.twists(twist);
-            let said = advice(folder.path(), &case, &[]);
+            let said = advice(folder.path(), &case, "");
             let what = format!("{} {twist:?}: {said}", case.name);
             let is_price =
                 case.name.ends_with("price") || ["energy-charts", "octopus"].contains(&case.name);
@@ -282,11 +270,11 @@ fn whatever_breaks_the_last_good_value_stays_and_is_marked() {
     ];
     for case in cases() {
         let folder = folder();
-        let kept = ["--history", "kept"];
-        let good = value(&advice(folder.path(), &case, &kept)).unwrap();
+        let kept = "--history kept";
+        let good = value(&advice(folder.path(), &case, kept)).unwrap();
         for (fault, why) in &faults {
             case.provider.breaks(fault.clone());
-            let without = advice(folder.path(), &case, &[]);
+            let without = advice(folder.path(), &case, "");
             let what = format!("{} {fault:?}: {without}", case.name);
             assert_eq!(
                 (value(&without), &without["stale"]),
@@ -299,11 +287,7 @@ fn whatever_breaks_the_last_good_value_stays_and_is_marked() {
                 reason.contains(why) || case.name == "watttime" && reason.contains("has no token")
             };
             assert!(is_said(&without), "{what}");
-            let old = advice(
-                folder.path(),
-                &case,
-                &["--history", "kept", "--stale-hours", "1e-6"],
-            );
+            let old = advice(folder.path(), &case, &format!("{kept} --stale-hours 1e-6"));
             assert_eq!(
                 (value(&old), &old["stale"]),
                 (Some(good), &Value::from(true)),
@@ -324,7 +308,7 @@ fn slow_providers_are_given_up() {
     ] {
         let case = cases().swap_remove(3);
         case.provider.breaks(fault);
-        let said = advice(folder.path(), &case, &[]);
+        let said = advice(folder.path(), &case, "");
         assert!(value(&said).is_none() && said["stale"] == true, "{said}");
         let reason = said["reason"].as_str().unwrap();
         assert!(reason.contains("no answer within 10 s"), "{reason}");
@@ -345,7 +329,7 @@ fn a_zone_that_is_not_subscribed_or_not_known_is_said() {
     ] {
         let mut case = cases().into_iter().find(|case| case.name == name).unwrap();
         case.zone = zone;
-        let said = advice(folder.path(), &case, &[]);
+        let said = advice(folder.path(), &case, "");
         assert!(
             value(&said).is_none() && said["reason"].as_str().unwrap().contains(why),
             "{name}: {said}"
@@ -358,7 +342,7 @@ fn a_zone_that_is_not_subscribed_or_not_known_is_said() {
 fn pages_are_followed() {
     let folder = folder();
     let case = cases().pop().unwrap();
-    advice(folder.path(), &case, &[]);
+    advice(folder.path(), &case, "");
     let pages: Vec<_> = case
         .provider
         .asked()
@@ -366,49 +350,6 @@ fn pages_are_followed() {
         .map(|it| it.parameter("page").map(str::to_owned))
         .collect();
     assert_eq!(pages, [None, Some("2".to_owned()), Some("3".to_owned())]);
-}
-
-fn follow(folder: &Path, daemon: &Daemon, case: &Case) -> Child {
-    fs::write(folder.join("token"), case.token).unwrap();
-    let mut command = Command::new(LITCTL);
-    command
-        .current_dir(folder)
-        .env("LITD_CONTROL", daemon.socket());
-    command.args([
-        "carbon",
-        "follow",
-        "--lowest",
-        "4000",
-        "--highest",
-        "6000",
-        "--clean",
-        "90",
-        "--dirty",
-        "400",
-    ]);
-    command.args([
-        "--fallback",
-        "4500",
-        "--every",
-        "0.1",
-        "--metrics",
-        "carbon.prom",
-        "--provider",
-        case.name,
-    ]);
-    command.args([
-        "--zone",
-        case.zone,
-        "--url",
-        &case.provider.address,
-        "--token-file",
-        "token",
-    ]);
-    command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
 }
 
 /// Nobody is asked again while it wants to be left alone, however often the budget is renewed.
@@ -426,13 +367,13 @@ fn a_provider_that_wants_to_be_left_alone_is() {
         let daemon = Daemon::new(move |_| ok(&done));
         let case = cases().swap_remove(1);
         case.provider.breaks(Fault::Limited(after));
-        let _following = Following(follow(folder.path(), &daemon, &case));
-        let until = Instant::now() + Duration::from_secs(60);
-        while daemon.asked().len() < 10 {
-            assert!(Instant::now() < until);
-            thread::sleep(Duration::from_millis(20));
-        }
-        let metrics = fs::read_to_string(folder.path().join("carbon.prom")).unwrap();
+        fs::write(folder.path().join("token"), case.token).unwrap();
+        let more = format!("{} --fallback 4500", source(&case));
+        let litctl = command(&daemon.socket(), &[]);
+        let _following = follow(litctl, folder.path(), [4000, 6000], &more);
+        let requests = || daemon.asked().len();
+        wait_until(|| format!("{} requests", requests()), || requests() >= 10);
+        let metrics = read(&folder.path().join("carbon.prom"));
         assert!(metrics.contains("litd_carbon_signal_lost 1"), "{metrics}");
         assert!(!metrics.contains("litd_carbon_intensity"), "{metrics}");
         assert_eq!(case.provider.asked().len(), 1);
@@ -444,8 +385,8 @@ fn a_provider_that_wants_to_be_left_alone_is() {
 fn what_is_kept_is_a_trace_and_its_forecasts() {
     let folder = folder();
     let case = cases().swap_remove(0);
-    advice(folder.path(), &case, &["--history", "kept"]);
-    let read = |name: &str| fs::read_to_string(folder.path().join("kept").join(name)).unwrap();
+    advice(folder.path(), &case, "--history kept");
+    let read = |name: &str| read(&folder.path().join("kept").join(name));
     let trace = read("signal.csv");
     assert!(
         trace.starts_with("datetime_utc,ci_lifecycle_g_per_kwh\n"),
@@ -459,14 +400,7 @@ fn what_is_kept_is_a_trace_and_its_forecasts() {
     );
     assert!(forecasts.lines().count() >= 72, "{forecasts}");
     assert!(!(trace + &forecasts).contains(case.token));
-    let other = advice_refused(folder.path(), &case);
-    assert!(other.contains("another folder"), "{other}");
-}
-
-fn advice_refused(folder: &Path, case: &Case) -> String {
-    let mut command = asked(folder, case);
-    command.args(["--history", "kept", "--factor", "direct"]);
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    String::from_utf8(output.stderr).unwrap()
+    let mut other = asked(folder.path(), &case, "--history kept --factor direct");
+    let said = refused(&other.output().unwrap());
+    assert!(said.contains("another folder"), "{said}");
 }

@@ -11,11 +11,14 @@ mod schedule;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use crate::LITCTL;
+use crate::lease::Following;
 
 const PROFILE: &str = "tp,pp,dp,power_w,tokens_per_s\n1,1,2,1000,100\n2,1,1,450,60\n1,2,1,900,55\n";
 
@@ -39,8 +42,88 @@ fn folder() -> TempDir {
     folder
 }
 
-fn litctl(folder: &Path, args: &[&str]) -> std::process::Output {
+/// `litctl carbon` in a folder. Options are as a shell without quotes would split them.
+fn carbon(folder: &Path, options: &str) -> Command {
     let mut command = Command::new(LITCTL);
-    command.current_dir(folder).arg("carbon").args(args);
-    command.output().unwrap()
+    command.current_dir(folder).arg("carbon");
+    command.args(options.split_whitespace());
+    command
+}
+
+/// `litctl carbon advise` for a job, and from where the signal comes.
+fn advise(folder: &Path, tokens: &str, deadline: &str, signal: &str) -> Command {
+    let job = format!("--profile profile.csv --tokens {tokens} --deadline {deadline}");
+    carbon(folder, &format!("advise {job} {signal} --json"))
+}
+
+/// `litctl carbon follow` in a folder, with a daemon that litctl was told of: a budget between these two, told in
+/// carbon.prom. It ends with the test.
+fn follow(
+    mut litctl: Command,
+    folder: &Path,
+    [lowest, highest]: [u32; 2],
+    more: &str,
+) -> Following {
+    let bounds = format!("--lowest {lowest} --highest {highest} --clean 100 --dirty 400");
+    let options = format!("carbon follow {bounds} --every 0.1 --metrics carbon.prom {more}");
+    litctl.current_dir(folder).args(options.split_whitespace());
+    litctl.stdout(Stdio::null()).stderr(Stdio::null());
+    Following(litctl.spawn().unwrap())
+}
+
+/// What a command prints that must succeed.
+fn printed(output: &Output) -> String {
+    said(output);
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// What a command says beside that, which must succeed.
+fn said(output: &Output) -> String {
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(output.status.success(), "{stderr}");
+    stderr
+}
+
+/// What a command says that must fail.
+fn refused(output: &Output) -> String {
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    stderr
+}
+
+fn wait_until(what: impl Fn() -> String, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < until, "{}", what());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn wait_for(path: &Path) {
+    wait_until(
+        || format!("{} does not appear", path.display()),
+        || path.exists(),
+    );
+}
+
+/// Signals a process, which may have ended.
+fn signal(name: &str, pid: &str) {
+    let mut kill = Command::new("kill");
+    kill.args(["-s", name, pid.trim()]).stderr(Stdio::null());
+    kill.status().unwrap();
+}
+
+fn terminate(child: &Child) {
+    signal("TERM", &child.id().to_string());
+}
+
+/// Whether a process is there that has not ended.
+fn is_there(pid: &str) -> bool {
+    Path::new("/proc").join(pid.trim()).join("cwd").exists()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

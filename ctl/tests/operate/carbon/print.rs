@@ -1,36 +1,20 @@
 //! `litctl carbon run --print`: what Slurm and Kubernetes are given is complete, and does what the command does.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use super::folder;
-use super::run::JOB;
+use super::run::{JOB, Stand, options};
+use super::{is_there, printed, refused, said, terminate, wait_for};
 use crate::LITCTL;
 
-/// A run of a job that takes a second or two.
-const RUN: &str = "--profile profile.csv --tokens 60000 --deadline-hours 7 --progress tokens --state state --trace trace.csv \
-    --forecast forecast.csv --from 2030-01-01T00:00:00Z --speed 7200 --grace 20";
-
-fn printed(folder: &Path, more: &[&str], job: &[&str]) -> Output {
-    let mut command = Command::new(LITCTL);
-    command
-        .current_dir(folder)
-        .args(["carbon", "run"])
-        .args(RUN.split_whitespace());
-    command.args(more).arg("--").args(job).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    String::from_utf8(output.stdout.clone()).unwrap()
+/// What is printed with these options.
+fn script_for(stand: &Stand, more: &str, job: &[&str]) -> String {
+    printed(&stand.command(more, job).output().unwrap())
 }
 
 fn script(path: &Path, text: &str) {
@@ -54,19 +38,22 @@ fn slurm(folder: &Path) -> String {
     format!("{}:{}", bin.display(), std::env::var("PATH").unwrap())
 }
 
+/// Slurm takes a batch script.
+fn submit(folder: &Path, path: &str, batch: &Path) -> Child {
+    let mut command = Command::new("sbatch");
+    command.current_dir(folder).env("PATH", path);
+    command.stdin(File::open(batch).unwrap());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
 #[test]
 fn a_batch_script_trains_and_goes_on_in_another_allocation() {
-    let folder = folder();
-    let place = folder.path();
-    fs::write(place.join("it's a job.sh"), JOB).unwrap();
-    let more = [
-        "--print",
-        "slurm",
-        "--time-limit-hours=24",
-        "--name",
-        "gpt-2",
-    ];
-    let batch = text(&printed(place, &more, &["sh", "it's a job.sh"]));
+    let stand = Stand::new("");
+    let place = stand.path("");
+    fs::write(stand.path("it's a job.sh"), JOB).unwrap();
+    let more = "--grace 20 --print slurm --time-limit-hours=24 --name gpt-2";
+    let batch = script_for(&stand, more, &["sh", "it's a job.sh"]);
     for line in [
         "#!/bin/bash",
         "#SBATCH --job-name=gpt-2",
@@ -79,106 +66,50 @@ fn a_batch_script_trains_and_goes_on_in_another_allocation() {
         assert!(batch.lines().any(|it| it == line), "{line}: {batch}");
     }
     assert!(
-        !batch.contains("--print slurm --") && !place.join("state").exists(),
+        !batch.contains("--print slurm --") && !stand.path("state").exists(),
         "{batch}"
     );
-    let path = slurm(place);
-    let submit = || {
-        let mut command = Command::new("sbatch");
-        command
-            .current_dir(place)
-            .env("PATH", &path)
-            .stdin(Stdio::piped());
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(batch.as_bytes())
-            .unwrap();
-        child
-    };
-    let checked = {
-        fs::write(place.join("batch"), &batch).unwrap();
-        Command::new("bash")
-            .args(["-n", "batch"])
-            .current_dir(place)
-            .status()
-    };
-    assert!(checked.unwrap().success());
+    let path = slurm(&place);
+    let script = stand.path("printed");
+    fs::write(&script, &batch).unwrap();
+    let mut check = Command::new("bash");
+    assert!(check.arg("-n").arg(&script).status().unwrap().success());
     // The time limit comes near.
-    let running = submit();
-    let until = Instant::now() + Duration::from_secs(60);
-    while !place.join("tokens").exists() {
-        assert!(Instant::now() < until, "the job trains nothing");
-        thread::sleep(Duration::from_millis(20));
-    }
-    let told = Command::new("kill")
-        .args(["-TERM", &running.id().to_string()])
-        .status();
-    assert!(told.unwrap().success());
-    let stopped = running.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&stopped.stderr);
-    assert_eq!(stopped.status.code(), Some(2), "{said}");
-    assert_eq!(
-        fs::read_to_string(place.join("told")).unwrap(),
-        "requeue 42\n",
-        "{said}"
-    );
-    let pid = fs::read_to_string(place.join("pid")).unwrap();
+    let running = submit(&place, &path, &script);
+    wait_for(&stand.path("tokens"));
+    terminate(&running);
+    let said_then = refused(&running.wait_with_output().unwrap());
+    assert_eq!(stand.read("told"), "requeue 42\n", "{said_then}");
     assert!(
-        !Path::new("/proc").join(pid.trim()).join("cwd").exists(),
+        !is_there(&stand.read("pid")),
         "the job outlived its allocation"
     );
     // Queued again, it goes on, ends well, and asks for no more.
-    let done = submit().wait_with_output().unwrap();
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-    assert_eq!(
-        fs::read_to_string(place.join("tokens")).unwrap().trim(),
-        "60000"
-    );
-    assert_eq!(
-        fs::read_to_string(place.join("told")).unwrap(),
-        "requeue 42\n"
-    );
-    let log = fs::read_to_string(place.join("log")).unwrap();
-    assert!(!log.contains("not alone"), "{log}");
+    said(&submit(&place, &path, &script).wait_with_output().unwrap());
+    assert_eq!(stand.tokens(), 60_000);
+    assert_eq!(stand.read("told"), "requeue 42\n");
+    stand.was_never_run_twice();
 }
 
 #[test]
 fn what_does_not_fit_a_scheduler_is_refused() {
-    let folder = folder();
-    let refused = |more: &[&str], job: &[&str]| {
-        let output = printed(folder.path(), more, job);
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
-        String::from_utf8(output.stderr).unwrap()
-    };
-    let said = refused(&["--print", "slurm", "--nodes", "3"], &["srun", "x"]);
+    let stand = Stand::new(JOB);
+    let refused = |more: &str, job| refused(&stand.command(more, &[job, "x"]).output().unwrap());
+    let said = refused("--print slurm --nodes 3", "srun");
     assert!(
         said.contains("2 GPUs are not the same number on each of 3 nodes"),
         "{said}"
     );
-    let said = refused(&["--print", "slurm", "--nodes", "2"], &["torchrun", "x"]);
+    let said = refused("--print slurm --nodes 2", "torchrun");
     assert!(said.contains("must begin with srun"), "{said}");
-    let said = refused(&["--print", "kubernetes", "--claim", "work"], &["x"]);
+    let said = refused("--print kubernetes --claim work", "x");
     assert!(said.contains("--image"), "{said}");
-    let kubernetes = ["--print", "kubernetes", "--claim", "work", "--image", "i"];
-    let said = refused(&[&kubernetes[..], &["--nodes", "2"]].concat(), &["x"]);
+    let kubernetes = "--print kubernetes --claim work --image i";
+    let said = refused(&format!("{kubernetes} --nodes 2"), "x");
     assert!(said.contains("on one node"), "{said}");
-    let said = refused(
-        &[&kubernetes[..], &["--name", "Not_A_Name"]].concat(),
-        &["x"],
-    );
+    let said = refused(&format!("{kubernetes} --name Not_A_Name"), "x");
     assert!(said.contains("at most 63 of a to z"), "{said}");
-    let said = refused(&["--nodes", "2"], &["x"]);
+    let said = refused("--nodes 2", "x");
     assert!(said.contains("--print"), "{said}");
 }
 
@@ -195,21 +126,11 @@ fn validated(folder: &Path, manifest: &Value) -> Option<bool> {
 
 #[test]
 fn a_manifest_is_a_job_that_the_api_takes_and_whose_command_trains() {
-    let folder = folder();
-    let place = folder.path();
-    fs::write(place.join("job.sh"), JOB).unwrap();
-    let more = [
-        "--print",
-        "kubernetes",
-        "--image",
-        "registry.example/train:1",
-        "--claim",
-        "work",
-        "--secret",
-        "signals",
-    ];
-    let manifest: Value =
-        serde_json::from_str(&text(&printed(place, &more, &["sh", "job.sh"]))).unwrap();
+    let stand = Stand::new(JOB);
+    let place = stand.path("");
+    let own = "--print kubernetes --image registry.example/train:1 --claim work --secret signals";
+    let script = script_for(&stand, &format!("--grace 20 {own}"), &["sh", "job.sh"]);
+    let manifest: Value = serde_json::from_str(&script).unwrap();
     let pod = &manifest["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
     assert_eq!(
@@ -228,15 +149,15 @@ fn a_manifest_is_a_job_that_the_api_takes_and_whose_command_trains() {
         .iter()
         .map(|it| it.as_str().unwrap())
         .collect();
-    let expected = format!("litctl carbon run {RUN} -- sh job.sh");
+    let expected = format!("litctl carbon run {} -- sh job.sh", options("--grace 20"));
     assert_eq!(words, expected.split_whitespace().collect::<Vec<_>>());
-    match validated(place, &manifest) {
+    match validated(&place, &manifest) {
         Some(good) => {
             assert!(good, "{manifest}");
             let mut wrong = manifest.clone();
             wrong["spec"]["template"]["spec"]["restartPolice"] = "OnFailure".into();
             assert_eq!(
-                validated(place, &wrong),
+                validated(&place, &wrong),
                 Some(false),
                 "the check sees nothing"
             );
@@ -248,18 +169,13 @@ fn a_manifest_is_a_job_that_the_api_takes_and_whose_command_trains() {
         }
     }
     // A stand-in of the kubelet: the command in the volume's folder.
-    let done = Command::new(LITCTL)
-        .current_dir(place)
-        .args(&words[1..])
-        .output()
-        .unwrap();
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
+    let mut kubelet = Command::new(LITCTL);
+    said(
+        &kubelet
+            .current_dir(&place)
+            .args(&words[1..])
+            .output()
+            .unwrap(),
     );
-    assert_eq!(
-        fs::read_to_string(place.join("tokens")).unwrap().trim(),
-        "60000"
-    );
+    assert_eq!(stand.tokens(), 60_000);
 }

@@ -4,10 +4,10 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{folder, litctl};
+use super::{carbon, folder, printed, read};
 use crate::lease::Node;
 
-/// A CPU job that logs as Megatron-LM does: 2 ms an iteration with TP=1, 4 ms with TP=2.
+/// A CPU job that logs as Megatron-LM does: 20 ms an iteration with TP=1, 40 ms with TP=2.
 const LOGGING: &str = r#"
 time=$((LITD_TP * 20))
 sleep 0.2
@@ -17,38 +17,20 @@ while [ ! -e "$LITD_CARBON_CHECKPOINT" ]; do
 done
 "#;
 
+/// The command that measures that job with these options.
+fn profile(options: &str) -> String {
+    format!("profile {options} --tokens-per-iteration 1000 --out measured.csv -- sh job.sh")
+}
+
 #[test]
 fn a_profile_is_measured_from_the_logs_of_a_job() {
     let folder = folder();
     fs::write(folder.path().join("job.sh"), LOGGING).unwrap();
-    let args = [
-        "profile",
-        "--gpus",
-        "2",
-        "--only",
-        "1,2,1",
-        "--only",
-        "2,1,1",
-        "--tokens-per-iteration",
-        "1000",
-        "--seconds",
-        "0.5",
-        "--warm-up",
-        "0.3",
-        "--power",
-        "300",
-        "--out",
-        "measured.csv",
-        "--",
-        "sh",
-        "job.sh",
-    ];
-    let output = litctl(folder.path(), &args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let options = "--gpus 2 --only 1,2,1 --only 2,1,1 --seconds 0.5 --warm-up 0.3 --power 300";
+    let mut profile = carbon(folder.path(), &profile(options));
+    let text = printed(&profile.output().unwrap());
     assert!(text.contains("a switch takes 0."), "{text}");
-    let csv = fs::read_to_string(folder.path().join("measured.csv")).unwrap();
+    let csv = read(&folder.path().join("measured.csv"));
     let rows: Vec<&str> = csv.lines().collect();
     assert_eq!(rows[0], "tp,pp,dp,power_w,tokens_per_s,switch_s");
     assert!(rows[1].starts_with("1,2,1,300,50000,0."), "{csv}");
@@ -62,35 +44,16 @@ fn power_is_what_litd_reads() {
     node.pass(2);
     let folder = folder();
     fs::write(folder.path().join("job.sh"), LOGGING).unwrap();
+    let options = profile("--gpus 8 --only 1,1,8 --seconds 0.5 --warm-up 0.1");
     let mut profile = node.litctl();
-    profile.current_dir(folder.path());
-    profile.args([
-        "carbon",
-        "profile",
-        "--gpus",
-        "8",
-        "--only",
-        "1,1,8",
-        "--out",
-        "measured.csv",
-    ]);
-    profile.args([
-        "--tokens-per-iteration",
-        "1000",
-        "--seconds",
-        "0.5",
-        "--warm-up",
-        "0.1",
-    ]);
-    let output = profile.args(["--", "sh", "job.sh"]).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
+    profile.current_dir(folder.path()).arg("carbon");
+    printed(&profile.args(options.split_whitespace()).output().unwrap());
     let status = node.litctl().args(["status", "--json"]).output().unwrap();
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
     let devices = status["devices"].as_array().unwrap().iter();
     let gpus = devices.filter(|it| it["name"].as_str().unwrap().starts_with("gpu"));
     let watts: f64 = gpus.map(|it| it["power"].as_f64().unwrap()).sum();
-    let csv = fs::read_to_string(folder.path().join("measured.csv")).unwrap();
+    let csv = read(&folder.path().join("measured.csv"));
     let row: Vec<f64> = csv
         .lines()
         .nth(1)

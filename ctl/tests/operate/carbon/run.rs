@@ -1,13 +1,14 @@
 //! `litctl carbon run`: a job that is killed, and one that does not do what it is asked to.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{folder, litctl};
-use crate::LITCTL;
+use tempfile::TempDir;
+
+use super::{carbon, folder, is_there, printed, read, refused, signal, terminate, wait_for};
 
 /// A job of 60,000 tokens that trains a thousand each 20 ms, writes a checkpoint each time, and tells when it
 /// is not alone.
@@ -24,155 +25,135 @@ while [ "$tokens" -lt 60000 ]; do
 done
 "#;
 
-/// A run of 60,000 tokens within seven hours of the trace, half a second each.
-pub fn command(folder: &Path, more: &[&str], job: &[&str]) -> Command {
-    let mut command = Command::new(LITCTL);
-    command.current_dir(folder).args([
-        "carbon",
-        "run",
-        "--profile",
-        "profile.csv",
-        "--tokens",
-        "60000",
-        "--progress",
-        "tokens",
-        "--state",
-        "state",
-        "--trace",
-        "trace.csv",
-        "--forecast",
-        "forecast.csv",
-        "--from",
-        "2030-01-01T00:00:00Z",
-        "--speed",
-        "7200",
-    ]);
-    let of = |option: &str| more.contains(&option);
-    if !of("--deadline-hours") {
-        command.args(["--deadline-hours", "7"]);
-    }
-    if !of("--failures") {
-        command.args(["--failures", "100"]);
-    }
-    command.args(more).arg("--").args(job);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+/// The options of a run of 60,000 tokens, at the trace's hours of half a second each, and more.
+pub fn options(more: &str) -> String {
+    let default = |option: &str, value: u32| match more.contains(option) {
+        true => String::new(),
+        false => format!(" {option} {value}"),
+    };
+    format!(
+        "--profile profile.csv --tokens 60000 --progress tokens --state state --trace trace.csv \
+         --forecast forecast.csv --from 2030-01-01T00:00:00Z --speed 7200{}{} {more}",
+        default("--deadline-hours", 7),
+        default("--failures", 100)
+    )
 }
 
-pub fn run(folder: &Path, more: &[&str], job: &[&str]) -> Child {
-    command(folder, more, job).spawn().unwrap()
-}
+/// A folder with a profile, a signal and a job.
+pub struct Stand(TempDir);
 
-fn start(folder: &Path) -> Child {
-    run(folder, &[], &["sh", "job.sh"])
+impl Stand {
+    pub fn new(job: &str) -> Self {
+        let stand = Self(folder());
+        fs::write(stand.path("job.sh"), job).unwrap();
+        stand
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        read(&self.path(name))
+    }
+
+    /// A run of a job, about to be started.
+    pub fn command(&self, more: &str, job: &[&str]) -> Command {
+        let mut command = carbon(self.0.path(), &format!("run {}", options(more)));
+        command.arg("--").args(job);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub fn start(&self, more: &str) -> Child {
+        self.command(more, &["sh", "job.sh"]).spawn().unwrap()
+    }
+
+    /// Runs until litctl ends.
+    pub fn run(&self, more: &str) -> Output {
+        self.start(more).wait_with_output().unwrap()
+    }
+
+    /// A run whose job has written a checkpoint.
+    pub fn trains(&self) -> Child {
+        let runner = self.start("");
+        wait_for(&self.path("tokens"));
+        runner
+    }
+
+    /// Tokens of the last checkpoint.
+    pub fn tokens(&self) -> u32 {
+        self.read("tokens").trim().parse().unwrap()
+    }
+
+    /// What the job said at its starts.
+    pub fn starts(&self) -> Vec<String> {
+        self.read("log").lines().map(str::to_owned).collect()
+    }
+
+    pub fn was_never_run_twice(&self) {
+        let starts = self.starts();
+        assert!(!starts.contains(&"not alone".to_owned()), "{starts:?}");
+    }
 }
 
 /// Runner and job are killed at any moment; what is started again goes on from the last checkpoint.
 #[test]
 fn a_job_outlives_its_runner_and_itself() {
-    let folder = folder();
-    let place = folder.path();
-    fs::write(place.join("job.sh"), JOB).unwrap();
+    let stand = Stand::new(JOB);
     for (number, milliseconds) in [300, 450, 700].into_iter().enumerate() {
-        let mut runner = start(place);
+        let mut runner = stand.start("");
         thread::sleep(Duration::from_millis(milliseconds));
         if number == 1 {
-            let pid = fs::read_to_string(place.join("pid")).unwrap();
-            let killed = Command::new("kill").args(["-9", pid.trim()]).status();
-            assert!(killed.unwrap().success());
+            signal("KILL", &stand.read("pid"));
             thread::sleep(Duration::from_millis(1500));
         }
         runner.kill().unwrap();
         runner.wait().unwrap();
     }
-    let done = start(place).wait_with_output().unwrap();
-    let stderr = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{stderr}");
-    let text = String::from_utf8(done.stdout).unwrap();
+    let text = printed(&stand.run(""));
     assert!(text.starts_with("60000 tokens trained at "), "{text}");
-    assert_eq!(
-        fs::read_to_string(place.join("tokens")).unwrap().trim(),
-        "60000"
-    );
-    let log = fs::read_to_string(place.join("log")).unwrap();
-    let starts: Vec<u32> = log
-        .lines()
-        .filter_map(|line| line.rsplit_once(' ')?.1.parse().ok())
-        .collect();
-    assert!(starts.len() >= 4, "{log}");
-    assert!(!log.contains("not alone"), "{log}");
+    assert_eq!(stand.tokens(), 60_000);
+    let log = stand.starts();
+    let starts = log.iter();
+    let starts = starts.filter_map(|line| line.rsplit_once(' ')?.1.parse().ok());
+    let starts: Vec<u32> = starts.collect();
+    assert!(starts.len() >= 4, "{log:?}");
+    stand.was_never_run_twice();
     assert!(
         starts.is_sorted(),
-        "a start went back behind a checkpoint: {log}"
+        "a start went back behind a checkpoint: {log:?}"
     );
     // It is done, and stays so.
-    let again = start(place).wait_with_output().unwrap();
-    assert!(again.status.success());
-    let text = String::from_utf8(again.stdout).unwrap();
+    let text = printed(&stand.run(""));
     assert!(text.contains("60000 tokens are trained already"), "{text}");
-    assert_eq!(fs::read_to_string(place.join("log")).unwrap(), log);
+    assert_eq!(stand.starts(), log);
 }
 
 /// Whoever stops litctl stops the job, which writes a checkpoint first.
 #[test]
 fn a_runner_that_is_told_to_stop_leaves_a_checkpoint_and_no_job() {
-    let folder = folder();
-    let place = folder.path();
-    fs::write(place.join("job.sh"), JOB).unwrap();
-    let runner = start(place);
-    let until = Instant::now() + Duration::from_secs(30);
-    while !place.join("tokens").exists() {
-        assert!(Instant::now() < until, "the job trains nothing");
-        thread::sleep(Duration::from_millis(20));
-    }
-    let told = Command::new("kill")
-        .args(["-TERM", &runner.id().to_string()])
-        .status();
-    assert!(told.unwrap().success());
-    let stopped = runner.wait_with_output().unwrap();
-    let said = String::from_utf8(stopped.stderr).unwrap();
-    assert_eq!(stopped.status.code(), Some(2), "{said}");
+    let stand = Stand::new(JOB);
+    let runner = stand.trains();
+    terminate(&runner);
+    let said = refused(&runner.wait_with_output().unwrap());
     assert!(
         said.contains("started again, litctl goes on from there"),
         "{said}"
     );
-    let pid = fs::read_to_string(place.join("pid")).unwrap();
-    let is_there = Path::new("/proc").join(pid.trim()).join("cwd").exists();
-    assert!(!is_there, "the job outlived its runner: {said}");
-    let done = start(place).wait_with_output().unwrap();
-    assert!(done.status.success());
-    assert_eq!(
-        fs::read_to_string(place.join("tokens")).unwrap().trim(),
-        "60000"
+    assert!(
+        !is_there(&stand.read("pid")),
+        "the job outlived its runner: {said}"
     );
+    printed(&stand.run(""));
+    assert_eq!(stand.tokens(), 60_000);
 }
 
 #[test]
 fn a_dry_run_starts_nothing() {
-    let folder = folder();
-    let args = [
-        "run",
-        "--profile",
-        "profile.csv",
-        "--tokens",
-        "1.08e6",
-        "--deadline-hours",
-        "6",
-        "--progress",
-        "tokens",
-        "--state",
-        "state",
-        "--trace",
-        "trace.csv",
-        "--from",
-        "2030-01-01T02:00:00Z",
-        "--dry-run",
-        "--",
-        "touch",
-        "started-{tp}",
-    ];
-    let output = litctl(folder.path(), &args);
-    let text = String::from_utf8(output.stdout).unwrap();
+    let stand = Stand::new(JOB);
+    let mut dry = stand.command("--dry-run", &["touch", "started-{tp}"]);
+    let text = printed(&dry.output().unwrap());
     assert!(text.contains("command  touch started-"), "{text}");
-    assert!(!folder.path().join("started-1").exists() && !folder.path().join("started-2").exists());
+    assert!(!stand.path("started-1").exists() && !stand.path("started-2").exists());
 }

@@ -2,49 +2,30 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Output;
 
 use serde_json::{Value, json};
 
-use super::{PROFILE, folder, litctl};
+use super::{PROFILE, carbon, folder, printed, refused};
 
-fn schedule(folder: &Path, policy: &str, more: &[&str]) -> std::process::Output {
-    let args = [
-        "schedule",
-        "--profile",
-        "profile.csv",
-        "--trace",
-        "trace.csv",
-        "--forecast",
-        "forecast.csv",
-        "--start",
-        "2030-01-01T00:00:00Z",
-        "--policy",
-        policy,
-        "--json",
-    ];
-    litctl(folder, &[&args, more].concat())
+fn schedule(folder: &Path, policy: &str, more: &str) -> Output {
+    let options = format!(
+        "schedule --profile profile.csv --trace trace.csv --forecast forecast.csv --start 2030-01-01T00:00:00Z \
+         --policy {policy} --json {more}"
+    );
+    carbon(folder, &options).output().unwrap()
 }
 
-fn plan(folder: &Path, policy: &str, more: &[&str]) -> Value {
-    let output = schedule(folder, policy, more);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{policy}: {stderr}");
-    serde_json::from_slice(&output.stdout).unwrap()
+fn plan(folder: &Path, policy: &str, more: &str) -> Value {
+    serde_json::from_str(&printed(&schedule(folder, policy, more))).unwrap()
 }
 
 #[test]
 fn a_plan_is_the_json_that_was_agreed() {
     let folder = folder();
     // 3 h of the fastest; 6 h, a switch of 15 min.
-    let job = [
-        "--tokens",
-        "1.08e6",
-        "--deadline-hours",
-        "6",
-        "--switch-seconds",
-        "900",
-    ];
-    let found = plan(folder.path(), "fixed", &job);
+    let job = "--tokens 1.08e6 --deadline-hours 6 --switch-seconds 900";
+    let found = plan(folder.path(), "fixed", job);
     let (fast, lean) = (
         json!({"tp": 1, "pp": 1, "dp": 2}),
         json!({"tp": 2, "pp": 1, "dp": 1}),
@@ -61,8 +42,8 @@ fn a_plan_is_the_json_that_was_agreed() {
             "windows": windows, "optimal": true, "bound_g": 560.0
         })
     );
-    let job = ["--tokens", "1.08e6", "--deadline-hours", "8"];
-    let found = plan(folder.path(), "shift", &job);
+    let job = "--tokens 1.08e6 --deadline-hours 8";
+    let found = plan(folder.path(), "shift", job);
     assert_eq!(
         (found["start_hours"].as_u64(), found["carbon_g"].as_f64()),
         (Some(5), Some(200.0))
@@ -78,24 +59,13 @@ fn a_plan_is_the_json_that_was_agreed() {
 #[test]
 fn every_policy_keeps_the_deadline_and_none_is_below_the_bound() {
     let folder = folder();
-    let job = [
-        "--tokens",
-        "1.08e6",
-        "--deadline-hours",
-        "7",
-        "--switch-seconds",
-        "600",
-    ];
-    let optimum = plan(folder.path(), "shift", &job)["carbon_g"]
+    let job = "--tokens 1.08e6 --deadline-hours 7 --switch-seconds 600";
+    let optimum = plan(folder.path(), "shift", job)["carbon_g"]
         .as_f64()
         .unwrap();
     for policy in ["static", "greedy", "fixed", "shift", "shift-static", "mpc"] {
-        for more in [
-            &[][..],
-            &["--factor", "lifecycle"],
-            &["--window-hours", "0.5"],
-        ] {
-            let found = plan(folder.path(), policy, &[&job, more].concat());
+        for more in ["", "--factor lifecycle", "--window-hours 0.5"] {
+            let found = plan(folder.path(), policy, &format!("{job} {more}"));
             let number = |name: &str| found[name].as_f64().unwrap();
             assert!(number("completion_hours") <= 7.0, "{policy}: {found}");
             assert!(number("bound_g") <= number("carbon_g"), "{policy}: {found}");
@@ -109,26 +79,21 @@ fn every_policy_keeps_the_deadline_and_none_is_below_the_bound() {
 #[test]
 fn what_has_no_plan_is_refused_with_a_reason() {
     let folder = folder();
-    let refused = |policy: &str, more: &[&str]| {
-        let output = schedule(folder.path(), policy, more);
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
-        assert!(output.stdout.is_empty());
-        String::from_utf8(output.stderr).unwrap()
-    };
+    let refused = |policy: &str, more: &str| refused(&schedule(folder.path(), policy, more));
     for policy in ["static", "greedy", "fixed", "shift", "shift-static", "mpc"] {
-        let said = refused(policy, &["--tokens", "1.08e6", "--deadline-hours", "2.9"]);
+        let said = refused(policy, "--tokens 1.08e6 --deadline-hours 2.9");
         assert!(
             said.contains("infeasible") && said.contains("TP=1 PP=1 DP=2, needs 3.00 h"),
             "{said}"
         );
     }
     // Nothing beyond the trace is made up.
-    let said = refused("shift", &["--tokens", "1.08e6", "--deadline-hours", "9"]);
+    let said = refused("shift", "--tokens 1.08e6 --deadline-hours 9");
     assert!(
         said.contains("no carbon intensity for 2030-01-01T08:00:00Z"),
         "{said}"
     );
-    let said = refused("fixed", &["--tokens", "1", "--factor", "marginal"]);
+    let said = refused("fixed", "--tokens 1 --factor marginal");
     assert!(
         said.contains("trace.csv: there is no column \"ci_marginal_g_per_kwh\""),
         "{said}"
@@ -138,7 +103,7 @@ fn what_has_no_plan_is_refused_with_a_reason() {
         format!("{PROFILE}1,1,4,5,5\n"),
     )
     .unwrap();
-    let said = refused("fixed", &["--tokens", "1"]);
+    let said = refused("fixed", "--tokens 1");
     assert!(
         said.contains("profile.csv: line 5: TP=1 PP=1 DP=4 needs 4 GPUs"),
         "{said}"
