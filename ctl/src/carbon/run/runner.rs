@@ -376,7 +376,7 @@ impl<'a> Runner<'a> {
             Action::Start(number) => self.start(number, seen)?,
             Action::AskCheckpoint => {
                 self.meter.asked(self.rate());
-                let asked = match self.state.process {
+                let asked = match self.process() {
                     Some(process) => job::ask(process, &self.args.checkpoint, &self.folder),
                     None => job::ask_remains(&self.args.checkpoint, &self.folder),
                 };
@@ -403,8 +403,14 @@ impl<'a> Runner<'a> {
             .map_or(litd_units::TokensPerSecond(f64::INFINITY), |it| it.rate)
     }
 
+    /// The process that was started, as long as it is there: somebody else may have its number after it.
+    fn process(&self) -> Option<Process> {
+        let is_ours = |it: &Process| self.handle.is_some() || it.is_alive();
+        self.state.process.filter(is_ours)
+    }
+
     fn tell(&self, signal: Unix) -> Outcome {
-        if let Some(process) = self.state.process.filter(|it| it.is_alive()) {
+        if let Some(process) = self.process() {
             job::tell_all(process, signal)?;
         }
         Ok(job::tell_remains(&self.folder, signal)?)

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
@@ -100,6 +100,21 @@ fn a_process_that_got_the_number_of_an_earlier_job_lives_on() {
     let stand = Stand::new(JOB);
     let innocent = innocent(&stand);
     said(&stand.run(""));
+    ends(innocent);
+}
+
+/// The launcher is gone and its number is another's, but one of its ranks is left: that one is asked, nobody else.
+#[test]
+fn a_request_by_signal_reaches_the_job_alone() {
+    let stand = Stand::new(JOB);
+    let innocent = innocent(&stand);
+    let place = stand.path("").canonicalize().unwrap();
+    let mut rank = Command::new("sleep");
+    rank.env("LITD_CARBON_CHECKPOINT", place.join("state/checkpoint-due"));
+    let mut rank = rank.arg("100").spawn().unwrap();
+    let stderr = said(&stand.run("--checkpoint signal:USR1 --grace 5"));
+    let asked = rank.wait().unwrap().signal();
+    assert_eq!(asked, Some(10), "SIGUSR1: {stderr}");
     ends(innocent);
 }
 
