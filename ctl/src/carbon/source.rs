@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::http::{Http, Url};
 use super::input;
+use crate::output;
 
 /// A file that is written anew, a recorded trace, or a provider.
 #[derive(Clone, clap::Args)]
@@ -225,26 +226,42 @@ impl Signal {
 impl Kept {
     const FILES: [&str; 2] = ["signal.csv", "forecasts.csv"];
 
+    /// What is damaged is set aside: forecasts are corrected the less, and that is no reason not to decide.
     fn read(folder: &Path, factor: Factor) -> Fallible<Self> {
         fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let [trace, forecasts] = Self::FILES.map(|name| folder.join(name));
-        let history = match trace.exists() {
-            true => {
-                let read: Trace = input::parse(&trace)?;
-                let forecasts = forecasts.exists().then(|| input::parse(&forecasts));
-                let history = History::of(&read, forecasts.transpose()?, factor);
+        let files = Self::FILES.map(|name| folder.join(name));
+        let history = match Self::parse(&files) {
+            Ok(None) => History::default(),
+            Ok(Some((trace, forecasts))) => {
+                let history = History::of(&trace, forecasts, factor);
                 history.map_err(|error| {
-                    let path = trace.display();
+                    let path = files[0].display();
                     format!("{path}: {error}: give the same --factor, or another folder")
                 })?
             }
-            false => History::default(),
+            Err(error) => {
+                for file in &files {
+                    // Where even that is not possible, it is overwritten.
+                    let _: std::io::Result<()> = fs::rename(file, file.with_extension("damaged"));
+                }
+                let aside = "is set aside as signal.damaged and forecasts.damaged, and begins anew";
+                output::note(&format!("{error}; what was kept of the signal {aside}"));
+                History::default()
+            }
         };
         Ok(Self {
             folder: folder.to_owned(),
             history,
             trouble: None,
         })
+    }
+
+    fn parse([trace, forecasts]: &[PathBuf; 2]) -> Fallible<Option<(Trace, Option<Forecasts>)>> {
+        if !trace.exists() {
+            return Ok(None);
+        }
+        let issued = forecasts.exists().then(|| input::parse(forecasts));
+        Ok(Some((input::parse(trace)?, issued.transpose()?)))
     }
 
     /// A history that can't be written is no reason to end: forecasts are corrected the less.

@@ -404,3 +404,29 @@ fn what_is_kept_is_a_trace_and_its_forecasts() {
     let said = refused(&other.output().unwrap());
     assert!(said.contains("another folder"), "{said}");
 }
+
+/// A crash may leave anything of what is kept: that is said and set aside, and the provider is asked all the same.
+#[test]
+fn what_is_kept_and_damaged_is_set_aside() {
+    let folder = folder();
+    let case = cases().swap_remove(0);
+    let kept = folder.path().join("kept");
+    for (damaged, text) in [
+        ("signal", "\0\0\0\0"),
+        ("forecasts", "issued_utc,lead_h\n1"),
+    ] {
+        advice(folder.path(), &case, "--history kept");
+        fs::write(kept.join(damaged).with_extension("csv"), text).unwrap();
+        let output = asked(folder.path(), &case, "--history kept").output();
+        let output = output.unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(10), "{stderr}");
+        assert!(stderr.contains(&format!("{damaged}.csv: ")), "{stderr}");
+        let aside = kept.join(damaged).with_extension("damaged");
+        assert_eq!(read(&aside), text);
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(said["stale"], false, "{said}");
+        // It begins anew.
+        assert_eq!(read(&kept.join("signal.csv")).lines().count(), 2);
+    }
+}
