@@ -175,9 +175,13 @@ impl Running {
         let (sender, lines) = channel();
         // Ends with the job's output.
         thread::spawn(move || {
-            let read = BufReader::new(stdout).lines().map_while(Result::ok);
-            read.take_while(|line| sender.send(line.clone()).is_ok())
-                .count()
+            let read = BufReader::new(stdout).split(b'\n').map_while(Result::ok);
+            // Jobs may write anything; what is looked for are numbers.
+            read.take_while(|line| {
+                let line = String::from_utf8_lossy(line).into_owned();
+                sender.send(line).is_ok()
+            })
+            .count()
         });
         Ok(Self {
             child,
