@@ -202,7 +202,8 @@ impl FromStr for Forecasts {
             }
             let at = moment.as_second() + (hours * 3600.0).round() as i64;
             let value = (row.line, (at, number));
-            let known = issues.iter().position(|(other, _)| *other == moment);
+            // It is the last one nearly always.
+            let known = issues.iter().rposition(|(other, _)| *other == moment);
             match known {
                 None => issues.push((moment, vec![value])),
                 Some(issue) if issue + 1 == issues.len() => issues[issue].1.push(value),

@@ -172,6 +172,7 @@ impl FromStr for Profile {
                 .map_err(|error| TableError::Whole(format!("the profile's JSON: {error}")));
         }
         let table = Table::read(text, &COLUMNS)?;
+        table.check_surplus()?;
         let mut points = Vec::new();
         let mut switch: Option<f64> = None;
         for row in table.rows() {
@@ -305,6 +306,10 @@ mod tests {
             "line 2: power_w \"nan\" is no number"
         );
         assert_eq!(error("1,1,8,5\n"), "line 2: tokens_per_s is missing");
+        assert_eq!(
+            error("1,1,8,1500,5,58000\n"),
+            "line 2: the row has 6 fields and the first line names 5: a comma in a number?"
+        );
         let error = "tp,pp,dp,power_w\n1,1,1,1\n"
             .parse::<Profile>()
             .unwrap_err();

@@ -84,20 +84,32 @@ impl<'a> Table<'a> {
 
     /// Looks whether each row has as many fields as the first line names; more may be there if they are empty.
     pub fn check_lengths(&self) -> Result<(), TableError> {
-        let named = self.header.len();
-        for row in &self.rows {
-            let (given, what) = (row.fields.len(), "and the first line names");
-            if given < named {
-                let what = format!("the row has {given} fields {what} {named}: is the file cut?");
-                return Err(TableError::line(row.line, what));
-            }
-            if row.fields[named..].iter().any(|field| !field.is_empty()) {
-                let what =
-                    format!("the row has {given} fields {what} {named}: a comma in a number?");
-                return Err(TableError::line(row.line, what));
-            }
+        self.check_surplus()?;
+        let is_short = |row: &&Row| row.fields.len() < self.header.len();
+        match self.rows.iter().find(is_short) {
+            Some(short) => Err(self.length(short, "is the file cut?")),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Looks whether no row has more fields than the first line names, unless they are empty: whoever writes 1,5 for
+    /// one and a half moves all fields after it.
+    pub fn check_surplus(&self) -> Result<(), TableError> {
+        let has_more = |row: &&Row| {
+            let mut more = row.fields.iter().skip(self.header.len());
+            more.any(|field| !field.is_empty())
+        };
+        match self.rows.iter().find(has_more) {
+            Some(long) => Err(self.length(long, "a comma in a number?")),
+            None => Ok(()),
+        }
+    }
+
+    fn length(&self, row: &Row, question: &str) -> TableError {
+        let (given, named) = (row.fields.len(), self.header.len());
+        let what =
+            format!("the row has {given} fields and the first line names {named}: {question}");
+        TableError::line(row.line, what)
     }
 
     /// Where a column is, if the table has it.
