@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::run::{JOB, Stand};
-use super::{is_there, refused, said, signal, terminate, wait_for};
+use super::{is_there, refused, said, signal, terminate};
 
 /// How the job of these tests writes a checkpoint.
 const WRITES: &str = "echo $tokens > tokens.new && mv tokens.new tokens";
