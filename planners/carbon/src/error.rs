@@ -25,8 +25,9 @@ pub struct Infeasible {
 /// The signal has no value for a window that a plan may use. Nothing is wrapped around or made up.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "there is no carbon intensity for {missing}: the signal covers {first} to {end}, and a plan that starts at \
-     {start} may use windows until {until}; give a longer signal, an earlier start or an earlier deadline"
+    "there is no carbon intensity for {missing}: the signal covers {first} to {end}{}, and a plan that starts at \
+     {start} may use windows until {until}; give {}an earlier start or an earlier deadline",
+    gap(self).0, gap(self).1
 )]
 pub struct Uncovered {
     /// The beginning of the first window without a value.
@@ -39,4 +40,13 @@ pub struct Uncovered {
     pub start: Timestamp,
     /// Where the last window ends that it may use.
     pub until: Timestamp,
+}
+
+/// What the signal lacks within, and what would help.
+fn gap(uncovered: &Uncovered) -> (&'static str, &'static str) {
+    let is_within = (uncovered.first..uncovered.end).contains(&uncovered.missing);
+    match is_within {
+        true => (" with a gap there", "a signal without it, "),
+        false => ("", "a longer signal, "),
+    }
 }

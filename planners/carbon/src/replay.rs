@@ -168,7 +168,7 @@ impl<'a> Played<'a> {
         let from = start + self.clock.0.round() as i64;
         let to = (start + (self.clock + time).0.round() as i64).max(from + 1);
         series.mean(from, to).ok_or_else(|| Uncovered {
-            missing: at(from),
+            missing: at(series.missing(from, to)),
             first: series.first(),
             end: series.end(),
             start: self.setting.start,

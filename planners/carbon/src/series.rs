@@ -104,6 +104,15 @@ impl Series {
         (to > from).then(|| sum / (to - from) as f64)
     }
 
+    /// The first moment of a time that has no value.
+    pub(crate) fn missing(&self, from: i64, to: i64) -> i64 {
+        let mut at = from;
+        while at < to && self.at(at).is_some() {
+            at = self.begin(at) + self.step;
+        }
+        at
+    }
+
     /// The steps and their values, those that are missing left out.
     pub(crate) fn known(&self) -> impl Iterator<Item = (i64, f64)> + '_ {
         let steps = self.values.iter().zip(0_i64..);

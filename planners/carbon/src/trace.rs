@@ -161,7 +161,7 @@ impl Series {
         });
         let values = each.collect::<Result<Vec<_>, i64>>();
         let values = values.map_err(|begin| Uncovered {
-            missing: at(begin),
+            missing: at(self.missing(begin, begin + length)),
             first: self.first(),
             end: self.end(),
             start,
@@ -264,14 +264,22 @@ mod tests {
         assert_eq!(direct, [60.0, 70.0, 80.0].map(Intensity));
         let error = windows(Factor::Lifecycle, 2).unwrap_err().to_string();
         assert!(
-            error.contains("no carbon intensity for 2024-05-01T01:00:00Z"),
+            error.contains("no carbon intensity for 2024-05-01T01:00:00Z")
+                && error.contains("T03:00:00Z with a gap there")
+                && error.contains("give a signal without it, an earlier start"),
             "{error}"
         );
         let error = windows(Factor::Direct, 4).unwrap_err().to_string();
         assert!(
-            error.contains("covers 2024-05-01T00:00:00Z to 2024-05-01T03:00:00Z"),
+            error.contains("covers 2024-05-01T00:00:00Z to 2024-05-01T03:00:00Z, and")
+                && error.contains("give a longer signal, an earlier start"),
             "{error}"
         );
+        // The last window begins within the signal.
+        let series = trace.series(Factor::Direct).unwrap();
+        let start = moment("2024-05-01T00:30:00Z").unwrap();
+        let error = series.windows(start, Seconds(3600.0), 3).unwrap_err();
+        assert_eq!(error.missing, series.end());
         let error = trace.series(Factor::Marginal).unwrap_err().to_string();
         assert!(error.contains("ci_marginal_g_per_kwh"), "{error}");
     }
