@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// So many of the last switches count.
 const KEPT: usize = 3;
+/// No switch takes more seconds: that is three years.
+const LONGEST: f64 = 1e8;
 
 /// A sign that the job trains: a new number of tokens.
 #[derive(Debug, Clone, Copy)]
@@ -51,9 +53,7 @@ impl Costs {
 
     /// Whether each can be what a switch took.
     pub fn are_possible(&self) -> bool {
-        self.0
-            .iter()
-            .all(|it| it.is_finite() && *it >= Seconds::ZERO)
+        self.0.iter().all(|it| (0.0..=LONGEST).contains(&it.0))
     }
 }
 
@@ -104,7 +104,7 @@ impl Meter {
         let trained = (began - open.before.tokens) / open.rate + (tokens - began) / rate;
         let cost = at - open.before.at - trained;
         costs.push(if cost > Seconds::ZERO {
-            cost
+            Seconds(cost.0.min(LONGEST))
         } else {
             Seconds::ZERO
         });

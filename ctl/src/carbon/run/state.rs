@@ -106,6 +106,13 @@ impl State {
         if self.begun >= self.deadline {
             return Err(format!("the deadline of {} can't be", self.deadline));
         }
+        // A clock that is slewed may go back by moments.
+        if self.begun.duration_since(self.now) > SignedDuration::from_mins(1) {
+            return Err(format!(
+                "the job can't have begun at {}, after {}",
+                self.begun, self.now
+            ));
+        }
         let mut numbers = [Some(self.tokens), self.trained].into_iter().flatten();
         let is_possible = numbers.all(|it| it.is_finite() && it >= 0.0);
         match is_possible && self.costs.are_possible() {

@@ -129,6 +129,8 @@ fn a_state_that_can_not_be_is_refused_with_what_to_do() {
         "is_finished": false}"#;
     let bad = [
         good.replace("07:00", "00:00"),
+        good.replace("2030-01-01T00:10", "2029-12-31T23:10"),
+        good.replace("\"switches\": 0", "\"switches\": 0, \"costs\": [1e308]"),
         good.replace("\"version\": 1", "\"version\": 9"),
         good[..good.len() / 2].to_owned(),
         "\0\0\0\0".to_owned(),
@@ -210,6 +212,16 @@ fn ranks_are_gone_when_the_runner_was_told_to_stop() {
     let stopped = runner.wait_with_output().unwrap();
     assert!(!rank_is_left(&stand), "a rank outlived the run");
     refused(&stopped);
+}
+
+/// A deadline that no clock reaches is refused in words.
+#[test]
+fn a_deadline_beyond_all_time_is_refused() {
+    let stand = Stand::new(JOB);
+    let stderr = refused(&stand.run("--deadline-hours 1e300"));
+    assert!(stderr.contains("'--deadline-hours <D>'"), "{stderr}");
+    assert!(stderr.contains("at most a century"), "{stderr}");
+    assert!(!stand.path("state").exists());
 }
 
 /// A job that ends well before it has its tokens, again and again: litctl says so and gives up.
