@@ -33,12 +33,15 @@ pub fn tokens(text: &str) -> Result<Tokens, &'static str> {
         .ok_or("must be a number of tokens above 0, such as 8e9")
 }
 
+/// No job, window or signal is of more hours: that is a century.
+const MOST_HOURS: f64 = 876_600.0;
+
 /// Reads hours above 0.
 pub fn hours(text: &str) -> Result<Seconds, &'static str> {
     let hours = span(text)?;
-    match hours > Seconds::ZERO {
+    match hours > Seconds::ZERO && hours <= Seconds::from_hours(MOST_HOURS) {
         true => Ok(hours),
-        false => Err("must be more than 0 hours"),
+        false => Err("must be more than 0 hours, and at most a century"),
     }
 }
 

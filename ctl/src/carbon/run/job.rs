@@ -33,7 +33,12 @@ impl FromStr for Ask {
         }
         let name = text.strip_prefix("signal:").ok_or_else(wrong)?;
         let name = format!("SIG{}", name.trim_start_matches("SIG"));
-        name.parse().map(Self::Signal).map_err(|_| wrong())
+        match name.parse().map_err(|_| wrong())? {
+            Signal::SIGKILL | Signal::SIGSTOP => Err(format!(
+                "{text:?} can't be a request: no job hears SIGKILL or SIGSTOP"
+            )),
+            signal => Ok(Self::Signal(signal)),
+        }
     }
 }
 
@@ -212,6 +217,8 @@ mod tests {
         assert_eq!("signal:USR1".parse(), Ok(Ask::Signal(Signal::SIGUSR1)));
         assert_eq!("file".parse(), Ok(Ask::File));
         assert!("signal:NONE".parse::<Ask>().is_err());
+        let error = "signal:SIGKILL".parse::<Ask>().unwrap_err();
+        assert!(error.contains("no job hears"), "{error}");
         assert!("usr1".parse::<Ask>().is_err());
     }
 }
