@@ -9,6 +9,8 @@ mod common;
 mod exact;
 mod future;
 mod milp;
+#[path = "../../../perseus/tests/perseus/scipy.rs"]
+mod scipy;
 mod signal;
 mod skill;
 mod wrong;

@@ -13,3 +13,4 @@ mod plans;
 mod pricing;
 mod reference;
 mod schedules;
+mod scipy;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::{problem, read};
+use crate::scipy;
 use litd_planner::{Frontier, Problem, certificate};
 use litd_profiles::Units;
 use proptest::prelude::*;
@@ -46,16 +47,7 @@ fn the_optima_that_highs_found_come_out() {
 
 #[test]
 fn highs_finds_the_same_optima_of_new_graphs() {
-    let own = beside("../../target/tools/planner/bin/python");
-    let pythons = [own.as_path(), Path::new("python3")];
-    let has_scipy = |python: &&Path| {
-        let output = Command::new(python)
-            .args(["-c", "import scipy.optimize"])
-            .output();
-        output.is_ok_and(|output| output.status.success())
-    };
-    let Some(python) = pythons.into_iter().find(has_scipy) else {
-        eprintln!("SKIPPED: no python3 with scipy; see docs/planner.md");
+    let Some(python) = scipy::python("optima of new graphs") else {
         return;
     };
     let count = std::env::var("LITD_LP_GRAPHS").unwrap_or_else(|_| "60".into());
