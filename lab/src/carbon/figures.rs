@@ -29,15 +29,16 @@ fn whole(value: &f64) -> String {
 /// A line by hours.
 pub struct Line {
     pub name: String,
-    pub values: Vec<f64>,
+    /// Each hour that has a value, and that.
+    pub points: Vec<(f64, f64)>,
 }
 
 impl Line {
     /// The name, with the coefficient of variation.
     fn title(&self) -> String {
-        let count = self.values.len().max(1) as f64;
-        let mean = self.values.iter().sum::<f64>() / count;
-        let squares = self.values.iter().map(|it| (it - mean).powi(2));
+        let count = self.points.len().max(1) as f64;
+        let mean = self.points.iter().map(|it| it.1).sum::<f64>() / count;
+        let squares = self.points.iter().map(|it| (it.1 - mean).powi(2));
         let deviation = (squares.sum::<f64>() / count).sqrt();
         format!("{} (CV {:.2})", self.name, deviation / mean)
     }
@@ -75,19 +76,20 @@ pub fn signals(title: &str, lines: &[Line]) -> Drawn<String> {
         let (top, body) = area.split_vertically(HEADER);
         let names: Vec<String> = lines.iter().map(Line::title).collect();
         header(&top, title, names.iter().map(String::as_str))?;
-        let hours = lines.iter().map(|it| it.values.len()).max().unwrap_or(1);
-        let up = from_zero(lines.iter().flat_map(|it| it.values.iter().copied()));
+        let points = || lines.iter().flat_map(|it| &it.points);
+        let hours = points().map(|it| it.0 + 1.0).fold(1.0, f64::max);
+        let up = from_zero(points().map(|it| it.1));
         let mut chart = ChartBuilder::on(&body)
             .margin(8)
             .margin_right(20)
             .x_label_area_size(36)
             .y_label_area_size(LEFT)
-            .build_cartesian_2d(0.0..hours as f64, up)?;
+            .build_cartesian_2d(0.0..hours, up)?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
-            .x_labels(hours / 24 + 1)
+            .x_labels(hours as usize / 24 + 1)
             .x_label_formatter(&whole)
             .y_label_formatter(&whole)
             .x_desc("hour")
@@ -96,8 +98,7 @@ pub fn signals(title: &str, lines: &[Line]) -> Drawn<String> {
             .draw()?;
         for (at, line) in lines.iter().enumerate() {
             let colour = COLOURS[at % COLOURS.len()];
-            let points = line.values.iter().enumerate();
-            let points = points.map(|(hour, value)| (hour as f64, *value));
+            let points = line.points.iter().copied();
             chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
         }
         Ok(())

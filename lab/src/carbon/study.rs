@@ -75,6 +75,9 @@ pub struct Scope {
     pub out: PathBuf,
 }
 
+/// A week in hours: the second one of the month is shown.
+const WEEK: f64 = 168.0;
+
 const EXAMPLES: &str = "\
 Example:
   litlab carbon study --trace US-CAL-CISO_2024-05_06.csv --forecast US-CAL-CISO_2024-05_06_forecast96h.csv \\
@@ -170,6 +173,12 @@ impl Study {
             );
             text += &format!("\n## {heading}\n\n{}", summary::table(group));
             text += &gap(group);
+            if group.left_out > 0 {
+                let (left, all) = (group.left_out, self.scope.offsets);
+                text += &format!(
+                    "\n{left} of {all} arrivals are left out: a signal or a forecast that they need is missing.\n"
+                );
+            }
         }
         for (number, profile) in self.profiles.iter().enumerate() {
             let title = profile.title();
@@ -199,19 +208,16 @@ impl Study {
         let mut text = String::from("\n| zone | mean g/kWh | CV |\n|---|---|---|\n");
         let mut lines = Vec::new();
         for zone in &self.zones {
-            let hours = usize::try_from(self.month.hours())?;
-            let hour = Seconds(3600.0);
-            let windows = zone.intensity.windows(self.month.begin, hour, hours);
-            let windows = windows.map_err(|error| format!("{}: {error}", zone.name))?;
-            let values: Vec<f64> = windows.iter().map(|it| it.0).collect();
-            let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
-            let squares = values.iter().map(|it| (it - mean).powi(2)).sum::<f64>();
-            let deviation = (squares / values.len().max(1) as f64).sqrt();
+            let known = self.known(zone)?;
+            let count = known.len() as f64;
+            let mean = known.iter().map(|it| it.1).sum::<f64>() / count;
+            let squares = known.iter().map(|it| (it.1 - mean).powi(2)).sum::<f64>();
+            let deviation = (squares / count).sqrt();
             text += &format!("| {} | {mean:.1} | {:.2} |\n", zone.name, deviation / mean);
-            let week: Vec<f64> = values.into_iter().skip(168).take(168).collect();
+            let week = known.iter().filter(|it| (WEEK..2.0 * WEEK).contains(&it.0));
             lines.push(Line {
                 name: zone.name.clone(),
-                values: week,
+                points: week.map(|(hour, value)| (hour - WEEK, *value)).collect(),
             });
         }
         let title = format!(
@@ -225,6 +231,22 @@ impl Study {
             &figures::signals(&title, &lines)?,
         )?;
         Ok(text)
+    }
+
+    /// The hours of the month for which a zone has a value, and that.
+    fn known(&self, zone: &Zone) -> Fallible<Vec<(f64, f64)>> {
+        let windows = |hour: i64, count| {
+            let begin = self.month.begin + SignedDuration::from_hours(hour);
+            zone.intensity.windows(begin, Seconds(3600.0), count)
+        };
+        let one = |hour| Some((hour as f64, windows(hour, 1).ok()?.first()?.0));
+        let hours = self.month.hours();
+        let known: Vec<_> = (0..i64::try_from(hours)?).filter_map(one).collect();
+        if known.is_empty() {
+            windows(0, usize::try_from(hours)?)
+                .map_err(|error| format!("{}: {error}", zone.name))?;
+        }
+        Ok(known)
     }
 
     /// All episodes, by workload and zone.
@@ -241,8 +263,8 @@ impl Study {
             }
         }
         let mut jobs = Vec::new();
-        for (case, (workload, ..)) in cases.iter().enumerate() {
-            let arrivals = arrivals(self.month, workload.deadline, self.scope.offsets)?;
+        for (case, (workload, zone, _)) in cases.iter().enumerate() {
+            let arrivals = self.arrivals(workload, zone)?;
             jobs.extend(arrivals.into_iter().map(|arrival| (case, arrival)));
         }
         let bar = bar("episodes", jobs.len());
@@ -260,12 +282,29 @@ impl Study {
                 zone: zone.name.clone(),
                 billions: *billions,
                 episodes: Vec::new(),
+                left_out: self.scope.offsets as usize,
             })
             .collect();
         for ((case, _), episode) in jobs.iter().zip(done) {
             groups[*case].episodes.push(episode?);
+            groups[*case].left_out -= 1;
         }
         Ok(groups)
+    }
+
+    /// The arrivals of a job for which all is known that it needs.
+    fn arrivals(&self, workload: &Workload, zone: &Zone) -> Fallible<Vec<Timestamp>> {
+        let mut arrivals = arrivals(self.month, workload.deadline, self.scope.offsets)?;
+        arrivals.retain(|arrival| zone.covers(*arrival, workload.deadline));
+        match arrivals.is_empty() {
+            true => Err(format!(
+                "{}: no job of {:.0} h in the month has a signal without a gap, and a forecast where there are any",
+                zone.name,
+                workload.deadline.hours()
+            )
+            .into()),
+            false => Ok(arrivals),
+        }
     }
 
     fn prices(&self) -> Prices {
@@ -282,7 +321,7 @@ impl Study {
         };
         let most = self.scope.billions.iter().copied().fold(0.0, f64::max);
         let workload = Workload::new(profile, Tokens(most * 1e9), self.prices());
-        let arrivals = arrivals(self.month, workload.deadline, 1)?;
+        let arrivals = self.arrivals(&workload, zone)?;
         let Some(&arrival) = arrivals.first() else {
             return Ok(());
         };

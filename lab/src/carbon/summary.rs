@@ -13,6 +13,8 @@ pub struct Group {
     /// Billions of tokens.
     pub billions: f64,
     pub episodes: Vec<Episode>,
+    /// Arrivals that could not be played, because something is not known that they need.
+    pub left_out: usize,
 }
 
 impl Group {

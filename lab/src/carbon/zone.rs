@@ -7,6 +7,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use litd_carbon::{Factor, Forecasts, Series, Skill, Trace};
 use litd_cli::plan::parse;
+use litd_units::Seconds;
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
@@ -40,6 +41,22 @@ impl Zone {
             forecasts,
             skill: skill.unwrap_or_default(),
         })
+    }
+}
+
+impl Zone {
+    /// Whether a job that arrives then and has so long can be played: each signal has its hours, and a forecast had
+    /// been issued.
+    pub fn covers(&self, arrival: Timestamp, deadline: Seconds) -> bool {
+        let hours = deadline.hours().ceil() as usize;
+        let known = |it: &Series| it.windows(arrival, Seconds(3600.0), hours).is_ok();
+        let signals = [
+            Some(&self.intensity),
+            self.marginal.as_ref(),
+            self.prices.as_ref(),
+        ];
+        let issued = |it: &Forecasts| it.newest(arrival).is_some();
+        signals.into_iter().flatten().all(known) && self.forecasts.as_ref().is_none_or(issued)
     }
 }
 

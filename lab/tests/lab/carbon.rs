@@ -117,6 +117,42 @@ fn a_study_leaves_tables_numbers_and_pictures_that_say_simulated() {
     }
 }
 
+/// An hour that is missing, and forecasts that begin late, cost the arrivals that need them and no others.
+#[test]
+fn arrivals_for_which_something_is_missing_are_left_out_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let [trace, forecast] = zone(folder.path());
+    let without = |path: &str, what: &str| {
+        let text = fs::read_to_string(path).unwrap();
+        let left: Vec<&str> = text.lines().filter(|it| !it.starts_with(what)).collect();
+        assert!(left.len() < text.lines().count());
+        fs::write(path, left.join("\n")).unwrap();
+    };
+    without(&trace, "2030-05-19T23:");
+    without(&forecast, "2030-05-01T");
+    let out = folder.path().join("study");
+    let study = |billions: &str| {
+        let args = "carbon study --month 2030-05 --offsets 31";
+        let mut args: Vec<&str> = args.split(' ').collect();
+        args.extend(["--trace", &trace, "--forecast", &forecast]);
+        args.extend(["--billions", billions, "--out", out.to_str().unwrap()]);
+        output(&args)
+    };
+    let done = study("1");
+    let said = String::from_utf8(done.stdout).unwrap();
+    assert!(done.status.success(), "{said}");
+    // A job has six hours, and one arrives each 23.8: two on the first day, and one on the 19th at 20 h.
+    assert!(said.contains("3 of 31 arrivals are left out"), "{said}");
+    let csv = fs::read_to_string(out.join("episodes.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 2 + 28 * 7);
+    assert!(!csv.contains("2030-05-01T") && csv.contains("2030-05-02T"));
+    // Twenty days reach over the gap from wherever they begin.
+    let done = study("80");
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(said.contains("MADE-UP: no job of 479 h"), "{said}");
+}
+
 /// Power, throughput, energy of a step, of a token and of a number of tokens; the best of each is marked.
 #[test]
 fn profiles_are_compared_by_energy() {
