@@ -200,15 +200,10 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let (groups, skews, mut report) = compared.map_err(|error| explained(error, &timelines))?;
     notes.extend(report.missing());
     report.notes.splice(..0, notes);
+    let studies = studies((&timelines, &groups), skews, &options, args, &mut report);
+    // Behind the studies: each of both takes much memory for a while.
     let job = WhatIf::of(&timelines, &groups);
-    let study = studied(
-        (&timelines, &groups),
-        &job,
-        skews,
-        &options,
-        args,
-        &mut report,
-    );
+    let study = studied((&timelines, &groups), &job, studies, &mut report);
     let told = study.as_ref().map_or(&timelines[..], |told| told.timelines);
     let gain = study.as_ref().and_then(|told| told.gain);
     let study = study.map(|told| told.study);
@@ -364,31 +359,28 @@ struct Told<'a> {
     timelines: &'a [Timeline],
 }
 
-/// The paper's analysis, which needs two ranks with computation that matches: of the group whose
-/// ranks wait longest, of those that are not healthy. What holds each group back goes to the report.
-fn studied<'a>(
+/// The paper's analysis of each group, which needs two ranks with computation that matches.
+fn studies<'a>(
     (timelines, groups): (&'a [Timeline], &'a Groups),
-    job: &WhatIf<'_>,
     skews: Vec<Skew>,
     options: &AnalysisOptions,
     args: &Args,
     report: &mut Report,
-) -> Option<Told<'a>> {
+) -> Vec<Option<Study<'a>>> {
     if timelines.len() < 2 {
         if args.models || args.overlap {
             let note = "--models and --overlap compare ranks: they need at least two";
             report.notes.push(note.into());
         }
-        return None;
+        return Vec::new();
     }
     let models = ModelOptions {
         baseline_power: Watts(args.baseline_power),
         idle_power: Watts(args.idle_power),
         varying_threshold: args.varying,
     };
-    let several = groups.all.len() > 1;
     let mut studies = Vec::new();
-    for ((group, skew), told) in groups.all.iter().zip(skews).zip(&mut report.groups) {
+    for ((group, skew), told) in groups.all.iter().zip(skews).zip(&report.groups) {
         let own = timelines.get(group.range.clone()).unwrap_or_default();
         if own.len() < 2 {
             studies.push(None);
@@ -398,20 +390,33 @@ fn studied<'a>(
         match study_group(own, (group, waits), skew, &options.align, &models) {
             // Who waits for whom is the schedule of a pipeline there; a slow clock shows all the same.
             Ok(study) if group.pipeline && !study.diagnosis.clearly_slow() => studies.push(None),
-            Ok(mut study) => {
-                weighed::add_alike(job, &mut study.diagnosis);
-                told.skew = several.then(|| study.skew.clone());
-                told.diagnosed(study.diagnosis.clone());
-                studies.push(Some(Told {
-                    study,
-                    gain: None,
-                    timelines: own,
-                }));
-            }
+            Ok(study) => studies.push(Some(study)),
             Err(error) => {
                 report.notes.push(format!("no diagnosis: {error}"));
                 studies.push(None);
             }
+        }
+    }
+    studies
+}
+
+/// The analysis of the group whose ranks wait longest, of those that are not healthy. What holds each group back goes to
+/// the report.
+fn studied<'a>(
+    (timelines, groups): (&'a [Timeline], &'a Groups),
+    job: &WhatIf<'_>,
+    mut studies: Vec<Option<Study<'a>>>,
+    report: &mut Report,
+) -> Option<Told<'a>> {
+    if studies.is_empty() {
+        return None;
+    }
+    let several = groups.all.len() > 1;
+    for (study, told) in studies.iter_mut().zip(&mut report.groups) {
+        if let Some(study) = study {
+            weighed::add_alike(job, &mut study.diagnosis);
+            told.skew = several.then(|| study.skew.clone());
+            told.diagnosed(study.diagnosis.clone());
         }
     }
     let ill = |group: &litd_traces::GroupReport| {
@@ -423,11 +428,15 @@ fn studied<'a>(
         false => report.worst_group(|_| true),
     };
     report.tell(worst);
-    let mut told = studies.into_iter().nth(worst).flatten()?;
-    if told.study.diagnosis.power_helps {
-        told.gain = gain((timelines, job), groups, worst, &told.study);
-    }
-    Some(told)
+    let study = studies.into_iter().nth(worst).flatten()?;
+    let helps = study.diagnosis.power_helps;
+    let gain = helps.then(|| gain((timelines, job), groups, worst, &study));
+    let group = groups.all.get(worst)?;
+    Some(Told {
+        gain: gain.flatten(),
+        study,
+        timelines: timelines.get(group.range.clone())?,
+    })
 }
 
 /// The group whose stragglers cost the job most, where that is clearly more than those of any other: what a stage waits in

@@ -11,9 +11,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use litd_units::Nanos;
 
 use crate::groups::{Groups, POINT_TO_POINT, of_kernel};
-use crate::timeline::{Collective, Kernel, NameId, NonMax, Timeline};
+use crate::timeline::{Collective, Kernel, NameId, NonMax, StreamId, Timeline};
 pub use table::CollectiveRow;
-pub(crate) use table::{carries, tables};
+pub(crate) use table::{Kinds, tables};
 pub use turns::Lag;
 pub use waits::GroupWaits;
 pub(crate) use waits::{AllWaits, in_one, waits};
@@ -199,26 +199,33 @@ fn find<'a>(timelines: &'a [Timeline], groups: &'a Groups) -> Search<'a> {
         let first = u32::try_from(group.range.start).unwrap_or(u32::MAX);
         for (rank, timeline) in (first..).zip(own) {
             let mut counts = HashMap::<u32, u64>::new();
+            // There are millions of kernels, and few names.
+            let mut plain = HashMap::<(NameId, StreamId, Option<NonMax>), u32>::new();
             for (at, kernel) in communication(timeline) {
                 let told = timeline.collective_of(kernel);
                 let communicator = told.and_then(&communicator_of);
-                let scope = match (told, communicator) {
-                    (Some(told), Some(communicator)) => {
-                        search.scope(timeline.rank, kernel, told, communicator)
+                let (bucket, sequence) = match told.zip(communicator) {
+                    Some((told, communicator)) => {
+                        let scope = search.scope(timeline.rank, kernel, told, communicator);
+                        let Some(scope) = scope else { continue };
+                        let sequenced = matches!(scope, Scope::Sequenced { .. });
+                        let bucket = search.bucket(scope, group.range.len());
+                        (bucket, told.sequence.filter(|_| sequenced))
                     }
-                    _ => Some(search.plain(number, timeline, kernel, &by_stream)),
-                };
-                let Some(scope) = scope else { continue };
-                let bucket = search.bucket(scope, group.range.len());
-                let sequence = told.and_then(|told| told.sequence);
-                let order = match scope {
-                    Scope::Sequenced { .. } => sequence.unwrap_or_default(),
-                    _ => {
-                        let count = counts.entry(bucket).or_default();
-                        *count += 1;
-                        *count
+                    None => {
+                        let key = (kernel.name, kernel.stream, search.iteration(kernel));
+                        let bucket = plain.entry(key).or_insert_with(|| {
+                            let scope = search.plain(number, timeline, kernel, &by_stream);
+                            search.bucket(scope, group.range.len())
+                        });
+                        (*bucket, None)
                     }
                 };
+                let order = sequence.unwrap_or_else(|| {
+                    let count = counts.entry(bucket).or_default();
+                    *count += 1;
+                    *count
+                });
                 search.all.push(Found {
                     bucket,
                     order,

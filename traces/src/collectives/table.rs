@@ -129,18 +129,33 @@ fn key_of(kind: &'static str, told: Option<&Collective>) -> Key {
     (kind, bytes, ranks)
 }
 
-/// What a communication kernel does, and how many bytes it carries, where the trace tells.
-pub(crate) fn carries(timeline: &Timeline, kernel: &Kernel) -> (String, Option<u64>) {
-    let told = timeline.collective_of(kernel);
-    let name = told.and_then(|told| told.name.as_deref());
-    let kind = kind_of(name.unwrap_or_else(|| timeline.name_of(kernel)));
-    let (kind, bytes, _) = key_of(kind, told);
-    // The two ends of a transfer are one thing.
-    let kind = match kind {
-        "send" | "recv" => "sendrecv",
-        kind => kind,
-    };
-    (kind.into(), bytes)
+/// The kinds of collectives by the names that came so far: there are millions of kernels, and few names.
+#[derive(Default)]
+pub(crate) struct Kinds<'a>(HashMap<&'a str, &'static str>);
+
+impl<'a> Kinds<'a> {
+    /// What tells the row of a communication kernel.
+    fn key_of(&mut self, timeline: &'a Timeline, kernel: &Kernel) -> Key {
+        let told = timeline.collective_of(kernel);
+        let name = told.and_then(|told| told.name.as_deref());
+        let name = name.unwrap_or_else(|| timeline.name_of(kernel));
+        let kind = *self.0.entry(name).or_insert_with(|| kind_of(name));
+        key_of(kind, told)
+    }
+
+    /// What a communication kernel does, and how many bytes it carries, where the trace tells.
+    pub(crate) fn carries(
+        &mut self,
+        timeline: &'a Timeline,
+        kernel: &Kernel,
+    ) -> (&'static str, Option<u64>) {
+        let (kind, bytes, _) = self.key_of(timeline, kernel);
+        // The two ends of a transfer are one thing.
+        match kind {
+            "send" | "recv" => ("sendrecv", bytes),
+            kind => (kind, bytes),
+        }
+    }
 }
 
 /// What is added up for a row.
@@ -196,8 +211,7 @@ impl Sum {
 /// What is added up for a rank.
 struct Sums<'a> {
     timeline: &'a Timeline,
-    /// Of the names that came so far.
-    kinds: HashMap<&'a str, &'static str>,
+    kinds: Kinds<'a>,
     sums: HashMap<Key, Sum>,
     /// Whether each kernel was added.
     added: Vec<bool>,
@@ -207,7 +221,7 @@ impl<'a> Sums<'a> {
     fn of(timeline: &'a Timeline) -> Self {
         Self {
             timeline,
-            kinds: HashMap::new(),
+            kinds: Kinds::default(),
             sums: HashMap::new(),
             added: vec![false; timeline.kernels.len()],
         }
@@ -220,11 +234,7 @@ impl<'a> Sums<'a> {
             return;
         };
         *added = true;
-        let told = timeline.collective_of(kernel);
-        let name = told.and_then(|told| told.name.as_deref());
-        let name = name.unwrap_or_else(|| timeline.name_of(kernel));
-        let kind = self.kinds.entry(name).or_insert_with(|| kind_of(name));
-        let key = key_of(kind, told);
+        let key = self.kinds.key_of(timeline, kernel);
         self.sums.entry(key).or_default().add(kernel, shared, key);
     }
 

@@ -265,12 +265,15 @@ fn lists(timelines: &[Timeline]) -> Vec<Lists> {
 
 fn told(timeline: &Timeline) -> Told {
     let mut lists = Told::new();
+    // There are millions of kernels, and few names.
+    let mut kinds = HashMap::<&str, Option<&'static str>>::new();
     let communicates = |kernel: &&Kernel| kernel.class.communicates();
     for kernel in timeline.kernels.iter().filter(communicates) {
         let told = kernel.collective;
         let told = told.and_then(|id| timeline.collectives.get(id.0.get() as usize));
         let name = told.and_then(|collective| collective.name.as_deref());
-        let kind = kind_of(name.unwrap_or_else(|| timeline.name_of(kernel)));
+        let name = name.unwrap_or_else(|| timeline.name_of(kernel));
+        let kind = *kinds.entry(name).or_insert_with(|| kind_of(name));
         if let Some(kind) = kind {
             let group = told.and_then(|collective| {
                 let name = collective.process_group.clone()?;

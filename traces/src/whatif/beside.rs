@@ -24,7 +24,7 @@ const MOST: f64 = 0.5;
 #[derive(Debug)]
 pub(super) struct Beside {
     /// The part of each kernel's time that a collective runs beside it, if it computes; of a collective the part of its time
-    /// that its rank computes beside it.
+    /// that its rank computes beside it. Empty where computation loses nothing, as are the ends.
     overlaps: Vec<Vec<f32>>,
     /// Of each rank the collectives in the order of their ends.
     pub(super) ends: Vec<Vec<u32>>,
@@ -36,7 +36,7 @@ impl Beside {
     pub(super) fn of(timelines: &[Timeline], groups: &Groups) -> Self {
         let mut beside = Self {
             overlaps: timelines.iter().map(overlaps).collect(),
-            ends: timelines.iter().map(ends).collect(),
+            ends: Vec::new(),
             loses: 0.0,
         };
         let mut fit = Fit::default();
@@ -55,6 +55,11 @@ impl Beside {
             }
         }
         beside.loses = fit.loses();
+        // There are millions of these, and nothing asks for them where nothing is lost.
+        match beside.loses > 0.0 {
+            true => beside.ends = timelines.iter().map(ends).collect(),
+            false => beside.overlaps = Vec::new(),
+        }
         beside
     }
 

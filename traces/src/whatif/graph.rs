@@ -2,6 +2,10 @@
 //! and in collectives the other ranks. Times are kept as by how much each pushes, so that a job that is changed in
 //! nothing takes as long as recorded, to the nanosecond.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+
 use litd_units::Nanos;
 
 use crate::collectives::{Entry, Matched, in_one};
@@ -16,21 +20,69 @@ const ROUNDED: Nanos = Nanos(1_000);
 /// A kernel that starts no later than this after the one before on its stream waited for that alone.
 const AT_ONCE: Nanos = Nanos(2_000);
 
-/// What a kernel waits for. Places are those of kernels on the same rank.
+/// What a kernel waits for besides the one before on its stream. Places are those of kernels on the same rank.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
-    /// The kernel before on its stream, and how long before the kernel could start that ended.
-    pub(super) before: u32,
+    /// How long before the kernel could start the one before on its stream ended.
     pub(super) before_slack: u32,
     /// A kernel of another stream, where nothing that the kernel waited for ended later.
     pub(super) other: u32,
-    /// How long before the kernel could start its launch let it; [`NONE`] where that is not known.
-    pub(super) launch_slack: u32,
-    /// The collective that it is of, and how long it waits in it.
+    /// The place among [`Rank::meets`] of what tells its collective.
+    pub(super) meet: u32,
+}
+
+// A large trace has millions of these.
+const _: () = assert!(size_of::<Node>() <= 12);
+
+/// A kernel of a collective.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Meet {
+    /// The number of the collective.
     pub(super) row: u32,
+    /// How long the kernel waits in it; [`NONE`] where it goes on before the others have come.
     pub(super) wait: u32,
+}
+
+impl Meet {
     /// Whether it goes on before the others of its collective have come.
-    pub(super) goes_on: bool,
+    pub(super) fn goes_on(self) -> bool {
+        self.wait == NONE
+    }
+
+    /// How long it waits in it.
+    pub(super) fn waits(self) -> f64 {
+        match self.goes_on() {
+            true => 0.0,
+            false => f64::from(self.wait),
+        }
+    }
+}
+
+/// The newest kernels of each stream, while those of a rank are gone through in order.
+pub(super) struct Newest(Vec<[u32; 2]>);
+
+impl Newest {
+    pub(super) fn of(timeline: &Timeline) -> Self {
+        Self(vec![[NONE; 2]; timeline.streams.len()])
+    }
+
+    /// Hands out the kernel before on the stream of this one, which is the newest then.
+    pub(super) fn take(&mut self, stream: StreamId, place: usize) -> u32 {
+        let Some(newest) = self.0.get_mut(usize::from(stream.0)) else {
+            return NONE;
+        };
+        let before = newest[0];
+        *newest = [u32::try_from(place).unwrap_or(NONE), before];
+        before
+    }
+
+    /// The newest two of all streams but this one.
+    fn others(&self, stream: StreamId) -> impl Iterator<Item = [u32; 2]> {
+        let own = usize::from(stream.0);
+        let all = self.0.iter().enumerate();
+        all.filter(move |(other, _)| *other != own)
+            .map(|(_, newest)| *newest)
+    }
 }
 
 /// A launch, in the order of a rank's host.
@@ -46,6 +98,9 @@ pub(super) struct Launch {
 #[derive(Debug, Default)]
 pub(super) struct Rank {
     pub(super) nodes: Vec<Node>,
+    /// How long before each kernel could start its launch let it; [`NONE`] where that is not known. Empty where no launch is.
+    pub(super) launch_slacks: Vec<u32>,
+    pub(super) meets: Vec<Meet>,
     pub(super) launches: Vec<Launch>,
     /// What its host did before each launch, as the time since the one before or since what it waited for.
     pub(super) host: Vec<Nanos>,
@@ -53,13 +108,23 @@ pub(super) struct Rank {
     pub(super) before: Nanos,
 }
 
-/// What happens next on a rank: a launch, or a kernel that starts.
+/// On which rank something happens next, and whether a kernel starts there; else the host launches one. Each rank's launches
+/// and kernels come in their own order. There are millions of these.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Event {
-    pub(super) rank: u32,
-    /// The place of a launch or that of a kernel.
-    pub(super) place: u32,
-    pub(super) starts: bool,
+pub(super) struct Event(u32);
+
+impl Event {
+    fn of(rank: usize, starts: bool) -> Self {
+        Self(u32::try_from(rank << 1).unwrap_or(NONE) | u32::from(starts))
+    }
+
+    pub(super) fn rank(self) -> usize {
+        (self.0 >> 1) as usize
+    }
+
+    pub(super) fn starts(self) -> bool {
+        self.0 & 1 == 1
+    }
 }
 
 fn short(time: Nanos) -> u32 {
@@ -73,16 +138,31 @@ impl Rank {
             ..Self::default()
         };
         let latency = latency(timeline);
-        let mut last = vec![NONE; timeline.streams.len()];
+        let launched = timeline.launches.iter().any(Option::is_some);
+        let mut newest = Newest::of(timeline);
         for (at, kernel) in timeline.kernels.iter().enumerate() {
-            let node = node(timeline, &rank.nodes, &last, (at, kernel), latency);
-            if let Some(last) = last.get_mut(usize::from(kernel.stream.0)) {
-                *last = u32::try_from(at).unwrap_or(NONE);
-            }
+            let (node, launch_slack) = node(timeline, &newest, (at, kernel), latency);
+            newest.take(kernel.stream, at);
             rank.nodes.push(node);
+            if launched {
+                rank.launch_slacks.push(launch_slack);
+            }
         }
         rank.add_launches(timeline);
         rank
+    }
+
+    /// What is known of a kernel's collective.
+    pub(super) fn meet(&self, kernel: usize) -> Option<Meet> {
+        let node = self.nodes.get(kernel)?;
+        self.meets.get(node.meet as usize).copied()
+    }
+
+    fn add_meet(&mut self, kernel: usize, meet: Meet) {
+        if let Some(node) = self.nodes.get_mut(kernel) {
+            node.meet = u32::try_from(self.meets.len()).unwrap_or(NONE);
+            self.meets.push(meet);
+        }
     }
 
     /// Finds out before which launches the host waited for its GPU. A host that waits lets the queue run empty after
@@ -147,16 +227,16 @@ fn latency(timeline: &Timeline) -> Nanos {
         .unwrap_or_default()
 }
 
+/// What a kernel waits for, and how long before it could start its launch let it.
 fn node(
     timeline: &Timeline,
-    nodes: &[Node],
-    last: &[u32],
+    newest: &Newest,
     (at, kernel): (usize, &Kernel),
     latency: Nanos,
-) -> Node {
+) -> (Node, u32) {
     let end_of = |place: u32| Some(timeline.kernels.get(place as usize)?.end);
-    let own = last.get(usize::from(kernel.stream.0)).copied();
-    let before = own.unwrap_or(NONE);
+    let own = newest.0.get(usize::from(kernel.stream.0));
+    let before = own.map_or(NONE, |newest| newest[0]);
     let ready = |time: Nanos| time.min(kernel.start);
     let stream = end_of(before).map(ready);
     let launch = timeline.launch(at).map(|launch| ready(launch + latency));
@@ -164,35 +244,24 @@ fn node(
     let mut other = (first, NONE);
     // What starts as soon as its own stream or its launch lets it waits for no other: that one ends there is chance.
     let at_once = first.is_some_and(|first| kernel.start - first <= AT_ONCE);
-    let streams = last.iter().enumerate().filter(|_| !at_once);
-    for (stream, &newest) in streams {
-        if StreamId(u16::try_from(stream).unwrap_or(u16::MAX)) == kernel.stream {
-            continue;
-        }
+    for of_stream in newest.others(kernel.stream).filter(|_| !at_once) {
         // What still runs there is not waited for; what ran before it may be.
-        let mut place = newest;
-        for _ in 0..2 {
-            match end_of(place) {
-                Some(end) if end <= kernel.start + ROUNDED => {
-                    other = other.max((Some(ready(end)), place));
-                    break;
-                }
-                Some(_) => place = nodes.get(place as usize).map_or(NONE, |node| node.before),
-                None => break,
-            }
+        let ended = of_stream
+            .into_iter()
+            .filter_map(|place| Some((end_of(place)?, place)))
+            .find(|(end, _)| *end <= kernel.start + ROUNDED);
+        if let Some((end, place)) = ended {
+            other = other.max((Some(ready(end)), place));
         }
     }
     let (ready, other) = other;
     let slack = |one: Option<Nanos>| ready.zip(one).map(|(ready, one)| short(ready - one));
-    Node {
-        before,
+    let node = Node {
         before_slack: slack(stream).unwrap_or(0),
         other,
-        launch_slack: slack(launch).unwrap_or(NONE),
-        row: NONE,
-        wait: 0,
-        goes_on: false,
-    }
+        meet: NONE,
+    };
+    (node, slack(launch).unwrap_or(NONE))
 }
 
 /// Tells the kernels of collectives which these are; hands out the time that each takes once all have come.
@@ -202,11 +271,10 @@ pub(super) fn meet(ranks: &mut [Rank], matched: &Matched<'_>) -> Vec<Nanos> {
         let number = u32::try_from(takes.len()).unwrap_or(NONE);
         let last = row.iter().map(|entry| entry.start).max();
         for (entry, wait) in row.iter().zip(in_one(row)) {
-            let rank = ranks.get_mut(entry.rank);
-            if let Some(node) = rank.and_then(|rank| rank.nodes.get_mut(entry.kernel)) {
-                node.row = number;
-                node.wait = short(wait);
-                node.goes_on = wait == Nanos::ZERO && Some(entry.end) < last;
+            let goes_on = wait == Nanos::ZERO && Some(entry.end) < last;
+            let wait = if goes_on { NONE } else { short(wait) };
+            if let Some(rank) = ranks.get_mut(entry.rank) {
+                rank.add_meet(entry.kernel, Meet { row: number, wait });
             }
         }
         takes.push(takes_itself(row));
@@ -222,22 +290,40 @@ pub(super) fn takes_itself(row: &[Entry]) -> Nanos {
 
 /// All that happens, in order.
 pub(super) fn order(ranks: &[Rank], timelines: &[Timeline]) -> Vec<Event> {
-    let mut events = Vec::new();
-    for (number, (rank, timeline)) in (0..).zip(ranks.iter().zip(timelines)) {
-        let launches = (0..).zip(&rank.launches).map(|(place, launch)| {
-            let at = timeline.launch(launch.kernel as usize);
-            (at.unwrap_or_default(), false, number, place)
+    // When something happens next on a rank: launches first, then who has the lower place.
+    let next = |at: usize, (launch, kernel): (usize, usize)| {
+        let (timeline, rank) = (timelines.get(at)?, ranks.get(at)?);
+        let launch = rank.launches.get(launch).map(|launch| {
+            let time = timeline.launch(launch.kernel as usize);
+            (time.unwrap_or_default(), false)
         });
-        let starts = (0..).zip(&timeline.kernels);
-        let starts = starts.map(|(place, kernel)| (kernel.start, true, number, place));
-        events.extend(launches.chain(starts));
+        let start = timeline.kernels.get(kernel);
+        let start = start.map(|kernel| (kernel.start, true));
+        let (time, starts) = [launch, start].into_iter().flatten().min()?;
+        Some(Reverse((time, starts, at)))
+    };
+    let mut places = vec![(0, 0); ranks.len()];
+    let mut heap = BinaryHeap::new();
+    heap.extend((0..ranks.len()).filter_map(|at| next(at, (0, 0))));
+    let count = ranks.iter();
+    let count = count.map(|rank| rank.launches.len() + rank.nodes.len());
+    let mut events = Vec::with_capacity(count.sum());
+    while let Some(mut first) = heap.peek_mut() {
+        let Reverse((_, starts, at)) = *first;
+        events.push(Event::of(at, starts));
+        let following = places.get_mut(at).and_then(|place| {
+            match starts {
+                true => place.1 += 1,
+                false => place.0 += 1,
+            }
+            next(at, *place)
+        });
+        match following {
+            Some(following) => *first = following,
+            None => {
+                PeekMut::pop(first);
+            }
+        }
     }
-    events.sort_unstable();
-    let each = events.into_iter();
-    let each = each.map(|(_, starts, rank, place)| Event {
-        rank,
-        place,
-        starts,
-    });
-    each.collect()
+    events
 }

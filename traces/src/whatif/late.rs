@@ -79,6 +79,9 @@ impl WhatIf<'_> {
         });
         let mut alike = Vec::from_iter(alike.map(|(_, rank)| rank));
         alike.sort_unstable();
+        if alike.len() == ranks.len() {
+            return ranks.to_vec();
+        }
         let gains = |ranks: &[u32]| {
             let ranks = Vec::from_iter(ranks.iter().map(|&rank| (rank, part)));
             self.share(Mended {
@@ -104,7 +107,9 @@ impl WhatIf<'_> {
         let late = others.filter_map(|(at, rank)| Some((self.longer(at, Part::All)?, at, rank)));
         let mut late = Vec::from_iter(late);
         late.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let tried = late.into_iter().take(TRIED).map(|(_, at, rank)| {
+        let least = SECOND * (1.0 - before);
+        let mut most = None::<(u32, Part, f64)>;
+        for (_, at, rank) in late.into_iter().take(TRIED) {
             let parts =
                 [Part::Kernels, Part::Host].map(|part| self.longer(at, part).unwrap_or(0.0));
             // Gaps of which no launches tell may be of anything.
@@ -112,20 +117,42 @@ impl WhatIf<'_> {
                 .ranks
                 .get(at)
                 .is_some_and(|rank| !rank.launches.is_empty());
-            let part = if parts[0] >= parts[1] || !known {
-                Part::Kernels
-            } else {
-                Part::Host
+            let part = match known && parts[1] > parts[0] {
+                true => Part::Host,
+                false if parts[0] > 0.0 => Part::Kernels,
+                false => continue,
             };
+            // What can't be as much as another one is need not be replayed.
+            let needed = most.map_or(least, |most| most.2);
+            if self.at_most(at, part) < needed {
+                continue;
+            }
             let mended = Vec::from_iter(first.ranks.iter().copied().chain([(rank, part)]));
             let all = self.share(Mended {
                 ranks: &mended,
                 links: first.links,
             });
-            (rank, part, all - before)
-        });
-        let most = tried.max_by(|a, b| a.2.total_cmp(&b.2));
-        most.filter(|most| most.2 >= SECOND * (1.0 - before))
+            if all - before >= needed {
+                most = Some((rank, part, all - before));
+            }
+        }
+        most
+    }
+
+    /// The most that mending a rank can gain, as a share of the time: all that would be saved of it, and what computation
+    /// gains on all ranks as collectives beside it take less.
+    fn at_most(&self, at: usize, part: Part) -> f64 {
+        let kernels = self.timelines.get(at).map_or(0, |one| one.kernels.len());
+        let saved: f64 = (0..kernels)
+            .map(|kernel| match part {
+                Part::Host => self.peers.host(at, kernel),
+                _ => self
+                    .peers
+                    .kernel(self.timelines, (at, kernel), false)
+                    .max(0.0),
+            })
+            .sum();
+        saved / (1.0 - self.beside.loses) / self.wall.0.max(1) as f64
     }
 
     /// The rank whose host alone costs most, and its share of the time; none where that is little, or where launches are not

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::graph::takes_itself;
 use super::{Saves, WhatIf};
-use crate::collectives::{Entry, Matched, carries};
+use crate::collectives::{Entry, Kinds, Matched};
 use crate::timeline::NonMax;
 
 /// What takes so many times as long as its peers is slow.
@@ -87,7 +87,7 @@ impl Link {
 }
 
 /// Collectives of one kind and size among so many ranks: peers, whoever the ranks are.
-type Kind = (String, Option<u64>, usize);
+type Kind = (&'static str, Option<u64>, usize);
 
 /// Ranks that exchange something, by their places in order. Of a transfer that tells who sends, the sender comes first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -175,19 +175,20 @@ pub(super) fn find(job: &WhatIf<'_>, matched: &Matched<'_>) -> Vec<Link> {
 fn kinds(job: &WhatIf<'_>, matched: &Matched<'_>) -> BTreeMap<Kind, Cells> {
     let mut kinds = HashMap::<Kind, Cells>::new();
     let mut number = 0;
+    let mut names = Kinds::default();
     matched.each(|row| {
-        let of = |entry: &Entry| {
+        let mut of = |entry: &Entry| {
             let timeline = job.timelines.get(entry.rank)?;
             let kernel = timeline.kernels.get(entry.kernel)?;
-            let (kind, bytes) = carries(timeline, kernel);
+            let (kind, bytes) = names.carries(timeline, kernel);
             Some((kind, bytes, kernel.iteration))
         };
-        let told = row.iter().filter_map(of);
+        let told = row.iter().filter_map(&mut of);
         let most = told.max_by_key(|told| told.1);
         if let Some((kind, bytes, iteration)) = most {
             let unit = unit(job, row);
             // What one sends and another receives is one transfer.
-            let kind = if unit.one_way { "send".into() } else { kind };
+            let kind = if unit.one_way { "send" } else { kind };
             let cells = kinds.entry((kind, bytes, unit.ranks.len())).or_default();
             let cell = cells.entry(unit).or_default().entry(iteration);
             cell.or_default().push((number, takes_itself(row).0 as f64));
@@ -415,7 +416,7 @@ fn link(job: &WhatIf<'_>, place: Where, parts: &[(&Kind, &Part)]) -> Option<Link
     let share = saved.0 as f64 / job.wall.0.max(1) as f64;
     (share >= COSTS).then(|| Link {
         place,
-        kind: kind.clone(),
+        kind: (*kind).into(),
         bytes: *bytes,
         takes_ns: Nanos(median(part.takes.iter().copied()) as i64),
         peers_ns: Nanos(median(part.peers.iter().copied()) as i64),

@@ -10,11 +10,13 @@ mod peers;
 mod stages;
 mod stalls;
 
+use std::cell::RefCell;
+
 use litd_units::Nanos;
 use serde::Serialize;
 
 use self::beside::Beside;
-use self::graph::{Event, NONE, Node, Rank};
+use self::graph::{Event, NONE, Newest, Rank};
 pub use self::late::Course;
 pub use self::links::{Link, Where};
 pub use self::pauses::{Paused, Pauses};
@@ -53,7 +55,13 @@ pub struct WhatIf<'a> {
     pauses: Option<Pauses>,
     #[serde(skip)]
     wall: Nanos,
+    /// What has been asked for: the same is asked for by several.
+    #[serde(skip)]
+    known: RefCell<Vec<Known>>,
 }
+
+/// What is mended, and by how much earlier the job ends then.
+type Known = (Vec<(u32, Part)>, Vec<usize>, Nanos);
 
 /// What is mended of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +124,7 @@ impl<'a> WhatIf<'a> {
             stall: None,
             pauses: None,
             wall: end.unwrap_or_default() - start.unwrap_or_default(),
+            known: RefCell::default(),
         };
         let links = links::find(&job, &matched);
         let stage = stages::find(&job, groups);
@@ -169,6 +178,21 @@ impl<'a> WhatIf<'a> {
     /// By how much earlier the job would end; never less than zero.
     #[must_use]
     pub fn saved(&self, mended: Mended<'_>) -> Nanos {
+        let Mended { ranks, links } = mended;
+        if ranks.is_empty() && links.is_empty() {
+            return Nanos::ZERO;
+        }
+        let same = |known: &&Known| known.0 == ranks && known.1 == links;
+        let known = self.known.borrow().iter().find(same).map(|known| known.2);
+        known.unwrap_or_else(|| {
+            let saved = self.replay_of(mended);
+            let known = (ranks.to_vec(), links.to_vec(), saved);
+            self.known.borrow_mut().push(known);
+            saved
+        })
+    }
+
+    fn replay_of(&self, mended: Mended<'_>) -> Nanos {
         let part = |rank: usize| {
             let number = self.timelines.get(rank).map(|timeline| timeline.rank);
             let mut given = mended.ranks.iter();
@@ -221,49 +245,72 @@ impl<'a> WhatIf<'a> {
 /// One replay. Shifts are by how much later than recorded something happens, in nanoseconds: below zero it is earlier.
 struct Run<'j, 'a> {
     job: &'j WhatIf<'a>,
-    /// Of each rank the shifts of its kernels' ends, those of collectives aside, and of their launches.
-    ends: Vec<Vec<f64>>,
-    launches: Vec<Vec<f64>>,
-    /// Where each host is.
-    hosts: Vec<f64>,
+    ranks: Vec<OfRank>,
     /// When the last of each collective's ranks comes.
     rows: Vec<f64>,
-    /// Of each rank how many of its collectives have ended.
-    gained: Vec<usize>,
+}
+
+/// One rank on the way.
+struct OfRank {
+    /// The shifts of its kernels' ends, those of collectives aside, and of their launches, where these are known.
+    ends: Vec<f64>,
+    launches: Vec<f64>,
+    /// Where its host is.
+    host: f64,
+    /// How many of its collectives have ended.
+    gained: usize,
+    /// How many kernels have been launched, and how many have started.
+    launched: usize,
+    started: usize,
+    newest: Newest,
 }
 
 impl<'j, 'a> Run<'j, 'a> {
     fn of(job: &'j WhatIf<'a>) -> Self {
-        let zeros = |rank: &Rank| vec![0.0; rank.nodes.len()];
+        let ranks = job.timelines.iter().zip(&job.ranks);
+        let ranks = ranks.map(|(timeline, rank)| OfRank {
+            ends: vec![0.0; rank.nodes.len()],
+            launches: vec![0.0; rank.launch_slacks.len()],
+            host: 0.0,
+            gained: 0,
+            launched: 0,
+            started: 0,
+            newest: Newest::of(timeline),
+        });
         Self {
             job,
-            ends: job.ranks.iter().map(zeros).collect(),
-            launches: job.ranks.iter().map(zeros).collect(),
-            hosts: vec![0.0; job.ranks.len()],
+            ranks: ranks.collect(),
             rows: vec![f64::NEG_INFINITY; job.takes.len()],
-            gained: vec![0; job.ranks.len()],
         }
     }
 
     fn take(&mut self, event: Event, saves: &Saves<'_>) {
-        let rank = event.rank as usize;
-        match event.starts {
-            true => self.start(rank, event.place as usize, saves),
-            false => self.launch(rank, event.place as usize, saves),
+        let rank = event.rank();
+        let Some(of) = self.ranks.get_mut(rank) else {
+            return;
+        };
+        let next = match event.starts() {
+            true => &mut of.started,
+            false => &mut of.launched,
+        };
+        let place = *next;
+        *next += 1;
+        match event.starts() {
+            true => self.start(rank, place, saves),
+            false => self.launch(rank, place, saves),
         }
-    }
-
-    fn node(&self, rank: usize, kernel: usize) -> Option<&'j Node> {
-        self.job.ranks.get(rank)?.nodes.get(kernel)
     }
 
     /// By how much later a kernel ends.
     fn ended(&self, rank: usize, kernel: u32, saves: &Saves<'_>) -> Option<f64> {
-        let node = self.node(rank, kernel as usize)?;
-        let row = self.rows.get(node.row as usize).filter(|_| !node.goes_on);
-        match row {
-            Some(row) => Some(row - (saves.row)(node.row as usize)),
-            None => self.ends.get(rank)?.get(kernel as usize).copied(),
+        let of = self.job.ranks.get(rank)?;
+        let meet = of.meet(kernel as usize).filter(|meet| !meet.goes_on());
+        match meet {
+            Some(meet) => {
+                let row = meet.row as usize;
+                Some(self.rows.get(row)? - (saves.row)(row))
+            }
+            None => self.ranks.get(rank)?.ends.get(kernel as usize).copied(),
         }
     }
 
@@ -273,74 +320,83 @@ impl<'j, 'a> Run<'j, 'a> {
             return;
         };
         let awaited = self.ended(rank, launch.awaited, saves);
-        let Some(host) = self.hosts.get_mut(rank) else {
+        let Some(of) = self.ranks.get_mut(rank) else {
             return;
         };
         if let Some(awaited) = awaited {
-            *host = awaited.max(*host - f64::from(launch.slack));
+            of.host = awaited.max(of.host - f64::from(launch.slack));
         }
-        *host -= (saves.host)(rank, launch.kernel as usize);
-        let host = *host;
-        let shift = self.launches.get_mut(rank);
-        if let Some(shift) = shift.and_then(|all| all.get_mut(launch.kernel as usize)) {
-            *shift = host;
+        of.host -= (saves.host)(rank, launch.kernel as usize);
+        if let Some(shift) = of.launches.get_mut(launch.kernel as usize) {
+            *shift = of.host;
         }
     }
 
     fn start(&mut self, rank: usize, kernel: usize, saves: &Saves<'_>) {
-        let Some(node) = self.node(rank, kernel) else {
+        let job = self.job;
+        let own = job.ranks.get(rank);
+        let own = own.and_then(|own| Some((own, own.nodes.get(kernel)?)));
+        let timeline = job.timelines.get(rank);
+        let started = timeline.and_then(|timeline| timeline.kernels.get(kernel));
+        let (Some((own, node)), Some(started)) = (own, started) else {
             return;
         };
-        let gained = self.beside(rank, kernel, saves);
-        let before = self.ended(rank, node.before, saves);
+        let gained = self.beside(rank, started, saves);
+        let Some(of) = self.ranks.get_mut(rank) else {
+            return;
+        };
+        let before = of.newest.take(started.stream, kernel);
+        let launch_slack = own.launch_slacks.get(kernel).copied();
+        let launch_slack = launch_slack.filter(|slack| *slack != NONE);
+        let launched = of.launches.get(kernel).zip(launch_slack);
+        let launched = launched.map(|(shift, slack)| shift - f64::from(slack));
+        let before = self.ended(rank, before, saves);
         let before = before.map(|shift| shift - f64::from(node.before_slack) - gained);
         let other = self.ended(rank, node.other, saves);
-        let launched = self.launches.get(rank).and_then(|all| all.get(kernel));
-        let launched = launched.filter(|_| node.launch_slack != NONE);
-        let launched = launched.map(|shift| shift - f64::from(node.launch_slack));
         let all = [before, other, launched].into_iter().flatten();
         let mut shift = all.reduce(f64::max).unwrap_or(0.0);
-        if node.launch_slack == NONE {
+        if launch_slack.is_none() {
             shift -= (saves.host)(rank, kernel);
         }
-        if let Some(row) = self.rows.get_mut(node.row as usize) {
-            *row = row.max(shift - f64::from(node.wait));
+        if let Some(meet) = own.meets.get(node.meet as usize)
+            && let Some(row) = self.rows.get_mut(meet.row as usize)
+        {
+            *row = row.max(shift - meet.waits());
         }
         let end = shift - (saves.kernel)(rank, kernel);
-        if let Some(place) = self.ends.get_mut(rank).and_then(|all| all.get_mut(kernel)) {
+        let of = self.ranks.get_mut(rank);
+        if let Some(place) = of.and_then(|of| of.ends.get_mut(kernel)) {
             *place = end;
         }
     }
 
     /// What computation before a kernel gains as collectives that have ended took less time beside it.
-    fn beside(&mut self, rank: usize, kernel: usize, saves: &Saves<'_>) -> f64 {
+    fn beside(&mut self, rank: usize, own: &Kernel, saves: &Saves<'_>) -> f64 {
         let job = self.job;
-        let timeline = job.timelines.get(rank);
-        let kernels = timeline.map_or(&[][..], |timeline| &timeline.kernels);
-        let computes = |kernel: &&Kernel| kernel.class == KernelClass::Computation;
-        let Some(own) = kernels.get(kernel).filter(computes) else {
-            return 0.0;
-        };
-        let mut next = self.gained.get(rank).copied().unwrap_or_default();
-        let mut gained = 0.0;
-        let ends = job.beside.ends.get(rank).map_or(&[][..], Vec::as_slice);
-        if job.beside.loses <= 0.0 {
+        if job.beside.loses <= 0.0 || own.class != KernelClass::Computation {
             return 0.0;
         }
+        let timeline = job.timelines.get(rank);
+        let kernels = timeline.map_or(&[][..], |timeline| &timeline.kernels);
+        let of = self.ranks.get(rank);
+        let mut next = of.map(|of| of.gained).unwrap_or_default();
+        let mut gained = 0.0;
+        let ends = job.beside.ends.get(rank).map_or(&[][..], Vec::as_slice);
         while let Some(&at) = ends.get(next) {
             let ended = kernels.get(at as usize);
             if ended.is_none_or(|ended| ended.end > own.start) {
                 break;
             }
             next += 1;
-            let started = self.ends.get(rank).and_then(|all| all.get(at as usize));
+            let started = self.ranks.get(rank);
+            let started = started.and_then(|of| of.ends.get(at as usize));
             if let (Some(started), Some(ended)) = (started, self.ended(rank, at, saves)) {
                 let overlap = job.beside.overlap(rank, at as usize);
                 gained += (started - ended) * overlap * job.beside.loses;
             }
         }
-        if let Some(known) = self.gained.get_mut(rank) {
-            *known = next;
+        if let Some(of) = self.ranks.get_mut(rank) {
+            of.gained = next;
         }
         gained
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::beside::Beside;
-use super::graph::{Rank, since_mark};
+use super::graph::{NONE, Newest, Rank, since_mark};
 use crate::align::Alignment;
 use crate::groups::Groups;
 use crate::timeline::{NonMax, Timeline};
@@ -24,14 +24,15 @@ pub(super) struct Peers {
 /// One rank.
 #[derive(Debug, Clone, Default)]
 struct Of {
-    /// The part of each of its kernels that would be saved; below zero where the median rank takes longer. Empty where the
-    /// rank has no peers.
-    kernels: Vec<f32>,
-    /// The same if its clock alone were as fast.
-    clock: Vec<f32>,
+    /// Of its kernels of one name in one iteration the part that would be saved, below zero where the median rank takes
+    /// longer; and the same if its clock alone were as fast.
+    parts: Vec<[f32; 2]>,
+    /// Which of these is each kernel's; none of collectives. Empty where the rank has no peers.
+    part: Vec<u32>,
     /// What would be saved before each, in nanoseconds.
     host: Vec<f32>,
-    /// What the median rank's host does before each, in nanoseconds.
+    /// What the median rank's host does before each, in nanoseconds. Empty where no iterations are marked, of which it tells
+    /// those that stall.
     common: Vec<f32>,
     /// What it computes and copies in each iteration, and what the median rank does, in nanoseconds.
     iterations: Vec<(Option<u32>, [f64; 2])>,
@@ -69,13 +70,16 @@ impl Peers {
         (rank, kernel): (usize, usize),
         clock: bool,
     ) -> f64 {
-        let of = self.ranks.get(rank);
-        let shares = of.map(|of| if clock { &of.clock } else { &of.kernels });
-        let share = shares.and_then(|shares| shares.get(kernel));
+        let part = self.ranks.get(rank).and_then(|of| {
+            let part = of.part.get(kernel)?;
+            of.parts.get(*part as usize)
+        });
         let kernels = timelines.get(rank).map(|timeline| &timeline.kernels);
         let length = kernels.and_then(|kernels| kernels.get(kernel));
-        match (share, length) {
-            (Some(share), Some(kernel)) => f64::from(*share) * kernel.duration().0 as f64,
+        match (part, length) {
+            (Some(part), Some(kernel)) => {
+                f64::from(part[usize::from(clock)]) * kernel.duration().0 as f64
+            }
             _ => 0.0,
         }
     }
@@ -154,20 +158,24 @@ impl Peers {
                 });
                 ((iteration, name), (all, clock.map_or(0.0, saved)))
             });
-            let saved = Sums::<(f32, f32)>::from_iter(saved);
-            let each = timeline.kernels.iter().map(|kernel| {
+            let (mut parts, mut places) = (Vec::new(), Sums::<u32>::new());
+            for (key, (all, clock)) in saved {
+                places.insert(key, u32::try_from(parts.len()).unwrap_or(NONE));
+                parts.push([all, clock]);
+            }
+            let part = timeline.kernels.iter().map(|kernel| {
                 let key = (kernel.iteration, names.get(place, kernel.name.0));
                 let computes = !kernel.class.communicates();
-                let saved = saved.get(&key).filter(|_| computes);
-                saved.copied().unwrap_or_default()
+                let part = places.get(&key).filter(|_| computes);
+                part.copied().unwrap_or(NONE)
             });
-            let (kernels, clock) = each.unzip();
+            let part = part.collect();
             let spread = spread(&sums, &middles, place);
             let Some(of) = self.ranks.get_mut(rank) else {
                 continue;
             };
+            (of.parts, of.part) = (parts, part);
             of.spread = spread;
-            (of.kernels, of.clock) = (kernels, clock);
             let iterations = whole.into_iter();
             let iterations = iterations.map(|(number, both)| (number.map(NonMax::get), both));
             of.iterations = iterations.collect();
@@ -197,12 +205,6 @@ impl Peers {
             false => Spent::by_gaps(timeline, rank),
         });
         let mut spent = Vec::from_iter(spent);
-        for (at, (timeline, _)) in range.clone().zip(&both) {
-            if let Some(of) = self.ranks.get_mut(at) {
-                of.host = vec![0.0; timeline.kernels.len()];
-                of.common = vec![0.0; timeline.kernels.len()];
-            }
-        }
         let mut first = HashMap::<Option<NonMax>, (f64, usize)>::new();
         for row in alignment.matched() {
             let each = row.iter().zip(&mut spent);
@@ -221,10 +223,13 @@ impl Peers {
                     *longest = (theirs, at);
                 }
             }
-            for (((between, own), spent), at) in each.into_iter().zip(&spent).zip(range.clone()) {
-                if let Some(of) = self.ranks.get_mut(at).filter(|_| own > 0.0) {
-                    of.add_host(spent, between, (own, theirs));
-                }
+            for ((between, own), spent) in each.into_iter().zip(&mut spent) {
+                spent.divide(between, (own, theirs));
+            }
+        }
+        for (spent, at) in spent.into_iter().zip(range) {
+            if let Some(of) = self.ranks.get_mut(at) {
+                (of.host, of.common) = spent.divided();
             }
         }
         self.first.extend(first.into_values().map(|first| first.1));
@@ -242,80 +247,136 @@ impl Peers {
     }
 }
 
-impl Of {
-    /// Takes what the host did before some kernels, in all and on the median rank.
-    fn add_host(&mut self, spent: &Spent, between: Range<usize>, (own, theirs): (f64, f64)) {
-        let [late, common] = [(own - theirs).max(0.0), own.min(theirs)].map(|part| part / own);
-        for (kernel, time) in spent.each.get(between).unwrap_or_default() {
-            let place = *kernel as usize;
-            if let (Some(host), Some(all)) = (self.host.get_mut(place), self.common.get_mut(place))
-            {
-                *host = (time * late) as f32;
-                *all = (time * common) as f32;
-            }
-        }
-    }
-}
-
-/// What a host does before each kernel, in the order of its launches, or the gaps that it leaves.
+/// What a host does before each kernel, in the order of its launches, or the gaps that it leaves; in nanoseconds.
 struct Spent {
-    /// Each kernel with that, in nanoseconds.
-    each: Vec<(u32, f64)>,
-    /// Where each kernel is among these.
-    places: Vec<usize>,
+    /// By the kernels' places. Of those that have been divided, the part in which the host is later than the median rank's.
+    each: Vec<f32>,
+    /// The other part; empty where nothing asks for it.
+    common: Vec<f32>,
+    /// The kernels in the order of their launches, and where each is among these; empty where they are in the order of their
+    /// places.
+    order: Vec<u32>,
+    places: Vec<u32>,
     /// How many have been looked at.
     until: usize,
 }
 
 impl Spent {
-    fn of(each: Vec<(u32, f64)>, kernels: usize) -> Self {
-        let mut places = vec![usize::MAX; kernels];
-        for (at, (kernel, _)) in each.iter().enumerate() {
+    fn of(timeline: &Timeline, each: Vec<f32>, order: Vec<u32>) -> Self {
+        let marked = timeline
+            .kernels
+            .iter()
+            .any(|kernel| kernel.iteration.is_some());
+        let count = each.len();
+        let mut places = vec![NONE; if order.is_empty() { 0 } else { count }];
+        for (at, kernel) in (0..).zip(&order) {
             if let Some(place) = places.get_mut(*kernel as usize) {
                 *place = at;
             }
         }
         Self {
             each,
+            common: vec![0.0; if marked { count } else { 0 }],
+            order,
             places,
             until: 0,
         }
     }
 
     fn by_launches(timeline: &Timeline, rank: &Rank) -> Self {
-        let each = rank.launches.iter().zip(&rank.host);
-        let each = each.map(|(launch, host)| (launch.kernel, host.0 as f64));
-        Self::of(each.collect(), timeline.kernels.len())
+        let mut each = vec![0.0; timeline.kernels.len()];
+        for (launch, host) in rank.launches.iter().zip(&rank.host) {
+            if let Some(own) = each.get_mut(launch.kernel as usize) {
+                *own = host.0 as f32;
+            }
+        }
+        let order = rank.launches.iter().map(|launch| launch.kernel);
+        Self::of(timeline, each, order.collect())
     }
 
     /// How long after all that it is seen to wait for each kernel starts.
     fn by_gaps(timeline: &Timeline, rank: &Rank) -> Self {
         let end = |place: u32| Some(timeline.kernels.get(place as usize)?.end);
-        let kernels = (0..).zip(timeline.kernels.iter().zip(&rank.nodes));
+        let mut newest = Newest::of(timeline);
+        let kernels = timeline.kernels.iter().zip(&rank.nodes).enumerate();
         let gaps = kernels.map(|(at, (kernel, node))| {
-            let ready = end(node.before).max(end(node.other));
+            let before = newest.take(kernel.stream, at);
+            let ready = end(before).max(end(node.other));
             let gap = ready.map_or(0, |ready| (kernel.start - ready).0);
-            (at, f64::max(gap as f64, 0.0))
+            f32::max(gap as f32, 0.0)
         });
         let mut gaps = Vec::from_iter(gaps);
-        let most = gaps.iter().map(|gap| gap.1).fold(0.0, f64::max);
+        let most = gaps.iter().copied().fold(0.0, f32::max);
         let first = timeline.kernels.first().map(|kernel| kernel.start);
         let early = first.and_then(|first| since_mark(timeline, first));
         if let (Some(early), Some(gap)) = (early, gaps.first_mut()) {
-            gap.1 = f64::min(early.0 as f64, most);
+            *gap = f32::min(early.0 as f32, most);
         }
-        Self::of(gaps, timeline.kernels.len())
+        Self::of(timeline, gaps, Vec::new())
+    }
+
+    /// The kernel that comes at this place.
+    fn kernel(&self, place: usize) -> usize {
+        match self.order.get(place) {
+            Some(kernel) => *kernel as usize,
+            None if self.order.is_empty() => place,
+            None => usize::MAX,
+        }
     }
 
     /// What came since the kernel before that was asked for: where, and how long in all.
     fn since(&mut self, kernel: u32) -> (Range<usize>, f64) {
-        let place = self.places.get(kernel as usize).copied();
-        let next = place.filter(|&place| place < self.each.len());
-        let next = next.map_or(self.until, |place| (place + 1).max(self.until));
+        let place = match self.order.is_empty() {
+            true => Some(kernel).filter(|&kernel| (kernel as usize) < self.each.len()),
+            false => self.places.get(kernel as usize).copied(),
+        };
+        let place = place.filter(|&place| place != NONE);
+        let next = place.map_or(self.until, |place| (place as usize + 1).max(self.until));
         let between = self.until..next;
         self.until = next;
-        let each = self.each.get(between.clone()).unwrap_or_default();
-        (between, each.iter().map(|one| one.1).sum())
+        let each = between.clone().map(|place| {
+            let own = self.each.get(self.kernel(place));
+            own.map_or(0.0, |own| f64::from(*own))
+        });
+        let sum = each.sum();
+        (between, sum)
+    }
+
+    /// Takes out of what the host did at these places, in all `own`, what the median rank's did as well.
+    fn divide(&mut self, between: Range<usize>, (own, theirs): (f64, f64)) {
+        let late = match own > 0.0 {
+            true => (own - theirs).max(0.0) / own,
+            false => 0.0,
+        };
+        let also = match own > 0.0 {
+            true => own.min(theirs) / own,
+            false => 0.0,
+        };
+        for place in between {
+            let kernel = self.kernel(place);
+            if let Some(own) = self.each.get_mut(kernel) {
+                if let Some(common) = self.common.get_mut(kernel) {
+                    *common = (f64::from(*own) * also) as f32;
+                }
+                *own = (f64::from(*own) * late) as f32;
+            }
+        }
+    }
+
+    /// Both parts by the kernels' places. What comes after the last that was asked for is nobody's.
+    fn divided(mut self) -> (Vec<f32>, Vec<f32>) {
+        let rest = if self.order.is_empty() {
+            self.each.len()
+        } else {
+            self.order.len()
+        };
+        for place in self.until..rest {
+            let kernel = self.kernel(place);
+            if let Some(own) = self.each.get_mut(kernel) {
+                *own = 0.0;
+            }
+        }
+        (self.each, self.common)
     }
 }
 
