@@ -86,7 +86,7 @@ fn transfers(report: &Report) -> Option<String> {
     let group = report.told()?;
     let name = group.waits.as_ref()?.transfers.as_ref()?;
     Some(format!(
-        "{} tells no process group and counts as one transfer of all {} ranks, but mostly ends on some of them before it starts on others: who is said to wait there may not",
+        "{} doesn't tell between which ranks it is and counts as one transfer of all {} ranks, but mostly ends on some of them before it starts on others: who is said to wait there may not",
         words::short(name),
         group.ranks.len()
     ))

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use litd_units::Nanos;
 
-use crate::groups::{Groups, POINT_TO_POINT, of_kernel};
+use crate::groups::{COALESCED, Exchange, Groups, POINT_TO_POINT, of_kernel};
 use crate::timeline::{Collective, Kernel, NameId, NonMax, StreamId, Timeline};
 pub use table::CollectiveRow;
 pub(crate) use table::{Kinds, tables};
@@ -250,7 +250,8 @@ impl<'a> Search<'a> {
     }
 
     /// The scope of a kernel of a communicator; none of a transfer between two ranks, one of which
-    /// is not told.
+    /// is not told. Where all members hand something on at once, as around a ring, none goes on until its
+    /// neighbours have come; a pipeline's do so in turn.
     fn scope(
         &mut self,
         rank: u32,
@@ -261,7 +262,14 @@ impl<'a> Search<'a> {
         let name = told.name.as_deref().unwrap_or_default();
         let iteration = self.iteration(kernel);
         if POINT_TO_POINT.contains(&name) {
-            let two = self.groups.communicators.get(communicator)?.members.len() == 2;
+            let of = self.groups.communicators.get(communicator)?;
+            let two = of.members.len() == 2;
+            let around = name == COALESCED && of.kind != Exchange::Pp;
+            let counted = Scope::Counted {
+                communicator,
+                name: self.text(name),
+                iteration,
+            };
             return match (name, told.peer) {
                 ("send", Some(peer)) => Some((rank, peer)),
                 ("recv", Some(peer)) => Some((peer, rank)),
@@ -276,7 +284,8 @@ impl<'a> Search<'a> {
             .or(two.then_some(Scope::Two {
                 communicator,
                 iteration,
-            }));
+            }))
+            .or(around.then_some(counted));
         }
         let name = self.text(name);
         Some(match told.sequence {

@@ -7,7 +7,7 @@ use litd_units::Nanos;
 
 use super::turns::{Lag, Turns};
 use super::{Entry, Matched, step, table};
-use crate::groups::{Group, Groups};
+use crate::groups::{COALESCED, Group, Groups};
 use crate::spans::Spans;
 use crate::timeline::{Kernel, KernelClass, NameId, Timeline};
 
@@ -189,8 +189,8 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
     }
 }
 
-/// Kernels without a process group whose names are those of transfers, and that count as collectives of more than
-/// two ranks. NCCL does all-to-alls with such kernels as well; but none of these ends before all ranks have come.
+/// Kernels whose names are those of transfers, that don't tell between which ranks they are, and that count as collectives of
+/// more than two ranks. NCCL does all-to-alls with such kernels as well; but none of these ends before all ranks have come.
 struct Transfers {
     /// Whether a name is one, of the rank at a place.
     known: HashMap<(usize, NameId), bool>,
@@ -223,7 +223,9 @@ impl Transfers {
         let kernel = timeline.kernels.get(first.kernel);
         let untold = |kernel: &&Kernel| {
             let told = timeline.collective_of(kernel);
-            told.is_none_or(|told| told.process_group.is_none())
+            told.is_none_or(|told| {
+                told.process_group.is_none() || told.name.as_deref() == Some(COALESCED)
+            })
         };
         let Some(kernel) = kernel.filter(untold) else {
             return;

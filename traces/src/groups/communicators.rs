@@ -10,7 +10,9 @@ use crate::align::AlignOptions;
 use crate::timeline::{Collective, Kernel, KernelClass, NonMax, Timeline};
 
 /// What a framework calls a transfer between two ranks.
-pub(crate) const POINT_TO_POINT: [&str; 3] = ["send", "recv", "coalesced"];
+pub(crate) const POINT_TO_POINT: [&str; 3] = ["send", "recv", COALESCED];
+/// Several of these in one kernel, of which nothing tells the other ranks.
+pub(crate) const COALESCED: &str = "coalesced";
 
 /// What words in the description of a process group say that it is for. The first kind that has a
 /// word there is it: replicas that also share contexts (`dp_shard_cp`) exchange gradients.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::align::{AlignError, AlignOptions, Alignment, LeftOut, align};
 use crate::timeline::Timeline;
 pub use communicators::Communicator;
-pub(crate) use communicators::{POINT_TO_POINT, of_kernel};
+pub(crate) use communicators::{COALESCED, POINT_TO_POINT, of_kernel};
 
 /// What ranks exchange with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -314,6 +314,47 @@ fn what_a_stage_waits_in_several_transfers_at_once_counts_once() {
 }
 
 #[test]
+fn ranks_around_a_ring_wait_for_one_that_comes_late() {
+    let ranks = |description: &str| {
+        let of = |rank: u32| {
+            // Rank 1 comes 200 us late each time, and all go on together.
+            let late = if rank == 1 { 200 } else { 0 };
+            let kernels = (0..6).flat_map(|step| {
+                let begin = 1_000 * step;
+                let start = begin + 600 + late;
+                let length = begin + 900 - start;
+                [
+                    format!(
+                        r#"{{"ph":"X","cat":"kernel","name":"flash","pid":0,"tid":7,"ts":{begin},"dur":500,"args":{{"device":0,"stream":7}}}}"#
+                    ),
+                    format!(
+                        r#"{{"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv","pid":0,"tid":20,"ts":{start},"dur":{length},"args":{{"device":0,"stream":20,"Collective name":"coalesced","Process Group Name":"3","Process Group Description":"{description}","Process Group Ranks":"[0, 1, 2, 3]"}}}}"#
+                    ),
+                ]
+            });
+            let text = format!(
+                r#"{{"distributedInfo":{{"rank":{rank}}},"traceEvents":[{}]}}"#,
+                Vec::from_iter(kernels).join(",")
+            );
+            let mut trace = kineto::read(text.as_bytes(), "test.json", None).unwrap();
+            trace.timelines.remove(0)
+        };
+        [0, 1, 2, 3].map(of)
+    };
+    let waits = |description: &str| {
+        let mut timelines = ranks(description);
+        let options = AnalysisOptions::default();
+        let groups = partition(&mut timelines, &options.align).unwrap();
+        let report = analyse_groups(&timelines, &groups, &options).unwrap();
+        Vec::from_iter(report.ranks.iter().map(|rank| rank.wait_ns))
+    };
+    let [some, none] = [1_200_000, 0].map(|wait| Some(Nanos(wait)));
+    assert_eq!(waits("CONTEXT_PARALLEL_GROUP"), [some, none, some, some]);
+    // What each stage of a pipeline hands on comes in turn, and who waits for whom is not told.
+    assert_eq!(waits("PIPELINE_MODEL_PARALLEL_GROUP"), [None; 4]);
+}
+
+#[test]
 fn copies_that_nothing_hides_are_told_as_such() {
     let events = [
         ("gemm", 7, 0, 2_300, None),
