@@ -215,7 +215,8 @@ fn course(each: &[(u32, f64)]) -> Course {
     let (Some(first), Some(last)) = (each.first(), each.last()) else {
         return Course::Always;
     };
-    if each.len() >= FEW && last.1 - first.1 >= WORSE.max(most / 2.0) && line(each) >= LINE {
+    let grows = last.1 - first.1 >= WORSE.max(most / 2.0) && line(each) >= LINE.max(step(each));
+    if each.len() >= FEW && grows {
         return Course::Worse([*first, *last]);
     }
     let [less, more] = PARTS.map(|part| part * most);
@@ -228,12 +229,17 @@ fn course(each: &[(u32, f64)]) -> Course {
 
 /// How well these are on a line: the correlation with their places.
 fn line(each: &[(u32, f64)]) -> f64 {
+    along(each, (0..each.len()).map(|place| place as f64))
+}
+
+/// The correlation of these with as many others.
+fn along(each: &[(u32, f64)], others: impl Iterator<Item = f64> + Clone) -> f64 {
     let count = each.len() as f64;
-    let middle = (count - 1.0) / 2.0;
+    let middle = others.clone().sum::<f64>() / count;
     let mean = each.iter().map(|one| one.1).sum::<f64>() / count;
     let (mut both, mut places, mut values) = (0.0, 0.0, 0.0);
-    for (place, one) in each.iter().enumerate() {
-        let (place, value) = (place as f64 - middle, one.1 - mean);
+    for (place, one) in others.zip(each) {
+        let (place, value) = (place - middle, one.1 - mean);
         both += place * value;
         places += place * place;
         values += value * value;
@@ -242,6 +248,15 @@ fn line(each: &[(u32, f64)]) -> f64 {
         true => both / (places * values).sqrt(),
         false => 0.0,
     }
+}
+
+/// How well these are one level up to some place and another one from there on: the greatest correlation with such a step.
+fn step(each: &[(u32, f64)]) -> f64 {
+    let steps = (1..each.len()).map(|at| {
+        let places = (0..each.len()).map(|place| f64::from(u8::from(place >= at)));
+        along(each, places)
+    });
+    steps.fold(0.0, f64::max)
 }
 
 #[cfg(test)]
@@ -263,6 +278,8 @@ mod tests {
         );
         // One iteration that is slow at the end is no course.
         assert_eq!(of(&[0.0, 0.0, 0.0, 0.2]), Course::In(vec![6]));
+        // What is slow from some iteration on does not get worse.
+        assert_eq!(of(&[0.0, 0.001, 0.055, 0.057]), Course::In(vec![5, 6]));
         assert_eq!(of(&[0.001, 0.002, 0.0, 0.001]), Course::Always);
         assert_eq!(of(&[]), Course::Always);
     }
