@@ -344,13 +344,9 @@ impl Spent {
 
     /// Takes out of what the host did at these places, in all `own`, what the median rank's did as well.
     fn divide(&mut self, between: Range<usize>, (own, theirs): (f64, f64)) {
-        let late = match own > 0.0 {
-            true => (own - theirs).max(0.0) / own,
-            false => 0.0,
-        };
-        let also = match own > 0.0 {
-            true => own.min(theirs) / own,
-            false => 0.0,
+        let [late, also] = match own > 0.0 {
+            true => [(own - theirs).max(0.0), own.min(theirs)].map(|part| part / own),
+            false => [0.0; 2],
         };
         for place in between {
             let kernel = self.kernel(place);
