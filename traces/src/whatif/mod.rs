@@ -10,7 +10,7 @@ mod peers;
 mod stages;
 mod stalls;
 
-use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use litd_units::Nanos;
 use serde::Serialize;
@@ -57,7 +57,7 @@ pub struct WhatIf<'a> {
     wall: Nanos,
     /// What has been asked for: the same is asked for by several.
     #[serde(skip)]
-    known: RefCell<Vec<Known>>,
+    known: Mutex<Vec<Known>>,
 }
 
 /// What is mended, and by how much earlier the job ends then.
@@ -124,7 +124,7 @@ impl<'a> WhatIf<'a> {
             stall: None,
             pauses: None,
             wall: end.unwrap_or_default() - start.unwrap_or_default(),
-            known: RefCell::default(),
+            known: Mutex::default(),
         };
         let links = links::find(&job, &matched);
         let stage = stages::find(&job, groups);
@@ -183,13 +183,18 @@ impl<'a> WhatIf<'a> {
             return Nanos::ZERO;
         }
         let same = |known: &&Known| known.0 == ranks && known.1 == links;
-        let known = self.known.borrow().iter().find(same).map(|known| known.2);
+        let known = self.known().iter().find(same).map(|known| known.2);
         known.unwrap_or_else(|| {
             let saved = self.replay_of(mended);
             let known = (ranks.to_vec(), links.to_vec(), saved);
-            self.known.borrow_mut().push(known);
+            self.known().push(known);
             saved
         })
+    }
+
+    /// A replay that panicked has added nothing.
+    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn replay_of(&self, mended: Mended<'_>) -> Nanos {
