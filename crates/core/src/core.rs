@@ -112,6 +112,8 @@ pub struct Core<S> {
     pub(crate) keeping: Keeping,
     /// Jobs that have ended of late, as their schedulers say.
     pub(crate) ended: BTreeMap<String, Ended>,
+    /// Since when jobs that have opted out have no processes on a GPU where another one's are.
+    pub(crate) missed: BTreeMap<(usize, String), Nanos>,
     /// What was planned last.
     pub(crate) planned: Option<Planned>,
     /// The devices that were to leave the journal last.
@@ -217,6 +219,7 @@ impl<S: Store> Core<S> {
             unmanaged: BTreeSet::new(),
             keeping: Keeping::default(),
             ended: BTreeMap::new(),
+            missed: BTreeMap::new(),
             planned: None,
             crossed_out: Vec::new(),
         };

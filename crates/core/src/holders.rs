@@ -182,7 +182,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Asks the drivers now and then who holds the GPUs of jobs, and each time of one whose rank has lost
+    /// Asks the drivers now and then who holds the GPUs of jobs and those that two jobs are said to have, and each time of one whose rank has lost
     /// its connection and has locked the clocks: those are not to outlive its process.
     pub(crate) fn check_holders(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
@@ -197,7 +197,11 @@ impl<S: Store> Core<S> {
             Some(_) => in_turn || locked_in_turn && planned(rank),
             None => planned(rank),
         });
-        for device in asked_for.map(|rank| rank.device).collect::<Vec<_>>() {
+        let mut asked_for: Vec<usize> = asked_for.map(|rank| rank.device).collect();
+        if in_turn {
+            asked_for.extend(self.shared_with_a_spared_job());
+        }
+        for device in asked_for {
             // Asking would open one again that was let go of.
             if !self.devices.is_released(device) {
                 self.devices.want_holders(device);

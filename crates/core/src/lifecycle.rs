@@ -15,6 +15,7 @@ use crate::admin::problem;
 use crate::cgroup::Home;
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::job::Job;
 use crate::progress::{Progress, Remains};
 use crate::record::Note;
 use crate::store::Store;
@@ -26,8 +27,8 @@ const LONGEST_ID: usize = 128;
 /// out are forgotten first.
 const MOST: usize = 64;
 
-/// After so many seconds a job's processes are on its GPUs.
-const BEGINS: f64 = 600.0;
+/// A job has no processes on its GPUs for so long only before it begins or after its end.
+const BEGINS: Nanos = Nanos(600_000_000_000);
 
 /// So many GPUs are named at once.
 const MOST_GPUS: usize = 64;
@@ -129,14 +130,23 @@ impl<S: Store> Core<S> {
         });
     }
 
-    /// A driver has told which processes use a GPU. A job that has opted out and has none there, while one that has
-    /// begun since has, is gone: its end was not heard.
+    /// GPUs that a scheduler has given to a job that has opted out, and to another.
+    pub(crate) fn shared_with_a_spared_job(&self) -> Vec<usize> {
+        let begun = || self.condition.begun.values();
+        let spared = begun().filter(|it| it.opt_out).flat_map(|it| &it.gpus);
+        let is_shared = |gpu: &&String| begun().filter(|it| it.gpus.contains(*gpu)).count() > 1;
+        let shared = spared.filter(is_shared);
+        shared.filter_map(|gpu| self.devices.called(gpu)).collect()
+    }
+
+    /// A driver has told which processes use a GPU. A job that has opted out and has none there for [`BEGINS`], while one
+    /// that has begun since has, is gone: its end was not heard.
     pub(crate) fn free_of_gone(&mut self, device: usize, holders: &[Holder]) {
         let Some(unit) = self.devices.get(device) else {
             return;
         };
         let address = unit.address();
-        let homes: Option<Vec<Home>> = holders.iter().map(|it| Home::of(&it.cgroup)).collect();
+        let homes: Option<Vec<Home>> = holders.iter().map(|it| self.home_of(it)).collect();
         // Of a process that is in no scheduler's job nobody knows whose it is.
         let Some(homes) = homes else { return };
         let is_here = |id: &str| homes.iter().any(|home| home.belongs_to(id));
@@ -146,9 +156,19 @@ impl<S: Store> Core<S> {
         let Some(latest) = present.map(|(_, it)| it.since).max_by(f64::total_cmp) else {
             return;
         };
-        let gone =
-            |(id, it): &(&String, &Begun)| it.opt_out && it.since + BEGINS < latest && !is_here(id);
-        let gone: Vec<String> = named.filter(gone).map(|(id, _)| id.clone()).collect();
+        let missing =
+            |(id, it): &(&String, &Begun)| it.opt_out && it.since < latest && !is_here(id);
+        let missing: BTreeSet<String> = named.filter(missing).map(|(id, _)| id.clone()).collect();
+        let now = self.now;
+        self.missed
+            .retain(|(of, id), _| *of != device || missing.contains(id));
+        let mut gone = Vec::new();
+        for id in missing {
+            let since = *self.missed.entry((device, id.clone())).or_insert(now);
+            if now >= since + BEGINS {
+                gone.push(id);
+            }
+        }
         if gone.is_empty() {
             return;
         }
@@ -163,6 +183,13 @@ impl<S: Store> Core<S> {
         );
         self.note(Note::info(EventKind::Job, text).device(&address));
         self.save_condition();
+    }
+
+    /// The scheduler's job of a process, by its control groups or as its hook was told to be in.
+    fn home_of(&self, holder: &Holder) -> Option<Home> {
+        let is_its = |job: &&Job| job.ranks.values().any(|rank| rank.peer.pid == holder.pid);
+        let told = || self.jobs.values().find(is_its)?.home.clone();
+        Home::of(&holder.cgroup).or_else(told)
     }
 
     fn make_room_for_a_job(&mut self) -> Result<(), Problem> {
@@ -288,7 +315,7 @@ impl<S: Store> Core<S> {
         devices
     }
 
-    fn has_opted_out(&self, job: &crate::job::Job) -> bool {
+    fn has_opted_out(&self, job: &Job) -> bool {
         let home = job.home.as_ref();
         let mut begun = self.condition.begun.iter().filter(|(_, it)| it.opt_out);
         home.is_some_and(|home| begun.any(|(id, _)| home.belongs_to(id)))

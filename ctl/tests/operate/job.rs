@@ -273,7 +273,8 @@ fn a_job_that_opted_out_is_not_steered_also_after_a_crash() {
     node.text(&["budget", "5000"]);
     node.rig.advance(Nanos(3_000_000_000)).unwrap();
     assert!(spared(&node), "{:?}", node.held());
-    // From its end on litd has them again; one that is not heard of ends with the next job there.
+    // From its end on litd has them again. One that is not heard of ends once another job's processes are there and none
+    // of its own, and it has had the time to begin: two jobs may share a GPU.
     node.daemon.take().unwrap().kill();
     let epilog = node.script("epilog", 9, "0-1", "");
     assert!(epilog.status.success());
@@ -282,7 +283,12 @@ fn a_job_that_opted_out_is_not_steered_also_after_a_crash() {
     assert!(node.opted_out(0));
     let said = node.text(&["job", "begin", "10", "--gpu", "0-1"]);
     assert_eq!(said, "slurm-10 has begun\n");
-    node.rig.advance(Nanos(3_000_000_000)).unwrap();
+    node.enter(10);
+    let mut next = node.attach("next", 0..2);
+    node.play(&mut next, 10);
+    assert!(node.opted_out(0));
+    node.rig.advance(Nanos(620_000_000_000)).unwrap();
+    node.play(&mut next, 30);
     assert!(!node.opted_out(0));
     assert!(!spared(&node));
 }

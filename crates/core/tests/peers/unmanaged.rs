@@ -70,9 +70,9 @@ fn a_schedulers_numbers_count_it() {
     assert_eq!(begin("0").1, BTreeSet::from([address(0), address(1)]));
 }
 
-/// Which GPUs a job is spared on that has opted out, after another has begun on the same one so many
-/// nanoseconds later, and processes of these jobs use it.
-fn spared_beside_another(later: i64, users: &[u32]) -> usize {
+/// How many GPUs a job is spared on that has opted out, so many seconds after another has begun on the same one and
+/// processes of these jobs use it.
+fn spared_beside_another(seconds: usize, users: &[u32]) -> usize {
     let mut node = Node::new(2, config());
     for (job, opt_out) in [("slurm-1", true), ("slurm-2", false)] {
         let command = Command::BeginJob {
@@ -81,11 +81,11 @@ fn spared_beside_another(later: i64, users: &[u32]) -> usize {
             opt_out,
         };
         node.command(command, &mut |reply| reply).unwrap();
-        node.pass(later);
+        node.pass(1_000_000_000);
     }
     node.users = users.to_vec();
     node.attach(0, 2);
-    (0..15).for_each(|_| node.pass(1_000_000_000));
+    (0..seconds).for_each(|_| node.pass(1_000_000_000));
     let devices = node.status().devices.into_iter();
     devices.filter(|it| it.opted_out).count()
 }
@@ -93,14 +93,13 @@ fn spared_beside_another(later: i64, users: &[u32]) -> usize {
 #[test]
 fn jobs_that_share_a_gpu_keep_what_one_of_them_was_promised() {
     let _beside = beside();
-    const HOUR: i64 = 3_600_000_000_000;
     // Slurm's shards: both are there; the first has not come to use the GPU yet; nobody tells whose processes those
     // are.
-    assert_eq!(spared_beside_another(HOUR, &[1, 2]), 1);
-    assert_eq!(spared_beside_another(1_000_000_000, &[2]), 1);
-    assert_eq!(spared_beside_another(HOUR, &[]), 1);
+    assert_eq!(spared_beside_another(700, &[1, 2]), 1);
+    assert_eq!(spared_beside_another(500, &[2]), 1);
+    assert_eq!(spared_beside_another(700, &[]), 1);
     // The end of the first was not heard.
-    assert_eq!(spared_beside_another(HOUR, &[2]), 0);
+    assert_eq!(spared_beside_another(700, &[2]), 0);
 }
 
 #[test]
