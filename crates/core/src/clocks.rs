@@ -270,7 +270,9 @@ impl<S: Store> Core<S> {
         for address in self.writer.clocks().to_vec() {
             match self.devices.called(&address) {
                 Some(device) => {
-                    let late = self.late_lock(&address);
+                    let is_lock = |late: &(Asked, Nanos)| late.0 == Asked::Clocks;
+                    let late = self.journaled_late(&address).find(is_lock);
+                    let late = late.map(|(_, until)| until);
                     if let Some(unit) = self.devices.get_mut(device) {
                         (unit.clocks.lock, unit.clocks.late) = (Lock::Unknown, late);
                     }
@@ -283,14 +285,6 @@ impl<S: Store> Core<S> {
                 }
             }
         }
-    }
-
-    /// Until when a lock that failed before a crash may be done, by the journal.
-    fn late_lock(&self, address: &str) -> Option<Nanos> {
-        let mut late = self.writer.late(address);
-        let lock = late.find(|it| it.asked == Asked::Clocks)?;
-        let until = lock.until.min(self.now + LATE);
-        (until > self.now).then_some(until)
     }
 
     /// The clock that a device is to be locked to now.

@@ -182,8 +182,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Asks the drivers now and then who holds the GPUs of jobs and those that two jobs are said to have, and each time of one whose rank has lost
-    /// its connection and has locked the clocks: those are not to outlive its process.
+    /// Asks the drivers now and then who holds the GPUs of jobs and those that two jobs are said to have, and each time
+    /// of one whose rank has lost its connection and has locked the clocks: those are not to outlive its process.
     pub(crate) fn check_holders(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
         let in_turn = self.rounds.is_multiple_of(EVERY);

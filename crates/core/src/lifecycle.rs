@@ -139,26 +139,29 @@ impl<S: Store> Core<S> {
         shared.filter_map(|gpu| self.devices.called(gpu)).collect()
     }
 
+    /// The jobs that have opted out and have no processes on a GPU that uses these, while one that has begun since has.
+    fn missing_from(&self, device: usize, holders: &[Holder]) -> BTreeSet<String> {
+        let homes: Option<Vec<Home>> = holders.iter().map(|it| self.home_of(it)).collect();
+        // Of a process that is in no scheduler's job nobody knows whose it is.
+        let (Some(unit), Some(homes)) = (self.devices.get(device), homes) else {
+            return BTreeSet::new();
+        };
+        let is_here = |id: &str| homes.iter().any(|home| home.belongs_to(id));
+        let named = self.condition.begun.iter();
+        let named = named.filter(|(_, it)| it.gpus.contains(unit.address()));
+        let present = named.clone().filter(|(id, _)| is_here(id));
+        let latest = present.map(|(_, it)| it.since).max_by(f64::total_cmp);
+        let missing = |(id, it): &(&String, &Begun)| {
+            let is_earlier = latest.is_some_and(|latest| it.since < latest);
+            it.opt_out && is_earlier && !is_here(id)
+        };
+        named.filter(missing).map(|(id, _)| id.clone()).collect()
+    }
+
     /// A driver has told which processes use a GPU. A job that has opted out and has none there for [`BEGINS`], while one
     /// that has begun since has, is gone: its end was not heard.
     pub(crate) fn free_of_gone(&mut self, device: usize, holders: &[Holder]) {
-        let Some(unit) = self.devices.get(device) else {
-            return;
-        };
-        let address = unit.address();
-        let homes: Option<Vec<Home>> = holders.iter().map(|it| self.home_of(it)).collect();
-        // Of a process that is in no scheduler's job nobody knows whose it is.
-        let Some(homes) = homes else { return };
-        let is_here = |id: &str| homes.iter().any(|home| home.belongs_to(id));
-        let named = self.condition.begun.iter();
-        let named = named.filter(|(_, it)| it.gpus.contains(address));
-        let present = named.clone().filter(|(id, _)| is_here(id));
-        let Some(latest) = present.map(|(_, it)| it.since).max_by(f64::total_cmp) else {
-            return;
-        };
-        let missing =
-            |(id, it): &(&String, &Begun)| it.opt_out && it.since < latest && !is_here(id);
-        let missing: BTreeSet<String> = named.filter(missing).map(|(id, _)| id.clone()).collect();
+        let missing = self.missing_from(device, holders);
         let now = self.now;
         self.missed
             .retain(|(of, id), _| *of != device || missing.contains(id));
@@ -169,10 +172,10 @@ impl<S: Store> Core<S> {
                 gone.push(id);
             }
         }
-        if gone.is_empty() {
+        let unit = self.devices.get(device).filter(|_| !gone.is_empty());
+        let Some(address) = unit.map(|unit| unit.address().to_owned()) else {
             return;
-        }
-        let address = address.to_owned();
+        };
         self.condition.begun.retain(|id, it| {
             let is_gone = gone.contains(id);
             !(is_gone && it.gpus.remove(&address) && it.gpus.is_empty())

@@ -60,20 +60,22 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What its journal says may still be done to a device, whatever has become of the log.
+    /// What the journal says may still be done to a device, whatever has become of the log, and until when.
+    pub(crate) fn journaled_late(&self, address: &str) -> impl Iterator<Item = (Asked, Nanos)> {
+        let (now, latest) = (self.now, self.now + LATE);
+        let late = self.writer.late(address).filter(move |it| it.until > now);
+        late.map(move |it| (it.asked, it.until.min(latest)))
+    }
+
+    /// The same of caps, by a device's entry, is waited for.
     fn expect_journaled(&mut self, device: usize, entry: &Entry) {
-        let now = self.now;
-        let late = self.writer.late(&entry.address);
-        let caps = late.filter(|it| it.until > now);
-        let caps = caps.filter_map(|it| match it.asked {
-            Asked::Cap(cap) => Some((cap, it.until)),
-            Asked::Clocks => None,
-        });
         let last = entry.ours.last();
-        let late = caps.map(|(cap, until)| {
+        let caps = self.journaled_late(&entry.address);
+        let late = caps.filter_map(|(asked, until)| {
+            let Asked::Cap(cap) = asked else { return None };
             let is_away = !entry.found.is_same_cap(cap);
             let is_last = last.is_some_and(|last| last.is_same_cap(cap));
-            Landing::of_log(cap, is_away, is_last, until.min(now + LATE)).counting(cap)
+            Some(Landing::of_log(cap, is_away, is_last, until).counting(cap))
         });
         let late = late.fold(None, |one, other| Landing::merged(one, Some(other)));
         if let Some(unit) = self.devices.get_mut(device) {

@@ -450,10 +450,9 @@ fn starts(verdicts: &[Verdicts]) -> String {
         let Some(first) = nodes.first() else { continue };
         for (at, row) in first.rows.iter().enumerate() {
             let rows = || nodes.iter().filter_map(|it| it.rows.get(at));
-            let mut values: Vec<f64> = rows().map(|row| row.value.mean).collect();
+            let values: Vec<f64> = rows().map(|row| row.value.mean).collect();
             let mean = values.iter().sum::<f64>() / values.len() as f64;
-            values.sort_by(f64::total_cmp);
-            let median = (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;
+            let median = Spread::of(values).median;
             let moved = rows().filter(|row| row.adjustments > 0).count();
             let percent = format!("{:.0} % of TDP", start * 100.0);
             let _ = writeln!(

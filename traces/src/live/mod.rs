@@ -265,8 +265,9 @@ impl Live {
         });
         let options = self.options;
         let mut ranks = Vec::from_iter(self.ranks.into_iter().map(Option::unwrap_or_default));
-        let cut = ranks.iter().all(|rank| rank.is_cut() == Some(true));
-        let shows = match cut && !ranks.iter().any(Rank::communicates) {
+        // Nearly all samples have collectives, and need no look at their kernels.
+        let are_cut = || ranks.iter().all(|rank| rank.is_cut() == Some(true));
+        let shows = match !ranks.iter().any(Rank::communicates) && are_cut() {
             true => Shows::Pieces,
             false => self.shows,
         };

@@ -408,18 +408,14 @@ impl Journal {
         for late in &other.late {
             late.clone().keep_in(&mut self.late);
         }
-        if (&self.entries, &self.clocks) == (&before.entries, &before.clocks) {
+        let said = |it: &Self| (it.entries.clone(), it.clocks.clone(), it.late.clone());
+        if said(self) == said(&before) {
             return Ok(());
         }
         let entries = self.entries.clone();
         let outcome = self.replace(store, &entries);
         if outcome.is_err() {
-            *self = Self {
-                entries: before.entries,
-                clocks: before.clocks,
-                late: before.late,
-                ..self.clone()
-            };
+            (self.entries, self.clocks, self.late) = said(&before);
         }
         outcome
     }
