@@ -203,6 +203,8 @@ const FAMILIES: &[Family] = &[
             out.count(&[job_label(j), ("result", "good")], j.samples);
             out.count(&[job_label(j), ("result", "bad")], j.bad_samples);
         }),
+    family(Kind::Gauge, "litd_job_sampling_overhead_ratio", "", "Share of the job's time that profiling iterations takes; absent before enough were profiled.",
+        |s, out| jobs(s, out, |j| j.sampling_overhead)),
     family(Kind::Gauge, "litd_job_sampling_period_iterations", "", "Every how many iterations one is profiled; 0 if none is.",
         |s, out| for j in &s.jobs { out.count(&[job_label(j)], j.sampling_period); }),
 

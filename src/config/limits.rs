@@ -53,6 +53,7 @@ const LIMITS: &[Limit] = &[
     ("jobs.reconnect_seconds", From(0.0), 3600.0, "seconds"),
     ("jobs.waits_share", Over(0.0), 1.0, "of the iteration"),
     ("sampling.converged_period", From(0.0), 1e9, "iterations"),
+    ("sampling.most_overhead", Over(0.0), 1.0, "of the time"),
     (
         "sampling.drift_iteration_share",
         Over(0.0),

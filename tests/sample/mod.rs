@@ -29,7 +29,7 @@ pub fn status() -> Status {
             {"rank": 1, "device": "0000:06:00.0", "connected": true, "iteration": 41},
         ],
         "budget": 1301.0, "iteration_time": 512.5, "throughput": 1.95, "adjustments": 3,
-        "samples": 12, "bad_samples": 1, "sampling_period": 20,
+        "samples": 12, "bad_samples": 1, "sampling_period": 20, "sampling_overhead": 0.004,
         "iteration_histogram": [[0.1, 0], [0.5, 30], [1.0, 41], [null, 42]],
         "iteration_seconds_sum": 24.75,
     });

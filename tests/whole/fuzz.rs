@@ -79,6 +79,7 @@ fn message(rng: &mut Rng) -> FromHook {
             iteration: rng.next_u64() >> below(rng, 64),
             duration: Nanos((rng.next_u64() >> 1) as i64 >> below(rng, 63)),
             profiled: below(rng, 2) == 0,
+            overhead: Nanos((rng.next_u64() >> 1) as i64 >> below(rng, 63)),
         }),
     }
 }

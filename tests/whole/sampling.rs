@@ -30,6 +30,7 @@ fn slow_ticks(stand: &mut Stand, job: &mut Job, from: u64, count: u64, share: f6
             iteration,
             duration: Nanos((length.0 as f64 * share) as i64),
             profiled: false,
+            overhead: Nanos::ZERO,
         });
         for rank in 0..GPUS {
             assert!(job.send_frame(rank, &tick.encode()));
@@ -66,6 +67,32 @@ fn a_converged_job_is_left_in_peace_until_it_drifts() {
     });
     assert!(more <= 20, "{more}");
     assert!(stand.job_status("train").samples > samples);
+    stand.stop();
+}
+
+/// On an H100 starting and stopping torch's profiler took as long as a short iteration.
+#[test]
+fn a_profiler_that_takes_as_long_as_an_iteration_takes_a_hundredth_of_the_time_at_most() {
+    let often = quick("observe")
+        .replace("sampling_period = 1", "sampling_period = 10")
+        .replace("warm_up = 3", "warm_up = 300");
+    let mut stand = Stand::clocked(&often);
+    let mut job = stand.train();
+    stand.play(&mut job, 1);
+    job.profiler_takes(stand.rig.hardware().plant().last().length.to_nanos());
+    stand.play(&mut job, 20);
+    let early = stand.job_status("train");
+    assert_eq!((early.sampling_period, early.sampling_overhead), (10, None));
+    // As far as three profiled iterations tell, and the one after them that ends the third.
+    stand.play(&mut job, 40);
+    let known = stand.job_status("train");
+    assert_eq!(known.sampling_period, 160);
+    assert!(
+        known
+            .sampling_overhead
+            .is_some_and(|share| (0.004..0.01).contains(&share))
+    );
+    assert_eq!(period(&mut job), 160);
     stand.stop();
 }
 

@@ -460,6 +460,9 @@ pub struct JobStatus {
     pub bad_samples: u64,
     /// Every how many iterations one is profiled; 0: none.
     pub sampling_period: u64,
+    /// Which share of the job's time that takes; absent before enough iterations were profiled.
+    #[serde(default)]
+    pub sampling_overhead: Option<f64>,
     /// Histogram of iteration times: (upper bound in seconds, iterations up to it), cumulative;
     /// the last bound is absent, for infinity.
     pub iteration_histogram: Vec<(Option<f64>, u64)>,

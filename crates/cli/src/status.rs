@@ -246,7 +246,7 @@ fn job_lines(job: &JobStatus, devices: &[DeviceStatus]) -> Vec<String> {
             "iteration {}, {} per second, {}",
             or_dash(job.iteration_time, |time| show::time(time.to_nanos())),
             or_dash(job.throughput, |rate| format!("{rate:.2}")),
-            profiled(job.sampling_period)
+            profiled(job.sampling_period, job.sampling_overhead)
         ),
         format!(
             "{}, {} bad; {}; budget {:.0}",
@@ -266,12 +266,16 @@ fn job_lines(job: &JobStatus, devices: &[DeviceStatus]) -> Vec<String> {
     lines.into_iter().chain(trial).collect()
 }
 
-/// How often an iteration is profiled, in words.
-pub fn profiled(period: u64) -> String {
-    match period {
-        0 => "none is profiled".into(),
+/// How often an iteration is profiled, and what that takes, in words.
+pub fn profiled(period: u64, overhead: Option<f64>) -> String {
+    let often = match period {
+        0 => return "none is profiled".into(),
         1 => "each is profiled".into(),
         period => format!("1 in {period} is profiled"),
+    };
+    match overhead {
+        Some(share) => format!("{often} ({:.2} % of the time)", 100.0 * share),
+        None => often,
     }
 }
 
@@ -314,11 +318,15 @@ mod tests {
 
     #[test]
     fn periods_are_words() {
-        let words = [0, 1, 1000].map(profiled);
+        let words = [
+            profiled(0, Some(0.0)),
+            profiled(1, None),
+            profiled(160, Some(0.006)),
+        ];
         let expected = [
             "none is profiled",
             "each is profiled",
-            "1 in 1000 is profiled",
+            "1 in 160 is profiled (0.60 % of the time)",
         ];
         assert_eq!(words, expected);
     }

@@ -249,6 +249,9 @@ impl Default for Jobs {
 pub struct Sampling {
     /// Every how many iterations one is profiled once the job has converged; 0: none.
     pub converged_period: u64,
+    /// Measuring iterations takes this share of a job's time at most: where it would take more, measured ones are
+    /// further apart, once three were measured.
+    pub most_overhead: f64,
     /// Warm-up is measured anew while any GPU's temperature has moved by more than this since it
     /// began: what is still warming up gets slower by itself, and caps would be blamed for it.
     pub steady_temperature: Kelvins,
@@ -263,6 +266,7 @@ impl Default for Sampling {
     fn default() -> Self {
         Self {
             converged_period: 1000,
+            most_overhead: 0.01,
             steady_temperature: Kelvins(4.0),
             drift_iteration_share: 0.02,
             drift_temperature: Kelvins(8.0),

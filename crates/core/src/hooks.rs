@@ -579,7 +579,7 @@ impl<S: Store> Core<S> {
         if let Some(known) = job.ranks.get_mut(&rank) {
             known.iteration = known.iteration.max(tick.iteration);
         }
-        job.ticks.add(tick.iteration, tick.duration);
+        job.ticks.add(&tick);
         self.trial_tick(name, tick);
     }
 

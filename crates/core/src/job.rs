@@ -502,10 +502,21 @@ impl Job {
             Some(State::Converged | State::Rollback) => true,
         };
         let undecided = self.leaves_the_node() && self.elsewhere.is_undecided();
-        if quiet && self.alert == 0 && !undecided {
+        let wanted = if quiet && self.alert == 0 && !undecided {
             config.sampling.converged_period
         } else {
             short
+        };
+        let most = config.sampling.most_overhead;
+        self.ticks.overhead().spaced(wanted, most)
+    }
+
+    /// Which share of its time measuring takes now; `None` before that is known.
+    pub fn sampling_overhead(&self) -> Option<f64> {
+        let of_one = self.ticks.overhead().of_one()?;
+        match self.directive.period {
+            0 => Some(0.0),
+            period => Some(of_one / (period as f64 + of_one)),
         }
     }
 

@@ -48,6 +48,7 @@ mod names;
 mod node;
 mod outbox;
 mod over_budget;
+mod overhead;
 mod owners;
 mod plan;
 mod planned;

@@ -257,6 +257,7 @@ impl<S: Store> Core<S> {
             samples: job.samples.0,
             bad_samples: job.samples.1,
             sampling_period: job.directive.period,
+            sampling_overhead: job.sampling_overhead(),
             iteration_histogram: job.ticks.histogram(),
             iteration_seconds_sum: job.ticks.seconds(),
         }

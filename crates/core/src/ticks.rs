@@ -1,6 +1,9 @@
 //! Iteration times as ticks tell them: a histogram, the pace of late, and whether it has drifted.
 
+use litd_proto::Tick;
 use litd_units::{Millis, Nanos};
+
+use crate::overhead::Overhead;
 
 /// Upper bounds of the histogram's buckets, in seconds: an iteration takes from milliseconds to
 /// minutes, and each bound is about twice the one before.
@@ -25,16 +28,24 @@ pub(crate) struct Ticks {
     /// The block that later ones are compared with.
     reference: Option<f64>,
     drifting: bool,
+    overhead: Overhead,
 }
 
 impl Ticks {
-    /// One iteration took so long. Only the first rank to tell of an iteration counts, and no
-    /// iteration before one that was told of. Returns whether it counted.
-    pub fn add(&mut self, iteration: u64, duration: Nanos) -> bool {
+    /// A rank tells of an iteration. Only the first to tell of it counts, but for what measuring it
+    /// cost, and no iteration before one that was told of. Returns whether it counted.
+    pub fn add(&mut self, tick: &Tick) -> bool {
+        let (iteration, duration) = (tick.iteration, tick.duration);
+        if tick.profiled {
+            self.overhead.measured(iteration, duration, tick.overhead);
+        }
         if self.last.is_some_and(|last| iteration <= last) || duration <= Nanos::ZERO {
             return false;
         }
         self.last = Some(iteration);
+        if !tick.profiled {
+            self.overhead.plain(duration);
+        }
         let seconds = duration.as_secs_f64();
         let bucket = BOUNDS.iter().position(|&bound| seconds <= bound);
         self.buckets[bucket.unwrap_or(BOUNDS.len())] += 1;
@@ -52,6 +63,7 @@ impl Ticks {
     /// Forgets where iterations were counted: the job has started over.
     pub fn start_over(&mut self) {
         self.last = None;
+        self.overhead = Overhead::default();
         self.forget_reference();
     }
 
@@ -83,6 +95,11 @@ impl Ticks {
         self.recent.or(begun).map(Millis)
     }
 
+    /// What measuring iterations costs.
+    pub fn overhead(&self) -> &Overhead {
+        &self.overhead
+    }
+
     /// Cumulative buckets; the last has no bound.
     pub fn histogram(&self) -> Vec<(Option<f64>, u64)> {
         let bounds = BOUNDS.iter().copied().map(Some).chain([None]);
@@ -104,19 +121,27 @@ impl Ticks {
 mod tests {
     use super::*;
 
+    fn tick(iteration: u64, nanos: i64) -> Tick {
+        Tick {
+            iteration,
+            duration: Nanos(nanos),
+            ..Tick::default()
+        }
+    }
+
     fn run(ticks: &mut Ticks, from: u64, count: u64, millis: i64) {
         for iteration in from..from + count {
-            assert!(ticks.add(iteration, Nanos(millis * 1_000_000)));
+            assert!(ticks.add(&tick(iteration, millis * 1_000_000)));
         }
     }
 
     #[test]
     fn an_iteration_counts_once_and_none_counts_backwards() {
         let mut ticks = Ticks::default();
-        assert!(ticks.add(5, Nanos(1_000_000)));
-        assert!(!ticks.add(5, Nanos(1_000_000)));
-        assert!(!ticks.add(4, Nanos(1_000_000)));
-        assert!(!ticks.add(6, Nanos(0)));
+        assert!(ticks.add(&tick(5, 1_000_000)));
+        assert!(!ticks.add(&tick(5, 1_000_000)));
+        assert!(!ticks.add(&tick(4, 1_000_000)));
+        assert!(!ticks.add(&tick(6, 0)));
         assert_eq!(ticks.histogram().last(), Some(&(None, 1)));
     }
 

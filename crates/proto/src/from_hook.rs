@@ -114,6 +114,8 @@ pub struct Tick {
     pub duration: Nanos,
     /// Whether the profiler ran: such an iteration is slower than others.
     pub profiled: bool,
+    /// What measuring it cost the training loop before it began and after it ended; no part of `duration`.
+    pub overhead: Nanos,
 }
 
 /// The hook goes, and does not come back by itself.
@@ -328,6 +330,7 @@ impl Tick {
             iteration: tick.iteration,
             duration: nanos("duration_ns", tick.duration_ns)?,
             profiled: tick.profiled,
+            overhead: nanos("overhead_ns", tick.overhead_ns)?,
         })
     }
 
@@ -336,6 +339,7 @@ impl Tick {
             iteration: self.iteration,
             duration_ns: to_u64(self.duration),
             profiled: self.profiled,
+            overhead_ns: to_u64(self.overhead),
         }
     }
 }

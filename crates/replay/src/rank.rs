@@ -141,6 +141,7 @@ impl Rank {
             iteration: number,
             duration,
             profiled,
+            overhead: Nanos::ZERO,
         }))?;
         if let (true, Some(piece)) = (profiled, self.pieces.get(iteration)) {
             let mut sample = sample_of(piece, &mut self.names, number, duration);

@@ -221,7 +221,7 @@ fn about_job(job: &JobStatus) -> Line<'_> {
             "  {}, {}/s, {}; {}",
             or_dash(job.iteration_time, |time| show::time(time.to_nanos())),
             or_dash(job.throughput, |rate| format!("{rate:.2}")),
-            profiled(job.sampling_period),
+            profiled(job.sampling_period, job.sampling_overhead),
             job.why
         )),
     ])

@@ -226,10 +226,11 @@ class Hook(Scope):
             except Exception as error:
                 self._failed(error)
         ended = pending.ended_ns if pending is not None else 0
+        overhead = pending.overhead_ns if pending is not None else 0
         duration = max(0, (ended or time.perf_counter_ns()) - self._began_ns)
         if self._ways is not None:
             self._ways.step(duration / 1e9, measured=measure is not None)
-        link.send(wire.Tick(self._iteration, duration, profiled=measure is not None))
+        link.send(wire.Tick(self._iteration, duration, measure is not None, overhead))
         if pending is not None:
             pending.duration_ns = duration
             link.send(pending)

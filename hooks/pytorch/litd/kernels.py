@@ -128,6 +128,8 @@ class Measured:
     duration_ns: int = 0
     ended_ns: int = 0
     """When it was over, by `time.perf_counter_ns`; 0: when it was handed over."""
+    overhead_ns: int = 0
+    """What measuring it cost the training loop before it began and after it was over."""
     why: str = ""
     """Why it is no sample, in words."""
 

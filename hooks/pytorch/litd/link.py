@@ -78,6 +78,9 @@ class Pending(Protocol):
     ended_ns: int
     """When the iteration was over, by `time.perf_counter_ns`; 0: when it was handed over."""
 
+    overhead_ns: int
+    """What measuring it cost the training loop before it began and after it was over."""
+
     why: str
     """Why it is no sample, in words; empty if it is one, or nobody wants it."""
 

@@ -59,6 +59,7 @@ class ProfilerMeasure:
         self._hang_seconds = hang_seconds
         self._groups = groups
         self._profile: Any = None
+        self._starting_ns = 0
         self._expected = Expectation()
         self._worker = _Worker()
         self._turns = _Turns(torch, self._worker, self.abort)
@@ -77,13 +78,14 @@ class ProfilerMeasure:
         if self._profile is None:
             return None
         reach = self._groups.end() if self._groups is not None else None
-        ended_ns, events = self._worker.do(self._stop, self._hang_seconds)
+        ended_ns, stopped_ns, events = self._worker.do(self._stop, self._hang_seconds)
         return ProfiledEvents(
             iteration=iteration,
             events=events,
             expected=self._expected,
             reach=reach,
             ended_ns=ended_ns,
+            overhead_ns=self._starting_ns + stopped_ns - ended_ns,
         )
 
     def abort(self) -> None:
@@ -99,22 +101,27 @@ class ProfilerMeasure:
     # In the profiler's thread.
 
     def _start(self) -> None:
+        # The device is not idle while it is waited for: only what comes then holds training up.
         self._synchronize()
+        began_ns = time.perf_counter_ns()
         profile = self._make(self._torch)
         profile.start()
+        self._starting_ns = time.perf_counter_ns() - began_ns
         # Some releases build a tree of all events when they stop, which takes seconds.
         inner: Any = getattr(profile, "profiler", None)
         if hasattr(inner, "_parse_kineto_results"):
             inner._parse_kineto_results = _nothing  # noqa: SLF001
         self._profile = profile
 
-    def _stop(self) -> tuple[int, list[Any]]:
+    def _stop(self) -> tuple[int, int, list[Any]]:
+        """When the iteration was over, when the profiler had stopped, and what it has seen."""
         profile, self._profile = self._profile, None
         # What was launched belongs to the iteration; what the profiler does then does not.
         self._synchronize()
         ended_ns = time.perf_counter_ns()
         profile.stop()
-        return ended_ns, list(profile.profiler.kineto_results.events())
+        events = list(profile.profiler.kineto_results.events())
+        return ended_ns, time.perf_counter_ns(), events
 
     def _stop_if_on(self) -> None:
         if self._profile is not None:

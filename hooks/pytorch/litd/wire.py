@@ -156,11 +156,13 @@ class Tick:
     iteration: int
     duration_ns: int
     profiled: bool = False
+    overhead_ns: int = 0
+    """What measuring cost the training loop before it began and after it ended."""
 
     def encode(self) -> bytes:
         """The frame's message."""
         body = _uint(1, self.iteration) + _uint(2, self.duration_ns) + _uint(3, int(self.profiled))
-        return _bytes(3, body)
+        return _bytes(3, body + _uint(4, self.overhead_ns))
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def decode(frame: bytes) -> Said:
             },
         )
     if member.number == 3:
-        keys = ("iteration", "duration_ns", "profiled")
+        keys = ("iteration", "duration_ns", "profiled", "overhead_ns")
         return Said("tick", {name: _number(body, at) for at, name in enumerate(keys, 1)})
     if member.number == 4:
         return Said("bye", {"reason": _text(body, 1)})

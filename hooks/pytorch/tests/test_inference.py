@@ -50,6 +50,26 @@ def test_latency_and_power_are_those_of_the_measured_part() -> None:
     assert board.calls == pytest.approx(60_000, rel=0.02)
 
 
+class SteppedBoard(Board):
+    """Its counter moves every 100 ms, as an H100's, and takes 3 ms to be read."""
+
+    def joules(self) -> float:
+        self.now += 0.003
+        return self.energy_at(self.now // 0.1 * 0.1)
+
+    def energy_at(self, now: float) -> float:
+        return self._watts * now
+
+
+@pytest.mark.parametrize("measured_s", [0.55, 1.0, 1.37])
+def test_power_of_a_short_part_is_not_that_of_the_counters_steps(measured_s: float) -> None:
+    board = SteppedBoard(call_s=0.0007, watts=300.0)
+    found = inference.measure(
+        board.call, board.wait, board, clock=board.clock, warm_up_s=0.3, measured_s=measured_s
+    )
+    assert found.power_w == pytest.approx(300.0, rel=0.02)
+
+
 def test_ranks_repeat_as_often_as_they_agree() -> None:
     board = Board(call_s=0.01, watts=300.0)
     found = inference.measure(

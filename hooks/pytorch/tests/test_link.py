@@ -33,6 +33,7 @@ class Sample:
     names: int = 1
     duration_ns: int = 5
     ended_ns: int = 0
+    overhead_ns: int = 0
     dropped: bool = False
     why: str = ""
 
@@ -99,13 +100,18 @@ def test_hello_welcome_directive_ticks_samples_bye(path: Path, links: Links) -> 
         assert link.directive == wire.Directive(10, 5)
         session.say(standin.directive(20, 7))
         wait_for("directive", lambda: link.directive == wire.Directive(20, 7))
-        link.send(wire.Tick(3, 1_000_000, profiled=True))
+        link.send(wire.Tick(3, 1_000_000, profiled=True, overhead_ns=7))
         link.send(Sample(3, 2))
         link.send(Sample(4, 3, names=2))
         link.send(wire.Notice(wire.Kind.PROFILING_OFF, "off"))
         wait_for("samples", lambda: len(litd.heard("kernels")) == 2)
         [tick] = litd.heard("tick")
-        assert tick.fields == {"iteration": 3, "duration_ns": 1_000_000, "profiled": 1}
+        assert tick.fields == {
+            "iteration": 3,
+            "duration_ns": 1_000_000,
+            "profiled": 1,
+            "overhead_ns": 7,
+        }
         first, second = litd.heard("kernels")
         assert (first.new_names, first.name) == (["3.0"], [0, 0])
         assert (second.new_names, second.name) == (["4.0", "4.1"], [1, 2, 1])

@@ -6,6 +6,7 @@ import os
 import queue
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,6 +58,39 @@ def test_a_profiled_iteration_is_its_kernels() -> None:
     columns = pending.collect(NameTable(), lambda: True)
     assert columns is not None
     assert (columns.start_ns, columns.duration_ns) == ([10], [5])
+    measure.close()
+
+
+def test_what_it_takes_to_start_and_to_stop_is_told_and_waiting_for_the_gpu_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0]
+
+    def takes(nanoseconds: int) -> None:
+        now[0] += nanoseconds
+
+    class Slow(Profile):
+        def start(self) -> None:
+            takes(200)
+            super().start()
+
+        def stop(self) -> None:
+            takes(30)
+            super().stop()
+
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        set_device=lambda _index: None,
+        synchronize=lambda _index: takes(1_000_000),
+    )
+    on_a_gpu = SimpleNamespace(cuda=cuda, profiler=torch.profiler, autograd=torch.autograd)
+    clock = SimpleNamespace(perf_counter_ns=lambda: now[0], monotonic=time.monotonic)
+    measure = ProfilerMeasure(on_a_gpu, make=lambda _torch: Slow(list))
+    monkeypatch.setattr("litd.profiler.time", clock)
+    assert measure.begin()
+    pending = measure.end(1)
+    assert pending is not None
+    assert pending.overhead_ns == 230
     measure.close()
 
 

@@ -98,6 +98,7 @@ impl Training {
                 iteration: self.iteration,
                 duration: Nanos(time.as_nanos() as i64 / i64::from(rounds)),
                 profiled: false,
+                overhead: Nanos::ZERO,
             });
             for rank in &mut self.ranks {
                 rank.send(&tick)?;

@@ -153,6 +153,8 @@ pub struct Job {
     ranks: Vec<Rank>,
     /// What its hooks say an iteration takes, if that is not what it takes on the node.
     pretended: Option<Nanos>,
+    /// What its hooks say of profiling an iteration: how long the profiler took to start and to stop.
+    overhead: Nanos,
 }
 
 /// The iteration that the plant ran last, to report.
@@ -188,6 +190,7 @@ impl Job {
             hardware,
             frames,
             pretended: None,
+            overhead: Nanos::ZERO,
         };
         for rank in 0..job.ranks.len() {
             job.connect(rank)?;
@@ -264,6 +267,11 @@ impl Job {
         self.pretended = duration;
     }
 
+    /// From now on its hooks have a profiler that takes so long to start and to stop.
+    pub fn profiler_takes(&mut self, overhead: Nanos) {
+        self.overhead = overhead;
+    }
+
     /// Reads what the daemon has sent to all ranks so far, without waiting for more.
     pub fn poll(&mut self) {
         for rank in &mut self.ranks {
@@ -315,6 +323,7 @@ impl Job {
                 iteration: last.iteration,
                 duration: last.duration,
                 profiled,
+                overhead: if profiled { self.overhead } else { Nanos::ZERO },
             });
             let mut done = self.send(rank, &tick);
             if profiled {
@@ -339,6 +348,7 @@ impl Job {
             iteration: last.iteration,
             duration: last.duration,
             profiled: false,
+            overhead: Nanos::ZERO,
         });
         (0..ticks).take_while(|_| self.send(rank, &tick)).count()
     }

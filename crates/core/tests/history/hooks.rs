@@ -243,6 +243,7 @@ impl Hooks {
                 iteration: job.iteration,
                 duration: Nanos(duration),
                 profiled: false,
+                overhead: Nanos::ZERO,
             })
             .encode(),
         ];

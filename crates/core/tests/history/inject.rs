@@ -485,6 +485,7 @@ impl World {
             iteration: 1,
             duration: Nanos(1),
             profiled: false,
+            overhead: Nanos::ZERO,
         })
         .encode();
         let count = if self.rng.chance(0.05) { 10_500 } else { 400 };

@@ -225,6 +225,7 @@ fn happen(node: &mut Node, ranks: &[Option<SessionId>], what: &Happens) {
                 iteration,
                 duration,
                 profiled,
+                overhead: duration,
             };
             node.say(of(rank), &FromHook::Tick(tick));
         }
@@ -309,6 +310,7 @@ fn an_iteration_that_is_the_last_there_is_ends_nothing() {
         iteration: u64::MAX,
         duration: Nanos(SECOND),
         profiled: false,
+        overhead: Nanos::ZERO,
     };
     node.say(session, &FromHook::Tick(tick));
     // The hooks are told anew which iterations to profile, which come after that one.

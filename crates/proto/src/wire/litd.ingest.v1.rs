@@ -139,6 +139,10 @@ pub struct Tick {
     /// Whether the profiler ran: such an iteration is slower than others.
     #[prost(bool, tag = "3")]
     pub profiled: bool,
+    /// What measuring this iteration cost the training loop before it began and after it ended (a
+    /// profiler that starts and stops), in nanoseconds; no part of duration_ns; below 2^63.
+    #[prost(uint64, tag = "4")]
+    pub overhead_ns: u64,
 }
 /// The hook goes, and does not come back by itself.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

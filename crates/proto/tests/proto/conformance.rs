@@ -157,6 +157,7 @@ impl Row<'_> {
                 iteration: self.long("iteration"),
                 duration: self.nanos("duration_ns"),
                 profiled: self.flag("profiled"),
+                overhead: self.nanos("overhead_ns"),
             })),
             "bye" => Either::From(FromHook::Bye(Bye {
                 reason: self.text("reason"),

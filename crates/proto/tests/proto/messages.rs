@@ -40,6 +40,7 @@ fn from_hook() -> [(FromHook, Vec<u8>); 6] {
         iteration: 300,
         duration: Nanos(1_000_000),
         profiled: true,
+        overhead: Nanos::ZERO,
     };
     let bye = Bye {
         reason: "done".into(),

@@ -91,14 +91,16 @@ fn kernels() -> impl Strategy<Value = Kernels> {
 }
 
 fn from_hook() -> impl Strategy<Value = FromHook> {
-    let tick =
-        (any::<u64>(), nanos(), any::<bool>()).prop_map(|(iteration, duration, profiled)| {
+    let tick = (any::<u64>(), nanos(), any::<bool>(), nanos()).prop_map(
+        |(iteration, duration, profiled, overhead)| {
             FromHook::Tick(Tick {
                 iteration,
                 duration,
                 profiled,
+                overhead,
             })
-        });
+        },
+    );
     prop_oneof![
         hello().prop_map(FromHook::Hello),
         kernels().prop_map(FromHook::Kernels),

@@ -180,7 +180,11 @@ fn a_gpu_far_below_its_power_limit_is_not_limited_by_it_whatever_its_driver_says
     set(&rig, 0, |gpu| gpu.reasons = Some(0x4));
     for (mean, limited) in [(543.0, false), (590.0, false), (600.0, true), (706.0, true)] {
         set(&rig, 0, |gpu| gpu.average = Some(Watts(mean)));
-        assert_eq!(gpus[0].read().unwrap().power_limited, Some(limited), "{mean} W");
+        assert_eq!(
+            gpus[0].read().unwrap().power_limited,
+            Some(limited),
+            "{mean} W"
+        );
     }
     // The limit in force counts, if it is lower than the one that is set.
     set(&rig, 0, |gpu| gpu.average = Some(Watts(440.0)));

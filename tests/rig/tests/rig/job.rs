@@ -130,6 +130,7 @@ fn profiled_iterations_are_those_of_the_directive_and_carry_the_plants_kernels()
                 iteration,
                 duration,
                 profiled,
+                overhead: Nanos::ZERO,
             };
             assert_eq!(tick(&mut server, rank), expected_tick);
             if !profiled {
