@@ -61,8 +61,14 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    pub(super) fn new(identity: Identity, bus_id: String, client: Client, search: &Search) -> Self {
+    pub(super) fn new(
+        identity: Identity,
+        bus_id: String,
+        mut client: Client,
+        search: &Search,
+    ) -> Self {
         let (program, library) = (search.own_program.clone(), search.nvml_library.clone());
+        client.is_of(&bus_id);
         Self {
             identity,
             bus_id,
@@ -97,8 +103,9 @@ impl Gpu {
         run: impl FnOnce(&Nvml) -> Result<T, NvmlError>,
     ) -> Result<T, NvmlError> {
         self.look_for_it();
-        let call = self.client.open()?;
+        let mut call = self.client.open()?;
         let result = run(call.nvml()?)?;
+        call.has_answered();
         (self.gone, self.looked) = (0, 0);
         Ok(result)
     }
@@ -252,7 +259,7 @@ impl PowerDomain for Gpu {
     }
 
     fn read(&mut self) -> Result<Reading, PowerError> {
-        self.call("reading the sensors", |device| {
+        let (reading, persists) = self.call("reading the sensors", |device| {
             let cap = watts(device.power_management_limit()?);
             let reasons = device.current_throttle_reasons().ok();
             let megahertz = |clock| Hertz(f64::from(clock) * 1e6);
@@ -260,7 +267,7 @@ impl PowerDomain for Gpu {
             let slowdown = device.temperature_threshold(TemperatureThreshold::Slowdown);
             let enforced = device.enforced_power_limit().ok().map(watts);
             let mean = device.power_usage().ok().map(watts);
-            Ok(Reading {
+            let reading = Reading {
                 cap,
                 enforced,
                 power: power(device),
@@ -275,8 +282,13 @@ impl PowerDomain for Gpu {
                     .and_then(|reasons| power_limited(reasons, mean, enforced.unwrap_or(cap))),
                 power_share: None,
                 throttle: reasons.and_then(throttle),
-            })
-        })
+            };
+            Ok((reading, device.is_in_persistent_mode().ok()))
+        })?;
+        if let Some(persists) = persists {
+            self.client.persists(persists);
+        }
+        Ok(reading)
     }
 
     /// NVML tells processes by the host's ids, or by those of the namespace that it is called in,

@@ -6,12 +6,13 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nvml_wrapper::Nvml;
 
@@ -20,11 +21,16 @@ use super::session::aside;
 /// The first argument of a program that is to keep GPUs open.
 pub const COMMAND: &str = "nvml-keep";
 
-/// GPUs that are open already are opened by another process in far less. Nobody waits for longer.
+/// GPUs that are open already are opened by another process in far less. One whose driver hangs is waited for no
+/// longer, once others are open.
 const LONGEST: Duration = Duration::from_secs(3);
 
+/// A library that takes so long to open is not waited for any longer.
+const LAST: Duration = Duration::from_secs(15);
+
 /// What a program does that is called with [`COMMAND`]; `arguments` are those after it: the library, and the GPUs'
-/// addresses as NVML writes them. It writes a byte once they are open, and ends with its standard input.
+/// addresses as NVML writes them. It writes a line for each once it has tried to open it (`+` or `-`, and the
+/// address), and ends with its standard input.
 pub fn keep(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let Some(library) = arguments.next() else {
@@ -33,18 +39,31 @@ pub fn keep(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let Ok(nvml) = Nvml::builder().lib_path(&library).init() else {
         return ExitCode::FAILURE;
     };
-    for bus_id in arguments.filter_map(|it| it.into_string().ok()) {
-        // A handle alone may be had of a GPU that was not opened.
-        let device = nvml.device_by_pci_bus_id(bus_id);
-        let _ = device.and_then(|device| device.power_management_limit());
-    }
-    let told = io::stdout()
-        .write_all(b"\n")
-        .and_then(|()| io::stdout().flush());
-    if told.is_ok() {
+    let bus_ids: Vec<String> = arguments.filter_map(|it| it.into_string().ok()).collect();
+    thread::scope(|scope| {
+        // The driver of one may hang.
+        for bus_id in &bus_ids {
+            let open = || tell(bus_id, open(&nvml, bus_id));
+            let _ = thread::Builder::new().spawn_scoped(scope, open);
+        }
         let _ = io::stdin().read_to_end(&mut Vec::new());
-    }
-    ExitCode::SUCCESS
+        // The threads of GPUs that hang are not waited for.
+        std::process::exit(0)
+    })
+}
+
+fn open(nvml: &Nvml, bus_id: &str) -> bool {
+    // A handle alone may be had of a GPU that was not opened.
+    let device = nvml.device_by_pci_bus_id(bus_id);
+    device
+        .and_then(|device| device.power_management_limit())
+        .is_ok()
+}
+
+fn tell(bus_id: &str, is_open: bool) {
+    let sign = if is_open { '+' } else { '-' };
+    // Where nobody reads it any more it ends soon.
+    let _ = io::stdout().write_all(format!("{sign}{bus_id}\n").as_bytes());
 }
 
 /// Such a process. Dropping it ends it.
@@ -56,8 +75,8 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Opens these GPUs in another process. `None` where that can't be had in time: they are closed for a moment
-    /// then, as before.
+    /// Opens these GPUs in another process. `None` where it has not tried each of them, and not opened any, in the
+    /// time that there is: closing the session would close them.
     pub fn of(program: &Path, library: &Path, bus_ids: &BTreeSet<String>) -> Option<Self> {
         let mut child = Command::new(program)
             .arg0("litd")
@@ -74,16 +93,19 @@ impl Keeper {
             child: Some(child),
             waits_for: bus_ids.clone(),
         };
-        let (done, ready) = mpsc::channel();
-        let wait = move || {
-            let read = output.map(|mut output| output.read_exact(&mut [0]));
-            let _ = done.send(matches!(read, Some(Ok(()))));
-        };
-        aside(wait).ok()?;
-        ready
-            .recv_timeout(LONGEST)
-            .unwrap_or_default()
-            .then_some(keeper)
+        let mut untried = bus_ids.clone();
+        let (told, since) = (lines(output?)?, Instant::now());
+        let mut holds_any = false;
+        while !untried.is_empty() {
+            let patience = if holds_any { LONGEST } else { LAST };
+            let Ok(line) = told.recv_timeout(patience.saturating_sub(since.elapsed())) else {
+                break;
+            };
+            let (sign, bus_id) = line.split_at_checked(1)?;
+            untried.remove(bus_id);
+            holds_any |= sign == "+";
+        }
+        (untried.is_empty() || holds_any).then_some(keeper)
     }
 
     /// The new session has opened a GPU. Returns whether it has opened all.
@@ -91,6 +113,18 @@ impl Keeper {
         self.waits_for.remove(bus_id);
         self.waits_for.is_empty()
     }
+}
+
+/// What it writes, line by line, for as long as anybody listens.
+fn lines(output: ChildStdout) -> Option<Receiver<String>> {
+    let (told, lines) = mpsc::channel();
+    let read = move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let _ = told.send(line);
+        }
+    };
+    aside(read).ok()?;
+    Some(lines)
 }
 
 impl Drop for Keeper {

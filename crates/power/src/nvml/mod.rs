@@ -228,17 +228,17 @@ fn ask(search: &Search, session: &Arc<Session>, address: &str) -> Look {
         let device = nvml.device_by_pci_bus_id(address)?;
         let bus_id = device.pci_info()?.bus_id;
         let identity = identify(nvml, &device, &bus_id, &search.proc)?;
-        let forgets = matches!(device.is_in_persistent_mode(), Ok(false));
-        if forgets {
+        let persists = device.is_in_persistent_mode();
+        if let Ok(false) = persists {
             let text = "persistence mode is off: its cap is lost when the last program closes it";
             notices.push(
                 Notice::new(Severity::Warning, address, text)
                     .remedy("nvidia-smi -pm 1, or enable nvidia-persistenced"),
             );
         }
-        Ok((identity, bus_id, forgets))
+        Ok((identity, bus_id, persists.unwrap_or(false)))
     });
-    let (identity, bus_id, forgets) = match identified {
+    let (identity, bus_id, persists) = match identified {
         Ok(identified) => identified,
         Err(NvmlError::NotFound | NvmlError::UnexpectedVariant(GPU_NOT_FOUND)) => {
             return Look {
@@ -263,9 +263,7 @@ fn ask(search: &Search, session: &Arc<Session>, address: &str) -> Look {
             };
         }
     };
-    if forgets {
-        client.is_forgetful(&bus_id);
-    }
+    client.persists(persists);
     let mut gpu = Gpu::new(identity, bus_id, client, search);
     if let Err(error) = gpu.cap().and_then(|_| gpu.range()) {
         let text = format!("its cap can't be read: {error}");

@@ -53,7 +53,7 @@ struct State {
     stale: Option<Instant>,
     /// How often it was opened.
     openings: u64,
-    /// The GPUs that it has open, and that forget their caps once nobody has.
+    /// The GPUs that it has open, but for those that are known to keep their caps once nobody has.
     forgetful: BTreeSet<String>,
     /// Has those open until it has them again, and what `openings` was.
     keeper: Option<(Keeper, u64)>,
@@ -137,9 +137,9 @@ impl Session {
         state.busy = aside(close).is_ok();
     }
 
-    /// Before the library is closed that still has GPUs open: those that would forget their caps, but for `but`,
-    /// stay open elsewhere.
-    fn keep_open(&self, but: Option<&str>) {
+    /// Before the library is closed that still has GPUs open: those that may forget their caps, but for `but`, stay
+    /// open elsewhere. Returns whether that is so; otherwise it must stay open.
+    fn keep_open(&self, but: Option<&str>) -> bool {
         let _one = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.lock();
         let mut bus_ids = state.forgetful.clone();
@@ -148,11 +148,16 @@ impl Session {
         }
         let openings = state.openings;
         drop(state);
-        let keeper = match bus_ids.is_empty() {
-            true => None,
-            false => Keeper::of(&self.program, &self.library, &bus_ids),
-        };
-        self.lock().keeper = keeper.map(|keeper| (keeper, openings));
+        if bus_ids.is_empty() {
+            self.lock().keeper = None;
+            return true;
+        }
+        let keeper = Keeper::of(&self.program, &self.library, &bus_ids);
+        let is_kept = keeper.is_some();
+        if let Some(keeper) = keeper {
+            self.lock().keeper = Some((keeper, openings));
+        }
+        is_kept
     }
 
     /// Waits for the library to be closed, if it is being closed.
@@ -187,8 +192,12 @@ pub(super) fn aside(act: impl FnOnce() + Send + 'static) -> io::Result<()> {
 pub(super) struct Client {
     session: Arc<Session>,
     uses: bool,
-    /// Its GPU, as NVML writes that, if it forgets its cap once nobody has it open.
-    forgetful: Option<String>,
+    /// Its GPU, as NVML writes that; none where it asks for the node alone.
+    bus_id: Option<String>,
+    /// Whether its GPU is known to keep its cap once nobody has it open (persistence mode).
+    persists: bool,
+    /// The session was to be closed for its sake, and others' GPUs would have forgotten their caps.
+    owes_closing: bool,
 }
 
 impl Client {
@@ -196,16 +205,41 @@ impl Client {
         Self {
             session,
             uses: false,
-            forgetful: None,
+            bus_id: None,
+            persists: false,
+            owes_closing: false,
         }
     }
 
-    /// Its GPU is this one, which forgets its cap once nobody has it open.
-    pub(super) fn is_forgetful(&mut self, bus_id: &str) {
-        if self.uses {
-            self.session.lock().forgetful.insert(bus_id.to_owned());
+    /// Its GPU is this one. Until its driver says that it keeps its cap it counts as one that forgets it.
+    pub(super) fn is_of(&mut self, bus_id: &str) {
+        self.bus_id = Some(bus_id.to_owned());
+        self.tell_session();
+    }
+
+    /// Whether its GPU keeps its cap once nobody has it open, as its driver says now: an administrator, or a driver
+    /// that is loaded anew, may change that at any time.
+    pub(super) fn persists(&mut self, persists: bool) {
+        if self.persists != persists {
+            self.persists = persists;
+            self.tell_session();
         }
-        self.forgetful = Some(bus_id.to_owned());
+    }
+
+    fn tell_session(&self) {
+        let Some(bus_id) = self.bus_id.as_ref().filter(|_| self.uses) else {
+            return;
+        };
+        let forgetful = &mut self.session.lock().forgetful;
+        match self.persists {
+            true => drop(forgetful.remove(bus_id)),
+            false => drop(forgetful.insert(bus_id.clone())),
+        }
+    }
+
+    /// Its GPU, if that may forget its cap once nobody has it open.
+    fn forgetful(&self) -> Option<&String> {
+        self.bus_id.as_ref().filter(|_| !self.persists)
     }
 
     /// The library for one call, opened and initialised if it isn't.
@@ -250,7 +284,7 @@ impl Client {
         state.users += usize::from(!self.uses);
         state.calls += 1;
         self.uses = true;
-        state.forgetful.extend(self.forgetful.clone());
+        state.forgetful.extend(self.forgetful().cloned());
         let opening = state.openings;
         drop(state);
         let session = self.session.clone();
@@ -258,16 +292,20 @@ impl Client {
             nvml: Some(nvml),
             session,
             opening,
-            forgetful: self.forgetful.clone(),
+            bus_id: self.bus_id.clone(),
+            has_answered: false,
         })
     }
 
     /// Lets go, and shuts the library down for all: a session keeps every GPU open of which it
     /// had a handle. The others' next call opens it again, for their own GPUs only.
     pub(super) fn release(&mut self) -> Handles {
-        if self.uses {
+        if self.uses || self.owes_closing {
             self.leave();
-            self.renew();
+            self.owes_closing = !self.renew();
+        }
+        if self.owes_closing {
+            return Handles::HeldByAnother;
         }
         // A session that is to be closed stays open while another GPU's call hangs in it.
         let is_stale = |state: &State| state.stale.is_some();
@@ -281,7 +319,7 @@ impl Client {
         let mut state = self.session.lock();
         state.users -= usize::from(self.uses);
         self.uses = false;
-        if let Some(bus_id) = &self.forgetful {
+        if let Some(bus_id) = &self.bus_id {
             state.forgetful.remove(bus_id);
         }
         if state.users == 0 {
@@ -295,15 +333,19 @@ impl Client {
     }
 
     /// Shuts the library down for all, as soon as no call is under way; the next call waits for
-    /// that and opens it again. A GPU that was lost stays lost to a client that saw it go.
-    pub(super) fn renew(&mut self) {
-        self.session.keep_open(self.forgetful.as_deref());
+    /// that and opens it again. A GPU that was lost stays lost to a client that saw it go. Returns whether it is
+    /// closed, or will be: not where other GPUs would forget their caps.
+    pub(super) fn renew(&mut self) -> bool {
+        if !self.session.keep_open(self.bus_id.as_deref()) {
+            return false;
+        }
         let mut state = self.session.lock();
         if state.nvml.is_some() {
             state.stale.get_or_insert_with(Instant::now);
             self.session.close_if_idle(&mut state);
             self.session.wait_for_closing(state);
         }
+        true
     }
 }
 
@@ -315,13 +357,19 @@ pub(super) struct Call {
     session: Arc<Session>,
     /// Which opening of the library this is in.
     opening: u64,
-    forgetful: Option<String>,
+    bus_id: Option<String>,
+    has_answered: bool,
 }
 
 impl Call {
     /// The library.
     pub(super) fn nvml(&self) -> Result<&Nvml, NvmlError> {
         self.nvml.as_deref().ok_or(NvmlError::Uninitialized)
+    }
+
+    /// Its GPU has done what was asked: it is open now.
+    pub(super) fn has_answered(&mut self) {
+        self.has_answered = true;
     }
 }
 
@@ -330,7 +378,8 @@ impl Drop for Call {
         self.nvml = None;
         let mut state = self.session.lock();
         state.calls -= 1;
-        let (opening, own) = (self.opening, self.forgetful.as_deref());
+        let own = self.bus_id.as_deref().filter(|_| self.has_answered);
+        let opening = self.opening;
         let is_open = |(keeper, before): &mut (Keeper, u64)| {
             own.is_some_and(|own| opening > *before && keeper.has_opened(own))
         };

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use litd_power::Handles;
-use litd_rig::Fault;
+use litd_power::{Handles, PowerDomain};
+use litd_rig::{Fault, Rig};
+use litd_rig_nvml::code;
 use litd_units::Watts;
 
 use crate::common::{rig, wait_for};
@@ -67,6 +68,71 @@ fn gpus_without_persistence_mode_keep_their_caps_while_another_one_is_released()
         gpu.release();
     }
     wait_for("nobody", || rig.hardware().nvidia().clients() == 0);
+}
+
+/// A node without persistence mode whose GPUs all have this cap, and nobody else has them open.
+fn forgetful(rig: &Rig, cap: Watts) -> Vec<Box<dyn PowerDomain>> {
+    let mut gpus = discover(rig).domains;
+    for (at, gpu) in gpus.iter_mut().enumerate() {
+        set(rig, at, |gpu| gpu.persistence = false);
+        rig.hardware().set_holders(at, Vec::new());
+        gpu.set_cap(cap).unwrap();
+        gpu.read().unwrap();
+    }
+    gpus
+}
+
+#[test]
+fn persistence_mode_that_is_turned_off_later_is_noticed() {
+    let rig = rig();
+    let mut gpus = forgetful(&rig, Watts(600.0));
+    assert_eq!(gpus[3].release(), Handles::Closed);
+    wait_for("closed", || rig.hardware().nvidia().gpus[3].clients == 0);
+    for at in [0, 1, 2, 4, 5, 6, 7] {
+        assert_eq!(gpus[at].cap().unwrap(), Watts(600.0), "GPU {at}");
+    }
+}
+
+/// The driver of one hangs while another is released: that costs no third one its cap.
+#[test]
+fn a_gpu_that_hangs_does_not_make_others_forget_their_caps() {
+    let rig = rig();
+    let mut gpus = forgetful(&rig, Watts(600.0));
+    let mut hung = gpus.remove(5);
+    rig.hardware()
+        .inject(5, Fault::Block(Duration::from_secs(3600)));
+    std::thread::scope(|scope| {
+        scope.spawn(|| hung.read());
+        // Long enough for its call to be under way.
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(gpus[3].release(), Handles::HeldByAnother);
+        rig.hardware().heal(5);
+    });
+    wait_for("closed", || rig.hardware().nvidia().gpus[3].clients == 0);
+    for (at, gpu) in gpus.iter_mut().enumerate() {
+        if at != 3 {
+            assert_eq!(gpu.cap().unwrap(), Watts(600.0), "GPU {at} of those left");
+        }
+    }
+    assert_eq!(hung.cap().unwrap(), Watts(600.0));
+}
+
+/// No other process can open the library: then one GPU's release would be the others' reset.
+#[test]
+fn a_session_stays_open_where_nobody_else_can_have_its_gpus_open() {
+    let rig = rig();
+    let mut gpus = forgetful(&rig, Watts(600.0));
+    rig.hardware().nvidia_mut().refuses = Some(code::UNKNOWN);
+    assert_eq!(gpus[3].release(), Handles::HeldByAnother);
+    for at in [0, 1, 2, 4, 5, 6, 7] {
+        assert_eq!(gpus[at].cap().unwrap(), Watts(600.0), "GPU {at}");
+    }
+    rig.hardware().nvidia_mut().refuses = None;
+    assert_eq!(gpus[3].release(), Handles::Closed);
+    wait_for("closed", || rig.hardware().nvidia().gpus[3].clients == 0);
+    for at in [0, 1, 2, 4, 5, 6, 7] {
+        assert_eq!(gpus[at].cap().unwrap(), Watts(600.0), "GPU {at}");
+    }
 }
 
 #[test]
