@@ -252,6 +252,35 @@ fn a_reload_that_leaves_the_budget_as_it_is_counts_while_gpus_are_released() {
     stand.stop();
 }
 
+/// Nor are floors raised above it, which would hold once they are litd's again: by their file, or by hand.
+#[test]
+fn a_reload_that_raises_floors_above_a_budget_is_refused_while_gpus_are_released() {
+    const FLOOR: &str = "caps.gpu_floor = 705\n";
+    let by_hand = Command::SetBudget {
+        watts: Some(Watts(5600.0)),
+    };
+    for (file, command) in [("caps.budget = 5600\n", None), ("", Some(&by_hand))] {
+        let mut stand = Stand::clocked(&(quick("gpu-realloc") + file));
+        if let Some(command) = command {
+            stand.command(command);
+        }
+        stand.command(&release(None));
+        stand.pass(3.0);
+        stand.reload(&(quick("gpu-realloc") + file + FLOOR));
+        stand.pass(1.0);
+        let refused = "their floors add up to 5640 W";
+        assert!(
+            stand.has_event(EventKind::Daemon, refused),
+            "{:?}",
+            stand.events(EventKind::Daemon)
+        );
+        stand.resume();
+        stand.pass(3.0);
+        assert!(stand.sum() <= Watts(5600.0), "{:?}", stand.held());
+        stand.stop();
+    }
+}
+
 #[test]
 fn a_gpu_is_taken_back_after_the_time_that_is_configured() {
     let mut stand = Stand::clocked("release.take_back_seconds = 30\n");

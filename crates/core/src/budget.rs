@@ -202,31 +202,48 @@ impl<S: Store> Core<S> {
     /// before by other means, that could not be kept under it.
     #[must_use]
     pub fn refuses(&self, config: &Config) -> Option<String> {
+        // With the GPUs that are let go of as they are now, and with all of them litd's again.
+        let mut reasons = self.newly_impossible(config, is_drained);
+        for reason in self.newly_impossible(config, |_| false) {
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
+            }
+        }
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// The budgets that can't be kept under a configuration where these GPUs keep what they may hold, in words. One
+    /// that can't be kept as it is, while GPUs are let go of, is no worse as it is or higher, with the same floors.
+    fn newly_impossible(&self, config: &Config, kept: fn(&Unit) -> bool) -> Vec<String> {
         let cpus = self.left_to_cpus();
-        let bounds = self.bounds_under(config, is_drained);
-        let before = self.bounds_under(&self.config, is_drained);
-        let before = before.impossible(&self.config, cpus);
-        // A budget that can't be kept as it is, while GPUs are let go of, is no worse as it is or higher.
+        let (new, old) = (
+            self.bounds_under(config, kept),
+            self.bounds_under(&self.config, kept),
+        );
+        let floors_grew = new.floors > old.floors;
+        let before = old.impossible(&self.config, cpus);
         let is_worse = |it: &Impossible| {
             let was = before.iter().any(|before| before.key == it.key);
             let pairs = budgets(config).into_iter().zip(budgets(&self.config));
             let mut own = pairs.filter(|(new, _)| new.0 == it.key);
-            !was || own.any(|(new, old)| new.1 < old.1)
+            !was || floors_grew || own.any(|(new, old)| new.1 < old.1)
         };
-        let impossible = bounds.impossible(config, cpus).into_iter();
+        let impossible = new.impossible(config, cpus).into_iter();
         let mut reasons: Vec<String> = impossible.filter(is_worse).map(|it| it.reason).collect();
-        let leased = self.authority.leased_budget();
         for (whose, budget) in [
             ("`litctl budget`", self.authority.overriding_budget()),
-            ("the lease", leased),
+            ("the lease", self.authority.leased_budget()),
         ] {
-            let why = budget.and_then(|budget| bounds.check(budget).err());
-            // One that could not be kept before either is no reason.
-            let kept = |budget: &Watts| self.bounds().check(*budget).is_ok();
-            if let Some(why) = why.filter(|_| budget.as_ref().is_some_and(kept)) {
+            let Some(budget) = budget else {
+                continue;
+            };
+            let was_kept = old.check(budget).is_ok();
+            if let Err(why) = new.check(budget)
+                && (was_kept || floors_grew)
+            {
                 reasons.push(format!("{why}, and {whose} has set it"));
             }
         }
-        (!reasons.is_empty()).then(|| reasons.join("; "))
+        reasons
     }
 }
