@@ -1,6 +1,7 @@
 //! Measured tables: which kind they are, how far predictions are off, and what is refused.
 
 use std::io::Write as _;
+use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -249,6 +250,37 @@ fn measured_tables_are_near_without_calibration() {
             "{name}: {report}"
         );
     }
+}
+
+/// Measured here, after the constants were frozen: a GPU and kernels that none of them has seen.
+#[test]
+fn an_h100_that_nothing_was_fitted_on_is_predicted() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let table = |name| top.join("lab/measured").join(name).display().to_string();
+    let report = json(&[
+        "evaluate",
+        "--gpu",
+        "h100",
+        "--table",
+        &table("h100_gemm.csv"),
+    ]);
+    assert_eq!(
+        (&report["rows"], &report["model"]),
+        (&42.into(), &"uncalibrated".into())
+    );
+    assert!(report["latency_mape"].as_f64().unwrap() <= 10.0, "{report}");
+    assert!(report["power_mape"].as_f64().unwrap() <= 10.0, "{report}");
+    // Short sequences without grouped queries are badly predicted, and make it this much.
+    let attention = table("h100_attention.csv");
+    let kind = ["--kind", "context-attention"];
+    let report = json(
+        &[
+            &["evaluate", "--gpu", "h100", "--table", &attention],
+            &kind[..],
+        ]
+        .concat(),
+    );
+    assert!(report["latency_mape"].as_f64().unwrap() <= 35.0, "{report}");
 }
 
 /// The GPU is in the table's name; the half that was fitted is named by its hash.
