@@ -127,14 +127,35 @@ fn lines(output: ChildStdout) -> Option<Receiver<String>> {
     Some(lines)
 }
 
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        let Some(mut child) = self.child.take() else {
+impl Keeper {
+    /// Ends it, and waits so long for that: whoever has let go of a GPU is told that nothing has it open.
+    pub fn end(mut self, patience: Duration) {
+        let Some(mut child) = self.killed() else {
             return;
         };
+        let (done, ended) = mpsc::channel();
+        // One that hangs in the kernel ends when that lets it.
+        let wait = move || {
+            let _ = child.wait();
+            let _ = done.send(());
+        };
+        if aside(wait).is_ok() {
+            let _ = ended.recv_timeout(patience);
+        }
+    }
+
+    fn killed(&mut self) -> Option<Child> {
+        let mut child = self.child.take()?;
         drop(child.stdin.take());
         let _ = child.kill();
-        // One that hangs in the kernel ends when that lets it.
-        let _ = aside(move || drop(child.wait()));
+        Some(child)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.killed() {
+            let _ = aside(move || drop(child.wait()));
+        }
     }
 }

@@ -148,16 +148,17 @@ impl Session {
         }
         let openings = state.openings;
         drop(state);
-        if bus_ids.is_empty() {
-            self.lock().keeper = None;
-            return true;
-        }
-        let keeper = Keeper::of(&self.program, &self.library, &bus_ids);
-        let is_kept = keeper.is_some();
-        if let Some(keeper) = keeper {
-            self.lock().keeper = Some((keeper, openings));
-        }
-        is_kept
+        let keeper = match bus_ids.is_empty() {
+            true => None,
+            false => match Keeper::of(&self.program, &self.library, &bus_ids) {
+                None => return false,
+                keeper => keeper,
+            },
+        };
+        let keeper = keeper.map(|keeper| (keeper, openings));
+        let before = std::mem::replace(&mut self.lock().keeper, keeper);
+        end(before);
+        true
     }
 
     /// Waits for the library to be closed, if it is being closed.
@@ -176,6 +177,13 @@ impl Session {
             state = self.wait(state, left);
         }
         true
+    }
+}
+
+/// Ends a process that has GPUs open. No lock is held over that.
+fn end(keeper: Option<(Keeper, u64)>) {
+    if let Some((keeper, _)) = keeper {
+        keeper.end(CLOSING);
     }
 }
 
@@ -322,14 +330,18 @@ impl Client {
         if let Some(bus_id) = &self.bus_id {
             state.forgetful.remove(bus_id);
         }
-        if state.users == 0 {
-            state.keeper = None;
+        if state.users > 0 {
+            return;
         }
-        if state.users == 0 && state.nvml.is_some() {
+        let keeper = state.keeper.take();
+        if state.nvml.is_some() {
             state.stale.get_or_insert_with(Instant::now);
             self.session.close_if_idle(&mut state);
             self.session.wait_for_closing(state);
+        } else {
+            drop(state);
         }
+        end(keeper);
     }
 
     /// Shuts the library down for all, as soon as no call is under way; the next call waits for
