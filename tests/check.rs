@@ -59,6 +59,7 @@ impl Node {
         node.smi("");
         node.baseline("");
         node.litd_is("(litd) S", BORN);
+        node.up(5_000);
         node
     }
 
@@ -109,6 +110,11 @@ impl Node {
     fn litd_is(&self, what: &str, born: u64) {
         let stat = format!("{PID} {what} 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 9 0 {born} 0 0");
         self.put(&format!("proc/{PID}/stat"), &stat);
+    }
+
+    /// So many seconds have passed since the boot.
+    fn up(&self, seconds: u64) {
+        self.put("proc/uptime", &format!("{seconds}.37 {seconds}.00"));
     }
 
     fn litd_dies(&self) {
@@ -440,13 +446,30 @@ fn it_waits_for_a_daemon_that_is_being_started_again() {
     node.set(Device::Amd(0), 700.0);
     let (code, said) = node.check_with(&["--grace", "100"]);
     assert!(code == 0 && said.starts_with("waiting: 1 cap(s)"), "{said}");
-    // It has lasted since long ago.
-    node.put("stamp", "1000000");
+    node.up(5_099);
+    assert_eq!(node.check_with(&["--grace", "100"]).0, 0);
+    // It has lasted for too long.
+    node.up(5_100);
     assert_eq!(node.check_with(&["--grace", "100"]).0, 1);
     // Once it is well it begins anew.
     node.set(Device::Amd(0), 750.0);
     assert_eq!(node.check_with(&["--grace", "100"]).0, 0);
     assert!(!node.path("stamp").exists());
+}
+
+#[test]
+fn a_stamp_that_can_not_be_is_waited_for_once_more_and_no_longer() {
+    let node = Node::new();
+    node.litd_dies();
+    node.set(Device::Amd(0), 700.0);
+    // From a time to come: of another boot, or by a wall clock that was set back since.
+    node.put("stamp", "1764200000");
+    assert_eq!(node.check_with(&["--grace", "100"]).0, 0);
+    node.up(5_100);
+    assert_eq!(node.check_with(&["--grace", "100"]).0, 1);
+    // Where nothing tells how long the node has been up, nothing is waited for.
+    fs::remove_file(node.path("proc/uptime")).unwrap();
+    assert_eq!(node.check_with(&["--grace", "100"]).0, 1);
 }
 
 #[test]
