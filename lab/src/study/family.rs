@@ -9,6 +9,7 @@ use litd_policies::{Law, Policy};
 use litd_study::judge::nodes::{Field, Named, Verdicts};
 use litd_study::judge::summary::{Spread, Summary, summaries};
 use litd_study::judge::{Hand, Row, Settings, WINDOW, explain, trial};
+use litd_study::steered::PowerBit;
 use litd_study::{StudyError, parallel};
 use litd_units::{Prices, Watts};
 use serde::Serialize;
@@ -53,6 +54,22 @@ pub struct Options {
     /// The law is told the prices, as by `[prices]` in litd's configuration
     #[arg(long)]
     tell_prices: bool,
+    /// What drivers tell of power limits
+    #[arg(long, value_enum, default_value_t)]
+    power_bit: Bit,
+}
+
+/// What a driver tells of a GPU's power limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Bit {
+    /// Whether it is what limits the GPU
+    #[default]
+    Cause,
+    /// As NVML's bit: set where current limits the GPU, too (lab/measured)
+    Nvml,
+    /// The same, doubted where power is more than 15 % below the cap
+    Doubted,
 }
 
 fn steering(text: &str) -> Result<Policy, String> {
@@ -228,8 +245,14 @@ impl Options {
             energy_per_kwh: self.kwh,
             gpu_hour: self.gpu_hour,
         };
+        let bit = match self.power_bit {
+            Bit::Cause => PowerBit::Cause,
+            Bit::Nvml => PowerBit::Nvml,
+            Bit::Doubted => PowerBit::Doubted,
+        };
         let mut settings = Settings {
             prices,
+            bit,
             ..Settings::default()
         };
         settings.config.model.prices = self.tell_prices.then_some(settings.prices);

@@ -11,7 +11,7 @@ use litd_units::{Millis, Watts};
 use crate::StudyError;
 use crate::optimum::Outcome;
 
-pub use family::Family;
+pub use family::{Family, PowerBit};
 
 /// One iteration.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -27,11 +27,6 @@ use crate::sysfs;
 /// peers set whole watts.
 const RESOLUTION: Watts = Watts(1.0);
 
-/// NVML's bit for the power limit is set for other limits as well, and half a second after a load has ended: on an
-/// H100 (driver 580.159.04, limit 700 W) for as long as it multiplied matrices of zeros, at 543 W. It says that the
-/// power limit holds a GPU's clock down only while mean power is within this share of that limit.
-const NEAR_LIMIT: f64 = 0.15;
-
 /// What the kernel keeps of the name `nvidia-cuda-mps-server` (`/proc/PID/comm` has 15 bytes).
 const MPS_SERVER: &str = "nvidia-cuda-mps";
 
@@ -265,11 +260,9 @@ impl PowerDomain for Gpu {
             let megahertz = |clock| Hertz(f64::from(clock) * 1e6);
             let celsius = |degrees| Celsius(f64::from(degrees));
             let slowdown = device.temperature_threshold(TemperatureThreshold::Slowdown);
-            let enforced = device.enforced_power_limit().ok().map(watts);
-            let mean = device.power_usage().ok().map(watts);
             let reading = Reading {
                 cap,
-                enforced,
+                enforced: device.enforced_power_limit().ok().map(watts),
                 power: power(device),
                 energy: device
                     .total_energy_consumption()
@@ -278,8 +271,10 @@ impl PowerDomain for Gpu {
                 temperature: device.temperature(TemperatureSensor::Gpu).ok().map(celsius),
                 slowdown: slowdown.ok().map(celsius),
                 clock: device.clock_info(Clock::SM).ok().map(megahertz),
+                // It is set for other limits as well, such as current's (lab/measured). Laws that believe it do no
+                // harm by that; those that doubt it where power is below the cap do (docs/laws.md).
                 power_limited: reasons
-                    .and_then(|reasons| power_limited(reasons, mean, enforced.unwrap_or(cap))),
+                    .map(|reasons| reasons.contains(ThrottleReasons::SW_POWER_CAP)),
                 power_share: None,
                 throttle: reasons.and_then(throttle),
             };
@@ -358,14 +353,6 @@ fn power(device: &Device<'_>) -> Option<Watts> {
         Some(Ok(SampleValue::U32(milliwatts))) if milliwatts > 0 => Some(watts(milliwatts)),
         _ => device.power_usage().ok().map(watts),
     }
-}
-
-/// Whether this power limit holds its clock down; `None` where that can't be told.
-fn power_limited(reasons: ThrottleReasons, mean: Option<Watts>, limit: Watts) -> Option<bool> {
-    if !reasons.contains(ThrottleReasons::SW_POWER_CAP) {
-        return Some(false);
-    }
-    mean.map(|mean| mean >= limit * (1.0 - NEAR_LIMIT))
 }
 
 /// What slows it down besides the power limit (`nvmlClocksEventReason*`).

@@ -23,7 +23,7 @@ use crate::closed_loop::ClosedLoop;
 use crate::harm::{COSTLIER, SLOWER};
 use crate::optimum::Outcome;
 use crate::run::{GPU_HOUR, KILOWATT_HOUR};
-use crate::steered::{Ran, Steered};
+use crate::steered::{PowerBit, Ran, Steered};
 
 use self::best::{Bounds, Goal};
 use self::course::Course;
@@ -39,6 +39,8 @@ pub struct Settings {
     pub held: usize,
     /// What net values are worked out with.
     pub prices: Prices,
+    /// What drivers tell of GPUs' power limits, on nodes of the family.
+    pub bit: PowerBit,
 }
 
 impl Default for Settings {
@@ -51,6 +53,7 @@ impl Default for Settings {
                 energy_per_kwh: KILOWATT_HOUR,
                 gpu_hour: GPU_HOUR,
             },
+            bit: PowerBit::default(),
         }
     }
 }

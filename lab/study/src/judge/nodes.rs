@@ -116,7 +116,7 @@ pub fn judge_draw(
         true => Millis(1_000.0),
         false => Millis(window),
     };
-    let plant = Family::new(draw.plant(NOISE), window, draw.seed);
+    let plant = Family::new(draw.plant(NOISE), window, settings.bit, draw.seed);
     let mut judged = Judged::new(plant, settings, draw.seed);
     let mut rows = Vec::new();
     for &policy in &field.policies {

@@ -1,7 +1,7 @@
 //! The plants of `lab/plants`: what a daemon's tools and a hook would see of them, and no more.
 
 use litd_plants::workload::Class;
-use litd_plants::{Limiter, Plant};
+use litd_plants::{Limiter, Plant, Reading};
 use litd_policies::{Cpu, Drawn, GpuReading, Limits, Node};
 use litd_sim::rng::Rng;
 use litd_traces::{Limit, limit_of};
@@ -14,6 +14,33 @@ use crate::optimum::Outcome;
 /// The daemon's own floors, where a driver's are lower (`caps.gpu_floor`, `caps.cpu_floor`).
 const GPU_FLOOR: Watts = Watts(200.0);
 const CPU_FLOOR: Watts = Watts(100.0);
+
+/// What a driver tells of a GPU's power limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PowerBit {
+    /// Whether it truly is what limits the GPU.
+    #[default]
+    Cause,
+    /// As NVML does on an H100 (`lab/measured`): current limits count as power limits.
+    Nvml,
+    /// The same, doubted where the mean of power is far below the cap.
+    Doubted,
+}
+
+/// Whoever doubts the bit believes it where the mean of power is within this share of the cap.
+const NEAR_LIMIT: f64 = 0.15;
+
+impl PowerBit {
+    fn is_set(self, reading: &Reading) -> bool {
+        let by_power = reading.limiter == Limiter::Power;
+        let near = reading.power.0 >= reading.cap.0 * (1.0 - NEAR_LIMIT);
+        match self {
+            Self::Cause => by_power,
+            Self::Nvml => by_power || reading.limiter == Limiter::Current,
+            Self::Doubted => Self::Nvml.is_set(reading) && near,
+        }
+    }
+}
 
 /// A plant with the caps that it is to hold, and what limited its GPUs since they were read last.
 #[derive(Debug, Clone)]
@@ -40,6 +67,7 @@ pub struct Family<P> {
     /// heat did in any.
     since: u32,
     by_power: Vec<u32>,
+    bit: PowerBit,
     throttled: Vec<bool>,
 }
 
@@ -51,13 +79,14 @@ const READ: Millis = Millis(1000.0);
 
 impl<P: Plant + Clone> Family<P> {
     /// With the caps that its owner has. Tools read power as means of `window`, at
-    /// moments that `seed` gives.
-    pub fn new(plant: P, window: Millis, seed: u64) -> Self {
+    /// moments that `seed` gives, and what limits a GPU by `bit`.
+    pub fn new(plant: P, window: Millis, bit: PowerBit, seed: u64) -> Self {
         let gpus = plant.gpu_count();
         let mut begun = Drawn::default();
         begun.add(Nanos::ZERO, None, Some(Joules::ZERO));
         Self {
             window,
+            bit,
             moments: seed,
             power: vec![Watts::ZERO; gpus],
             counted: [vec![Joules::ZERO; gpus], vec![Joules::ZERO; gpus]],
@@ -186,8 +215,7 @@ impl<P: Plant + Clone> Steered for Family<P> {
         self.counted.swap(0, 1);
         for (gpu, reading) in self.plant.readings().into_iter().enumerate() {
             self.counted[1][gpu] = reading.energy;
-            self.by_power[gpu] += u32::from(reading.limiter == Limiter::Power);
-            // Current shows in no driver's reasons: the GPU is below its cap, and that is all.
+            self.by_power[gpu] += u32::from(self.bit.is_set(&reading));
             self.throttled[gpu] |= reading.limiter == Limiter::Thermal;
         }
         if self.now - self.asked >= READ {

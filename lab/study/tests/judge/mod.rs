@@ -10,7 +10,7 @@ use litd_study::judge::best::{Bounds, Goal, best};
 use litd_study::judge::nodes::{Field, Named};
 use litd_study::judge::{Hand, Judged, Settings, course, explain, summary, trial};
 use litd_study::observe::{self, Names};
-use litd_study::steered::{Family, Ran, Steered};
+use litd_study::steered::{Family, PowerBit, Ran, Steered};
 use litd_study::{optimum::Outcome, parallel};
 use litd_traces::Aggregation;
 use litd_trial::Verdict;
@@ -145,7 +145,7 @@ fn no_caps_that_chance_finds_on_small_nodes_are_better() {
         .filter(|&seed| Draw::new(seed).plant(0).gpu_count() == 4)
         .collect();
     let check = |&seed: &u64| {
-        let plant = Family::new(Draw::new(seed).plant(0), Millis(25.0), 1);
+        let plant = Family::new(Draw::new(seed).plant(0), Millis(25.0), PowerBit::Cause, 1);
         let start = plant.gpu_caps();
         let node = plant.node();
         let range = |it: &litd_policies::Limits| (it.floor, it.ceiling);
@@ -188,7 +188,7 @@ fn the_plants_author_finds_no_better_caps() {
     let check = |&seed: &u64| {
         let node = Draw::new(seed).plant(0);
         let theirs = node.optimum(litd_plants::Policy::GpuRealloc, &node.start());
-        let plant = Family::new(node.clone(), Millis(25.0), 1);
+        let plant = Family::new(node.clone(), Millis(25.0), PowerBit::Cause, 1);
         let range = node.range();
         let bounds = Bounds {
             range: vec![(range.lowest, range.highest); node.gpu_count()],
@@ -260,7 +260,7 @@ fn what_a_bad_end_hinges_on_is_found() {
 #[test]
 fn the_loop_sees_of_a_plant_what_hooks_and_tools_tell_and_nothing_else() {
     let draw = corner::named("middle").unwrap().draw;
-    let mut plant = Family::new(draw.plant(0), Millis(25.0), 1);
+    let mut plant = Family::new(draw.plant(0), Millis(25.0), PowerBit::Cause, 1);
     let names = Names::of(&plant);
     let mut powers = vec![Vec::new(); 8];
     let (mut leads, mut slowness) = (vec![0.0; 8], vec![0.0; 8]);

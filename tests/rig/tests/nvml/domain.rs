@@ -148,7 +148,6 @@ fn the_power_of_the_moment_is_preferred_to_an_average() {
 fn clock_event_reasons_say_what_limits_a_gpu() {
     let rig = rig();
     let mut gpus = gpus(&rig);
-    set(&rig, 0, |gpu| gpu.average = Some(Watts(695.0)));
     for (reasons, limited, throttle) in [
         (0x0, false, None),
         (0x1, false, None),
@@ -170,26 +169,6 @@ fn clock_event_reasons_say_what_limits_a_gpu() {
         let told = (reading.power_limited, reading.throttle);
         assert_eq!(told, (Some(limited), throttle), "{reasons:#x}");
     }
-}
-
-/// An H100 multiplies zeros at 543 W and a lower clock, and says that its limit of 700 W is why. Watts would not help it.
-#[test]
-fn a_gpu_far_below_its_power_limit_is_not_limited_by_it_whatever_its_driver_says() {
-    let rig = rig();
-    let mut gpus = gpus(&rig);
-    set(&rig, 0, |gpu| gpu.reasons = Some(0x4));
-    for (mean, limited) in [(543.0, false), (590.0, false), (600.0, true), (706.0, true)] {
-        set(&rig, 0, |gpu| gpu.average = Some(Watts(mean)));
-        assert_eq!(
-            gpus[0].read().unwrap().power_limited,
-            Some(limited),
-            "{mean} W"
-        );
-    }
-    // The limit in force counts, if it is lower than the one that is set.
-    set(&rig, 0, |gpu| gpu.average = Some(Watts(440.0)));
-    rig.hardware().inject(0, Fault::Enforced(Watts(450.0)));
-    assert_eq!(gpus[0].read().unwrap().power_limited, Some(true));
 }
 
 /// Processes of a user, as procfs has them.
