@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt::Display;
+use std::io;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -17,6 +18,32 @@ pub fn parse<T: FromStr<Err: Display>>(path: &Path) -> Result<T, Box<dyn Error>>
     let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
     let parsed = text.parse::<T>();
     parsed.map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// The text of a regular file, or none where there is no such file. A file that can't be read is an error that names
+/// it: taken for an absent one, it would be written over or begun anew.
+pub fn text_if_there(path: &Path, longest: u64) -> Result<Option<String>, String> {
+    match litd_files::text(path, longest) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+/// As [`parse`], or none where there is no such file.
+pub fn parse_if_there<T: FromStr<Err: Display>>(path: &Path) -> Result<Option<T>, Damaged> {
+    let text = text_if_there(path, LONGEST).map_err(Damaged::Unreadable)?;
+    let parsed = text.map(|text| text.parse::<T>()).transpose();
+    parsed.map_err(|error| Damaged::Wrong(format!("{}: {error}", path.display())))
+}
+
+/// Why a file is of no use.
+#[derive(Debug)]
+pub enum Damaged {
+    /// Its content may be right.
+    Unreadable(String),
+    /// Its content is wrong.
+    Wrong(String),
 }
 
 /// Reads a moment.

@@ -12,7 +12,7 @@ use litd_units::{Intensity, Seconds};
 use serde_json::Value;
 
 use super::http::{Http, Url};
-use super::input;
+use super::input::{self, Damaged};
 use crate::output;
 
 /// A file that is written anew, a recorded trace, or a provider.
@@ -239,7 +239,12 @@ impl Kept {
                     format!("{path}: {error}: give the same --factor, or another folder")
                 })?
             }
-            Err(error) => {
+            Err(Damaged::Unreadable(error)) => {
+                let what =
+                    "make it readable for litctl, or keep the signal in another folder (--history)";
+                return Err(format!("{error}: {what}").into());
+            }
+            Err(Damaged::Wrong(error)) => {
                 for file in &files {
                     // Where even that is not possible, it is overwritten.
                     let _: std::io::Result<()> = fs::rename(file, file.with_extension("damaged"));
@@ -256,12 +261,11 @@ impl Kept {
         })
     }
 
-    fn parse([trace, forecasts]: &[PathBuf; 2]) -> Fallible<Option<(Trace, Option<Forecasts>)>> {
-        if !trace.exists() {
-            return Ok(None);
-        }
-        let issued = forecasts.exists().then(|| input::parse(forecasts));
-        Ok(Some((input::parse(trace)?, issued.transpose()?)))
+    fn parse(
+        [trace, forecasts]: &[PathBuf; 2],
+    ) -> Result<Option<(Trace, Option<Forecasts>)>, Damaged> {
+        let issued = input::parse_if_there(forecasts)?;
+        Ok(input::parse_if_there(trace)?.map(|trace| (trace, issued)))
     }
 
     /// A history that can't be written is no reason to end: forecasts are corrected the less.

@@ -1,19 +1,67 @@
 //! The tokens of the job's last checkpoint.
 
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
-/// Tokens of the last checkpoint; none where the job has written none yet.
+use super::super::input;
+
+/// Why the progress is not known.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Unknown {
+    /// The file has no number: the job may be writing it, or a crash has left it so.
+    NoNumber { path: PathBuf, text: String },
+    /// The file is there and can't be read.
+    Unreadable(String),
+    /// The file is gone, though the job had told of a checkpoint.
+    Gone { path: PathBuf, tokens: f64 },
+}
+
+impl Unknown {
+    /// Whether the number that was told last may be believed at a start: a crash leaves half a file, but no file that
+    /// is gone or can't be read. Nothing tells then whether the checkpoint beside it is there.
+    pub fn may_be_a_crash(&self) -> bool {
+        matches!(self, Self::NoNumber { .. })
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoNumber { path, text } => {
+                write!(f, "{}: {text:?} must be a number of tokens", path.display())
+            }
+            Self::Unreadable(error) => {
+                write!(f, "{error}: --progress must be a file that litctl may read")
+            }
+            Self::Gone { path, tokens } => write!(
+                f,
+                "{}: it is gone, and the job's last checkpoint had {tokens} tokens: is its file system mounted? Write \
+                 the number into it again; or, to train anew, give another --state",
+                path.display()
+            ),
+        }
+    }
+}
+
+/// Tokens of the last checkpoint; 0 where the job has written none yet, which it has where some were `told`.
 ///
 /// # Errors
-/// The file has no number: the job may be writing it, or a crash has left it so.
-pub fn read(path: &Path) -> Result<f64, String> {
-    let shown = path.display();
-    if !path.exists() {
-        return Ok(0.0);
-    }
-    let text = litd_files::text(path, litd_files::LONGEST_STATE);
-    let text = text.map_err(|error| format!("{shown}: {error}"))?;
+/// The number is not known.
+pub fn read(path: &Path, told: Option<f64>) -> Result<f64, Unknown> {
+    let text = input::text_if_there(path, litd_files::LONGEST_STATE);
+    let Some(text) = text.map_err(Unknown::Unreadable)? else {
+        return match told.filter(|tokens| *tokens > 0.0) {
+            Some(tokens) => Err(Unknown::Gone {
+                path: path.to_owned(),
+                tokens,
+            }),
+            None => Ok(0.0),
+        };
+    };
     let number = text.trim().parse().ok();
     let number = number.filter(|it: &f64| it.is_finite() && *it >= 0.0);
-    number.ok_or_else(|| format!("{shown}: {:?} must be a number of tokens", text.trim()))
+    number.ok_or_else(|| Unknown::NoNumber {
+        path: path.to_owned(),
+        text: text.trim().to_owned(),
+    })
 }

@@ -85,10 +85,12 @@ impl<'a> Runner<'a> {
             state.deadline = deadline;
         }
         // Before the first checkpoint nothing else is known: a wrong file is told from one that a crash has left.
-        match progress::read(&args.progress) {
+        match progress::read(&args.progress, state.trained) {
             Ok(_) => (),
-            Err(error) if state.trained.is_none() => return Err(error.into()),
-            Err(error) => output::note(&error),
+            Err(error) if state.trained.is_some() && error.may_be_a_crash() => {
+                output::note(&error.to_string());
+            }
+            Err(error) => return Err(error.to_string().into()),
         }
         Ok(Self {
             args,
@@ -123,7 +125,7 @@ impl<'a> Runner<'a> {
 
     /// Tokens of the last checkpoint. A file without a number leaves what was known.
     fn trained(&mut self) -> f64 {
-        match progress::read(&self.args.progress) {
+        match progress::read(&self.args.progress, self.state.trained) {
             Ok(tokens) => {
                 self.read = Instant::now();
                 self.state.trained = Some(tokens);
@@ -132,7 +134,7 @@ impl<'a> Runner<'a> {
             }
             Err(error) => {
                 if self.read.elapsed() >= TORN {
-                    self.trouble("progress", Some(error));
+                    self.trouble("progress", Some(error.to_string()));
                 }
                 self.state.trained.unwrap_or(0.0)
             }

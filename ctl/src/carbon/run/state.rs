@@ -7,6 +7,7 @@ use litd::process::Stat;
 use litd_carbon::Configuration;
 use serde::{Deserialize, Serialize};
 
+use super::super::input;
 use super::super::source::replace;
 use super::cost::Costs;
 
@@ -76,12 +77,14 @@ impl State {
     /// What an earlier runner left, if there was one.
     pub fn read(folder: &Path) -> Result<Option<Self>, String> {
         let path = Self::path(folder);
-        if !path.exists() {
-            return Ok(None);
-        }
         let shown = path.display();
-        let text = litd_files::text(&path, litd_files::LONGEST_STATE);
-        let text = text.map_err(|error| format!("{shown}: {error}"))?;
+        let text = input::text_if_there(&path, litd_files::LONGEST_STATE);
+        let text = text.map_err(|error| {
+            format!("{error}: make it readable for litctl, or give another --state for another job")
+        })?;
+        let Some(text) = text else {
+            return Ok(None);
+        };
         let state: Self =
             serde_json::from_str(&text).map_err(|error| format!("{shown}: {error}; {AGAIN}"))?;
         match state.check() {
@@ -148,6 +151,7 @@ fn ticks(pid: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -164,6 +168,15 @@ mod tests {
         assert_eq!(State::read(folder.path()), Ok(Some(state)));
         let path = State::path(folder.path());
         let text = fs::read_to_string(&path).unwrap();
+        // A file that can't be read is no job that has not begun: this one is a link to itself.
+        fs::remove_file(&path).unwrap();
+        symlink(&path, &path).unwrap();
+        let error = State::read(folder.path()).unwrap_err();
+        assert!(
+            error.contains("carbon-run.json") && error.contains("make it readable"),
+            "{error}"
+        );
+        fs::remove_file(&path).unwrap();
         fs::write(&path, &text[..text.len() / 2]).unwrap();
         assert!(
             State::read(folder.path())

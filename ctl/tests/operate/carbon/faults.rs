@@ -55,6 +55,30 @@ fn a_progress_file_that_was_left_empty_is_believed_less_than_the_last_one() {
     assert!(stderr.contains("must be a number of tokens"), "{stderr}");
 }
 
+/// A progress file that can't be read, or that is gone, is no job without tokens: that would train everything anew.
+#[test]
+fn a_progress_file_that_can_not_be_read_is_refused_with_what_to_do() {
+    let stand = Stand::new(JOB);
+    // A link to itself.
+    let path = stand.path("tokens");
+    symlink(&path, &path).unwrap();
+    let stderr = refused(&stand.run(""));
+    assert!(
+        stderr.contains("tokens: ") && stderr.contains("--progress must be"),
+        "{stderr}"
+    );
+    assert!(!stand.path("log").exists(), "nothing was started");
+    fs::remove_file(&path).unwrap();
+    let runner = stand.trains();
+    terminate(&runner);
+    runner.wait_with_output().unwrap();
+    let starts = stand.starts();
+    fs::remove_file(&path).unwrap();
+    let stderr = refused(&stand.run(""));
+    assert!(stderr.contains("tokens: it is gone"), "{stderr}");
+    assert_eq!(stand.starts(), starts, "nothing was started");
+}
+
 /// A full disk stops neither job nor runner, and what could not be written is written once there is room.
 #[test]
 fn a_full_disk_ends_nothing() {

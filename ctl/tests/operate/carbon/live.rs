@@ -1,6 +1,7 @@
 //! The live clients against providers' stubs, which were written from documentation by somebody who had not read them.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -403,6 +404,24 @@ fn what_is_kept_is_a_trace_and_its_forecasts() {
     let mut other = asked(folder.path(), &case, "--history kept --factor direct");
     let said = refused(&other.output().unwrap());
     assert!(said.contains("another folder"), "{said}");
+}
+
+/// What is kept and can't be read is not written over.
+#[test]
+fn what_is_kept_and_can_not_be_read_is_refused() {
+    let folder = folder();
+    let case = cases().swap_remove(0);
+    let path = folder.path().join("kept/signal.csv");
+    fs::create_dir(folder.path().join("kept")).unwrap();
+    // A link to itself.
+    symlink(&path, &path).unwrap();
+    let mut asked = asked(folder.path(), &case, "--history kept");
+    let said = refused(&asked.output().unwrap());
+    assert!(
+        said.contains("signal.csv: ") && said.contains("--history"),
+        "{said}"
+    );
+    assert!(path.is_symlink());
 }
 
 /// A crash may leave anything of what is kept: that is said and set aside, and the provider is asked all the same.
