@@ -81,7 +81,7 @@ Exit status:
   0    it was done
   1    litd can't be asked: it does not run here, or may not be asked by this user
   2    the command line or a file is wrong, or litd refuses
-doctor and carbon advise have their own, which their --help tells.";
+doctor, carbon advise and carbon run have their own, which their --help tells.";
 /// The exit status where litd can't be asked.
 const NO_DAEMON: u8 = 1;
 /// The exit status of what was asked wrongly, or refused.
@@ -137,6 +137,7 @@ fn exit_status(error: &(dyn std::error::Error + 'static)) -> u8 {
         Some(error) if !error.is_refusal() => NO_DAEMON,
         _ if error.is::<doctor::Findings>() => doctor::exit_status(error),
         _ if error.is::<carbon::advise::Switch>() => carbon::advise::SWITCH,
+        _ if error.is::<carbon::run::Late>() => carbon::run::LATE,
         _ => MISTAKE,
     }
 }

@@ -4,16 +4,16 @@ use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
-use jiff::Timestamp;
-use litd_carbon::policy::{self, MpcError};
+use jiff::{SignedDuration, Timestamp};
 use litd_carbon::signal::Health;
-use litd_carbon::{Configuration, Factor, Job, Known, Point, Profile, Start};
-use litd_units::{Intensity, Seconds, Tokens, TokensPerSecond};
+use litd_carbon::{Configuration, Factor, Profile};
+use litd_units::{Intensity, Seconds, Tokens};
 use serde::Serialize;
 
 use super::clock;
 use super::input;
 use super::source::{self, Signal};
+use super::standing::{Belief, Reason, Standing};
 use crate::{Outcome, output};
 
 /// Say which configuration to run now
@@ -90,140 +90,12 @@ pub struct Advice {
     pub factor: Factor,
     pub stale: bool,
     pub reason: String,
+    /// Whether a configuration may still meet the deadline.
+    pub in_time: bool,
+    /// When the job would be done if the configuration ran on.
+    pub end: Timestamp,
     #[serde(skip)]
     pub number: usize,
-}
-
-/// What is to run, by its number in the profile, and how it stands.
-pub struct Standing<'a> {
-    pub points: &'a [Point],
-    pub window: Seconds,
-    pub switch: Seconds,
-    /// What is left after the last checkpoint.
-    pub tokens: Tokens,
-    /// What is likely to be trained of it already: whoever runs on keeps it.
-    pub unsaved: Tokens,
-    pub running: Option<usize>,
-    pub deadline: Timestamp,
-    /// What it takes to launch the job where none runs.
-    pub launch: Seconds,
-    /// How much longer a switch may take that goes wrong: one that the deadline does not need must leave room for it.
-    pub risk: Seconds,
-}
-
-/// Which configuration is to run now, by its number, and why.
-pub type Choice = (usize, &'static str);
-
-/// The share of a window by which a decision may come too late without costing plans a whole one.
-const LATE_BY: f64 = 0.01;
-
-const OPTIMUM: &str = "the first window of the plan that emits least in time";
-const NO_ROOM: &str =
-    "what runs now is in time, and a switch that goes wrong would leave too little of it";
-const IN_TIME: &str = "less time is left than the whole windows that plans count: of the configurations that are in \
-    time the one that needs least energy";
-const TOO_LATE: &str =
-    "the deadline can't be met any more: this configuration is the first to be done";
-
-impl Standing<'_> {
-    /// The windows that a plan from now on may use, to be asked what is known of them.
-    ///
-    /// # Errors
-    /// One of the numbers can't be.
-    pub fn job(&self, now: Timestamp) -> Result<Job, Box<dyn Error>> {
-        let start = self.running.map_or(Start::Within(0), Start::Running);
-        // Who decides a moment after a window has begun has not lost it: what is lost is looked at by itself.
-        let late = self.window * LATE_BY;
-        let left = Seconds(self.left(now).0.max(1.0)) + late;
-        let job = Job::new(
-            self.points,
-            self.window,
-            self.tokens,
-            left,
-            self.switch,
-            start,
-        );
-        Ok(job?)
-    }
-
-    fn left(&self, now: Timestamp) -> Seconds {
-        Seconds(self.deadline.duration_since(now).as_secs_f64())
-    }
-
-    /// How long it takes until a configuration trains.
-    fn until_it_trains(&self, configuration: usize) -> Seconds {
-        match self.running {
-            Some(running) if running == configuration => Seconds::ZERO,
-            Some(_) => self.switch,
-            None => self.launch,
-        }
-    }
-
-    /// How long a configuration needs from now on.
-    fn needs(&self, configuration: usize) -> Seconds {
-        let runs_on = self.running == Some(configuration);
-        let kept = if runs_on { self.unsaved } else { Tokens::ZERO };
-        self.until_it_trains(configuration) + (self.tokens - kept) / self.points[configuration].rate
-    }
-
-    /// Whether a configuration is in time that runs on, or that another one follows after this window.
-    fn is_in_time(&self, configuration: usize, left: Seconds) -> bool {
-        let training = (self.window - self.until_it_trains(configuration))
-            .0
-            .max(0.0);
-        let rest = self.tokens - self.points[configuration].rate * Seconds(training);
-        let after = |it: &Point| self.window + self.switch + rest / it.rate;
-        self.needs(configuration) <= left || self.points.iter().any(|it| after(it) <= left)
-    }
-
-    /// Decides.
-    ///
-    /// # Errors
-    /// What is known can't be, or was issued later than now.
-    pub fn choose(
-        &self,
-        job: &Job,
-        now: Timestamp,
-        known: &[Known],
-    ) -> Result<Choice, Box<dyn Error>> {
-        match policy::decide(job, now, known) {
-            Ok(number) => Ok(self.with_room(number, self.left(now))),
-            Err(MpcError::Infeasible(_)) => Ok(self.without_plan(self.left(now))),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// The optimum, where it leaves enough time: plans do not count that a job must be launched, nor that a switch goes
-    /// wrong.
-    fn with_room(&self, optimum: usize, left: Seconds) -> Choice {
-        let rates = self.points.iter().map(|it| it.rate.0);
-        let fastest = TokensPerSecond(rates.fold(0.0, f64::max));
-        let at_worst = self.switch + self.risk + self.tokens / fastest;
-        match self.running {
-            Some(running)
-                if running != optimum && self.needs(running) <= left && at_worst > left =>
-            {
-                (running, NO_ROOM)
-            }
-            _ if self.is_in_time(optimum, left) => (optimum, OPTIMUM),
-            _ => self.without_plan(left),
-        }
-    }
-
-    /// Plans count whole windows and have none for what is left: whoever is in time all the same, or the first to be
-    /// done.
-    fn without_plan(&self, left: Seconds) -> Choice {
-        let least = |among: &mut dyn Iterator<Item = usize>, cost: &dyn Fn(usize) -> f64| {
-            among.min_by(|a, b| cost(*a).total_cmp(&cost(*b)))
-        };
-        let energy = |it: usize| self.points[it].power.0 * self.needs(it).0;
-        let mut in_time = (0..self.points.len()).filter(|it| self.needs(*it) <= left);
-        if let Some(number) = least(&mut in_time, &energy) {
-            return (number, IN_TIME);
-        }
-        let first = least(&mut (0..self.points.len()), &|it| self.needs(it).0);
-        (first.unwrap_or(0), TOO_LATE)
-    }
 }
 
 /// Decides by a signal. Where the deadline can't be met any more, the configuration is advised that is done first.
@@ -234,9 +106,9 @@ pub fn advise(
 ) -> Result<Advice, Box<dyn Error>> {
     let job = standing.job(now)?;
     let known = signal.outlook(now, job.window(), job.windows());
-    let (number, reason) = standing.choose(&job, now, &known)?;
+    let (number, why) = standing.choose(&job, now, &known)?;
     let current = signal.current(now);
-    let mut reason = reason.to_owned();
+    let mut reason = why.text().to_owned();
     match &current {
         None => {
             let why = signal
@@ -253,17 +125,21 @@ pub fn advise(
     if let Some(why) = signal.kept_trouble() {
         reason += &format!("; the signal can't be kept ({why})");
     }
+    let needs = SignedDuration::try_from_secs_f64(standing.needs(number).0).ok();
+    let end = needs.and_then(|it| now.checked_add(it).ok());
     let stale = current.as_ref().is_none_or(|it| it.health != Health::Fresh);
     let value = current.map(|it| it.intensity.0);
     let is_price = signal.factor() == Factor::Price;
     Ok(Advice {
-        configuration: standing.points[number].configuration,
+        configuration: standing.beliefs[number].point.configuration,
         switch: standing.running != Some(number),
         intensity_g_per_kwh: value.filter(|_| !is_price),
         price_per_kwh: value.filter(|_| is_price),
         factor: signal.factor(),
         stale,
         reason,
+        end: end.unwrap_or(Timestamp::MAX),
+        in_time: why != Reason::TooLate,
         number,
     })
 }
@@ -275,7 +151,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let now = args.clock.clock().now();
     signal.poll(now);
     let standing = Standing {
-        points: profile.points(),
+        beliefs: profile.points().iter().copied().map(Belief::told).collect(),
         window: args.window_hours,
         switch: args
             .switch_seconds

@@ -59,6 +59,14 @@ impl Clock {
         self.from.is_none()
     }
 
+    /// How many times faster than the wall clock it goes.
+    pub fn speed(&self) -> f64 {
+        match self.from {
+            Some(_) => self.speed,
+            None => 1.0,
+        }
+    }
+
     /// The same clock as if it had been started at another moment: after a restart it goes on from there.
     pub fn since(self, from: Timestamp) -> Self {
         Self {

@@ -6,9 +6,10 @@ mod follow;
 pub mod http;
 mod input;
 mod profile;
-mod run;
+pub mod run;
 mod schedule;
 mod source;
+mod standing;
 
 use clap::Subcommand;
 

@@ -23,6 +23,8 @@ pub struct Seen {
     pub is_complete: bool,
     /// Tokens of the last checkpoint.
     pub tokens: f64,
+    /// Whether the configuration trains at another rate than was counted on: that is no matter for the next window.
+    pub is_surprised: bool,
 }
 
 /// What is to be done.
@@ -43,13 +45,19 @@ pub enum Action {
 /// Where the job is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Phase {
-    /// Nothing runs; not before this moment of patience.
-    Down { not_before: Duration },
+    /// Nothing runs; not before this moment of patience. What was decided before is started.
+    Down {
+        not_before: Duration,
+        next: Option<usize>,
+    },
     /// A configuration runs until the window ends.
     Up { configuration: usize, until: f64 },
-    /// It was asked to end with a checkpoint.
-    Asked { until: Duration },
-    /// It was told to end.
+    /// It was asked to end with a checkpoint, for another configuration to run.
+    Asked {
+        until: Duration,
+        next: Option<usize>,
+    },
+    /// It was told to end: that took so long that what is to run next must be decided again.
     Terminated { until: Duration },
     /// It has ended for good.
     Done,
@@ -87,6 +95,7 @@ impl Machine {
         Self {
             phase: Phase::Down {
                 not_before: Duration::ZERO,
+                next: None,
             },
             patience,
             failures: 0,
@@ -107,8 +116,13 @@ impl Machine {
 
     /// A process of an earlier runner is still there: it is asked to end first.
     pub fn adopt(&mut self, seen: &Seen) -> Action {
+        self.ask(seen, None)
+    }
+
+    fn ask(&mut self, seen: &Seen, next: Option<usize>) -> Action {
         self.phase = Phase::Asked {
             until: seen.real + self.patience.checkpoint,
+            next,
         };
         Action::AskCheckpoint
     }
@@ -125,9 +139,9 @@ impl Machine {
             Phase::Up { .. } if self.is_stopping && !has_ended => Some(self.adopt(seen)),
             Phase::Down { .. } if seen.is_complete => Some(self.finish()),
             Phase::Down { .. } if self.is_stopping => None,
-            Phase::Down { not_before } if seen.real < not_before => None,
-            Phase::Down { .. } => {
-                let configuration = decide()?;
+            Phase::Down { not_before, .. } if seen.real < not_before => None,
+            Phase::Down { next, .. } => {
+                let configuration = next.map_or_else(decide, Ok)?;
                 self.started_from = seen.tokens;
                 self.phase = Phase::Up {
                     configuration,
@@ -136,12 +150,15 @@ impl Machine {
                 Some(Action::Start(configuration))
             }
             Phase::Up { .. } if has_ended => self.ended(seen),
-            // It ends by itself.
-            Phase::Up { .. } if seen.is_complete => None,
+            // It ends by itself, or is ended where it does not: a rank that hangs at its exit would keep its GPUs.
+            Phase::Up { .. } if seen.is_complete => {
+                self.ask(seen, None);
+                None
+            }
             Phase::Up {
                 configuration,
                 until,
-            } if seen.hours >= until => {
+            } if seen.hours >= until || seen.is_surprised => {
                 let next = decide()?;
                 if next == configuration {
                     self.phase = Phase::Up {
@@ -150,18 +167,19 @@ impl Machine {
                     };
                     None
                 } else {
-                    self.phase = Phase::Asked {
-                        until: seen.real + self.patience.checkpoint,
-                    };
-                    Some(Action::AskCheckpoint)
+                    Some(self.ask(seen, Some(next)))
                 }
             }
             Phase::Up { .. } => None,
-            Phase::Asked { .. } | Phase::Terminated { .. } if has_ended => {
-                self.down(seen, Duration::ZERO);
+            Phase::Asked { next, .. } if has_ended => {
+                self.down(seen, Duration::ZERO, next);
                 None
             }
-            Phase::Asked { until } if seen.real >= until => {
+            Phase::Terminated { .. } if has_ended => {
+                self.down(seen, Duration::ZERO, None);
+                None
+            }
+            Phase::Asked { until, .. } if seen.real >= until => {
                 self.phase = Phase::Terminated {
                     until: seen.real + TERMINATED,
                 };
@@ -189,13 +207,18 @@ impl Machine {
             self.phase = Phase::Done;
             return Some(Action::GiveUp);
         }
-        self.down(seen, PAUSE * 2_u32.saturating_pow(self.failures.min(6)));
+        self.down(
+            seen,
+            PAUSE * 2_u32.saturating_pow(self.failures.min(6)),
+            None,
+        );
         None
     }
 
-    fn down(&mut self, seen: &Seen, pause: Duration) {
+    fn down(&mut self, seen: &Seen, pause: Duration, next: Option<usize>) {
         self.phase = Phase::Down {
             not_before: seen.real + pause,
+            next,
         };
     }
 
@@ -224,6 +247,7 @@ mod tests {
             child,
             is_complete: false,
             tokens: 0.0,
+            is_surprised: false,
         }
     }
 
@@ -259,6 +283,19 @@ mod tests {
             step(&mut machine, &seen(2.1, 6, none), 2),
             Some(Action::Start(2))
         );
+    }
+
+    /// Whoever would decide differently once nothing runs had the job end for nothing.
+    #[test]
+    fn what_the_job_was_asked_to_end_for_is_started() {
+        let mut machine = machine();
+        let none = Child::Ended(true);
+        step(&mut machine, &seen(0.0, 0, none), 1);
+        let asked = step(&mut machine, &seen(1.0, 1, Child::Alive), 2);
+        assert_eq!(asked, Some(Action::AskCheckpoint));
+        assert_eq!(step(&mut machine, &seen(1.0, 2, none), 1), None);
+        let started = step(&mut machine, &seen(1.0, 2, none), 1);
+        assert_eq!(started, Some(Action::Start(2)));
     }
 
     #[test]
@@ -331,6 +368,22 @@ mod tests {
             "nothing starts"
         );
         assert!(machine.has_stopped(&seen(0.1, 2, Child::Ended(true))));
+    }
+
+    #[test]
+    fn what_has_all_tokens_and_does_not_end_is_ended() {
+        let mut machine = machine();
+        step(&mut machine, &seen(0.0, 0, Child::Ended(true)), 0);
+        let mut complete = seen(0.1, 1, Child::Alive);
+        complete.is_complete = true;
+        assert_eq!(step(&mut machine, &complete, 0), None, "it is not asked");
+        complete.real = Duration::from_secs(31);
+        assert_eq!(step(&mut machine, &complete, 0), Some(Action::Terminate));
+        complete.real = Duration::from_secs(41);
+        assert_eq!(step(&mut machine, &complete, 0), Some(Action::Kill));
+        complete.child = Child::Ended(false);
+        assert_eq!(step(&mut machine, &complete, 0), None);
+        assert_eq!(step(&mut machine, &complete, 0), Some(Action::Finish));
     }
 
     #[test]

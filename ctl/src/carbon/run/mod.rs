@@ -2,9 +2,11 @@
 
 mod cost;
 pub mod job;
+mod learned;
 mod machine;
 mod print;
 mod progress;
+mod rates;
 mod runner;
 #[cfg(test)]
 mod simulated;
@@ -18,6 +20,7 @@ use litd_units::{Seconds, Tokens};
 
 use self::job::Ask;
 use self::runner::Runner;
+pub use self::runner::{LATE, Late};
 use super::input;
 use super::{clock, source};
 use crate::{Outcome, output};
@@ -84,7 +87,12 @@ Examples:
       --provider uk -- torchrun --nproc-per-node 8 train.py --tp {tp} --pp {pp}
   litctl carbon run … --trace T.csv --from 2024-05-08T00:00:00Z --speed 3600 -- ./train.sh    (an hour a second)
   litctl carbon run … --print slurm --nodes 2 -- srun torchrun … train.py --tp {tp} --pp {pp} | sbatch
-  litctl carbon run … --print kubernetes --image IMAGE --claim CLAIM -- torchrun … | kubectl apply -f -";
+  litctl carbon run … --print kubernetes --image IMAGE --claim CLAIM -- torchrun … | kubectl apply -f -
+
+Exit status:
+  0    the job has all its tokens, in time (or had them before, and nothing was started)
+  2    the command line or a file is wrong, the job failed too often, or litctl was told to stop
+  11   the job has all its tokens, but after the deadline";
 
 pub fn run(args: &Args) -> Outcome {
     let profile: Profile = input::parse(&args.profile)?;

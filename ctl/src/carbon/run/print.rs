@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use litd_units::Seconds;
 use serde_json::{Value, json};
 
+use super::LATE;
+
 /// Under whom the run is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Under {
@@ -180,8 +182,8 @@ fn slurm(
          \x20 wait \"$runner\"\n\
          \x20 status=$?\n\
          done\n\
-         # What is left goes on in another allocation.\n\
-         if [ \"$told\" -eq 1 ] && [ \"$status\" -ne 0 ]; then\n\
+         # What is left goes on in another allocation. After {LATE} nothing is left: the job is done, too late.\n\
+         if [ \"$told\" -eq 1 ] && [ \"$status\" -ne 0 ] && [ \"$status\" -ne {LATE} ]; then\n\
          \x20 scontrol requeue \"$SLURM_JOB_ID\"\n\
          fi\n\
          exit \"$status\"\n",

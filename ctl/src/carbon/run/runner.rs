@@ -11,10 +11,10 @@ use litd_carbon::Profile;
 use litd_units::{Seconds, Tokens};
 use nix::sys::signal::Signal as Unix;
 
-use super::super::advise::{Advice, Standing, advise, number};
+use super::super::advise::{Advice, advise, number};
 use super::super::clock::{Clock, Steps, passed};
 use super::super::source::Signal;
-use super::cost::Meter;
+use super::learned::{Learned, Told};
 use super::machine::{Action, Child, Machine, Patience, Seen};
 use super::state::{Process, State};
 use super::{Args, job, progress};
@@ -29,6 +29,22 @@ const TICK: Duration = Duration::from_millis(100);
 const SAVED: Duration = Duration::from_secs(1);
 /// A progress file that is written in two steps has no number for a moment; one that has none for longer is said.
 const TORN: Duration = Duration::from_secs(10);
+
+/// The exit status where the job has all its tokens after the deadline.
+pub const LATE: u8 = 11;
+
+/// The job was done after its deadline.
+#[derive(Debug, thiserror::Error)]
+#[error("the deadline of {deadline} was missed: the job was done at {now}")]
+pub struct Late {
+    now: Timestamp,
+    deadline: Timestamp,
+}
+
+/// How long a checkpoint may take.
+fn grace(args: &Args) -> Seconds {
+    Seconds(args.grace.0.min(1e9))
+}
 
 pub struct Runner<'a> {
     args: &'a Args,
@@ -46,7 +62,7 @@ pub struct Runner<'a> {
     is_adopted: bool,
     was_adopted: bool,
     has_started: bool,
-    meter: Meter,
+    learned: Learned,
     /// When the progress could be read last.
     read: Instant,
     /// What is wrong, by what it is wrong with: said once, until it is well again.
@@ -92,6 +108,15 @@ impl<'a> Runner<'a> {
             }
             Err(error) => return Err(error.to_string().into()),
         }
+        let told = Told {
+            points: profile.points().to_vec(),
+            tokens: args.tokens,
+            window: args.window_hours,
+            switch: args.switch_seconds.or(profile.switch()),
+            grace: grace(args),
+            tick: Seconds(TICK.as_secs_f64() * clock.speed()),
+        };
+        let learned = Learned::new(told, state.costs.clone(), state.rates.clone());
         Ok(Self {
             args,
             folder,
@@ -105,7 +130,7 @@ impl<'a> Runner<'a> {
             is_adopted: false,
             was_adopted: false,
             has_started: false,
-            meter: Meter::default(),
+            learned,
             read: Instant::now(),
             troubles: BTreeMap::new(),
         })
@@ -144,24 +169,10 @@ impl<'a> Runner<'a> {
     /// Notes the state. A disk that is full is no reason to leave the job alone: it is tried again.
     fn save(&mut self) {
         self.state.now = self.clock.now();
+        self.state.costs = self.learned.costs.clone();
+        self.state.rates = self.learned.rates.clone();
         let written = self.state.write(&self.folder);
         self.trouble("state", written.err());
-    }
-
-    fn grace(&self) -> Seconds {
-        Seconds(self.args.grace.0.min(1e9))
-    }
-
-    /// K: what was given, or what switches took where that is more; unknown, it is as long as a checkpoint may take.
-    fn switch(&self) -> Seconds {
-        let given = self.args.switch_seconds.or(self.profile.switch());
-        match (given, self.state.costs.worst()) {
-            (Some(given), Some(worst)) if worst > given => worst,
-            (Some(given), _) => given,
-            (None, Some(worst)) => worst,
-            // A trace that is played shows what would be at the speed of the wall clock.
-            (None, None) => self.grace(),
-        }
     }
 
     fn advice(&mut self, trained: f64) -> Fallible<Advice> {
@@ -169,18 +180,11 @@ impl<'a> Runner<'a> {
         self.signal.poll(now);
         let is_up = self.handle.is_some() || self.is_adopted;
         let running = self.state.running.filter(|_| is_up);
-        let switch = self.switch();
-        let standing = Standing {
-            points: self.profile.points(),
-            window: self.args.window_hours,
-            switch,
-            tokens: Tokens((self.args.tokens.0 - trained).max(1.0)),
-            unsaved: self.meter.unsaved(self.elapsed(now), switch),
-            running: running.and_then(|it| number(self.profile, it).ok()),
-            deadline: self.state.deadline,
-            launch: switch,
-            risk: self.grace(),
-        };
+        let running = running.and_then(|it| number(self.profile, it).ok());
+        let (at, deadline) = (self.elapsed(now), self.state.deadline);
+        let standing = self
+            .learned
+            .standing(at, Tokens(trained), running, deadline);
         advise(&standing, &self.signal, now)
     }
 
@@ -193,6 +197,8 @@ impl<'a> Runner<'a> {
         match (self.advice(trained), running) {
             (Ok(advice), _) => {
                 self.trouble("advice", None);
+                self.learned.decided(advice.number);
+                self.tell_of_the_deadline(&advice);
                 Ok((advice.number, advice.reason))
             }
             (Err(error), Some(running)) => {
@@ -200,6 +206,27 @@ impl<'a> Runner<'a> {
                 Ok((running, "nothing could be decided".to_owned()))
             }
             (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Says it once where the deadline can't be met any more, and where it can again.
+    fn tell_of_the_deadline(&mut self, advice: &Advice) {
+        const DEADLINE: &str = "deadline";
+        match (advice.in_time, self.troubles.contains_key(DEADLINE)) {
+            (false, false) => {
+                let (deadline, end) = (self.state.deadline, advice.end);
+                let what = format!(
+                    "the deadline of {deadline} CAN'T BE MET ANY MORE by the rates that were measured: training ends \
+                     about {end}, in the configuration that is done first. It goes on; litctl's exit status will be {LATE} \
+                     unless the deadline is moved (start litctl again with more --deadline-hours)"
+                );
+                self.trouble(DEADLINE, Some(what));
+            }
+            (true, true) => {
+                self.trouble(DEADLINE, None);
+                output::note("the deadline can be met again");
+            }
+            _ => (),
         }
     }
 
@@ -220,7 +247,7 @@ impl<'a> Runner<'a> {
 
     pub fn run(&mut self) -> Outcome {
         let mut machine = Machine::new(Patience {
-            checkpoint: Duration::from_secs_f64(self.grace().0),
+            checkpoint: Duration::from_secs_f64(grace(self.args).0),
             window: self.args.window_hours.hours(),
             failures: self.args.failures,
         });
@@ -235,6 +262,8 @@ impl<'a> Runner<'a> {
         }
         let mut wait = Wait::new(TICK)?;
         let mut saved = Instant::now();
+        // Why the last decision was made: what is decided is started once the job has ended.
+        let mut reason = String::new();
         loop {
             let seen = self.see()?;
             if machine.has_stopped(&seen) {
@@ -247,7 +276,6 @@ impl<'a> Runner<'a> {
                 )
                 .into());
             }
-            let mut reason = String::new();
             let decide = || {
                 let advice = self.decision(seen.tokens)?;
                 reason = advice.1;
@@ -294,15 +322,16 @@ impl<'a> Runner<'a> {
                 "{path}: {tokens} tokens are trained already, and nothing was started\n"
             ));
         }
-        let late = if now > deadline {
-            ", after the deadline"
-        } else {
-            ""
-        };
+        let is_late = now > deadline;
+        let late = if is_late { ", after the deadline" } else { "" };
         output::text(&format!(
             "{tokens} tokens trained at {now}{late} ({deadline}), {} switches\n",
             self.state.switches
-        ))
+        ))?;
+        match is_late {
+            true => Err(Box::new(Late { now, deadline })),
+            false => Ok(()),
+        }
     }
 
     fn see(&mut self) -> Fallible<Seen> {
@@ -311,8 +340,7 @@ impl<'a> Runner<'a> {
         self.look_at_the_clock(now);
         let tokens = self.trained();
         let elapsed = self.elapsed(now);
-        let costs = &mut self.state.costs;
-        if self.meter.sees(elapsed, Tokens(tokens), costs) {
+        if self.learned.sees(elapsed, Tokens(tokens)) {
             self.save();
         }
         Ok(Seen {
@@ -321,6 +349,7 @@ impl<'a> Runner<'a> {
             child,
             is_complete: tokens >= self.args.tokens.0,
             tokens,
+            is_surprised: self.learned.is_surprised(),
         })
     }
 
@@ -377,7 +406,7 @@ impl<'a> Runner<'a> {
         match action {
             Action::Start(number) => self.start(number, seen)?,
             Action::AskCheckpoint => {
-                self.meter.asked(self.rate());
+                self.learned.asked();
                 let asked = match self.process() {
                     Some(process) => job::ask(process, &self.args.checkpoint, &self.folder),
                     None => job::ask_remains(&self.args.checkpoint, &self.folder),
@@ -398,13 +427,6 @@ impl<'a> Runner<'a> {
         Ok(false)
     }
 
-    fn rate(&self) -> litd_units::TokensPerSecond {
-        let points = self.profile.points().iter();
-        let mut own = points.filter(|it| Some(it.configuration) == self.state.running);
-        own.next()
-            .map_or(litd_units::TokensPerSecond(f64::INFINITY), |it| it.rate)
-    }
-
     /// The process that was started, as long as it is there: somebody else may have its number after it.
     fn process(&self) -> Option<Process> {
         let is_ours = |it: &Process| self.handle.is_some() || it.is_alive();
@@ -421,8 +443,7 @@ impl<'a> Runner<'a> {
     /// Starts a configuration. Where that fails the job has failed, and is tried again as after a crash; but what
     /// never ran is a wrong command.
     fn start(&mut self, number: usize, seen: &Seen) -> Outcome {
-        let point = self.profile.points()[number];
-        let configuration = point.configuration;
+        let configuration = self.profile.points()[number].configuration;
         let (handle, process) = match job::start(&self.args.command, configuration, &self.folder) {
             Ok(started) => started,
             Err(error) if self.has_started => {
@@ -435,7 +456,7 @@ impl<'a> Runner<'a> {
         self.has_started = true;
         self.handle = Some(handle);
         let at = Seconds::from_hours(seen.hours);
-        self.meter.started(at, Tokens(seen.tokens), point.rate);
+        self.learned.started(at, Tokens(seen.tokens), number);
         let before = self.state.running.replace(configuration);
         self.state.switches += u32::from(before.is_some_and(|it| it != configuration));
         self.state.process = Some(process);

@@ -9,9 +9,10 @@ use litd_carbon::policy::best_static;
 use litd_carbon::{Configuration, Job, Known, Point, Problem, Start, slack_deadline};
 use litd_units::{Intensity, Seconds, Tokens, TokensPerSecond, Watts};
 
-use super::super::advise::Standing;
-use super::cost::{Costs, Meter};
+use super::cost::Costs;
+use super::learned::{self, Learned};
 use super::machine::{Action, Child, Machine, Patience, Seen};
+use super::rates::Rates;
 
 const HOUR: Seconds = Seconds(3600.0);
 /// The runner looks this often here.
@@ -31,10 +32,14 @@ struct Truth {
     listens: bool,
     /// It crashes at these seconds.
     crashes: Vec<f64>,
+    /// Its rate varies by this share, and for so many seconds after a start it is two thirds of that.
+    noise: f64,
+    warming: f64,
 }
 
 /// What is said of it.
 struct Told {
+    points: Vec<Point>,
     tokens: Tokens,
     deadline: Seconds,
     switch: Option<Seconds>,
@@ -78,7 +83,15 @@ fn play(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64) -> (f64, usiz
         window: told.window.hours(),
         failures: 1000,
     });
-    let (mut costs, mut meter) = (Costs::default(), Meter::default());
+    let said = learned::Told {
+        points: told.points.clone(),
+        tokens: told.tokens,
+        window: told.window,
+        switch: told.switch,
+        grace: Seconds(GRACE),
+        tick: Seconds(TICK),
+    };
+    let mut learned = Learned::new(said, Costs::default(), Rates::default());
     let mut process: Option<Process> = None;
     let (mut saved, mut now, mut running, mut switches) = (0.0, 0.0, None, 0);
     let mut crashes = truth.crashes.iter().copied().peekable();
@@ -90,8 +103,7 @@ fn play(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64) -> (f64, usiz
                 process = None;
             }
         }
-        meter.sees(Seconds(now), Tokens(saved), &mut costs);
-        let is_complete = saved >= told.tokens.0;
+        learned.sees(Seconds(now), Tokens(saved));
         let seen = Seen {
             hours: now / 3600.0,
             real: Duration::from_secs_f64(now),
@@ -99,28 +111,14 @@ fn play(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64) -> (f64, usiz
                 Some(_) => Child::Alive,
                 None => Child::Ended(true),
             },
-            is_complete,
+            is_complete: saved >= told.tokens.0,
             tokens: saved,
+            is_surprised: learned.is_surprised(),
         };
         let decide = || {
-            let measured = costs.worst();
-            let switch = match (told.switch, measured) {
-                (Some(told), Some(worst)) if worst > told => worst,
-                (Some(told), _) => told,
-                (None, Some(worst)) => worst,
-                (None, None) => Seconds(GRACE),
-            };
-            let standing = Standing {
-                points: &truth.points,
-                window: told.window,
-                switch,
-                tokens: Tokens((told.tokens.0 - saved).max(1.0)),
-                unsaved: meter.unsaved(Seconds(now), switch),
-                running: running.filter(|_| process.is_some()),
-                deadline: begun() + SignedDuration::from_secs_f64(told.deadline.0),
-                launch: switch,
-                risk: Seconds(GRACE),
-            };
+            let running = running.filter(|_| process.is_some());
+            let deadline = begun() + SignedDuration::from_secs_f64(told.deadline.0);
+            let standing = learned.standing(Seconds(now), Tokens(saved), running, deadline);
             let moment = begun() + SignedDuration::from_secs_f64(now);
             let job = standing.job(moment).unwrap();
             let known = (0..job.windows()).map(|at| Known {
@@ -129,16 +127,13 @@ fn play(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64) -> (f64, usiz
                 intensity: Intensity(forecast(now + told.window.0 * at as f64)),
             });
             let known: Vec<_> = known.collect();
-            let choice = standing.choose(&job, moment, &known);
-            Ok::<_, ()>(choice.unwrap().0)
+            let (number, _) = standing.choose(&job, moment, &known).unwrap();
+            learned.decided(number);
+            Ok::<_, ()>(number)
         };
         match machine.step(&seen, decide).unwrap() {
             Some(Action::Start(configuration)) => {
-                meter.started(
-                    Seconds(now),
-                    Tokens(saved),
-                    truth.points[configuration].rate,
-                );
+                learned.started(Seconds(now), Tokens(saved), configuration);
                 switches += usize::from(running.is_some_and(|it| it != configuration));
                 running = Some(configuration);
                 process = Some(Process {
@@ -151,9 +146,8 @@ fn play(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64) -> (f64, usiz
                 });
             }
             Some(Action::AskCheckpoint) => {
-                let own = process.as_mut().unwrap();
-                own.asked = Some(now);
-                meter.asked(truth.points[own.configuration].rate);
+                process.as_mut().unwrap().asked = Some(now);
+                learned.asked();
             }
             Some(Action::Terminate | Action::Kill) => {
                 process.as_mut().unwrap().is_told_to_end = true
@@ -173,7 +167,12 @@ fn train(truth: &Truth, own: &mut Process, now: f64, saved: &mut f64, total: f64
         return true;
     }
     if now > own.trains_from {
-        own.tokens += truth.points[own.configuration].rate.0 * TICK;
+        let mut draws = Draws((now as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        draws.share();
+        let varied = draws.within(1.0 - truth.noise, 1.0 + truth.noise);
+        let is_warm = now > own.trains_from + truth.warming;
+        let share = if is_warm { varied } else { varied * 2.0 / 3.0 };
+        own.tokens += truth.points[own.configuration].rate.0 * share * TICK;
     }
     let heard = own.asked.filter(|_| truth.listens);
     let is_written = heard.is_some_and(|at| now >= at + truth.writing);
@@ -204,6 +203,8 @@ fn truth(draws: &mut Draws) -> Truth {
         every: draws.within(300.0, 1800.0),
         listens: true,
         crashes: Vec::new(),
+        noise: 0.0,
+        warming: 0.0,
     }
 }
 
@@ -248,6 +249,7 @@ fn the_deadline_is_met_whatever_switches_take_and_forecasts_say() {
         let hours = [5.0, 11.0, 23.0][seed as usize % 3];
         let tokens = Tokens(58_000.0 * 3600.0 * hours * draws.within(0.9, 1.1));
         let told = Told {
+            points: truth.points.clone(),
             tokens,
             deadline: slack_deadline(&truth.points, tokens, [0.25, 0.1][seed as usize / 3 % 2]),
             // Unknown, right, or half of what it is.
@@ -302,6 +304,7 @@ fn the_deadline_is_met_over_crashes() {
         let lost = 3.0 * (truth.every + truth.starting + 2.0 * TICK + 64.0);
         let deadline = Seconds(slack_deadline(&truth.points, tokens, 0.1).0 + lost);
         let told = Told {
+            points: truth.points.clone(),
             tokens,
             deadline,
             switch: Some(Seconds(truth.writing + truth.starting)),
@@ -314,4 +317,77 @@ fn the_deadline_is_met_over_crashes() {
             deadline.0
         );
     }
+}
+
+/// How long the fastest configuration needs in truth, which is one of them throughout: its number too.
+fn fastest(truth: &Truth, tokens: Tokens) -> (usize, f64) {
+    let needs = |it: &Point| truth.starting + truth.warming / 3.0 + (tokens / it.rate).0;
+    let all = truth.points.iter().map(needs).enumerate();
+    all.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap()
+}
+
+/// What a run needs besides the time of the configuration that is the fastest in truth: 3 % of that time, because a
+/// rate that was measured over ten minutes is no closer, and for each configuration that the profile takes for faster
+/// the time until that is known to be wrong: a switch, the first twenty minutes at most, which tell nothing, and ten
+/// minutes or two checkpoints.
+fn margin(truth: &Truth, told: &Told, best: usize) -> f64 {
+    let rate = told.points[best].rate.0;
+    let faster = told.points.iter().filter(|it| it.rate.0 > rate).count();
+    let switch = truth.writing + truth.starting + truth.warming / 3.0;
+    let measuring = 1200.0 + 600.0 + 2.0 * truth.every;
+    0.03 * fastest(truth, told.tokens).1 + faster as f64 * (switch + measuring)
+}
+
+/// A job whose configurations train at 0.7 to 1.2 of what their profile says, alike or each on its own, in steps that
+/// vary by a tenth, and slower in the first minutes.
+fn otherwise(seed: u64) -> (Truth, Told) {
+    let mut draws = Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut truth = truth(&mut draws);
+    let points = truth.points.clone();
+    let common = draws.within(0.7, 1.2);
+    for point in &mut truth.points {
+        let own = draws.within(0.7, 1.2);
+        point.rate = point.rate * if seed.is_multiple_of(3) { common } else { own };
+    }
+    truth.noise = 0.1;
+    truth.warming = draws.within(0.0, 600.0);
+    truth.listens = !seed.is_multiple_of(7);
+    if !truth.listens {
+        truth.every = truth.every.min(GRACE);
+    }
+    let hours = [5.0, 11.0, 23.0][seed as usize / 3 % 3];
+    let tokens = Tokens(58_000.0 * 3600.0 * hours);
+    let (best, needs) = fastest(&truth, tokens);
+    let mut told = Told {
+        points,
+        tokens,
+        deadline: Seconds::ZERO,
+        switch: [None, Some(Seconds(truth.writing + truth.starting))][seed as usize % 2],
+        window: [HOUR, Seconds(1800.0)][seed as usize / 2 % 2],
+    };
+    let slack = [0.0, 0.1, 0.3][seed as usize / 4 % 3];
+    told.deadline = Seconds(needs * (1.0 + slack) + margin(&truth, &told, best));
+    (truth, told)
+}
+
+/// `LITD_RATES` says how many jobs are tried.
+#[test]
+fn the_deadline_is_met_where_rates_are_other_ones_than_the_profile_says() {
+    let many = std::env::var("LITD_RATES").ok();
+    let many = many.map_or(150, |it| it.parse().unwrap());
+    let (mut switched, mut late) = (0, Vec::new());
+    for seed in 1..=many {
+        let (truth, told) = otherwise(seed);
+        let (ended, switches) = play(&truth, &told, forecasts(seed as usize, seed * 7919));
+        switched += usize::from(switches > 0);
+        if ended > told.deadline.0 {
+            late.push((seed, ended - told.deadline.0));
+        }
+    }
+    assert!(
+        late.is_empty(),
+        "{} of {many} are late: seeds and seconds {late:?}",
+        late.len()
+    );
+    assert!(switched >= many as usize / 4, "{switched} of {many} switch");
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::super::input;
 use super::super::source::replace;
 use super::cost::Costs;
+use super::rates::Rates;
 
 /// The process of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +37,9 @@ pub struct State {
     /// What the last switches took.
     #[serde(default)]
     pub costs: Costs,
+    /// How fast the configurations that have run train.
+    #[serde(default)]
+    pub rates: Rates,
     /// Tokens of the last checkpoint, as the job told last: where its file is damaged, this is believed.
     #[serde(default)]
     pub trained: Option<f64>,
@@ -60,6 +64,7 @@ impl State {
             process: None,
             is_finished: false,
             costs: Costs::default(),
+            rates: Rates::default(),
             trained: None,
         }
     }
@@ -118,7 +123,7 @@ impl State {
         }
         let mut numbers = [Some(self.tokens), self.trained].into_iter().flatten();
         let is_possible = numbers.all(|it| it.is_finite() && it >= 0.0);
-        match is_possible && self.costs.are_possible() {
+        match is_possible && self.costs.are_possible() && self.rates.are_possible() {
             true => Ok(()),
             false => Err("a number in it can't be".to_owned()),
         }

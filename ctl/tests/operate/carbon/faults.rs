@@ -248,6 +248,33 @@ fn a_deadline_beyond_all_time_is_refused() {
     assert!(!stand.path("state").exists());
 }
 
+/// A job that is late goes on to its end; that it will be is said as soon as it is known and once, and litctl's exit
+/// status says that it was.
+#[test]
+fn a_deadline_that_is_missed_has_an_exit_status_of_its_own() {
+    // At least two hours and a half, in three windows.
+    let stand = Stand::new(JOB);
+    let output = stand.run("--deadline-hours 1.1 --switch-seconds 0");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(11), "{stderr}");
+    assert_eq!(stand.tokens(), 60_000);
+    assert_eq!(stderr.matches("CAN'T BE MET").count(), 1, "{stderr}");
+    assert!(
+        stderr.contains("was missed: the job was done at"),
+        "{stderr}"
+    );
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.contains(", after the deadline (") && said.contains("1 switches"),
+        "{said}"
+    );
+    // The switch to the configuration that is done first says why.
+    assert!(
+        stderr.contains("(the deadline can't be met any more"),
+        "{stderr}"
+    );
+}
+
 /// A job that ends well before it has its tokens, again and again: litctl says so and gives up.
 #[test]
 fn a_job_that_ends_early_without_a_checkpoint_is_given_up() {
@@ -267,14 +294,14 @@ fn another_deadline_is_taken_at_a_restart() {
     let mut runner = stand.trains();
     runner.kill().unwrap();
     runner.wait().unwrap();
-    let stderr = said(&stand.run("--deadline-hours 7.5"));
+    let stderr = said(&stand.run("--deadline-hours 20.5"));
     assert!(
-        stderr.contains("the deadline was 2030-01-01T07:0"),
+        stderr.contains("the deadline was 2030-01-01T20:0"),
         "{stderr}"
     );
     let state = stand.read("state/carbon-run.json");
     assert!(
-        state.contains("\"deadline\": \"2030-01-01T07:30:"),
+        state.contains("\"deadline\": \"2030-01-01T20:30:"),
         "{state}"
     );
 }

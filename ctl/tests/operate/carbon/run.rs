@@ -34,7 +34,8 @@ pub fn options(more: &str) -> String {
     format!(
         "--profile profile.csv --tokens 60000 --progress tokens --state state --trace trace.csv \
          --forecast forecast.csv --from 2030-01-01T00:00:00Z --speed 7200{}{} {more}",
-        default("--deadline-hours", 7),
+        // Ten seconds: jobs of these tests need one or two, and machines that are busy some more.
+        default("--deadline-hours", 20),
         default("--failures", 100)
     )
 }

@@ -1,0 +1,159 @@
+//! What is known of a job: what was said, and what it shows as it runs. The runner decides by this, and so does its
+//! simulation.
+
+use jiff::Timestamp;
+use litd_carbon::Point;
+use litd_units::{Seconds, Tokens, TokensPerSecond};
+
+use super::super::standing::{Belief, Standing};
+use super::cost::{Costs, Found, Meter};
+use super::rates::Rates;
+
+/// What was said.
+#[derive(Debug, Clone)]
+pub struct Told {
+    pub points: Vec<Point>,
+    /// What is to be trained in all.
+    pub tokens: Tokens,
+    pub window: Seconds,
+    /// K, if it is known.
+    pub switch: Option<Seconds>,
+    /// For a checkpoint.
+    pub grace: Seconds,
+    /// How often the runner looks, by the clock of windows.
+    pub tick: Seconds,
+}
+
+/// What was said and what was learned.
+pub struct Learned {
+    told: Told,
+    pub costs: Costs,
+    pub rates: Rates,
+    meter: Meter,
+    /// The rate that the last decision counted on, of the configuration that it was for.
+    counted_on: Option<(usize, TokensPerSecond)>,
+}
+
+/// Training for so long is enough to believe a rate, or a quarter of a window where that is less: the first minutes are
+/// slow.
+const ENOUGH: Seconds = Seconds(600.0);
+/// A rate is told to a fortieth where it was measured over so many looks.
+const LOOKS: f64 = 40.0;
+/// A rate that differs by this share from what was counted on is decided upon at once.
+const SURPRISE: f64 = 0.05;
+
+impl Learned {
+    pub fn new(told: Told, costs: Costs, rates: Rates) -> Self {
+        Self {
+            told,
+            costs,
+            rates,
+            meter: Meter::default(),
+            counted_on: None,
+        }
+    }
+
+    fn enough(&self) -> Seconds {
+        let least = ENOUGH.0.min(self.told.window.0 / 4.0);
+        Seconds(least.max(self.told.tick.0 * LOOKS))
+    }
+
+    fn beliefs(&self) -> Vec<Belief> {
+        self.rates.beliefs(&self.told.points, self.enough())
+    }
+
+    /// So many tokens are seen at a moment: whether that tells something.
+    pub fn sees(&mut self, at: Seconds, tokens: Tokens) -> bool {
+        let enough = self.enough();
+        let launch = self.switch();
+        let slow = enough + if launch < enough { launch } else { enough };
+        let found = self.meter.sees(at, tokens, slow);
+        self.take(found)
+    }
+
+    fn take(&mut self, found: Found) -> bool {
+        if let Some(cost) = found.cost {
+            self.costs.push(cost);
+        }
+        if let Some((number, tokens, time)) = found.trained {
+            let configuration = self.told.points[number].configuration;
+            self.rates.push(configuration, tokens, time, self.enough());
+        }
+        found != Found::default()
+    }
+
+    /// The job was asked for a checkpoint.
+    pub fn asked(&mut self) {
+        if let Some(number) = self.meter.running() {
+            let rate = self.beliefs()[number].point.rate;
+            self.meter.asked(rate);
+        }
+    }
+
+    /// A configuration was started.
+    pub fn started(&mut self, at: Seconds, tokens: Tokens, number: usize) {
+        let rate = self.beliefs()[number].point.rate;
+        let long = self.told.window / 2.0;
+        let found = self.meter.started(at, tokens, (number, rate), long);
+        self.take(found);
+    }
+
+    /// It was decided that a configuration runs, or runs on.
+    pub fn decided(&mut self, number: usize) {
+        self.counted_on = Some((number, self.beliefs()[number].point.rate));
+    }
+
+    /// Whether what runs trains at another rate than its decision counted on.
+    pub fn is_surprised(&self) -> bool {
+        let Some((number, rate)) = self.counted_on else {
+            return false;
+        };
+        let configuration = self.told.points[number].configuration;
+        let measured = self.rates.of(configuration, self.enough());
+        let differs = |it: TokensPerSecond| (it / rate - 1.0).abs() > SURPRISE;
+        self.meter.running() == Some(number) && measured.is_some_and(differs)
+    }
+
+    /// K: what was given, or what switches took where that is more; unknown, it is as long as a checkpoint may take.
+    pub fn switch(&self) -> Seconds {
+        match (self.told.switch, self.costs.worst()) {
+            (Some(given), Some(worst)) if worst > given => worst,
+            (Some(given), _) => given,
+            (None, Some(worst)) => worst,
+            // A trace that is played shows what would be at the speed of the wall clock.
+            (None, None) => self.told.grace,
+        }
+    }
+
+    /// How the job stands at a moment, with the tokens of its last checkpoint.
+    pub fn standing(
+        &self,
+        at: Seconds,
+        trained: Tokens,
+        running: Option<usize>,
+        deadline: Timestamp,
+    ) -> Standing {
+        let switch = self.switch();
+        let beliefs = self.beliefs();
+        let unsaved = running.map_or(Tokens::ZERO, |number| {
+            let rate = beliefs[number].point.rate;
+            self.meter.unsaved(at, switch, rate, self.told.window)
+        });
+        let left = self.told.tokens - trained;
+        Standing {
+            beliefs,
+            window: self.told.window,
+            switch,
+            tokens: if left > Tokens(1.0) {
+                left
+            } else {
+                Tokens(1.0)
+            },
+            unsaved,
+            running,
+            deadline,
+            launch: switch,
+            risk: self.told.grace,
+        }
+    }
+}
