@@ -129,6 +129,12 @@ impl Issued {
             .collect()
     }
 
+    /// The length of its steps.
+    #[must_use]
+    pub fn step(&self) -> Seconds {
+        self.values.step()
+    }
+
     /// Where its last step ends.
     #[must_use]
     pub fn end(&self) -> Timestamp {

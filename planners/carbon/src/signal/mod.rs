@@ -36,14 +36,26 @@ pub struct Reading {
 impl Reading {
     /// What is known of so many windows, the first of which begins now. Windows that the reading does not
     /// reach are as the same time of its last day, and where it expects nothing as now.
+    ///
+    /// The value counts as observed for two steps, because providers publish late; after that the window that begins is
+    /// what was expected of it.
     #[must_use]
     pub fn outlook(&self, now: Timestamp, window: Seconds, count: usize) -> Vec<Known> {
         let issued = self.issued.min(now);
         let expected = Issued::new(issued, &self.expected);
-        let issue = expected.or_else(|_| Issued::new(issued, &[self.now]));
-        let issues: Forecasts = issue.into_iter().collect();
-        let outlook = issues.outlook(now, self.now.1, window, count);
-        let mut outlook = outlook.unwrap_or_default();
+        let Ok(issue) = expected.or_else(|_| Issued::new(issued, &[self.now])) else {
+            return Vec::new();
+        };
+        let (begin, value) = self.now;
+        let is_observed = now.duration_since(begin).as_secs_f64() < 2.0 * issue.step().0;
+        let mut outlook = match is_observed {
+            true => {
+                let issues: Forecasts = [issue].into_iter().collect();
+                let outlook = issues.outlook(now, value, window, count);
+                outlook.unwrap_or_default()
+            }
+            false => issue.outlook(now, window, count),
+        };
         // Nobody runs longer to be paid for it: a price below nothing counts as nothing.
         for known in &mut outlook {
             known.intensity = known.intensity.max(Intensity::ZERO);

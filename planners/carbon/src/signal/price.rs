@@ -13,6 +13,8 @@ use crate::time::{at, moment};
 const MOST: f64 = 100.0;
 /// Half an hour, in seconds: the rates of Octopus change then.
 const HALF_HOUR: i64 = 1800;
+/// A rate without an end is taken to hold for two days, in seconds.
+const AHEAD: i64 = 48 * 3600;
 
 fn possible(price: f64) -> Result<Intensity, String> {
     match price.abs() <= MOST {
@@ -114,6 +116,26 @@ pub fn octopus_next(body: &[u8]) -> Option<String> {
         .then(|| path.to_owned())
 }
 
+/// The half-hours in which a rate holds, from the one that has begun on: rates of a tariff by the time of day hold for
+/// some hours each, and steps that are not alike can't be planned with. One that has ended is of no use but to show
+/// that the provider has nothing newer.
+fn half_hours(
+    begin: Timestamp,
+    end: Option<Timestamp>,
+    now: Timestamp,
+) -> impl Iterator<Item = Timestamp> {
+    let current = now.as_second() - now.as_second().rem_euclid(HALF_HOUR);
+    let last = current + AHEAD;
+    let end = end.map_or(last, |end| end.as_second().min(last));
+    let begin = begin.as_second();
+    let from = match begin < current && end > current {
+        true => current,
+        false => begin,
+    };
+    let to = if from < current { from + 1 } else { end };
+    (from..to).step_by(HALF_HOUR as usize).map(at)
+}
+
 pub fn octopus(now: Timestamp, pages: &[Option<&[u8]>]) -> Result<Reading, String> {
     let mut steps = Vec::new();
     for page in pages.iter().flatten() {
@@ -123,18 +145,13 @@ pub fn octopus(now: Timestamp, pages: &[Option<&[u8]>]) -> Result<Reading, Strin
             if rate.payment_method.as_deref() == Some("NON_DIRECT_DEBIT") {
                 continue;
             }
-            let mut begin = moment(&rate.valid_from)?;
+            let begin = moment(&rate.valid_from)?;
             let end = rate.valid_to.as_deref().map(moment).transpose()?;
-            // A rate that holds for long is as good as new.
-            let half_hour = at(now.as_second() - now.as_second().rem_euclid(HALF_HOUR));
-            if begin < half_hour && end.is_none_or(|end| end > half_hour) {
-                begin = half_hour;
-            }
             let price = rate
                 .value_exc_vat
                 .map(|pence| possible(pence / 100.0))
                 .transpose()?;
-            steps.push((begin, price));
+            steps.extend(half_hours(begin, end, now).map(|begin| (begin, price)));
         }
     }
     // The newest comes first.

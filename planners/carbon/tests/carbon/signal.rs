@@ -7,7 +7,7 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 use litd_carbon::signal::{Feed, Health, Provider, Reading, Trouble};
 use litd_carbon::{Factor, moment};
-use litd_units::Intensity;
+use litd_units::{Intensity, Seconds};
 
 fn at(text: &str) -> Timestamp {
     moment(text).unwrap()
@@ -279,4 +279,37 @@ fn a_value_of_a_clock_that_was_set_back_is_let_go_of() {
         (current.intensity, current.health),
         (Intensity(200.0), Health::Fresh)
     );
+}
+
+/// A value of hours ago is no observation of now: what was expected of now is.
+#[test]
+fn a_value_that_is_old_is_not_what_is_observed_now() {
+    let hour = |hour: u32| at(&format!("2026-11-20T{hour:02}:00:00Z"));
+    let mut old = reading("2026-11-20T12:00:00Z", 500.0);
+    old.expected = (12..24)
+        .map(|it| (hour(it), Intensity(f64::from(it))))
+        .collect();
+    let first = |now| old.outlook(now, Seconds(3600.0), 3)[0];
+    assert_eq!(first(hour(13)).intensity, Intensity(500.0));
+    let late = first(hour(18));
+    assert_eq!(late.intensity, Intensity(18.0));
+    assert_eq!(late.issued, old.issued);
+}
+
+/// Rates by the time of day hold for some hours each, and not all for as many.
+#[test]
+fn a_tariff_of_uneven_rates_is_a_signal_of_half_hours() {
+    let now = at("2026-11-20T12:10:00Z");
+    let body = br#"{"next":null,"results":[
+      {"value_exc_vat":10.0,"valid_from":"2026-11-20T19:00:00Z","valid_to":null,"payment_method":null},
+      {"value_exc_vat":40.0,"valid_from":"2026-11-20T16:00:00Z","valid_to":"2026-11-20T19:00:00Z","payment_method":null},
+      {"value_exc_vat":20.0,"valid_from":"2026-11-20T05:30:00Z","valid_to":"2026-11-20T16:00:00Z","payment_method":null}]}"#;
+    let tariff = Provider::Octopus
+        .read("E-1R-X-A", Factor::Price, now, &[Some(body)])
+        .unwrap();
+    let outlook = tariff.outlook(now, Seconds(3600.0), 10);
+    let prices: Vec<_> = outlook.iter().map(|it| it.intensity.0).collect();
+    assert_eq!(prices[..3], [0.2, 0.2, 0.2]);
+    assert!((prices[4] - 0.4).abs() < 1e-12, "{prices:?}");
+    assert!((prices[8] - 0.1).abs() < 1e-12, "{prices:?}");
 }
