@@ -22,7 +22,7 @@ use crate::{Outcome, output};
 /// emits least if the forecast comes true and still meets the deadline. Without any signal all hours count
 /// alike, so that the advice is the plan of the least energy in time.
 #[derive(clap::Args)]
-#[command(after_help = EXIT)]
+#[command(after_help = AFTER)]
 pub struct Args {
     /// Power and throughput of each configuration
     #[arg(long, value_name = "FILE")]
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "TP,PP,DP", value_parser = configuration)]
     running: Option<Configuration>,
     /// The length of a window
-    #[arg(long, value_name = "W", default_value = "1", value_parser = input::hours)]
+    #[arg(long, value_name = "W", default_value = "1", value_parser = input::window)]
     window_hours: Seconds,
     /// K, what a switch takes [default: the profile's switch_s, or 0]
     #[arg(long, value_name = "K", value_parser = input::seconds)]
@@ -48,7 +48,12 @@ pub struct Args {
     clock: clock::Pace,
 }
 
-const EXIT: &str = "\
+const AFTER: &str = "\
+Examples:
+  litctl carbon advise --profile P.csv --tokens 5e9 --deadline 2026-12-01T00:00:00Z --running 1,1,8 \\
+      --provider electricity-maps-v4 --zone DE --token-file TOKEN
+  litctl carbon advise --profile P.csv --tokens 5e9 --deadline 2026-12-01T00:00:00Z --trace SIGNAL.csv --forecast F.csv
+
 Exit status:
   0    what runs now may run on
   2    the command line or a file is wrong
@@ -122,6 +127,9 @@ pub fn advise(
             }
         }
     }
+    if let Some(why) = signal.no_forecast() {
+        reason += &format!("; there is no forecast ({why})");
+    }
     if let Some(why) = signal.kept_trouble() {
         reason += &format!("; the signal can't be kept ({why})");
     }
@@ -149,7 +157,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let running = args.running.map(|it| number(&profile, it)).transpose()?;
     let mut signal = args.source.signal(None)?;
     let now = args.clock.clock().now();
-    signal.poll(now);
+    signal.poll_first(now, source::FIRST);
     let standing = Standing {
         beliefs: profile.points().iter().copied().map(Belief::told).collect(),
         window: args.window_hours,

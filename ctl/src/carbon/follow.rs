@@ -64,6 +64,9 @@ Examples:
   litctl carbon follow --provider uk --lowest 4200 --highest 5600 --clean 80 --dirty 220
   litctl carbon follow --trace SIGNAL.csv --lowest 4200 --highest 5600 --clean 60 --dirty 250 --fallback 4800";
 
+/// A provider's first answer is waited for no longer: an earlier lease may end meanwhile.
+const SOON: Duration = Duration::from_secs(2);
+
 fn intensity(text: &str) -> Result<Intensity, &'static str> {
     let value = text.parse().ok();
     let value = value.filter(|it: &f64| it.is_finite());
@@ -124,6 +127,12 @@ pub fn run(args: &Args) -> Outcome {
     if args.every >= args.seconds {
         return Err("--every must be less than --seconds: the lease would end in between".into());
     }
+    if args.fallback.is_some_and(|it| it > args.highest) {
+        return Err(
+            "--fallback must not be above --highest: nobody knows how dirty the hour is then"
+                .into(),
+        );
+    }
     let mut signal = args.source.signal(None)?;
     let is_possible = signal.factor() == Factor::Price || args.clean >= Intensity::ZERO;
     if !is_possible {
@@ -133,6 +142,8 @@ pub fn run(args: &Args) -> Outcome {
     let mut wait = Wait::new(Duration::from_secs_f64(args.every))?;
     let mut policies = Policies::default();
     let (mut last, mut unwritten) = (String::new(), None);
+    // The first budget is the signal's where that is told soon: it need not be the fallback first.
+    signal.poll_first(clock.now(), SOON);
     loop {
         let now = clock.now();
         signal.poll(now);
@@ -242,7 +253,9 @@ fn set_policy(client: &Client, policy: &str) -> Outcome {
 fn lost(args: &Args, signal: &Signal, current: Option<&Current>) -> String {
     let why = match current.map(|it| (&it.health, it.begin)) {
         Some((Health::Stale(why), begin)) => format!("the last value is of {begin}: {why}"),
-        _ => signal.trouble().unwrap_or_default(),
+        _ => signal
+            .trouble()
+            .unwrap_or_else(|| "there is no answer yet".to_owned()),
     };
     let then = match args.fallback {
         Some(budget) => format!("budget {} W", budget.0),

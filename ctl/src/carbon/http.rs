@@ -16,6 +16,8 @@ use tokio::time;
 
 /// A provider is waited for no longer, unless the caller says so.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// One that answers 429 without Retry-After is left alone for so long.
+const LIMITED: SignedDuration = SignedDuration::from_mins(1);
 /// So much of what it says is shown.
 const WORDS: usize = 200;
 
@@ -25,6 +27,16 @@ pub struct Url {
     host: String,
     port: u16,
     is_tls: bool,
+}
+
+impl Url {
+    /// The host as resolvers and certificates have it: the brackets around an IPv6 address are the URL's.
+    fn name(&self) -> &str {
+        let inner = self.host.strip_prefix('[');
+        inner
+            .and_then(|it| it.strip_suffix(']'))
+            .unwrap_or(&self.host)
+    }
 }
 
 impl FromStr for Url {
@@ -107,6 +119,9 @@ impl Http {
         let said = format!("{} answers {status}: {}", self.url, words(answer.body()));
         let after = answer.headers().get(RETRY_AFTER);
         let after = after.and_then(|it| pause(it.to_str().ok()?, Timestamp::now()));
+        // Another question at once is what it limits.
+        let is_limited = status == StatusCode::TOO_MANY_REQUESTS;
+        let after = after.or_else(|| is_limited.then_some(LIMITED));
         Err(match (status, after) {
             (_, Some(after)) => Trouble::Limited(said, after),
             (StatusCode::UNAUTHORIZED, None) => Trouble::Unknown(said),
@@ -130,13 +145,13 @@ impl Http {
                 .map_err(|_| wrong("the token has characters that no header may have".into()))?;
             request.headers_mut().insert(name, value);
         }
-        let stream = TcpStream::connect((self.url.host.as_str(), self.url.port)).await;
+        let stream = TcpStream::connect((self.url.name(), self.url.port)).await;
         let stream = stream.map_err(|error| away(error.to_string()))?;
         let answer = match self.url.is_tls {
             #[cfg(feature = "tls")]
             true => {
                 converse(
-                    tls::begin(&self.url.host, stream).await.map_err(away)?,
+                    tls::begin(self.url.name(), stream).await.map_err(away)?,
                     request,
                 )
                 .await
@@ -222,6 +237,7 @@ mod tests {
                 Ok(shown.to_owned())
             );
         }
+        assert_eq!("http://[::1]:7".parse::<Url>().unwrap().name(), "::1");
         for text in [
             "",
             "sdk:80",

@@ -72,6 +72,16 @@ pub fn hours(text: &str) -> Result<Seconds, &'static str> {
     }
 }
 
+/// Reads the length of a window in hours: 1.1 of them are 3960 seconds, whatever floats make of it.
+pub fn window(text: &str) -> Result<Seconds, &'static str> {
+    let window = hours(text)?;
+    let whole = Seconds(window.0.round());
+    match (window - whole).abs() <= Seconds(1e-6) && whole > Seconds::ZERO {
+        true => Ok(whole),
+        false => Err("must come to whole seconds"),
+    }
+}
+
 /// Reads hours that may be 0.
 pub fn span(text: &str) -> Result<Seconds, &'static str> {
     let hours = text.parse().ok();

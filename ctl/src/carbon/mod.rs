@@ -1,6 +1,7 @@
 //! `litctl carbon`: which parallel configuration trains in which hour, by the grid's carbon intensity.
 
 pub mod advise;
+mod asker;
 mod clock;
 mod follow;
 pub mod http;

@@ -57,7 +57,7 @@ pub struct Args {
     )]
     factor: Factor,
     /// The length of a window
-    #[arg(long, value_name = "W", default_value = "1", value_parser = input::hours)]
+    #[arg(long, value_name = "W", default_value = "1", value_parser = input::window)]
     window_hours: Seconds,
     /// How long shift and shift-static may wait at most [default: as long as the deadline lets them]
     #[arg(long, value_name = "S", value_parser = input::span)]
@@ -129,10 +129,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
 fn job(args: &Args, profile: &Profile) -> Result<Job, Box<dyn Error>> {
     let slack = || slack_deadline(profile.points(), args.tokens, 0.25);
     let deadline = args.deadline_hours.unwrap_or_else(slack);
-    let window = Seconds(args.window_hours.0.round());
-    if (window - args.window_hours).abs() > Seconds(1e-6) {
-        return Err("--window-hours must come to whole seconds".into());
-    }
+    let window = args.window_hours;
     let latest = match (args.policy.may_wait(), args.shift_hours) {
         (false, _) => 0,
         (true, None) => usize::MAX,

@@ -4,13 +4,15 @@ use std::env;
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use litd_carbon::signal::{self, Auth, Current, Feed, History, Provider, Reading, Trouble};
-use litd_carbon::{Factor, Forecasts, Known, Skill, Trace};
+use litd_carbon::signal::{self, Auth, Current, Feed, History, Provider, Reading};
+use litd_carbon::{Factor, Forecasts, Known, Trace};
 use litd_units::{Intensity, Seconds};
-use serde_json::Value;
 
+use super::asker::{self, Answer, Asker};
 use super::http::{Http, Url};
 use super::input::{self, Damaged};
 use crate::output;
@@ -59,12 +61,25 @@ pub struct Source {
 /// No file with a token is longer.
 const LONGEST: u64 = 64 << 10;
 
+/// A decision is waited with so long for a provider's first answer: its pages may take ten seconds each.
+pub const FIRST: Duration = Duration::from_secs(60);
+
 /// A signal that is followed.
 pub struct Signal {
     feed: Feed,
-    from: From,
+    asked: Asked,
+    /// Why there is no forecast.
+    no_forecast: Option<String>,
     factor: Factor,
     history: Option<Kept>,
+}
+
+/// A provider is asked in a thread of its own: whoever renews a lease or looks after a job can't wait for it.
+enum Asked {
+    Not(Box<Asker>),
+    Under(JoinHandle<(Box<Asker>, Timestamp, Answer)>),
+    /// Between two of the others.
+    Changing,
 }
 
 /// A history, and the folder that it is kept in.
@@ -75,21 +90,6 @@ struct Kept {
     trouble: Option<String>,
 }
 
-enum From {
-    File {
-        trace: PathBuf,
-        forecast: Option<PathBuf>,
-    },
-    Provider {
-        provider: Provider,
-        zone: String,
-        http: Http,
-        secret: Option<String>,
-        /// What a login gave for the secret.
-        token: Option<String>,
-    },
-}
-
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
 impl Source {
@@ -98,11 +98,13 @@ impl Source {
         let stale = SignedDuration::try_from_secs_f64(self.stale_hours.0)?;
         let (from, factor) = match (&self.trace, self.provider) {
             (Some(trace), _) => {
-                let from = From::File {
+                let factor = self.factor.unwrap_or_default();
+                asker::check(trace, self.forecast.as_deref(), factor)?;
+                let from = Asker::File {
                     trace: trace.clone(),
                     forecast: self.forecast.clone(),
                 };
-                (from, self.factor.unwrap_or_default())
+                (from, factor)
             }
             (None, Some(provider)) => self.provider(provider)?,
             (None, None) => return Err("--trace or --provider is missing".into()),
@@ -110,7 +112,7 @@ impl Source {
         let folder = self.history.as_deref().or(folder);
         let folder = folder.filter(|_| self.provider.is_some());
         let history = folder
-            .map(|folder| Kept::read(folder, factor))
+            .map(|folder| Kept::read(folder, factor, &self.name()))
             .transpose()?;
         let mut feed = Feed::new(stale);
         if let Some((begin, value)) = history.as_ref().and_then(|kept| kept.history.last()) {
@@ -124,13 +126,23 @@ impl Source {
         }
         Ok(Signal {
             feed,
-            from,
+            asked: Asked::Not(Box::new(from)),
+            no_forecast: None,
             factor,
             history,
         })
     }
 
-    fn provider(&self, provider: Provider) -> Fallible<(From, Factor)> {
+    /// Whose values they are.
+    fn name(&self) -> String {
+        let provider = self.provider.map(|it| it.to_string());
+        let zone = self.zone.as_deref().unwrap_or_default();
+        format!("{} {zone}", provider.unwrap_or_default())
+            .trim()
+            .to_owned()
+    }
+
+    fn provider(&self, provider: Provider) -> Fallible<(Asker, Factor)> {
         let factors = provider.factors();
         let factor = self.factor.unwrap_or(factors[0]);
         if !factors.contains(&factor) {
@@ -152,7 +164,7 @@ impl Source {
             Auth::None => None,
             Auth::Header | Auth::Login => Some(self.secret(provider)?),
         };
-        let from = From::Provider {
+        let from = Asker::Provider {
             provider,
             zone,
             http: Http::new(url)?,
@@ -180,16 +192,60 @@ impl Source {
 }
 
 impl Signal {
-    /// Asks, if it is time to.
+    /// Asks, if it is time to, and takes what was answered meanwhile. Nobody waits for a provider here.
     pub fn poll(&mut self, now: Timestamp) {
-        if self.feed.is_due(now) {
-            let answer = self.from.ask(now, self.factor);
-            self.feed.take(now, answer);
-            if let (Some(kept), None, Some(reading)) =
-                (&mut self.history, self.feed.trouble(), self.feed.reading())
-            {
-                kept.take(reading);
+        self.collect();
+        if !self.feed.is_due(now) {
+            return;
+        }
+        match std::mem::replace(&mut self.asked, Asked::Changing) {
+            Asked::Not(mut asker) if asker.is_quick() => {
+                let answer = asker.ask(now, self.factor);
+                self.asked = Asked::Not(asker);
+                self.take(now, answer);
             }
+            Asked::Not(mut asker) => {
+                let factor = self.factor;
+                self.asked = Asked::Under(thread::spawn(move || {
+                    let answer = asker.ask(now, factor);
+                    (asker, now, answer)
+                }));
+            }
+            other => self.asked = other,
+        }
+    }
+
+    /// The same, and waits for a provider's first answer, but not for longer than that.
+    pub fn poll_first(&mut self, now: Timestamp, patience: Duration) {
+        self.poll(now);
+        let until = Instant::now() + patience;
+        while !self.feed.has_been_asked() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(10));
+            self.collect();
+        }
+    }
+
+    /// Takes an answer that has come.
+    fn collect(&mut self) {
+        match std::mem::replace(&mut self.asked, Asked::Changing) {
+            Asked::Under(thread) if thread.is_finished() => match thread.join() {
+                Ok((asker, now, answer)) => {
+                    self.asked = Asked::Not(asker);
+                    self.take(now, answer);
+                }
+                Err(panic) => std::panic::resume_unwind(panic),
+            },
+            other => self.asked = other,
+        }
+    }
+
+    fn take(&mut self, now: Timestamp, answer: Answer) {
+        self.feed.take(now, answer.reading);
+        self.no_forecast = answer.no_forecast;
+        if let (Some(kept), None, Some(reading)) =
+            (&mut self.history, self.feed.trouble(), self.feed.reading())
+        {
+            kept.take(reading);
         }
     }
 
@@ -201,6 +257,11 @@ impl Signal {
     /// Why there is none newer.
     pub fn trouble(&self) -> Option<String> {
         self.feed.trouble().map(|it| it.text().to_owned())
+    }
+
+    /// Why there is a value and no forecast, where the provider should have one.
+    pub fn no_forecast(&self) -> Option<&str> {
+        self.no_forecast.as_deref()
     }
 
     /// Why what was asked can't be kept.
@@ -225,10 +286,24 @@ impl Signal {
 
 impl Kept {
     const FILES: [&str; 2] = ["signal.csv", "forecasts.csv"];
+    /// Whose values they are: provider and zone.
+    const WHOSE: &str = "signal-of";
 
     /// What is damaged is set aside: forecasts are corrected the less, and that is no reason not to decide.
-    fn read(folder: &Path, factor: Factor) -> Fallible<Self> {
+    fn read(folder: &Path, factor: Factor, whose: &str) -> Fallible<Self> {
         fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let path = folder.join(Self::WHOSE);
+        match input::text_if_there(&path, LONGEST)? {
+            Some(other) if other.trim() != whose => {
+                let (path, other) = (path.display(), other.trim());
+                return Err(format!(
+                    "{path}: what is kept there is of {other}, and {whose} is to be asked: give another --history"
+                )
+                .into());
+            }
+            Some(_) => (),
+            None => replace(&path, &format!("{whose}\n"))?,
+        }
         let files = Self::FILES.map(|name| folder.join(name));
         let history = match Self::parse(&files) {
             Ok(None) => History::default(),
@@ -280,176 +355,6 @@ impl Kept {
     }
 }
 
-impl From {
-    fn ask(&mut self, now: Timestamp, factor: Factor) -> Result<Reading, Trouble> {
-        match self {
-            Self::File { trace, forecast } => {
-                let read = file(trace, forecast.as_deref(), now, factor);
-                read.map_err(|error| Trouble::Wrong(error.to_string()))
-            }
-            Self::Provider {
-                provider,
-                zone,
-                http,
-                secret,
-                token,
-            } => {
-                let mut asked = Asked {
-                    provider: *provider,
-                    http,
-                    secret: secret.as_deref(),
-                    token,
-                };
-                let mut answers = Vec::new();
-                for request in provider.requests(zone, factor, now) {
-                    match asked.first_of(&request.paths) {
-                        Ok(body) => answers.push(Some(body)),
-                        Err(_) if request.is_optional => answers.push(None),
-                        Err(trouble) => return Err(trouble),
-                    }
-                }
-                asked.pages(&mut answers)?;
-                let bodies: Vec<_> = answers.iter().map(Option::as_deref).collect();
-                let read = provider.read(zone, factor, now, &bodies);
-                read.map_err(Trouble::Wrong)
-            }
-        }
-    }
-}
-
-/// A provider that is asked.
-struct Asked<'a> {
-    provider: Provider,
-    http: &'a Http,
-    secret: Option<&'a str>,
-    token: &'a mut Option<String>,
-}
-
-/// An answer has no more pages than this.
-const PAGES: usize = 20;
-
-impl Asked<'_> {
-    /// The answer to the first of these paths that is not refused.
-    fn first_of(&mut self, paths: &[String]) -> Result<Vec<u8>, Trouble> {
-        let mut answer = Err(Trouble::Wrong("nothing was asked".into()));
-        for path in paths {
-            answer = self.get(path);
-            // Out of reach or limited: one question more would not help.
-            if !matches!(answer, Err(Trouble::Refused(_) | Trouble::Unknown(_))) {
-                break;
-            }
-        }
-        answer
-    }
-
-    /// The pages that follow the last answer.
-    fn pages(&mut self, answers: &mut Vec<Option<Vec<u8>>>) -> Result<(), Trouble> {
-        while answers.len() < PAGES {
-            let last = answers.last().and_then(Option::as_deref);
-            let Some(next) = last.and_then(|body| self.provider.next_page(body)) else {
-                break;
-            };
-            answers.push(Some(self.get(&next)?));
-        }
-        Ok(())
-    }
-
-    /// An answer. A login that has expired is made anew once.
-    fn get(&mut self, path: &str) -> Result<Vec<u8>, Trouble> {
-        let Some(secret) = self.secret else {
-            return self.http.get(path, None);
-        };
-        if self.provider.auth() == Auth::Header {
-            return self.http.get(path, Some(("auth-token", secret)));
-        }
-        if let Some(token) = self.token.as_deref() {
-            match self.http.get(path, Some(("authorization", token))) {
-                Err(Trouble::Unknown(_)) => (),
-                answer => return answer,
-            }
-        }
-        let token = self.token.insert(login(self.http, secret)?);
-        self.http.get(path, Some(("authorization", token)))
-    }
-}
-
-/// The header that a login with `user:password` gives.
-fn login(http: &Http, secret: &str) -> Result<String, Trouble> {
-    let basic = format!("Basic {}", base64(secret.as_bytes()));
-    let body = http.get("/login", Some(("authorization", &basic)))?;
-    let token = serde_json::from_slice::<Value>(&body).ok();
-    let token = token.and_then(|it| Some(it.get("token")?.as_str()?.to_owned()));
-    let token = token.ok_or_else(|| Trouble::Wrong("the login's answer has no token".into()))?;
-    Ok(format!("Bearer {token}"))
-}
-
-/// What a file says of a moment: nothing that is later than it.
-fn file(
-    trace: &Path,
-    forecast: Option<&Path>,
-    now: Timestamp,
-    factor: Factor,
-) -> Fallible<Reading> {
-    let read: Trace = input::parse(trace)?;
-    let series = read.series(factor);
-    let series = series.map_err(|error| format!("{}: {error}", trace.display()))?;
-    let known = series.until(now);
-    let Some(&(begin, value)) = known.last() else {
-        return Err(format!("{}: no value until {now}", trace.display()).into());
-    };
-    let forecasts: Option<Forecasts> = forecast.map(input::parse).transpose()?;
-    // Before the first issue there is none to go by.
-    let forecasts = forecasts.filter(|it| it.newest(now).is_some());
-    let expected = match factor {
-        Factor::Price => {
-            let issue = forecasts.as_ref().and_then(|it| it.newest(now));
-            // Tomorrow is as today: the windows of the last day stand for those to come.
-            issue.map_or_else(|| last_day(&known, series.step()), |issue| issue.values())
-        }
-        _ => {
-            let skill = Skill::learn(series, forecasts.as_ref(), now, now);
-            let issue = skill.issue(series, forecasts.as_ref(), now);
-            let issue = issue.or_else(|| forecasts.as_ref()?.newest(now).cloned());
-            issue.map_or_else(Vec::new, |issue| issue.values())
-        }
-    };
-    Ok(Reading {
-        factor,
-        issued: now,
-        now: (begin, value),
-        is_estimated: false,
-        expected,
-    })
-}
-
-fn last_day(known: &[(Timestamp, Intensity)], step: Seconds) -> Vec<(Timestamp, Intensity)> {
-    let steps = (86_400.0 / step.0).round() as usize;
-    known[known.len().saturating_sub(steps)..].to_vec()
-}
-
-/// RFC 4648.
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for chunk in bytes.chunks(3) {
-        let three = [
-            chunk[0],
-            *chunk.get(1).unwrap_or(&0),
-            *chunk.get(2).unwrap_or(&0),
-        ];
-        let bits = u32::from_be_bytes([0, three[0], three[1], three[2]]);
-        for place in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * place) & 63) as usize];
-            text.push(if place > chunk.len() {
-                '='
-            } else {
-                char::from(letter)
-            });
-        }
-    }
-    text
-}
-
 /// A value of a signal, for people.
 pub fn shown(value: Intensity, factor: Factor) -> String {
     match factor {
@@ -466,22 +371,4 @@ pub fn replace(path: &Path, text: &str) -> Result<(), String> {
     let file = fs::File::open(&beside).map_err(failed)?;
     file.sync_all().map_err(failed)?;
     fs::rename(&beside, path).map_err(failed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_is_the_standards() {
-        for (text, expected) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("user:pass", "dXNlcjpwYXNz"),
-        ] {
-            assert_eq!(base64(text.as_bytes()), expected);
-        }
-    }
 }

@@ -61,7 +61,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     failures: u32,
     /// The length of a window
-    #[arg(long, value_name = "W", default_value = "1", value_parser = input::hours)]
+    #[arg(long, value_name = "W", default_value = "1", value_parser = input::window)]
     window_hours: Seconds,
     /// K, what a switch takes; once switches have taken longer, that counts [default: the profile's switch_s, or --grace
     /// until one was measured]
@@ -97,7 +97,13 @@ Exit status:
 pub fn run(args: &Args) -> Outcome {
     let profile: Profile = input::parse(&args.profile)?;
     if let Some(under) = args.print.print {
-        let words: Vec<String> = std::env::args().collect();
+        let words = std::env::args_os().map(|word| {
+            let word = word.into_string();
+            word.map_err(|word| {
+                format!("--print: {word:?} is not UTF-8, and no script or manifest can have it")
+            })
+        });
+        let words: Vec<String> = words.collect::<Result<_, _>>()?;
         let script = print::script(&args.print, under, profile.gpus(), args.grace, &words)?;
         return output::text(&script);
     }

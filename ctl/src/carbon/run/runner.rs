@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use litd_carbon::Profile;
+use litd_carbon::signal::Health;
 use litd_units::{Seconds, Tokens};
 use nix::sys::signal::Signal as Unix;
 
 use super::super::advise::{Advice, advise, number};
 use super::super::clock::{Clock, Steps, passed};
-use super::super::source::Signal;
+use super::super::source::{FIRST, Signal};
 use super::learned::{Learned, Told};
 use super::machine::{Action, Child, Machine, Patience, Seen};
 use super::state::{Process, State};
@@ -177,7 +178,7 @@ impl<'a> Runner<'a> {
 
     fn advice(&mut self, trained: f64) -> Fallible<Advice> {
         let now = self.clock.now();
-        self.signal.poll(now);
+        self.signal.poll_first(now, FIRST);
         let is_up = self.handle.is_some() || self.is_adopted;
         let running = self.state.running.filter(|_| is_up);
         let running = running.and_then(|it| number(self.profile, it).ok());
@@ -206,6 +207,30 @@ impl<'a> Runner<'a> {
                 Ok((running, "nothing could be decided".to_owned()))
             }
             (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Says it once where the signal is stale or lost, and where it is back.
+    fn tell_of_the_signal(&mut self) {
+        const SIGNAL: &str = "signal";
+        let is_told = self.troubles.contains_key(SIGNAL);
+        let why = match self.signal.current(self.clock.now()) {
+            Some(current) => match current.health {
+                Health::Fresh if is_told => {
+                    output::note("the carbon signal is back");
+                    return self.trouble(SIGNAL, None);
+                }
+                Health::Fresh => return,
+                Health::Stale(why) => format!("its last value is of {} ({why})", current.begin),
+            },
+            None => match self.signal.trouble() {
+                Some(why) => format!("all hours count alike ({why})"),
+                // It has not been asked yet.
+                None => return,
+            },
+        };
+        if !is_told {
+            self.trouble(SIGNAL, Some(format!("the carbon signal is lost: {why}")));
         }
     }
 
@@ -295,6 +320,11 @@ impl<'a> Runner<'a> {
                     return self.outcome(action, seen.tokens);
                 }
             }
+            // A trace that is played goes on by minutes with each look.
+            if self.clock.is_wall() {
+                self.signal.poll(self.clock.now());
+            }
+            self.tell_of_the_signal();
             if saved.elapsed() >= SAVED {
                 self.save();
                 saved = Instant::now();

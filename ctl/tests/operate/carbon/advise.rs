@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{advise, folder};
+use super::{advise, folder, refused};
 
 /// What is advised at a moment, and whether that is another configuration than runs.
 fn advised(folder: &Path, now: &str, tokens: &str, running: &str) -> (Value, bool) {
@@ -55,4 +55,23 @@ fn a_decision_some_seconds_late_has_not_lost_a_window() {
     let reason = said["reason"].as_str().unwrap();
     assert!(reason.contains("first window of the plan"), "{said}");
     assert!(!switch, "{said}");
+}
+
+/// 1.1 hours are 3960 seconds, which floats make a little more of.
+#[test]
+fn windows_are_whole_seconds_whatever_floats_make_of_them() {
+    let folder = folder();
+    let signal = "--trace trace.csv --from 2030-01-01T00:00:00Z --window-hours";
+    let asked = |hours: &str| {
+        let signal = format!("{signal} {hours}");
+        advise(folder.path(), "180000", "2030-01-01T06:00:00Z", &signal)
+            .output()
+            .unwrap()
+    };
+    assert_eq!(asked("1.1").status.code(), Some(10));
+    let said = refused(&asked("0.0001"));
+    assert!(
+        said.contains("--window-hours") && said.contains("whole seconds"),
+        "{said}"
+    );
 }

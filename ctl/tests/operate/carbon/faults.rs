@@ -275,6 +275,16 @@ fn a_deadline_that_is_missed_has_an_exit_status_of_its_own() {
     );
 }
 
+/// A signal that is lost is said when it is, not with the next change of configuration.
+#[test]
+fn a_lost_signal_is_said() {
+    let stand = Stand::new(JOB);
+    let stderr = said(&stand.run("--stale-hours 0.2"));
+    let lost = "the carbon signal is lost: its last value is of 2030-01-01T00:00:00Z";
+    assert_eq!(stderr.matches(lost).count(), 1, "{stderr}");
+    assert!(stderr.contains("the carbon signal is back"), "{stderr}");
+}
+
 /// A job that ends well before it has its tokens, again and again: litctl says so and gives up.
 #[test]
 fn a_job_that_ends_early_without_a_checkpoint_is_given_up() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use litd_api::Done;
 use serde_json::Value;
 
-use super::{folder, follow, read, terminate, wait_until};
+use super::{carbon, folder, follow, read, refused, terminate, wait_until};
 use crate::lease::Node;
 use crate::standin::{Daemon, command, ok};
 
@@ -42,6 +42,26 @@ fn a_budget_follows_the_signal_within_bounds() {
     let metrics = || read(&folder.path().join("carbon.prom"));
     wait_until(metrics, || metrics().contains("litd_carbon_signal_lost 1"));
     assert!(metrics().contains("litd_carbon_budget_watts 4500"));
+}
+
+/// What can't come right by waiting is refused at the start.
+#[test]
+fn a_trace_that_is_not_there_and_a_fallback_above_the_bounds_are_refused() {
+    let folder = folder();
+    let bounds = "follow --lowest 4000 --highest 6000 --clean 100 --dirty 400";
+    for (more, why) in [
+        ("--trace trase.csv", "trase.csv: No such file"),
+        ("--trace profile.csv", "profile.csv: "),
+        ("--trace trace.csv --forecast profile.csv", "profile.csv: "),
+        (
+            "--trace trace.csv --fallback 6001",
+            "--fallback must not be above --highest",
+        ),
+    ] {
+        let mut follow = carbon(folder.path(), &format!("{bounds} {more}"));
+        let said = refused(&follow.output().unwrap());
+        assert!(said.contains(why), "{more}: {said}");
+    }
 }
 
 /// A signal that has one value, whatever the hour is.

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use super::{advise, follow, read, refused, wait_until};
 use crate::providers::{
-    Fault, Provider, Twist, carbon_aware, day, electricity_maps, energy_charts, floor, octopus, uk,
-    watttime,
+    Fault, Provider, Reply, Twist, carbon_aware, day, electricity_maps, energy_charts, floor,
+    octopus, uk, watttime,
 };
 use crate::standin::{Daemon, command, ok};
 
@@ -381,6 +381,54 @@ fn a_provider_that_wants_to_be_left_alone_is() {
     }
 }
 
+/// Who limits the forecast is not asked for another one at once, and that there is none is said.
+#[test]
+fn a_forecast_that_can_not_be_got_is_said() {
+    let folder = folder();
+    let mut case = cases().swap_remove(1);
+    case.provider = Provider::new(|request, twist| match request.path.ends_with("/forecast") {
+        true => Reply::text(429, "Too Many Requests"),
+        false => electricity_maps::answer("v4", request, twist),
+    });
+    let said = advice(folder.path(), &case, "");
+    assert_eq!(said["stale"], false, "{said}");
+    let reason = said["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("there is no forecast") && reason.contains("429"),
+        "{reason}"
+    );
+    let asked = case.provider.asked();
+    let forecasts = asked.iter().filter(|it| it.path.ends_with("/forecast"));
+    assert_eq!(forecasts.count(), 1, "{asked:?}");
+}
+
+/// The lease of the fallback is granted while a provider is waited for.
+#[test]
+fn a_slow_provider_keeps_no_lease_waiting() {
+    let folder = folder();
+    let done = litd_api::Done {
+        message: "the lease has a budget".to_owned(),
+    };
+    let daemon = Daemon::new(move |_| ok(&done));
+    let case = cases().swap_remove(3);
+    case.provider.breaks(Fault::Slow(Duration::from_secs(30)));
+    let began = Instant::now();
+    let more = format!("{} --fallback 4500", source(&case));
+    let _following = follow(
+        command(&daemon.socket(), &[]),
+        folder.path(),
+        [4000, 6000],
+        &more,
+    );
+    let requests = || daemon.asked().len();
+    wait_until(|| format!("{} requests", requests()), || requests() >= 5);
+    assert!(
+        began.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
 /// What is kept has the form of a trace and its forecasts, and no secret in it.
 #[test]
 fn what_is_kept_is_a_trace_and_its_forecasts() {
@@ -404,6 +452,15 @@ fn what_is_kept_is_a_trace_and_its_forecasts() {
     let mut other = asked(folder.path(), &case, "--history kept --factor direct");
     let said = refused(&other.output().unwrap());
     assert!(said.contains("another folder"), "{said}");
+    // Nor is it another zone's.
+    let mut case = case;
+    case.zone = "DE";
+    let mut other = asked(folder.path(), &case, "--history kept");
+    let said = refused(&other.output().unwrap());
+    assert!(
+        said.contains("US-CAL-CISO") && said.contains("another --history"),
+        "{said}"
+    );
 }
 
 /// What is kept and can't be read is not written over.

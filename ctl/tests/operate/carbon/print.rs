@@ -1,7 +1,9 @@
 //! `litctl carbon run --print`: what Slurm and Kubernetes are given is complete, and does what the command does.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use super::run::{JOB, Stand, options};
-use super::{is_there, printed, refused, said, terminate, wait_for};
+use super::{carbon, is_there, printed, refused, said, terminate, wait_for};
 use crate::LITCTL;
 
 /// What is printed with these options.
@@ -178,4 +180,17 @@ fn a_manifest_is_a_job_that_the_api_takes_and_whose_command_trains() {
             .unwrap(),
     );
     assert_eq!(stand.tokens(), 60_000);
+}
+
+/// A name that no script can have is refused in words.
+#[test]
+fn words_that_are_not_utf_8_are_refused() {
+    let stand = Stand::new("");
+    let name = OsStr::from_bytes(b"pro\xfffile.csv");
+    fs::copy(stand.path("profile.csv"), stand.path("").join(name)).unwrap();
+    let mut command = carbon(&stand.path(""), "run --tokens 6e4 --deadline-hours 7");
+    command.args("--progress tokens --state state --trace trace.csv --print slurm".split(' '));
+    command.arg("--profile").arg(name).args(["--", "sh"]);
+    let said = refused(&command.output().unwrap());
+    assert!(said.contains("is not UTF-8"), "{said}");
 }

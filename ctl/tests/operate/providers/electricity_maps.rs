@@ -23,7 +23,7 @@ pub fn provider(version: &'static str) -> Provider {
     Provider::new(move |request, twist| answer(version, request, twist))
 }
 
-fn answer(version: &str, request: &Request, twist: Twist) -> Reply {
+pub fn answer(version: &str, request: &Request, twist: Twist) -> Reply {
     let Some(path) = request.path.strip_prefix(&format!("/{version}/")) else {
         return Reply::text(404, "Cannot GET that");
     };

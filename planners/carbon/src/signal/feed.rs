@@ -104,6 +104,12 @@ impl Feed {
         self.next
     }
 
+    /// Whether the provider has been asked, whatever it answered.
+    #[must_use]
+    pub fn has_been_asked(&self) -> bool {
+        self.next > Timestamp::MIN
+    }
+
     /// Whether the provider is to be asked: after the pause, or where the clock was set back meanwhile.
     #[must_use]
     pub fn is_due(&self, now: Timestamp) -> bool {
