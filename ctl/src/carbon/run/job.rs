@@ -1,9 +1,11 @@
 //! The user's training job as a process.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::str::FromStr;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
@@ -74,23 +76,65 @@ const VARIABLE: &str = "LITD_CARBON_CHECKPOINT";
 /// What is killed has so long to be gone: one that writes to a disk that hangs takes its time.
 const DYING: Duration = Duration::from_secs(30);
 
-/// The job's processes, whoever started them: ranks that outlived their launcher, or a job whose runner was killed
-/// before it could note its number. Their environment has the name of this folder's request.
-pub fn remains(folder: &Path) -> Vec<i32> {
-    let mark = format!("{VARIABLE}={}", request(folder).display()).into_bytes();
+/// Processes that litctl had before it started a job: none of the job's. A shell may have started them, and become litctl.
+static STRANGERS: OnceLock<BTreeSet<i32>> = OnceLock::new();
+
+/// From now on litctl is the parent of the job's processes whose parents have ended, so that they are known whatever they
+/// made of their session, group and environment. Where the kernel refuses that, they are known by the last alone.
+pub fn adopt_orphans() {
+    STRANGERS.get_or_init(|| {
+        let own = std::process::id().cast_signed();
+        descendants(&parents(), own)
+    });
+    // Older than any kernel that this runs on.
+    let _: nix::Result<()> = nix::sys::prctl::set_child_subreaper(true);
+}
+
+/// The processes that are there and have not ended, each with its parent.
+fn parents() -> BTreeMap<i32, i32> {
     let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    // litctl itself may have been started from within a job.
-    let own = ancestors();
-    let is_ours = |pid: &i32| {
-        // Other users' can't be read, and are none of ours. One that has ended has none.
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        !own.contains(pid) && environment.split(|byte| *byte == 0).any(|it| it == mark)
+        return BTreeMap::new();
     };
     let numbers = entries.flatten();
     let numbers = numbers.filter_map(|it| it.file_name().to_string_lossy().parse().ok());
-    numbers.filter(is_ours).collect()
+    let alive = numbers.filter_map(|pid| {
+        let stat = Stat::of(pid).filter(|it| !it.has_ended)?;
+        Some((pid, stat.parent))
+    });
+    alive.collect()
+}
+
+/// Who was started by a process, by whom that started, and so on.
+fn descendants(parents: &BTreeMap<i32, i32>, of: i32) -> BTreeSet<i32> {
+    let mut found = BTreeSet::new();
+    let mut last = BTreeSet::from([of]);
+    while !last.is_empty() {
+        let next = parents.iter().filter(|(_, parent)| last.contains(parent));
+        last = next.map(|(pid, _)| *pid).collect();
+        last.retain(|pid| found.insert(*pid));
+    }
+    found
+}
+
+/// The job's processes, whoever started them: ranks that outlived their launcher, or a job whose runner was killed
+/// before it could note its number. Their environment has the name of this folder's request, or they descend from this
+/// process: a program that writes its title over its environment is known by that.
+pub fn remains(folder: &Path) -> Vec<i32> {
+    let mark = format!("{VARIABLE}={}", request(folder).display()).into_bytes();
+    // litctl itself may have been started from within a job.
+    let own = ancestors();
+    let parents = parents();
+    let mut ours = descendants(&parents, std::process::id().cast_signed());
+    if let Some(strangers) = STRANGERS.get() {
+        ours.retain(|pid| !strangers.contains(pid));
+    }
+    let is_ours = |pid: &i32| {
+        // Other users' can't be read, and are none of ours. One that has ended has none.
+        let environment = || fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let is_marked = || environment().split(|byte| *byte == 0).any(|it| it == mark);
+        !own.contains(pid) && (ours.contains(pid) || is_marked())
+    };
+    parents.into_keys().filter(is_ours).collect()
 }
 
 /// This process, who started it, and so on.
@@ -108,6 +152,17 @@ fn ancestors() -> Vec<i32> {
 pub fn tell_remains(folder: &Path, signal: Signal) -> Result<(), String> {
     let mut all = remains(folder).into_iter();
     all.try_for_each(|pid| tell(pid, signal))
+}
+
+/// Tells what is left of the job to end, and kills it if it has not ended in time: litctl can't go on, and nobody would
+/// look after it.
+pub fn abandon(folder: &Path, patience: Duration) -> Result<(), String> {
+    tell_remains(folder, Signal::SIGTERM)?;
+    let until = Instant::now() + patience;
+    while !remains(folder).is_empty() && Instant::now() < until {
+        thread::sleep(Duration::from_millis(50));
+    }
+    end_remains(folder)
 }
 
 /// Kills what is left of the job, and waits until it is gone: two jobs must not write the same checkpoints.
@@ -165,12 +220,18 @@ pub fn ask(process: Process, how: &Ask, folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Asks what is left of a job whose process is not known.
+/// Asks what is left of a job whose process is not known: of its processes those that none of the others started.
+/// Helpers, such as loaders of data, know nothing of the signal and would die of it.
 pub fn ask_remains(how: &Ask, folder: &Path) -> Result<(), String> {
-    match how {
-        Ask::File => write_request(folder),
-        Ask::Signal(signal) => tell_remains(folder, *signal),
-    }
+    let signal = match how {
+        Ask::File => return write_request(folder),
+        Ask::Signal(signal) => *signal,
+    };
+    let left = remains(folder);
+    let parent = |pid: i32| Stat::of(pid).map(|it| it.parent);
+    let is_first = |pid: &&i32| parent(**pid).is_none_or(|parent| !left.contains(&parent));
+    let mut first = left.iter().filter(is_first);
+    first.try_for_each(|pid| tell(*pid, signal))
 }
 
 fn write_request(folder: &Path) -> Result<(), String> {

@@ -75,7 +75,7 @@ pub struct Patience {
 }
 
 /// After SIGTERM.
-const TERMINATED: Duration = Duration::from_secs(10);
+pub const TERMINATED: Duration = Duration::from_secs(10);
 /// After a failure, each time twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
 

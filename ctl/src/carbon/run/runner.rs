@@ -16,7 +16,7 @@ use super::super::advise::{Advice, advise, number};
 use super::super::clock::{Clock, Steps, passed};
 use super::super::source::{FIRST, Signal};
 use super::learned::{Learned, Told};
-use super::machine::{Action, Child, Machine, Patience, Seen};
+use super::machine::{Action, Child, Machine, Patience, Seen, TERMINATED};
 use super::state::{Process, State};
 use super::{Args, job, progress};
 use crate::wait::Wait;
@@ -270,7 +270,20 @@ impl<'a> Runner<'a> {
         ))
     }
 
+    /// Runs until the job is done. Where litctl can't go on, it leaves no job without anybody to look after it.
     pub fn run(&mut self) -> Outcome {
+        job::adopt_orphans();
+        let outcome = self.look_after();
+        if outcome.is_err() && !job::remains(&self.folder).is_empty() {
+            output::note("litctl can't go on: the job is told to end");
+            if let Err(error) = job::abandon(&self.folder, TERMINATED) {
+                output::note(&error);
+            }
+        }
+        outcome
+    }
+
+    fn look_after(&mut self) -> Outcome {
         let mut machine = Machine::new(Patience {
             checkpoint: Duration::from_secs_f64(grace(self.args).0),
             window: self.args.window_hours.hours(),

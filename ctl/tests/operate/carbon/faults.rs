@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::run::{JOB, Stand};
-use super::{is_there, refused, said, signal, terminate};
+use super::{is_there, refused, said, signal, terminate, wait_for};
 
 /// How the job of these tests writes a checkpoint.
 const WRITES: &str = "echo $tokens > tokens.new && mv tokens.new tokens";
@@ -220,6 +220,36 @@ fn ranks_that_outlive_their_launcher_are_gone_before_the_next_start() {
     said(&stand.run(""));
     assert_eq!(stand.starts(), ["start", "start", "start"]);
     assert!(!rank_is_left(&stand), "a rank outlived the run");
+}
+
+/// A rank in a session of its own whose environment tells nothing, as where a program writes its title over it, is known
+/// by who started it.
+#[test]
+fn ranks_that_are_known_by_nothing_but_their_descent_are_gone_at_the_end() {
+    let hidden = RANK.replace("setsid sh", "setsid env -i sh");
+    assert_ne!(hidden, RANK);
+    let stand = Stand::new(&format!("{hidden}\necho 60000 > tokens\n"));
+    said(&stand.run(""));
+    assert!(!rank_is_left(&stand), "a rank outlived the run");
+}
+
+/// Helpers of a job whose launcher is not known are not signalled: they would die of a request.
+#[test]
+fn a_request_by_signal_does_not_reach_helpers() {
+    let stand = Stand::new(JOB);
+    let place = stand.path("").canonicalize().unwrap();
+    let mut job = Command::new("sh");
+    job.current_dir(&place)
+        .env("LITD_CARBON_CHECKPOINT", place.join("state/checkpoint-due"));
+    // It waits for its helper to have ended by itself.
+    let lives = "sleep 100 & helper=$!\n\
+        trap 'sleep 0.3; grep -q \"^State:.S\" /proc/$helper/status && echo lives > helper; kill $helper; exit 0' USR1\n\
+        echo > there; wait";
+    let mut job = job.args(["-c", lives]).spawn().unwrap();
+    wait_for(&stand.path("there"));
+    said(&stand.run("--checkpoint signal:USR1 --grace 5"));
+    job.wait().unwrap();
+    assert_eq!(stand.read("helper"), "lives\n", "the helper was signalled");
 }
 
 /// Whoever stops litctl stops ranks, too, that hear neither SIGTERM nor their launcher.
