@@ -1,14 +1,18 @@
 //! `litctl carbon follow`: the signal becomes the node's budget.
 
+use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
+use std::{fs, io};
 
 use litd_api::{Command, Lease};
 use litd_carbon::Factor;
 use litd_carbon::signal::{Current, Health};
 use litd_units::{Intensity, Watts};
+use serde::{Deserialize, Serialize};
 
 use super::clock;
+use super::input;
 use super::source::{self, Signal, replace};
 use crate::control::{Client, Socket};
 use crate::wait::Wait;
@@ -42,6 +46,10 @@ pub struct Args {
     /// end, the one that was found
     #[arg(long)]
     set_policy: bool,
+    /// With --set-policy: a file that keeps the policy that was found, so that it comes back after a crash of this command
+    /// [default: none; the policy that a crash left is then taken for the one that was found]
+    #[arg(long, value_name = "FILE", requires = "set_policy")]
+    state: Option<PathBuf>,
     /// For how many seconds the lease is renewed
     #[arg(long, default_value_t = 60.0, value_parser = seconds)]
     seconds: f64,
@@ -140,7 +148,7 @@ pub fn run(args: &Args) -> Outcome {
     }
     let clock = args.clock.clock();
     let mut wait = Wait::new(Duration::from_secs_f64(args.every))?;
-    let mut policies = Policies::default();
+    let mut policies = Policies::read(args.state.clone())?;
     let (mut last, mut unwritten) = (String::new(), None);
     // The first budget is the signal's where that is told soon: it need not be the fallback first.
     signal.poll_first(clock.now(), SOON);
@@ -150,6 +158,7 @@ pub fn run(args: &Args) -> Outcome {
         let current = signal.current(now);
         let wanted = args.wanted(current.as_ref());
         let done = renew(args, wanted, &mut policies);
+        let is_leased = matches!(done, Ok(Leased::Granted));
         let mut said = match wanted {
             Wanted::Follow(budget, intensity) => {
                 let value = source::shown(intensity, signal.factor());
@@ -166,7 +175,7 @@ pub fn run(args: &Args) -> Outcome {
         }
         last = said;
         if let Some(path) = &args.metrics {
-            let text = metrics(args, wanted, &signal, current.as_ref(), done.is_ok());
+            let text = metrics(args, wanted, &signal, current.as_ref(), is_leased);
             // The budget follows all the same where the disk is full.
             let error = replace(path, &text).err();
             if let Some(error) = error.as_ref().filter(|it| unwritten.as_ref() != Some(*it)) {
@@ -175,17 +184,34 @@ pub fn run(args: &Args) -> Outcome {
             unwritten = error;
         }
         if wait.is_over() {
-            return args
-                .socket
-                .client()
-                .map_err(Into::into)
-                .and_then(|it| policies.give_back(&it));
+            return end(args, &mut policies);
         }
     }
 }
 
+/// Gives the policy back, and takes the metrics away: they tell of what is followed, and nothing is any more.
+fn end(args: &Args, policies: &mut Policies) -> Outcome {
+    if let Some(path) = &args.metrics {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                output::note(&format!("{}: {error}", path.display()));
+            }
+            _ => (),
+        }
+    }
+    policies.give_back(&args.socket.client()?)
+}
+
+/// What became of the lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leased {
+    Granted,
+    /// Nothing was asked of litd: the lease ends.
+    Left,
+}
+
 /// Grants the lease, and sets the policy where that changes.
-fn renew(args: &Args, wanted: Wanted, policies: &mut Policies) -> Outcome {
+fn renew(args: &Args, wanted: Wanted, policies: &mut Policies) -> Result<Leased, Box<dyn Error>> {
     let client = args.socket.client()?;
     let budget = match wanted {
         Wanted::Follow(budget, _) => Some(budget),
@@ -201,44 +227,100 @@ fn renew(args: &Args, wanted: Wanted, policies: &mut Policies) -> Outcome {
         }))?;
     }
     match wanted {
-        Wanted::Follow(_, intensity) if args.set_policy => match args.policy(intensity) {
-            Some(next) => policies.set(&client, next),
-            None => Ok(()),
-        },
-        _ => policies.give_back(&client),
+        Wanted::Follow(_, intensity) if args.set_policy => {
+            if let Some(next) = args.policy(intensity) {
+                policies.set(&client, next)?;
+            }
+        }
+        _ => policies.give_back(&client)?,
     }
+    Ok(match budget {
+        Some(_) => Leased::Granted,
+        None => Leased::Left,
+    })
 }
 
-/// The policy that was found, and the one that was set instead.
-#[derive(Default)]
-struct Policies(Option<(String, &'static str)>);
+/// The policy that was found, and the one that was set instead; kept in a file, if one is given.
+struct Policies {
+    changed: Option<Changed>,
+    file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Changed {
+    found: String,
+    set: String,
+}
 
 impl Policies {
+    /// What an earlier follow left in the file.
+    fn read(file: Option<PathBuf>) -> Result<Self, String> {
+        let Some(path) = &file else {
+            return Ok(Self {
+                changed: None,
+                file,
+            });
+        };
+        let text = input::text_if_there(path, litd_files::LONGEST_STATE)?;
+        let changed = text.map(|text| serde_json::from_str(&text)).transpose();
+        let changed = changed.map_err(|error| {
+            let path = path.display();
+            format!("{path}: {error}; set the policy that is to rule (litctl policy), and remove the file")
+        })?;
+        Ok(Self { changed, file })
+    }
+
     /// Sets a policy, unless somebody else has set another one than this command did. litd that was started anew has
     /// the one of its configuration.
     fn set(&mut self, client: &Client, next: &'static str) -> Outcome {
         let now = client.status()?.node.policy;
-        let found = match &self.0 {
-            Some((found, set)) if now == *set || now == *found => found.clone(),
-            Some((_, set)) if *set == next => return Ok(()),
+        let found = match &self.changed {
+            Some(it) if now == it.set || now == it.found => it.found.clone(),
+            Some(it) if it.set == next => return Ok(()),
             _ => now.clone(),
         };
+        let changed = Changed {
+            found,
+            set: next.to_owned(),
+        };
+        if self.changed.as_ref() != Some(&changed) {
+            // First, so that a crash in between loses nothing.
+            self.keep(Some(&changed))?;
+        }
         if now != next {
             set_policy(client, next)?;
         }
-        self.0 = Some((found, next));
+        self.changed = Some(changed);
         Ok(())
     }
 
     /// Sets the policy that was found, where that which was set still rules.
     fn give_back(&mut self, client: &Client) -> Outcome {
-        let Some((found, set)) = &self.0 else {
+        let Some(changed) = &self.changed else {
             return Ok(());
         };
-        if client.status()?.node.policy == *set {
-            set_policy(client, found)?;
+        if client.status()?.node.policy == changed.set {
+            set_policy(client, &changed.found)?;
         }
-        self.0 = None;
+        self.keep(None)?;
+        self.changed = None;
+        Ok(())
+    }
+
+    fn keep(&self, changed: Option<&Changed>) -> Outcome {
+        let Some(path) = &self.file else {
+            return Ok(());
+        };
+        match changed {
+            Some(changed) => replace(path, &(serde_json::to_string(changed)? + "\n"))?,
+            None => match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(format!("{}: {error}", path.display()).into());
+                }
+                _ => (),
+            },
+        }
         Ok(())
     }
 }
@@ -276,7 +358,7 @@ fn metrics(
     let mut text = format!(
         "# HELP litd_carbon_signal_lost Whether the carbon signal is stale or lost, so that the fallback rules.\n\
          # TYPE litd_carbon_signal_lost gauge\nlitd_carbon_signal_lost {}\n\
-         # HELP litd_carbon_lease_renewed Whether litd took the last lease.\n\
+         # HELP litd_carbon_lease_renewed Whether a lease was asked for and litd took it.\n\
          # TYPE litd_carbon_lease_renewed gauge\nlitd_carbon_lease_renewed {}\n",
         u8::from(lost),
         u8::from(renewed)

@@ -91,11 +91,7 @@ fn the_policy_that_was_found_comes_back() {
     says(&signal, 900);
     let more = format!("{MADE_UP} --set-policy");
     let mut following = follow(node.litctl(), folder.path(), [5000, 5600], &more);
-    let policy = || {
-        let status = node.litctl().args(["status", "--json"]).output().unwrap();
-        let status: Value = serde_json::from_slice(&status.stdout).unwrap();
-        status["node"]["policy"].as_str().unwrap().to_owned()
-    };
+    let policy = || policy(&node);
     let wait_for = |wanted: &str| {
         let what = || format!("{}, not {wanted}", policy());
         wait_until(what, || policy() == wanted);
@@ -119,6 +115,61 @@ fn the_policy_that_was_found_comes_back() {
     assert!(following.0.wait().unwrap().success());
     wait_for("gpu-realloc");
     node.stop();
+}
+
+/// The policy that was found outlasts a crash of follow, which leaves the one that it has set.
+#[test]
+fn the_policy_that_was_found_outlasts_a_crash() {
+    let node = Node::new();
+    let folder = tempfile::tempdir().unwrap();
+    says(&folder.path().join("signal.csv"), 900);
+    let more = format!("{MADE_UP} --set-policy --state policy.json");
+    let policy = || policy(&node);
+    let wait_for = |wanted: &str| {
+        let what = || format!("{}, not {wanted}", policy());
+        wait_until(what, || policy() == wanted);
+    };
+    let crashed = follow(node.litctl(), folder.path(), [5000, 5600], &more);
+    wait_for("gpu-red");
+    drop(crashed);
+    assert_eq!(policy(), "gpu-red");
+    let metrics = folder.path().join("carbon.prom");
+    fs::remove_file(&metrics).unwrap();
+    let mut following = follow(node.litctl(), folder.path(), [5000, 5600], &more);
+    super::wait_for(&metrics);
+    terminate(&following.0);
+    assert!(following.0.wait().unwrap().success());
+    wait_for("gpu-realloc");
+    assert!(!metrics.exists(), "nothing is followed any more");
+    assert!(!folder.path().join("policy.json").exists());
+    node.stop();
+}
+
+/// Where there is no litd, no lease is said to be renewed, with a fallback or without.
+#[test]
+fn without_litd_no_lease_is_renewed() {
+    let folder = folder();
+    for more in ["--trace trace.csv", "--trace trace.csv --fallback 4500"] {
+        let litctl = command(&folder.path().join("no.socket"), &[]);
+        // The trace ended long ago, by the wall clock's reckoning: it is of 2030.
+        let more = format!("{more} --from 2030-02-01T00:00:00Z");
+        let _following = follow(litctl, folder.path(), [4000, 6000], &more);
+        let metrics = folder.path().join("carbon.prom");
+        super::wait_for(&metrics);
+        let text = read(&metrics);
+        assert!(
+            text.contains("litd_carbon_lease_renewed 0"),
+            "{more}: {text}"
+        );
+        fs::remove_file(&metrics).unwrap();
+    }
+}
+
+/// The policy that rules.
+fn policy(node: &Node) -> String {
+    let status = node.litctl().args(["status", "--json"]).output().unwrap();
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    status["node"]["policy"].as_str().unwrap().to_owned()
 }
 
 /// The whole chain: the signal rises, litd's budget falls, caps follow within a second and no rule is broken; the
