@@ -161,10 +161,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let standing = Standing {
         beliefs: profile.points().iter().copied().map(Belief::told).collect(),
         window: args.window_hours,
-        switch: args
-            .switch_seconds
-            .or(profile.switch())
-            .unwrap_or(Seconds::ZERO),
+        switch: profile.planned_switch(args.switch_seconds),
         tokens: args.tokens,
         unsaved: Tokens::ZERO,
         running,

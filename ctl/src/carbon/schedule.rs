@@ -135,13 +135,12 @@ fn job(args: &Args, profile: &Profile) -> Result<Job, Box<dyn Error>> {
         (true, None) => usize::MAX,
         (true, Some(shift)) => (shift / window + 1e-9).floor() as usize,
     };
-    let switch = args.switch_seconds.or(profile.switch());
     Ok(Job::new(
         profile.points(),
         window,
         args.tokens,
         deadline,
-        switch.unwrap_or(Seconds::ZERO),
+        profile.planned_switch(args.switch_seconds),
         Start::Within(latest),
     )?)
 }

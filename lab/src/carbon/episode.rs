@@ -85,7 +85,7 @@ impl<'a> Workload<'a> {
 
     /// With its arrival, and the intensities from then on.
     pub fn problem(&self, zone: &Zone, arrival: Timestamp, start: Start) -> Fallible<Problem> {
-        let switch = self.profile.switch().unwrap_or(Seconds::ZERO);
+        let switch = self.profile.planned_switch(None);
         let points = self.profile.points();
         let job = Job::new(points, HOUR, self.tokens, self.deadline, switch, start)?;
         let windows = zone.intensity.windows(arrival, HOUR, job.windows());

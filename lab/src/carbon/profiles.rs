@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use litd_carbon::{Configuration, Point, Profile};
 use litd_cli::plan::parse;
@@ -72,6 +72,12 @@ pub fn run(args: &Args) -> Outcome {
     ))
 }
 
+/// A profile from a file. One that tells no name, as CSV can't, has the file's.
+pub fn named(path: &Path) -> Fallible<Profile> {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    Ok(parse::<Profile>(path)?.or_named(&stem))
+}
+
 fn profiles(args: &Args) -> Fallible<Vec<Named>> {
     if args.profiles.is_empty() {
         let built_in = [Setup::Gpt2, Setup::Llama].map(|setup| {
@@ -82,12 +88,8 @@ fn profiles(args: &Args) -> Fallible<Vec<Named>> {
         return built_in.into_iter().collect();
     }
     let read = args.profiles.iter().map(|path| {
-        let profile = parse::<Profile>(path)?;
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let name = match profile.title() {
-            title if title.is_empty() => stem.into_owned(),
-            title => title,
-        };
+        let profile = named(path)?;
+        let name = profile.title();
         Ok(Named { name, profile })
     });
     read.collect()

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 use litd_carbon::{Factor, Profile};
-use litd_cli::plan::parse;
 use litd_cli::{Outcome, output};
 use litd_study::parallel;
 use litd_units::{Prices, Seconds, Tokens};
 
 use super::episode::{Episode, Policy, Workload};
 use super::figures::{self, Line, Savings};
+use super::profiles;
 use super::summary::{self, Group};
 use super::synthetic::Setup;
 use super::zone::{Month, Zone};
@@ -107,7 +107,7 @@ pub fn run(args: &Args) -> Outcome {
         return Err("--forecast: give one for each --trace, in the same order, or none".into());
     }
     let profile = match &args.profile {
-        Some(path) => parse::<Profile>(path)?,
+        Some(path) => profiles::named(path)?,
         None => args.setup.profile()?,
     };
     let files = args.trace.iter().enumerate();

@@ -118,6 +118,34 @@ fn a_study_leaves_tables_numbers_and_pictures_that_say_simulated() {
 }
 
 /// An hour that is missing, and forecasts that begin late, cost the arrivals that need them and no others.
+/// A profile that tells no name, as CSV can't, has its file's in tables and pictures.
+#[test]
+fn a_study_of_a_measured_profile_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let [trace, _] = zone(folder.path());
+    let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (profile, out) = (place("ours-8x.csv"), place("study"));
+    let rows = "tp,pp,dp,power_w,tokens_per_s\n1,1,8,1500,58000\n1,8,1,1100,30000\n";
+    fs::write(&profile, rows).unwrap();
+    let said = litlab(&[
+        "carbon",
+        "study",
+        "--trace",
+        &trace,
+        "--profile",
+        &profile,
+        "--month",
+        "2030-05",
+        "--billions",
+        "1",
+        "--offsets",
+        "2",
+        "--out",
+        &out,
+    ]);
+    assert!(said.contains("ours-8x"), "{said}");
+}
+
 #[test]
 fn arrivals_for_which_something_is_missing_are_left_out_and_counted() {
     let folder = tempfile::tempdir().unwrap();

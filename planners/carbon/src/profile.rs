@@ -123,6 +123,21 @@ impl Profile {
         self.switch
     }
 
+    /// K as plans count it: the given one, or what was measured. Where neither is known a switch costs plans nothing.
+    #[must_use]
+    pub fn planned_switch(&self, given: Option<Seconds>) -> Seconds {
+        given.or(self.switch).unwrap_or(Seconds::ZERO)
+    }
+
+    /// The same, called so where nothing names it.
+    #[must_use]
+    pub fn or_named(mut self, name: &str) -> Self {
+        if self.title().is_empty() {
+            self.model = Some(name.to_owned());
+        }
+        self
+    }
+
     /// W, the number of GPUs.
     #[must_use]
     pub fn gpus(&self) -> u32 {
