@@ -1,9 +1,11 @@
 //! The time that carbon commands act by: the wall clock, or a recorded trace played faster.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 use super::input;
 
@@ -107,9 +109,60 @@ impl Steps {
     }
 }
 
+/// A moment by the wall clock and by the time since the machine started: across a restart of litctl it tells whether
+/// somebody set the wall clock meanwhile. After a reboot nothing tells that, and the wall clock is believed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mark {
+    wall: Timestamp,
+    /// Which start of the machine.
+    boot: String,
+    passed_s: f64,
+}
+
+impl Mark {
+    /// Of now; none where the kernel does not tell which start it is.
+    pub fn new(wall: Timestamp) -> Option<Self> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(Self {
+            wall,
+            boot: boot.trim().to_owned(),
+            passed_s: passed().as_secs_f64(),
+        })
+    }
+
+    /// By how much the clock was set until then.
+    pub fn step(&self, until: &Self) -> Option<SignedDuration> {
+        let passed = Duration::try_from_secs_f64(self.passed_s).ok()?;
+        let later = Duration::try_from_secs_f64(until.passed_s).ok()?;
+        let mut steps = Steps::new(self.wall, passed);
+        (self.boot == until.boot)
+            .then(|| steps.look(until.wall, later))
+            .flatten()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_is_noticed_over_a_restart_and_not_over_a_reboot() {
+        let mark = |wall: &str, boot: &str, passed_s: f64| Mark {
+            wall: litd_carbon::moment(wall).unwrap(),
+            boot: boot.to_owned(),
+            passed_s,
+        };
+        let before = mark("2026-11-20T12:00:00Z", "a", 1000.0);
+        let same = mark("2026-11-20T13:00:00Z", "a", 4600.0);
+        assert_eq!(before.step(&same), None);
+        let set = mark("2026-11-20T15:00:00Z", "a", 4600.0);
+        assert_eq!(before.step(&set), Some(SignedDuration::from_hours(2)));
+        let rebooted = mark("2026-11-20T15:00:00Z", "b", 30.0);
+        assert_eq!(before.step(&rebooted), None);
+        let now = Mark::new(before.wall).unwrap();
+        assert_eq!(now.step(&now), None);
+    }
 
     #[test]
     fn a_clock_that_is_set_is_noticed_and_one_that_is_slewed_is_not() {

@@ -13,7 +13,7 @@ use litd_units::{Seconds, Tokens};
 use nix::sys::signal::Signal as Unix;
 
 use super::super::advise::{Advice, advise, number};
-use super::super::clock::{Clock, Steps, passed};
+use super::super::clock::{Clock, Mark, Steps, passed};
 use super::super::source::{FIRST, Signal};
 use super::learned::{Learned, Told};
 use super::machine::{Action, Child, Machine, Patience, Seen, TERMINATED};
@@ -91,7 +91,15 @@ impl<'a> Runner<'a> {
         };
         let clock = clock.since(state.now);
         let now = clock.now();
-        if now < state.now {
+        let mark = clock.is_wall().then(|| Mark::new(now)).flatten();
+        let step = state.mark.as_ref().zip(mark.as_ref());
+        if let Some(step) = step.and_then(|(before, now)| before.step(now)) {
+            let seconds = step.as_secs();
+            output::note(&format!(
+                "the clock was set by {seconds} s while litctl did not run"
+            ));
+            state.shift(step);
+        } else if now < state.now {
             output::note("the clock was set back while litctl did not run");
             state.shift(now.duration_since(state.now));
         }
@@ -169,7 +177,9 @@ impl<'a> Runner<'a> {
 
     /// Notes the state. A disk that is full is no reason to leave the job alone: it is tried again.
     fn save(&mut self) {
-        self.state.now = self.clock.now();
+        let now = self.clock.now();
+        self.state.now = now;
+        self.state.mark = self.steps.and_then(|_| Mark::new(now));
         self.state.costs = self.learned.costs.clone();
         self.state.rates = self.learned.rates.clone();
         let written = self.state.write(&self.folder);

@@ -7,6 +7,7 @@ use litd::process::Stat;
 use litd_carbon::Configuration;
 use serde::{Deserialize, Serialize};
 
+use super::super::clock::Mark;
 use super::super::input;
 use super::super::source::replace;
 use super::cost::Costs;
@@ -40,6 +41,9 @@ pub struct State {
     /// How fast the configurations that have run train.
     #[serde(default)]
     pub rates: Rates,
+    /// When it was written, where the wall clock is the clock.
+    #[serde(default)]
+    pub mark: Option<Mark>,
     /// Tokens of the last checkpoint, as the job told last: where its file is damaged, this is believed.
     #[serde(default)]
     pub trained: Option<f64>,
@@ -65,6 +69,7 @@ impl State {
             is_finished: false,
             costs: Costs::default(),
             rates: Rates::default(),
+            mark: None,
             trained: None,
         }
     }

@@ -3,14 +3,15 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::json;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
 
 use super::run::{JOB, Stand};
-use super::{is_there, refused, said, signal, terminate, wait_for};
+use super::{carbon, is_there, refused, said, signal, terminate, wait_for};
 
 /// How the job of these tests writes a checkpoint.
 const WRITES: &str = "echo $tokens > tokens.new && mv tokens.new tokens";
@@ -325,6 +326,44 @@ fn a_job_that_ends_early_without_a_checkpoint_is_given_up() {
         "{stderr}"
     );
     assert_eq!(stand.starts(), ["start", "start"]);
+}
+
+/// The deadline is so many hours after the first start, though somebody set the clock while litctl did not run.
+#[test]
+fn a_deadline_moves_with_a_clock_that_was_set_between_two_runs() {
+    let stand = Stand::new(JOB);
+    let run = || {
+        let mut command = carbon(
+            &stand.path(""),
+            "run --profile profile.csv --tokens 60000 --progress tokens",
+        );
+        command.args("--deadline-hours 7 --state state --trace trace.csv -- sh job.sh".split(' '));
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut first = run();
+    wait_for(&stand.path("tokens"));
+    terminate(&first);
+    first.wait().unwrap();
+    // As if it had been written by a clock that has been set an hour ahead since.
+    let path = stand.path("state/carbon-run.json");
+    let mut state: Value = serde_json::from_str(&stand.read("state/carbon-run.json")).unwrap();
+    let moved = |text: &Value| {
+        let moment: Timestamp = text.as_str().unwrap().parse().unwrap();
+        json!((moment - SignedDuration::from_hours(1)).to_string())
+    };
+    state["mark"]["wall"] = moved(&state["mark"]["wall"]);
+    for name in ["now", "begun", "deadline"] {
+        state[name] = moved(&state[name]);
+    }
+    fs::write(&path, state.to_string()).unwrap();
+    let stderr = said(&run().wait_with_output().unwrap());
+    assert!(stderr.contains("while litctl did not run"), "{stderr}");
+    let after: Value = serde_json::from_str(&stand.read("state/carbon-run.json")).unwrap();
+    let deadline = |state: &Value| state["deadline"].as_str().unwrap().parse::<Timestamp>();
+    let shifted = deadline(&after)
+        .unwrap()
+        .duration_since(deadline(&state).unwrap());
+    assert!((shifted.as_secs() - 3600).abs() < 10, "{shifted}");
 }
 
 /// A deadline that is given anew is taken, and said.
