@@ -76,8 +76,21 @@ fn begun() -> Timestamp {
     litd_carbon::moment("2030-01-01T00:00:00Z").unwrap()
 }
 
-/// Plays a run: after how many seconds it has its tokens, and how often it was switched.
-fn play(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64) -> (f64, usize) {
+/// How a run went.
+struct Played {
+    /// After how many seconds it had its tokens.
+    ended: f64,
+    switches: usize,
+    /// Power, time and intensity multiplied, while a process was there.
+    carbon: f64,
+}
+
+/// Plays a run of which nothing was measured before.
+fn play(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64) -> Played {
+    play_knowing(truth, told, forecast, Rates::default())
+}
+
+fn play_knowing(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64, rates: Rates) -> Played {
     let mut machine = Machine::new(Patience {
         checkpoint: Duration::from_secs_f64(GRACE),
         window: told.window.hours(),
@@ -91,10 +104,11 @@ fn play(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64) -> (f64, usiz
         grace: Seconds(GRACE),
         tick: Seconds(TICK),
     };
-    let mut learned = Learned::new(said, Costs::default(), Rates::default());
+    let mut learned = Learned::new(said, Costs::default(), rates);
     let mut process: Option<Process> = None;
     let (mut saved, mut now, mut running, mut switches) = (0.0, 0.0, None, 0);
     let mut crashes = truth.crashes.iter().copied().peekable();
+    let mut carbon = 0.0;
     loop {
         if let Some(own) = &mut process {
             let is_over = train(truth, own, now, &mut saved, told.tokens.0);
@@ -152,9 +166,18 @@ fn play(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64) -> (f64, usiz
             Some(Action::Terminate | Action::Kill) => {
                 process.as_mut().unwrap().is_told_to_end = true
             }
-            Some(Action::Finish) => return (now, switches),
+            Some(Action::Finish) => {
+                return Played {
+                    ended: now,
+                    switches,
+                    carbon,
+                };
+            }
             Some(Action::GiveUp) => panic!("given up"),
             None => (),
+        }
+        if let Some(own) = &process {
+            carbon += truth.points[own.configuration].power.0 * TICK * forecast(now);
         }
         now += TICK;
         assert!(now < 10.0 * told.deadline.0, "it never ends");
@@ -271,7 +294,9 @@ fn the_deadline_is_met_whatever_switches_take_and_forecasts_say() {
         if static_needs > told.deadline.0 {
             continue;
         }
-        let (ended, switches) = play(&truth, &told, forecasts(seed as usize, seed * 7919));
+        let Played {
+            ended, switches, ..
+        } = play(&truth, &told, forecasts(seed as usize, seed * 7919));
         played += 1;
         switched += usize::from(switches > 0);
         assert!(
@@ -310,7 +335,9 @@ fn the_deadline_is_met_over_crashes() {
             switch: Some(Seconds(truth.writing + truth.starting)),
             window: HOUR,
         };
-        let (ended, switches) = play(&truth, &told, forecasts(seed as usize, seed * 104_729));
+        let Played {
+            ended, switches, ..
+        } = play(&truth, &told, forecasts(seed as usize, seed * 104_729));
         assert!(
             ended <= deadline.0,
             "seed {seed}: {ended:.0} s of {:.0} s, {switches} switches",
@@ -378,7 +405,9 @@ fn the_deadline_is_met_where_rates_are_other_ones_than_the_profile_says() {
     let (mut switched, mut late) = (0, Vec::new());
     for seed in 1..=many {
         let (truth, told) = otherwise(seed);
-        let (ended, switches) = play(&truth, &told, forecasts(seed as usize, seed * 7919));
+        let Played {
+            ended, switches, ..
+        } = play(&truth, &told, forecasts(seed as usize, seed * 7919));
         switched += usize::from(switches > 0);
         if ended > told.deadline.0 {
             late.push((seed, ended - told.deadline.0));
@@ -390,4 +419,44 @@ fn the_deadline_is_met_where_rates_are_other_ones_than_the_profile_says() {
         late.len()
     );
     assert!(switched >= many as usize / 4, "{switched} of {many} switch");
+}
+
+/// A job whose profile is right loses little by being careful until that is known: what it saves is nearly what it would
+/// save if all rates had been measured before.
+#[test]
+fn learning_costs_little_where_the_profile_is_right() {
+    let enough = Seconds(1e6);
+    for kind in 0..2 {
+        let (mut learning, mut knowing, mut fast) = (0.0, 0.0, 0.0);
+        for seed in 1..=24_u64 {
+            let mut draws = Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut truth = truth(&mut draws);
+            truth.noise = 0.05;
+            let hours = [11.0, 23.0, 47.0][seed as usize % 3];
+            let tokens = Tokens(58_000.0 * 3600.0 * hours);
+            let told = Told {
+                points: truth.points.clone(),
+                tokens,
+                deadline: slack_deadline(&truth.points, tokens, 0.25),
+                switch: Some(Seconds(truth.writing + truth.starting)),
+                window: HOUR,
+            };
+            let mut known = Rates::default();
+            for point in &truth.points {
+                known.push(point.configuration, point.rate * HOUR, HOUR, enough);
+            }
+            learning += play(&truth, &told, forecasts(kind, seed)).carbon;
+            knowing += play_knowing(&truth, &told, forecasts(kind, seed), known).carbon;
+            let best = fastest(&truth, tokens).0;
+            truth.points = vec![truth.points[best]];
+            let alone = Told {
+                points: truth.points.clone(),
+                ..told
+            };
+            fast += play(&truth, &alone, forecasts(kind, seed)).carbon;
+        }
+        let saved = [knowing, learning].map(|it| 100.0 * (1.0 - it / fast));
+        println!("saved against the fastest throughout: {saved:.2?} %, knowing and learning");
+        assert!(saved[1] > 5.0 && saved[1] > saved[0] - 1.0, "{saved:?}");
+    }
 }
