@@ -118,7 +118,7 @@ pub fn advise(
         None => {
             let why = signal
                 .trouble()
-                .unwrap_or_else(|| "none was asked for".into());
+                .unwrap_or_else(|| "there is no answer yet".into());
             reason += &format!("; there is no signal, and all hours count alike ({why})");
         }
         Some(current) => {

@@ -12,6 +12,7 @@ use std::{fs, io, thread};
 use litd::process::Stat;
 use litd_carbon::Configuration;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::state::Process;
@@ -90,18 +91,27 @@ pub fn adopt_orphans() {
     let _: nix::Result<()> = nix::sys::prctl::set_child_subreaper(true);
 }
 
+/// Asks how orphans ended that have: each would keep its number otherwise, over all restarts. Not for a time in which a
+/// job runs that was started here, which is asked by its handle.
+fn reap_orphans() {
+    let own = std::process::id().cast_signed();
+    let ended = processes().filter(|(_, stat)| stat.has_ended && stat.parent == own);
+    for (pid, _) in ended {
+        // One of another's is not there to be asked.
+        let _: nix::Result<WaitStatus> = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+    }
+}
+
+fn processes() -> impl Iterator<Item = (i32, Stat)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|it| it.file_name().to_string_lossy().parse().ok());
+    numbers.filter_map(|pid: i32| Some((pid, Stat::of(pid)?)))
+}
+
 /// The processes that are there and have not ended, each with its parent.
 fn parents() -> BTreeMap<i32, i32> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return BTreeMap::new();
-    };
-    let numbers = entries.flatten();
-    let numbers = numbers.filter_map(|it| it.file_name().to_string_lossy().parse().ok());
-    let alive = numbers.filter_map(|pid| {
-        let stat = Stat::of(pid).filter(|it| !it.has_ended)?;
-        Some((pid, stat.parent))
-    });
-    alive.collect()
+    let alive = processes().filter(|(_, stat)| !stat.has_ended);
+    alive.map(|(pid, stat)| (pid, stat.parent)).collect()
 }
 
 /// Who was started by a process, by whom that started, and so on.
@@ -193,6 +203,7 @@ pub fn start(
     folder: &Path,
 ) -> Result<(Child, Process), String> {
     end_remains(folder)?;
+    reap_orphans();
     let due = request(folder);
     match fs::remove_file(&due) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

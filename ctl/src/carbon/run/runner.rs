@@ -251,7 +251,7 @@ impl<'a> Runner<'a> {
             (false, false) => {
                 let (deadline, end) = (self.state.deadline, advice.end);
                 let what = format!(
-                    "the deadline of {deadline} CAN'T BE MET ANY MORE by the rates that were measured: training ends \
+                    "the deadline of {deadline} CAN'T BE MET ANY MORE by the checkpoints that were written and their rates: training ends \
                      about {end}, in the configuration that is done first. It goes on; litctl's exit status will be {LATE} \
                      unless the deadline is moved (start litctl again with more --deadline-hours)"
                 );

@@ -234,6 +234,20 @@ fn ranks_that_are_known_by_nothing_but_their_descent_are_gone_at_the_end() {
     assert!(!rank_is_left(&stand), "a rank outlived the run");
 }
 
+/// Orphans that have ended keep no number from start to start.
+#[test]
+fn orphans_that_have_ended_are_gone_with_the_next_start() {
+    let job = "echo $(grep -l '^State:.Z' $(grep -l \"^PPid:.$PPID$\" /proc/[0-9]*/status) | wc -l) >> log\n\
+        (setsid sleep 0.01 &)\n\
+        sleep 0.1\n\
+        n=$(cat tokens 2>/dev/null || echo 0)\n\
+        echo $((n + 20000)) > tokens.new && mv tokens.new tokens\n\
+        exit 1\n";
+    let stand = Stand::new(job);
+    said(&stand.run(""));
+    assert_eq!(stand.starts(), ["0", "0", "0"]);
+}
+
 /// Helpers of a job whose launcher is not known are not signalled: they would die of a request.
 #[test]
 fn a_request_by_signal_does_not_reach_helpers() {
