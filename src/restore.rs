@@ -454,8 +454,8 @@ pub(crate) fn left_by(
     let late_locks = hub.borrow().may_lock_on_exit();
     if !late_locks.is_empty() {
         log::info!(
-            "clocks are free, of {}; {} keeps them, because a lock that failed may still be done: the next start, or \
-             `litd restore` half a minute from now, frees them once more",
+            "clocks are free, of {}; {} keeps them, because a lock that failed or got no answer may still be done: the \
+             next start, or `litd restore` half a minute from now, frees them once more",
             late_locks.join(", "),
             journal.display()
         );

@@ -12,8 +12,9 @@
 //! refused or counted is never written down, and a device that is freed between two wishes stays in
 //! the journal for a moment: no rank has the disk written at its own pace.
 //!
-//! A lock that its driver calls failed may be done all the same, half a minute later: until then the device stays in
-//! the journal, and then its clocks are freed once more, or locked as is wanted by then.
+//! A lock that its driver calls failed may be done all the same, half a minute later, and so may one that a litd had
+//! under way when it died: until then the device stays in the journal, and then its clocks are freed once more, or
+//! locked as is wanted by then. The journal says of a lock that it was done, so that nobody waits for that one.
 //!
 //! No cap is set below what the clocks of a plan need (see `planned`), unless it goes back to what
 //! was found, or the budget leaves less to all.
@@ -44,6 +45,9 @@ const FAILURES: u32 = 3;
 
 /// A device that a plan has freed stays in the journal for so long: it is locked again soon.
 const LINGERS: Nanos = Nanos(2_000_000_000);
+
+/// That a lock was done is written down once in so long, however often a rank asks for another one.
+const CONFIRMS: Nanos = Nanos(2_000_000_000);
 
 /// Why wishes of a device's rank are refused is said once in so long; each is counted.
 const SAID_EVERY: Nanos = Nanos(60_000_000_000);
@@ -102,8 +106,10 @@ pub(crate) struct Clocks {
     /// When wishes were refused last, by the reasons that were said.
     said: BTreeMap<&'static str, Nanos>,
     lock: Lock,
-    /// A lock that failed may be done until then.
+    /// A lock that failed or got no answer may be done until then.
     late: Option<Nanos>,
+    /// When it was written down last that a lock was done.
+    confirmed_at: Option<Nanos>,
     /// Since when they are locked to that.
     since: Nanos,
     /// What is known of those of the plan.
@@ -141,6 +147,12 @@ impl Clocks {
     /// Whether the driver chooses them, until a lock that failed may be done.
     pub fn are_free_for_now(&self) -> bool {
         self.lock == Lock::Free && self.late.is_some()
+    }
+
+    /// Whether a lock is done and nothing else may come, and it is time to write that down.
+    fn are_to_be_confirmed(&self, now: Nanos) -> bool {
+        let is_done = matches!(self.lock, Lock::At(_)) && self.late.is_none();
+        is_done && self.confirmed_at.is_none_or(|at| now >= at + CONFIRMS)
     }
 
     /// Once nothing can be done late any more, nobody knows what was.
@@ -270,9 +282,10 @@ impl<S: Store> Core<S> {
         for address in self.writer.clocks().to_vec() {
             match self.devices.called(&address) {
                 Some(device) => {
-                    let is_lock = |late: &(Asked, Nanos)| late.0 == Asked::Clocks;
-                    let late = self.journaled_late(&address).find(is_lock);
-                    let late = late.map(|(_, until)| until);
+                    // Of one that is not said to be done nobody knows when it is.
+                    let latest = self.started + LATE;
+                    let late = self.said_of_lock(&address).unwrap_or(latest);
+                    let late = (late > self.now).then_some(late.min(latest));
                     if let Some(unit) = self.devices.get_mut(device) {
                         (unit.clocks.lock, unit.clocks.late) = (Lock::Unknown, late);
                     }
@@ -328,6 +341,29 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// When a device's last lock is done, if the journal says that.
+    fn said_of_lock(&self, address: &str) -> Option<Nanos> {
+        let mut late = self.writer.late(address);
+        let late = late.find(|it| it.asked == Asked::Clocks);
+        late.map(|it| it.until)
+    }
+
+    /// Writes down which locks are done: whoever comes after a crash is not to wait for them.
+    fn confirm_locks(&mut self) {
+        let now = self.now;
+        for address in self.writer.clocks().to_vec() {
+            let device = self.devices.called(&address);
+            let is_said = self.said_of_lock(&address).is_some();
+            let unit = device.and_then(|device| self.devices.get_mut(device));
+            let is_due = |unit: &&mut Unit| !is_said && unit.clocks.are_to_be_confirmed(now);
+            if let Some(unit) = unit.filter(is_due) {
+                unit.clocks.confirmed_at = Some(now);
+                self.writer
+                    .expect(&address, Asked::Clocks, now, &mut self.out);
+            }
+        }
+    }
+
     /// Has free devices lock or free their clocks, as wanted by now.
     pub(crate) fn begin_clocks(&mut self) {
         let now = self.now;
@@ -348,6 +384,7 @@ impl<S: Store> Core<S> {
                 }
             }
         }
+        self.confirm_locks();
         self.cross_out_clocks();
     }
 
@@ -434,6 +471,7 @@ impl<S: Store> Core<S> {
             Ok(()) => {
                 (clocks.failures, clocks.since) = (0, now);
                 clocks.lock = asked.map_or(Lock::Free, |range| Lock::At(range.highest));
+                self.journal_late_lock(device);
             }
             Err(error) => self.clocks_failed(device, Operation::Clocks(asked), &error),
         }
@@ -492,6 +530,18 @@ impl<S: Store> Core<S> {
         }
         self.writer
             .expect(address, Asked::Clocks, until, &mut self.out);
+    }
+
+    /// Clocks are free, and a lock may still be done: whoever comes next is to know until when, or every `litd restore`
+    /// would wait for it anew.
+    fn journal_late_lock(&mut self, device: usize) {
+        let unit = self.devices.get(device);
+        let unit = unit.filter(|unit| unit.clocks.are_free_for_now());
+        let until = unit.and_then(|unit| Some((unit.address(), unit.clocks.late?)));
+        if let Some((address, until)) = until.filter(|it| self.said_of_lock(it.0) != Some(it.1)) {
+            self.writer
+                .expect(address, Asked::Clocks, until, &mut self.out);
+        }
     }
 
     /// Clocks that the driver chooses again are no business of the journal's.

@@ -417,8 +417,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The devices, by address, whose clocks are free, and stay in the undo journal because a lock that failed may
-    /// still be done.
+    /// The devices, by address, whose clocks are free, and stay in the undo journal because a lock that failed or
+    /// got no answer may still be done.
     #[must_use]
     pub fn may_lock_on_exit(&self) -> Vec<String> {
         let units = self.devices.iter();

@@ -74,12 +74,13 @@ pub(super) enum Record {
     Intent { address: String, microwatts: Cap },
     /// A device was given back, or left to whoever else changed it.
     Released { address: String },
-    /// A device's clocks are about to be locked. A litd that doesn't know this record calls it
-    /// unreadable and leaves it out.
+    /// A device's clocks are about to be locked, which may be done at any time until a later record says by when. A
+    /// litd that doesn't know this record calls it unreadable and leaves it out.
     Clocks { address: String },
     /// The driver chooses them again.
     Freed { address: String },
-    /// A write of this cap, or where none is named a lock of the clocks, has failed, and may be done until then.
+    /// A write of this cap, or where none is named a lock of the clocks, has failed, and may be done until then. Of a
+    /// lock that was done it is the time at which that was known.
     Late {
         address: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -315,10 +316,10 @@ impl Replay {
                 }
             },
             Record::Clocks { address } => {
-                self.clocks.retain(|it| *it != address);
+                self.free(&address);
                 self.clocks.push(address);
             }
-            Record::Freed { address } => self.clocks.retain(|it| *it != address),
+            Record::Freed { address } => self.free(&address),
             Record::Late {
                 address,
                 microwatts,
@@ -335,6 +336,12 @@ impl Replay {
             }
         }
         Ok(())
+    }
+
+    /// What was said of earlier locks is over.
+    fn free(&mut self, address: &str) {
+        self.clocks.retain(|it| it != address);
+        self.late.retain(|it| !it.is_lock_of(address));
     }
 
     fn unreadable(&mut self, line: usize) {

@@ -90,7 +90,8 @@ impl Entry {
     }
 }
 
-/// What was asked of a device, and its driver called failed, or gave no answer to: it may be done all the same.
+/// What was asked of a device, and its driver called failed, or gave no answer to: it may be done all the same. Of a
+/// lock of the clocks that was done it says so: nothing is done later than that.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Late {
     /// The device's address.
@@ -124,6 +125,11 @@ impl Late {
     fn keep_in(self, late: &mut Vec<Self>) {
         late.retain(|it| !it.is_like(&self));
         late.push(self);
+    }
+
+    /// Whether it is about locks of this device's clocks.
+    fn is_lock_of(&self, address: &str) -> bool {
+        self.asked == Asked::Clocks && self.address == address
     }
 
     /// Whether its device is one that the journal names for that.
@@ -402,9 +408,13 @@ impl Journal {
                 None => self.entries.push(entry.clone()),
             }
         }
-        let clocks = other.clocks.iter();
-        let new = clocks.filter(|it| !before.clocks.contains(it));
-        self.clocks.extend(new.cloned());
+        for address in &other.clocks {
+            // What this journal says of earlier locks is outdated.
+            self.late.retain(|it| !it.is_lock_of(address));
+            if !before.clocks.contains(address) {
+                self.clocks.push(address.clone());
+            }
+        }
         for late in &other.late {
             late.clone().keep_in(&mut self.late);
         }
@@ -540,7 +550,8 @@ impl Journal {
     }
 
     /// Says that a device's clocks are about to be locked. The caller does that after this has
-    /// returned, and not at all if it failed.
+    /// returned, and not at all if it failed. Until [`Journal::expect`] says when that is done it may be done at any
+    /// time.
     ///
     /// # Errors
     /// [`JournalError::Disk`].
@@ -550,15 +561,19 @@ impl Journal {
         address: &str,
     ) -> Result<(), JournalError> {
         let known = self.clocks.iter().any(|it| it == address);
-        if known && self.file != File::Lacking {
+        let is_said = known && !self.late.iter().any(|it| it.is_lock_of(address));
+        if is_said && self.file != File::Lacking {
             return Ok(());
         }
         self.tidy(store)?;
-        if known {
+        if is_said {
             return Ok(());
         }
         self.append(store, &[Record::clocks(address)])?;
-        self.clocks.push(address.to_owned());
+        self.late.retain(|it| !it.is_lock_of(address));
+        if !known {
+            self.clocks.push(address.to_owned());
+        }
         Ok(())
     }
 
@@ -588,10 +603,13 @@ impl Journal {
                 .append(store, &record)
                 .or_else(|_| self.replace(store, &entries)),
         };
-        if outcome.is_err() {
-            self.clocks.push(address);
-            // The disk may have done it and not said so.
-            self.file = File::Lacking;
+        match outcome {
+            Ok(()) => self.late.retain(|it| !it.is_lock_of(&address)),
+            Err(_) => {
+                self.clocks.push(address);
+                // The disk may have done it and not said so.
+                self.file = File::Lacking;
+            }
         }
         outcome
     }

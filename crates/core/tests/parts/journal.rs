@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use litd_core::journal::{Found, Journal, JournalError, Recovered, Undo, read};
+use litd_core::journal::{Asked, Found, Journal, JournalError, Late, Recovered, Undo, read};
 use litd_core::{Appended, MemoryStore, Store};
-use litd_units::Watts;
+use litd_units::{Nanos, Watts};
 use proptest::prelude::*;
 
 const BOOT: &str = "5b6d1c1e-boot";
@@ -746,6 +746,33 @@ fn clocks_locked_after_a_replacement_that_was_made_and_not_admitted_are_known() 
     journal.lock_clocks(&mut disk, "0000:15:00.0").unwrap();
     let (journal, _) = open(&mut disk);
     assert_eq!(journal.clocks(), ["0000:15:00.0"]);
+}
+
+#[test]
+fn what_was_said_of_a_lock_is_outdated_by_the_next_one() {
+    let gpu = "0000:05:00.0";
+    let mut disk = Disk::default();
+    let (mut journal, _) = open(&mut disk);
+    let late = |until| Late {
+        address: gpu.to_owned(),
+        asked: Asked::Clocks,
+        until: Nanos(until),
+    };
+    let said = |disk: &mut Disk| open(disk).0.late().to_vec();
+    journal.lock_clocks(&mut disk, gpu).unwrap();
+    assert_eq!(said(&mut disk), []);
+    journal.expect(&mut disk, late(5)).unwrap();
+    assert_eq!(said(&mut disk), [late(5)]);
+    journal.lock_clocks(&mut disk, gpu).unwrap();
+    assert_eq!(said(&mut disk), []);
+    // Nor is anything written for one more.
+    let written = disk.journal.len();
+    journal.lock_clocks(&mut disk, gpu).unwrap();
+    assert_eq!(disk.journal.len(), written);
+    journal.expect(&mut disk, late(7)).unwrap();
+    journal.freed_clocks(&mut disk, gpu).unwrap();
+    journal.lock_clocks(&mut disk, gpu).unwrap();
+    assert_eq!(said(&mut disk), []);
 }
 
 #[test]

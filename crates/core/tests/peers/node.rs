@@ -8,9 +8,10 @@ use litd_core::{
     SessionId,
 };
 use litd_power::{
-    CapRange, DeviceKind, Handles, Holder, Identity, PowerError, ReadBack, Reading, Sharing,
+    CapRange, ClockRange, DeviceKind, Handles, Holder, Identity, PowerError, ReadBack, Reading,
+    Sharing,
 };
-use litd_proto::{FromHook, Hello, PROTOCOL};
+use litd_proto::{FromHook, Hello, PROTOCOL, SetClock};
 use litd_units::{Celsius, Hertz, Joules, Nanos, Watts};
 
 pub const SECOND: i64 = 1_000_000_000;
@@ -59,8 +60,20 @@ pub struct Node {
     pub draws: Option<Watts>,
     /// The Slurm jobs whose processes use every GPU besides, by number.
     pub users: Vec<u32>,
+    /// What clocks were locked to, or that they were freed, in order.
+    pub locks: Vec<Option<Hertz>>,
+    /// What becomes of a clock that is to be locked or freed.
+    pub clock_driver: ClockDriver,
     /// Sessions that the core has closed.
     pub closed: Vec<SessionId>,
+}
+
+/// What a driver does about clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClockDriver {
+    Does,
+    /// It does nothing and does not answer.
+    Hangs,
 }
 
 pub fn address(gpu: usize) -> String {
@@ -80,6 +93,26 @@ fn identity(device: usize, kind: DeviceKind) -> Identity {
         read_back: ReadBack::default(),
     }
 }
+
+/// Devices that hold these caps, and of which one may be silent.
+fn inventory(caps: &[Watts], gpus: usize, silent: Option<usize>) -> Vec<Device> {
+    let device = |(device, &cap): (usize, &Watts)| Device {
+        identity: identity(device, kind(device, gpus)),
+        range: RANGE.into(),
+        reading: (silent != Some(device)).then(|| reading(cap, 0.0)),
+    };
+    caps.iter().enumerate().map(device).collect()
+}
+
+/// How a core begins.
+type Start = fn(
+    Config,
+    Vec<Device>,
+    MemoryStore,
+    &str,
+    Nanos,
+    f64,
+) -> Result<Core<MemoryStore>, litd_core::journal::JournalError>;
 
 fn kind(device: usize, gpus: usize) -> DeviceKind {
     match device < gpus {
@@ -133,16 +166,40 @@ impl Node {
         silent: Option<usize>,
     ) -> Self {
         let caps = vec![RANGE.default; gpus + cpus];
-        let device = |device: usize| Device {
-            identity: identity(device, kind(device, gpus)),
-            range: RANGE.into(),
-            reading: (silent != Some(device)).then(|| reading(RANGE.default, 0.0)),
-        };
-        let inventory = (0..gpus + cpus).map(device).collect();
+        let inventory = inventory(&caps, gpus, silent);
         let core = Core::new(config, inventory, store, "boot", Nanos(SECOND), 1e9).unwrap();
+        Self::of(core, gpus, caps, silent, Nanos(SECOND))
+    }
+
+    /// This litd has died, and the next one of the same boot starts with what it has left.
+    pub fn restarted(&self, config: Config) -> Self {
+        self.succeeded(config, Core::new)
+    }
+
+    /// This litd has died, and `litd restore` gives back what it has left.
+    pub fn restored(&self, config: Config) -> Self {
+        self.succeeded(config, Core::restoring)
+    }
+
+    fn succeeded(&self, config: Config, start: Start) -> Self {
+        let inventory = inventory(&self.caps, self.gpus, None);
+        let left = self.core.store().clone();
+        let core = start(config, inventory, left, "boot", self.now, 1e9).unwrap();
+        let mut node = Self::of(core, self.gpus, self.caps.clone(), None, self.now);
+        node.locks.clone_from(&self.locks);
+        node
+    }
+
+    fn of(
+        core: Core<MemoryStore>,
+        gpus: usize,
+        caps: Vec<Watts>,
+        silent: Option<usize>,
+        now: Nanos,
+    ) -> Self {
         let mut node = Self {
             core,
-            now: Nanos(SECOND),
+            now,
             caps,
             energy: 0.0,
             sessions: 0,
@@ -154,6 +211,8 @@ impl Node {
             unreadable: None,
             draws: None,
             users: Vec::new(),
+            locks: Vec::new(),
+            clock_driver: ClockDriver::Does,
             closed: Vec::new(),
         };
         node.settle(&mut |reply| reply);
@@ -189,6 +248,10 @@ impl Node {
                     Effect::Device { device, operation } if self.silent == Some(device.0) => {
                         self.unheard.push(operation);
                     }
+                    Effect::Device {
+                        operation: Operation::Clocks(_),
+                        ..
+                    } if self.clock_driver == ClockDriver::Hangs => {}
                     Effect::Device { device, operation } => {
                         let reply = lie(self.perform(device.0, operation));
                         if matches!(reply, Reply::Set(_)) && self.slow == Some(device.0) {
@@ -265,9 +328,37 @@ impl Node {
                 Reply::Holders(Ok(own.into_iter().chain(others).collect()))
             }
             Operation::HighestClock => Reply::HighestClock(Ok(Hertz(2e9))),
-            Operation::Clocks(_) => Reply::Clocks(Ok(())),
+            Operation::Clocks(range) => Reply::Clocks(self.set_clocks(range)),
             Operation::Release => Reply::Released(Handles::Closed),
         }
+    }
+
+    fn set_clocks(&mut self, range: Option<ClockRange>) -> Result<(), PowerError> {
+        self.locks.push(range.map(|it| it.highest));
+        Ok(())
+    }
+
+    /// A rank asks for a clock, or for none, and some seconds pass.
+    pub fn ask_clock(&mut self, session: SessionId, megahertz: Option<f64>) {
+        let clock = megahertz.map(|it| Hertz(it * 1e6));
+        self.say(session, &FromHook::SetClock(SetClock { clock }));
+        self.wait(3);
+    }
+
+    /// So many seconds pass.
+    pub fn wait(&mut self, seconds: u32) {
+        (0..seconds).for_each(|_| self.pass(SECOND));
+    }
+
+    /// The GPU is locked, or not, by what was done about its clocks.
+    pub fn is_locked(&self) -> bool {
+        matches!(self.locks.last(), Some(Some(_)))
+    }
+
+    /// The devices whose clocks the journal says may be locked.
+    pub fn journaled_clocks(&self) -> Vec<String> {
+        let recovered = litd_core::journal::read(&self.core.store().journal).unwrap();
+        recovered.map_or_else(Vec::new, |it| it.clocks)
     }
 
     /// A hook of the process that holds a GPU connects.
