@@ -14,7 +14,9 @@
 //!
 //! A lock that its driver calls failed may be done all the same, half a minute later, and so may one that a litd had
 //! under way when it died: until then the device stays in the journal, and then its clocks are freed once more, or
-//! locked as is wanted by then. The journal says of a lock that it was done, so that nobody waits for that one.
+//! locked as is wanted by then. The journal says of a lock that it was done, so that nobody waits for that one. A device
+//! that its users let go of, or whose job opts out, is freed once more when they say so, and then left alone: from then
+//! on a lock may be theirs. It stays in the journal until litd takes it again, stops or starts anew.
 //!
 //! No cap is set below what the clocks of a plan need (see `planned`), unless it goes back to what
 //! was found, or the budget leaves less to all.
@@ -153,6 +155,13 @@ impl Clocks {
     fn are_to_be_confirmed(&self, now: Nanos) -> bool {
         let is_done = matches!(self.lock, Lock::At(_)) && self.late.is_none();
         is_done && self.confirmed_at.is_none_or(|at| now >= at + CONFIRMS)
+    }
+
+    /// What a lock that failed may have done by now is undone; what it may do later is not.
+    pub fn free_once_more(&mut self) {
+        if self.are_free_for_now() {
+            self.lock = Lock::Unknown;
+        }
     }
 
     /// Once nothing can be done late any more, nobody knows what was.
@@ -366,9 +375,9 @@ impl<S: Store> Core<S> {
 
     /// Has free devices lock or free their clocks, as wanted by now.
     pub(crate) fn begin_clocks(&mut self) {
-        let now = self.now;
+        let (now, stops) = (self.now, self.stopping.is_some());
         for (_, unit) in self.devices.iter_mut() {
-            if unit.answering.is_free() {
+            if unit.answering.is_free() && (stops || !unit.is_left_alone()) {
                 unit.clocks.look_again(now);
             }
         }
@@ -516,9 +525,7 @@ impl<S: Store> Core<S> {
     /// Litd begins to stop: what was done late by now is freed.
     pub(crate) fn free_late_locks(&mut self) {
         for (_, unit) in self.devices.iter_mut() {
-            if unit.clocks.are_free_for_now() {
-                unit.clocks.lock = Lock::Unknown;
-            }
+            unit.clocks.free_once_more();
         }
     }
 

@@ -236,6 +236,12 @@ impl Unit {
         rounded || held.is_same_cap(wanted)
     }
 
+    /// Whether its users have had litd let go of it, or its job opts out: what is done to it may be their doing.
+    pub fn is_left_alone(&self) -> bool {
+        let is_let_go = self.standing.let_go().is_some_and(|it| !it.by_mode);
+        is_let_go || self.opted_out
+    }
+
     /// Its address.
     pub fn address(&self) -> &str {
         &self.device.identity.address

@@ -230,6 +230,11 @@ impl<S: Store> Core<S> {
             self.end_job(name, &format!("its scheduler says that {id} is over"));
         }
         for &device in &devices {
+            if let Some(unit) = self.devices.get_mut(device)
+                && unit.standing.let_go().is_none()
+            {
+                unit.clocks.free_once_more();
+            }
             // What goes back waits for no GPU's sensor: what these drew they draw no more.
             let idle = |unit: &Unit| unit.is_gpu() && unit.job.is_none();
             if self.devices.get(device).is_some_and(idle) {
@@ -337,6 +342,9 @@ impl<S: Store> Core<S> {
                 continue;
             }
             unit.opted_out = opted_out;
+            if opted_out && unit.standing.let_go().is_none() {
+                unit.clocks.free_once_more();
+            }
             let text = match opted_out {
                 true => "its job opted out: not steered",
                 false => "the job that opted out is over",
@@ -382,6 +390,14 @@ impl<S: Store> Core<S> {
             (_, None) => Remains::Others("its cap was never read, nor set".to_owned()),
             (Some(held), Some(found)) if held.is_same_cap(found) => match self.is_journaled(device)
             {
+                false if unit.clocks.are_free_for_now() => Remains::Others(format!(
+                    "holds {held} as found and its clocks are free, but a lock of them that failed may be done after \
+                     that: they are freed once more {}",
+                    match unit.opted_out {
+                        true => "when no job that opted out has it any more",
+                        false => "within half a minute",
+                    }
+                )),
                 false => Remains::Nothing,
                 // A write of a daemon that died may still turn up, for some seconds.
                 true => Remains::Open(format!("holds {held} as found, and is watched still")),

@@ -58,6 +58,9 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
+        // While litd is only off a lock that failed is looked after in time.
+        let may_lock = unit.clocks.are_free_for_now() && !by_mode;
+        let owed = owed || may_lock && unit.standing.let_go().is_some_and(|it| it.by_mode);
         if let Some(let_go) = unit.standing.let_go_mut()
             && let_go.closed.is_some()
             && !(owed || let_go.given_up || let_go.held)
@@ -72,6 +75,7 @@ impl<S: Store> Core<S> {
             unit.found = held;
         }
         unit.standing.release(now, by_mode);
+        unit.clocks.free_once_more();
         // Nobody reads what its driver would tell of a reset, and another may come before it is taken back.
         unit.resets.stop_waiting();
         self.turn_away(device);
@@ -308,6 +312,12 @@ impl<S: Store> Core<S> {
                     ),
                     true => Remains::Owed(format!("is closed, but {}", owed())),
                     false if handles == Handles::HeldByAnother => Remains::Owed(HELD.to_owned()),
+                    false if unit.clocks.are_free_for_now() => Remains::Others(
+                        "is closed, its cap is back and its clocks are free, but a lock of them that failed may be \
+                         done after that: they stay in the undo journal until litd takes it again, stops or starts \
+                         anew, and are freed once more then"
+                            .to_owned(),
+                    ),
                     false => Remains::Nothing,
                 }
             }

@@ -209,13 +209,16 @@ impl World {
         let journaled = self.recovered();
         // A lock that failed may be done until then: litd looks after it once it can't be any more, and at a stop.
         // What is done after that the journal knows.
-        let waits = |hw: &crate::hardware::Hw| match self.stop_sent {
-            None => hw
-                .lock_failed_at
-                .is_some_and(|at| now <= at + LATE + 2 * SECOND),
-            Some(stop) => {
-                let known = journaled.clocks.contains(&hw.identity.address);
-                known && hw.locked_after_all.is_some_and(|at| at >= stop)
+        // So it does of one that was let go of or whose job opts out, and that litd looks after once it is its own again.
+        let waits = |hw: &crate::hardware::Hw| {
+            let known = journaled.clocks.contains(&hw.identity.address);
+            match self.stop_sent {
+                None => {
+                    let failed = hw.lock_failed_at;
+                    let is_left = known && (hw.let_go || hw.spared.is_some());
+                    is_left || failed.is_some_and(|at| now <= at + LATE + 2 * SECOND)
+                }
+                Some(stop) => known && hw.locked_after_all.is_some_and(|at| at >= stop),
             }
         };
         let locked = |hw: &&crate::hardware::Hw| {

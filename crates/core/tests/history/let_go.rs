@@ -164,7 +164,10 @@ impl World {
         let late = hw.failed_at.is_some_and(|at| since <= at + LATE);
         // So does what a predecessor has left.
         let late = late || self.epoch > 0 && since < self.started + LATE;
-        let back = hw.natural.contains(&hw.cap) && (late || !self.is_in_journal(device));
+        let late = late || hw.lock_failed_at.is_some_and(|at| since <= at + LATE);
+        // Clocks are free as well, but for a lock that was done after they had been freed once more.
+        let free = hw.clocks.is_none() || hw.locked_after_all.is_some_and(|at| at >= since);
+        let back = free && hw.natural.contains(&hw.cap) && (late || !self.is_in_journal(device));
         if !back {
             self.broke(
                 "9 let go",

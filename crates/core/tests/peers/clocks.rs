@@ -1,5 +1,8 @@
 //! Clocks that are locked by drivers that answer late, never, or with an excuse: free in the end all the same.
 
+use litd_api::Command;
+use litd_core::{Event, Stage};
+use litd_proto::{Bye, FromHook};
 use litd_units::Hertz;
 
 use crate::node::{ClockDriver, Node, address, beside, config};
@@ -73,4 +76,97 @@ fn a_second_lock_that_got_no_answer_is_waited_for_as_the_first() {
     let mut restoring = dead.restored(config());
     restoring.wait(4);
     assert_eq!(restoring.core.may_lock_on_exit(), [address(0)]);
+}
+
+/// A lock has failed, its job is over, and then it is done after all.
+fn locked_after_all() -> Node {
+    let mut node = Node::new(1, config());
+    let session = node.attach(0, 1);
+    node.clock_driver = ClockDriver::Fails;
+    node.ask_clock(session, Some(1200.0));
+    node.clock_driver = ClockDriver::Does;
+    node.say(session, &FromHook::Bye(Bye::default()));
+    node.wait(3);
+    assert_eq!(node.locks.last(), Some(&None));
+    node.locks.push(LOCK);
+    node
+}
+
+fn tell(node: &mut Node, command: Command) {
+    node.command(command, &mut |reply| reply).unwrap();
+    node.wait(2);
+}
+
+/// Whoever has litd let go of a GPU gets it free, and nobody takes a lock of theirs away, or opens it.
+#[test]
+fn a_gpu_that_was_let_go_of_is_freed_once_and_then_left_alone() {
+    let _beside = beside();
+    let mut node = locked_after_all();
+    tell(&mut node, Command::Restore { device: None });
+    assert!(!node.is_locked());
+    let progress = node.core.letting_go(None);
+    assert_eq!(progress.stage, Stage::Done);
+    let said = &progress.said;
+    assert!(said.contains("a lock of them that failed"), "{said}");
+    let (opened, theirs) = (node.opened, Some(Hertz(9e8)));
+    node.locks.push(theirs);
+    node.wait(60);
+    assert_eq!((node.locks.last(), node.opened), (Some(&theirs), opened));
+    // What was done after the release is undone once it is litd's again.
+    assert_eq!(node.journaled_clocks(), [address(0)]);
+    tell(&mut node, Command::Resume { device: None });
+    assert!(!node.is_locked());
+    assert!(node.journaled_clocks().is_empty());
+}
+
+/// A stop is the last chance to undo what was done since.
+#[test]
+fn a_gpu_that_was_let_go_of_is_freed_at_a_stop() {
+    let _beside = beside();
+    let mut node = locked_after_all();
+    tell(&mut node, Command::Restore { device: None });
+    node.wait(60);
+    node.locks.push(LOCK);
+    node.sound(Event::Stop);
+    node.wait(3);
+    assert!(!node.is_locked());
+    assert!(node.journaled_clocks().is_empty());
+}
+
+/// What a job's end says is so, and the next job, which opted out, keeps the lock that it sets.
+#[test]
+fn a_job_that_opted_out_keeps_its_own_lock_after_one_that_failed() {
+    let _beside = beside();
+    let mut node = locked_after_all();
+    let (gpus, job) = (vec!["0".to_owned()], "slurm-1".to_owned());
+    let (end, next) = (job.clone(), "slurm-2".to_owned());
+    tell(
+        &mut node,
+        Command::EndJob {
+            job,
+            gpus: gpus.clone(),
+        },
+    );
+    assert!(!node.is_locked());
+    let said = node.core.giving_back(&end).said;
+    assert!(said.contains("a lock of them that failed"), "{said}");
+    node.locks.push(LOCK);
+    let (job, opt_out) = (next.clone(), true);
+    tell(
+        &mut node,
+        Command::BeginJob {
+            job,
+            gpus: gpus.clone(),
+            opt_out,
+        },
+    );
+    assert!(!node.is_locked());
+    let theirs = Some(Hertz(9e8));
+    node.locks.push(theirs);
+    node.wait(60);
+    assert_eq!(node.locks.last(), Some(&theirs));
+    assert_eq!(node.journaled_clocks(), [address(0)]);
+    tell(&mut node, Command::EndJob { job: next, gpus });
+    assert!(!node.is_locked());
+    assert!(node.journaled_clocks().is_empty());
 }

@@ -62,6 +62,8 @@ pub struct Node {
     pub users: Vec<u32>,
     /// What clocks were locked to, or that they were freed, in order.
     pub locks: Vec<Option<Hertz>>,
+    /// How often litd did something that opens a device.
+    pub opened: u64,
     /// What becomes of a clock that is to be locked or freed.
     pub clock_driver: ClockDriver,
     /// Sessions that the core has closed.
@@ -74,6 +76,8 @@ pub enum ClockDriver {
     Does,
     /// It does nothing and does not answer.
     Hangs,
+    /// It does nothing for now, and calls that failed.
+    Fails,
 }
 
 pub fn address(gpu: usize) -> String {
@@ -212,6 +216,7 @@ impl Node {
             draws: None,
             users: Vec::new(),
             locks: Vec::new(),
+            opened: 0,
             clock_driver: ClockDriver::Does,
             closed: Vec::new(),
         };
@@ -295,6 +300,7 @@ impl Node {
 
     fn perform(&mut self, device: usize, operation: Operation) -> Reply {
         self.energy += 1.0;
+        self.opened += u64::from(operation != Operation::Release);
         match operation {
             Operation::Read if self.unreadable == Some(device) => {
                 Reply::Read(Err(PowerError::Driver {
@@ -328,14 +334,24 @@ impl Node {
                 Reply::Holders(Ok(own.into_iter().chain(others).collect()))
             }
             Operation::HighestClock => Reply::HighestClock(Ok(Hertz(2e9))),
-            Operation::Clocks(range) => Reply::Clocks(self.set_clocks(range)),
+            Operation::Clocks(range) => Reply::Clocks(self.set_clocks(device, range)),
             Operation::Release => Reply::Released(Handles::Closed),
         }
     }
 
-    fn set_clocks(&mut self, range: Option<ClockRange>) -> Result<(), PowerError> {
-        self.locks.push(range.map(|it| it.highest));
-        Ok(())
+    fn set_clocks(&mut self, device: usize, range: Option<ClockRange>) -> Result<(), PowerError> {
+        let (device, action, cause) = (address(device), "setting clocks", "as told".to_owned());
+        match self.clock_driver {
+            ClockDriver::Does | ClockDriver::Hangs => {
+                self.locks.push(range.map(|it| it.highest));
+                Ok(())
+            }
+            ClockDriver::Fails => Err(PowerError::Driver {
+                device,
+                action,
+                cause,
+            }),
+        }
     }
 
     /// A rank asks for a clock, or for none, and some seconds pass.
