@@ -132,6 +132,11 @@ impl Late {
         self.asked == Asked::Clocks && self.address == address
     }
 
+    /// Whether it is a write that is done by now, if ever. What is said of a lock is kept: it says that it is done.
+    fn is_over(&self, now: Nanos) -> bool {
+        self.asked != Asked::Clocks && self.until <= now
+    }
+
     /// Whether its device is one that the journal names for that.
     fn is_named(&self, entries: &[Entry], clocks: &[String]) -> bool {
         match self.asked {
@@ -492,11 +497,17 @@ impl Journal {
     }
 
     /// Says that a device may do what its driver called failed. A device that the journal does not name for that has
-    /// nothing to be undone.
+    /// nothing to be undone. What is over by `now` is forgotten: a device may fail for as long as it is steered.
     ///
     /// # Errors
     /// [`JournalError::Disk`], [`JournalError::Cap`]: whoever comes after a crash does not know of it.
-    pub fn expect(&mut self, store: &mut impl Store, late: Late) -> Result<(), JournalError> {
+    pub fn expect(
+        &mut self,
+        store: &mut impl Store,
+        late: Late,
+        now: Nanos,
+    ) -> Result<(), JournalError> {
+        self.late.retain(|it| !it.is_over(now));
         if !late.is_named(&self.entries, &self.clocks) {
             return Ok(());
         }

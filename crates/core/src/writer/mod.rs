@@ -151,13 +151,14 @@ impl<S: Store> Writer<S> {
     /// Writes down that a device may do until then what its driver called failed. Where that fails the log says it,
     /// too, of caps, and nobody of clocks.
     pub fn expect(&mut self, address: &str, asked: Asked, until: Nanos, out: &mut Outbox) {
+        let now = out.now();
         let address = address.to_owned();
         let late = Late {
             address,
             asked,
             until,
         };
-        let outcome = self.journal.expect(&mut self.store, late);
+        let outcome = self.journal.expect(&mut self.store, late, now);
         self.said(outcome, out);
     }
 

@@ -761,7 +761,7 @@ fn what_was_said_of_a_lock_is_outdated_by_the_next_one() {
     let said = |disk: &mut Disk| open(disk).0.late().to_vec();
     journal.lock_clocks(&mut disk, gpu).unwrap();
     assert_eq!(said(&mut disk), []);
-    journal.expect(&mut disk, late(5)).unwrap();
+    journal.expect(&mut disk, late(5), Nanos(5)).unwrap();
     assert_eq!(said(&mut disk), [late(5)]);
     journal.lock_clocks(&mut disk, gpu).unwrap();
     assert_eq!(said(&mut disk), []);
@@ -769,7 +769,7 @@ fn what_was_said_of_a_lock_is_outdated_by_the_next_one() {
     let written = disk.journal.len();
     journal.lock_clocks(&mut disk, gpu).unwrap();
     assert_eq!(disk.journal.len(), written);
-    journal.expect(&mut disk, late(7)).unwrap();
+    journal.expect(&mut disk, late(7), Nanos(7)).unwrap();
     journal.freed_clocks(&mut disk, gpu).unwrap();
     journal.lock_clocks(&mut disk, gpu).unwrap();
     assert_eq!(said(&mut disk), []);
@@ -887,6 +887,26 @@ fn ten_thousand_adjustments_keep_the_file_short() {
     for entry in recovered.entries {
         assert_eq!(entry.undo(last), Undo::Write(Watts(700.0)));
     }
+}
+
+#[test]
+fn writes_that_failed_long_ago_are_forgotten() {
+    let (mut disk, mut journal) = begun();
+    for second in 0..10_000 {
+        let cap = Watts(200.0 + 0.01 * f64::from(second));
+        journal.intend(&mut disk, &[(NAMES[0], cap)]).unwrap();
+        let now = Nanos(i64::from(second) * 1_000_000_000);
+        let late = Late {
+            address: NAMES[0].to_owned(),
+            asked: Asked::Cap(cap),
+            until: now + Nanos(30_000_000_000),
+        };
+        journal.expect(&mut disk, late, now).unwrap();
+        assert!(journal.confirmed(NAMES[0], cap));
+        disk.steps.clear();
+    }
+    assert_eq!(journal.late().len(), 30);
+    assert!(disk.journal.len() < 66 * 1024, "{}", disk.journal.len());
 }
 
 #[test]
