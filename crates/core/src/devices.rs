@@ -132,8 +132,14 @@ impl Landing {
     }
 
     /// What a predecessor wanted of a device that holds something else. Whether the last of it was done, and
-    /// undone by others, or is still to land, nobody can tell; an earlier one that failed may land as well.
-    pub fn of_predecessor(entry: &Entry, held: Watts, until: Nanos) -> Option<Self> {
+    /// undone by others, or is still to land, nobody can tell, so others make room for it unless the device holds what
+    /// its driver makes of it, as `rounds` says; an earlier one that failed may land as well.
+    pub fn of_predecessor(
+        entry: &Entry,
+        held: Watts,
+        rounds: impl Fn(Watts) -> bool,
+        until: Nanos,
+    ) -> Option<Self> {
         let others = entry.ours.iter().filter(|it| !it.is_same_cap(held));
         let caps: Vec<Watts> = others.copied().collect();
         let last = entry.ours.last().filter(|it| !it.is_same_cap(held));
@@ -143,7 +149,7 @@ impl Landing {
             is_away: last.is_some_and(|it| !it.is_same_cap(entry.found)),
             source: Source::Wish,
             last: None,
-            most: None,
+            most: last.copied().filter(|&last| !rounds(last)),
         })
     }
 }

@@ -97,7 +97,8 @@ impl<S: Store> Core<S> {
         };
         let until = self.started + LATE;
         if self.now < until {
-            let late = Landing::of_predecessor(entry, reading.cap, until);
+            let rounds = |cap: Watts| unit.rounds(cap, reading.cap);
+            let late = Landing::of_predecessor(entry, reading.cap, rounds, until);
             unit.landing = Landing::merged(unit.landing.take(), late);
         }
         let same = entry.is_part(unit.device.identity.serial.as_deref());
@@ -188,12 +189,11 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The next litd is to know of a write that failed, whatever becomes of the log and of the wall clock.
+    /// The next litd is to know of a write that failed, whatever becomes of the log and of the wall clock: also of one
+    /// that raises a cap to what was found, for which the others make room.
     fn journal_failed(&mut self, device: usize, wanted: Watts) {
         let until = self.now + LATE;
-        let unit = self.devices.get(device);
-        let is_away = |unit: &&Unit| unit.found.is_none_or(|found| !found.is_same_cap(wanted));
-        if let Some(unit) = unit.filter(is_away) {
+        if let Some(unit) = self.devices.get(device) {
             let asked = Asked::Cap(wanted);
             self.writer
                 .expect(unit.address(), asked, until, &mut self.out);

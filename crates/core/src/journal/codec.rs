@@ -157,7 +157,8 @@ pub(super) fn whole(
     for address in clocks {
         encode(&mut bytes, &Record::clocks(address))?;
     }
-    for late in late {
+    // What may be done to a device that has left the journal matters again once it comes back.
+    for late in late.iter().filter(|it| it.is_named(entries, clocks)) {
         encode(&mut bytes, &Record::late(late)?)?;
     }
     Ok(bytes)

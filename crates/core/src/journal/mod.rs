@@ -497,7 +497,7 @@ impl Journal {
     }
 
     /// Says that a device may do what its driver called failed. A device that the journal does not name for that has
-    /// nothing to be undone. What is over by `now` is forgotten: a device may fail for as long as it is steered.
+    /// nothing to be undone, and it is written down once the journal does name it. What is over by `now` is forgotten: a device may fail for as long as it is steered.
     ///
     /// # Errors
     /// [`JournalError::Disk`], [`JournalError::Cap`]: whoever comes after a crash does not know of it.
@@ -508,11 +508,12 @@ impl Journal {
         now: Nanos,
     ) -> Result<(), JournalError> {
         self.late.retain(|it| !it.is_over(now));
-        if !late.is_named(&self.entries, &self.clocks) {
-            return Ok(());
-        }
+        let is_named = late.is_named(&self.entries, &self.clocks);
         let record = Record::late(&late)?;
         late.keep_in(&mut self.late);
+        if !is_named {
+            return Ok(());
+        }
         self.tidy(store)?;
         self.append(store, &[record])
     }
@@ -658,9 +659,7 @@ impl Journal {
     }
 
     fn replace(&mut self, store: &mut impl Store, entries: &[Entry]) -> Result<(), JournalError> {
-        let clocks = &self.clocks;
-        self.late.retain(|it| it.is_named(entries, clocks));
-        let bytes = codec::whole(&self.boot_id, entries, clocks, &self.late)?;
+        let bytes = codec::whole(&self.boot_id, entries, &self.clocks, &self.late)?;
         if let Err(error) = store.replace_journal(&bytes) {
             // It may have been done all the same, and the file may be empty by now: what is
             // appended next says anew where it belongs.

@@ -1,6 +1,8 @@
 //! What a litd that has died has left, and somebody else has changed since.
 
-use litd_core::{Config, Core, Effect, MemoryStore};
+use litd_api::Command;
+use litd_core::{Config, Core, Effect, MemoryStore, Reply};
+use litd_power::PowerError;
 use litd_units::{Nanos, Watts};
 
 use crate::node::{Node, SECOND, address, beside, config};
@@ -58,4 +60,53 @@ fn a_gpu_that_is_gone_with_a_cap_of_litds_is_in_the_baseline() {
     assert_eq!(begin("boot", left.clone()).unwrap().cap, Watts(700.0));
     // Since then its driver has begun with a cap of its own.
     assert_eq!(begin("another boot", left), None);
+}
+
+/// The next litd of a node whose first GPU is to be raised within a budget of 1,200 W when the first one dies, and does
+/// nothing of it yet. Its own budget is 1,000 W, and the log is gone: it has another state directory.
+fn raised_when_it_died(budget: f64, fails: bool) -> Node {
+    let mut config = config();
+    config.caps.budget = Some(Watts(1200.0));
+    let mut first = Node::new(2, config.clone());
+    first.wait(3);
+    assert_eq!(first.cap(0), Watts(600.0));
+    first.ignores = Some(0);
+    let watts = Some(Watts(budget));
+    let failed = || PowerError::Driver {
+        device: address(0),
+        action: "setting the cap",
+        cause: "timeout".to_owned(),
+    };
+    let command = Command::SetBudget { watts };
+    let mut answers = |reply| match reply {
+        Reply::Set(_) if fails => Reply::Set(Err(failed())),
+        reply => reply,
+    };
+    if !fails {
+        first.slow = Some(0);
+    }
+    first.command(command, &mut answers).unwrap();
+    assert_eq!(first.cap(0), Watts(600.0));
+    config.caps.budget = Some(Watts(1000.0));
+    let mut next = first.restarted_elsewhere(config);
+    next.wait(5);
+    next
+}
+
+/// Within a lower budget there is room for what the first GPU may come to hold late, whoever reads the journal.
+#[test]
+fn a_raise_that_may_be_done_after_litd_has_died_has_room_within_the_next_budget() {
+    let _beside = beside();
+    for (budget, late, fails) in [(1400.0, 700.0, true), (1300.0, 650.0, false)] {
+        let mut next = raised_when_it_died(budget, fails);
+        let others = next.cap(1);
+        assert!(
+            others <= Watts(1000.0 - late),
+            "{others} beside {late} W: {:?}",
+            next.events()
+        );
+        // It is not done: nobody waits for it any longer than it may be.
+        next.wait(40);
+        assert_eq!((next.cap(0), next.cap(1)), (Watts(500.0), Watts(500.0)));
+    }
 }

@@ -54,6 +54,8 @@ pub struct Node {
     silent: Option<usize>,
     /// What that one was asked.
     unheard: Vec<Operation>,
+    /// A device that does not hold what it is told to.
+    pub ignores: Option<usize>,
     /// A device whose cap can't be read.
     pub unreadable: Option<usize>,
     /// What each device draws, where that is not its cap.
@@ -185,9 +187,21 @@ impl Node {
         self.succeeded(config, Core::restoring)
     }
 
+    /// The same, where the next one has the journal and not the log.
+    pub fn restarted_elsewhere(&mut self, config: Config) -> Self {
+        let store = MemoryStore {
+            audit: Vec::new(),
+            ..self.core.store().clone()
+        };
+        self.succeeded_with(store, config, Core::new)
+    }
+
     fn succeeded(&self, config: Config, start: Start) -> Self {
+        self.succeeded_with(self.core.store().clone(), config, start)
+    }
+
+    fn succeeded_with(&self, left: MemoryStore, config: Config, start: Start) -> Self {
         let inventory = inventory(&self.caps, self.gpus, None);
-        let left = self.core.store().clone();
         let core = start(config, inventory, left, "boot", self.now, 1e9).unwrap();
         let mut node = Self::of(core, self.gpus, self.caps.clone(), None, self.now);
         node.locks.clone_from(&self.locks);
@@ -212,6 +226,7 @@ impl Node {
             unanswered: None,
             silent,
             unheard: Vec::new(),
+            ignores: None,
             unreadable: None,
             draws: None,
             users: Vec::new(),
@@ -316,7 +331,9 @@ impl Node {
             }
             Operation::Set(cap) => {
                 assert!(cap.is_finite(), "{cap}");
-                self.caps[device] = cap;
+                if self.ignores != Some(device) {
+                    self.caps[device] = cap;
+                }
                 Reply::Set(Ok(cap))
             }
             Operation::Range => Reply::Range(Ok(RANGE)),
