@@ -108,6 +108,8 @@ pub(crate) struct Clocks {
     /// When wishes were refused last, by the reasons that were said.
     said: BTreeMap<&'static str, Nanos>,
     lock: Lock,
+    /// What they were before what the device does about them now: that stays if its driver refuses.
+    before: Lock,
     /// A lock that failed or got no answer may be done until then.
     late: Option<Nanos>,
     /// When it was written down last that a lock was done.
@@ -155,6 +157,16 @@ impl Clocks {
     fn are_to_be_confirmed(&self, now: Nanos) -> bool {
         let is_done = matches!(self.lock, Lock::At(_)) && self.late.is_none();
         is_done && self.confirmed_at.is_none_or(|at| now >= at + CONFIRMS)
+    }
+
+    /// The device begins to lock or to free them: nobody knows what they are before it has answered.
+    fn begin(&mut self) {
+        (self.before, self.lock) = (self.lock, Lock::Unknown);
+    }
+
+    /// Its driver has said that it changed nothing.
+    fn refused(&mut self) {
+        self.lock = self.before;
     }
 
     /// What a lock that failed may have done by now is undone; what it may do later is not.
@@ -388,7 +400,7 @@ impl<S: Store> Core<S> {
                 if let Some(unit) = self.devices.get_mut(device) {
                     (unit.clocks.had_turn, unit.clocks.retry_at) = (true, None);
                     if operation != Operation::HighestClock {
-                        unit.clocks.lock = Lock::Unknown;
+                        unit.clocks.begin();
                     }
                 }
             }
@@ -497,17 +509,16 @@ impl<S: Store> Core<S> {
         clocks.failures += 1;
         clocks.retry_at = Some(now + RETRY);
         let failures = clocks.failures;
-        if let PowerError::Unsupported { .. } = error {
-            clocks.asked = None;
-            if operation != Operation::HighestClock {
-                // There was nothing to undo, then.
-                clocks.lock = Lock::Free;
-                self.forget_clocks(device, &address);
-            }
-        } else if operation != Operation::Clocks(None) && failures >= FAILURES {
+        let is_unsupported = matches!(error, PowerError::Unsupported { .. });
+        let is_undo = operation == Operation::Clocks(None);
+        if is_unsupported || !is_undo && failures >= FAILURES {
             clocks.asked = None;
         }
-        if matches!(operation, Operation::Clocks(Some(_))) && !error.refuses() {
+        if operation != Operation::HighestClock && error.refuses() {
+            // What was locked before is locked still, whatever a driver says that it can't do by now.
+            clocks.refused();
+            self.forget_clocks(device, &address);
+        } else if matches!(operation, Operation::Clocks(Some(_))) {
             self.expect_late_lock(device, &address);
         }
         let kind = error.kind();

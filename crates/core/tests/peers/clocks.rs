@@ -170,3 +170,49 @@ fn a_job_that_opted_out_keeps_its_own_lock_after_one_that_failed() {
     assert!(!node.is_locked());
     assert!(node.journaled_clocks().is_empty());
 }
+
+/// A driver has locked clocks, and says once that it knows no such thing: of the next lock, or of the end of it.
+#[test]
+fn a_lock_is_undone_also_where_its_driver_said_once_that_it_can_not() {
+    let _beside = beside();
+    for next in [None, Some(1300.0)] {
+        let mut node = Node::new(1, config());
+        let session = node.attach(0, 1);
+        node.ask_clock(session, Some(1200.0));
+        assert!(node.is_locked());
+        node.clock_driver = ClockDriver::CanNot;
+        node.ask_clock(session, next);
+        node.clock_driver = ClockDriver::Does;
+        node.say(session, &FromHook::Bye(Bye::default()));
+        node.wait(3);
+        assert!(!node.is_locked(), "{:?}", node.events());
+        assert!(node.journaled_clocks().is_empty());
+    }
+}
+
+/// Where litd may not lock clocks nothing is to be undone: not by the next one, and not at a stop.
+#[test]
+fn a_lock_that_is_forbidden_keeps_no_stop_waiting() {
+    let _beside = beside();
+    for driver in [ClockDriver::Forbids, ClockDriver::CanNot] {
+        let mut node = asked(driver);
+        assert!(node.journaled_clocks().is_empty(), "{:?}", node.events());
+        node.sound(Event::Stop);
+        node.wait(3);
+        assert!(node.stopped, "{:?}", node.events());
+    }
+}
+
+/// One that was locked while litd might, and may not be freed any more, is said at a stop.
+#[test]
+fn a_lock_that_may_not_be_undone_stays_in_the_journal() {
+    let _beside = beside();
+    let mut node = asked(ClockDriver::Does);
+    node.clock_driver = ClockDriver::Forbids;
+    node.sound(Event::Stop);
+    node.wait(20);
+    assert_eq!(node.journaled_clocks(), [address(0)]);
+    let events = node.events();
+    let said = |text: &String| text.contains("caps or clocks could not be given back");
+    assert!(events.iter().any(said), "{events:?}");
+}

@@ -68,6 +68,8 @@ pub struct Node {
     pub opened: u64,
     /// What becomes of a clock that is to be locked or freed.
     pub clock_driver: ClockDriver,
+    /// The core has said that it has stopped.
+    pub stopped: bool,
     /// Sessions that the core has closed.
     pub closed: Vec<SessionId>,
 }
@@ -80,6 +82,10 @@ pub enum ClockDriver {
     Hangs,
     /// It does nothing for now, and calls that failed.
     Fails,
+    /// It says that it can't, and does nothing.
+    CanNot,
+    /// It says that litd may not, and does nothing.
+    Forbids,
 }
 
 pub fn address(gpu: usize) -> String {
@@ -231,6 +237,7 @@ impl Node {
             draws: None,
             users: Vec::new(),
             locks: Vec::new(),
+            stopped: false,
             opened: 0,
             clock_driver: ClockDriver::Does,
             closed: Vec::new(),
@@ -280,6 +287,7 @@ impl Node {
                         }
                         self.core.handle(self.now, Event::Device { device, reply });
                     }
+                    Effect::Stopped => self.stopped = true,
                     Effect::Close { session } => {
                         self.closed.push(session);
                         self.core.handle(self.now, Event::Disconnected { session });
@@ -367,6 +375,16 @@ impl Node {
                 device,
                 action,
                 cause,
+            }),
+            ClockDriver::CanNot => Err(PowerError::Unsupported {
+                device,
+                action,
+                cause,
+            }),
+            ClockDriver::Forbids => Err(PowerError::Permission {
+                device,
+                action,
+                hint: cause,
             }),
         }
     }
