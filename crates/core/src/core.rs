@@ -15,7 +15,7 @@ use crate::event::{Device, DeviceId, Effect, Event, Peer, SessionId};
 use crate::job::Job;
 use crate::journal::JournalError;
 use crate::learned::Learned;
-use crate::lifecycle::Ended;
+use crate::lifecycle::{Ended, Missed};
 use crate::node::Node;
 use crate::outbox::Outbox;
 use crate::over_budget::Keeping;
@@ -112,8 +112,8 @@ pub struct Core<S> {
     pub(crate) keeping: Keeping,
     /// Jobs that have ended of late, as their schedulers say.
     pub(crate) ended: BTreeMap<String, Ended>,
-    /// Since when jobs that have opted out have no processes on a GPU where another one's are.
-    pub(crate) missed: BTreeMap<(usize, String), Nanos>,
+    /// Jobs that have opted out and have no processes on a GPU where another one's are.
+    pub(crate) missed: BTreeMap<(usize, String), Missed>,
     /// What was planned last.
     pub(crate) planned: Option<Planned>,
     /// The devices that were to leave the journal last.

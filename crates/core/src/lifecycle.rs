@@ -30,6 +30,10 @@ const MOST: usize = 64;
 /// A job has no processes on its GPUs for so long only before it begins or after its end.
 const BEGINS: Nanos = Nanos(600_000_000_000);
 
+/// Looks at a GPU's processes that are further apart say nothing of the time between them. One comes every ten seconds
+/// while the GPU is shared, and a driver may miss one.
+const WATCHED: Nanos = Nanos(30_000_000_000);
+
 /// So many GPUs are named at once.
 const MOST_GPUS: usize = 64;
 
@@ -50,6 +54,38 @@ pub(crate) struct Begun {
     /// Addresses of its GPUs, as far as the scheduler told.
     #[serde(default)]
     gpus: BTreeSet<String>,
+}
+
+/// A job that has opted out and has no processes on a GPU that another one uses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Missed {
+    /// Since when no look has found any.
+    since: Nanos,
+    /// The last look.
+    looked: Nanos,
+}
+
+impl Missed {
+    fn first(now: Nanos) -> Self {
+        let (since, looked) = (now, now);
+        Self { since, looked }
+    }
+
+    /// One more look has found none.
+    fn again(&mut self, now: Nanos) {
+        *self = match now <= self.looked + WATCHED {
+            true => Self {
+                looked: now,
+                ..*self
+            },
+            false => Self::first(now),
+        };
+    }
+
+    /// Whether it was missed for long enough to be gone.
+    fn is_gone(self, now: Nanos) -> bool {
+        now >= self.since + BEGINS
+    }
 }
 
 /// A job that has ended, as its scheduler says.
@@ -87,6 +123,8 @@ impl<S: Store> Core<S> {
         let addresses: Vec<String> = addresses.collect();
         let since = self.out.unix_seconds();
         self.free_of_others(id, &addresses);
+        // Its processes may be yet to come, whenever it began before.
+        self.forget_missed(id);
         self.ended.remove(id);
         if !self.condition.begun.contains_key(id) {
             self.make_room_for_a_job()?;
@@ -167,8 +205,10 @@ impl<S: Store> Core<S> {
             .retain(|(of, id), _| *of != device || missing.contains(id));
         let mut gone = Vec::new();
         for id in missing {
-            let since = *self.missed.entry((device, id.clone())).or_insert(now);
-            if now >= since + BEGINS {
+            let missed = self.missed.entry((device, id.clone()));
+            let missed = missed.and_modify(|it| it.again(now));
+            if missed.or_insert_with(|| Missed::first(now)).is_gone(now) {
+                self.missed.remove(&(device, id.clone()));
                 gone.push(id);
             }
         }
@@ -186,6 +226,10 @@ impl<S: Store> Core<S> {
         );
         self.note(Note::info(EventKind::Job, text).device(&address));
         self.save_condition();
+    }
+
+    fn forget_missed(&mut self, id: &str) {
+        self.missed.retain(|(_, of), _| of != id);
     }
 
     /// The scheduler's job of a process, by its control groups or as its hook was told to be in.
@@ -215,6 +259,7 @@ impl<S: Store> Core<S> {
         check_id(id)?;
         let (mut devices, _) = self.gpus_named(gpus)?;
         let begun = self.condition.begun.remove(id);
+        self.forget_missed(id);
         let known = begun.is_some();
         let named = begun.iter().flat_map(|it| &it.gpus);
         devices.extend(named.filter_map(|address| self.devices.called(address)));

@@ -114,3 +114,56 @@ fn a_cap_by_hand_that_leaves_it_no_room_is_refused_at_once() {
     let refused = node.command(command, &mut |reply| reply).unwrap_err();
     assert!(refused.error.contains("of 2140 W"), "{}", refused.error);
 }
+
+fn begins(node: &mut Node, job: &str, opt_out: bool) {
+    let (job, gpus) = (job.to_owned(), vec!["0".to_owned()]);
+    let command = Command::BeginJob { job, gpus, opt_out };
+    node.command(command, &mut |reply| reply).unwrap();
+    node.pass(1_000_000_000);
+}
+
+fn spared(node: &Node) -> usize {
+    let devices = node.status().devices.into_iter();
+    devices.filter(|it| it.opted_out).count()
+}
+
+/// A job that opted out was without processes for half a minute, then ran for an hour while nobody looked, and is between
+/// two of its steps when another one comes.
+#[test]
+fn a_job_that_opted_out_is_missed_for_ten_minutes_in_a_row() {
+    let _beside = beside();
+    let mut node = Node::new(2, config());
+    begins(&mut node, "slurm-1", true);
+    begins(&mut node, "slurm-2", false);
+    node.users = vec![2];
+    node.wait(30);
+    let (job, gpus) = ("slurm-2".to_owned(), vec!["0".to_owned()]);
+    let end = Command::EndJob { job, gpus };
+    node.command(end, &mut |reply| reply).unwrap();
+    node.users = vec![1];
+    node.wait(3600);
+    node.users = vec![3];
+    begins(&mut node, "slurm-3", false);
+    node.wait(300);
+    assert_eq!(spared(&node), 1, "{:?}", node.events());
+    node.wait(600);
+    assert_eq!(spared(&node), 0);
+}
+
+/// A job that opted out was missed, and its scheduler begins it once more under the same name.
+#[test]
+fn a_job_that_opted_out_and_is_begun_anew_is_missed_from_then_on() {
+    let _beside = beside();
+    let mut node = Node::new(2, config());
+    begins(&mut node, "slurm-1", true);
+    begins(&mut node, "slurm-2", false);
+    node.users = vec![2];
+    node.wait(500);
+    begins(&mut node, "slurm-1", true);
+    begins(&mut node, "slurm-3", false);
+    node.users = vec![3];
+    node.wait(500);
+    assert_eq!(spared(&node), 1, "{:?}", node.events());
+    node.wait(200);
+    assert_eq!(spared(&node), 0);
+}
