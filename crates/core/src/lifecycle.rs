@@ -4,6 +4,7 @@
 //! Both may be said twice, late, in the wrong order, or never: a job without a beginning is steered
 //! as any other, one without an end ends when its ranks are gone.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use litd_api::{AnnouncedJob, EventKind, Problem};
@@ -48,12 +49,24 @@ const MOST_ENDED: usize = 256;
 pub(crate) struct Begun {
     /// Seconds since 1970.
     since: f64,
+    /// Later than that of each job that it was begun after: the wall clock may be set back between two. A litd of before
+    /// has written none, and then `since` says it.
+    #[serde(default)]
+    turn: u64,
     /// Its GPUs are not steered, nor their clocks locked.
     #[serde(default)]
     pub opt_out: bool,
     /// Addresses of its GPUs, as far as the scheduler told.
     #[serde(default)]
     gpus: BTreeSet<String>,
+}
+
+impl Begun {
+    /// Which of two has begun first.
+    fn order(&self, other: &Self) -> Ordering {
+        let turns = self.turn.cmp(&other.turn);
+        turns.then(self.since.total_cmp(&other.since))
+    }
 }
 
 /// A job that has opted out and has no processes on a GPU that another one uses.
@@ -129,12 +142,15 @@ impl<S: Store> Core<S> {
         if !self.condition.begun.contains_key(id) {
             self.make_room_for_a_job()?;
         }
+        let turns = self.condition.begun.values().map(|it| it.turn);
+        let turn = turns.max().map_or(1, |latest| latest.saturating_add(1));
         let begun = self
             .condition
             .begun
             .entry(id.to_owned())
             .or_insert_with(|| Begun {
                 since,
+                turn,
                 ..Begun::default()
             });
         // Said twice, it is still one job. What it was spared before it is spared still.
@@ -188,9 +204,11 @@ impl<S: Store> Core<S> {
         let named = self.condition.begun.iter();
         let named = named.filter(|(_, it)| it.gpus.contains(unit.address()));
         let present = named.clone().filter(|(id, _)| is_here(id));
-        let latest = present.map(|(_, it)| it.since).max_by(f64::total_cmp);
+        let latest = present
+            .map(|(_, it)| it)
+            .max_by(|one, other| one.order(other));
         let missing = |(id, it): &(&String, &Begun)| {
-            let is_earlier = latest.is_some_and(|latest| it.since < latest);
+            let is_earlier = latest.is_some_and(|latest| it.order(latest).is_lt());
             it.opt_out && is_earlier && !is_here(id)
         };
         named.filter(missing).map(|(id, _)| id.clone()).collect()
@@ -242,7 +260,7 @@ impl<S: Store> Core<S> {
     fn make_room_for_a_job(&mut self) -> Result<(), Problem> {
         while self.condition.begun.len() >= MOST {
             let spare = self.condition.begun.iter().filter(|(_, it)| !it.opt_out);
-            let oldest = spare.min_by(|(_, one), (_, other)| one.since.total_cmp(&other.since));
+            let oldest = spare.min_by(|(_, one), (_, other)| one.order(other));
             let Some(id) = oldest.map(|(id, _)| id.clone()) else {
                 return Err(problem(format!(
                     "{MOST} jobs have opted out and have not ended: `litctl job end` those that \

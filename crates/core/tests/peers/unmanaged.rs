@@ -167,3 +167,19 @@ fn a_job_that_opted_out_and_is_begun_anew_is_missed_from_then_on() {
     node.wait(200);
     assert_eq!(spared(&node), 0);
 }
+
+/// The second of two jobs has begun later, also where the wall clock was set back meanwhile.
+#[test]
+fn a_job_that_opted_out_has_ended_whatever_the_wall_clock_says() {
+    let _beside = beside();
+    for step in [1.0, -3600.0] {
+        let mut node = Node::new(2, config());
+        node.core.wall_clock(node.now, 1e9);
+        begins(&mut node, "slurm-1", true);
+        node.core.wall_clock(node.now, 1e9 + step);
+        begins(&mut node, "slurm-2", false);
+        node.users = vec![2];
+        node.wait(700);
+        assert_eq!(spared(&node), 0, "{step} s: {:?}", node.events());
+    }
+}
