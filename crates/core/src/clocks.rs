@@ -305,12 +305,19 @@ impl<S: Store> Core<S> {
                 Some(device) => {
                     // Of one that is not said to be done nobody knows when it is.
                     let latest = self.started + LATE;
-                    let late = self.said_of_lock(&address).unwrap_or(latest);
+                    let said = self.said_of_lock(&address);
+                    let late = said.unwrap_or(latest);
                     let late = (late > self.now).then_some(late.min(latest));
                     if let Some(unit) = self.devices.get_mut(device) {
                         (unit.clocks.lock, unit.clocks.late) = (Lock::Unknown, late);
                     }
-                    let text = "its clocks may be locked since before a crash: they are freed";
+                    let text = match said {
+                        // What is past is when a lock was done: that one is there since a crash.
+                        Some(until) if until > self.now => {
+                            "a lock of its clocks that failed, or got no answer, may be done by now: they are freed"
+                        }
+                        _ => "its clocks may be locked since before a crash: they are freed",
+                    };
                     self.note(Note::warning(EventKind::Restore, text).device(&address));
                 }
                 None => {

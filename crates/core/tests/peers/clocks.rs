@@ -216,3 +216,20 @@ fn a_lock_that_may_not_be_undone_stays_in_the_journal() {
     let said = |text: &String| text.contains("caps or clocks could not be given back");
     assert!(events.iter().any(said), "{events:?}");
 }
+
+/// Nothing has crashed where a litd has stopped and a lock that failed is still to be looked after.
+#[test]
+fn what_a_stop_has_left_is_not_said_to_be_of_a_crash() {
+    let _beside = beside();
+    let mut node = asked(ClockDriver::Fails);
+    node.clock_driver = ClockDriver::Does;
+    node.sound(Event::Stop);
+    node.wait(3);
+    assert!(node.stopped);
+    let restoring = node.restored(config());
+    let said = restoring.events().into_iter();
+    let said: Vec<String> = said.filter(|text| text.contains("its clocks")).collect();
+    let text =
+        "a lock of its clocks that failed, or got no answer, may be done by now: they are freed";
+    assert_eq!(said, [text]);
+}
