@@ -497,7 +497,8 @@ impl Journal {
     }
 
     /// Says that a device may do what its driver called failed. A device that the journal does not name for that has
-    /// nothing to be undone, and it is written down once the journal does name it. What is over by `now` is forgotten: a device may fail for as long as it is steered.
+    /// nothing to be undone, and it is written down once the journal does name it. What is over by `now` is forgotten: a
+    /// device may fail for as long as it is steered.
     ///
     /// # Errors
     /// [`JournalError::Disk`], [`JournalError::Cap`]: whoever comes after a crash does not know of it.
