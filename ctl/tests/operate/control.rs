@@ -68,7 +68,7 @@ gpu0     680 W   658 W  64 °C  1850 MHz    80.0 ms   98.0  leader     ours
         "can't hold that: 1.08 times as slow",
         "train",
         "  adjusting: gpu4 +12 W: last in 94 % of kernels",
-        "  iteration 512 ms, 1.95 per second, 1 in 10 is profiled",
+        "  iteration 512 ms, 1.95 per second, 1 in 10 is profiled (0.40 % of the time)",
         "  30 samples, 2 bad; 4 adjustments; budget 5600 W",
         "  uid 1000, 7 of 8 ranks connected; gpu0 gpu1 gpu2 gpu3 gpu4 gpu5 gpu6 gpu7",
         "  3 driver (nvml)",
