@@ -10,6 +10,12 @@ use super::super::input;
 pub enum Unknown {
     /// The file has no number: the job may be writing it, or a crash has left it so.
     NoNumber { path: PathBuf, text: String },
+    /// It is more than twice what is to be trained: two numbers in a row, say, that were not written anew.
+    TooMany {
+        path: PathBuf,
+        tokens: f64,
+        wanted: f64,
+    },
     /// The file is there and can't be read.
     Unreadable(String),
     /// The file is gone, though the job had told of a checkpoint.
@@ -30,6 +36,16 @@ impl fmt::Display for Unknown {
             Self::NoNumber { path, text } => {
                 write!(f, "{}: {text:?} must be a number of tokens", path.display())
             }
+            Self::TooMany {
+                path,
+                tokens,
+                wanted,
+            } => write!(
+                f,
+                "{}: {tokens} tokens are more than twice the {wanted} that are to be trained: it must be one number, \
+                 written anew with each checkpoint",
+                path.display()
+            ),
             Self::Unreadable(error) => {
                 write!(f, "{error}: --progress must be a file that litctl may read")
             }
@@ -43,11 +59,12 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// Tokens of the last checkpoint; 0 where the job has written none yet, which it has where some were `told`.
+/// Tokens of the last checkpoint, of so many `wanted`; 0 where the job has written none yet, which it has where some
+/// were `told`.
 ///
 /// # Errors
 /// The number is not known.
-pub fn read(path: &Path, told: Option<f64>) -> Result<f64, Unknown> {
+pub fn read(path: &Path, told: Option<f64>, wanted: f64) -> Result<f64, Unknown> {
     let text = input::text_if_there(path, litd_files::LONGEST_STATE);
     let Some(text) = text.map_err(Unknown::Unreadable)? else {
         return match told.filter(|tokens| *tokens > 0.0) {
@@ -60,8 +77,18 @@ pub fn read(path: &Path, told: Option<f64>) -> Result<f64, Unknown> {
     };
     let number = text.trim().parse().ok();
     let number = number.filter(|it: &f64| it.is_finite() && *it >= 0.0);
-    number.ok_or_else(|| Unknown::NoNumber {
-        path: path.to_owned(),
-        text: text.trim().to_owned(),
-    })
+    let Some(tokens) = number else {
+        return Err(Unknown::NoNumber {
+            path: path.to_owned(),
+            text: text.trim().to_owned(),
+        });
+    };
+    match tokens <= 2.0 * wanted {
+        true => Ok(tokens),
+        false => Err(Unknown::TooMany {
+            path: path.to_owned(),
+            tokens,
+            wanted,
+        }),
+    }
 }

@@ -110,7 +110,7 @@ impl<'a> Runner<'a> {
             state.deadline = deadline;
         }
         // Before the first checkpoint nothing else is known: a wrong file is told from one that a crash has left.
-        match progress::read(&args.progress, state.trained) {
+        match progress::read(&args.progress, state.trained, args.tokens.0) {
             Ok(_) => (),
             Err(error) if state.trained.is_some() && error.may_be_a_crash() => {
                 output::note(&error.to_string());
@@ -159,7 +159,7 @@ impl<'a> Runner<'a> {
 
     /// Tokens of the last checkpoint. A file without a number leaves what was known.
     fn trained(&mut self) -> f64 {
-        match progress::read(&self.args.progress, self.state.trained) {
+        match progress::read(&self.args.progress, self.state.trained, self.args.tokens.0) {
             Ok(tokens) => {
                 self.read = Instant::now();
                 self.state.trained = Some(tokens);
@@ -167,7 +167,9 @@ impl<'a> Runner<'a> {
                 tokens
             }
             Err(error) => {
-                if self.read.elapsed() >= TORN {
+                // No half of a file has too many tokens.
+                let is_whole = matches!(error, progress::Unknown::TooMany { .. });
+                if is_whole || self.read.elapsed() >= TORN {
                     self.trouble("progress", Some(error.to_string()));
                 }
                 self.state.trained.unwrap_or(0.0)
@@ -363,9 +365,15 @@ impl<'a> Runner<'a> {
         let (now, deadline) = (self.clock.now(), self.state.deadline);
         if action == Action::GiveUp {
             let failures = self.args.failures;
+            let hint = match self.args.progress.exists() {
+                true => "Started again, litctl goes on from there".to_owned(),
+                false => format!(
+                    "{} is not there: the job is to write the tokens of each checkpoint into it (--progress)",
+                    self.args.progress.display()
+                ),
+            };
             return Err(format!(
-                "the job failed {failures} times without a new checkpoint; it has {tokens} tokens. Started again, \
-                 litctl goes on from there"
+                "the job failed {failures} times without a new checkpoint; it has {tokens} tokens. {hint}"
             )
             .into());
         }
@@ -378,7 +386,7 @@ impl<'a> Runner<'a> {
         let is_late = now > deadline;
         let late = if is_late { ", after the deadline" } else { "" };
         output::text(&format!(
-            "{tokens} tokens trained at {now}{late} ({deadline}), {} switches\n",
+            "{tokens} tokens trained at {now}{late} (deadline {deadline}), {} switches\n",
             self.state.switches
         ))?;
         match is_late {

@@ -80,6 +80,27 @@ fn a_progress_file_that_can_not_be_read_is_refused_with_what_to_do() {
     assert_eq!(stand.starts(), starts, "nothing was started");
 }
 
+/// Two numbers in a row are none: a job that has failed is not done for that.
+#[test]
+fn more_than_twice_the_tokens_is_no_progress() {
+    let stand = Stand::new(
+        "echo -n 30000 >> tokens\nsleep 0.3\necho -n 40000 >> tokens\nsleep 3\nexit 1\n",
+    );
+    let stderr = refused(&stand.run("--failures 1"));
+    assert!(stderr.contains("are more than twice the"), "{stderr}");
+    assert!(stderr.contains("with each checkpoint"), "{stderr}");
+    let state = stand.read("state/carbon-run.json");
+    assert!(!state.contains("\"is_finished\": true"), "{state}");
+}
+
+/// A job that tells of no checkpoint at all may write them elsewhere.
+#[test]
+fn a_progress_file_that_is_never_there_is_named_when_the_job_is_given_up() {
+    let stand = Stand::new("exit 1\n");
+    let stderr = refused(&stand.run("--failures 1"));
+    assert!(stderr.contains("tokens is not there"), "{stderr}");
+}
+
 /// A full disk stops neither job nor runner, and what could not be written is written once there is room.
 #[test]
 fn a_full_disk_ends_nothing() {
