@@ -379,15 +379,17 @@ impl<S: Store> Core<S> {
     /// Writes down which locks are done: whoever comes after a crash is not to wait for them.
     fn confirm_locks(&mut self) {
         let now = self.now;
-        for address in self.writer.clocks().to_vec() {
-            let device = self.devices.called(&address);
-            let is_said = self.said_of_lock(&address).is_some();
-            let unit = device.and_then(|device| self.devices.get_mut(device));
-            let is_due = |unit: &&mut Unit| !is_said && unit.clocks.are_to_be_confirmed(now);
-            if let Some(unit) = unit.filter(is_due) {
+        let is_due = |unit: &Unit| {
+            unit.clocks.are_to_be_confirmed(now)
+                && self.journal_has_clocks(unit.address())
+                && self.said_of_lock(unit.address()).is_none()
+        };
+        let due = self.devices.iter().filter(|(_, unit)| is_due(unit));
+        for device in due.map(|(device, _)| device).collect::<Vec<_>>() {
+            if let Some(unit) = self.devices.get_mut(device) {
                 unit.clocks.confirmed_at = Some(now);
                 self.writer
-                    .expect(&address, Asked::Clocks, now, &mut self.out);
+                    .expect(unit.address(), Asked::Clocks, now, &mut self.out);
             }
         }
     }

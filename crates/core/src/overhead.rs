@@ -23,6 +23,8 @@ pub(crate) struct Overhead {
     plain: VecDeque<f64>,
     /// Each against the plain ones of its own time: what else makes iterations longer is no overhead.
     longer: VecDeque<f64>,
+    /// By which share of a plain iteration a measured one takes longer: asked for at every event.
+    of_one: Option<f64>,
     /// The newest measured iteration, and the most that a rank has told of it: all wait for that one.
     newest: Option<(u64, f64)>,
 }
@@ -43,6 +45,8 @@ impl Overhead {
                 let before = newest.replace((iteration, took));
                 if let (Some((_, most)), Some(plain)) = (before, median(&self.plain)) {
                     keep(&mut self.longer, most - plain);
+                    let longer = median(&self.longer).filter(|_| plain > 0.0);
+                    self.of_one = longer.map(|longer| (longer / plain).max(0.0));
                 }
             }
         }
@@ -50,8 +54,7 @@ impl Overhead {
 
     /// By which share of a plain iteration a measured one takes longer; `None` before that is known.
     pub fn of_one(&self) -> Option<f64> {
-        let (plain, longer) = (median(&self.plain)?, median(&self.longer)?);
-        (plain > 0.0).then(|| (longer / plain).max(0.0))
+        self.of_one
     }
 
     /// How far apart measured iterations are to be where they are wanted every `period`: a power of two times that, so

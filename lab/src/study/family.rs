@@ -60,8 +60,7 @@ pub struct Options {
 }
 
 /// What a driver tells of a GPU's power limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Bit {
     /// Whether it is what limits the GPU
     #[default]

@@ -113,6 +113,33 @@ impl Keeper {
         self.waits_for.remove(bus_id);
         self.waits_for.is_empty()
     }
+
+    /// Ends it, and waits so long for that: whoever has let go of a GPU is told that nothing has it open.
+    pub fn end(mut self, patience: Duration) {
+        if let Some(ended) = self.kill() {
+            let _ = ended.recv_timeout(patience);
+        }
+    }
+
+    /// One that hangs in the kernel ends when that lets it, which is told.
+    fn kill(&mut self) -> Option<Receiver<()>> {
+        let mut child = self.child.take()?;
+        drop(child.stdin.take());
+        let _ = child.kill();
+        let (done, ended) = mpsc::channel();
+        let wait = move || {
+            let _ = child.wait();
+            let _ = done.send(());
+        };
+        aside(wait).ok()?;
+        Some(ended)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
 }
 
 /// What it writes, line by line, for as long as anybody listens.
@@ -125,37 +152,4 @@ fn lines(output: ChildStdout) -> Option<Receiver<String>> {
     };
     aside(read).ok()?;
     Some(lines)
-}
-
-impl Keeper {
-    /// Ends it, and waits so long for that: whoever has let go of a GPU is told that nothing has it open.
-    pub fn end(mut self, patience: Duration) {
-        let Some(mut child) = self.killed() else {
-            return;
-        };
-        let (done, ended) = mpsc::channel();
-        // One that hangs in the kernel ends when that lets it.
-        let wait = move || {
-            let _ = child.wait();
-            let _ = done.send(());
-        };
-        if aside(wait).is_ok() {
-            let _ = ended.recv_timeout(patience);
-        }
-    }
-
-    fn killed(&mut self) -> Option<Child> {
-        let mut child = self.child.take()?;
-        drop(child.stdin.take());
-        let _ = child.kill();
-        Some(child)
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.killed() {
-            let _ = aside(move || drop(child.wait()));
-        }
-    }
 }
