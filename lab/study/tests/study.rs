@@ -8,10 +8,13 @@
 
 mod judge;
 
+use litd_plants::{Limiter, Reading};
 use litd_policies::{Law, Policy};
 use litd_study::harm::RandomNode;
 use litd_study::run::{self, Settings};
+use litd_study::steered::PowerBit;
 use litd_study::{cases, next, parallel, report, rest};
+use litd_units::{Celsius, Hertz, Joules, Watts};
 
 fn count(name: &str, usual: u64) -> u64 {
     let given = std::env::var(name).ok();
@@ -100,4 +103,31 @@ fn lower_caps_save_power_and_what_they_cost_in_time_is_told() {
         assert!(pair[1].longer >= pair[0].longer, "{pair:?}");
     }
     println!("SIMULATED {}", report::next(&choices));
+}
+
+#[test]
+fn nvml_calls_a_current_limit_powers_and_who_doubts_it_looks_at_power() {
+    let reading = |limiter, power| Reading {
+        cap: Watts(700.0),
+        power: Watts(power),
+        energy: Joules::ZERO,
+        temperature: Celsius(60.0),
+        slowdown: Celsius(90.0),
+        clock: Hertz(1.665e9),
+        limiter,
+    };
+    let bits = [PowerBit::Cause, PowerBit::Nvml, PowerBit::Doubted];
+    for (limiter, power, set) in [
+        (Limiter::Power, 699.0, [true, true, true]),
+        // Bursts: the cap binds now and then.
+        (Limiter::Power, 448.0, [true, true, false]),
+        // Zeros times zeros on an H100.
+        (Limiter::Current, 437.0, [false, true, false]),
+        (Limiter::Current, 650.0, [false, true, true]),
+        (Limiter::None, 564.0, [false, false, false]),
+        (Limiter::Thermal, 699.0, [false, false, false]),
+    ] {
+        let told = bits.map(|bit| bit.is_set(&reading(limiter, power)));
+        assert_eq!(told, set, "{limiter:?} at {power} W");
+    }
 }

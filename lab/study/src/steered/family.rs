@@ -31,7 +31,8 @@ pub enum PowerBit {
 const NEAR_LIMIT: f64 = 0.15;
 
 impl PowerBit {
-    fn is_set(self, reading: &Reading) -> bool {
+    /// Whether a reading says that power limits its GPU.
+    pub fn is_set(self, reading: &Reading) -> bool {
         let by_power = reading.limiter == Limiter::Power;
         let near = reading.power.0 >= reading.cap.0 * (1.0 - NEAR_LIMIT);
         match self {
@@ -302,39 +303,5 @@ impl<P: Plant + Clone> Steered for Family<P> {
             time: steady.iteration,
             power: steady.gpu_power(),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use litd_units::{Celsius, Hertz};
-
-    use super::*;
-
-    #[test]
-    fn nvml_calls_a_current_limit_powers_and_who_doubts_it_looks_at_power() {
-        let reading = |limiter, power| Reading {
-            cap: Watts(700.0),
-            power: Watts(power),
-            energy: Joules::ZERO,
-            temperature: Celsius(60.0),
-            slowdown: Celsius(90.0),
-            clock: Hertz(1.665e9),
-            limiter,
-        };
-        let bits = [PowerBit::Cause, PowerBit::Nvml, PowerBit::Doubted];
-        for (limiter, power, set) in [
-            (Limiter::Power, 699.0, [true, true, true]),
-            // Bursts: the cap binds now and then.
-            (Limiter::Power, 448.0, [true, true, false]),
-            // Zeros times zeros on an H100.
-            (Limiter::Current, 437.0, [false, true, false]),
-            (Limiter::Current, 650.0, [false, true, true]),
-            (Limiter::None, 564.0, [false, false, false]),
-            (Limiter::Thermal, 699.0, [false, false, false]),
-        ] {
-            let told = bits.map(|bit| bit.is_set(&reading(limiter, power)));
-            assert_eq!(told, set, "{limiter:?} at {power} W");
-        }
     }
 }
