@@ -396,6 +396,13 @@ impl Actuator {
         }
     }
 
+    /// Whether any device may still hold more than it is to.
+    #[must_use]
+    pub fn is_lowering(&self) -> bool {
+        let is_above = |line: &Line| line.target.is_some_and(|target| target < line.most);
+        self.lines.iter().any(is_above)
+    }
+
     /// What a device is to hold.
     #[must_use]
     pub fn target(&self, device: usize) -> Option<Watts> {

@@ -18,6 +18,9 @@ use crate::store::Store;
 /// administrator is answered within 5 s.
 const TRIES: Nanos = Nanos(2_000_000_000);
 
+/// For so long the others' caps may take to make room for what a device comes to hold that is closed or reset.
+const MAKES_ROOM: Nanos = Nanos(3_000_000_000);
+
 /// What is said of a device whose driver's library stays open because of another one.
 const HELD: &str = "its cap is back, but its driver's library has one session for all GPUs, which stays open because \
                     another GPU's driver does not answer: a reset or an upgrade fails until that one answers or \
@@ -161,8 +164,17 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Closes the devices that were let go of and have nothing left to be undone.
+    /// Closes the devices that were let go of and have nothing left to be undone, once the others have made room.
     pub(crate) fn close_let_go(&mut self) {
+        if self
+            .devices
+            .iter()
+            .any(|(device, _)| self.waits_for_room(device))
+        {
+            // What left the journal counts with its default from now on.
+            self.replan();
+            self.write_caps();
+        }
         for device in 0..self.devices.iter().count() {
             let Some(unit) = self.devices.get(device) else {
                 continue;
@@ -171,9 +183,24 @@ impl<S: Store> Core<S> {
                 continue;
             };
             let closing = matches!(unit.answering.doing(), Some((Operation::Release, _)));
+            let waits = closing || self.waits_for_room(device);
             self.devices
-                .want_closed(device, let_go.closed.is_none() && !closing);
+                .want_closed(device, let_go.closed.is_none() && !waits);
         }
+    }
+
+    /// Whether a device whose cap is back stays open for now, because others are still to be lowered: one without
+    /// persistence mode takes its default once it is closed, and any other once it is reset.
+    fn waits_for_room(&self, device: usize) -> bool {
+        let unit = self.devices.get(device);
+        let let_go = unit.and_then(|unit| unit.standing.let_go());
+        let in_time = |it: LetGo| it.closed.is_none() && self.now < it.since + MAKES_ROOM;
+        if !let_go.is_some_and(in_time) || self.stopping.is_some() {
+            return false;
+        }
+        let is_unplanned = |most| self.actuator.most_of(device) < most;
+        let most = self.once_reset(device);
+        most.is_some_and(|most| is_unplanned(most) || self.actuator.is_lowering())
     }
 
     fn give_up_cap(&mut self, device: usize) {
@@ -326,6 +353,10 @@ impl<S: Store> Core<S> {
                  not be back",
                 (self.now - since).as_secs_f64()
             )),
+            (Some(_), None) if self.waits_for_room(device) => Remains::Open(
+                "its cap is back, and it is open until the others' caps leave room for what it holds once it is closed"
+                    .to_owned(),
+            ),
             (Some(_), None) => {
                 Remains::Open(format!("it is open to give its cap back: {}", owed()))
             }

@@ -39,15 +39,16 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What a GPU that is let go of, and that nothing reads any more, comes to hold when it is reset: that
-    /// is what it was let go of for. Without a budget that was set the others need not make room for it.
-    fn once_reset(&self, device: usize) -> Option<Watts> {
+    /// What a GPU that is let go of, and whose cap is back or nothing reads any more, comes to hold when it is closed
+    /// or reset: that is what it was let go of for. Without a budget that was set the others need not make room for it.
+    pub(crate) fn once_reset(&self, device: usize) -> Option<Watts> {
         self.set_budget()?;
         let unit = self.devices.get(device)?;
         let is_unseen = |it: LetGo| {
             let since = it.unseen_since.is_some_and(|at| unit.read_at < at);
             // At a stop it is opened once more: what it holds is known when it has been read since.
-            !it.held && (it.closed.is_some() || since || !self.is_fresh(unit))
+            let unread = it.closed.is_some() || since || !self.is_fresh(unit);
+            !it.held && (unread || !self.may_open(device))
         };
         let counts = unit.is_gpu() && unit.standing.let_go().is_some_and(is_unseen);
         let range = unit.device.range.last().filter(|_| counts)?;

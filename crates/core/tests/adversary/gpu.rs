@@ -44,6 +44,8 @@ pub struct Gpu {
     pub enforced: Option<Watts>,
     /// Its driver answers nothing.
     pub hangs: bool,
+    /// Its driver has no persistence mode: it takes its default once it is closed.
+    pub forgets: bool,
     /// What its driver says of the cap instead of what it holds.
     says: Option<Watts>,
 }
@@ -78,6 +80,7 @@ impl Gpu {
             read_takes: 0,
             enforced: None,
             hangs: false,
+            forgets: false,
             says: None,
         }
     }
@@ -138,7 +141,12 @@ impl Gpu {
             Operation::Holders => Reply::Holders(Ok(Vec::new())),
             Operation::HighestClock => Reply::HighestClock(Ok(Hertz(2e9))),
             Operation::Clocks(_) => Reply::Clocks(Ok(())),
-            Operation::Release => Reply::Released(Handles::Closed),
+            Operation::Release => {
+                if self.forgets {
+                    self.cap = self.range.default;
+                }
+                Reply::Released(Handles::Closed)
+            }
         }
     }
 

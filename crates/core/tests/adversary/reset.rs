@@ -3,7 +3,7 @@
 use litd_units::Watts;
 
 use crate::gpu::{Writes, found_at};
-use crate::node::{Node, release};
+use crate::node::{MS, Node, release};
 
 const BUDGET: f64 = 2000.0;
 
@@ -99,4 +99,22 @@ fn released_twice_at_once() {
 #[test]
 fn released_twice_by_a_driver_that_hangs() {
     released_twice(true);
+}
+
+/// Closing a GPU without persistence mode is what gives it its default: the others have made room before.
+#[test]
+fn a_gpu_that_forgets_its_cap_when_it_is_closed_is_closed_once_the_others_have_made_room() {
+    for write_takes in [0, 300 * MS] {
+        let mut gpus = found_at(8, 600.0);
+        for gpu in &mut gpus {
+            gpu.write_takes = write_takes;
+        }
+        gpus[3].forgets = true;
+        let mut node = Node::under(4000.0, gpus);
+        node.most = 0.0;
+        node.command(release(3)).unwrap();
+        node.pass(5.0);
+        assert_eq!(node.caps()[3], 700.0);
+        assert!(node.most <= 4000.0, "{} W, {:?}", node.most, node.log);
+    }
 }
