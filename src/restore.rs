@@ -364,7 +364,7 @@ fn names_any(directory: &Path, locks: &DeviceLocks) -> bool {
         return false;
     };
     let entries = recovered.entries.iter().map(|it| &it.address);
-    let mut named = entries.chain(&recovered.clocks);
+    let mut named = entries.chain(recovered.clocks.iter().map(|it| &it.address));
     named.any(|address| locks.points_to(address, directory))
 }
 
@@ -483,7 +483,7 @@ pub(crate) fn left_by(
             }
         }
     }
-    let clocks = opened.clocks().iter();
+    let clocks = opened.clocks().iter().map(|it| &it.address);
     for address in clocks.filter(|it| !late_locks.contains(it)) {
         let list = match (here(address), &trouble) {
             (None, _) => &mut gone,

@@ -143,7 +143,9 @@ impl Orphan {
         let same_boot = recovered.boot_id == boot_id;
         let mut newest = recovered.clone();
         newest.entries.retain(|it| is_newest(&it.address));
-        newest.clocks.retain(|it| same_boot && is_newest(it));
+        newest
+            .clocks
+            .retain(|it| same_boot && is_newest(&it.address));
         newest.late.retain(|it| same_boot && is_newest(&it.address));
         Self {
             newest,
@@ -174,8 +176,8 @@ impl Orphan {
         for entry in &self.newest.entries {
             journal.released(&mut store, &entry.address)?;
         }
-        for address in &self.newest.clocks {
-            journal.freed_clocks(&mut store, address)?;
+        for locked in &self.newest.clocks {
+            journal.freed_clocks(&mut store, &locked.address)?;
         }
         Ok(())
     }

@@ -36,7 +36,8 @@ pub fn journaled(stand: &Stand) -> Vec<String> {
     let path = stand.rig.layout().state().join("journal");
     let bytes = fs::read(path).unwrap_or_default();
     let recovered = litd_core::journal::read(&bytes).unwrap();
-    recovered.map_or_else(Vec::new, |it| it.clocks)
+    let clocks = recovered.map_or_else(Vec::new, |it| it.clocks);
+    clocks.into_iter().map(|it| it.address).collect()
 }
 
 #[test]

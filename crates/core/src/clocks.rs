@@ -32,7 +32,7 @@ use crate::config::Clocks as ClockLimits;
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::identity::shared;
-use crate::journal::Asked;
+use crate::journal::{Lock as Journaled, Locked};
 use crate::planned::{Look, Needs, Planned};
 use crate::rate::Bucket;
 use crate::record::Note;
@@ -50,6 +50,9 @@ const LINGERS: Nanos = Nanos(2_000_000_000);
 
 /// That a lock was done is written down once in so long, however often a rank asks for another one.
 const CONFIRMS: Nanos = Nanos(2_000_000_000);
+
+/// What is said of a lock that a predecessor has left.
+const LOCKED: &str = "its clocks may be locked since before a crash: they are freed";
 
 /// Why wishes of a device's rank are refused is said once in so long; each is counted.
 const SAID_EVERY: Nanos = Nanos(60_000_000_000);
@@ -300,31 +303,26 @@ impl<S: Store> Core<S> {
 
     /// Predecessors may have locked these devices' clocks.
     pub(crate) fn recover_clocks(&mut self) {
-        for address in self.writer.clocks().to_vec() {
-            match self.devices.called(&address) {
-                Some(device) => {
-                    // Of one that is not said to be done nobody knows when it is.
-                    let latest = self.started + LATE;
-                    let said = self.said_of_lock(&address);
-                    let late = said.unwrap_or(latest);
-                    let late = (late > self.now).then_some(late.min(latest));
-                    if let Some(unit) = self.devices.get_mut(device) {
-                        (unit.clocks.lock, unit.clocks.late) = (Lock::Unknown, late);
-                    }
-                    let text = match said {
-                        // What is past is when a lock was done: that one is there since a crash.
-                        Some(until) if until > self.now => {
-                            "a lock of its clocks that failed, or got no answer, may be done by now: they are freed"
-                        }
-                        _ => "its clocks may be locked since before a crash: they are freed",
-                    };
-                    self.note(Note::warning(EventKind::Restore, text).device(&address));
-                }
-                None => {
-                    let text = "its clocks were locked by litd, and it is gone";
-                    self.note(Note::warning(EventKind::Restore, text).device(&address));
-                }
+        for Locked { address, lock } in self.writer.clocks().to_vec() {
+            let Some(device) = self.devices.called(&address) else {
+                let text = "its clocks were locked by litd, and it is gone";
+                self.note(Note::warning(EventKind::Restore, text).device(&address));
+                continue;
+            };
+            let latest = self.started + LATE;
+            let (late, text) = match lock {
+                Journaled::Late(until) if until > self.now => (
+                    Some(until.min(latest)),
+                    "a lock of its clocks that failed, or got no answer, may be done by now: they are freed",
+                ),
+                Journaled::Asked => (Some(latest), LOCKED),
+                Journaled::Done | Journaled::Late(_) => (None, LOCKED),
+            };
+            if let Some(unit) = self.devices.get_mut(device) {
+                let late = late.filter(|&late| late > self.now);
+                (unit.clocks.lock, unit.clocks.late) = (Lock::Unknown, late);
             }
+            self.note(Note::warning(EventKind::Restore, text).device(&address));
         }
     }
 
@@ -358,7 +356,7 @@ impl<S: Store> Core<S> {
 
     /// Takes devices out of the journal whose clocks are the driver's again.
     fn cross_out_clocks(&mut self) {
-        for address in self.writer.clocks().to_vec() {
+        for Locked { address, .. } in self.writer.clocks().to_vec() {
             let device = self.devices.called(&address);
             let unit = device.and_then(|device| self.devices.get(device));
             if unit.is_some_and(|unit| !self.lingers(unit))
@@ -369,27 +367,19 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// When a device's last lock is done, if the journal says that.
-    fn said_of_lock(&self, address: &str) -> Option<Nanos> {
-        let mut late = self.writer.late(address);
-        let late = late.find(|it| it.asked == Asked::Clocks);
-        late.map(|it| it.until)
-    }
-
     /// Writes down which locks are done: whoever comes after a crash is not to wait for them.
     fn confirm_locks(&mut self) {
         let now = self.now;
         let is_due = |unit: &Unit| {
             unit.clocks.are_to_be_confirmed(now)
-                && self.journal_has_clocks(unit.address())
-                && self.said_of_lock(unit.address()).is_none()
+                && self.writer.lock(unit.address()) == Some(Journaled::Asked)
         };
         let due = self.devices.iter().filter(|(_, unit)| is_due(unit));
         for device in due.map(|(device, _)| device).collect::<Vec<_>>() {
             if let Some(unit) = self.devices.get_mut(device) {
                 unit.clocks.confirmed_at = Some(now);
                 self.writer
-                    .expect(unit.address(), Asked::Clocks, now, &mut self.out);
+                    .lock_became(unit.address(), Journaled::Done, &mut self.out);
             }
         }
     }
@@ -556,7 +546,7 @@ impl<S: Store> Core<S> {
             unit.clocks.late = Some(until);
         }
         self.writer
-            .expect(address, Asked::Clocks, until, &mut self.out);
+            .lock_became(address, Journaled::Late(until), &mut self.out);
     }
 
     /// Clocks are free, and a lock may still be done: whoever comes next is to know until when, or every `litd restore`
@@ -565,9 +555,9 @@ impl<S: Store> Core<S> {
         let unit = self.devices.get(device);
         let unit = unit.filter(|unit| unit.clocks.are_free_for_now());
         let until = unit.and_then(|unit| Some((unit.address(), unit.clocks.late?)));
-        if let Some((address, until)) = until.filter(|it| self.said_of_lock(it.0) != Some(it.1)) {
-            self.writer
-                .expect(address, Asked::Clocks, until, &mut self.out);
+        let late = until.map(|(address, until)| (address, Journaled::Late(until)));
+        if let Some((address, late)) = late.filter(|it| self.writer.lock(it.0) != Some(it.1)) {
+            self.writer.lock_became(address, late, &mut self.out);
         }
     }
 
@@ -589,7 +579,7 @@ impl<S: Store> Core<S> {
     }
 
     fn journal_has_clocks(&self, address: &str) -> bool {
-        self.writer.clocks().iter().any(|it| it == address)
+        self.writer.lock(address).is_some()
     }
 
     /// Devices that are there, and whose clocks may be locked still. Where the journal can't be

@@ -603,6 +603,7 @@ impl<S: Store> Core<S> {
             let caps = caps.filter(|address| !held.iter().any(|held| held == address));
             let free_for_now = self.may_lock_on_exit();
             let clocks = self.writer.clocks().iter();
+            let clocks = clocks.map(|it| &it.address);
             let clocks = clocks.filter(|it| !free_for_now.contains(it));
             let clocks = clocks.map(String::as_str);
             let left: BTreeSet<&str> = caps.chain(clocks).collect();

@@ -7,7 +7,7 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
 use crate::devices::{Landing, Source, Unit};
-use crate::journal::{Asked, Entry, Recovered, Undo};
+use crate::journal::{Entry, Recovered, Undo};
 use crate::learned::Key;
 use crate::plan::DUST;
 use crate::record::Note;
@@ -60,22 +60,15 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What the journal says may still be done to a device, whatever has become of the log, and until when.
-    pub(crate) fn journaled_late(&self, address: &str) -> impl Iterator<Item = (Asked, Nanos)> {
-        let (now, latest) = (self.now, self.now + LATE);
-        let late = self.writer.late(address).filter(move |it| it.until > now);
-        late.map(move |it| (it.asked, it.until.min(latest)))
-    }
-
-    /// The same of caps, by a device's entry, is waited for.
+    /// The caps that the journal says a device may still take, whatever has become of the log, are waited for.
     fn expect_journaled(&mut self, device: usize, entry: &Entry) {
         let last = entry.ours.last();
-        let caps = self.journaled_late(&entry.address);
-        let late = caps.filter_map(|(asked, until)| {
-            let Asked::Cap(cap) = asked else { return None };
-            let is_away = !entry.found.is_same_cap(cap);
-            let is_last = last.is_some_and(|last| last.is_same_cap(cap));
-            Some(Landing::of_log(cap, is_away, is_last, until).counting(cap))
+        let (now, latest) = (self.now, self.now + LATE);
+        let late = self.writer.late(&entry.address);
+        let late = late.filter(|it| it.until > now).map(|it| {
+            let is_away = !entry.found.is_same_cap(it.cap);
+            let is_last = last.is_some_and(|last| last.is_same_cap(it.cap));
+            Landing::of_log(it.cap, is_away, is_last, it.until.min(latest)).counting(it.cap)
         });
         let late = late.fold(None, |one, other| Landing::merged(one, Some(other)));
         if let Some(unit) = self.devices.get_mut(device) {
@@ -194,9 +187,8 @@ impl<S: Store> Core<S> {
     fn journal_failed(&mut self, device: usize, wanted: Watts) {
         let until = self.now + LATE;
         if let Some(unit) = self.devices.get(device) {
-            let asked = Asked::Cap(wanted);
             self.writer
-                .expect(unit.address(), asked, until, &mut self.out);
+                .expect(unit.address(), wanted, until, &mut self.out);
         }
     }
 

@@ -9,7 +9,7 @@ use litd_api::crc32;
 use litd_units::{Nanos, Watts};
 use serde::{Deserialize, Serialize};
 
-use super::{Asked, Entry, JournalError, Late, Recovered};
+use super::{Entry, JournalError, Late, Lock, Locked, Recovered};
 
 /// The version written, and the only one read.
 pub(super) const VERSION: u64 = 1;
@@ -74,17 +74,22 @@ pub(super) enum Record {
     Intent { address: String, microwatts: Cap },
     /// A device was given back, or left to whoever else changed it.
     Released { address: String },
-    /// A device's clocks are about to be locked, which may be done at any time until a later record says by when. A
-    /// litd that doesn't know this record calls it unreadable and leaves it out.
+    /// A device's clocks are about to be locked, which may be done at any time until a later record says what became
+    /// of it.
     Clocks { address: String },
+    /// The lock of a device's clocks was done.
+    Locked { address: String },
+    /// A lock of a device's clocks has failed, and may be done until then.
+    LateLock {
+        address: String,
+        until_nanoseconds: i64,
+    },
     /// The driver chooses them again.
     Freed { address: String },
-    /// A write of this cap, or where none is named a lock of the clocks, has failed, and may be done until then. Of a
-    /// lock that was done it is the time at which that was known.
+    /// A write of this cap has failed, and may be done until then.
     Late {
         address: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        microwatts: Option<Cap>,
+        microwatts: Cap,
         until_nanoseconds: i64,
     },
 }
@@ -98,19 +103,22 @@ impl Record {
         }
     }
 
-    pub(super) fn clocks(address: &str) -> Self {
-        Self::Clocks {
-            address: address.to_owned(),
+    pub(super) fn locked(locked: &Locked) -> Self {
+        let address = locked.address.clone();
+        match locked.lock {
+            Lock::Asked => Self::Clocks { address },
+            Lock::Done => Self::Locked { address },
+            Lock::Late(until) => Self::LateLock {
+                address,
+                until_nanoseconds: until.0,
+            },
         }
     }
 
     pub(super) fn late(late: &Late) -> Result<Self, JournalError> {
         Ok(Self::Late {
             address: late.address.clone(),
-            microwatts: match late.asked {
-                Asked::Cap(cap) => Some(checked(&late.address, cap)?),
-                Asked::Clocks => None,
-            },
+            microwatts: checked(&late.address, late.cap)?,
             until_nanoseconds: late.until.0,
         })
     }
@@ -144,7 +152,7 @@ pub(super) fn checked(address: &str, cap: Watts) -> Result<Cap, JournalError> {
 pub(super) fn whole(
     boot: &str,
     entries: &[Entry],
-    clocks: &[String],
+    clocks: &[Locked],
     late: &[Late],
 ) -> Result<Vec<u8>, JournalError> {
     let mut bytes = Vec::new();
@@ -154,11 +162,11 @@ pub(super) fn whole(
     for entry in entries {
         encode(&mut bytes, &Record::device(entry)?)?;
     }
-    for address in clocks {
-        encode(&mut bytes, &Record::clocks(address))?;
+    for locked in clocks {
+        encode(&mut bytes, &Record::locked(locked))?;
     }
     // What may be done to a device that has left the journal matters again once it comes back.
-    for late in late.iter().filter(|it| it.is_named(entries, clocks)) {
+    for late in late.iter().filter(|it| it.is_named(entries)) {
         encode(&mut bytes, &Record::late(late)?)?;
     }
     Ok(bytes)
@@ -262,7 +270,7 @@ pub fn read(bytes: &[u8]) -> Result<Option<Recovered>, JournalError> {
 struct Replay {
     boot: String,
     entries: Vec<Entry>,
-    clocks: Vec<String>,
+    clocks: Vec<Locked>,
     late: Vec<Late>,
     /// Number of the first unreadable line, and how many there are.
     first_unreadable: Option<usize>,
@@ -316,18 +324,20 @@ impl Replay {
                     self.homeless.insert(address);
                 }
             },
-            Record::Clocks { address } => {
-                self.free(&address);
-                self.clocks.push(address);
-            }
-            Record::Freed { address } => self.free(&address),
+            Record::Clocks { address } => self.lock(address, Lock::Asked),
+            Record::Locked { address } => self.lock(address, Lock::Done),
+            Record::LateLock {
+                address,
+                until_nanoseconds,
+            } => self.lock(address, Lock::Late(Nanos(until_nanoseconds))),
+            Record::Freed { address } => self.clocks.retain(|it| it.address != address),
             Record::Late {
                 address,
                 microwatts,
                 until_nanoseconds,
             } => Late {
                 address,
-                asked: microwatts.map_or(Asked::Clocks, |cap| Asked::Cap(cap.watts())),
+                cap: microwatts.watts(),
                 until: Nanos(until_nanoseconds),
             }
             .keep_in(&mut self.late),
@@ -339,10 +349,8 @@ impl Replay {
         Ok(())
     }
 
-    /// What was said of earlier locks is over.
-    fn free(&mut self, address: &str) {
-        self.clocks.retain(|it| it != address);
-        self.late.retain(|it| !it.is_lock_of(address));
+    fn lock(&mut self, address: String, lock: Lock) {
+        Locked { address, lock }.keep_in(&mut self.clocks);
     }
 
     fn unreadable(&mut self, line: usize) {
@@ -351,8 +359,8 @@ impl Replay {
     }
 
     fn finish(mut self) -> Option<Recovered> {
-        let (entries, clocks) = (&self.entries, &self.clocks);
-        self.late.retain(|it| it.is_named(entries, clocks));
+        let entries = &self.entries;
+        self.late.retain(|it| it.is_named(entries));
         let damaged = self.damage();
         let any = damaged.is_some() || !self.entries.is_empty() || !self.clocks.is_empty();
         any.then_some(Recovered {
@@ -397,7 +405,10 @@ mod tests {
     fn a_file_has_the_id_of_its_heading() {
         let mut file = heading("one").unwrap();
         assert_eq!(read(&file).unwrap(), None);
-        let clocks = [String::from("0000:85:00.0")];
+        let clocks = [Lock::Asked, Lock::Done, Lock::Late(Nanos(5))].map(|lock| Locked {
+            address: format!("0000:85:00.0/{lock:?}"),
+            lock,
+        });
         file.extend(whole("boot", &[], &clocks, &[]).unwrap());
         assert_eq!(id(&file).as_deref(), Some("one"));
         assert!(may_have_id(&file, "one") && !may_have_id(&file, "two"));

@@ -90,35 +90,21 @@ impl Entry {
     }
 }
 
-/// What was asked of a device, and its driver called failed, or gave no answer to: it may be done all the same. Of a
-/// lock of the clocks that was done it says so: nothing is done later than that.
+/// A cap that a device was to take, and that its driver called failed: it may be taken all the same.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Late {
     /// The device's address.
     pub address: String,
     /// What was asked.
-    pub asked: Asked,
+    pub cap: Watts,
     /// It is done by then, if ever, on the kernel's clock that starts with each boot.
     pub until: Nanos,
-}
-
-/// What a device can be asked that has to be undone.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Asked {
-    /// To take this cap.
-    Cap(Watts),
-    /// To lock its clocks.
-    Clocks,
 }
 
 impl Late {
     /// Whether it is about the same as another.
     fn is_like(&self, other: &Self) -> bool {
-        let same = match (self.asked, other.asked) {
-            (Asked::Cap(one), Asked::Cap(other)) => one.is_same_cap(other),
-            (one, other) => one == other,
-        };
-        same && self.address == other.address
+        self.address == other.address && self.cap.is_same_cap(other.cap)
     }
 
     /// Takes note of it in place of an earlier one like it.
@@ -127,23 +113,40 @@ impl Late {
         late.push(self);
     }
 
-    /// Whether it is about locks of this device's clocks.
-    fn is_lock_of(&self, address: &str) -> bool {
-        self.asked == Asked::Clocks && self.address == address
+    /// Whether its device is one that may have been written.
+    fn is_named(&self, entries: &[Entry]) -> bool {
+        entries.iter().any(|it| it.address == self.address)
     }
+}
 
-    /// Whether it is a write that is done by now, if ever. What is said of a lock is kept: it says that it is done.
-    fn is_over(&self, now: Nanos) -> bool {
-        self.asked != Asked::Clocks && self.until <= now
-    }
+/// A device whose clocks litd may have locked and has not freed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Locked {
+    /// The device's address.
+    pub address: String,
+    /// What has become of the lock that was asked for last.
+    pub lock: Lock,
+}
 
-    /// Whether its device is one that the journal names for that.
-    fn is_named(&self, entries: &[Entry], clocks: &[String]) -> bool {
-        match self.asked {
-            Asked::Cap(_) => entries.iter().any(|it| it.address == self.address),
-            Asked::Clocks => clocks.contains(&self.address),
+impl Locked {
+    /// Takes note of it in place of what was known of the same device.
+    fn keep_in(self, clocks: &mut Vec<Self>) {
+        match clocks.iter_mut().find(|it| it.address == self.address) {
+            Some(known) => *known = self,
+            None => clocks.push(self),
         }
     }
+}
+
+/// What has become of a lock of a device's clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lock {
+    /// It was to be asked for: nobody knows whether it was, nor when it is done.
+    Asked,
+    /// It was done, and nothing comes later.
+    Done,
+    /// It failed, or an earlier one did: one may be done until then, on the kernel's clock that starts with each boot.
+    Late(Nanos),
 }
 
 /// What a journal says is to be undone.
@@ -154,11 +157,19 @@ pub struct Recovered {
     /// The boot in which the journal was last written; empty if that is unreadable.
     pub boot_id: String,
     /// The devices whose clocks may be locked.
-    pub clocks: Vec<String>,
-    /// What may still be done to these devices.
+    pub clocks: Vec<Locked>,
+    /// The caps that these devices may still take.
     pub late: Vec<Late>,
     /// What was cut off or unreadable, in words.
     pub damaged: Option<String>,
+}
+
+impl Recovered {
+    /// Whether a device's clocks may be locked.
+    #[must_use]
+    pub fn may_be_locked(&self, address: &str) -> bool {
+        self.clocks.iter().any(|it| it.address == address)
+    }
 }
 
 /// Why the journal can't be used.
@@ -227,8 +238,8 @@ enum File {
 pub struct Journal {
     boot_id: String,
     entries: Vec<Entry>,
-    /// Addresses of devices whose clocks litd may have locked.
-    clocks: Vec<String>,
+    /// Devices whose clocks litd may have locked.
+    clocks: Vec<Locked>,
     late: Vec<Late>,
     file: File,
     /// Length of the file, or more.
@@ -413,12 +424,8 @@ impl Journal {
                 None => self.entries.push(entry.clone()),
             }
         }
-        for address in &other.clocks {
-            // What this journal says of earlier locks is outdated.
-            self.late.retain(|it| !it.is_lock_of(address));
-            if !before.clocks.contains(address) {
-                self.clocks.push(address.clone());
-            }
+        for locked in &other.clocks {
+            locked.clone().keep_in(&mut self.clocks);
         }
         for late in &other.late {
             late.clone().keep_in(&mut self.late);
@@ -496,7 +503,7 @@ impl Journal {
         }
     }
 
-    /// Says that a device may do what its driver called failed. A device that the journal does not name for that has
+    /// Says that a device may take a cap that its driver called failed. A device that the journal does not name has
     /// nothing to be undone, and it is written down once the journal does name it. What is over by `now` is forgotten: a
     /// device may fail for as long as it is steered.
     ///
@@ -508,8 +515,8 @@ impl Journal {
         late: Late,
         now: Nanos,
     ) -> Result<(), JournalError> {
-        self.late.retain(|it| !it.is_over(now));
-        let is_named = late.is_named(&self.entries, &self.clocks);
+        self.late.retain(|it| it.until > now);
+        let is_named = late.is_named(&self.entries);
         let record = Record::late(&late)?;
         late.keep_in(&mut self.late);
         if !is_named {
@@ -519,7 +526,7 @@ impl Journal {
         self.append(store, &[record])
     }
 
-    /// What may still be done, by the time that was reckoned with when it failed.
+    /// The caps that may still be taken, by the time that was reckoned with when they failed.
     #[must_use]
     pub fn late(&self) -> &[Late] {
         &self.late
@@ -558,13 +565,12 @@ impl Journal {
 
     /// The devices whose clocks litd may have locked and has not freed.
     #[must_use]
-    pub fn clocks(&self) -> &[String] {
+    pub fn clocks(&self) -> &[Locked] {
         &self.clocks
     }
 
     /// Says that a device's clocks are about to be locked. The caller does that after this has
-    /// returned, and not at all if it failed. Until [`Journal::expect`] says when that is done it may be done at any
-    /// time.
+    /// returned, and not at all if it failed. Until [`Journal::lock_became`] says what has become of it nobody knows.
     ///
     /// # Errors
     /// [`JournalError::Disk`].
@@ -573,8 +579,11 @@ impl Journal {
         store: &mut impl Store,
         address: &str,
     ) -> Result<(), JournalError> {
-        let known = self.clocks.iter().any(|it| it == address);
-        let is_said = known && !self.late.iter().any(|it| it.is_lock_of(address));
+        let locked = Locked {
+            address: address.to_owned(),
+            lock: Lock::Asked,
+        };
+        let is_said = self.clocks.contains(&locked);
         if is_said && self.file != File::Lacking {
             return Ok(());
         }
@@ -582,12 +591,28 @@ impl Journal {
         if is_said {
             return Ok(());
         }
-        self.append(store, &[Record::clocks(address)])?;
-        self.late.retain(|it| !it.is_lock_of(address));
-        if !known {
-            self.clocks.push(address.to_owned());
-        }
+        self.append(store, &[Record::locked(&locked)])?;
+        locked.keep_in(&mut self.clocks);
         Ok(())
+    }
+
+    /// Says what has become of the lock of a device's clocks. One that the journal does not name has none.
+    ///
+    /// # Errors
+    /// [`JournalError::Disk`]: whoever comes after a crash does not know of it.
+    pub fn lock_became(
+        &mut self,
+        store: &mut impl Store,
+        address: &str,
+        lock: Lock,
+    ) -> Result<(), JournalError> {
+        let Some(known) = self.clocks.iter_mut().find(|it| it.address == address) else {
+            return Ok(());
+        };
+        known.lock = lock;
+        let record = Record::locked(known);
+        self.tidy(store)?;
+        self.append(store, &[record])
     }
 
     /// Takes note that the driver chooses a device's clocks again.
@@ -599,12 +624,12 @@ impl Journal {
         store: &mut impl Store,
         address: &str,
     ) -> Result<(), JournalError> {
-        let Some(index) = self.clocks.iter().position(|it| it == address) else {
+        let Some(index) = self.clocks.iter().position(|it| it.address == address) else {
             return Ok(());
         };
-        let address = self.clocks.remove(index);
+        let locked = self.clocks.remove(index);
         let record = [Record::Freed {
-            address: address.clone(),
+            address: address.to_owned(),
         }];
         let entries = self.entries.clone();
         let last = entries.is_empty() && self.clocks.is_empty();
@@ -616,13 +641,10 @@ impl Journal {
                 .append(store, &record)
                 .or_else(|_| self.replace(store, &entries)),
         };
-        match outcome {
-            Ok(()) => self.late.retain(|it| !it.is_lock_of(&address)),
-            Err(_) => {
-                self.clocks.push(address);
-                // The disk may have done it and not said so.
-                self.file = File::Lacking;
-            }
+        if outcome.is_err() {
+            self.clocks.push(locked);
+            // The disk may have done it and not said so.
+            self.file = File::Lacking;
         }
         outcome
     }

@@ -9,7 +9,7 @@ use litd_api::audit::Intent;
 use litd_power::PowerError;
 use litd_units::{Nanos, Watts};
 
-use crate::journal::{Asked, Entry, Found, Journal, JournalError, Late, Recovered};
+use crate::journal::{Entry, Found, Journal, JournalError, Late, Lock, Locked, Recovered};
 use crate::outbox::Outbox;
 use crate::record::Note;
 use crate::store::Store;
@@ -84,8 +84,14 @@ impl<S: Store> Writer<S> {
     }
 
     /// The devices whose clocks litd may have locked.
-    pub fn clocks(&self) -> &[String] {
+    pub fn clocks(&self) -> &[Locked] {
         self.journal.clocks()
+    }
+
+    /// What has become of the last lock of a device's clocks, if litd may have locked them.
+    pub fn lock(&self, address: &str) -> Option<Lock> {
+        let mut clocks = self.journal.clocks().iter();
+        clocks.find(|it| it.address == address).map(|it| it.lock)
     }
 
     /// Whether the journal has never been written, and all that it names is a predecessor's.
@@ -148,21 +154,27 @@ impl<S: Store> Writer<S> {
         self.said(outcome, out)
     }
 
-    /// Writes down that a device may do until then what its driver called failed. Where that fails the log says it,
-    /// too, of caps, and nobody of clocks.
-    pub fn expect(&mut self, address: &str, asked: Asked, until: Nanos, out: &mut Outbox) {
+    /// Writes down what has become of the lock of a device's clocks.
+    pub fn lock_became(&mut self, address: &str, lock: Lock, out: &mut Outbox) {
+        let outcome = self.journal.lock_became(&mut self.store, address, lock);
+        self.said(outcome, out);
+    }
+
+    /// Writes down that a device may take until then a cap that its driver called failed. Where that fails the log says
+    /// it, too.
+    pub fn expect(&mut self, address: &str, cap: Watts, until: Nanos, out: &mut Outbox) {
         let now = out.now();
         let address = address.to_owned();
         let late = Late {
             address,
-            asked,
+            cap,
             until,
         };
         let outcome = self.journal.expect(&mut self.store, late, now);
         self.said(outcome, out);
     }
 
-    /// What may still be done to a device.
+    /// The caps that a device may still take.
     pub fn late(&self, address: &str) -> impl Iterator<Item = &Late> {
         let late = self.journal.late().iter();
         late.filter(move |it| it.address == address)

@@ -116,7 +116,7 @@ impl World {
 
     fn check_lock(&mut self, device: usize, clock: u32) {
         let address = self.hw[device].identity.address.clone();
-        if !self.recovered().clocks.contains(&address) {
+        if !self.recovered().may_be_locked(&address) {
             self.broke("12 journal", format!("clocks of device {device}"));
         } else if self.mode() != Mode::Steer || self.stop_sent.is_some() {
             self.broke("12 observe", format!("clocks of device {device}"));
@@ -211,7 +211,7 @@ impl World {
         // What is done after that the journal knows.
         // So it does of one that was let go of or whose job opts out, and that litd looks after once it is its own again.
         let waits = |hw: &crate::hardware::Hw| {
-            let known = journaled.clocks.contains(&hw.identity.address);
+            let known = journaled.may_be_locked(&hw.identity.address);
             match self.stop_sent {
                 None => {
                     let failed = hw.lock_failed_at;

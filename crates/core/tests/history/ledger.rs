@@ -666,7 +666,7 @@ impl World {
         // What others freed meanwhile the next one is to free still, if the journal names it.
         let locked = self.recovered();
         for hw in &mut self.hw {
-            hw.clocks_taken &= locked.clocks.contains(&hw.identity.address);
+            hw.clocks_taken &= locked.may_be_locked(&hw.identity.address);
         }
         self.node_unheard();
         self.ledger.watching = None;
@@ -716,7 +716,7 @@ impl World {
         let address = &self.hw[device].identity.address;
         let known = self.recovered();
         let caps = known.entries.iter().any(|it| it.address == *address);
-        caps || known.clocks.contains(address)
+        caps || known.may_be_locked(address)
     }
 
     /// An administrator was obeyed.

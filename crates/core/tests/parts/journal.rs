@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use litd_core::journal::{Asked, Found, Journal, JournalError, Late, Recovered, Undo, read};
+use litd_core::journal::{Found, Journal, JournalError, Late, Lock, Recovered, Undo, read};
 use litd_core::{Appended, MemoryStore, Store};
 use litd_units::{Nanos, Watts};
 use proptest::prelude::*;
@@ -745,7 +745,8 @@ fn clocks_locked_after_a_replacement_that_was_made_and_not_admitted_are_known() 
     disk.health = Health::Good;
     journal.lock_clocks(&mut disk, "0000:15:00.0").unwrap();
     let (journal, _) = open(&mut disk);
-    assert_eq!(journal.clocks(), ["0000:15:00.0"]);
+    let clocks: Vec<&str> = journal.clocks().iter().map(|it| &*it.address).collect();
+    assert_eq!(clocks, ["0000:15:00.0"]);
 }
 
 #[test]
@@ -753,25 +754,30 @@ fn what_was_said_of_a_lock_is_outdated_by_the_next_one() {
     let gpu = "0000:05:00.0";
     let mut disk = Disk::default();
     let (mut journal, _) = open(&mut disk);
-    let late = |until| Late {
-        address: gpu.to_owned(),
-        asked: Asked::Clocks,
-        until: Nanos(until),
+    let said = |disk: &mut Disk| {
+        let (journal, _) = open(disk);
+        let locks: Vec<Lock> = journal.clocks().iter().map(|it| it.lock).collect();
+        locks
     };
-    let said = |disk: &mut Disk| open(disk).0.late().to_vec();
-    journal.lock_clocks(&mut disk, gpu).unwrap();
+    // Nothing is to be undone of a device that the journal does not name.
+    journal
+        .lock_became(&mut disk, gpu, Lock::Late(Nanos(3)))
+        .unwrap();
     assert_eq!(said(&mut disk), []);
-    journal.expect(&mut disk, late(5), Nanos(5)).unwrap();
-    assert_eq!(said(&mut disk), [late(5)]);
     journal.lock_clocks(&mut disk, gpu).unwrap();
-    assert_eq!(said(&mut disk), []);
+    assert_eq!(said(&mut disk), [Lock::Asked]);
+    for lock in [Lock::Done, Lock::Late(Nanos(5))] {
+        journal.lock_became(&mut disk, gpu, lock).unwrap();
+        assert_eq!(said(&mut disk), [lock]);
+        journal.lock_clocks(&mut disk, gpu).unwrap();
+        assert_eq!(said(&mut disk), [Lock::Asked]);
+    }
     // Nor is anything written for one more.
     let written = disk.journal.len();
     journal.lock_clocks(&mut disk, gpu).unwrap();
     assert_eq!(disk.journal.len(), written);
-    journal.expect(&mut disk, late(7), Nanos(7)).unwrap();
+    journal.lock_became(&mut disk, gpu, Lock::Done).unwrap();
     journal.freed_clocks(&mut disk, gpu).unwrap();
-    journal.lock_clocks(&mut disk, gpu).unwrap();
     assert_eq!(said(&mut disk), []);
 }
 
@@ -898,7 +904,7 @@ fn writes_that_failed_long_ago_are_forgotten() {
         let now = Nanos(i64::from(second) * 1_000_000_000);
         let late = Late {
             address: NAMES[0].to_owned(),
-            asked: Asked::Cap(cap),
+            cap,
             until: now + Nanos(30_000_000_000),
         };
         journal.expect(&mut disk, late, now).unwrap();

@@ -409,7 +409,8 @@ impl Node {
     /// The devices whose clocks the journal says may be locked.
     pub fn journaled_clocks(&self) -> Vec<String> {
         let recovered = litd_core::journal::read(&self.core.store().journal).unwrap();
-        recovered.map_or_else(Vec::new, |it| it.clocks)
+        let clocks = recovered.map_or_else(Vec::new, |it| it.clocks);
+        clocks.into_iter().map(|it| it.address).collect()
     }
 
     /// A hook of the process that holds a GPU connects.
