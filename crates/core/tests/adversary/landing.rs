@@ -1,7 +1,7 @@
 //! Writes that are said to have failed and are done later: whatever happens to litd between, each
 //! GPU gets back what was found.
 
-use litd_api::Command;
+use litd_api::{Command, DeviceState};
 use litd_core::Event;
 use litd_units::Watts;
 
@@ -31,16 +31,28 @@ fn stopped_after_a_minute(mut node: Node) {
     node.all_hold(700.0);
 }
 
-/// Somebody else sets a cap before it lands: that goes back.
+/// gpu1's writes failed, and somebody else has set 500 W by another way, on top of which they land 12 s later.
+fn failed_write_below_somebody_elses_cap() -> Node {
+    let mut node = Node::new(4);
+    node.pass(5.0);
+    node.gpus[1].writes = Writes::FailAndLand(12 * SECOND);
+    node.command(budget(1600.0)).unwrap();
+    node.pass(0.3);
+    node.gpus[1].cap = Watts(500.0);
+    node.pass(5.0);
+    node.gpus[1].writes = Writes::Taken;
+    let status = node.status();
+    assert_eq!(status.devices[1].state, DeviceState::Foreign);
+    assert_eq!(node.gpus[1].cap, Watts(500.0));
+    node
+}
+
+/// Somebody else's cap goes back where it lands on top of that.
 #[test]
 fn on_top_of_somebody_elses_cap() {
-    let mut node = failed_write(12);
-    // Tried once more, it is done at once.
-    node.pass(3.0);
-    node.gpus[1].cap = Watts(500.0);
-    node.pass(6.0);
-    assert_eq!(node.gpus[1].cap, Watts(500.0));
+    let mut node = failed_write_below_somebody_elses_cap();
     node.pass(20.0);
+    assert!(node.has_landed(1), "{:?}", node.log);
     assert_eq!(node.gpus[1].cap, Watts(500.0), "the late write stays");
     assert!(node.stop(), "the stop does not come to an end");
     assert_eq!(node.gpus[1].cap, Watts(500.0));
@@ -49,13 +61,10 @@ fn on_top_of_somebody_elses_cap() {
 /// The same, and litd stops before it lands: it doesn't wait, and the next start gives theirs back.
 #[test]
 fn on_top_of_somebody_elses_cap_after_a_stop() {
-    let mut node = failed_write(12);
-    // Tried once more, it is done at once.
-    node.pass(3.0);
-    node.gpus[1].cap = Watts(500.0);
-    node.pass(4.0);
+    let mut node = failed_write_below_somebody_elses_cap();
     assert!(node.stop(), "the stop does not come to an end");
     node.pass(20.0);
+    assert!(node.has_landed(1), "{:?}", node.log);
     node.start();
     node.pass(5.0);
     assert_eq!(node.gpus[1].cap, Watts(500.0), "the late write stays");

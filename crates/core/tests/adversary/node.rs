@@ -388,6 +388,14 @@ impl Node {
         self.log.iter().filter(is_write).count()
     }
 
+    /// Whether a write to a GPU that had failed was done later.
+    pub fn has_landed(&self, gpu: usize) -> bool {
+        let begins = format!("gpu{gpu}: ");
+        let is_late =
+            |line: &String| line.contains(&begins) && line.ends_with("of a failed write lands");
+        self.log.iter().any(is_late)
+    }
+
     fn measure(&mut self) {
         self.most = self.most.max(self.sum());
     }
