@@ -27,6 +27,7 @@ fn failing(node: &mut Node, lands_after: i64, when: fn(&mut Node)) {
 
 fn stopped_after_a_minute(mut node: Node) {
     node.pass(60.0);
+    assert!(node.has_landed(1), "{:?}", node.log);
     assert!(node.stop(), "the stop does not come to an end");
     node.all_hold(700.0);
 }
@@ -110,6 +111,7 @@ fn while_the_kill_switch_is_on() {
 #[test]
 fn older_write_after_a_crash() {
     let mut node = failed_write(15);
+    node.out_of_order = true;
     node.command(budget(2000.0)).unwrap();
     node.pass(3.0);
     node.kill();
@@ -122,6 +124,7 @@ fn older_write_after_a_crash() {
 #[test]
 fn off_and_on_after_a_crash() {
     let mut node = Node::under(1600.0, found_at(4, 700.0));
+    node.out_of_order = true;
     node.kill();
     node.config.caps.budget = Some(Watts(1200.0));
     failing(&mut node, 14, Node::start);
@@ -154,6 +157,7 @@ fn cap_by_hand_after_a_stop() {
     let mut node = failed_by_hand();
     let done = node.stop();
     node.pass(10.0);
+    assert!(node.has_landed(1), "{:?}", node.log);
     if done {
         node.all_hold(700.0);
     }

@@ -1,5 +1,5 @@
 //! A node whose GPUs have faults, with a litd that may be stopped, killed and started anew. Drivers
-//! do writes in order: what is done late is not done once something later has been.
+//! do writes in order, unless a test says otherwise: what is done late is not done once something later has been.
 
 use litd_api::{Command, DeviceState, Done, Event as Told, Lease, Mode, Problem, Status};
 use litd_core::journal::JournalError;
@@ -39,6 +39,8 @@ pub struct Node {
     /// Operations of GPUs that hang.
     hung: Vec<(usize, Operation)>,
     stopped: bool,
+    /// What is done late is done also on top of something later.
+    pub out_of_order: bool,
     /// The most that the GPUs have held together since it was set.
     pub most: f64,
 }
@@ -101,6 +103,7 @@ impl Node {
             under_way: Vec::new(),
             hung: Vec::new(),
             stopped: false,
+            out_of_order: false,
             most: 0.0,
         };
         node.start();
@@ -310,7 +313,8 @@ impl Node {
     }
 
     fn overtake(&mut self, gpu: usize) {
-        self.late.retain(|it| it.1 != gpu);
+        let stays = self.out_of_order;
+        self.late.retain(|it| stays || it.1 != gpu);
     }
 
     /// A GPU that hung answers all that it was asked.
