@@ -54,21 +54,14 @@ pub struct Options {
     /// The law is told the prices, as by `[prices]` in litd's configuration
     #[arg(long)]
     tell_prices: bool,
-    /// What drivers tell of power limits
-    #[arg(long, value_enum, default_value_t)]
-    power_bit: Bit,
-}
-
-/// What a driver tells of a GPU's power limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Bit {
-    /// Whether it is what limits the GPU
-    #[default]
-    Cause,
-    /// As NVML's bit: set where current limits the GPU, too (lab/measured)
-    Nvml,
-    /// The same, doubted where power is more than 15 % below the cap
-    Doubted,
+    /// What drivers tell of power limits: cause, nvml or doubted
+    #[arg(
+        long,
+        value_name = "BIT",
+        default_value = "cause",
+        hide_default_value = true
+    )]
+    power_bit: PowerBit,
 }
 
 fn steering(text: &str) -> Result<Policy, String> {
@@ -244,14 +237,9 @@ impl Options {
             energy_per_kwh: self.kwh,
             gpu_hour: self.gpu_hour,
         };
-        let bit = match self.power_bit {
-            Bit::Cause => PowerBit::Cause,
-            Bit::Nvml => PowerBit::Nvml,
-            Bit::Doubted => PowerBit::Doubted,
-        };
         let mut settings = Settings {
             prices,
-            bit,
+            bit: self.power_bit,
             ..Settings::default()
         };
         settings.config.model.prices = self.tell_prices.then_some(settings.prices);

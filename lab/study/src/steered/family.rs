@@ -1,5 +1,7 @@
 //! The plants of `lab/plants`: what a daemon's tools and a hook would see of them, and no more.
 
+use std::str::FromStr;
+
 use litd_plants::workload::Class;
 use litd_plants::{Limiter, Plant, Reading};
 use litd_policies::{Cpu, Drawn, GpuReading, Limits, Node};
@@ -29,6 +31,19 @@ pub enum PowerBit {
 
 /// Whoever doubts the bit believes it where the mean of power is within this share of the cap.
 const NEAR_LIMIT: f64 = 0.15;
+
+impl FromStr for PowerBit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "cause" => Ok(Self::Cause),
+            "nvml" => Ok(Self::Nvml),
+            "doubted" => Ok(Self::Doubted),
+            _ => Err("it is cause, nvml or doubted (docs/laws.md)".to_owned()),
+        }
+    }
+}
 
 impl PowerBit {
     /// Whether a reading says that power limits its GPU.
