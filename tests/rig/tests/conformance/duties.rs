@@ -292,6 +292,8 @@ pub fn gone_and_back(stand: &Stand, row: &Row) {
 pub fn slow(stand: &Stand, row: &Row) {
     let (mut domain, mut other) = (stand.domain(), stand.another());
     let cap = stand.cap(0.7);
+    // A back end with a process of its own has started it before.
+    works_again(domain.as_mut(), stand.cap(1.0), row);
     stand.inject(Fault::Slow(Duration::from_secs(600)));
     let (answer, answered) = mpsc::channel();
     let writer = thread::spawn(move || answer.send(set(domain.as_mut(), cap)));
