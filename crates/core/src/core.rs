@@ -62,6 +62,13 @@ pub(crate) struct Stopping {
     pub done: bool,
 }
 
+impl Stopping {
+    /// It ends by then, whatever is left.
+    pub fn until(self) -> Nanos {
+        self.since + STOP
+    }
+}
+
 /// The daemon.
 #[derive(Debug)]
 pub struct Core<S> {
@@ -596,11 +603,13 @@ impl<S: Store> Core<S> {
         let Some(stopping) = self.stopping.filter(|stopping| !stopping.done) else {
             return;
         };
-        if self.now >= stopping.since + STOP {
+        if self.now >= stopping.until() {
             let held = self.held_on_exit();
             let caps = self.writer.entries().iter();
             let caps = caps.map(|entry| entry.address.as_str());
-            let caps = caps.filter(|address| !held.iter().any(|held| held == address));
+            let late = self.may_land_on_exit();
+            let stays = |address: &&str| held.iter().chain(&late).any(|it| it == address);
+            let caps = caps.filter(|address| !stays(address));
             let free_for_now = self.may_lock_on_exit();
             let clocks = self.writer.clocks().iter();
             let clocks = clocks.map(|it| &it.address);
@@ -609,6 +618,8 @@ impl<S: Store> Core<S> {
             let left: BTreeSet<&str> = caps.chain(clocks).collect();
             let left: Vec<&str> = left.into_iter().collect();
             let left = match (left.is_empty(), self.above_on_exit()) {
+                // Nothing but what may still be done, which the journal keeps.
+                (true, None) if !late.is_empty() => return self.say_stopped(),
                 (true, Some(above)) => above.to_string(),
                 _ => format!(
                     "caps or clocks could not be given back, of {}",

@@ -386,26 +386,30 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether a device holds what was found, as it was read since litd began to stop, and its entry stays in the
-    /// journal only because a write of a predecessor's may still be done.
-    fn is_back_but_for_log(&self, device: usize, unit: &Unit) -> bool {
-        let is_log = unit
-            .landing
-            .as_ref()
-            .is_some_and(|it| it.source == Source::Log);
-        let since_stop = self.stopping.is_some_and(|it| unit.read_at >= it.since);
+    /// journal only because a write may still be done: a predecessor's, or one of this litd's, which is waited for as
+    /// long as a stop may take.
+    fn is_back_but_for_late(&self, device: usize, unit: &Unit) -> bool {
+        let Some((stopping, landing)) = self.stopping.zip(unit.landing.as_ref()) else {
+            return false;
+        };
+        let is_left = match landing.source {
+            Source::Wish => false,
+            Source::Log => true,
+            Source::Own => self.now >= stopping.until(),
+        };
         let landed = self.predecessors_landed(unit.read_at);
-        is_log && since_stop && landed && self.reads_back(device, unit)
+        is_left && unit.read_at >= stopping.since && landed && self.reads_back(device, unit)
     }
 
     /// Whether a device that was let go of holds what was found, as it was read since, and once more since litd
-    /// began to stop; or one that litd leaves although a predecessor's write may land. Nobody waits for what may
+    /// began to stop; or one that litd leaves although a write may land. Nobody waits for what may
     /// land there: its entry stays in the journal, so that what has landed goes back at a stop, or once litd takes
     /// the device again or starts anew.
     pub(crate) fn is_back_for_now(&self, device: usize, unit: &Unit) -> bool {
         let target = self.actuator.target(device);
         match self.let_go_view(device, unit) {
             Some(view) => view.is_back_for_now(target),
-            None => self.is_back_but_for_log(device, unit),
+            None => self.is_back_but_for_late(device, unit),
         }
     }
 
@@ -418,7 +422,7 @@ impl<S: Store> Core<S> {
         left.map(|(_, unit)| unit.address().to_owned()).collect()
     }
 
-    /// The devices, by address, that were let go of and hold what was found, or hold what somebody else has set, and
+    /// The devices, by address, that hold what was found, or what somebody else has set, and
     /// whose entries stay in the undo journal because a write that failed may still be done.
     #[must_use]
     pub fn may_land_on_exit(&self) -> Vec<String> {

@@ -76,8 +76,13 @@ fn on_top_of_somebody_elses_cap_after_a_stop() {
 #[test]
 fn after_a_stop_and_what_runs_after_it() {
     let mut node = failed_write(24);
-    // It waits for its own writes, in vain.
-    node.stop();
+    // It waits for its own writes, in vain, and leaves them to the next.
+    assert!(node.stop());
+    let is_told = node
+        .log
+        .iter()
+        .any(|it| it.contains("could not be given back"));
+    assert!(!is_told, "{:?}", node.log);
     assert!(node.restore(), "it waits for a predecessor's write");
     node.pass(60.0);
     assert!(node.gpus[1].cap < Watts(700.0), "it has landed");
