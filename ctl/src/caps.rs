@@ -94,14 +94,14 @@ fn table(status: &Status) -> String {
     }
     let _ = writeln!(
         out,
-        "{:<6} {:<14} {:>8} {:>8} {:>9} {:>7} {:>7}  {:<8} back end",
+        "{:<6} {:<12} {:>7} {:>7} {:>8} {:>6} {:>7}  {:<8} back end",
         "device", "address", "cap", "found", "enforced", "floor", "ceiling", "state"
     );
     for unit in &status.devices {
         let watts = |cap: Option<Watts>| or_dash(cap, |cap| format!("{cap:.0}"));
         let _ = writeln!(
             out,
-            "{:<6} {:<14} {:>8} {:>8} {:>9} {:>7} {:>7}  {:<8} {}",
+            "{:<6} {:<12} {:>7} {:>7} {:>8} {:>6} {:>7}  {:<8} {}",
             unit.name,
             unit.address,
             watts(unit.cap),

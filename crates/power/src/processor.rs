@@ -15,6 +15,8 @@ pub(crate) struct Processor {
     pub family: u32,
     /// Its marketing name.
     pub model: String,
+    /// Whether it is a virtual machine's.
+    pub is_guest: bool,
 }
 
 impl Processor {
@@ -30,7 +32,9 @@ impl Processor {
             let (_, value) = lines.find(|(name, _)| name.trim() == key)?;
             Some(value.trim().to_owned())
         };
+        let flags = value("flags").unwrap_or_default();
         Self {
+            is_guest: flags.split_whitespace().any(|it| it == "hypervisor"),
             vendor: value("vendor_id").unwrap_or_default(),
             family: value("cpu family")
                 .and_then(|family| family.parse().ok())
@@ -83,17 +87,18 @@ mod tests {
     fn the_first_processor_speaks_for_all() {
         let text = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\n\
                     model name\t: AMD EPYC 9654 96-Core Processor\n\nprocessor\t: 1\n\
-                    vendor_id\t: GenuineIntel\n";
+                    vendor_id\t: GenuineIntel\nflags\t\t: fpu hypervisor\n";
         let processor = Processor::parse(text);
         assert_eq!(processor.vendor, "AuthenticAMD");
         assert_eq!(processor.family, 25);
         assert!(processor.is_epyc() && !processor.is_intel() && !processor.is_before_hsmp());
+        assert!(processor.is_guest);
     }
 
     #[test]
     fn a_processor_that_says_nothing_is_nobodys() {
         let processor = Processor::parse("CPU implementer\t: 0x41\n");
-        assert!(!processor.is_epyc() && !processor.is_intel());
+        assert!(!processor.is_epyc() && !processor.is_intel() && !processor.is_guest);
         assert_eq!(processor.socket(1, "hsmp", "amd_hsmp").model, "CPU");
     }
 }

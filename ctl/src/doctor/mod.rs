@@ -10,6 +10,7 @@ use litd::config::Config;
 use litd::lock_holders::{Held, Holder};
 use litd::locks;
 use litd::ports;
+use litd_api::Status;
 use litd_core::learned::Learned;
 use litd_core::profilers::ProfilerOff;
 use litd_files as files;
@@ -187,6 +188,21 @@ fn lock_trouble(config: &Config, held: &Held, device: &Examined) -> Option<Strin
     }
 }
 
+/// That it runs, and on what.
+fn runs(status: &Status) -> String {
+    let (version, devices) = (&status.build.version, status.devices.len());
+    match status.simulated {
+        true => format!(
+            "litd {version} runs on a simulated node, whose {devices} devices `litctl status` shows; what follows is \
+             about this machine"
+        ),
+        false => {
+            let mode = status.node.mode.name();
+            format!("litd {version} runs, mode {mode}, with {devices} devices")
+        }
+    }
+}
+
 /// Whether the daemon answers, and who has the lock of its state directory.
 fn daemon(socket: &Socket, holder: Option<Holder>) -> Daemon {
     let status = socket.client().and_then(|client| client.status());
@@ -194,13 +210,7 @@ fn daemon(socket: &Socket, holder: Option<Holder>) -> Daemon {
     match status {
         Ok(status) => Daemon {
             running: true,
-            text: format!(
-                "litd {} runs, mode {:?}, with {} devices",
-                status.build.version,
-                status.node.mode,
-                status.devices.len()
-            )
-            .to_lowercase(),
+            text: runs(&status),
             pid,
         },
         Err(error) => {

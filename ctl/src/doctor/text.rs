@@ -2,12 +2,20 @@
 
 use std::fmt::{self, Write};
 
+use anstyle::Style;
 use litd_power::{DeviceKind, Severity};
 use litd_units::Watts;
 
 use super::Report;
 use super::devices::Examined;
+use crate::output::{WIDTH, wrap};
 use crate::show::{HEAD, SIMULATED, WARNING, or_dash};
+
+/// Under which words of a line the next one begins.
+const FACTS: usize = 16;
+const NOTICE: usize = 11;
+
+const PLAIN: Style = Style::new();
 
 /// The whole page.
 pub fn render(report: &Report) -> String {
@@ -31,13 +39,28 @@ fn page(out: &mut String, report: &Report) -> fmt::Result {
             "  {WARNING}not root{WARNING:#}: some of what litd would see is missing below (try sudo)"
         )?;
     }
-    writeln!(out, "{HEAD}Daemon{HEAD:#}: {}", report.daemon.text)?;
+    item(out, "Daemon", &report.daemon.text)?;
     devices(out, "GPUs", report, DeviceKind::Gpu)?;
     devices(out, "CPU sockets", report, DeviceKind::Cpu)?;
     notices(out, report)?;
     profilers(out, report)?;
-    writeln!(out, "{HEAD}Verdict{HEAD:#}: {}", verdict(report))?;
-    writeln!(out, "{HEAD}Next{HEAD:#}: {}", next(report))
+    item(out, "Verdict", &verdict(report))?;
+    item(out, "Next", next(report))
+}
+
+/// A headed text, whose further lines are indented.
+fn item(out: &mut String, head: &str, text: &str) -> fmt::Result {
+    let mut lines = wrap(&format!("{head}: {text}"), WIDTH - 2).into_iter();
+    let first = lines.next().unwrap_or_default();
+    let rest = first.strip_prefix(head).unwrap_or_default();
+    writeln!(out, "{HEAD}{head}{HEAD:#}{rest}")?;
+    lines.try_for_each(|line| writeln!(out, "  {line}"))
+}
+
+/// Lines that all begin in the same place.
+fn indented(out: &mut String, indent: usize, style: Style, text: &str) -> fmt::Result {
+    let mut lines = wrap(text, WIDTH - indent).into_iter();
+    lines.try_for_each(|line| writeln!(out, "{:indent$}{style}{line}{style:#}", ""))
 }
 
 /// What to do with the verdict.
@@ -92,16 +115,18 @@ fn devices(out: &mut String, title: &str, report: &Report, kind: DeviceKind) -> 
     writeln!(out, "{HEAD}{title}{HEAD:#}")?;
     for it in devices {
         let identity = &it.identity;
-        writeln!(
-            out,
-            "  {:<13} {} (back end {}, {})",
-            identity.address, identity.model, identity.backend, identity.driver
-        )?;
-        if let Some(facts) = facts(it) {
-            writeln!(out, "{:16}{facts}", "")?;
+        let about = format!(
+            "{} (back end {}, {})",
+            identity.model, identity.backend, identity.driver
+        );
+        let mut about = wrap(&about, WIDTH - FACTS).into_iter();
+        let first = about.next().unwrap_or_default();
+        writeln!(out, "  {:<13} {first}", identity.address)?;
+        for line in about.chain(facts(it)) {
+            indented(out, FACTS, PLAIN, &line)?;
         }
         for trouble in &it.trouble {
-            writeln!(out, "{:16}{WARNING}{trouble}{WARNING:#}", "")?;
+            indented(out, FACTS, WARNING, trouble)?;
         }
     }
     Ok(())
@@ -124,16 +149,15 @@ fn profilers(out: &mut String, report: &Report) -> fmt::Result {
     if report.profilers_off.is_empty() {
         return Ok(());
     }
-    writeln!(
-        out,
-        "{HEAD}Profilers that are off{HEAD:#}: hooks time modules instead; `litctl forget` has them tried again"
-    )?;
+    let instead = "hooks time modules instead; `litctl forget` has them tried again";
+    item(out, "Profilers that are off", instead)?;
     for off in &report.profilers_off {
         writeln!(out, "  {WARNING}{}{WARNING:#}", off.software)?;
         if !off.is_for_all() {
-            writeln!(out, "{:16}in jobs of {} only", "", off.whose())?;
+            let whose = format!("in jobs of {} only", off.whose());
+            indented(out, FACTS, PLAIN, &whose)?;
         }
-        writeln!(out, "{:16}{}", "", off.reason)?;
+        indented(out, FACTS, PLAIN, &off.reason)?;
     }
     Ok(())
 }
@@ -150,16 +174,15 @@ fn notices(out: &mut String, report: &Report) -> fmt::Result {
             Severity::Error => "error",
         };
         let style = match notice.severity {
-            Severity::Info => anstyle::Style::new(),
+            Severity::Info => PLAIN,
             _ => WARNING,
         };
-        writeln!(
-            out,
-            "  {style}{word}{style:#}: {}: {}",
-            notice.subject, notice.text
-        )?;
-        if let Some(remedy) = &notice.remedy {
-            writeln!(out, "{:11}{remedy}", "")?;
+        let text = format!("{}: {}", notice.subject, notice.text);
+        let mut lines = wrap(&text, WIDTH - NOTICE).into_iter();
+        let first = lines.next().unwrap_or_default();
+        writeln!(out, "  {style}{word}{style:#}: {first}")?;
+        for line in lines.chain(notice.remedy.clone()) {
+            indented(out, NOTICE, PLAIN, &line)?;
         }
     }
     Ok(())

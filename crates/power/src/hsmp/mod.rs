@@ -187,6 +187,10 @@ fn missing(error: &FileError, subject: String, processor: &Processor) -> Option<
             let text = "their limits can't be set: this processor is older than HSMP";
             Notice::new(Severity::Info, "CPU sockets", text)
         }
+        _ if absent && processor.is_guest => {
+            let text = "their limits can't be set from within a virtual machine";
+            Notice::new(Severity::Info, "CPU sockets", text)
+        }
         _ if absent && processor.is_epyc() => Notice::new(
             Severity::Warning,
             "CPU sockets",
