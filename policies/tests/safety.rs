@@ -362,7 +362,9 @@ impl Driven {
                 self.replan(Self::plan(*policy, None).start_from(&watts(caps)));
             }
             Event::Restart => self.controller.restart(),
-            Event::Resume => self.controller.resume(),
+            Event::Resume => {
+                self.controller.resume();
+            }
             Event::Hint(caps, fraction) => self.controller.hint(watts(caps), *fraction),
         }
     }

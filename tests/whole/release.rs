@@ -84,6 +84,22 @@ fn let_go_of_all_while_a_job_runs_nothing_of_the_driver_is_open() {
     stand.stop();
 }
 
+/// A job that is steered is not measured anew because somebody resumes what was never stopped.
+#[test]
+fn resuming_what_is_steered_disturbs_nobody() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    let events = stand.events(EventKind::State).len();
+    let (code, said) = stand.try_command(&Command::Resume { device: None });
+    assert_eq!(code, 200, "{said}");
+    assert!(said.contains("nothing was stopped"), "{said}");
+    stand.pass(3.0);
+    let now = stand.events(EventKind::State);
+    assert_eq!(now.len(), events, "{now:?}");
+    stand.stop();
+}
+
 #[test]
 fn no_hello_opens_what_was_let_go_of() {
     const LET_GO: usize = 2;

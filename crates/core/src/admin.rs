@@ -7,6 +7,7 @@ use litd_units::{Nanos, Watts};
 use crate::authority::Decided;
 use crate::config::{Config, OnExit};
 use crate::core::Core;
+use crate::devices::Unit;
 use crate::plan::DUST;
 use crate::record::Note;
 use crate::store::Store;
@@ -217,37 +218,43 @@ impl<S: Store> Core<S> {
 
     /// Steers devices again, from what they hold now.
     fn resume(&mut self, device: Option<&str>) -> Result<String, Problem> {
-        let devices = self.named(device)?;
+        let mut devices = self.named(device)?;
         if self.authority.is_off() {
             self.check_mode().map_err(problem)?;
         }
+        // Of one that is steered already nothing is to be seen anew, and its job's loop goes on.
+        devices.retain(|&device| !self.devices.get(device).is_some_and(Unit::is_ours));
         for &device in &devices {
             // Whatever was done to it meanwhile may have made something else of it.
             self.devices.ask_anew(device);
         }
-        self.forgive_harm();
+        let forgiven = self.forgive_harm();
         self.take_back(&devices);
         // A rollback's pause ends too.
         let paused: Vec<String> = self
             .jobs
             .values_mut()
             .filter_map(|job| {
-                job.controller.as_mut()?.resume();
-                Some(job.name.clone())
+                let paused = job.controller.as_mut()?.resume();
+                paused.then(|| job.name.clone())
             })
             .collect();
-        for name in paused {
-            self.tell_hooks(&name);
+        for name in &paused {
+            self.tell_hooks(name);
         }
-        let devices = counted(&devices);
-        if device.is_none() && self.forget_rivals() {
-            return Ok(format!("the node and {devices} may be steered again"));
-        }
+        let node = device.is_none() && self.forget_rivals();
+        let again = match (node, devices.as_slice()) {
+            (false, []) if forgiven || !paused.is_empty() => "jobs that were paused".to_owned(),
+            (false, []) => return Ok("nothing was stopped that this could resume".to_owned()),
+            (true, []) => "the node".to_owned(),
+            (true, devices) => format!("the node and {}", counted(devices)),
+            (false, devices) => counted(devices),
+        };
         Ok(match self.condition.yielded {
             Some(_) => format!(
-                "{devices} may be steered again once the node is: `litctl resume` without a name"
+                "{again} may be steered again once the node is: `litctl resume` without a name"
             ),
-            None => format!("{devices} may be steered again"),
+            None => format!("{again} may be steered again"),
         })
     }
 

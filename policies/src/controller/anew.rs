@@ -18,11 +18,13 @@ pub(super) struct Hint {
 }
 
 impl Controller {
-    /// Ends the pause after a rollback: the node is measured anew, from the caps it holds.
-    pub fn resume(&mut self) {
-        if self.state == State::Rollback {
+    /// Ends the pause after a rollback: the node is measured anew, from the caps it holds. Returns whether it paused.
+    pub fn resume(&mut self) -> bool {
+        let paused = self.state == State::Rollback;
+        if paused {
             self.restart();
         }
+        paused
     }
 
     /// Measures the node anew, in warm-up, by the same plan: its devices were reset, say. The

@@ -205,16 +205,17 @@ impl<S: Store> Core<S> {
         self.judge_jobs_anew();
     }
 
-    /// An administrator resumes steering.
-    pub(crate) fn forgive_harm(&mut self) {
+    /// An administrator resumes steering. Returns whether any harm was known.
+    pub(crate) fn forgive_harm(&mut self) -> bool {
         if std::mem::take(&mut self.trials.harms).is_empty() {
-            return;
+            return false;
         }
         for job in self.jobs.values_mut() {
             job.held_out = HeldOut::default();
         }
         self.keep_trial();
         self.judge_jobs_anew();
+        true
     }
 
     fn judge_jobs_anew(&mut self) {
