@@ -91,8 +91,6 @@ const FAMILIES: &[Family] = &[
         |s, out| out.gauge(&[], s.node.caps.0)),
     family(Kind::Gauge, "litd_node_power_watts", "watts", "What all GPUs draw; absent if any does not tell.",
         |s, out| out.gauge(&[], s.node.power.map(|w| w.0))),
-    family(Kind::Gauge, "litd_node_estimated_saving_watts", "watts", "Power saved against the warm-up of the jobs that run: an estimate, not a trial.",
-        |s, out| out.gauge(&[], s.node.estimated_saving.0)),
 
     family(Kind::Gauge, "litd_harm", "", "1 if a user's jobs are not steered because steering made one of them slower, until litctl resume.",
         |s, out| out.flag(&[], s.node.harm.is_some())),
@@ -170,6 +168,8 @@ const FAMILIES: &[Family] = &[
         |s, out| devices(s, out, |d| Some(d.needs_more_seconds))),
     family(Kind::Gauge, "litd_device_lead_seconds", "seconds", "Lead value of the last sample: by how much the device's kernels were ahead of the last one's.",
         |s, out| devices(s, out, |d| d.lead.map(seconds))),
+    family(Kind::Gauge, "litd_device_lead_per_kernel_seconds", "seconds", "By how much the device started a kernel of the last sample before the last one did, on average.",
+        |s, out| devices(s, out, |d| d.lead_per_kernel.map(seconds))),
     family(Kind::Gauge, "litd_device_busy_ratio", "ratio", "Share of the last sampled iteration in which kernels ran.",
         |s, out| devices(s, out, |d| d.busy)),
     family(Kind::Gauge, "litd_device_role", "", "1 at what the device is to its job.",

@@ -102,6 +102,8 @@ pub struct Controller {
     disobeyed: u32,
     /// Whether cpu-slosh leaves the CPUs their watts, because they bought too little.
     frugal: bool,
+    /// Whether the last window of a loop that only watches showed a level node.
+    seen_level: bool,
 }
 
 /// How many adjustments can be taken back one by one.
@@ -144,6 +146,7 @@ impl Controller {
             retreats: 0,
             disobeyed: 0,
             frugal: false,
+            seen_level: false,
             plan,
         }
     }
@@ -212,7 +215,10 @@ impl Controller {
         let close = self.close(&mean);
         let diagnosis = diagnose(&mean, &gpus, &self.config.guard, close);
         match self.state {
-            State::Observe => self.hold(Why::Seen(diagnosis)),
+            State::Observe => {
+                self.seen_level = matches!(diagnosis, Diagnosis::Level { .. });
+                self.hold(Why::Seen(diagnosis))
+            }
             State::WarmUp => self.end_warm_up(mean, diagnosis, &gpus),
             State::Rollback => self.hold(Why::Paused),
             State::Adjusting | State::Converged | State::Drift => {
@@ -260,6 +266,16 @@ impl Controller {
     fn judged_for(&self) -> u32 {
         let window = self.config.detection.window.max(1);
         window.saturating_mul(self.config.guard.step_back_windows)
+    }
+
+    /// Whether the node is level: no GPU waits for another by more than matters, so that none is a straggler.
+    #[must_use]
+    pub fn is_level(&self) -> bool {
+        match self.state {
+            State::Observe => self.seen_level,
+            State::Converged => self.level.is_some_and(|it| !it.blocked),
+            State::WarmUp | State::Adjusting | State::Drift | State::Rollback => false,
+        }
     }
 
     /// How close first and last must be: what warm-up showed to be noise or to matter little.

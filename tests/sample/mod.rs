@@ -37,7 +37,7 @@ pub fn status() -> Status {
         "build": {"version": "0.1.0", "configuration": "00c0ffee00c0ffee"}, "uptime_seconds": 100.5, "simulated": true,
         "node": {
             "mode": "steer", "policy": "gpu-realloc", "budget": 1400.0, "caps": 1301.0,
-            "power": 1280.0, "estimated_saving": 42.0, "summary": "steering",
+            "power": 1280.0, "summary": "steering",
             "lease": {"controller": "fleet", "remaining_seconds": 42.5},
         },
         "devices": [device(0, "straggler"), device(1, "leader"), host],

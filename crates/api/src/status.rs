@@ -119,9 +119,6 @@ pub struct NodeStatus {
     pub caps: Watts,
     /// What the GPUs draw; absent if any can't tell.
     pub power: Option<Watts>,
-    /// Power that gpu-red saves against the warm-up of the jobs that run now: an estimate, not a
-    /// trial.
-    pub estimated_saving: Watts,
     /// To whose jobs steering has done harm: those users' jobs are not steered until `litctl resume`.
     #[serde(default)]
     pub harm: Option<String>,
@@ -353,8 +350,11 @@ pub struct DeviceStatus {
     /// For so many seconds of being steered it has needed more than the others.
     #[serde(default)]
     pub needs_more_seconds: f64,
-    /// Its lead value in the last sample.
+    /// Its lead value in the last sample, which is summed over the kernels of an iteration.
     pub lead: Option<Millis>,
+    /// By how much it started a kernel before the last GPU did, on average over those kernels.
+    #[serde(default)]
+    pub lead_per_kernel: Option<Millis>,
     /// Its busy fraction in the last sample.
     pub busy: Option<f64>,
     /// The plan that its rank follows, where it follows one (Perseus).

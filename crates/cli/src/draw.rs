@@ -71,6 +71,18 @@ impl Heights {
     }
 }
 
+/// The title of a table of GPUs, of which some may be hidden.
+pub fn who_is_waited_for(anyone: bool, hidden: usize) -> String {
+    let mut title = match anyone {
+        true => " > starts last: the others wait for it".to_owned(),
+        false => " no GPU is waited for".to_owned(),
+    };
+    if hidden > 0 {
+        title.push_str(&format!(", +{hidden} more"));
+    }
+    title + " "
+}
+
 /// As many as fit, those with the least values, in order.
 pub fn least(values: &[f64], fit: usize) -> Vec<usize> {
     let mut chosen: Vec<usize> = (0..values.len()).collect();

@@ -62,11 +62,10 @@ fn node(out: &mut String, status: &Status) -> fmt::Result {
             show::span(status.uptime_seconds)
         ),
         format!(
-            "caps {:.0} of a budget of {}, power {}, saving {:.0} (estimate)",
+            "caps {:.0} of a budget of {}, power {}",
             node.caps,
             node.allowance(),
-            watts(node.power),
-            node.estimated_saving
+            watts(node.power)
         ),
         node.summary.clone(),
     ];
@@ -161,7 +160,7 @@ fn row(device: &DeviceStatus) -> String {
             "{temperature:.0}"
         )),
         or_dash(device.clock, show::mhz),
-        or_dash(device.lead, |lead| show::time(lead.to_nanos())),
+        or_dash(device.lead_per_kernel, |lead| show::time(lead.to_nanos())),
         show::percent(device.busy),
         device.role.name(),
         device.state.name(),

@@ -436,7 +436,6 @@ impl<S: Store> Core<S> {
         self.check_clocks();
         self.check_node();
         self.check_budget_kept();
-        self.measure_warm_up();
         self.give_up_stopping();
         self.out.push(Effect::Alive);
     }

@@ -6,7 +6,7 @@ use litd_policies::{CapVector, Controller, GpuReading, Plan, PlanError, Policy, 
 use litd_proto::{Directive, Hello, Kernels};
 use litd_traces::live::{Live, LiveKernel, LiveReport, Shows, Waits};
 use litd_traces::{Aggregation, AlignOptions, KernelClass, NameId};
-use litd_units::{Celsius, Kelvins, Nanos, Watts};
+use litd_units::{Celsius, Kelvins, Nanos};
 
 use crate::cgroup::Home;
 use crate::config::Config;
@@ -72,6 +72,8 @@ pub(crate) struct Measured {
 pub(crate) struct Shown {
     /// Lead values.
     pub leads: Vec<Nanos>,
+    /// Over how many kernels each of them is summed.
+    pub summands: u32,
     /// Busy fractions.
     pub busy: Vec<f64>,
     /// What it can show.
@@ -160,8 +162,6 @@ pub(crate) struct Job {
     pub shown: Shown,
     /// Samples that counted, and those that did not.
     pub samples: (u64, u64),
-    /// Sum and number of readings of its GPUs' power in warm-up.
-    pub warm_up_power: (Watts, u32),
     /// The hash of what it runs, once a sample has told.
     pub workload: Option<u64>,
     /// Whether the learned distribution was looked for.
@@ -205,7 +205,6 @@ impl Job {
             adjustments: 0,
             shown: Shown::default(),
             samples: (0, 0),
-            warm_up_power: (Watts::ZERO, 0),
             workload: None,
             recalled: false,
         }
@@ -298,7 +297,6 @@ impl Job {
         self.alert = 0;
         self.reference_heat.clear();
         self.ticks.forget_reference();
-        self.warm_up_power = (Watts::ZERO, 0);
         self.warm_up_heat = None;
         self.recalled = false;
     }
@@ -482,6 +480,7 @@ impl Job {
         };
         self.shown = Shown {
             leads,
+            summands: sample.summands.max(1),
             busy: report.busy.clone(),
             shows: report.shows,
         };

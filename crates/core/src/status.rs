@@ -4,7 +4,7 @@ use litd_api::{
     BuildInfo, DeviceRole, DeviceStatus, JobState, JobStatus, Mode, NodeStatus, RankStatus, Status,
     Totals,
 };
-use litd_policies::{Policy, State};
+use litd_policies::{Controller, Policy, State};
 use litd_power::Reading;
 use litd_traces::live::Shows;
 use litd_units::{Nanos, Watts};
@@ -60,7 +60,6 @@ impl<S: Store> Core<S> {
         let (mode, mode_reason) = self.mode_and_why();
         let gpus = || self.devices.gpus();
         let power = |(_, unit): (usize, &Unit)| self.fresh_reading(unit)?.power;
-        let saving = self.jobs.values().filter_map(|job| self.saving(job));
         NodeStatus {
             mode: match policy {
                 Policy::Observe if mode == Mode::Steer => Mode::Observe,
@@ -73,7 +72,6 @@ impl<S: Store> Core<S> {
             lent: self.lent(),
             caps: self.caps_on_gpus(),
             power: gpus().map(power).sum(),
-            estimated_saving: saving.sum(),
             harm: self.trials.harm(),
             yielded: self.condition.yielded.is_some(),
             unmanaged: self.unmanaged.iter().cloned().collect(),
@@ -97,16 +95,6 @@ impl<S: Store> Core<S> {
         let patience = seconds(self.config.caps.answer_seconds) + STALE;
         let fresh = self.now < unit.read_at + patience;
         unit.device.reading.filter(|_| fresh)
-    }
-
-    /// Power now against that in the job's warm-up, where caps are steered.
-    fn saving(&self, job: &Job) -> Option<Watts> {
-        let (sum, count) = job.warm_up_power;
-        // The other policies are after speed, and warm-up is not over before it is over.
-        let saves = self.policy_of(job) == Policy::GpuRed && job.state() != Some(State::WarmUp);
-        let measured = count > 0 && job.is_steered() && saves;
-        let before = measured.then(|| sum / f64::from(count))?;
-        Some(before - self.job_power(job)?)
     }
 
     fn summary(&self) -> String {
@@ -191,7 +179,7 @@ impl<S: Store> Core<S> {
             role: match job {
                 _ if !unit.is_gpu() => DeviceRole::Host,
                 None => DeviceRole::Idle,
-                Some(job) => role(&job.shown.leads, lead.copied()),
+                Some(job) => role(job, lead.copied()),
             },
             job: unit.job.clone(),
             found: unit.found,
@@ -210,6 +198,9 @@ impl<S: Store> Core<S> {
             needs_more_seconds: self.condition.of(unit).seconds,
             throttled: reading.throttle.is_some(),
             lead: lead.map(|lead| lead.to_millis()),
+            lead_per_kernel: lead
+                .zip(shown)
+                .map(|(lead, shown)| lead.to_millis() / f64::from(shown.summands)),
             busy: place.and_then(|at| shown?.busy.get(at).copied()),
             plan: self.plan_status(unit),
         }
@@ -279,11 +270,14 @@ fn job_state(job: &Job) -> (JobState, &'static str) {
     }
 }
 
-fn role(leads: &[Nanos], lead: Option<Nanos>) -> DeviceRole {
+/// What a GPU is in its job. One of the GPUs of a level node starts last, too, and none waits for it.
+fn role(job: &Job, lead: Option<Nanos>) -> DeviceRole {
+    let leads = &job.shown.leads;
     let least = leads.iter().min().copied();
     let most = leads.iter().max().copied();
+    let is_level = job.controller.as_ref().is_some_and(Controller::is_level);
     match lead {
-        Some(_) if least == most => DeviceRole::Member,
+        Some(_) if is_level || least == most => DeviceRole::Member,
         lead @ Some(_) if lead == least => DeviceRole::Straggler,
         lead @ Some(_) if lead == most => DeviceRole::Leader,
         _ => DeviceRole::Member,

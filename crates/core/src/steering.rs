@@ -351,7 +351,6 @@ impl<S: Store> Core<S> {
         if warming {
             controller.restart();
             job.warm_up_heat = Some(heat);
-            job.warm_up_power = (Watts::ZERO, 0);
             "warm-up again: the GPUs are still warming up".clone_into(&mut job.why);
         }
         let before = controller.state();
@@ -509,30 +508,6 @@ impl<S: Store> Core<S> {
         job.ticks.forget_reference();
         self.note(Note::info(EventKind::State, text).job(name));
         self.tell_hooks(name);
-    }
-
-    /// Mean power of a job's GPUs, and whether it is in warm-up: what savings are estimated by.
-    pub(crate) fn job_power(&self, job: &Job) -> Option<Watts> {
-        let units = job.gpus().map(|device| self.devices.get(device));
-        let power = |unit: Option<&Unit>| unit?.device.reading?.power;
-        units.map(power).sum()
-    }
-
-    /// Adds this second's power to the warm-up's mean.
-    pub(crate) fn measure_warm_up(&mut self) {
-        let powers: Vec<(String, Watts)> = self
-            .jobs
-            .values()
-            // From its first sample on: before that the job may not have run at all.
-            .filter(|job| job.state() == Some(State::WarmUp) && job.warm_up_heat.is_some())
-            .filter_map(|job| Some((job.name.clone(), self.job_power(job)?)))
-            .collect();
-        for (name, power) in powers {
-            if let Some(job) = self.jobs.get_mut(&name) {
-                job.warm_up_power.0 += power;
-                job.warm_up_power.1 += 1;
-            }
-        }
     }
 
     /// Looks a job's workload up among the learned distributions, once.

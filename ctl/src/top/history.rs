@@ -16,13 +16,15 @@ pub struct History {
 struct Moment {
     /// What the GPUs draw, in watts; NaN where they don't tell.
     power: f64,
-    /// Leads in milliseconds by the device's address.
+    /// Leads per kernel in milliseconds by the device's address.
     leads: BTreeMap<String, f64>,
 }
 
 impl History {
     pub fn push(&mut self, status: &Status) {
-        let lead = |device: &litd_api::DeviceStatus| Some((device.address.clone(), device.lead?.0));
+        let lead = |device: &litd_api::DeviceStatus| {
+            Some((device.address.clone(), device.lead_per_kernel?.0))
+        };
         self.moments.push_back(Moment {
             power: status.node.power.map_or(f64::NAN, |power| power.0),
             leads: status.devices.iter().filter_map(lead).collect(),

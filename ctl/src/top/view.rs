@@ -14,6 +14,7 @@ use crate::control::name_of;
 use crate::show::{self, or_dash};
 use litd_cli::draw::{self, AROUND_TABLE, Entry, FOOT, Heights, bold};
 use litd_cli::status::profiled;
+use litd_units::Millis;
 
 /// The lines of the heading about the node, and those at most about its jobs.
 const ABOUT_NODE: u16 = 2;
@@ -89,11 +90,10 @@ impl<'a> View<'a> {
         }
         first.push(Span::raw(format!(" {}", node.summary)));
         let second = format!(
-            " caps {:.0} of {}, power {}, saving {:.0} (estimate)",
+            " caps {:.0} of {}, power {}",
             node.caps,
             node.allowance(),
             or_dash(node.power, |power| format!("{power:.0}")),
-            node.estimated_saving,
         );
         Paragraph::new(vec![Line::from(first), Line::raw(second)])
     }
@@ -119,10 +119,9 @@ impl<'a> View<'a> {
         let fit = usize::from(area.height.saturating_sub(AROUND_TABLE));
         let urgency: Vec<f64> = devices.iter().map(urgency).collect();
         let shown = draw::least(&urgency, fit);
-        let title = match devices.len() - shown.len() {
-            0 => " > starts last: the others wait for it ".to_owned(),
-            more => format!(" > starts last: the others wait for it, +{more} more "),
-        };
+        let is_straggler = |it: &DeviceStatus| it.role == DeviceRole::Straggler;
+        let is_waited_for = devices.iter().any(is_straggler);
+        let title = draw::who_is_waited_for(is_waited_for, devices.len() - shown.len());
         let highest = self.highest_lead();
         let rows = shown.into_iter().map(|index| {
             let device = &devices[index];
@@ -169,7 +168,8 @@ impl<'a> View<'a> {
         let span = (high - low).max(SPAN * high);
         draw::chart(screen, halves[0], title, &power, high - span..high);
         let highest = self.highest_lead();
-        let title = format!(" largest lead, up to {highest:.0} ms ");
+        let time = show::time(Millis(highest).to_nanos());
+        let title = format!(" largest lead per kernel, up to {time} ");
         let leads = self.node.history.largest_lead();
         draw::chart(screen, halves[1], title, &leads, 0.0..highest);
     }
@@ -230,7 +230,7 @@ fn about_job(job: &JobStatus) -> Line<'_> {
 /// Which devices are shown where not all are: those that are left alone, then by their leads.
 fn urgency(device: &DeviceStatus) -> f64 {
     match device.state {
-        DeviceState::Ours => device.lead.map_or(f64::INFINITY, |lead| lead.0),
+        DeviceState::Ours => device.lead_per_kernel.map_or(f64::INFINITY, |lead| lead.0),
         _ => f64::NEG_INFINITY,
     }
 }
@@ -269,7 +269,7 @@ fn cells(device: &DeviceStatus, bar: u16) -> Vec<String> {
         ),
         right(or_dash(device.clock, show::mhz), CLOCK),
         right(
-            or_dash(device.lead, |lead| show::time(lead.to_nanos())),
+            or_dash(device.lead_per_kernel, |lead| show::time(lead.to_nanos())),
             LEAD,
         ),
         note.to_owned(),
@@ -371,7 +371,8 @@ mod tests {
         for moment in 1..20 {
             let mut status = status.clone();
             for device in &mut status.devices {
-                device.lead = device.lead.map(|lead| lead * (1.0 / f64::from(moment)));
+                let lead = device.lead_per_kernel;
+                device.lead_per_kernel = lead.map(|lead| lead * (1.0 / f64::from(moment)));
             }
             node.hear(Ok(answer(&status, News::default())));
         }
@@ -388,7 +389,6 @@ mod tests {
         let lines = screen(&node(&samples::status()), 80, 24);
         assert!(lines[0].contains("SIMULATED") && lines[0].contains("gpu-realloc, steer"));
         assert!(lines[1].contains("caps 5600 W of 5600 W, power 5321 W"));
-        assert!(lines[1].contains("saving 120 W (estimate)"));
         assert!(lines[2].contains("train adjusting  512 ms, 1.95/s, 1 in 10 is profiled"));
         let straggler = line(&lines, "> gpu4");
         for part in [
@@ -403,7 +403,7 @@ mod tests {
             line(&lines, name);
         }
         line(&lines, "power, 5321 to 5321 W");
-        line(&lines, "largest lead, up to 80 ms");
+        line(&lines, "largest lead per kernel, up to 8");
         // Newest first.
         let news = line(&lines, "what litd did and why");
         let index = lines.iter().position(|other| other == news).unwrap();
@@ -415,7 +415,7 @@ mod tests {
     fn a_wide_terminal_shows_the_history_of_each_device() {
         let status = samples::status();
         let lines = screen(&node(&status), 120, 40);
-        let (_, leads) = line(&lines, "gpu0").split_once(" ms ").unwrap();
+        let (_, leads) = line(&lines, "gpu0").split_once(" µs ").unwrap();
         assert!(leads.trim_start().starts_with("██▅▃"), "{leads}");
         assert!(leads.trim_end_matches([' ', '│']).ends_with("▁"), "{leads}");
         line(&lines, "leads over time");
@@ -452,7 +452,7 @@ mod tests {
         let mut status = samples::status();
         let many = (10..60).map(|number| DeviceStatus {
             name: format!("gpu{number}"),
-            lead: Some(Millis(500.0)),
+            lead_per_kernel: Some(Millis(500.0)),
             ..status.devices[0].clone()
         });
         let many: Vec<_> = many.collect();

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use litd_api::{DeviceStatus, JobState, JobStatus, Status};
+use litd_api::{DeviceRole, DeviceStatus, JobState, JobStatus, Status};
 use litd_policies::{Config, Policy, State};
 use litd_rig::{Daemon, Job, JobSpec, Rig};
 use litd_sim::Scenario;
@@ -132,11 +132,19 @@ impl Watched for OverSockets {
         let hardware = self.rig.hardware();
         let lead = |device: &DeviceStatus| device.lead.unwrap_or(Millis::ZERO);
         let gpus = hardware.plant().gpu_count();
+        let kernels = |device: &DeviceStatus| {
+            let mean = device.lead_per_kernel.filter(|&mean| mean > Millis::ZERO)?;
+            Some(device.lead? / mean)
+        };
+        let is_straggler = |device: &DeviceStatus| device.role == DeviceRole::Straggler;
+        let kernels = self.status.devices.iter().find_map(kernels);
         Ok(Period {
             state: state(job.state)?,
             applied,
+            is_level: !self.status.devices.iter().any(is_straggler),
             why: job.why.clone(),
             leads: self.status.devices.iter().take(gpus).map(lead).collect(),
+            kernels: kernels.unwrap_or(1.0),
             iteration: hardware.plant().iterations(),
             gpus: hardware.plant().gpus().collect(),
             power: power / f64::from(iterations),

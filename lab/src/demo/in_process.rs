@@ -38,8 +38,10 @@ impl Watched for InProcess {
         }
         Ok(Period {
             state: decision.state,
+            is_level: self.closed.controller().is_level(),
             applied: decision.apply.is_some(),
             why: self.why.clone(),
+            kernels: f64::from(step.observed.kernels),
             leads: step.observed.lead_sums,
             iteration: self.closed.plant.iterations(),
             gpus: self.closed.plant.gpus().collect(),

@@ -12,7 +12,7 @@ use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Table};
 
-use super::run::{Frame, Run};
+use super::run::{Frame, Run, largest};
 use super::{Finished, Stopped};
 use litd_cli::draw::{self, AROUND_TABLE, Entry, FOOT, Heights, bold, quit_within};
 use litd_cli::show;
@@ -135,23 +135,23 @@ impl View<'_> {
             .map(largest_lead)
             .fold(f64::MIN_POSITIVE, f64::max);
         let smallest = now
-            .leads
+            .mean_leads
             .iter()
             .copied()
             .fold(Millis(f64::MAX), Millis::min);
         let before_bar = WIDTHS.iter().sum::<u16>() + WIDTHS.len() as u16;
         let longest = area.width.saturating_sub(2 + before_bar).min(BAR);
-        let leads: Vec<f64> = now.leads.iter().map(|lead| lead.0).collect();
+        let leads: Vec<f64> = now.mean_leads.iter().map(|lead| lead.0).collect();
         let shown = draw::least(
             &leads,
             usize::from(area.height.saturating_sub(AROUND_TABLE)),
         );
         let hidden = now.caps.len() - shown.len();
         let rows = shown.into_iter().map(|gpu| {
-            let lead = now.leads[gpu];
+            let lead = now.mean_leads[gpu];
             let filled = ((lead.0 / scale) * f64::from(longest)).round() as usize;
             let change = now.caps[gpu] - first.caps[gpu];
-            let (mark, style) = if lead == smallest {
+            let (mark, style) = if lead == smallest && !now.is_level {
                 ('>', Style::new().fg(Color::Yellow))
             } else {
                 (' ', Style::new())
@@ -162,16 +162,13 @@ impl View<'_> {
                 format!("{:>5}", signed(change)),
                 show::mhz(now.clocks[gpu]),
                 format!("{:3.0} °C", now.temperatures[gpu].0),
-                format!("{:7.1}", lead.0),
+                format!("{:7.3}", lead.0),
                 "█".repeat(filled.min(longest.into())),
             ])
             .style(style)
         });
         let widths = WIDTHS.map(Constraint::Length).into_iter();
-        let title = match hidden {
-            0 => " > starts last: the others wait for it ".to_owned(),
-            more => format!(" > starts last: the others wait for it, +{more} more "),
-        };
+        let title = draw::who_is_waited_for(!now.is_level, hidden);
         let table = Table::new(rows, widths.chain([Constraint::Min(0)]))
             .header(
                 Row::new(["", "   cap", "moved", "   clock", "  temp", "lead ms", ""])
@@ -184,7 +181,7 @@ impl View<'_> {
     fn draw_leads(&self, screen: &mut Screen, area: Rect) {
         let values: Vec<f64> = self.frames.iter().map(largest_lead).collect();
         let high = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-        let title = format!(" largest lead, up to {high:.0} ms ");
+        let title = format!(" mean lead of the first GPU, up to {high:.2} ms ");
         draw::chart(screen, area, title, &values, 0.0..high);
     }
 
@@ -213,12 +210,7 @@ impl View<'_> {
 }
 
 fn largest_lead(frame: &Frame) -> f64 {
-    frame
-        .leads
-        .iter()
-        .copied()
-        .fold(Millis::ZERO, Millis::max)
-        .0
+    largest(&frame.mean_leads).0
 }
 
 /// Iterations per second.

@@ -79,15 +79,15 @@ pub fn print_heading(scenario: &Scenario, seed: u64) -> Outcome {
 
 /// The heads of the table; the first line spans pairs of columns.
 const HEADINGS: [&str; 2] = [
-    "SIMULATED      throughput     GPU power  largest lead, ms  adjust-",
+    "SIMULATED      throughput     GPU power    mean lead, ms   adjust-",
     "policy        ratio paper   ratio paper   before -> after    ments  samples",
 ];
 
 const LEGEND: &str = "\
-ratio: after/before; above 1 is more, below 1 is less. Lead: summed over the
-kernels of an iteration. paper: measured on a real 8x MI300X node (Lit Silicon,
-Table III, whose power is before/after; here it is turned over). Neither column
-predicts what a node of yours gains.";
+ratio: after/before; above 1 is more, below 1 is less. Lead: how much earlier
+than the last GPU the first one starts a kernel. paper: measured on a real
+8x MI300X node (Lit Silicon, Table III, whose power is before/after; here it is
+turned over). Neither column predicts what a node of yours gains.";
 
 /// The paper's columns stand only beside the scenario that is like the paper's node.
 pub fn print_table(finished: &[Finished], like_the_paper: bool) -> Outcome {
@@ -126,7 +126,7 @@ fn verdict(summary: &Summary) -> Vec<String> {
 }
 
 fn row(summary: &Summary, like_the_paper: bool) -> String {
-    let largest = |leads: &[Millis]| leads.iter().copied().fold(Millis::ZERO, Millis::max).0;
+    let [lead_before, lead_after] = summary.largest_lead;
     let measured = paper(summary.policy).filter(|_| like_the_paper);
     let paper = |of: fn((f64, f64)) -> f64| {
         measured.map_or_else(|| "-".to_owned(), |pair| format!("{:.2}", of(pair)))
@@ -138,11 +138,7 @@ fn row(summary: &Summary, like_the_paper: bool) -> String {
         paper(|(throughput, _)| throughput),
         summary.node_power_ratio,
         paper(|(_, power)| power),
-        format!(
-            "{:.0} -> {:.0}",
-            largest(&summary.leads_before),
-            largest(&summary.leads_after)
-        ),
+        format!("{:.2} -> {:.2}", lead_before.0, lead_after.0),
         summary.adjustments,
         summary.samples,
     )

@@ -26,8 +26,13 @@ pub struct Frame {
     pub state: State,
     /// Why the loop is where it is, in words; only where something happened.
     pub event: Option<String>,
+    /// Whether no GPU waits for another.
+    pub is_level: bool,
     pub caps: Vec<Watts>,
+    /// Summed over the kernels of an iteration.
     pub leads: Vec<Millis>,
+    /// The same per kernel.
+    pub mean_leads: Vec<Millis>,
     pub clocks: Vec<Hertz>,
     pub temperatures: Vec<Celsius>,
     /// Mean power of all GPUs over the period.
@@ -52,6 +57,8 @@ pub struct Summary {
     pub caps: Vec<Watts>,
     pub leads_before: Vec<Millis>,
     pub leads_after: Vec<Millis>,
+    /// The largest lead per kernel, before and after.
+    pub largest_lead: [Millis; 2],
 }
 
 /// What a sampling period showed and brought.
@@ -59,9 +66,13 @@ pub struct Period {
     pub state: State,
     /// Whether caps were changed at its end.
     pub applied: bool,
+    /// Whether no GPU waits for another.
+    pub is_level: bool,
     /// The last that the loop said, but for how many samples it has.
     pub why: String,
+    /// Summed over so many kernels of an iteration.
     pub leads: Vec<Millis>,
+    pub kernels: f64,
     /// Iterations since the node was switched on.
     pub iteration: u32,
     /// Of each GPU, after the change.
@@ -147,7 +158,13 @@ impl Run {
             iteration: period.iteration,
             state: period.state,
             event,
+            is_level: period.is_level,
             caps: gpus.iter().map(|gpu| gpu.cap).collect(),
+            mean_leads: period
+                .leads
+                .iter()
+                .map(|&lead| lead / period.kernels)
+                .collect(),
             leads: period.leads,
             clocks: gpus.iter().map(|gpu| gpu.clock).collect(),
             temperatures: gpus.iter().map(|gpu| gpu.temperature).collect(),
@@ -196,10 +213,16 @@ impl Run {
             converged: matches!(self.state, Some(State::Converged | State::Observe)),
             verdict: self.verdict.clone(),
             caps: self.watched.caps(),
+            largest_lead: [&before, &after].map(|it| largest(&it.mean_leads)),
             leads_before: before.leads,
             leads_after: after.leads,
         }
     }
+}
+
+/// The largest of the GPUs' leads.
+pub fn largest(leads: &[Millis]) -> Millis {
+    leads.iter().copied().fold(Millis::ZERO, Millis::max)
 }
 
 /// The mean of some frames.
@@ -207,13 +230,17 @@ struct Mean {
     iteration_time: Millis,
     power: Watts,
     leads: Vec<Millis>,
+    mean_leads: Vec<Millis>,
 }
 
 impl Mean {
     fn of(frames: &[Frame]) -> Self {
         let n = frames.len() as f64;
         let gpus = frames.first().map_or(0, |frame| frame.leads.len());
-        let lead = |gpu: usize| frames.iter().map(|frame| frame.leads[gpu]).sum::<Millis>() / n;
+        let mean = |of: fn(&Frame) -> &[Millis]| {
+            let lead = |gpu: usize| frames.iter().map(|frame| of(frame)[gpu]).sum::<Millis>() / n;
+            (0..gpus).map(lead).collect()
+        };
         Self {
             iteration_time: frames
                 .iter()
@@ -221,7 +248,8 @@ impl Mean {
                 .sum::<Millis>()
                 / n,
             power: frames.iter().map(|frame| frame.power).sum::<Watts>() / n,
-            leads: (0..gpus).map(lead).collect(),
+            leads: mean(|frame| &frame.leads),
+            mean_leads: mean(|frame| &frame.mean_leads),
         }
     }
 }

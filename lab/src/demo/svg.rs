@@ -13,36 +13,48 @@ use litd_cli::colours::COLOURS;
 use litd_cli::output;
 
 /// A panel, and the width of one that has no neighbour: a narrower picture crops its title.
-const PANEL: (u32, u32) = (380, 190);
+const PANEL: (u32, u32) = (380, 204);
 const LONE: u32 = 560;
 const FONT: &str = "sans-serif";
+/// The lines that mark where caps were changed.
+const ADJUSTMENT: RGBColor = RGBColor(150, 150, 150);
 
 /// The height of a line of the title, and the width of a character, generously.
 const TITLE: (i32, u32) = (24, 9);
 /// The width and height of an entry of the legend.
 const ENTRY: (u32, i32) = (64, 20);
 
-/// A quantity over time: its title, and its lines' values in one frame.
+/// A quantity over time, its unit, and its lines' values in one frame.
 struct Quantity {
     title: &'static str,
+    unit: &'static str,
     values: fn(&Frame) -> Vec<f64>,
 }
 
-const QUANTITIES: [Quantity; 4] = [
+const QUANTITIES: [Quantity; 5] = [
     Quantity {
-        title: "lead, ms (sum over the iteration)",
-        values: |frame| frame.leads.iter().map(|lead| lead.0).collect(),
+        title: "lead, mean of all kernels",
+        unit: "ms",
+        values: |frame| frame.mean_leads.iter().map(|lead| lead.0).collect(),
     },
     Quantity {
-        title: "cap, W",
+        title: "cap",
+        unit: "W",
         values: |frame| frame.caps.iter().map(|cap| cap.0).collect(),
     },
     Quantity {
-        title: "clock, MHz",
+        title: "clock",
+        unit: "MHz",
         values: |frame| frame.clocks.iter().map(|clock| clock.0 / 1e6).collect(),
     },
     Quantity {
-        title: "throughput, iterations per second",
+        title: "power of all GPUs",
+        unit: "W",
+        values: |frame| vec![frame.power.0],
+    },
+    Quantity {
+        title: "throughput",
+        unit: "iterations per second",
         values: |frame| vec![1e3 / frame.iteration_time.0],
     },
 ];
@@ -72,7 +84,10 @@ pub fn draw(file: &Path, scenario: &Scenario, finished: &[Finished]) -> Fallible
             let Some(run) = finished.get(index % finished.len().max(1)) else {
                 continue;
             };
-            draw_panel(panel, &QUANTITIES[row], run)?;
+            let quantity = &QUANTITIES[row];
+            if let Some(axes) = Axes::of(quantity, finished) {
+                draw_panel(panel, quantity, &axes, run)?;
+            }
         }
         root.present()?;
     }
@@ -90,7 +105,10 @@ struct Header {
 
 impl Header {
     fn new(scenario: &Scenario, width: u32) -> Self {
-        let title = format!("SIMULATED: {} (over iterations)", scenario.title);
+        let title = format!(
+            "SIMULATED: {} (grey lines: caps are changed)",
+            scenario.title
+        );
         let fits = |each: u32| ((width.saturating_sub(20) / each) as usize).max(1);
         Self {
             title: output::wrap(&title, fits(TITLE.1)),
@@ -137,9 +155,34 @@ fn colour(line: usize, lines: usize) -> RGBAColor {
     }
 }
 
+/// What the panels of one quantity have in common, so that policies can be compared by eye.
+struct Axes {
+    end: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Axes {
+    /// `None` where there is nothing to draw.
+    fn of(quantity: &Quantity, finished: &[Finished]) -> Option<Self> {
+        let frames = || finished.iter().flat_map(|run| &run.frames);
+        let all = || frames().flat_map(quantity.values);
+        let low = all().fold(f64::INFINITY, f64::min);
+        let high = all().fold(f64::NEG_INFINITY, f64::max);
+        // At least a percent is shown, so that noise looks as small as it is.
+        let extra = ((high - low) * 0.06).max(high.abs() * 5e-3 + f64::MIN_POSITIVE);
+        (low.is_finite() && high.is_finite()).then(|| Self {
+            end: frames().fold(1.0, |end, frame| f64::from(frame.iteration).max(end)),
+            low: low - extra,
+            high: high + extra,
+        })
+    }
+}
+
 fn draw_panel(
     area: &DrawingArea<SVGBackend, Shift>,
     quantity: &Quantity,
+    axes: &Axes,
     run: &Finished,
 ) -> Fallible {
     let points: Vec<(f64, Vec<f64>)> = run
@@ -147,16 +190,7 @@ fn draw_panel(
         .iter()
         .map(|frame| (f64::from(frame.iteration), (quantity.values)(frame)))
         .collect();
-    let all = points.iter().flat_map(|(_, values)| values.iter().copied());
-    let low = all.clone().fold(f64::INFINITY, f64::min);
-    let high = all.fold(f64::NEG_INFINITY, f64::max);
-    if !(low.is_finite() && high.is_finite()) {
-        return Ok(());
-    }
-    // At least a percent is shown, so that noise looks as small as it is.
-    let extra = ((high - low) * 0.06).max(high.abs() * 5e-3 + f64::MIN_POSITIVE);
-    let digits = if high < 10.0 { 3 } else { 0 };
-    let end = points.last().map_or(1.0, |(iteration, _)| *iteration);
+    let digits = if axes.high < 10.0 { 2 } else { 0 };
     let mut chart = ChartBuilder::on(area)
         .caption(
             format!("{}: {}", run.summary.policy, quantity.title),
@@ -164,19 +198,31 @@ fn draw_panel(
         )
         .margin(6)
         .margin_right(18)
-        .x_label_area_size(22)
-        .y_label_area_size(50)
-        .build_cartesian_2d(0.0..end, (low - extra)..(high + extra))?;
+        .x_label_area_size(36)
+        .y_label_area_size(58)
+        .build_cartesian_2d(0.0..axes.end, axes.low..axes.high)?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
         .bold_line_style(RGBColor(225, 225, 225))
         .x_labels(6)
         .y_labels(5)
+        .x_desc("iteration")
+        .y_desc(quantity.unit)
         .y_label_formatter(&|value| format!("{value:.digits$}"))
         .x_label_formatter(&|iteration| format!("{iteration:.0}"))
         .label_style((FONT, 11))
+        .axis_desc_style((FONT, 11))
         .draw()?;
+    // Where caps were changed.
+    for pair in run.frames.windows(2) {
+        let [before, after] = pair else { continue };
+        if before.caps != after.caps {
+            let at = f64::from(after.iteration);
+            let ends = [(at, axes.low), (at, axes.high)];
+            chart.draw_series(LineSeries::new(ends, ADJUSTMENT.stroke_width(1)))?;
+        }
+    }
     let lines = points.first().map_or(0, |(_, values)| values.len());
     for line in 0..lines {
         let colour = colour(line, lines);

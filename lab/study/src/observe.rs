@@ -17,6 +17,8 @@ pub struct Observed {
     pub sample: Sample,
     /// The summed lead of each GPU.
     pub lead_sums: Vec<Millis>,
+    /// Over how many kernels each is summed.
+    pub kernels: u32,
 }
 
 /// The names of a plant's kernels.
@@ -78,6 +80,7 @@ pub fn sample(
     let last_in = report.last_in.iter();
     Ok(Observed {
         lead_sums: lead(Aggregation::Sum).collect(),
+        kernels: matched,
         sample: Sample {
             iteration: plant.iterations(),
             leads: lead(aggregation).map(Some).collect(),

@@ -172,7 +172,9 @@ fn the_picture_is_an_svg_that_says_simulated() {
         "gpu-red: lead",
         "gpu-red: cap",
         "gpu-red: clock",
+        "gpu-red: power of all GPUs",
         "throughput",
+        "caps are changed",
     ] {
         assert!(svg.contains(text), "{text}");
     }

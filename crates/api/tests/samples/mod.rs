@@ -35,7 +35,6 @@ pub fn status() -> Status {
             lent: Watts::ZERO,
             caps: Watts(5600.0),
             power: Some(Watts(5321.0)),
-            estimated_saving: Watts(120.0),
             harm: None,
             yielded: false,
             unmanaged: Vec::new(),
@@ -99,6 +98,11 @@ fn gpu(number: u32) -> DeviceStatus {
         } else {
             80.0 - f64::from(number)
         })),
+        lead_per_kernel: Some(Millis(if is_straggler {
+            0.0
+        } else {
+            8.0 - 0.1 * f64::from(number)
+        })),
         busy: Some(0.98),
         plan: (number == 7).then_some(PlanStatus {
             locked: Some(Hertz(1.85e9)),
@@ -127,6 +131,7 @@ fn socket(number: u32) -> DeviceStatus {
         limiter: Limiter::Unknown,
         throttled: false,
         lead: None,
+        lead_per_kernel: None,
         busy: None,
         plan: None,
         ..gpu(0)
