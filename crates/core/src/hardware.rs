@@ -138,6 +138,8 @@ impl<S: Store> Core<S> {
                     self.out.error("ignored", &backend);
                 }
                 self.expect_late(device, wanted, true);
+                // What its driver makes of the wanted cap goes back after a crash, too.
+                self.journal_late(device, held);
                 self.write_failed(device, &format!("was set to {wanted} and holds {held}"));
             }
             Written::Failed => {

@@ -95,9 +95,25 @@ impl<S: Store> Core<S> {
             unit.landing = Landing::merged(unit.landing.take(), late);
         }
         let same = entry.is_part(unit.device.identity.serial.as_deref());
+        let wanted = entry.ours.last().copied();
+        let wanted = wanted.into_iter().chain(self.writer.done_last(&address));
+        let known = { wanted }.any(|wanted| unit.rounds(wanted, reading.cap));
         // An entry of an earlier boot counts as one of this boot: a boot id does not tell whether the
         // devices were reset (kexec), and a container may have one of its own.
-        match entry.undo(reading.cap) {
+        let undo = match entry.undo(reading.cap) {
+            // Its driver has rounded, and litd died before it read that; or the journal is an older copy of the one
+            // that litd wrote, which a backup has brought back.
+            Undo::Foreign if same && known => {
+                unit.found = Some(entry.found);
+                self.journal_writes(&[(device, reading.cap)]);
+                Undo::Write(entry.found)
+            }
+            undo => undo,
+        };
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        match undo {
             // It leaves the journal once it has stayed so: a write of the predecessor's may still
             // be on its way.
             Undo::Nothing => unit.found = Some(entry.found),

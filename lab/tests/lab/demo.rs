@@ -174,7 +174,7 @@ fn the_picture_is_an_svg_that_says_simulated() {
         "gpu-red: clock",
         "gpu-red: power of all GPUs",
         "throughput",
-        "caps are changed",
+        "grey lines",
     ] {
         assert!(svg.contains(text), "{text}");
     }

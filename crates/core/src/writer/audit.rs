@@ -57,6 +57,37 @@ pub(crate) struct Undone {
     pub unix_seconds: f64,
 }
 
+/// The cap that each device was last asked to take, where litd did that by itself and the end of a log says that it was
+/// done.
+pub(crate) fn done_last(tail: &[u8]) -> BTreeMap<String, Watts> {
+    let mut last: BTreeMap<String, (u64, Watts)> = BTreeMap::new();
+    let mut done = BTreeMap::new();
+    for line in tail.split(|&byte| byte == b'\n') {
+        let Some(Line::Intact(record)) = Record::decode(line) else {
+            continue;
+        };
+        match record.entry {
+            Entry::Intent(intent) => {
+                done.remove(&intent.device);
+                match intent.actor == LITD {
+                    true => last.insert(intent.device, (record.seq, intent.new_watts)),
+                    false => last.remove(&intent.device),
+                };
+            }
+            // What was read back may be what its driver made of it.
+            Entry::Outcome(outcome) if outcome.result != Ending::Failed => {
+                let asked = last.get(&outcome.device);
+                let asked = asked.filter(|(seq, _)| *seq == outcome.intent);
+                if let Some(&(_, cap)) = asked {
+                    done.insert(outcome.device, cap);
+                }
+            }
+            _ => {}
+        }
+    }
+    done
+}
+
 /// The writes that were not confirmed, by the end of a log.
 pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
     let mut undone = BTreeMap::new();

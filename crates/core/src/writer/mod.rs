@@ -4,6 +4,8 @@
 
 mod audit;
 
+use std::collections::BTreeMap;
+
 use litd_api::EventKind;
 use litd_api::audit::Intent;
 use litd_power::PowerError;
@@ -24,6 +26,8 @@ pub(crate) struct Writer<S> {
     /// Why the journal can't be written, while it can't.
     trouble: Option<String>,
     audit: Audit,
+    /// The cap that each device was last asked to take by a predecessor, where its log says that this was done.
+    done: BTreeMap<String, Watts>,
     store: S,
 }
 
@@ -49,10 +53,14 @@ impl<S: Store> Writer<S> {
             journal,
             trouble: None,
             audit: Audit::open(&log),
+            done: audit::done_last(&log),
             store,
         };
-        let undone = audit::undone(&log);
-        Ok((writer, Left { recovered, undone }))
+        let left = Left {
+            recovered,
+            undone: audit::undone(&log),
+        };
+        Ok((writer, left))
     }
 
     /// Where litd keeps what has to outlive it.
@@ -75,6 +83,11 @@ impl<S: Store> Writer<S> {
         let boot = self.journal.boot_id();
         let entries = self.journal.entries().iter();
         entries.filter(move |entry| entry.boot_id == boot)
+    }
+
+    /// The cap that a device was last asked to take by a predecessor, where its log says that this was done.
+    pub fn done_last(&self, address: &str) -> Option<Watts> {
+        self.done.get(address).copied()
     }
 
     /// What the journal says of a device.

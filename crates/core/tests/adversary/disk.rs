@@ -49,6 +49,16 @@ impl Disk {
         platter.kept.journal.clear();
     }
 
+    /// What the journal's file holds.
+    pub fn journal(&self) -> Vec<u8> {
+        self.0.borrow().kept.journal.clone()
+    }
+
+    /// Somebody puts another file in the journal's place.
+    pub fn put_journal(&self, bytes: Vec<u8>) {
+        self.0.borrow_mut().kept.journal = bytes;
+    }
+
     /// The addresses of GPUs that the undo journal has something to give back to.
     pub fn journal_keeps(&self) -> Vec<String> {
         let journal = litd_core::journal::read(&self.0.borrow().kept.journal).unwrap();

@@ -23,6 +23,8 @@ pub enum Writes {
     OutOfRange,
     /// The driver remembers what it was told and says that; the GPU holds what it held.
     NotInForce,
+    /// The driver counts in less than the unit that it tells: what it holds is a little less.
+    Rounded,
 }
 
 #[derive(Debug, Clone)]
@@ -167,6 +169,11 @@ impl Gpu {
             Writes::Taken => {
                 self.cap = cap;
                 Ok(cap)
+            }
+            Writes::Rounded => {
+                let unit = self.range.default.0 / 1024.0;
+                self.cap = Watts((cap.0 / unit).floor() * unit);
+                Ok(self.cap)
             }
         }
     }

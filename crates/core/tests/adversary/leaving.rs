@@ -304,3 +304,53 @@ fn stale_settling() {
     node.pass(30.0);
     assert_eq!(node.status().devices[3].state, DeviceState::Ours);
 }
+
+/// A backup brings an older copy of the journal back, which does not know what litd set last. Its log does.
+#[test]
+fn an_older_copy_of_the_journal_gives_back_what_was_found() {
+    for restores in [true, false] {
+        let mut node = Node::under(1800.0, found_at(4, 700.0));
+        let older = node.disk.journal();
+        node.command(budget(1400.0)).unwrap();
+        node.pass(5.0);
+        node.all_hold(350.0);
+        node.kill();
+        node.disk.put_journal(older);
+        match restores {
+            true => assert!(node.restore()),
+            false => {
+                node.start();
+                node.pass(5.0);
+                assert!(node.stop());
+            }
+        }
+        node.all_hold(700.0);
+        assert_eq!(node.disk.journal_keeps(), Vec::<String>::new());
+    }
+}
+
+/// Drivers that count in another unit than they tell: what they make of a cap is litd's as the cap is.
+#[test]
+fn what_a_driver_rounds_goes_back_after_a_crash() {
+    for (crash, restores) in [(5.0, true), (5.0, false), (0.0, true)] {
+        let mut gpus = found_at(4, 700.0);
+        for gpu in &mut gpus {
+            gpu.writes = Writes::Rounded;
+        }
+        let mut node = Node::with(gpus, observing());
+        node.pass(5.0);
+        node.command(budget(1732.0)).unwrap();
+        node.pass(crash);
+        node.kill();
+        assert!(node.caps()[1] < 433.0, "{:?}", node.caps());
+        match restores {
+            true => assert!(node.restore()),
+            false => {
+                node.start();
+                node.pass(5.0);
+                assert!(node.stop());
+            }
+        }
+        node.all_hold(700.0);
+    }
+}
