@@ -95,9 +95,11 @@ impl<S: Store> Core<S> {
             unit.landing = Landing::merged(unit.landing.take(), late);
         }
         let same = entry.is_part(unit.device.identity.serial.as_deref());
-        let wanted = entry.ours.last().copied();
-        let wanted = wanted.into_iter().chain(self.writer.done_last(&address));
-        let known = { wanted }.any(|wanted| unit.rounds(wanted, reading.cap));
+        let asked = self.writer.asked_last(&address);
+        let known = asked.is_some_and(|asked| match asked.read_back {
+            Some(read_back) => read_back.is_same_cap(reading.cap),
+            None => unit.rounds(asked.cap, reading.cap),
+        });
         // An entry of an earlier boot counts as one of this boot: a boot id does not tell whether the
         // devices were reset (kexec), and a container may have one of its own.
         let undo = match entry.undo(reading.cap) {

@@ -57,35 +57,43 @@ pub(crate) struct Undone {
     pub unix_seconds: f64,
 }
 
-/// The cap that each device was last asked to take, where litd did that by itself and the end of a log says that it was
-/// done.
-pub(crate) fn done_last(tail: &[u8]) -> BTreeMap<String, Watts> {
-    let mut last: BTreeMap<String, (u64, Watts)> = BTreeMap::new();
-    let mut done = BTreeMap::new();
+/// What litd, and nobody by hand, asked a device to take last.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Asked {
+    seq: u64,
+    /// That cap.
+    pub cap: Watts,
+    /// What was read back then, unless the log does not say how that ended, or that it failed.
+    pub read_back: Option<Watts>,
+}
+
+/// What each device was asked to take last, by the end of a log.
+pub(crate) fn asked_last(tail: &[u8]) -> BTreeMap<String, Asked> {
+    let mut last: BTreeMap<String, Asked> = BTreeMap::new();
     for line in tail.split(|&byte| byte == b'\n') {
         let Some(Line::Intact(record)) = Record::decode(line) else {
             continue;
         };
         match record.entry {
-            Entry::Intent(intent) => {
-                done.remove(&intent.device);
-                match intent.actor == LITD {
-                    true => last.insert(intent.device, (record.seq, intent.new_watts)),
-                    false => last.remove(&intent.device),
+            Entry::Intent(intent) if intent.actor == LITD => {
+                let asked = Asked {
+                    seq: record.seq,
+                    cap: intent.new_watts,
+                    read_back: None,
                 };
+                last.insert(intent.device, asked);
             }
-            // What was read back may be what its driver made of it.
-            Entry::Outcome(outcome) if outcome.result != Ending::Failed => {
-                let asked = last.get(&outcome.device);
-                let asked = asked.filter(|(seq, _)| *seq == outcome.intent);
-                if let Some(&(_, cap)) = asked {
-                    done.insert(outcome.device, cap);
+            Entry::Intent(intent) => drop(last.remove(&intent.device)),
+            Entry::Outcome(outcome) => {
+                let asked = last.get_mut(&outcome.device);
+                if let Some(asked) = asked.filter(|it| it.seq == outcome.intent) {
+                    asked.read_back = outcome.read_back_watts;
                 }
             }
             _ => {}
         }
     }
-    done
+    last
 }
 
 /// The writes that were not confirmed, by the end of a log.

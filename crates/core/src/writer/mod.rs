@@ -16,8 +16,8 @@ use crate::outbox::Outbox;
 use crate::record::Note;
 use crate::store::Store;
 
-use audit::Audit;
 pub(crate) use audit::Undone;
+use audit::{Asked, Audit};
 
 /// The journal and the log, and the disk that has them.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub(crate) struct Writer<S> {
     /// Why the journal can't be written, while it can't.
     trouble: Option<String>,
     audit: Audit,
-    /// The cap that each device was last asked to take by a predecessor, where its log says that this was done.
-    done: BTreeMap<String, Watts>,
+    /// What a predecessor's log says that each device was asked to take last.
+    asked: BTreeMap<String, Asked>,
     store: S,
 }
 
@@ -53,7 +53,7 @@ impl<S: Store> Writer<S> {
             journal,
             trouble: None,
             audit: Audit::open(&log),
-            done: audit::done_last(&log),
+            asked: audit::asked_last(&log),
             store,
         };
         let left = Left {
@@ -85,9 +85,9 @@ impl<S: Store> Writer<S> {
         entries.filter(move |entry| entry.boot_id == boot)
     }
 
-    /// The cap that a device was last asked to take by a predecessor, where its log says that this was done.
-    pub fn done_last(&self, address: &str) -> Option<Watts> {
-        self.done.get(address).copied()
+    /// What a predecessor asked a device to take last, if its log says that.
+    pub fn asked_last(&self, address: &str) -> Option<Asked> {
+        self.asked.get(address).copied()
     }
 
     /// What the journal says of a device.
