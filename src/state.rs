@@ -70,11 +70,7 @@ impl Lock {
     /// # Errors
     /// Another process has it ([`StateError::Held`]), or it is no directory.
     pub fn take(directory: &Path) -> Result<Self, StateError> {
-        let made = DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory);
-        if let Err(cause) = made {
+        if let Err(cause) = make(directory) {
             if directory.exists() && !directory.is_dir() {
                 return Err(StateError::NoDirectory(directory.to_owned()));
             }
@@ -322,6 +318,8 @@ impl FileStore {
 
     /// The answer is the new file, for appending.
     fn try_replace(&mut self, name: &str, bytes: &[u8]) -> io::Result<File> {
+        // Somebody may have removed it, or moved it away, since the start.
+        make(&self.directory)?;
         files::keep_others_out(&self.directory)?;
         let new = self.directory.join(format!("{name}.new"));
         let mut file = files::open_own(&new, private().append(true))?;
@@ -481,6 +479,14 @@ impl Store for FileStore {
 /// The same error, naming the file.
 pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Makes a state directory that is not there.
+fn make(directory: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
 }
 
 fn load(path: &Path) -> io::Result<Vec<u8>> {

@@ -135,7 +135,7 @@ fn a_journal_that_is_removed_while_caps_are_steady_is_there_again_within_seconds
     let writes = stand.rig.ledger().len();
     assert_eq!(stand.journaled().len(), GPUS);
     type Change = fn(&Path);
-    let changes: [(&str, Change); 4] = [
+    let changes: [(&str, Change); 5] = [
         ("removed", |journal| fs::remove_file(journal).unwrap()),
         ("emptied", |journal| fs::write(journal, "").unwrap()),
         ("replaced by one that names nothing", |journal| {
@@ -147,6 +147,10 @@ fn a_journal_that_is_removed_while_caps_are_steady_is_there_again_within_seconds
             let state = journal.parent().unwrap();
             fs::rename(state, state.with_extension("moved")).unwrap();
             fs::create_dir(state).unwrap();
+        }),
+        ("its directory is away", |journal| {
+            let state = journal.parent().unwrap();
+            fs::rename(state, state.with_extension("away")).unwrap();
         }),
     ];
     for (count, (what, change)) in (1..).zip(changes) {

@@ -94,6 +94,9 @@ pub struct Intent {
     pub old_watts: Option<Watts>,
     /// What it is set to.
     pub new_watts: Watts,
+    /// What goes back to it in the end; absent if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found_watts: Option<Watts>,
 }
 
 /// How a write ended.
@@ -216,6 +219,7 @@ mod tests {
                 sample: Some(12),
                 old_watts: Some(Watts(750.0)),
                 new_watts: Watts(741.0),
+                found_watts: Some(Watts(700.0)),
             }),
             Entry::Outcome(Outcome {
                 intent: 2,

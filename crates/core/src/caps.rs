@@ -181,6 +181,7 @@ impl<S: Store> Core<S> {
             job,
             old_watts: self.actuator.held(device),
             new_watts: cap,
+            found_watts: unit.found,
         })
     }
 

@@ -95,7 +95,10 @@ impl<S: Store> Core<S> {
             unit.landing = Landing::merged(unit.landing.take(), late);
         }
         let same = entry.is_part(unit.device.identity.serial.as_deref());
+        // What was asked before this was found is outdated: somebody has been there since.
+        let is_found = |found: Watts| found.is_same_cap(entry.found);
         let asked = self.writer.asked_last(&address);
+        let asked = asked.filter(|it| it.found.is_some_and(is_found));
         let known = asked.is_some_and(|asked| match asked.read_back {
             Some(read_back) => read_back.is_same_cap(reading.cap),
             None => unit.rounds(asked.cap, reading.cap),

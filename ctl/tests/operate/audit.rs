@@ -28,6 +28,7 @@ fn write(seq: u64, gpu: u32, watts: f64, job: Option<&str>) -> [Record; 2] {
         sample: job.map(|_| 12),
         old_watts: Some(Watts(750.0)),
         new_watts: Watts(watts),
+        found_watts: Some(Watts(700.0)),
     };
     let outcome = Outcome {
         intent: seq,

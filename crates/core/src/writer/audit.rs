@@ -61,6 +61,8 @@ pub(crate) struct Undone {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Asked {
     seq: u64,
+    /// What was to go back then.
+    pub found: Option<Watts>,
     /// That cap.
     pub cap: Watts,
     /// What was read back then, unless the log does not say how that ended, or that it failed.
@@ -78,6 +80,7 @@ pub(crate) fn asked_last(tail: &[u8]) -> BTreeMap<String, Asked> {
             Entry::Intent(intent) if intent.actor == LITD => {
                 let asked = Asked {
                     seq: record.seq,
+                    found: intent.found_watts,
                     cap: intent.new_watts,
                     read_back: None,
                 };
