@@ -455,6 +455,10 @@ impl<S: Store> Core<S> {
 
     /// Brings targets, writes, reads and the journal up to what is known now.
     pub(crate) fn settle_up(&mut self) {
+        if self.stopping.is_some_and(|it| it.done) {
+            // What was judged then is not to change: nothing is begun any more.
+            return;
+        }
         self.retry_writes();
         self.settle_by_hand();
         self.follow_opt_outs();

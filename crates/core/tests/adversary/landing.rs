@@ -77,7 +77,7 @@ fn on_top_of_somebody_elses_cap_after_a_stop() {
 fn after_a_stop_and_what_runs_after_it() {
     let mut node = failed_write(24);
     // It waits for its own writes, in vain, and leaves them to the next.
-    assert!(node.stop());
+    assert!(node.stops_and_keeps(&["0000:02:00.0"]));
     let is_told = node
         .log
         .iter()

@@ -143,6 +143,20 @@ impl Node {
         self.until_stopped()
     }
 
+    /// It stops in time, and says in the end that writes to these devices may still be done.
+    pub fn stops_and_keeps(&mut self, devices: &[&str]) -> bool {
+        self.note("--- stop");
+        self.event(Event::Stop);
+        let until = self.now + PATIENCE;
+        while !self.stopped && self.now < until {
+            self.step();
+        }
+        let stopped = self.stopped;
+        assert_eq!(self.may_land_on_exit(), devices);
+        self.gone();
+        stopped
+    }
+
     /// It stops, and does not wait in vain for caps that it is not to move.
     pub fn stops_at_once(&mut self) {
         let before = self.now;
