@@ -67,6 +67,9 @@ pub(crate) struct Condition {
     saved: Nanos,
     #[serde(skip)]
     looked: Nanos,
+    /// Whether the disk did not take it the last time: what litd is to leave alone has to outlive it.
+    #[serde(skip)]
+    is_unkept: bool,
 }
 
 impl Condition {
@@ -146,7 +149,8 @@ impl<S: Store> Core<S> {
         for (device, above) in seen {
             changed |= self.needs(device, above, passed);
         }
-        if changed || self.now >= self.condition.saved + SAVED {
+        let is_old = self.now >= self.condition.saved + SAVED;
+        if changed || is_old || self.condition.is_unkept {
             self.save_condition();
         }
     }
@@ -211,10 +215,14 @@ impl<S: Store> Core<S> {
         }
         let outcome = self.condition.save(self.writer.store_mut());
         let kept = outcome.is_ok();
+        let was_unkept = std::mem::replace(&mut self.condition.is_unkept, !kept);
         if let Err(error) = outcome {
             self.out.error("condition", "");
-            let text = format!("the node's condition can't be kept: {error}");
-            self.note(Note::warning(EventKind::Fault, text));
+            // It is tried again each second, and told once.
+            if !was_unkept {
+                let text = format!("the node's condition can't be kept: {error}");
+                self.note(Note::warning(EventKind::Fault, text));
+            }
         }
         kept
     }

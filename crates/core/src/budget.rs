@@ -182,6 +182,11 @@ impl<S: Store> Core<S> {
         self.bounds_under(&self.config, kept)
     }
 
+    /// The same if all GPUs were litd's.
+    pub(crate) fn bounds_of_all(&self) -> Bounds {
+        self.bounds_under(&self.config, |_| false)
+    }
+
     /// The same under a configuration, where these GPUs keep what they may hold.
     fn bounds_under(&self, config: &Config, kept: impl Fn(&Unit) -> bool) -> Bounds {
         let limits = |(device, unit): (usize, &Unit)| {

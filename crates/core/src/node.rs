@@ -50,6 +50,9 @@ const EXCEEDED: f64 = 1.2;
 /// A limit that the node exceeds by more than that is one all the same once it has been told for so long.
 const INSISTED: Nanos = Nanos(60_000_000_000);
 
+/// No more sources of limits are listened to.
+const SOURCES: usize = 8;
+
 /// How often a value was seen.
 #[derive(Debug, Clone, Default)]
 struct Counted {
@@ -152,49 +155,58 @@ struct Insister {
     heard: Nanos,
 }
 
-/// The limit on the node that its BMC tells. One reading may be wrong in either direction, so the limit
-/// moves only as far as two readings in a row agree.
-#[derive(Debug)]
+/// The limits on the node that are told by its BMC, and by whoever else may know of one. One reading may be wrong in
+/// either direction, so a limit moves only as far as two readings in a row of one source agree. What one source has told
+/// no other lifts: the least counts.
+#[derive(Debug, Default)]
 struct BmcLimit {
-    /// What was told last. A node without a limit has one that nothing exceeds.
-    told: Watts,
-    in_force: Watts,
-    /// Who knows of a limit, if anybody does.
-    teller: Option<String>,
+    of: BTreeMap<String, Told>,
     /// Who tells a limit that the node far exceeds.
     insists: Option<Insister>,
 }
 
-impl Default for BmcLimit {
-    fn default() -> Self {
-        Self {
-            told: Self::NONE,
-            in_force: Self::NONE,
-            teller: None,
-            insists: None,
-        }
+/// What one source tells.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// What it has told last. A node without a limit has one that nothing exceeds.
+    last: Watts,
+    in_force: Watts,
+}
+
+impl Told {
+    const NONE: Watts = Watts(f64::INFINITY);
+    const NOTHING: Self = Self {
+        last: Self::NONE,
+        in_force: Self::NONE,
+    };
+
+    fn hear(&mut self, told: Watts) {
+        let before = std::mem::replace(&mut self.last, told);
+        self.in_force = self.in_force.max(before.min(told)).min(before.max(told));
     }
 }
 
 impl BmcLimit {
-    const NONE: Watts = Watts(f64::INFINITY);
-
-    /// Takes in what was told. Who knows of no limit does not lift what another one told. A limit that
+    /// Takes in what was told. A limit that
     /// the node far exceeds may be none, and counts only from whose limit is in force already (that
     /// one has been lowered, and the node is to follow), or once it has been told for [`INSISTED`]: it has come in
     /// an emergency, or before litd was started.
     fn hear(&mut self, reading: &NodeReading, now: Nanos) {
-        let known = self.in_force().is_some() && self.teller.as_deref() == Some(&reading.source);
+        let source = &reading.source;
+        let known = self
+            .of
+            .get(source)
+            .is_some_and(|it| it.in_force < Told::NONE);
         let enforced = |cap: &Watts| reading.power.is_none_or(|power| power <= *cap * EXCEEDED);
         let exceeded = reading.cap.is_some_and(|cap| !enforced(&cap));
-        let mine = |it: &Insister| it.source == reading.source;
+        let mine = |it: &Insister| it.source == *source;
         // Who is not heard any more leaves the word to others, and begins anew.
         let before = self.insists.take().filter(|it| now < it.heard + STALE);
         self.insists = match before {
             Some(it) if !mine(&it) => Some(it),
             // A dip of the node's power is no end of the limit.
             before if exceeded || before.is_some() && reading.cap.is_some() => Some(Insister {
-                source: reading.source.clone(),
+                source: source.clone(),
                 since: before.map_or(now, |it| it.since),
                 heard: now,
             }),
@@ -203,23 +215,22 @@ impl BmcLimit {
         let mine = self.insists.as_ref().filter(|it| mine(it));
         let insisted = mine.is_some_and(|it| now >= it.since + INSISTED);
         let cap = reading.cap.filter(|cap| known || insisted || enforced(cap));
-        let teller = self.teller.as_deref();
-        match cap {
-            Some(_) => self.teller = Some(reading.source.clone()),
-            None if teller.is_some_and(|teller| teller != reading.source) => return,
-            None => {}
+        if cap.is_none() && !self.of.contains_key(source) {
+            return;
         }
-        let told = cap.unwrap_or(Self::NONE);
-        let before = std::mem::replace(&mut self.told, told);
-        self.in_force = self.in_force.max(before.min(told)).min(before.max(told));
-        if self.in_force == Self::NONE && told == Self::NONE {
-            self.teller = None;
+        if self.of.len() >= SOURCES && !self.of.contains_key(source) {
+            return;
         }
+        let told = self.of.entry(source.clone()).or_insert(Told::NOTHING);
+        told.hear(cap.unwrap_or(Told::NONE));
+        self.of
+            .retain(|_, it| it.in_force < Told::NONE || it.last < Told::NONE);
     }
 
     /// The limit that counts, if there is one.
     fn in_force(&self) -> Option<Watts> {
-        (self.in_force < Self::NONE).then_some(self.in_force)
+        let each = self.of.values().map(|it| it.in_force);
+        each.filter(|it| *it < Told::NONE).reduce(Watts::min)
     }
 }
 
@@ -558,8 +569,13 @@ mod tests {
         assert_eq!(hear("redfish", 5000.0, Some(4000.0)), Some(Watts(6000.0)));
         assert_eq!(hear("redfish", 5000.0, Some(4000.0)), Some(Watts(4000.0)));
         assert_eq!(hear("ipmi", 5000.0, Some(400.0)), Some(Watts(4000.0)));
+        // Nor does another one with a higher limit lift it, and that one's is lifted by itself.
+        hear("acpi", 5000.0, Some(9000.0));
+        assert_eq!(hear("acpi", 5000.0, Some(9000.0)), Some(Watts(4000.0)));
         hear("redfish", 5000.0, None);
-        assert_eq!(hear("redfish", 5000.0, None), None);
+        assert_eq!(hear("redfish", 5000.0, None), Some(Watts(9000.0)));
+        hear("acpi", 5000.0, None);
+        assert_eq!(hear("acpi", 5000.0, None), None);
         // The node draws far more, and no limit was in force: this limits nothing.
         for _ in 0..3 {
             assert_eq!(hear("redfish", 5000.0, Some(1.0)), None);

@@ -114,10 +114,15 @@ impl<S: Store> Core<S> {
         };
         self.check_has_gpu()?;
         check_number(budget).map_err(|error| Problem { error })?;
-        if self.switches_off(lease) || self.renews(lease) {
+        if self.renews(lease) {
             return Ok(());
         }
-        let kept = self.bounds().check(budget);
+        // While litd is off all GPUs are with their users; it rules once they are litd's again.
+        let bounds = match self.switches_off(lease) {
+            true => self.bounds_of_all(),
+            false => self.bounds(),
+        };
+        let kept = bounds.check(budget);
         kept.map_err(|why| Problem {
             error: self.refuse_lower(lease, &why),
         })

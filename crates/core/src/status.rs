@@ -80,8 +80,11 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What CPU sockets hold less than they came with.
+    /// What CPU sockets hold less than they came with, where a job counts on that.
     pub(crate) fn lent(&self) -> Watts {
+        if self.jobs.values().all(|job| job.cpus.is_empty()) {
+            return Watts::ZERO;
+        }
         let lent = |(device, unit)| {
             let held = self.actuator.held(device)?;
             Some(self.came_with(device, unit) - held)

@@ -1,5 +1,7 @@
 //! A disk that takes no writes: what is promised then, and what is said of it.
 
+use litd_api::DeviceState;
+
 use crate::disk::Faults;
 use crate::gpu::found_at;
 use crate::node::{Node, budget, lease, release};
@@ -127,4 +129,45 @@ fn audit_trouble_is_over() {
     node.pass(3600.0);
     let said = node.status().node.summary;
     assert!(!said.contains("can't be written"), "{said}");
+}
+
+/// What is to be left alone could not be kept at first, and the disk is well again: the next litd leaves it alone.
+#[test]
+fn what_is_left_alone_is_kept_once_the_disk_is_well() {
+    let mut node = Node::under(1600.0, found_at(4, 700.0));
+    node.disk.fail(Faults {
+        replace: true,
+        ..Faults::default()
+    });
+    node.by_others(1, 350.0);
+    node.pass(5.0);
+    let told = |node: &Node| {
+        let lines = node.log.iter();
+        lines
+            .filter(|it| it.contains("condition can't be kept"))
+            .count()
+    };
+    assert_eq!(told(&node), 1, "{:?}", node.log);
+    node.disk.fail(Faults::default());
+    node.pass(5.0);
+    node.kill();
+    node.start();
+    node.pass(5.0);
+    assert_eq!(node.status().devices[1].state, DeviceState::Foreign);
+    node.command(budget(1500.0)).unwrap();
+    node.pass(10.0);
+    assert_eq!(node.caps()[1], 350.0);
+}
+
+/// While litd is off a lease is looked at as if it were on: it rules once it is.
+#[test]
+fn a_lease_below_all_floors_is_refused_while_litd_is_off() {
+    let mut node = Node::new(4);
+    node.pass(5.0);
+    node.kill_switch(true);
+    node.pass(5.0);
+    assert!(node.command(lease(10.0, 30.0)).is_err());
+    node.kill_switch(false);
+    node.pass(5.0);
+    node.all_hold(700.0);
 }
