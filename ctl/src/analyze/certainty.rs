@@ -22,7 +22,7 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
     let (spread, level) = (diagnosis.spread * 100.0, diagnosis.level * 100.0);
     if diagnosis.nobody_waits() {
         return format!(
-            "that nobody is seen to wait is sure: by their mean leads the ranks are {spread:.2} % of an iteration apart, which tells when they started and not who waits; {matching}."
+            "fairly sure, because neither names nor times of kernels tell of an exchange: by their mean leads the ranks are {spread:.2} % of an iteration apart, which tells when they started and not who waits; {matching}."
         );
     }
     if diagnosis.cause == Cause::SamplingArtefact {

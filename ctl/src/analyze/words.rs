@@ -58,7 +58,7 @@ pub fn headline(diagnosis: &Diagnosis, when: Option<String>) -> String {
             "No diagnosis: these recordings can't be compared, so who starts kernels first or last in them means nothing.".into()
         }
         Cause::Unknown if diagnosis.nobody_waits() => {
-            "Nobody is seen to wait: the ranks exchange nothing in what was recorded.".into()
+            "Nobody is seen to wait: nothing that was recorded looks like an exchange between ranks.".into()
         }
         Cause::Unknown => match diagnosis.longer.first() {
             Some(first) => longer(first, &wait, diagnosis.longer.len() > 1),

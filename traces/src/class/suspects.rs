@@ -26,10 +26,14 @@ const WORDS: [&str; 10] = [
 const WITHIN: [&str; 5] = ["warp", "block", "wave", "wavefront", "lane"];
 /// Fewer executions than this show no behaviour.
 const FEWEST: usize = 5;
-/// Starts that are closer together, on average over executions, show none either, in nanoseconds.
-const APART: f64 = 2_000.0;
-/// The ends must be closer together than the starts by this factor.
-const CLOSER: f64 = 5.0;
+/// Starts that are closer together, on average over executions, show none either, in nanoseconds: profilers that round to
+/// microseconds make that much of nothing.
+const APART: f64 = 500.0;
+/// What waits takes a nanosecond less for each by which it starts later, to within this part of it. What computes takes as
+/// long however late it starts.
+const OFF: f64 = 0.25;
+/// So many standard errors are no chance.
+const CLEAR: f64 = 8.0;
 /// The longest name that is shown, in characters.
 const SHOWN: usize = 60;
 /// So many names are shown in one note.
@@ -117,10 +121,9 @@ fn looks_like_communication(name: &str) -> bool {
 struct Shown {
     rows: usize,
     time: Nanos,
-    /// Sums over executions and ranks, each from the mean of its execution: squares of starts, of
-    /// ends and of durations, and starts times durations.
+    /// Sums over executions and ranks, each from the mean of its execution: squares of starts and of durations, and
+    /// starts times durations.
     starts: f64,
-    ends: f64,
     durations: f64,
     mixed: f64,
 }
@@ -134,19 +137,25 @@ impl Shown {
         for rank in ranks {
             let (late, longer) = (rank.0 - start, rank.1 - duration);
             self.starts += late * late;
-            self.ends += (late + longer) * (late + longer);
             self.durations += longer * longer;
             self.mixed += late * longer;
         }
         self.rows += 1;
     }
 
-    /// The correlation of duration and lateness, if the ends show that it waits.
+    /// The correlation of duration and lateness, if it shows that the kernel waits for the other ranks.
     fn waits(&self, ranks: usize) -> Option<f64> {
         let samples = (self.rows * ranks) as f64;
         let apart = (self.starts / samples.max(1.0)).sqrt();
-        let together = self.ends * CLOSER * CLOSER <= self.starts;
-        let waits = self.rows >= FEWEST && apart >= APART && together;
+        if self.rows < FEWEST || apart < APART {
+            return None;
+        }
+        // A line through durations by lateness, and how far its slope may be off.
+        let slope = self.mixed / self.starts;
+        let left = f64::max(self.durations - slope * self.mixed, 0.0);
+        let free = (self.rows * ranks.saturating_sub(1)) as f64 - 1.0;
+        let error = (left / free.max(1.0) / self.starts).sqrt();
+        let waits = (slope + 1.0).abs() <= OFF && -slope >= CLEAR * error;
         waits.then(|| self.mixed / (self.starts * self.durations).sqrt())
     }
 }
@@ -268,5 +277,22 @@ mod tests {
         assert!(shown(|late| 50_000.0 - late).is_some_and(|r| r < -0.99));
         assert_eq!(shown(|_| 50_000.0), None);
         assert_eq!(shown(|late| 50_000.0 + late), None);
+    }
+
+    #[test]
+    fn what_waits_for_less_than_microseconds_shows_that_too() {
+        // Starts are apart by about a microsecond, as where ranks exchange something every 100 µs, and ends by half of that.
+        let shown = |waits: bool| {
+            let mut shown = Shown::default();
+            for k in 0..200 {
+                let late = f64::from(k * 37 % 100) * 30.0;
+                let noise = f64::from(k * 53 % 97) * 12.0 - 576.0;
+                let rest = if waits { late } else { 0.0 };
+                shown.add(&[(0.0, 8_000.0), (late, 8_000.0 - rest + noise)]);
+            }
+            shown.waits(2)
+        };
+        assert!(shown(true).is_some_and(|r| r < -0.7), "{:?}", shown(true));
+        assert_eq!(shown(false), None);
     }
 }
