@@ -15,12 +15,17 @@ enum Named {
     Whole,
     /// Each two neighbours have one.
     Pairs,
+    /// The traces tell of none.
+    Not,
 }
 
 /// A transfer as its kernel is recorded on one of its two ranks.
 fn transfer(named: Named, what: &str, [rank, peer]: [usize; 2], at: f64, length: f64) -> String {
     let (low, high) = (rank.min(peer), rank.max(peer));
     let (name, ranks) = match named {
+        Named::Not => {
+            return kernel("ncclDevKernel_SendRecv", at, length).replace(":7,", ":20,");
+        }
         Named::Whole => (0, "0, 1, 2, 3".to_owned()),
         Named::Pairs => (low + 1, format!("{low}, {high}")),
     };
@@ -216,6 +221,20 @@ fn no_stage_of_a_pipeline_is_blamed_for_its_schedule() {
             shares.clone().count() > 0 && shares.clone().all(|share| share < 70.0),
             "{cost}"
         );
+    }
+}
+
+#[test]
+fn stages_that_no_process_group_names_are_not_blamed() {
+    for more in [10, 11] {
+        // Of the same kernels, and of more on the last one.
+        let kernels = |stage| if stage + 1 == STAGES { more } else { 10 };
+        for early in [false, true] {
+            let report = job(Named::Not, early, |_| 40.0, kernels);
+            let verdict = &report["verdict"];
+            assert_eq!(report["straggler_rank"], Value::Null, "{verdict}");
+            assert_eq!(verdict["kind"], "uneven-work", "{verdict}");
+        }
     }
 }
 

@@ -87,6 +87,11 @@ pub(super) fn kind_of(name: &str) -> &'static str {
     kind.map_or("unknown", |(_, kind)| kind)
 }
 
+/// Whether a kernel's name is of transfers between two ranks.
+pub(crate) fn is_transfer(name: &str) -> bool {
+    ["sendrecv", "send", "recv"].contains(&kind_of(name))
+}
+
 /// The size of an element of this type, in bytes.
 fn size_of(dtype: &str) -> Option<u64> {
     let name = dtype.to_ascii_lowercase();

@@ -231,10 +231,10 @@ impl Transfers {
             return;
         };
         let name = timeline.name_of(kernel);
-        let is_transfer = || ["sendrecv", "send", "recv"].contains(&table::kind_of(name));
         let known = self.known.entry((first.rank, kernel.name));
         let group = self.groups.get_mut(group);
-        let Some(group) = group.filter(|_| *known.or_insert_with(is_transfer)) else {
+        let Some(group) = group.filter(|_| *known.or_insert_with(|| table::is_transfer(name)))
+        else {
             return;
         };
         group.all += 1;

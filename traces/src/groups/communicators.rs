@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{Exchange, aligned_pair};
 use crate::align::AlignOptions;
+use crate::collectives::is_transfer;
 use crate::timeline::{Collective, Kernel, KernelClass, NonMax, Timeline};
 
 /// What a framework calls a transfer between two ranks.
@@ -185,36 +186,24 @@ impl Communicator {
     /// Whether its ranks hand work on from one to the next, though all of them run the same kernels: each transfers
     /// with its neighbours in a row alone, or some compute before their first transfer where others wait for it.
     fn hands_on(&self, timelines: &[Timeline]) -> bool {
+        let is_own = |told: &Collective| {
+            let name = told.name.as_deref().unwrap_or_default();
+            POINT_TO_POINT.contains(&name)
+                && key(told) == Some((self.name.as_str(), self.listed.as_slice()))
+        };
         let members = self.members.iter().filter_map(|&at| timelines.get(at));
-        let transfers = Vec::from_iter(members.map(|member| self.transfers(member)));
+        let transfers = members.map(|member| {
+            transfers(member, |kernel| {
+                let told = member.collective_of(kernel).filter(|told| is_own(told))?;
+                Some(told.peer)
+            })
+        });
+        let transfers = Vec::from_iter(transfers);
         let pairs = || transfers.iter().flat_map(|own| &own.pairs);
         let all_told = pairs().all(Option::is_some);
         let pairs = HashSet::<&(u32, u32)>::from_iter(pairs().flatten());
         let row = self.members.len() > 2 && all_told && pairs.len() + 1 == self.members.len();
         row || waits_at_first(&transfers)
-    }
-
-    /// What one of its ranks transfers.
-    fn transfers(&self, timeline: &Timeline) -> Transfers {
-        let mut own = Transfers::default();
-        let mut computed = HashMap::<Option<NonMax>, usize>::new();
-        for kernel in &timeline.kernels {
-            let computed = computed.entry(kernel.iteration).or_default();
-            if kernel.class == KernelClass::Computation {
-                *computed += 1;
-            }
-            let told = timeline.collective_of(kernel).filter(|told| {
-                let name = told.name.as_deref().unwrap_or_default();
-                POINT_TO_POINT.contains(&name)
-                    && key(told) == Some((self.name.as_str(), self.listed.as_slice()))
-            });
-            let Some(told) = told else { continue };
-            own.before.entry(kernel.iteration).or_insert(*computed);
-            let rank = timeline.rank;
-            let pair = told.peer.map(|peer| (rank.min(peer), rank.max(peer)));
-            own.pairs.insert(pair);
-        }
-        own
     }
 
     /// The stage of a rank, from 0: its place in the list of ranks, or among those recorded.
@@ -232,6 +221,41 @@ struct Transfers {
     pairs: HashSet<Option<(u32, u32)>>,
     /// How many kernels it computes in an iteration before its first transfer.
     before: HashMap<Option<NonMax>, usize>,
+}
+
+/// What a rank transfers: `told` has the other rank of a transfer, as far as that is known, and none for other kernels.
+fn transfers(timeline: &Timeline, told: impl Fn(&Kernel) -> Option<Option<u32>>) -> Transfers {
+    let mut own = Transfers::default();
+    let mut computed = HashMap::<Option<NonMax>, usize>::new();
+    for kernel in &timeline.kernels {
+        let computed = computed.entry(kernel.iteration).or_default();
+        if kernel.class == KernelClass::Computation {
+            *computed += 1;
+        }
+        let Some(peer) = told(kernel) else { continue };
+        own.before.entry(kernel.iteration).or_insert(*computed);
+        let rank = timeline.rank;
+        let pair = peer.map(|peer| (rank.min(peer), rank.max(peer)));
+        own.pairs.insert(pair);
+    }
+    own
+}
+
+/// Whether these are the stages of a pipeline, a rank each, though no process group says so: all that they exchange are
+/// transfers, and some wait for their first one while others compute for it.
+pub(super) fn unnamed_stages(timelines: &[Timeline]) -> bool {
+    let communicates = |kernel: &&Kernel| kernel.class.communicates();
+    let transfers_only = |timeline: &Timeline| {
+        let names = Vec::from_iter(timeline.names.iter().map(is_transfer));
+        let mut kernels = timeline.kernels.iter().filter(communicates);
+        kernels.all(|kernel| names.get(kernel.name.0 as usize) == Some(&true))
+    };
+    timelines.len() > 1 && timelines.iter().all(transfers_only) && {
+        let transfers = timelines
+            .iter()
+            .map(|one| transfers(one, |kernel| communicates(&kernel).then_some(None)));
+        waits_at_first(&Vec::from_iter(transfers))
+    }
 }
 
 /// Whether in most iterations some ranks wait for their first transfer while others compute for it.

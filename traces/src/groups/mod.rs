@@ -79,9 +79,13 @@ pub fn partition(timelines: &mut [Timeline], options: &AlignOptions) -> Result<G
         return Ok(Groups::one(timelines, None).named(timelines, options));
     }
     let communicators = communicators::find(timelines, options);
+    let unnamed = communicators.is_empty() && communicators::unnamed_stages(timelines);
     let mut stages = BTreeMap::<Option<u32>, Vec<usize>>::new();
     for at in 0..timelines.len() {
-        let stage = communicators::stage(&communicators, timelines, at);
+        let stage = match unnamed {
+            true => u32::try_from(at).ok(),
+            false => communicators::stage(&communicators, timelines, at),
+        };
         stages.entry(stage).or_default().push(at);
     }
     let alone = stages.len() > 1 && stages.values().all(|members| members.len() == 1);
@@ -120,7 +124,13 @@ pub fn partition(timelines: &mut [Timeline], options: &AlignOptions) -> Result<G
             alignment: part.alignment,
         });
     }
-    Ok(groups.named(timelines, options))
+    let mut groups = groups.named(timelines, options);
+    if unnamed {
+        for group in &mut groups.all {
+            group.stage = u32::try_from(group.range.start).ok();
+        }
+    }
+    Ok(groups)
 }
 
 /// All ranks as one group, or why they are none.
