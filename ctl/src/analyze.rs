@@ -207,7 +207,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let told = study.as_ref().map_or(&timelines[..], |told| told.timelines);
     let gain = study.as_ref().and_then(|told| told.gain);
     let study = study.map(|told| told.study);
-    let weighed = Weighed::of(&job, study.as_ref());
+    let weighed = Weighed::of(&job, &report, study.as_ref());
     let first = Summary::of(&report, study.as_ref(), gain.as_ref(), &weighed);
     write_files(
         args,

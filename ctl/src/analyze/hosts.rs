@@ -164,6 +164,29 @@ impl All {
     }
 }
 
+/// The share of its time in which every rank's GPU waits for its host's launches at least; none where it is little, or
+/// where launches are not known.
+pub fn launch_bound(report: &Report) -> Option<f64> {
+    /// Less is what hosts that are in time take at the ends of iterations.
+    const BOUND: f64 = 0.1;
+    let share = |rank: &RankReport| {
+        let window = rank.window_ns.0.max(1) as f64;
+        (rank.launches_known >= parts::KNOWN).then(|| rank.time_ns.idle_launch.0 as f64 / window)
+    };
+    let shares = report.ranks.iter().map(share);
+    let shares = shares.collect::<Option<Vec<_>>>()?;
+    let least = shares.into_iter().reduce(f64::min)?;
+    (report.ranks.len() > 1 && least >= BOUND).then_some(least)
+}
+
+/// That every host is too slow for its GPU.
+pub fn bound(share: f64) -> String {
+    format!(
+        "Late hosts: no host launches kernels fast enough for its GPU, which waits for launches for {} of the time at least; power can't help.",
+        words::percents(share)
+    )
+}
+
 /// A share of a rank's time for which its host keeps it waiting, with what that is before the first kernel: the recording
 /// of a GPU begins there, and that of its host with the iteration. No more than it is in an iteration on average counts,
 /// because a GPU may have been busy with what was not recorded.

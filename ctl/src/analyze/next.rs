@@ -160,15 +160,20 @@ fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> Answer {
     }
 }
 
+/// What to look at where all hosts are late.
+pub fn all_hosts(report: &Report) -> Answer {
+    Answer::of(format!(
+        "look at all hosts, not at one of them: {}.",
+        hosts::advice(&Vec::from_iter(&report.ranks))
+    ))
+}
+
 /// What to look at where hosts are late, by whose hosts are and by what launches tell.
 fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> Answer {
-    let all = Vec::from_iter(&report.ranks);
     if diagnosis.stragglers.is_empty() {
-        return Answer::of(format!(
-            "look at all hosts, not at one of them: {}.",
-            hosts::advice(&all)
-        ));
+        return all_hosts(report);
     }
+    let all = Vec::from_iter(&report.ranks);
     if diagnosis.all_idle {
         return Answer::of(format!(
             "look at all hosts and not at that of {late} alone: {}.",

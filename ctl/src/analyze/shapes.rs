@@ -282,7 +282,7 @@ impl Shapes<'_, '_> {
     /// Looks at the screens of these diagnoses.
     fn of(&self, diagnoses: Vec<Diagnosis>) -> Seen {
         let mut seen = Seen::default();
-        let mut weighed = Weighed::of(self.job, Some(self.study));
+        let mut weighed = Weighed::of(self.job, self.report, Some(self.study));
         let (mut study, mut report) = (self.study.clone(), self.report.clone());
         for diagnosis in diagnoses {
             for stragglers in self.stragglers {
@@ -302,6 +302,11 @@ impl Shapes<'_, '_> {
                         also(&mut weighed, stragglers, stage.is_some());
                         for pauses in [None, Some(self.pauses)] {
                             weighed.pauses = pauses;
+                            weighed.launches = None;
+                            look(&mut report, &study, &weighed, &mut seen);
+                        }
+                        weighed.launches = Some(0.436).filter(|_| !stragglers.is_empty());
+                        if weighed.launches.is_some() {
                             look(&mut report, &study, &weighed, &mut seen);
                         }
                     }

@@ -71,13 +71,18 @@ impl Summary {
             None => without_diagnosis(report, doubts),
         };
         match weighed.first() {
-            Some(first) => summary.headed_by(first, weighed, study),
+            Some(first) => summary.headed_by(first, weighed, (report, study)),
             None => summary,
         }
     }
 
     /// The same where something costs more than what it tells of.
-    fn headed_by(self, first: First<'_>, weighed: &Weighed<'_>, study: Option<&Study<'_>>) -> Self {
+    fn headed_by(
+        self,
+        first: First<'_>,
+        weighed: &Weighed<'_>,
+        (report, study): (&Report, Option<&Study<'_>>),
+    ) -> Self {
         let also = weighed::besides(weighed, study.map(|study| &study.diagnosis));
         let (cause, verdict, sure, cost, next) = match first {
             First::Link(link) => (
@@ -117,6 +122,16 @@ impl Summary {
                 Answer::of(
                     "look at what hosts do now and then: garbage collection (let all ranks collect in the same step), logging, other processes.",
                 ),
+            ),
+            First::Launches(share) => (
+                Cause::HostBound,
+                Answer::of(hosts::bound(share)),
+                "sure: launches are recorded, and gaps are counted.".into(),
+                Answer::of(format!(
+                    "with all hosts fast enough for their GPUs an iteration would take up to {}.",
+                    weighed.less(share)
+                )),
+                next::all_hosts(report),
             ),
         };
         Self {

@@ -1,11 +1,12 @@
 //! What holds the job back, weighed by what mending it would gain: ranks that are late, and links.
 
+use litd_traces::Report;
 use litd_traces::study::{Cause, Diagnosis, Study};
 use litd_traces::whatif::{Course, Link, Mended, Part, Pauses, Stage, Stall, WhatIf};
 use litd_units::Nanos;
 
 use super::answer::Answer;
-use super::{links, stages, words};
+use super::{hosts, links, stages, words};
 use crate::show::time;
 
 /// Less than this share of the time is not worth a word.
@@ -20,6 +21,8 @@ pub struct Weighed<'a> {
     pub stage: Option<&'a Stage>,
     pub stall: Option<&'a Stall>,
     pub pauses: Option<&'a Pauses>,
+    /// The share of its time in which every GPU waits for launches, where something else makes ranks late.
+    pub launches: Option<f64>,
     /// The rank whose host alone costs most, and its share of the time.
     pub host: Option<(u32, f64)>,
     /// The rank whose host the others may follow, in how many iterations it launches first, and of how many.
@@ -39,6 +42,7 @@ pub enum First<'a> {
     Stage(&'a Stage),
     Stall(&'a Stall),
     Pauses(&'a Pauses),
+    Launches(f64),
 }
 
 /// What the ranks that are named cost.
@@ -60,6 +64,11 @@ pub fn part(diagnosis: &Diagnosis) -> Part {
         Cause::Unknown if !diagnosis.longer.is_empty() => Part::Kernels,
         _ => Part::All,
     }
+}
+
+/// Whether kernels are why ranks are late, whatever their hosts do.
+fn by_kernels(diagnosis: &Diagnosis) -> bool {
+    !diagnosis.stragglers.is_empty() && matches!(part(diagnosis), Part::Clock | Part::Kernels)
 }
 
 /// When the host of a rank is late, where that is now and then.
@@ -92,7 +101,7 @@ pub fn add_alike(job: &WhatIf<'_>, diagnosis: &mut Diagnosis) {
 }
 
 impl<'a> Weighed<'a> {
-    pub fn of(job: &'a WhatIf<'_>, study: Option<&Study<'_>>) -> Self {
+    pub fn of(job: &'a WhatIf<'_>, report: &Report, study: Option<&Study<'_>>) -> Self {
         let diagnosis = study.map(|study| &study.diagnosis);
         let late = diagnosis.filter(|diagnosis| !diagnosis.stragglers.is_empty());
         let ranks = late.map_or(Vec::new(), |diagnosis| {
@@ -139,6 +148,9 @@ impl<'a> Weighed<'a> {
             stage: job.stage(),
             stall: job.stall(),
             pauses: job.pauses(),
+            launches: diagnosis
+                .filter(|diagnosis| by_kernels(diagnosis))
+                .and_then(|_| hosts::launch_bound(report)),
             host: all_hosts.then(|| job.latest_host()).flatten(),
             leader: job.leader(),
             second,
@@ -167,7 +179,8 @@ impl<'a> Weighed<'a> {
             .pauses
             .filter(|pauses| pauses.ranks.len() > 1)
             .map(|pauses| (pauses.saved, First::Pauses(pauses)));
-        let all = [link, stage, stall, pauses].into_iter().flatten();
+        let launches = self.launches.map(|share| (share, First::Launches(share)));
+        let all = [link, stage, stall, pauses, launches].into_iter().flatten();
         let most = all.max_by(|a, b| a.0.total_cmp(&b.0));
         most.filter(|most| most.0 > late).map(|most| most.1)
     }
