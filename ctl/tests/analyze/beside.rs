@@ -267,3 +267,40 @@ fn a_slow_clock_that_nobody_waits_for_is_told_and_costs_nothing() {
     let (report, _) = right.told(&right);
     assert!(!said(&report, "text").contains("clock"), "{report}");
 }
+
+#[test]
+fn a_slow_clock_behind_a_late_host_is_told_with_what_both_cost() {
+    // The all-reduces of the others follow each other at once while they wait for rank 1; each needs what is computed
+    // before it all the same.
+    let slow = Job {
+        slower: of_rank(7, 1.06, 1.0),
+        ..RIGHT
+    };
+    let both = Job {
+        stall: of_rank(1, 3_000.0, 0.0),
+        ..slow
+    };
+    let (report, truth) = both.told(&slow);
+    let text = said(&report, "text");
+    assert!(text.starts_with("Late host"), "{text}");
+    assert_eq!(report["straggler_rank"], 1);
+    assert!(text.contains("rank 7, whose kernels take longer"), "{text}");
+    let cost = percent(&report);
+    assert!((cost - truth).abs() < 1.0, "{cost} of {truth}");
+}
+
+#[test]
+fn launches_come_before_a_clock_that_costs_less() {
+    let bound = Job {
+        call: [110.0; RANKS],
+        slower: of_rank(2, 1.1, 1.0),
+        ..RIGHT
+    };
+    let (report, _) = bound.told(&RIGHT);
+    let text = said(&report, "text");
+    let told = "Late hosts: no host launches kernels fast enough for its GPU";
+    assert!(text.starts_with(told), "{text}");
+    assert!(!text.contains("late host of"), "{text}");
+    let next = said(&report, "next");
+    assert!(next.starts_with("look at all hosts"), "{next}");
+}

@@ -9,7 +9,7 @@ use std::collections::binary_heap::PeekMut;
 use litd_units::Nanos;
 
 use crate::collectives::{Entry, Matched, in_one};
-use crate::timeline::{Kernel, StreamId, Timeline};
+use crate::timeline::{Kernel, KernelClass, StreamId, Timeline};
 
 /// The lack of a place.
 pub(super) const NONE: u32 = u32::MAX;
@@ -23,16 +23,26 @@ const AT_ONCE: Nanos = Nanos(2_000);
 /// What a kernel waits for besides the one before on its stream. Places are those of kernels on the same rank.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
-    /// How long before the kernel could start the one before on its stream ended.
-    pub(super) before_slack: u32,
-    /// A kernel of another stream, where nothing that the kernel waited for ended later.
+    /// A kernel of another stream: one that ended no earlier than all else that the kernel waited for or, of a collective that
+    /// started at once after the one before, the one whose result it takes.
     pub(super) other: u32,
     /// The place among [`Rank::meets`] of what tells its collective.
     pub(super) meet: u32,
 }
 
-// A large trace has millions of these.
-const _: () = assert!(size_of::<Node>() <= 12);
+// A large trace has millions of these: what recorded times tell is no part of them.
+const _: () = assert!(size_of::<Node>() <= 8);
+
+/// How long before a kernel could start each thing that it waited for was done.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Slacks {
+    /// The kernel before on its stream.
+    pub(super) before: Option<f64>,
+    /// The one of another stream.
+    pub(super) other: Option<f64>,
+    /// Its launch.
+    pub(super) launch: Option<f64>,
+}
 
 /// A kernel of a collective.
 #[derive(Debug, Clone, Copy)]
@@ -98,8 +108,8 @@ pub(super) struct Launch {
 #[derive(Debug, Default)]
 pub(super) struct Rank {
     pub(super) nodes: Vec<Node>,
-    /// How long before each kernel could start its launch let it; [`NONE`] where that is not known. Empty where no launch is.
-    pub(super) launch_slacks: Vec<u32>,
+    /// The least time from a launch to the start of its kernel.
+    latency: Nanos,
     pub(super) meets: Vec<Meet>,
     pub(super) launches: Vec<Launch>,
     /// What its host did before each launch, as the time since the one before or since what it waited for.
@@ -109,17 +119,17 @@ pub(super) struct Rank {
 }
 
 /// On which rank something happens next, and whether a kernel starts there; else the host launches one. Each rank's launches
-/// and kernels come in their own order. There are millions of these.
+/// and kernels come in their own order. There are millions of these: what ranks beyond the 32,767th do stays as recorded.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Event(u32);
+pub(super) struct Event(u16);
 
 impl Event {
     fn of(rank: usize, starts: bool) -> Self {
-        Self(u32::try_from(rank << 1).unwrap_or(NONE) | u32::from(starts))
+        Self(u16::try_from(rank << 1).unwrap_or(u16::MAX) | u16::from(starts))
     }
 
     pub(super) fn rank(self) -> usize {
-        (self.0 >> 1) as usize
+        usize::from(self.0 >> 1)
     }
 
     pub(super) fn starts(self) -> bool {
@@ -135,21 +145,73 @@ impl Rank {
     pub(super) fn of(timeline: &Timeline) -> Self {
         let mut rank = Self {
             nodes: Vec::with_capacity(timeline.kernels.len()),
+            latency: latency(timeline),
             ..Self::default()
         };
-        let latency = latency(timeline);
-        let launched = timeline.launches.iter().any(Option::is_some);
         let mut newest = Newest::of(timeline);
         for (at, kernel) in timeline.kernels.iter().enumerate() {
-            let (node, launch_slack) = node(timeline, &newest, (at, kernel), latency);
+            let other = rank.awaited(timeline, &newest, (at, kernel));
             newest.take(kernel.stream, at);
-            rank.nodes.push(node);
-            if launched {
-                rank.launch_slacks.push(launch_slack);
-            }
+            rank.nodes.push(Node { other, meet: NONE });
         }
         rank.add_launches(timeline);
         rank
+    }
+
+    /// When the kernel before on its stream, and the launch, let a kernel start.
+    fn let_by(
+        &self,
+        timeline: &Timeline,
+        (at, kernel): (usize, &Kernel),
+        before: u32,
+    ) -> [Option<Nanos>; 2] {
+        let before = timeline.kernels.get(before as usize);
+        let launch = timeline.launch(at).map(|launch| launch + self.latency);
+        [before.map(|before| before.end), launch].map(|time| Some(time?.min(kernel.start)))
+    }
+
+    /// The kernel of another stream that a kernel waits for.
+    fn awaited(&self, timeline: &Timeline, newest: &Newest, (at, kernel): (usize, &Kernel)) -> u32 {
+        let own = newest.0.get(usize::from(kernel.stream.0));
+        let before = own.map_or(NONE, |newest| newest[0]);
+        let first = self.let_by(timeline, (at, kernel), before);
+        let first = first.into_iter().flatten().max();
+        // What starts as soon as its own stream or its launch lets it waits for no other: that one ends there is chance.
+        if first.is_some_and(|first| kernel.start - first <= AT_ONCE) {
+            return NONE;
+        }
+        let mut other = (first, NONE);
+        for of_stream in newest.others(kernel.stream) {
+            // What still runs there is not waited for; what ran before it may be.
+            let ended = of_stream
+                .into_iter()
+                .filter_map(|place| Some((timeline.kernels.get(place as usize)?.end, place)))
+                .find(|(end, _)| *end <= kernel.start + ROUNDED);
+            if let Some((end, place)) = ended {
+                other = other.max((Some(end.min(kernel.start)), place));
+            }
+        }
+        other.1
+    }
+
+    /// How long before a kernel could start each thing that it waited for was done, of the kernel before on its stream.
+    pub(super) fn slacks(
+        &self,
+        timeline: &Timeline,
+        (at, kernel): (usize, &Kernel),
+        before: u32,
+    ) -> Slacks {
+        let other = self.nodes.get(at).map_or(NONE, |node| node.other);
+        let other = timeline.kernels.get(other as usize);
+        let other = other.map(|other| other.end.min(kernel.start));
+        let [before, launch] = self.let_by(timeline, (at, kernel), before);
+        let ready = before.max(launch).max(other);
+        let slack = |time: Option<Nanos>| Some((ready? - time?).0 as f64);
+        Slacks {
+            before: slack(before),
+            other: slack(other),
+            launch: slack(launch),
+        }
     }
 
     /// What is known of a kernel's collective.
@@ -180,6 +242,7 @@ impl Rank {
         let usual = pauses.get(pauses.len() / 2).copied().unwrap_or_default();
         let mut before = None::<Nanos>;
         let mut ended = (Nanos(i64::MIN), NONE);
+        let mut computed = NONE;
         let first = order.first().map(|first| first.0);
         for (launch, at) in order {
             let place = u32::try_from(at).unwrap_or(NONE);
@@ -200,6 +263,11 @@ impl Rank {
             before = Some(launch);
             if let Some(kernel) = timeline.kernels.get(at) {
                 ended = ended.max((kernel.end, place));
+                match kernel.class {
+                    KernelClass::Communication => self.takes_result(timeline, at, computed),
+                    KernelClass::Computation => computed = place,
+                    _ => {}
+                }
             }
         }
         // What the host did from the mark of the first iteration on is not seen between two launches.
@@ -208,6 +276,26 @@ impl Rank {
         if let (Some(early), Some(host)) = (early, self.host.first_mut()) {
             *host = early.min(most);
             self.before = *host;
+        }
+    }
+}
+
+impl Rank {
+    /// A collective takes the result of the computation that its host launched last before it, on whichever stream, though it may have
+    /// started later because the collective before it had to end.
+    fn takes_result(&mut self, timeline: &Timeline, at: usize, computed: u32) {
+        let own = timeline.kernels.get(at);
+        let result = timeline.kernels.get(computed as usize);
+        let (Some(own), Some(result)) = (own, result) else {
+            return;
+        };
+        let ended = result.stream != own.stream && result.end <= own.start + ROUNDED;
+        if let Some(node) = self
+            .nodes
+            .get_mut(at)
+            .filter(|node| ended && node.other == NONE)
+        {
+            node.other = computed;
         }
     }
 }
@@ -225,43 +313,6 @@ fn latency(timeline: &Timeline) -> Nanos {
     each.filter(|&late| late >= Nanos::ZERO)
         .min()
         .unwrap_or_default()
-}
-
-/// What a kernel waits for, and how long before it could start its launch let it.
-fn node(
-    timeline: &Timeline,
-    newest: &Newest,
-    (at, kernel): (usize, &Kernel),
-    latency: Nanos,
-) -> (Node, u32) {
-    let end_of = |place: u32| Some(timeline.kernels.get(place as usize)?.end);
-    let own = newest.0.get(usize::from(kernel.stream.0));
-    let before = own.map_or(NONE, |newest| newest[0]);
-    let ready = |time: Nanos| time.min(kernel.start);
-    let stream = end_of(before).map(ready);
-    let launch = timeline.launch(at).map(|launch| ready(launch + latency));
-    let first = stream.max(launch);
-    let mut other = (first, NONE);
-    // What starts as soon as its own stream or its launch lets it waits for no other: that one ends there is chance.
-    let at_once = first.is_some_and(|first| kernel.start - first <= AT_ONCE);
-    for of_stream in newest.others(kernel.stream).filter(|_| !at_once) {
-        // What still runs there is not waited for; what ran before it may be.
-        let ended = of_stream
-            .into_iter()
-            .filter_map(|place| Some((end_of(place)?, place)))
-            .find(|(end, _)| *end <= kernel.start + ROUNDED);
-        if let Some((end, place)) = ended {
-            other = other.max((Some(ready(end)), place));
-        }
-    }
-    let (ready, other) = other;
-    let slack = |one: Option<Nanos>| ready.zip(one).map(|(ready, one)| short(ready - one));
-    let node = Node {
-        before_slack: slack(stream).unwrap_or(0),
-        other,
-        meet: NONE,
-    };
-    (node, slack(launch).unwrap_or(NONE))
 }
 
 /// Tells the kernels of collectives which these are; hands out the time that each takes once all have come.

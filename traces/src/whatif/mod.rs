@@ -257,9 +257,10 @@ struct Run<'j, 'a> {
 
 /// One rank on the way.
 struct OfRank {
-    /// The shifts of its kernels' ends, those of collectives aside, and of their launches, where these are known.
-    ends: Vec<f64>,
-    launches: Vec<f64>,
+    /// The shifts of its kernels' ends, those of collectives aside, and of their launches, where these are known. Of millions
+    /// a few bits less do: what is rounded is a ten-millionth of a shift.
+    ends: Vec<f32>,
+    launches: Vec<f32>,
     /// Where its host is.
     host: f64,
     /// How many of its collectives have ended.
@@ -275,7 +276,10 @@ impl<'j, 'a> Run<'j, 'a> {
         let ranks = job.timelines.iter().zip(&job.ranks);
         let ranks = ranks.map(|(timeline, rank)| OfRank {
             ends: vec![0.0; rank.nodes.len()],
-            launches: vec![0.0; rank.launch_slacks.len()],
+            launches: match rank.launches.is_empty() {
+                true => Vec::new(),
+                false => vec![0.0; rank.nodes.len()],
+            },
             host: 0.0,
             gained: 0,
             launched: 0,
@@ -315,7 +319,10 @@ impl<'j, 'a> Run<'j, 'a> {
                 let row = meet.row as usize;
                 Some(self.rows.get(row)? - (saves.row)(row))
             }
-            None => self.ranks.get(rank)?.ends.get(kernel as usize).copied(),
+            None => {
+                let end = self.ranks.get(rank)?.ends.get(kernel as usize);
+                end.copied().map(f64::from)
+            }
         }
     }
 
@@ -333,7 +340,7 @@ impl<'j, 'a> Run<'j, 'a> {
         }
         of.host -= (saves.host)(rank, launch.kernel as usize);
         if let Some(shift) = of.launches.get_mut(launch.kernel as usize) {
-            *shift = of.host;
+            *shift = of.host as f32;
         }
     }
 
@@ -341,9 +348,10 @@ impl<'j, 'a> Run<'j, 'a> {
         let job = self.job;
         let own = job.ranks.get(rank);
         let own = own.and_then(|own| Some((own, own.nodes.get(kernel)?)));
-        let timeline = job.timelines.get(rank);
-        let started = timeline.and_then(|timeline| timeline.kernels.get(kernel));
-        let (Some((own, node)), Some(started)) = (own, started) else {
+        let Some(timeline) = job.timelines.get(rank) else {
+            return;
+        };
+        let (Some((own, node)), Some(started)) = (own, timeline.kernels.get(kernel)) else {
             return;
         };
         let gained = self.beside(rank, started, saves);
@@ -351,16 +359,16 @@ impl<'j, 'a> Run<'j, 'a> {
             return;
         };
         let before = of.newest.take(started.stream, kernel);
-        let launch_slack = own.launch_slacks.get(kernel).copied();
-        let launch_slack = launch_slack.filter(|slack| *slack != NONE);
-        let launched = of.launches.get(kernel).zip(launch_slack);
-        let launched = launched.map(|(shift, slack)| shift - f64::from(slack));
-        let before = self.ended(rank, before, saves);
-        let before = before.map(|shift| shift - f64::from(node.before_slack) - gained);
-        let other = self.ended(rank, node.other, saves);
+        let slacks = own.slacks(timeline, (kernel, started), before);
+        let less = |shift: Option<f64>, slack: Option<f64>| Some(shift? - slack?);
+        let launched = of.launches.get(kernel);
+        let launched = less(launched.copied().map(f64::from), slacks.launch);
+        let before = less(self.ended(rank, before, saves), slacks.before);
+        let before = before.map(|shift| shift - gained);
+        let other = less(self.ended(rank, node.other, saves), slacks.other);
         let all = [before, other, launched].into_iter().flatten();
         let mut shift = all.reduce(f64::max).unwrap_or(0.0);
-        if launch_slack.is_none() {
+        if slacks.launch.is_none() {
             shift -= (saves.host)(rank, kernel);
         }
         if let Some(meet) = own.meets.get(node.meet as usize)
@@ -371,7 +379,7 @@ impl<'j, 'a> Run<'j, 'a> {
         let end = shift - (saves.kernel)(rank, kernel);
         let of = self.ranks.get_mut(rank);
         if let Some(place) = of.and_then(|of| of.ends.get_mut(kernel)) {
-            *place = end;
+            *place = end as f32;
         }
     }
 
@@ -397,7 +405,7 @@ impl<'j, 'a> Run<'j, 'a> {
             let started = started.and_then(|of| of.ends.get(at as usize));
             if let (Some(started), Some(ended)) = (started, self.ended(rank, at, saves)) {
                 let overlap = job.beside.overlap(rank, at as usize);
-                gained += (started - ended) * overlap * job.beside.loses;
+                gained += (f64::from(*started) - ended) * overlap * job.beside.loses;
             }
         }
         if let Some(of) = self.ranks.get_mut(rank) {

@@ -25,10 +25,10 @@ pub(super) struct Peers {
 #[derive(Debug, Clone, Default)]
 struct Of {
     /// Of its kernels of one name in one iteration the part that would be saved, below zero where the median rank takes
-    /// longer; and the same if its clock alone were as fast.
-    parts: Vec<[f32; 2]>,
-    /// Which of these is each kernel's; none of collectives. Empty where the rank has no peers.
-    part: Vec<u32>,
+    /// longer; and the same if its clock alone were as fast. Empty where the rank has no peers.
+    parts: Sums<[f32; 2]>,
+    /// The numbers of its names among those of its group.
+    names: Vec<u32>,
     /// What would be saved before each, in nanoseconds.
     host: Vec<f32>,
     /// What the median rank's host does before each, in nanoseconds. Empty where no iterations are marked, of which it tells
@@ -70,13 +70,14 @@ impl Peers {
         (rank, kernel): (usize, usize),
         clock: bool,
     ) -> f64 {
-        let part = self.ranks.get(rank).and_then(|of| {
-            let part = of.part.get(kernel)?;
-            of.parts.get(*part as usize)
-        });
         let kernels = timelines.get(rank).map(|timeline| &timeline.kernels);
-        let length = kernels.and_then(|kernels| kernels.get(kernel));
-        match (part, length) {
+        let kernel = kernels.and_then(|kernels| kernels.get(kernel));
+        let kernel = kernel.filter(|kernel| !kernel.class.communicates());
+        let part = self.ranks.get(rank).zip(kernel).and_then(|(of, kernel)| {
+            let name = of.names.get(kernel.name.0 as usize)?;
+            of.parts.get(&(kernel.iteration, *name))
+        });
+        match (part, kernel) {
             (Some(part), Some(kernel)) => {
                 f64::from(part[usize::from(clock)]) * kernel.duration().0 as f64
             }
@@ -132,7 +133,7 @@ impl Peers {
         let middles = sums.iter().map(|(key, each)| (*key, middle(each)));
         let middles = Sums::<f64>::from_iter(middles);
         let moves = moves(&sums, &middles, own.len());
-        for (place, (timeline, rank)) in own.iter().zip(range.clone()).enumerate() {
+        for (place, rank) in range.clone().enumerate() {
             let mut whole = HashMap::<Option<NonMax>, [f64; 2]>::new();
             for (key, each) in &sums {
                 let [own, theirs] = whole.entry(key.0).or_default();
@@ -156,25 +157,14 @@ impl Peers {
                     true => Some(*pace),
                     false => times,
                 });
-                ((iteration, name), (all, clock.map_or(0.0, saved)))
+                ((iteration, name), [all, clock.map_or(0.0, saved)])
             });
-            let (mut parts, mut places) = (Vec::new(), Sums::<u32>::new());
-            for (key, (all, clock)) in saved {
-                places.insert(key, u32::try_from(parts.len()).unwrap_or(NONE));
-                parts.push([all, clock]);
-            }
-            let part = timeline.kernels.iter().map(|kernel| {
-                let key = (kernel.iteration, names.get(place, kernel.name.0));
-                let computes = !kernel.class.communicates();
-                let part = places.get(&key).filter(|_| computes);
-                part.copied().unwrap_or(NONE)
-            });
-            let part = part.collect();
+            let parts = saved.collect();
             let spread = spread(&sums, &middles, place);
             let Some(of) = self.ranks.get_mut(rank) else {
                 continue;
             };
-            (of.parts, of.part) = (parts, part);
+            (of.parts, of.names) = (parts, names.of_rank(place).to_vec());
             of.spread = spread;
             let iterations = whole.into_iter();
             let iterations = iterations.map(|(number, both)| (number.map(NonMax::get), both));
@@ -494,9 +484,12 @@ impl Names {
         }
     }
 
+    fn of_rank(&self, place: usize) -> &[u32] {
+        self.numbers.get(place).map_or(&[], Vec::as_slice)
+    }
+
     fn get(&self, place: usize, name: u32) -> u32 {
-        let numbers = self.numbers.get(place);
-        let number = numbers.and_then(|numbers| numbers.get(name as usize));
+        let number = self.of_rank(place).get(name as usize);
         number.copied().unwrap_or(u32::MAX)
     }
 }
