@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::http::Http;
 use super::input;
+use crate::output;
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
@@ -167,8 +168,21 @@ pub fn check(trace: &Path, forecast: Option<&Path>, factor: Factor) -> Fallible<
     let read: Trace = input::parse(trace)?;
     let series = read.series(factor);
     series.map_err(|error| format!("{}: {error}", trace.display()))?;
-    forecast.map(input::parse::<Forecasts>).transpose()?;
-    Ok(())
+    match forecast {
+        Some(forecast) => forecasts(forecast, &read, factor).map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// Forecasts for a trace. Where the file does not say whose they are, that is said.
+pub fn forecasts(path: &Path, trace: &Trace, factor: Factor) -> Fallible<Forecasts> {
+    let forecasts: Forecasts = input::parse(path)?;
+    let belong = forecasts.are_of(trace.zone(), factor);
+    let unknown = belong.map_err(|error| format!("{}: {error}", path.display()))?;
+    if let Some(unknown) = unknown {
+        output::note(&format!("{}: {unknown}", path.display()));
+    }
+    Ok(forecasts)
 }
 
 /// What a file says of a moment: nothing that is later than it.

@@ -12,6 +12,7 @@ use litd_carbon::{
 use litd_units::{Intensity, Seconds, Tokens};
 use serde::Serialize;
 
+use super::asker;
 use super::input;
 use crate::{Outcome, output};
 
@@ -119,7 +120,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     job.check()?;
     let windows = series.windows(args.start, job.window(), job.windows());
     let problem = Problem::new(job, &windows.map_err(|error| of(&error))?)?;
-    let solution = choose(args, &problem, series)?;
+    let solution = choose(args, &problem, &trace, series)?;
     if json {
         return output::json(&Document::new(&problem, &solution));
     }
@@ -145,7 +146,12 @@ fn job(args: &Args, profile: &Profile) -> Result<Job, Box<dyn Error>> {
     )?)
 }
 
-fn choose(args: &Args, problem: &Problem, series: &Series) -> Result<Solution, Box<dyn Error>> {
+fn choose(
+    args: &Args,
+    problem: &Problem,
+    trace: &Trace,
+    series: &Series,
+) -> Result<Solution, Box<dyn Error>> {
     let effort = Effort::for_hours(problem.job().deadline().hours());
     Ok(match args.policy {
         Policy::Static | Policy::ShiftStatic => policy::best_static(problem)?,
@@ -158,7 +164,7 @@ fn choose(args: &Args, problem: &Problem, series: &Series) -> Result<Solution, B
         Policy::Mpc => {
             let path = args.forecast.as_ref();
             let path = path.ok_or("--forecast is missing: mpc decides with forecasts")?;
-            let forecasts: Forecasts = input::parse(path)?;
+            let forecasts = asker::forecasts(path, trace, args.factor)?;
             let plan = mpc(args, problem, series, &forecasts);
             judge(
                 problem,

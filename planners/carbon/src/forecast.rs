@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use litd_units::{Intensity, Seconds};
 use thiserror::Error;
 
-use crate::Series;
 use crate::table::{MOST, Table, TableError};
 use crate::time::{at, moment};
+use crate::{Factor, Series};
 
 /// A value of the signal together with the moment from which it is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,11 +46,13 @@ pub struct Issued {
 }
 
 /// Forecasts by the time of their issue: CSV with `issued_utc`, `lead_h` (the hours from issue to the
-/// beginning of the step) and `forecast_g_per_kwh`.
+/// beginning of the step) and `forecast_g_per_kwh`; columns `zone` and `factor` say whose they are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecasts {
     /// In order of time.
     issues: Vec<Issued>,
+    zone: Option<String>,
+    factor: Option<Factor>,
 }
 
 const COLUMNS: [&str; 3] = ["issued_utc", "lead_h", "forecast_g_per_kwh"];
@@ -63,6 +65,36 @@ impl Forecasts {
     pub fn newest(&self, now: Timestamp) -> Option<&Issued> {
         let known = self.issues.partition_point(|issue| issue.at <= now);
         self.issues[..known].last()
+    }
+
+    /// Looks whether they are of this zone, as far as a trace names one, and of this factor. What is left open where the
+    /// file does not say whose they are, in words.
+    ///
+    /// # Errors
+    /// They are of another one.
+    pub fn are_of(&self, zone: Option<&str>, factor: Factor) -> Result<Option<String>, String> {
+        if let (Some(own), Some(zone)) = (self.zone.as_deref(), zone)
+            && own != zone
+        {
+            return Err(format!(
+                "the forecasts are of the zone {own}, and the trace is of {zone}"
+            ));
+        }
+        if let Some(own) = self.factor.filter(|own| *own != factor) {
+            return Err(format!(
+                "the forecasts are of the {own} factor, and the {factor} factor is planned with: give --factor {own}, or \
+                 forecasts of the other"
+            ));
+        }
+        let unknown = match (&self.zone, self.factor) {
+            (Some(_), Some(_)) => return Ok(None),
+            (None, Some(_)) => "zone",
+            (Some(_), None) => "factor",
+            (None, None) => "zone and factor",
+        };
+        Ok(Some(format!(
+            "the forecasts do not say their {unknown}: they are taken for the trace's (columns zone and factor would say it)"
+        )))
     }
 
     /// When the first one was issued.
@@ -172,7 +204,11 @@ impl FromIterator<Issued> for Forecasts {
     fn from_iter<I: IntoIterator<Item = Issued>>(issues: I) -> Self {
         let mut issues: Vec<Issued> = issues.into_iter().collect();
         issues.sort_by_key(|issue| issue.at);
-        Self { issues }
+        Self {
+            issues,
+            zone: None,
+            factor: None,
+        }
     }
 }
 
@@ -225,7 +261,13 @@ impl FromStr for Forecasts {
             let values = series.map_err(|(row, what)| TableError::line(values[row].0, what))?;
             Ok(Issued::of(at, values))
         });
-        issues.collect()
+        let zone = table.same("zone")?.map(str::to_owned);
+        let factor = table.same("factor")?.map(str::parse::<Factor>).transpose();
+        Ok(Self {
+            zone,
+            factor: factor.map_err(|what| TableError::Whole(format!("the factor {what}")))?,
+            ..issues.collect::<Result<Self, TableError>>()?
+        })
     }
 }
 

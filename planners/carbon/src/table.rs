@@ -112,6 +112,25 @@ impl<'a> Table<'a> {
         TableError::line(row.line, what)
     }
 
+    /// The text that a column has in every row; none where there is no such column or it is empty.
+    pub fn same(&self, name: &str) -> Result<Option<&'a str>, TableError> {
+        let Some(column) = self.column(name) else {
+            return Ok(None);
+        };
+        let mut same: Option<&'a str> = None;
+        for row in &self.rows {
+            let own = row.fields.get(column).copied().unwrap_or_default();
+            match same {
+                Some(before) if before != own => {
+                    let what = format!("the {name} is {own:?} and was {before:?}: a file has one");
+                    return Err(TableError::line(row.line, what));
+                }
+                _ => same = Some(own),
+            }
+        }
+        Ok(same.filter(|it| !it.is_empty()))
+    }
+
     /// Where a column is, if the table has it.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.header.iter().position(|it| *it == name)

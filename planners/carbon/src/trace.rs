@@ -179,20 +179,11 @@ impl FromStr for Trace {
         table.check_lengths()?;
         let time = table.column("datetime_utc").unwrap_or_default();
         let mut moments = Vec::new();
-        let mut zone: Option<&str> = None;
+        let zone = table.same("zone")?;
         for row in table.rows() {
             let moment = moment(row.text(time));
             let moment = moment.map_err(|what| TableError::line(row.line, what))?;
             moments.push(moment.as_second());
-            let own = table.column("zone").map(|column| row.text(column));
-            match (zone, own) {
-                (Some(zone), Some(own)) if zone != own => {
-                    let what =
-                        format!("the zone is {own:?} and was {zone:?}: a trace has one zone");
-                    return Err(TableError::line(row.line, what));
-                }
-                _ => zone = own,
-            }
         }
         let column = |name: &str, negative: bool| series(&table, &moments, name, negative);
         let [direct, lifecycle, marginal] = Factor::EMISSIONS.map(|it| column(it.column(), false));
@@ -205,7 +196,7 @@ impl FromStr for Trace {
             });
         }
         Ok(Self {
-            zone: zone.filter(|it| !it.is_empty()).map(str::to_owned),
+            zone: zone.map(str::to_owned),
             intensities,
             prices,
         })

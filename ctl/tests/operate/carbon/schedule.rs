@@ -6,7 +6,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use super::{PROFILE, carbon, folder, printed, refused};
+use super::{PROFILE, carbon, folder, printed, refused, said};
 
 fn schedule(folder: &Path, policy: &str, more: &str) -> Output {
     let options = format!(
@@ -73,6 +73,44 @@ fn every_policy_keeps_the_deadline_and_none_is_below_the_bound() {
                 assert!(number("carbon_g") >= optimum - 1e-9, "{policy}: {found}");
             }
         }
+    }
+}
+
+/// Forecasts of another zone or factor are none of this trace; where the file does not tell, that is said.
+#[test]
+fn forecasts_of_another_zone_or_factor_are_refused() {
+    let folder = folder();
+    let job = "--tokens 1.08e6 --deadline-hours 6";
+    let path = folder.path().join("forecast.csv");
+    let text = fs::read_to_string(&path).unwrap();
+    let unknown = schedule(folder.path(), "mpc", job);
+    let said = said(&unknown);
+    assert!(said.contains("do not say their zone and factor"), "{said}");
+    let of = |zone: &str, factor: &str| {
+        let mut lines = text.lines();
+        let mut named = format!("{},zone,factor\n", lines.next().unwrap());
+        for line in lines {
+            named += &format!("{line},{zone},{factor}\n");
+        }
+        fs::write(&path, named).unwrap();
+        schedule(folder.path(), "mpc", job)
+    };
+    let said = super::said(&of("MADE-UP", "direct"));
+    assert!(!said.contains("do not say"), "{said}");
+    for (zone, factor, why) in [
+        (
+            "OTHER",
+            "direct",
+            "are of the zone OTHER, and the trace is of MADE-UP",
+        ),
+        ("MADE-UP", "lifecycle", "are of the lifecycle factor"),
+        ("MADE-UP", "nonsense", "the factor must be direct"),
+    ] {
+        let said = refused(&of(zone, factor));
+        assert!(
+            said.contains("forecast.csv: ") && said.contains(why),
+            "{said}"
+        );
     }
 }
 
