@@ -97,7 +97,7 @@ pub struct Advice {
     pub reason: String,
     /// Whether a configuration may still meet the deadline.
     pub in_time: bool,
-    /// When the job would be done if the configuration ran on.
+    /// When the job is done: if the configuration runs on, or, where that is too late, with a faster one that follows.
     pub end: Timestamp,
     #[serde(skip)]
     pub number: usize,
@@ -133,7 +133,8 @@ pub fn advise(
     if let Some(why) = signal.kept_trouble() {
         reason += &format!("; the signal can't be kept ({why})");
     }
-    let needs = SignedDuration::try_from_secs_f64(standing.needs(number).0).ok();
+    let needs = standing.ends_after(number, standing.left(now));
+    let needs = SignedDuration::try_from_secs_f64(needs.0).ok();
     let end = needs.and_then(|it| now.checked_add(it).ok());
     let stale = current.as_ref().is_none_or(|it| it.health != Health::Fresh);
     let value = current.map(|it| it.intensity.0);

@@ -164,12 +164,33 @@ impl Standing {
     /// Whether a configuration is surely in time that runs on, or one that follows after this window: there must be
     /// room for one more switch that goes wrong.
     fn is_in_time(&self, configuration: usize, left: Seconds) -> bool {
+        self.surely_needs(configuration) <= left
+            || self.surely_needs_with_a_switch(configuration) <= left
+    }
+
+    /// How long it needs at most if the fastest one follows after this window, with a switch that goes wrong.
+    fn surely_needs_with_a_switch(&self, configuration: usize) -> Seconds {
         let training = (self.window - self.until_it_trains(configuration))
             .0
             .max(0.0);
         let rest = self.tokens - self.beliefs[configuration].sure * Seconds(training);
-        let after = |it: &Belief| self.window + self.switch + self.risk + rest / it.sure;
-        self.surely_needs(configuration) <= left || self.beliefs.iter().any(|it| after(it) <= left)
+        let rates = self.beliefs.iter().map(|it| it.sure.0);
+        let fastest = TokensPerSecond(rates.fold(0.0, f64::max));
+        self.window + self.switch + self.risk + rest / fastest
+    }
+
+    /// How long the job is likely to need where a configuration runs now: a plan whose first window is of a slow one
+    /// goes on with a faster one.
+    pub fn ends_after(&self, configuration: usize, left: Seconds) -> Seconds {
+        let (alone, followed) = (
+            self.needs(configuration),
+            self.surely_needs_with_a_switch(configuration),
+        );
+        if alone > left && followed < alone {
+            followed
+        } else {
+            alone
+        }
     }
 
     /// Decides.

@@ -44,6 +44,21 @@ fn what_runs_and_is_in_time_runs_on_when_less_than_a_window_is_left() {
     );
 }
 
+/// A plan that begins with a slow configuration is in time with the faster one that follows: its end is the plan's, and
+/// not that of the slow one alone, which would be after the deadline.
+#[test]
+fn what_is_in_time_ends_before_the_deadline() {
+    let folder = folder();
+    let deadline = "2030-01-01T06:08:00Z";
+    let signal = "--trace trace.csv --forecast forecast.csv --switch-seconds 300 --from 2030-01-01T02:00:00Z";
+    let signal = format!("{signal} --running 2,1,1");
+    let output = advise(folder.path(), "1224000", deadline, &signal).output();
+    let said: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    assert_eq!(said["configuration"]["tp"], 2, "{said}");
+    assert_eq!(said["in_time"], true, "{said}");
+    assert!(said["end"].as_str().unwrap() <= deadline, "{said}");
+}
+
 /// A decision that comes seconds after the hour has the hour's windows: with five of them nobody would be in time by a
 /// plan.
 #[test]
