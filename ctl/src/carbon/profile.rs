@@ -94,6 +94,16 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(wrong) = wanted.iter().find(|it| it.world_size() != Some(args.gpus)) {
         return Err(format!("--only: {wrong} is not of {} GPUs", args.gpus).into());
     }
+    // What no profile may have is said before the first launch, and not after an hour of them.
+    let now = power(args)?;
+    for configuration in &wanted {
+        let point = Point {
+            configuration: *configuration,
+            power: now,
+            rate: TokensPerSecond(1.0),
+        };
+        Profile::new(vec![point], None)?;
+    }
     fs::create_dir_all(&args.state)
         .map_err(|error| format!("{}: {error}", args.state.display()))?;
     let (mut points, mut switches) = (Vec::new(), Vec::new());

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{carbon, folder, printed, read};
+use super::{carbon, folder, printed, read, refused};
 use crate::lease::Node;
 
 /// A CPU job that logs as Megatron-LM does, among what is no text: 20 ms an iteration with TP=1, 40 ms with TP=2.
@@ -36,6 +36,17 @@ fn a_profile_is_measured_from_the_logs_of_a_job() {
     assert_eq!(rows[0], "tp,pp,dp,power_w,tokens_per_s,switch_s");
     assert!(rows[1].starts_with("1,2,1,300,50000,0."), "{csv}");
     assert!(rows[2].starts_with("2,1,1,300,25000,0."), "{csv}");
+}
+
+/// A power that no profile may have is said before the first launch.
+#[test]
+fn a_power_that_can_not_be_is_refused_before_anything_is_launched() {
+    let folder = folder();
+    fs::write(folder.path().join("job.sh"), "touch launched\n").unwrap();
+    let options = "--gpus 2 --only 1,2,1 --seconds 0.5 --warm-up 0.3 --power 1e16";
+    let said = refused(&carbon(folder.path(), &profile(options)).output().unwrap());
+    assert!(said.contains("power_w"), "{said}");
+    assert!(!folder.path().join("launched").exists());
 }
 
 /// Where litd runs, power is what it reads from the node's GPUs.
