@@ -146,6 +146,7 @@ pub fn run(args: &Args) -> Outcome {
     if !is_possible {
         return Err("--clean must be 0 or more g/kWh; only prices go below nothing".into());
     }
+    check_floors(args)?;
     let clock = args.clock.clock();
     let mut wait = Wait::new(Duration::from_secs_f64(args.every))?;
     let mut policies = Policies::read(args.state.clone())?;
@@ -187,6 +188,30 @@ pub fn run(args: &Args) -> Outcome {
             return end(args, &mut policies);
         }
     }
+}
+
+/// litd takes no budget below the sum of its GPUs' floors: that is said now, and not in the first dirty hour. Where litd
+/// does not answer yet, it says it then.
+fn check_floors(args: &Args) -> Outcome {
+    let Ok(status) = args.socket.client()?.status() else {
+        return Ok(());
+    };
+    let gpus = status.devices.iter();
+    let gpus = gpus.filter(|it| it.name.starts_with("gpu"));
+    let floors: Watts = gpus.map(|it| it.floor).sum();
+    let budgets = [
+        ("--lowest", Some(args.lowest)),
+        ("--fallback", args.fallback),
+    ];
+    for (name, budget) in budgets {
+        if let Some(budget) = budget.filter(|it| *it < floors) {
+            return Err(format!(
+                "{name} {budget} can't be kept: the floors of litd's GPUs add up to {floors}; give that or more"
+            )
+            .into());
+        }
+    }
+    Ok(())
 }
 
 /// Gives the policy back, and takes the metrics away: they tell of what is followed, and nothing is any more.

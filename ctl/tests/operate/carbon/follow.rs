@@ -165,6 +165,23 @@ fn without_litd_no_lease_is_renewed() {
     }
 }
 
+/// litd would refuse the lease in the first dirty hour.
+#[test]
+fn a_lowest_budget_below_the_floors_is_refused_at_the_start() {
+    let node = Node::new();
+    let folder = folder();
+    for more in ["--lowest 100", "--lowest 5000 --fallback 100"] {
+        let options = format!(
+            "carbon follow {more} --highest 5600 --clean 100 --dirty 400 --trace trace.csv"
+        );
+        let mut litctl = node.litctl();
+        litctl.current_dir(folder.path());
+        let said = refused(&litctl.args(options.split_whitespace()).output().unwrap());
+        assert!(said.contains("floors of litd's GPUs add up to"), "{said}");
+    }
+    node.stop();
+}
+
 /// The policy that rules.
 fn policy(node: &Node) -> String {
     let status = node.litctl().args(["status", "--json"]).output().unwrap();
