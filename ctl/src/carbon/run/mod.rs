@@ -3,6 +3,7 @@
 mod cost;
 pub mod job;
 mod learned;
+mod lock;
 mod machine;
 mod print;
 mod progress;
@@ -111,10 +112,7 @@ pub fn run(args: &Args) -> Outcome {
         .map_err(|error| format!("{}: {error}", args.state.display()))?;
     let folder = args.state.canonicalize();
     let folder = folder.map_err(|error| format!("{}: {error}", args.state.display()))?;
-    let lock = folder.join("lock");
-    let file = fs::File::create(&lock).map_err(|error| format!("{}: {error}", lock.display()))?;
-    file.try_lock()
-        .map_err(|error| format!("{}: {error}: another litctl runs this job", lock.display()))?;
+    let _lock = lock::Lock::of(&folder)?;
     let mut runner = Runner::new(args, folder, &profile)?;
     if args.dry_run {
         return runner.dry_run();

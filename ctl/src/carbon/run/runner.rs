@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Child as Handle;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use litd_carbon::Profile;
-use litd_carbon::signal::Health;
+use litd_carbon::signal::{Current, Health};
 use litd_units::{Seconds, Tokens};
 use nix::sys::signal::Signal as Unix;
 
@@ -86,7 +87,10 @@ impl<'a> Runner<'a> {
                 )
                 .into());
             }
-            Some(state) => state,
+            Some(state) => {
+                state.fits(&folder, profile)?;
+                state
+            }
             None => State::new(now, now.saturating_add(hours)?, args.tokens.0),
         };
         let clock = clock.since(state.now);
@@ -184,7 +188,10 @@ impl<'a> Runner<'a> {
         self.state.mark = self.steps.and_then(|_| Mark::new(now));
         self.state.costs = self.learned.costs.clone();
         self.state.rates = self.learned.rates.clone();
-        let written = self.state.write(&self.folder);
+        // Somebody may have removed the folder: the job goes on, and what must outlast a crash is written anew.
+        let written = fs::create_dir_all(&self.folder);
+        let written = written.map_err(|error| format!("{}: {error}", self.folder.display()));
+        let written = written.and_then(|()| self.state.write(&self.folder));
         self.trouble("state", written.err());
     }
 
@@ -226,7 +233,14 @@ impl<'a> Runner<'a> {
     fn tell_of_the_signal(&mut self) {
         const SIGNAL: &str = "signal";
         let is_told = self.troubles.contains_key(SIGNAL);
-        let why = match self.signal.current(self.clock.now()) {
+        // One moment for both: a trace that is played may go on by hours in between.
+        let now = self.clock.now();
+        let is_fresh = |it: Current| it.health == Health::Fresh;
+        // A trace that is played goes on by minutes with each look, and is asked only before it is said to be lost.
+        if self.clock.is_wall() || !self.signal.current(now).is_some_and(is_fresh) {
+            self.signal.poll(now);
+        }
+        let why = match self.signal.current(now) {
             Some(current) => match current.health {
                 Health::Fresh if is_told => {
                     output::note("the carbon signal is back");
@@ -269,6 +283,9 @@ impl<'a> Runner<'a> {
 
     pub fn dry_run(&mut self) -> Outcome {
         let trained = self.trained();
+        if trained >= self.args.tokens.0 {
+            return self.nothing_is_left(trained);
+        }
         let advice = self.advice(trained)?;
         let words = job::command(&self.args.command, advice.configuration);
         output::text(&format!(
@@ -345,10 +362,6 @@ impl<'a> Runner<'a> {
                     return self.outcome(action, seen.tokens);
                 }
             }
-            // A trace that is played goes on by minutes with each look.
-            if self.clock.is_wall() {
-                self.signal.poll(self.clock.now());
-            }
             self.tell_of_the_signal();
             if saved.elapsed() >= SAVED {
                 self.save();
@@ -378,10 +391,7 @@ impl<'a> Runner<'a> {
             .into());
         }
         if !self.has_started && !self.was_adopted {
-            let path = self.args.progress.display();
-            return output::text(&format!(
-                "{path}: {tokens} tokens are trained already, and nothing was started\n"
-            ));
+            return self.nothing_is_left(tokens);
         }
         let is_late = now > deadline;
         let late = if is_late { ", after the deadline" } else { "" };
@@ -393,6 +403,13 @@ impl<'a> Runner<'a> {
             true => Err(Box::new(Late { now, deadline })),
             false => Ok(()),
         }
+    }
+
+    fn nothing_is_left(&self, tokens: f64) -> Outcome {
+        let path = self.args.progress.display();
+        output::text(&format!(
+            "{path}: {tokens} tokens are trained already, and nothing was started\n"
+        ))
     }
 
     fn see(&mut self) -> Fallible<Seen> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 use litd::process::Stat;
-use litd_carbon::Configuration;
+use litd_carbon::{Configuration, Profile};
 use serde::{Deserialize, Serialize};
 
 use super::super::clock::Mark;
@@ -131,6 +131,20 @@ impl State {
         match is_possible && self.costs.are_possible() && self.rates.are_possible() {
             true => Ok(()),
             false => Err("a number in it can't be".to_owned()),
+        }
+    }
+
+    /// Looks whether the job ran on as many GPUs as the profile is of: its rates and its deadline are of those.
+    pub fn fits(&self, folder: &Path, profile: &Profile) -> Result<(), String> {
+        let before = self.running.and_then(Configuration::world_size);
+        match before.filter(|it| *it != profile.gpus()) {
+            None => Ok(()),
+            Some(before) => Err(format!(
+                "{} is of a job on {before} GPUs, and the profile is of {}: give a profile of {before} GPUs; or, to go on \
+                 from the last checkpoint on the others, another --state and what is left of the deadline",
+                Self::path(folder).display(),
+                profile.gpus()
+            )),
         }
     }
 

@@ -164,6 +164,53 @@ fn a_request_by_signal_reaches_the_job_alone() {
     ends(innocent);
 }
 
+/// Whoever removes the folder takes no lock away: a second litctl does not end the job of the first, which goes on.
+#[test]
+fn a_state_folder_that_was_removed_lets_no_second_runner_in() {
+    let stand = Stand::new(&job_that("sleep 0.02", "sleep 0.06"));
+    let runner = stand.trains();
+    fs::remove_dir_all(stand.path("state")).unwrap();
+    let stderr = refused(&stand.run(""));
+    assert!(stderr.contains("another litctl runs this job"), "{stderr}");
+    said(&runner.wait_with_output().unwrap());
+    assert_eq!(stand.starts().len(), 1, "{:?}", stand.starts());
+}
+
+/// What was learned and promised on some GPUs says nothing of others.
+#[test]
+fn a_state_of_another_number_of_gpus_is_refused_with_what_to_do() {
+    let stand = Stand::new(JOB);
+    let runner = stand.trains();
+    terminate(&runner);
+    runner.wait_with_output().unwrap();
+    let starts = stand.starts();
+    let profile = "tp,pp,dp,power_w,tokens_per_s\n1,1,4,2000,200\n2,1,2,900,120\n";
+    fs::write(stand.path("profile.csv"), profile).unwrap();
+    let stderr = refused(&stand.run(""));
+    assert!(
+        stderr.contains("a job on 2 GPUs, and the profile is of 4")
+            && stderr.contains("another --state"),
+        "{stderr}"
+    );
+    assert_eq!(stand.starts(), starts, "nothing was started");
+}
+
+/// A trace that is played has its values; that nobody has looked for hours of its time is no loss.
+#[test]
+fn a_signal_that_is_played_fast_is_not_said_to_be_lost() {
+    let stand = Stand::new(JOB);
+    let mut trace = "datetime_utc,ci_direct_g_per_kwh\n".to_owned();
+    let begin: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
+    for hour in 0..10_000 {
+        let at = begin + SignedDuration::from_hours(hour);
+        trace += &format!("{at},100\n");
+    }
+    fs::write(stand.path("trace.csv"), trace).unwrap();
+    // The job takes more than a window's third, after which the first value is stale.
+    let stderr = said(&stand.run("--window-hours 6 --deadline-hours 9000"));
+    assert!(!stderr.contains("signal is lost"), "{stderr}");
+}
+
 /// (Numbers of processes that can't be a job's are refused as well. That is tried without a process, in the unit
 /// tests of the state: whoever signals them signals everybody.)
 #[test]

@@ -98,6 +98,16 @@ impl Stand {
     }
 }
 
+/// What has all its tokens needs no run, whether that is asked or done.
+#[test]
+fn a_dry_run_of_a_job_that_is_done_says_so() {
+    let stand = Stand::new(JOB);
+    fs::write(stand.path("tokens"), "60000").unwrap();
+    let text = printed(&stand.run("--dry-run"));
+    assert!(text.contains("60000 tokens are trained already"), "{text}");
+    assert!(!text.contains("command"), "{text}");
+}
+
 /// Runner and job are killed at any moment; what is started again goes on from the last checkpoint.
 #[test]
 fn a_job_outlives_its_runner_and_itself() {
