@@ -149,16 +149,24 @@ impl Meter {
         rate: TokensPerSecond,
         window: Seconds,
     ) -> Tokens {
-        let Some(run) = self.run else {
-            return Tokens::ZERO;
-        };
+        let most = self.believed(window);
+        let since = self.silent(now, launch).unwrap_or(Seconds::ZERO);
+        rate * Seconds(since.0.clamp(0.0, most.0))
+    }
+
+    /// For how long the job that runs has shown no sign of training; none where none runs.
+    pub fn silent(&self, now: Seconds, launch: Seconds) -> Option<Seconds> {
+        let run = self.run?;
         let sign = self.last.map(|it| it.at).filter(|at| *at > run.began.at);
-        let since = now - sign.unwrap_or(run.began.at + launch);
-        let most = match self.longest > Seconds::ZERO {
+        Some(now - sign.unwrap_or(run.began.at + launch))
+    }
+
+    /// For how long a job is believed to train without a sign of it.
+    pub fn believed(&self, window: Seconds) -> Seconds {
+        match self.longest > Seconds::ZERO {
             true => self.longest * 2.0,
             false => window,
-        };
-        rate * Seconds(since.0.clamp(0.0, most.0))
+        }
     }
 
     /// So many tokens are seen at a moment. What a switch took is known with the second checkpoint after it, which tells

@@ -114,6 +114,13 @@ impl Learned {
         self.meter.running() == Some(number) && measured.is_some_and(differs)
     }
 
+    /// For how long the job that runs has written no checkpoint, where that is longer than it is believed to train
+    /// without one.
+    pub fn hangs(&self, at: Seconds) -> Option<Seconds> {
+        let silent = self.meter.silent(at, self.switch())?;
+        (silent > self.meter.believed(self.told.window)).then_some(silent)
+    }
+
     /// K: what was given, or what switches took where that is more; unknown, it is as long as a checkpoint may take.
     pub fn switch(&self) -> Seconds {
         match (self.told.switch, self.costs.worst()) {

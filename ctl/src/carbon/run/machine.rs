@@ -57,8 +57,9 @@ pub enum Phase {
         until: Duration,
         next: Option<usize>,
     },
-    /// It was told to end: that took so long that what is to run next must be decided again.
-    Terminated { until: Duration },
+    /// It was told to end: that took so long that what is to run next must be decided again. Whether it was because it
+    /// hangs, which is a failure.
+    Terminated { until: Duration, hangs: bool },
     /// It has ended for good.
     Done,
 }
@@ -72,6 +73,8 @@ pub struct Patience {
     pub window: f64,
     /// Failures one after the other without a new checkpoint.
     pub failures: u32,
+    /// A job without a new checkpoint for so long hangs, if that is known.
+    pub hangs: Option<Duration>,
 }
 
 /// After SIGTERM.
@@ -86,6 +89,8 @@ pub struct Machine {
     failures: u32,
     /// Tokens of the checkpoint from which the last start was.
     started_from: f64,
+    /// The tokens that were seen last to be new, or where it was started from, and when.
+    last: (f64, Duration),
     /// Whether nothing is to be started any more.
     is_stopping: bool,
 }
@@ -100,6 +105,7 @@ impl Machine {
             patience,
             failures: 0,
             started_from: -1.0,
+            last: (-1.0, Duration::ZERO),
             is_stopping: false,
         }
     }
@@ -134,6 +140,9 @@ impl Machine {
         decide: impl FnOnce() -> Result<usize, E>,
     ) -> Result<Option<Action>, E> {
         let has_ended = matches!(seen.child, Child::Ended(_));
+        if seen.tokens > self.last.0 {
+            self.last = (seen.tokens, seen.real);
+        }
         Ok(match self.phase {
             Phase::Done => None,
             Phase::Up { .. } if self.is_stopping && !has_ended => Some(self.adopt(seen)),
@@ -143,6 +152,7 @@ impl Machine {
             Phase::Down { next, .. } => {
                 let configuration = next.map_or_else(decide, Ok)?;
                 self.started_from = seen.tokens;
+                self.last = (seen.tokens, seen.real);
                 self.phase = Phase::Up {
                     configuration,
                     until: self.end_of_window(seen),
@@ -155,6 +165,7 @@ impl Machine {
                 self.ask(seen, None);
                 None
             }
+            Phase::Up { .. } if self.hangs(seen) => Some(self.terminate(seen, true)),
             Phase::Up {
                 configuration,
                 until,
@@ -175,19 +186,29 @@ impl Machine {
                 self.down(seen, Duration::ZERO, next);
                 None
             }
+            Phase::Terminated { hangs: true, .. } if has_ended => self.ended(seen),
             Phase::Terminated { .. } if has_ended => {
                 self.down(seen, Duration::ZERO, None);
                 None
             }
-            Phase::Asked { until, .. } if seen.real >= until => {
-                self.phase = Phase::Terminated {
-                    until: seen.real + TERMINATED,
-                };
-                Some(Action::Terminate)
-            }
-            Phase::Terminated { until } if seen.real >= until => Some(Action::Kill),
+            Phase::Asked { until, .. } if seen.real >= until => Some(self.terminate(seen, false)),
+            Phase::Terminated { until, .. } if seen.real >= until => Some(Action::Kill),
             Phase::Asked { .. } | Phase::Terminated { .. } => None,
         })
+    }
+
+    /// Whether the job has brought nothing for so long that it hangs.
+    fn hangs(&self, seen: &Seen) -> bool {
+        let since = seen.real.saturating_sub(self.last.1);
+        self.patience.hangs.is_some_and(|it| since >= it)
+    }
+
+    fn terminate(&mut self, seen: &Seen, hangs: bool) -> Action {
+        self.phase = Phase::Terminated {
+            until: seen.real + TERMINATED,
+            hangs,
+        };
+        Action::Terminate
     }
 
     fn end_of_window(&self, seen: &Seen) -> f64 {
@@ -237,6 +258,7 @@ mod tests {
             checkpoint: Duration::from_secs(30),
             window: 1.0,
             failures: 3,
+            hangs: None,
         })
     }
 
@@ -347,6 +369,32 @@ mod tests {
         }
         let start = Action::Start(0);
         assert_eq!(actions, [start, start, start, Action::GiveUp]);
+    }
+
+    /// What brings no checkpoint for so long is ended and started again, as after a crash, until that brings nothing.
+    #[test]
+    fn a_job_that_hangs_is_started_again() {
+        let mut machine = machine();
+        machine.patience.hangs = Some(Duration::from_secs(100));
+        let mut now = 5;
+        for failures in 1..=3 {
+            let start = step(&mut machine, &seen(0.0, now, Child::Ended(false)), 0);
+            assert_eq!(start, Some(Action::Start(0)));
+            // It is not before it has had its time, and what brings something has it anew.
+            let mut trains = seen(0.0, now + 99, Child::Alive);
+            trains.tokens = if failures == 1 { 1.0 } else { 0.0 };
+            assert_eq!(step(&mut machine, &trains, 0), None);
+            now += if failures == 1 { 198 } else { 99 };
+            trains.real = Duration::from_secs(now);
+            assert_eq!(step(&mut machine, &trains, 0), None);
+            trains.real += Duration::from_secs(1);
+            assert_eq!(step(&mut machine, &trains, 0), Some(Action::Terminate));
+            trains.child = Child::Ended(false);
+            trains.tokens = 0.0;
+            let done = step(&mut machine, &trains, 0);
+            assert_eq!(done, (failures == 3).then_some(Action::GiveUp));
+            now += 101;
+        }
     }
 
     #[test]

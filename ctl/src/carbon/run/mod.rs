@@ -61,6 +61,10 @@ pub struct Args {
     /// How often the job may fail without a new checkpoint in between
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     failures: u32,
+    /// After how many hours without a new checkpoint the job hangs: it is ended then, and started again as after a crash;
+    /// by the wall clock [default: never; that it may hang is said]
+    #[arg(long, value_name = "HOURS", value_parser = input::hours)]
+    hang_hours: Option<Seconds>,
     /// The length of a window
     #[arg(long, value_name = "W", default_value = "1", value_parser = input::window)]
     window_hours: Seconds,

@@ -32,6 +32,9 @@ const SAVED: Duration = Duration::from_secs(1);
 /// A progress file that is written in two steps has no number for a moment; one that has none for longer is said.
 const TORN: Duration = Duration::from_secs(10);
 
+/// The trouble of a job that writes no checkpoints.
+const HANGS: &str = "hangs";
+
 /// The exit status where the job has all its tokens after the deadline.
 pub const LATE: u8 = 11;
 
@@ -260,6 +263,29 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Says it once where the job may hang.
+    fn tell_of_a_job_that_hangs(&mut self, at: Seconds) {
+        let is_up = self.handle.is_some();
+        let silent = self.learned.hangs(at).filter(|_| is_up);
+        if self.troubles.contains_key(HANGS) && silent.is_some() {
+            return;
+        }
+        let then = match self.args.hang_hours {
+            Some(hours) => format!(
+                "it is started again after {:.2} h of the wall clock",
+                hours.hours()
+            ),
+            None => "if it hangs, end it, or give --hang-hours".to_owned(),
+        };
+        let what = silent.map(|silent| {
+            format!(
+                "the job has written no checkpoint for {:.2} h, and more is not believed to be trained: {then}",
+                silent.hours()
+            )
+        });
+        self.trouble(HANGS, what);
+    }
+
     /// Says it once where the deadline can't be met any more, and where it can again.
     fn tell_of_the_deadline(&mut self, advice: &Advice) {
         const DEADLINE: &str = "deadline";
@@ -317,6 +343,7 @@ impl<'a> Runner<'a> {
             checkpoint: Duration::from_secs_f64(grace(self.args).0),
             window: self.args.window_hours.hours(),
             failures: self.args.failures,
+            hangs: self.args.hang_hours.map(|it| Duration::from_secs_f64(it.0)),
         });
         self.is_adopted = self.state.process.is_some_and(Process::is_alive)
             || !job::remains(&self.folder).is_empty();
@@ -363,6 +390,7 @@ impl<'a> Runner<'a> {
                 }
             }
             self.tell_of_the_signal();
+            self.tell_of_a_job_that_hangs(Seconds::from_hours(seen.hours));
             if saved.elapsed() >= SAVED {
                 self.save();
                 saved = Instant::now();

@@ -176,6 +176,20 @@ fn a_state_folder_that_was_removed_lets_no_second_runner_in() {
     assert_eq!(stand.starts().len(), 1, "{:?}", stand.starts());
 }
 
+/// A job that hangs at its first start is named, ended and started again.
+#[test]
+fn a_job_that_hangs_is_named_and_started_again() {
+    let hangs = "[ -e hung ] || { touch hung; sleep 1000; }";
+    let stand = Stand::new(&job_that("while [", &format!("{hangs}\nwhile [")));
+    // Two seconds, which are four hours of the trace.
+    let stderr = said(&stand.run("--hang-hours 0.00056 --deadline-hours 9000 --switch-seconds 0"));
+    assert!(
+        stderr.contains("the job has written no checkpoint for"),
+        "{stderr}"
+    );
+    assert_eq!(stand.starts().len(), 2, "{:?}", stand.starts());
+}
+
 /// What was learned and promised on some GPUs says nothing of others.
 #[test]
 fn a_state_of_another_number_of_gpus_is_refused_with_what_to_do() {
