@@ -16,6 +16,8 @@ pub struct Belief {
     pub sure: TokensPerSecond,
     /// A rate that is possible: more than the likely one as long as the configuration has not run.
     pub hoped: TokensPerSecond,
+    /// Whether it is known how long it takes to load.
+    pub has_loaded: bool,
 }
 
 impl Belief {
@@ -25,6 +27,7 @@ impl Belief {
             point,
             sure: point.rate,
             hoped: point.rate,
+            has_loaded: true,
         }
     }
 
@@ -96,6 +99,8 @@ impl Reason {
     }
 }
 
+/// A configuration that was never loaded may take so much longer to load than a switch.
+const LOADING: Seconds = Seconds(1800.0);
 /// The share of a window by which a decision may come too late without costing plans a whole one.
 const LATE_BY: f64 = 0.01;
 
@@ -153,11 +158,14 @@ impl Standing {
         self.needs_at(configuration, self.beliefs[configuration].hoped)
     }
 
-    /// What a switch to a configuration may take besides: it may go wrong.
+    /// What a switch to a configuration may take besides: it may go wrong, and one that was never loaded may take
+    /// longer than the others did.
     fn room(&self, configuration: usize) -> Seconds {
         match self.running {
-            Some(running) if running != configuration => self.risk,
-            _ => Seconds::ZERO,
+            Some(running) if running == configuration => Seconds::ZERO,
+            None => Seconds::ZERO,
+            Some(_) if self.beliefs[configuration].has_loaded => self.risk,
+            Some(_) => self.risk + LOADING,
         }
     }
 
@@ -168,15 +176,20 @@ impl Standing {
             || self.surely_needs_with_a_switch(configuration) <= left
     }
 
+    /// The one that is surely the fastest.
+    fn fastest(&self) -> usize {
+        let sure = |it: &usize| self.beliefs[*it].sure.0;
+        let fastest = self.all().max_by(|a, b| sure(a).total_cmp(&sure(b)));
+        fastest.unwrap_or(0)
+    }
+
     /// How long it needs at most if the fastest one follows after this window, with a switch that goes wrong.
     fn surely_needs_with_a_switch(&self, configuration: usize) -> Seconds {
         let training = (self.window - self.until_it_trains(configuration))
             .0
             .max(0.0);
         let rest = self.tokens - self.beliefs[configuration].sure * Seconds(training);
-        let rates = self.beliefs.iter().map(|it| it.sure.0);
-        let fastest = TokensPerSecond(rates.fold(0.0, f64::max));
-        self.window + self.switch + self.risk + rest / fastest
+        self.window + self.switch + self.risk + rest / self.beliefs[self.fastest()].sure
     }
 
     /// How long the job is likely to need where a configuration runs now: a plan whose first window is of a slow one
@@ -213,9 +226,12 @@ impl Standing {
     /// The optimum, where it leaves enough time: plans do not count that a job must be launched, that a switch goes
     /// wrong, nor that a rate is another one than is believed.
     fn with_room(&self, optimum: usize, left: Seconds) -> Choice {
-        let rates = self.beliefs.iter().map(|it| it.sure.0);
-        let fastest = TokensPerSecond(rates.fold(0.0, f64::max));
-        let at_worst = self.switch + self.risk + self.tokens / fastest;
+        // It may be the fastest one that must follow, which is then loaded, too.
+        let fastest = self.fastest();
+        let follows = fastest != optimum && !self.beliefs[fastest].has_loaded;
+        let back = if follows { LOADING } else { Seconds::ZERO };
+        let training = self.tokens / self.beliefs[fastest].sure;
+        let at_worst = self.switch + self.room(optimum) + back + training;
         match self.running {
             Some(running)
                 if running != optimum && self.surely_needs(running) <= left && at_worst > left =>

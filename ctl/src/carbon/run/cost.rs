@@ -44,8 +44,8 @@ pub struct Costs(Vec<Seconds>);
 /// What a sign tells.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Found {
-    /// What a switch took.
-    pub cost: Option<Seconds>,
+    /// What a switch took, and to which configuration it was.
+    pub cost: Option<(usize, Seconds)>,
     /// What a configuration trained, and in which time.
     pub trained: Option<(usize, Tokens, Seconds)>,
 }
@@ -68,24 +68,30 @@ impl Costs {
     }
 
     pub fn push(&mut self, cost: Seconds) {
-        self.0.push(Seconds(cost.0.clamp(0.0, LONGEST)));
+        self.0.push(cost);
         let old = self.0.len().saturating_sub(KEPT);
         self.0.drain(..old);
     }
 
     /// Whether each can be what a switch took.
     pub fn are_possible(&self) -> bool {
-        self.0.iter().all(|it| (0.0..=LONGEST).contains(&it.0))
+        self.0.iter().copied().all(is_switch)
     }
+}
+
+/// Whether a switch can take so long.
+pub fn is_switch(cost: Seconds) -> bool {
+    (0.0..=LONGEST).contains(&cost.0)
 }
 
 impl Run {
     /// What the switch took that this run ended, if it trains so fast.
-    fn cost(&self, rate: TokensPerSecond) -> Option<Seconds> {
+    fn cost(&self, rate: TokensPerSecond) -> Option<(usize, Seconds)> {
         let (left, first) = (self.switch?, self.first?);
         let before = (self.began.tokens - left.last.tokens) / left.rate;
         let after = (first.tokens - self.began.tokens) / rate;
-        Some(first.at - left.last.at - before - after)
+        let cost = first.at - left.last.at - before - after;
+        Some((self.configuration, Seconds(cost.0.clamp(0.0, LONGEST))))
     }
 }
 
@@ -231,7 +237,7 @@ mod tests {
         );
         let found = meter.sees(first + Seconds(4.0), began + Tokens(400.0), Seconds::ZERO);
         assert_eq!(found.trained, Some((1, Tokens(200.0), Seconds(4.0))));
-        found.cost.map(|it| it.0)
+        found.cost.map(|it| it.1.0)
     }
 
     #[test]

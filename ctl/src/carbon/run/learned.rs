@@ -72,8 +72,10 @@ impl Learned {
     }
 
     fn take(&mut self, found: Found) -> bool {
-        if let Some(cost) = found.cost {
+        if let Some((number, cost)) = found.cost {
             self.costs.push(cost);
+            let configuration = self.told.points[number].configuration;
+            self.rates.switched(configuration, cost);
         }
         if let Some((number, tokens, time)) = found.trained {
             let configuration = self.told.points[number].configuration;
@@ -123,7 +125,10 @@ impl Learned {
 
     /// K: what was given, or what switches took where that is more; unknown, it is as long as a checkpoint may take.
     pub fn switch(&self) -> Seconds {
-        match (self.told.switch, self.costs.worst()) {
+        let worst = self.costs.worst().into_iter();
+        let worst = worst.chain(self.rates.worst_switch());
+        let worst = worst.max_by(|a, b| a.0.total_cmp(&b.0));
+        match (self.told.switch, worst) {
             (Some(given), Some(worst)) if worst > given => worst,
             (Some(given), _) => given,
             (None, Some(worst)) => worst,

@@ -5,7 +5,7 @@ use litd_units::{Seconds, Tokens, TokensPerSecond};
 use serde::{Deserialize, Serialize};
 
 use super::super::standing::Belief;
-use super::cost::rate;
+use super::cost::{is_switch, rate};
 
 /// A measured rate is right to this share, checkpoints and all.
 const NOISE: f64 = 0.02;
@@ -22,6 +22,9 @@ struct Trained {
     configuration: Configuration,
     tokens: Tokens,
     time: Seconds,
+    /// What the last switch to it took, once that was measured.
+    #[serde(default)]
+    switch: Option<Seconds>,
 }
 
 /// What each configuration trained lately. What was measured replaces what the profile says.
@@ -37,19 +40,7 @@ impl Rates {
         time: Seconds,
         enough: Seconds,
     ) {
-        let known = self
-            .0
-            .iter()
-            .position(|it| it.configuration == configuration);
-        let at = known.unwrap_or_else(|| {
-            self.0.push(Trained {
-                configuration,
-                tokens: Tokens::ZERO,
-                time: Seconds::ZERO,
-            });
-            self.0.len() - 1
-        });
-        let own = &mut self.0[at];
+        let own = self.own(configuration);
         own.tokens += tokens;
         own.time += time;
         let share = enough * REMEMBERED / own.time;
@@ -57,6 +48,39 @@ impl Rates {
             own.tokens = own.tokens * share;
             own.time = own.time * share;
         }
+    }
+
+    /// What is known of a configuration.
+    fn own(&mut self, configuration: Configuration) -> &mut Trained {
+        let mut all = self.0.iter();
+        let known = all.position(|it| it.configuration == configuration);
+        let at = known.unwrap_or_else(|| {
+            self.0.push(Trained {
+                configuration,
+                tokens: Tokens::ZERO,
+                time: Seconds::ZERO,
+                switch: None,
+            });
+            self.0.len() - 1
+        });
+        &mut self.0[at]
+    }
+
+    /// Takes what a switch to a configuration took.
+    pub fn switched(&mut self, configuration: Configuration, cost: Seconds) {
+        self.own(configuration).switch = Some(cost);
+    }
+
+    /// The largest of what the last switches to each configuration took: they load in different times.
+    pub fn worst_switch(&self) -> Option<Seconds> {
+        let all = self.0.iter().filter_map(|it| it.switch);
+        all.max_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
+    /// Whether a switch to a configuration was measured.
+    fn has_loaded(&self, configuration: Configuration) -> bool {
+        let mut all = self.0.iter();
+        all.any(|it| it.configuration == configuration && it.switch.is_some())
     }
 
     /// The rate of a configuration, once it was measured for long enough.
@@ -88,9 +112,11 @@ impl Rates {
         let ratio = self.ratio(points, enough);
         let belief = |point: &Point| {
             let with = |rate| Point { rate, ..*point };
+            let has_loaded = self.has_loaded(point.configuration);
             if let Some(rate) = self.of(point.configuration, enough) {
                 return Belief {
                     sure: rate * (1.0 - NOISE),
+                    has_loaded,
                     ..Belief::told(with(rate))
                 };
             }
@@ -100,6 +126,7 @@ impl Rates {
                 point: with(likely),
                 sure: point.rate * (SURE * ratio.min(1.0)),
                 hoped: if hoped > likely { hoped } else { likely },
+                has_loaded,
             }
         };
         points.iter().map(belief).collect()
@@ -107,9 +134,12 @@ impl Rates {
 
     /// Whether each can be what a job trained.
     pub fn are_possible(&self) -> bool {
-        let is_number = |it: f64| it.is_finite() && it > 0.0;
+        let is_number = |it: f64| it.is_finite() && it >= 0.0;
         let mut all = self.0.iter();
-        all.all(|it| is_number(it.tokens.0) && is_number(it.time.0))
+        all.all(|it| {
+            let switch = it.switch.unwrap_or(Seconds::ZERO);
+            is_number(it.tokens.0) && is_number(it.time.0) && is_switch(switch)
+        })
     }
 }
 
