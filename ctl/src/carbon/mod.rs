@@ -32,7 +32,7 @@ pub struct Args {
 enum Command {
     Schedule(schedule::Args),
     Advise(advise::Args),
-    Run(run::Args),
+    Run(Box<run::Args>),
     Follow(follow::Args),
     Profile(profile::Args),
 }
