@@ -3,3 +3,4 @@
 pub(crate) mod number;
 pub(crate) mod scan;
 pub(crate) mod text;
+mod word;
