@@ -234,13 +234,28 @@ impl<S: Store> Core<S> {
             return false;
         };
         match (self.actuator.held(device), self.entry(unit.address())) {
-            (Some(held), _) => !held.is_same_cap(cap),
+            (Some(held), _) => !held.is_same_cap(cap) && !self.is_rounded(device, cap),
             // A write that failed has left what was there before: that is no other cap.
             (None, Some(_)) if unit.was_read() && unit.reads(cap) => false,
             // Two looks for the cap that everything is undone to, and before that is taken for done.
             (None, Some(entry)) => !matches!(entry.undo(cap), Undo::Write(_)) || !unit.was_read(),
             (None, None) => !unit.was_read() || unit.unbelieved.is_suspect(),
         }
+    }
+
+    /// Whether a cap is what a driver has made of one of litd's that the device is known to hold: it tells at first what was
+    /// asked, and later what came of it.
+    fn is_rounded(&self, device: usize, cap: Watts) -> bool {
+        let unit = self
+            .devices
+            .get(device)
+            .filter(|it| !it.standing.is_foreign());
+        let Some((unit, held)) = unit.zip(self.actuator.held(device)) else {
+            return false;
+        };
+        let entry = self.entry(unit.address());
+        let ours = entry.is_some_and(|entry| matches!(entry.undo(held), Undo::Write(_)));
+        ours && !held.is_same_cap(cap) && unit.rounds(held, cap)
     }
 
     fn confirmed(&mut self, device: usize, before: Option<Watts>, held: Option<Watts>) {
@@ -422,6 +437,8 @@ impl<S: Store> Core<S> {
         let anew = last.is_some_and(|last| reading.counts_anew(&last));
         match known.or(last.map(|last| last.cap)) {
             Some(held) if moved && !first => self.cap_moved(device, held, reading.cap, anew),
+            // It holds what was asked of it, and after a crash the same goes back.
+            _ if self.is_rounded(device, reading.cap) => self.journal_late(device, reading.cap),
             _ => {
                 self.actuator.observe(device, reading.cap);
                 if anew && self.begin_anew(device) {

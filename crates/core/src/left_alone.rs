@@ -2,6 +2,8 @@
 //! and one whose cap somebody else has set. A crash or an upgrade of litd is no reason to open the one in the middle of
 //! its reset, or to move the other's cap.
 
+use std::collections::BTreeMap;
+
 use litd_api::EventKind;
 use litd_units::Watts;
 use serde::{Deserialize, Serialize};
@@ -45,6 +47,22 @@ fn name(unit: &Unit) -> String {
     }
 }
 
+/// What a device is kept by already, if it is. A driver in trouble tells no serial number at first, and may have told
+/// one before: until it does, what is kept of its address counts.
+fn kept_as(kept: &BTreeMap<String, LeftAlone>, unit: &Unit) -> String {
+    let (name, address) = (name(unit), unit.address());
+    let of_address = |it: &&String| match it.strip_prefix(address) {
+        Some("") => true,
+        Some(serial) => unit.device.identity.serial.is_none() && serial.starts_with(' '),
+        None => false,
+    };
+    let other = || kept.keys().find(of_address).cloned();
+    match kept.contains_key(&name) {
+        true => name,
+        false => other().unwrap_or(name),
+    }
+}
+
 impl<S: Store> Core<S> {
     /// At a start: a device that an earlier litd had let go of, and that does not answer, is let go of at once.
     /// Others are read first: what they hold counts for the budget.
@@ -77,7 +95,8 @@ impl<S: Store> Core<S> {
 
     fn kept_of(&self, device: usize) -> Option<LeftAlone> {
         let unit = self.devices.get(device)?;
-        self.condition.left_alone.get(&name(unit)).copied()
+        let kept = &self.condition.left_alone;
+        kept.get(&kept_as(kept, unit)).copied()
     }
 
     /// Whether its users have had litd let go of a device, whatever else it was let go of for.
@@ -125,8 +144,9 @@ impl<S: Store> Core<S> {
 
     /// A device is litd's again: the next one is not to leave it alone, also where this one dies before it has read it.
     pub(crate) fn leave_alone_no_more(&mut self, device: usize) {
-        let name = self.devices.get(device).map(name);
-        let kept = name.and_then(|name| self.condition.left_alone.remove(&name));
+        let kept = &mut self.condition.left_alone;
+        let name = self.devices.get(device).map(|unit| kept_as(kept, unit));
+        let kept = name.and_then(|name| kept.remove(&name));
         if kept.is_some() {
             self.save_condition();
         }
@@ -143,7 +163,7 @@ impl<S: Store> Core<S> {
                 // As nearly always: nothing is kept of it, nor to be kept.
                 continue;
             }
-            let name = name(unit);
+            let name = kept_as(&self.condition.left_alone, unit);
             let before = self.condition.left_alone.get(&name).copied();
             let kept = LeftAlone::of(unit, self.actuator.held(device), before);
             if kept == before {

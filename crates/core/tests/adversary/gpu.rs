@@ -25,6 +25,10 @@ pub enum Writes {
     NotInForce,
     /// The driver counts in less than the unit that it tells: what it holds is a little less.
     Rounded,
+    /// The same, which it tells with the next reading only.
+    RoundedLater,
+    /// The same, and it says that it has failed.
+    RoundedAndFailed,
 }
 
 #[derive(Debug, Clone)]
@@ -39,6 +43,8 @@ pub struct Gpu {
     pub fails_reads: bool,
     /// Its driver does not say what its cap may be.
     pub hides_range: bool,
+    /// Nor which part it is.
+    pub hides_serial: bool,
     pub writes: Writes,
     /// Nanoseconds until a write is done and answered.
     pub write_takes: i64,
@@ -64,7 +70,7 @@ impl Gpu {
                 kind: DeviceKind::Gpu,
                 address: format!("0000:{:02x}:00.0", index + 1),
                 uuid: None,
-                serial: None,
+                serial: Some(format!("S{index}")),
                 model: "made up".to_owned(),
                 driver: "made up".to_owned(),
                 backend: "simulated".to_owned(),
@@ -77,6 +83,7 @@ impl Gpu {
             power: Watts(90.0),
             fails_reads: false,
             hides_range: false,
+            hides_serial: false,
             writes: Writes::Taken,
             write_takes: 0,
             read_takes: 0,
@@ -108,6 +115,14 @@ impl Gpu {
         }
     }
 
+    fn told_identity(&self) -> Identity {
+        let serial = self.identity.serial.clone();
+        Identity {
+            serial: serial.filter(|_| !self.hides_serial),
+            ..self.identity.clone()
+        }
+    }
+
     /// As a litd that starts now finds it.
     pub fn discovered(&self) -> Device {
         let range = match self.hides_range || self.hangs {
@@ -115,7 +130,7 @@ impl Gpu {
             false => self.range.into(),
         };
         Device {
-            identity: self.identity.clone(),
+            identity: self.told_identity(),
             range,
             reading: (!self.fails_reads && !self.hangs).then(|| self.reading()),
         }
@@ -138,7 +153,7 @@ impl Gpu {
             }
             Operation::Identify => {
                 let known = unless(self.hides_range || self.fails_reads, "identity");
-                Reply::Identity(known.map(|()| (self.identity.clone(), self.range)))
+                Reply::Identity(known.map(|()| (self.told_identity(), self.range)))
             }
             Operation::Holders => Reply::Holders(Ok(Vec::new())),
             Operation::HighestClock => Reply::HighestClock(Ok(Hertz(2e9))),
@@ -153,8 +168,13 @@ impl Gpu {
     }
 
     fn set(&mut self, cap: Watts) -> Result<Watts, PowerError> {
+        if self.writes == Writes::RoundedAndFailed {
+            self.cap = self.rounded(cap);
+        }
         match self.writes {
-            Writes::Fail | Writes::FailAndLand(_) => Err(self.error("setting the cap")),
+            Writes::Fail | Writes::FailAndLand(_) | Writes::RoundedAndFailed => {
+                Err(self.error("setting the cap"))
+            }
             Writes::Forbidden => Err(PowerError::Permission {
                 device: self.identity.address.clone(),
                 action: "setting the cap",
@@ -171,11 +191,19 @@ impl Gpu {
                 Ok(cap)
             }
             Writes::Rounded => {
-                let unit = self.range.default.0 / 1024.0;
-                self.cap = Watts((cap.0 / unit).floor() * unit);
+                self.cap = self.rounded(cap);
                 Ok(self.cap)
             }
+            Writes::RoundedLater => {
+                self.cap = self.rounded(cap);
+                Ok(cap)
+            }
         }
+    }
+
+    fn rounded(&self, cap: Watts) -> Watts {
+        let unit = self.range.default.0 / 1024.0;
+        Watts((cap.0 / unit).floor() * unit)
     }
 
     fn out_of_range(&self, asked: Watts) -> PowerError {

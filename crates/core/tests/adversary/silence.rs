@@ -1,11 +1,12 @@
 //! Drivers that do not answer for a while, or answer from memory.
 
+use litd_api::DeviceState;
 use litd_core::config::OnExit;
 use litd_power::ReadBack;
 use litd_units::Watts;
 
 use crate::gpu::{Writes, found_at};
-use crate::node::{Node, budget, lease, observing};
+use crate::node::{Node, budget, lease, observing, release};
 
 const SAFE: f64 = 2400.0;
 
@@ -92,4 +93,44 @@ fn lease_after_a_stall() {
     node.command(lease(4000.0, 60.0)).unwrap();
     node.pass(30.0);
     node.holds_at_most(4000.0);
+}
+
+/// gpu1 is left alone, litd is killed, and the next one finds a driver that does not tell which part gpu1 is for a
+/// second, nor, if it is `silent`, what it holds.
+fn left_alone_over_a_flaky_start(silent: bool, leave: fn(&mut Node), state: DeviceState) {
+    let mut node = Node::under(2000.0, found_at(4, 700.0));
+    leave(&mut node);
+    node.pass(5.0);
+    let (cap, writes) = (node.caps()[1], node.writes_to(1));
+    assert_eq!(node.status().devices[1].state, state);
+    node.kill();
+    node.gpus[1].hides_serial = true;
+    node.gpus[1].hides_range = silent;
+    node.gpus[1].fails_reads = silent;
+    node.start();
+    node.pass(1.0);
+    node.gpus[1].hides_serial = false;
+    node.gpus[1].hides_range = false;
+    node.gpus[1].fails_reads = false;
+    node.pass(90.0);
+    assert_eq!(node.status().devices[1].state, state, "{:?}", node.log);
+    node.kill();
+    node.start();
+    node.pass(10.0);
+    assert_eq!(node.status().devices[1].state, state, "{:?}", node.log);
+    assert_eq!((node.caps()[1], node.writes_to(1)), (cap, writes));
+}
+
+#[test]
+fn released_over_a_flaky_start() {
+    let leave = |node: &mut Node| drop(node.command(release(1)));
+    left_alone_over_a_flaky_start(false, leave, DeviceState::Released);
+    left_alone_over_a_flaky_start(true, leave, DeviceState::Released);
+}
+
+#[test]
+fn foreign_over_a_flaky_start() {
+    let leave = |node: &mut Node| node.by_others(1, 611.0);
+    left_alone_over_a_flaky_start(false, leave, DeviceState::Foreign);
+    left_alone_over_a_flaky_start(true, leave, DeviceState::Foreign);
 }

@@ -263,9 +263,9 @@ impl World {
                 _ => hw.cap,
             };
             let limits = [hw.range.lowest, hw.range.highest].map(micro);
-            // A driver may have made that of what was wanted.
-            let near = matches!(under_way, Some(Operation::Set(_)))
-                && ((cap - wanted).abs() <= micro(hw.range.resolution) || limits.contains(&cap));
+            // A driver may have made that of what was wanted, at once or later.
+            let near = (cap - wanted).abs() <= micro(hw.range.resolution)
+                || matches!(under_way, Some(Operation::Set(_))) && limits.contains(&cap);
             // litd is about to write for the first time, and what was found was all there was.
             let unmoved =
                 matches!(under_way, Some(Operation::Set(_))) && micro(entry.found) == hw.cap;
