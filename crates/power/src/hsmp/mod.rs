@@ -9,6 +9,7 @@ mod ioctl;
 mod port;
 mod socket;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -46,8 +47,8 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let driver = node::driver(&search.sys, &search.proc, "amd_hsmp");
     let folders = folders(&search.sys);
     let mut candidates = Vec::new();
-    for (number, folder) in (0..).zip(&folders) {
-        let identity = processor.socket(number, "hsmp", &driver);
+    for (number, folder) in &folders {
+        let identity = processor.socket(*number, "hsmp", &driver);
         let (told, folder) = (identity.clone(), folder.clone());
         let ask = move || examine(told.clone(), Box::new(Hwmon::new(folder.clone())));
         candidates.push(Candidate {
@@ -62,14 +63,29 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     found
 }
 
-/// Each socket's folder. They are made in the order of the sockets: on one device, or on one
-/// device per socket.
-fn folders(sys: &Path) -> Vec<PathBuf> {
+/// Each socket's number and folder. They are made in the order of the sockets: on one device, or on one
+/// device per socket, which has the socket's number also where another one's driver did not come up.
+fn folders(sys: &Path) -> Vec<(u32, PathBuf)> {
     let mut folders: Vec<(Option<String>, u32, PathBuf)> = port::folders(&sys.join("class/hwmon"))
         .map(|(number, path)| (sysfs::link_name(&path.join("device")), number, path))
         .collect();
     folders.sort();
-    folders.into_iter().map(|(_, _, path)| path).collect()
+    let numbers: Option<BTreeSet<u32>> = folders
+        .iter()
+        .map(|(device, ..)| number(device.as_deref()?))
+        .collect();
+    let told = numbers.filter(|it| it.len() == folders.len());
+    let numbers = told.unwrap_or_else(|| (0..).take(folders.len()).collect());
+    let paths = folders.into_iter().map(|(_, _, path)| path);
+    numbers.into_iter().zip(paths).collect()
+}
+
+/// The number in a device's name, such as `AMDI0097:01`.
+fn number(device: &str) -> Option<u32> {
+    let (_, number) = device.rsplit_once(':')?;
+    u32::from_str_radix(number, 16)
+        .ok()
+        .filter(|&it| it < SOCKETS.into())
 }
 
 /// What a socket that may be there answers to a test.

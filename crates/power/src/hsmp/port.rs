@@ -34,8 +34,17 @@ pub(super) trait Port: Send {
 #[derive(Debug)]
 pub(super) struct Hwmon {
     files: Files,
-    /// The socket's device, which outlives the folder, where it is no other socket's as well.
-    device: Option<PathBuf>,
+    home: Option<Home>,
+}
+
+/// Where a socket's folder is found again: its number goes to another driver's once this one is loaded anew.
+#[derive(Debug)]
+struct Home {
+    /// The device, which outlives its folders.
+    device: PathBuf,
+    /// Which of the device's folders it is, and how many those are.
+    place: usize,
+    count: usize,
 }
 
 #[derive(Debug)]
@@ -64,37 +73,69 @@ const NAME: &str = "amd_hsmp_hwmon";
 /// The folders of sensors below `parent` that are HSMP's, by their numbers.
 pub(super) fn folders(parent: &Path) -> impl Iterator<Item = (u32, PathBuf)> {
     let all = sysfs::numbered(parent, "hwmon").into_iter();
-    all.filter(|(_, path)| sysfs::line(path.join("name")).as_deref() == Some(NAME))
+    all.filter(|(_, path)| is_ours(path))
+}
+
+fn is_ours(folder: &Path) -> bool {
+    sysfs::line(folder.join("name")).as_deref() == Some(NAME)
+}
+
+impl Home {
+    fn of(folder: &Path) -> Option<Self> {
+        let device = folder.join("device").canonicalize().ok()?;
+        let all = Self::folders(&device);
+        let folder = folder.canonicalize().ok()?;
+        let is_it = |it: &PathBuf| it.canonicalize().is_ok_and(|it| it == folder);
+        Some(Self {
+            place: all.iter().position(is_it)?,
+            count: all.len(),
+            device,
+        })
+    }
+
+    fn folders(device: &Path) -> Vec<PathBuf> {
+        let parent = device.join("hwmon");
+        folders(&parent).map(|(_, folder)| folder).collect()
+    }
+
+    /// The folder that is the socket's now; none while its driver is not loaded, or comes up.
+    fn folder(&self) -> Option<PathBuf> {
+        let mut all = Self::folders(&self.device);
+        (all.len() == self.count).then(|| all.swap_remove(self.place))
+    }
 }
 
 impl Hwmon {
     pub fn new(folder: PathBuf) -> Self {
-        let device = folder.join("device").canonicalize().ok();
-        let alone = |device: &PathBuf| folders(&device.join("hwmon")).count() == 1;
+        let home = Home::of(&folder);
+        let now = home.as_ref().and_then(Home::folder);
         Self {
-            device: device.filter(alone),
-            files: Files::new(folder),
+            home,
+            files: Files::new(now.unwrap_or(folder)),
         }
     }
 
-    /// Does something with the files. A driver that is loaded anew may give its folder another
-    /// number: then with those.
+    /// Does something with the files of the folder that is the socket's now.
     fn with<T>(
         &mut self,
         act: impl Fn(&mut Files) -> Result<T, FileError>,
     ) -> Result<T, FileError> {
-        let result = act(&mut self.files);
-        let is_missing = |error: &FileError| error.errno() == Some(Errno::ENOENT);
-        match &self.device {
-            Some(device) if result.as_ref().is_err_and(is_missing) => {
-                let Some((_, folder)) = folders(&device.join("hwmon")).next() else {
-                    return result;
-                };
-                self.files = Files::new(folder);
-                act(&mut self.files)
+        let now = match &self.home {
+            Some(home) => home.folder(),
+            None => Some(self.files.folder.clone()).filter(|it| is_ours(it)),
+        };
+        match now {
+            Some(folder) if folder == self.files.folder => {}
+            Some(folder) => self.files = Files::new(folder),
+            None => {
+                return Err(FileError {
+                    path: self.files.folder.clone(),
+                    step: Step::Open,
+                    error: Errno::ENOENT.into(),
+                });
             }
-            _ => result,
         }
+        act(&mut self.files)
     }
 }
 

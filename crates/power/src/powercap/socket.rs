@@ -142,6 +142,8 @@ impl Limits {
 pub(super) struct Socket {
     identity: Identity,
     zone: PathBuf,
+    /// What the zone is called: its number goes to another socket's once its driver is loaded anew.
+    called: Option<String>,
     other: Option<PathBuf>,
     files: Option<Files>,
     meter: Meter,
@@ -167,6 +169,7 @@ impl Socket {
         let kept = kept.map(|directory| Kept::new(directory, &identity.address));
         Self {
             identity,
+            called: sysfs::line(zone.join("name")),
             zone,
             other,
             files: None,
@@ -178,7 +181,34 @@ impl Socket {
         }
     }
 
+    /// Has the zone be the one that is called as this socket's was.
+    fn find_zone(&mut self) -> Result<(), FileError> {
+        if sysfs::line(self.zone.join("name")) == self.called {
+            return Ok(());
+        }
+        self.files = None;
+        let prefix = self.zone.file_name().and_then(|it| it.to_str());
+        let prefix = prefix.and_then(|it| it.split_once(':'));
+        let others = self.zone.parent().zip(prefix);
+        let others = others.map_or_else(Vec::new, |(folder, (prefix, _))| {
+            sysfs::numbered(folder, &format!("{prefix}:"))
+        });
+        let is_it = |zone: &PathBuf| sysfs::line(zone.join("name")) == self.called;
+        match others.into_iter().map(|(_, zone)| zone).find(is_it) {
+            Some(zone) => {
+                self.zone = zone;
+                Ok(())
+            }
+            None => Err(FileError {
+                path: self.zone.clone(),
+                step: Step::Open,
+                error: Errno::ENODEV.into(),
+            }),
+        }
+    }
+
     fn files(&mut self) -> Result<&mut Files, FileError> {
+        self.find_zone()?;
         let files = match self.files.take() {
             Some(files) => files,
             None => Files::find(&self.zone, self.other.as_deref()).ok_or_else(|| FileError {

@@ -78,6 +78,9 @@ fn sockets_are_numbered_as_their_driver_made_them() {
     tree.link(format!("{}/device", hwmon(3)), "../../../AMDI0097:01");
     tree.link(format!("{}/device", hwmon(10)), "../../../AMDI0097:00");
     assert_eq!(caps(&tree), [310.0, 360.0]);
+    // One whose driver did not come up takes no other's number away.
+    tree.remove(hwmon(10));
+    assert_eq!(addresses(&discover(&tree.search())), ["cpu1"]);
 }
 
 #[test]
@@ -270,4 +273,41 @@ proptest! {
             let _ = (cpu.range(), cpu.set_cap(Watts(120.0)));
         }
     }
+}
+
+/// A folder of sensors as the kernel has it: below its device, and a link to it among all of them.
+fn placed(tree: &Tree, device: &str, n: u32, name: &str, limit: &str) {
+    let folder = format!("sys/devices/{device}/hwmon/hwmon{n}");
+    for (file, text) in [
+        ("name", name),
+        ("power1_input", "187345000"),
+        ("power1_cap", limit),
+        ("power1_cap_max", "900000000"),
+    ] {
+        tree.put(format!("{folder}/{file}"), format!("{text}\n"));
+    }
+    tree.link(format!("{folder}/device"), "../..");
+    tree.link(hwmon(n), format!("../../devices/{device}/hwmon/hwmon{n}"));
+}
+
+/// Both drivers are loaded anew, and come up in another order: the number of the socket's folder is a GPU's now.
+#[test]
+fn another_drivers_folder_is_no_sockets() {
+    let tree = Tree::new();
+    tree.put("proc/cpuinfo", EPYC);
+    placed(&tree, "gpu", 4, "amdgpu", "700000000");
+    placed(&tree, "AMDI0097:00", 6, "amd_hsmp_hwmon", "360000000");
+    let mut cpu = only(discover(&tree.search()));
+    assert_eq!(cpu.cap().unwrap(), Watts(360.0));
+    for n in [4, 6] {
+        tree.remove(hwmon(n));
+    }
+    tree.remove("sys/devices/gpu/hwmon/hwmon4");
+    tree.remove("sys/devices/AMDI0097:00/hwmon/hwmon6");
+    placed(&tree, "AMDI0097:00", 4, "amd_hsmp_hwmon", "360000000");
+    placed(&tree, "gpu", 6, "amdgpu", "700000000");
+    assert_eq!(cpu.cap().unwrap(), Watts(360.0));
+    cpu.set_cap(Watts(200.0)).unwrap();
+    assert_eq!(tree.get(format!("{}/power1_cap", hwmon(4))), "200000000");
+    assert_eq!(tree.get(format!("{}/power1_cap", hwmon(6))), "700000000");
 }

@@ -536,3 +536,18 @@ proptest! {
         }
     }
 }
+
+/// Their driver is loaded anew, and the zones have each other's numbers.
+#[test]
+fn a_zone_is_known_by_what_it_is_called() {
+    let tree = one();
+    socket(&tree, 1);
+    let mut cpus = discover(&tree.search()).domains;
+    assert_eq!(cpus[0].cap().unwrap(), Watts(350.0));
+    for (n, name) in [("0", "package-1"), ("1", "package-0")] {
+        tree.put(format!("{}/name", zone(n)), format!("{name}\n"));
+    }
+    cpus[0].set_cap(Watts(200.0)).unwrap();
+    assert_eq!(tree.get(format!("{}/{LONG}", zone("1"))), "200000000");
+    assert_eq!(limits(&tree).0, "350000000");
+}
