@@ -6,6 +6,7 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use litd_core::adopt_condition;
 use litd_core::journal::{Journal, JournalError, Recovered};
 
 use crate::config::Config;
@@ -91,6 +92,13 @@ pub(crate) fn take_over(
     for orphan in &orphans {
         orphan.report(locks);
         journal.adopt(&mut own, &orphan.newest).map_err(refused)?;
+        let mut theirs = store_in(&orphan.state, &config.shell);
+        if let Err(error) = adopt_condition(&mut own, &mut theirs, &boot_id) {
+            log::warn!(
+                "{}: {error}: what that litd was to leave alone may be taken for this one's",
+                orphan.state.display()
+            );
+        }
     }
     if journal.entries().is_empty() && journal.clocks().is_empty() {
         // The others' journals name no device of these.

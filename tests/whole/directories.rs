@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use litd_api::DeviceState;
 use litd_rig::Fault;
 use litd_units::Watts;
 
@@ -83,6 +84,30 @@ fn a_daemon_with_another_state_directory_starts_from_the_caps_found_first() {
     stand.pass(5.0);
     assert!(stand.is_back(), "{:?}", stand.held());
     stand.stop();
+}
+
+/// What is to be left alone goes with the journal: a device that was let go of, and somebody else's cap.
+#[test]
+fn a_daemon_with_another_state_directory_leaves_alone_what_is_to_be() {
+    let mut stand = Stand::clocked(&(quick("gpu-realloc") + "caps.budget = 4000\n"));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    stand.rig.hardware().foreign_set(1, Watts(520.0)).unwrap();
+    stand.pass(3.0);
+    let device = Some("gpu2".to_owned());
+    stand.command(&litd_api::Command::Restore { device });
+    stand.pass(3.0);
+    let states = |stand: &Stand| [1, 2].map(|device| stand.device(device).state);
+    let before = states(&stand);
+    assert_eq!(before, [DeviceState::Foreign, DeviceState::Released]);
+    let held = [1, 2].map(|device| stand.held()[device]);
+    stand.kill();
+    let config = stand.config().replace("/state\"", "/other-state\"");
+    stand.daemon = Some(stand.rig.spawn_clocked(Path::new(LITD), &config).unwrap());
+    stand.pass(10.0);
+    assert_eq!(states(&stand), before);
+    assert_eq!([1, 2].map(|device| stand.held()[device]), held);
+    stand.kill();
 }
 
 #[test]

@@ -113,6 +113,31 @@ impl Condition {
     }
 }
 
+/// Has the condition of this boot go on that a litd has kept in another place, which had the devices last: what is left
+/// alone, jobs that have begun, and whether the node is only observed. It is crossed out there.
+///
+/// # Errors
+/// Either can't be read, or the own one can't be written.
+pub fn adopt_condition(
+    own: &mut impl Store,
+    other: &mut impl Store,
+    boot_id: &str,
+) -> io::Result<()> {
+    let theirs = other.load_condition()?;
+    let (theirs, _) = Condition::read(&theirs);
+    if theirs.boot != boot_id {
+        return Ok(());
+    }
+    let (mut mine, _) = Condition::load(&own.load_condition()?, boot_id);
+    (mine.begun, mine.left_alone) = (theirs.begun, theirs.left_alone);
+    mine.yielded = theirs.yielded;
+    for (part, need) in theirs.gpus {
+        mine.gpus.entry(part).or_insert(need);
+    }
+    mine.save(own)?;
+    other.replace_condition(&[])
+}
+
 fn part(unit: &Unit) -> &str {
     let identity = &unit.device.identity;
     identity.serial.as_deref().unwrap_or(&identity.address)

@@ -82,6 +82,7 @@ mod unmanaged;
 mod view;
 mod writer;
 
+pub use crate::ailing::adopt_condition;
 pub use crate::authority::{canary_place, fnv1a};
 pub use crate::cgroup::Home;
 pub use crate::core::Core;

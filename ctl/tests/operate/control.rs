@@ -51,16 +51,16 @@ fn status_shows_node_devices_and_jobs() {
 SIMULATED: no number below is of a real node
 litd 0.1.0
   mode steer, policy gpu-realloc, up 3 d 4 h
-  caps 5600 W of a budget of 5600 W, power 5321 W, saving 120 W (estimate)
+  caps 5600 W of a budget of 5600 W, power 5321 W
   1 job, adjusting
 
 device     cap   power   temp     clock       lead busy %  role       state
-gpu0     680 W   658 W  64 °C  1850 MHz    80.0 ms   98.0  leader     ours
+gpu0     680 W   658 W  64 °C  1850 MHz    8.00 ms   98.0  leader     ours
 ";
     assert!(text.starts_with(expected), "{text}");
     for line in [
         "gpu4     740 W   715 W  81 °C  1850 MHz          0   98.0  straggler  ours",
-        "gpu5     680 W   658 W  64 °C  1850 MHz    75.0 ms   98.0  member     foreign",
+        "gpu5     680 W   658 W  64 °C  1850 MHz    7.50 ms   98.0  member     foreign",
         "cpu1     350 W   210 W      -         -          -      -  host       ours",
         "gpu5: somebody else changed its cap, so it is left alone; `litctl resume gpu5`",
         "gpu6: heat throttles it: it gets no more power",
