@@ -3,7 +3,7 @@
 //! two daemons with the same device the second is refused. Beside a device's lock file a link points
 //! to the state directory whose undo journal may name the device, for as long as that journal names
 //! any: after a crash, a daemon with another state directory finds it. A file beside the link has the
-//! id that stands in that journal's first line: another journal in its place, such as an older one on the
+//! id that stands in that journal's first line: another journal in its place, such as one on the
 //! disk below a file system that is not mounted, is not taken for it. All are gone once the node boots, as
 //! caps are.
 //!
