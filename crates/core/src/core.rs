@@ -455,10 +455,6 @@ impl<S: Store> Core<S> {
 
     /// Brings targets, writes, reads and the journal up to what is known now.
     pub(crate) fn settle_up(&mut self) {
-        if self.stopping.is_some_and(|it| it.done) {
-            // What was judged then is not to change: nothing is begun any more.
-            return;
-        }
         self.retry_writes();
         self.settle_by_hand();
         self.follow_opt_outs();
@@ -480,7 +476,10 @@ impl<S: Store> Core<S> {
         self.tidy_journal();
         // After the journal: what it no longer owes to a device opens that device no more.
         self.close_let_go();
-        self.devices.begin_wanted(self.now, &mut self.out);
+        // Once litd has said that it stops nobody is read any more: what was judged then is not to change.
+        if !self.stopping.is_some_and(|it| it.done) {
+            self.devices.begin_wanted(self.now, &mut self.out);
+        }
         self.keep_left_alone();
         self.finish_stopping();
     }

@@ -244,7 +244,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether a cap is what a driver has made of one of litd's that the device is known to hold: it tells at first what was
-    /// asked, and later what came of it.
+    /// asked, and later what came of it. One that is more counts with that, and is judged as any other.
     fn is_rounded(&self, device: usize, cap: Watts) -> bool {
         let unit = self
             .devices
@@ -255,7 +255,7 @@ impl<S: Store> Core<S> {
         };
         let entry = self.entry(unit.address());
         let ours = entry.is_some_and(|entry| matches!(entry.undo(held), Undo::Write(_)));
-        ours && !held.is_same_cap(cap) && unit.rounds(held, cap)
+        ours && cap < held && !held.is_same_cap(cap) && unit.rounds(held, cap)
     }
 
     fn confirmed(&mut self, device: usize, before: Option<Watts>, held: Option<Watts>) {

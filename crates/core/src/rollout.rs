@@ -114,7 +114,8 @@ impl<S: Store> Core<S> {
         };
         self.check_has_gpu()?;
         check_number(budget).map_err(|error| Problem { error })?;
-        if self.renews(lease) {
+        // One with which litd is off rules for as long as litd is off, and no longer.
+        if lease.mode == Some(Mode::Off) || self.renews(lease) {
             return Ok(());
         }
         // While litd is off all GPUs are with their users; it rules once they are litd's again.

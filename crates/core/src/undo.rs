@@ -314,8 +314,6 @@ impl<S: Store> Core<S> {
             // Its entry may be outdated, and not crossed out because the disk failed: only what may land is litd's.
             return lands;
         }
-        // What failed was done, and its driver has rounded it.
-        let lands = late.is_some_and(|it| it.caps.iter().any(|&late| unit.rounds(late, cap)));
         match self.entry(unit.address()).map(|entry| entry.undo(cap)) {
             Some(Undo::Write(_)) => true,
             Some(Undo::Nothing) => late.is_some(),

@@ -27,8 +27,6 @@ pub enum Writes {
     Rounded,
     /// The same, which it tells with the next reading only.
     RoundedLater,
-    /// The same, and it says that it has failed.
-    RoundedAndFailed,
 }
 
 #[derive(Debug, Clone)]
@@ -168,13 +166,8 @@ impl Gpu {
     }
 
     fn set(&mut self, cap: Watts) -> Result<Watts, PowerError> {
-        if self.writes == Writes::RoundedAndFailed {
-            self.cap = self.rounded(cap);
-        }
         match self.writes {
-            Writes::Fail | Writes::FailAndLand(_) | Writes::RoundedAndFailed => {
-                Err(self.error("setting the cap"))
-            }
+            Writes::Fail | Writes::FailAndLand(_) => Err(self.error("setting the cap")),
             Writes::Forbidden => Err(PowerError::Permission {
                 device: self.identity.address.clone(),
                 action: "setting the cap",

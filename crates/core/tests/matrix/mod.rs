@@ -227,6 +227,9 @@ fn clocks(manner: Manner, phase: Phase) -> Where {
         (Manner::Slow, Phase::Recovery) => Where::Chance(
             "a predecessor's clocks are freed once its writes have landed, when recovery is mostly over",
         ),
+        (Manner::Slow, Phase::Restore) => Where::Chance(
+            "few are killed with clocks locked and restored, and what is slow then is their caps as well",
+        ),
         _ => Where::Histories,
     }
 }
